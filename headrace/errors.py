@@ -1,0 +1,288 @@
+"""What can go wrong, and how it crosses the wire: one class for each reason, both directions, one table.
+
+The class carries everything: `code` says what the caller should do next (the gRPC meaning), `reason` says what
+happened (the word of ErrorInfo.reason and of `run.error`), `retriable` whether the same request may succeed later.
+`to_status` and `from_rpc_error` are the two directions; HTTP statuses follow from the code in the facades.
+
+Messages are for people and hold the offending value's name, the expectation and the next step, never user content:
+`InvalidRequest.of("chatId", "must be a UUID")`. Metadata is ids and numbers.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import grpc
+from google.protobuf.any_pb2 import Any
+from google.protobuf.duration_pb2 import Duration
+from google.rpc import error_details_pb2, status_pb2
+
+DOMAIN = "headrace"
+"""ErrorInfo.domain of every error of ours."""
+
+_DETAILS_KEY = "grpc-status-details-bin"
+_RETRIABLE_KEY = "retriable"
+
+
+class HeadraceError(Exception):
+    """An error that a caller can act on. Only subclasses are raised."""
+
+    code: ClassVar[grpc.StatusCode]
+    reason: ClassVar[str]
+    retriable: ClassVar[bool] = False
+
+    def __init__(self, message: str, *, retry_after_s: float | None = None, **metadata: str | int) -> None:
+        super().__init__(message)
+        self.message = message
+        self.retry_after_s = retry_after_s
+        """How long to wait before trying again; None: waiting does not help, or nobody knows."""
+        self.metadata = {key: str(value) for key, value in metadata.items()}
+        """Ids and numbers, in lowerCamelCase keys."""
+
+
+class InvalidRequest(HeadraceError):
+    """The request breaks a rule; never send it again as it is."""
+
+    code = grpc.StatusCode.INVALID_ARGUMENT
+    reason = "INVALID_REQUEST"
+
+    @classmethod
+    def of(cls, field: str, rule: str) -> InvalidRequest:
+        """The error for one field, named as in JSON, that breaks one rule."""
+        return cls(f"{field}: {rule}", field=field, rule=rule)
+
+
+class UnpairedMessages(HeadraceError):
+    """A tool call without its result, or a result without its call."""
+
+    code = grpc.StatusCode.INVALID_ARGUMENT
+    reason = "UNPAIRED_MESSAGES"
+
+
+class UnknownPlaceholder(HeadraceError):
+    """A prompt names a placeholder that does not exist."""
+
+    code = grpc.StatusCode.INVALID_ARGUMENT
+    reason = "UNKNOWN_PLACEHOLDER"
+
+
+class OutOfRange(HeadraceError):
+    """A position beyond what there is."""
+
+    code = grpc.StatusCode.OUT_OF_RANGE
+    reason = "OUT_OF_RANGE"
+
+
+class NotFound(HeadraceError):
+    """No such thing, or not the caller's."""
+
+    code = grpc.StatusCode.NOT_FOUND
+    reason = "NOT_FOUND"
+
+
+class ChatBusy(HeadraceError):
+    """The chat already has a run; `runId` names it."""
+
+    code = grpc.StatusCode.ABORTED
+    reason = "CHAT_BUSY"
+    retriable = True
+
+
+class StaleLease(HeadraceError):
+    """A later owner has taken the run over."""
+
+    code = grpc.StatusCode.ABORTED
+    reason = "STALE_LEASE"
+
+
+class Interrupted(HeadraceError):
+    """The service that ran this stopped before it had ended; the chat is valid, ask again."""
+
+    code = grpc.StatusCode.ABORTED
+    reason = "INTERRUPTED"
+    retriable = True
+
+
+class ContextLengthExceeded(HeadraceError):
+    """The request is larger than the model's window."""
+
+    code = grpc.StatusCode.FAILED_PRECONDITION
+    reason = "CONTEXT_LENGTH_EXCEEDED"
+
+
+class ContentFiltered(HeadraceError):
+    """The provider refused the content."""
+
+    code = grpc.StatusCode.FAILED_PRECONDITION
+    reason = "CONTENT_FILTERED"
+
+
+class ProviderAuthentication(HeadraceError):
+    """The provider refused our key, or we have none."""
+
+    code = grpc.StatusCode.FAILED_PRECONDITION
+    reason = "PROVIDER_AUTHENTICATION"
+
+
+class ToolRequired(HeadraceError):
+    """The agent's policy requires a tool call and the model made none."""
+
+    code = grpc.StatusCode.FAILED_PRECONDITION
+    reason = "TOOL_REQUIRED"
+
+
+class PlanMissing(HeadraceError):
+    """The planner made no plan."""
+
+    code = grpc.StatusCode.FAILED_PRECONDITION
+    reason = "PLAN_MISSING"
+
+
+class NoAnswer(HeadraceError):
+    """The model ended without an answer."""
+
+    code = grpc.StatusCode.FAILED_PRECONDITION
+    reason = "NO_ANSWER"
+
+
+class RateLimited(HeadraceError):
+    """The provider limits our rate."""
+
+    code = grpc.StatusCode.RESOURCE_EXHAUSTED
+    reason = "RATE_LIMITED"
+    retriable = True
+
+
+class QuotaExceeded(HeadraceError):
+    """Our own quota for the provider's account is used up."""
+
+    code = grpc.StatusCode.RESOURCE_EXHAUSTED
+    reason = "QUOTA_EXCEEDED"
+    retriable = True
+
+
+class BudgetExceeded(HeadraceError):
+    """The run's budget is used up."""
+
+    code = grpc.StatusCode.RESOURCE_EXHAUSTED
+    reason = "BUDGET_EXCEEDED"
+
+
+class QueueFull(HeadraceError):
+    """Too many are waiting already."""
+
+    code = grpc.StatusCode.RESOURCE_EXHAUSTED
+    reason = "QUEUE_FULL"
+    retriable = True
+
+
+class Overloaded(HeadraceError):
+    """No capacity now; the same request may succeed later."""
+
+    code = grpc.StatusCode.UNAVAILABLE
+    reason = "OVERLOADED"
+    retriable = True
+
+
+class ProviderUnavailable(HeadraceError):
+    """The provider, or another service, cannot be reached."""
+
+    code = grpc.StatusCode.UNAVAILABLE
+    reason = "PROVIDER_UNAVAILABLE"
+    retriable = True
+
+
+class BadFrame(HeadraceError):
+    """The provider's stream cannot be read."""
+
+    code = grpc.StatusCode.UNAVAILABLE
+    reason = "BAD_FRAME"
+    retriable = True
+
+
+class StreamStalled(HeadraceError):
+    """The provider stayed silent for too long."""
+
+    code = grpc.StatusCode.DEADLINE_EXCEEDED
+    reason = "STREAM_STALLED"
+    retriable = True
+
+
+class LogDamaged(HeadraceError):
+    """The chat's log is damaged before its end; it can be read, not written."""
+
+    code = grpc.StatusCode.DATA_LOSS
+    reason = "LOG_DAMAGED"
+
+
+class Unsupported(HeadraceError):
+    """This version does not do that."""
+
+    code = grpc.StatusCode.UNIMPLEMENTED
+    reason = "UNSUPPORTED"
+
+
+class Unauthenticated(HeadraceError):
+    """The credential is missing or wrong."""
+
+    code = grpc.StatusCode.UNAUTHENTICATED
+    reason = "UNAUTHENTICATED"
+
+
+class PermissionDenied(HeadraceError):
+    """The credential does not allow this."""
+
+    code = grpc.StatusCode.PERMISSION_DENIED
+    reason = "PERMISSION_DENIED"
+
+
+BY_REASON: dict[str, type[HeadraceError]] = {cls.reason: cls for cls in HeadraceError.__subclasses__()}
+
+
+def to_status(error: HeadraceError) -> status_pb2.Status:
+    """The google.rpc.Status of `error`: ErrorInfo with reason and metadata, RetryInfo where waiting helps."""
+    status = status_pb2.Status(code=error.code.value[0], message=error.message)
+    metadata = error.metadata | {_RETRIABLE_KEY: str(error.retriable).lower()}
+    info = error_details_pb2.ErrorInfo(reason=error.reason, domain=DOMAIN, metadata=metadata)
+    status.details.add().Pack(info)
+    if error.retry_after_s is not None:
+        delay = Duration()
+        delay.FromMilliseconds(round(error.retry_after_s * 1000))
+        status.details.add().Pack(error_details_pb2.RetryInfo(retry_delay=delay))
+    return status
+
+
+def from_status(status: status_pb2.Status) -> HeadraceError | None:
+    """The error that `to_status` was given; None when `status` is not one of ours."""
+    info = error_details_pb2.ErrorInfo()
+    retry = error_details_pb2.RetryInfo()
+    retry_after_s = None
+    for detail in status.details:
+        if _unpack(detail, retry):
+            retry_after_s = retry.retry_delay.ToMilliseconds() / 1000
+        else:
+            _unpack(detail, info)
+    cls = BY_REASON.get(info.reason) if info.domain == DOMAIN else None
+    if cls is None:
+        return None
+    metadata = {key: value for key, value in info.metadata.items() if key != _RETRIABLE_KEY}
+    error = cls(status.message, retry_after_s=retry_after_s)
+    error.metadata = metadata
+    return error
+
+
+def from_rpc_error(error: grpc.aio.AioRpcError) -> HeadraceError | None:
+    """The error that the called service raised; None when the status did not come from one of our services.
+
+    A peer that cannot be reached is ProviderUnavailable: for the caller it is the same as a provider that cannot.
+    """
+    for key, value in error.trailing_metadata() or ():
+        if key == _DETAILS_KEY and isinstance(value, bytes):
+            return from_status(status_pb2.Status.FromString(value))
+    if error.code() is grpc.StatusCode.UNAVAILABLE:
+        return ProviderUnavailable("a service of the suite cannot be reached; try again")
+    return None
+
+
+def _unpack(detail: Any, into: error_details_pb2.ErrorInfo | error_details_pb2.RetryInfo) -> bool:
+    return detail.Unpack(into)

@@ -1,0 +1,1 @@
+"""What every server needs and nothing of the domain."""

@@ -1,0 +1,25 @@
+"""Channels to peers: one for each peer, for the process's life. The only place that creates them."""
+
+from __future__ import annotations
+
+import grpc
+
+MESSAGE_BYTES_MAX = 64 * 1024 * 1024
+"""Between services (architecture.md)."""
+
+OPTIONS: list[tuple[str, int | str]] = [
+    ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
+    ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
+    ("grpc.keepalive_time_ms", 30_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    # A peer that restarts comes back within a second or so; the default of up to 120 s would look like an outage.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 2_000),
+    # Channels of one process to one address would share a connection, and so its 1 GiB-a-second single thread.
+    ("grpc.use_local_subchannel_pool", 1),
+]
+
+
+def connect(address: str) -> grpc.aio.Channel:
+    """A channel to `address` (host:port or unix:/path). The caller closes it."""
+    return grpc.aio.insecure_channel(address, options=OPTIONS)

@@ -1,0 +1,53 @@
+"""grpc.health.v1 for each service, and the name `chain` for it and every peer it needs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_health.v1.health import aio as health_aio
+
+CHAIN = "chain"
+"""Service name whose Check asks the peers too."""
+
+PEER_TIMEOUT_S = 2.0
+"""For one peer's answer; peers are asked at the same time."""
+
+SERVING = health_pb2.HealthCheckResponse.SERVING
+
+
+class Health(health_aio.HealthServicer):
+    """The library's servicer; `chain` is answered by asking `peers` at the moment of the question."""
+
+    def __init__(self, peers: Mapping[str, grpc.aio.Channel]) -> None:
+        super().__init__()
+        self._peers = peers
+
+    async def Check(
+        self,
+        request: health_pb2.HealthCheckRequest,
+        context: grpc.aio.ServicerContext[health_pb2.HealthCheckRequest, health_pb2.HealthCheckResponse],
+    ) -> health_pb2.HealthCheckResponse:
+        if request.service != CHAIN:
+            return await super().Check(request, context)
+        own = await super().Check(health_pb2.HealthCheckRequest(), context)
+        if own.status == SERVING and all((await ask(self._peers)).values()):
+            return own
+        return health_pb2.HealthCheckResponse(status=health_pb2.HealthCheckResponse.NOT_SERVING)
+
+
+async def ask(peers: Mapping[str, grpc.aio.Channel]) -> dict[str, bool]:
+    """Whether each peer, and what it needs itself, is ready."""
+    answers = await asyncio.gather(*(_is_ready(channel) for channel in peers.values()))
+    return dict(zip(peers, answers, strict=True))
+
+
+async def _is_ready(channel: grpc.aio.Channel) -> bool:
+    check = health_pb2_grpc.HealthStub(channel).Check  # pyright: ignore[reportAttributeAccessIssue] - untyped stub
+    try:
+        reply = await check(health_pb2.HealthCheckRequest(service=CHAIN), timeout=PEER_TIMEOUT_S)
+    except grpc.aio.AioRpcError:
+        return False
+    return reply.status == SERVING

@@ -1,0 +1,47 @@
+"""Starting a service's process: settings, logging, uvloop; what goes wrong before it serves is one clear line."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import structlog
+import uvloop
+
+from services.runtime import config as settings
+from services.runtime import logs
+
+C = TypeVar("C")
+
+log = structlog.get_logger()
+
+
+def run(cls: type[C], service: str, main: Callable[[C], Awaitable[None]]) -> None:
+    """Run `main` with the settings of `service` ("MEMORY") until it returns.
+
+    Exits with 2 when the settings are wrong, with 1 when an address or a file cannot be had.
+    """
+    try:
+        config = settings.load(cls, service, os.environ)
+        values = settings.in_force(config)
+        logs.configure(str(values["log_level"]), service.lower())
+    except (settings.ConfigError, ValueError) as error:
+        sys.exit(_complain(service, str(error)))
+    log.info("settings in force", **values)
+
+    async def started() -> None:
+        await main(config)
+
+    try:
+        uvloop.run(started())
+    except OSError as error:
+        log.error("cannot start", error=str(error))
+        sys.exit(1)
+
+
+def _complain(service: str, problems: str) -> int:
+    for problem in problems.splitlines():
+        sys.stderr.write(f"{service.lower()}: {problem}\n")
+    return 2

@@ -1,0 +1,139 @@
+"""The field rules of the protos (common.proto, FieldRules), checked on every request before its handler runs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from functools import cache
+from typing import Any
+
+import orjson
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.message import Message
+
+from headrace.errors import InvalidRequest
+from headrace.v1 import common_pb2
+
+JSON_DEPTH_MAX = 64
+"""Nesting of JSON text in a field; deeper is an attack on some parser down the line."""
+
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+Check = Callable[[Message, str], None]
+"""Raises InvalidRequest when the message breaks a rule; the text is the path of the message, with a final dot."""
+
+
+def check(message: Message) -> None:
+    """Raise InvalidRequest, naming field and rule, when `message` breaks a rule of its proto."""
+    for rule in _checks(message.DESCRIPTOR):
+        rule(message, "")
+
+
+def is_uuid(text: str) -> bool:
+    """Whether `text` is a UUID in the one form that ids have."""
+    return _UUID.fullmatch(text) is not None
+
+
+def rules_of(field: FieldDescriptor) -> common_pb2.FieldRules:
+    """The rules of a field; without any, an empty message."""
+    return field.GetOptions().Extensions[common_pb2.rules]
+
+
+def json_depth(value: Any) -> int:
+    """How deep lists and objects are nested in parsed JSON; a scalar has depth 0."""
+    depth, level = 0, [value]
+    while True:
+        level = [item for value in level if isinstance(value, (dict, list)) for item in _items(value)]
+        if not level:
+            return depth
+        depth += 1
+
+
+def check_json(text: str, name: str) -> None:
+    """Raise InvalidRequest unless `text` is JSON of a bearable depth."""
+    try:
+        value = orjson.loads(text)
+    except ValueError as error:
+        raise InvalidRequest.of(name, f"must be valid JSON: {error}") from None
+    if json_depth(value) >= JSON_DEPTH_MAX:
+        raise InvalidRequest.of(name, f"must not be nested deeper than {JSON_DEPTH_MAX} levels")
+
+
+def _items(value: dict[str, Any] | list[Any]) -> Iterable[Any]:
+    return value.values() if isinstance(value, dict) else value
+
+
+@cache
+def _checks(descriptor: Descriptor) -> tuple[Check, ...]:
+    """The checks of a message type, compiled once: most fields have none."""
+    checks: list[Check] = []
+    for field in descriptor.fields:
+        checks += _field_checks(field, rules_of(field))
+        if field.message_type is not None and descriptor.file.package == field.message_type.file.package:
+            checks.append(_nested(field))
+    return tuple(checks)
+
+
+def _field_checks(field: FieldDescriptor, rules: common_pb2.FieldRules) -> list[Check]:
+    name, json_name = field.name, field.json_name
+    checks: list[Check] = []
+
+    def rule(breaks: Callable[[Any], bool], text: str) -> None:
+        def run(message: Message, path: str) -> None:
+            if breaks(getattr(message, name)):
+                raise InvalidRequest.of(path + json_name, text)
+
+        checks.append(run)
+
+    if rules.required:
+        checks.append(_required(field))
+    if rules.uuid:
+        rule(lambda value: bool(value) and not is_uuid(value), "must be a UUID in lower case")
+    if rules.words:
+        words = frozenset(rules.words)
+        rule(lambda value: bool(value) and value not in words, f"must be one of {', '.join(rules.words)}")
+    if rules.bytes_max:
+        limit = rules.bytes_max
+        rule(
+            lambda value: len(value) * 4 > limit and len(value.encode()) > limit,
+            f"must not be longer than {limit} bytes",
+        )
+    if rules.items_max:
+        rule(lambda value: len(value) > rules.items_max, f"must not have more than {rules.items_max} items")
+    if rules.json:
+
+        def run_json(message: Message, path: str) -> None:
+            if text := getattr(message, name):
+                check_json(text, path + json_name)
+
+        checks.append(run_json)
+    return checks
+
+
+def _required(field: FieldDescriptor) -> Check:
+    name, json_name = field.name, field.json_name
+    has_presence = field.message_type is not None and not field.is_repeated
+
+    def run(message: Message, path: str) -> None:
+        if not (message.HasField(name) if has_presence else getattr(message, name)):
+            raise InvalidRequest.of(path + json_name, "is required")
+
+    return run
+
+
+def _nested(field: FieldDescriptor) -> Check:
+    name, json_name, kind = field.name, field.json_name, field.message_type
+
+    def run_one(message: Message, path: str) -> None:
+        if message.HasField(name):
+            inner = getattr(message, name)
+            for check_inner in _checks(kind):
+                check_inner(inner, f"{path}{json_name}.")
+
+    def run_each(message: Message, path: str) -> None:
+        if inner_checks := _checks(kind):
+            for index, inner in enumerate(getattr(message, name)):
+                for check_inner in inner_checks:
+                    check_inner(inner, f"{path}{json_name}[{index}].")
+
+    return run_each if field.is_repeated else run_one

@@ -1,0 +1,116 @@
+"""gRPC servers: the only place that creates them. A service says what it serves; this file serves it."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+import structlog
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from services.runtime.channels import MESSAGE_BYTES_MAX
+from services.runtime.config import ServerSettings
+from services.runtime.health import SERVING, Health
+from services.runtime.interceptors import RpcInterceptor
+
+EDGE_MESSAGE_BYTES_MAX = 4 * 1024 * 1024
+"""What callers outside the suite may send (architecture.md)."""
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """One service of a server."""
+
+    name: str
+    """Full proto name, headrace.v1.MemoryService."""
+
+    servicer: Any
+    add: Callable[[Any, grpc.aio.Server], None]
+    """The generated add_…_to_server."""
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A server that accepts calls."""
+
+    addresses: tuple[str, ...]
+    """As asked for, with the port that was really bound."""
+
+    interceptor: RpcInterceptor
+
+
+@asynccontextmanager
+async def serving(
+    settings: ServerSettings,
+    served: Sequence[Served],
+    *,
+    peers: Mapping[str, grpc.aio.Channel] | None = None,
+    drain: Callable[[], Awaitable[None]] | None = None,
+    message_bytes_max: int = MESSAGE_BYTES_MAX,
+) -> AsyncGenerator[Running]:
+    """Serve inside the block; leaving it drains: not ready, no new RPCs, `drain()`, then running RPCs get drain_s.
+
+    `peers` are asked when health of the chain is. Raises OSError when an address cannot be bound.
+    """
+    interceptor = RpcInterceptor(settings.streams_max)
+    server = grpc.aio.server(interceptors=[interceptor], options=_options(message_bytes_max))
+    health = Health(peers or {})
+    health_pb2_grpc.add_HealthServicer_to_server(health, server)
+    for item in served:
+        item.add(item.servicer, server)
+        await health.set(item.name, SERVING)
+    names = [item.name for item in served]
+    reflected = (*names, health_pb2.DESCRIPTOR.services_by_name["Health"].full_name, reflection.SERVICE_NAME)
+    reflection.enable_server_reflection(reflected, server)
+    addresses = tuple(_bind(server, address.strip()) for address in settings.listen.split(","))
+    await server.start()
+    await health.set("", SERVING)
+    log.info("serving", addresses=addresses, services=names)
+    try:
+        yield Running(addresses, interceptor)
+    finally:
+        await health.enter_graceful_shutdown()  # load balancers stop sending before we refuse
+        if drain is not None:
+            await drain()
+        await server.stop(settings.drain_s)
+        log.info("stopped", addresses=addresses)
+
+
+async def until_stopped() -> None:
+    """Return at the first SIGTERM or SIGINT; a second one ends the process at once."""
+    stopped = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopped.set)
+    await stopped.wait()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.remove_signal_handler(number)
+        signal.signal(number, signal.SIG_DFL)
+
+
+def _options(message_bytes_max: int) -> list[tuple[str, int]]:
+    return [
+        ("grpc.max_receive_message_length", message_bytes_max),
+        ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
+        # Two servers on one port would share its calls silently.
+        ("grpc.so_reuseport", 0),
+        # A thinking model is silent for minutes: pings meanwhile must not end in too_many_pings.
+        ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
+        ("grpc.keepalive_permit_without_calls", 1),
+    ]
+
+
+def _bind(server: grpc.aio.Server, address: str) -> str:
+    try:
+        port = server.add_insecure_port(address)
+    except RuntimeError as error:
+        raise OSError(f"cannot listen on {address}: is something else listening there?") from error
+    return address if address.startswith("unix:") else f"{address.rpartition(':')[0]}:{port}"
