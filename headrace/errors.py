@@ -13,9 +13,12 @@ from __future__ import annotations
 from typing import ClassVar
 
 import grpc
+import orjson
 from google.protobuf.any_pb2 import Any
 from google.protobuf.duration_pb2 import Duration
 from google.rpc import error_details_pb2, status_pb2
+
+from headrace.v1 import common_pb2
 
 DOMAIN = "headrace"
 """ErrorInfo.domain of every error of ours."""
@@ -250,6 +253,12 @@ def to_status(error: HeadraceError) -> status_pb2.Status:
         delay.FromMilliseconds(round(error.retry_after_s * 1000))
         status.details.add().Pack(error_details_pb2.RetryInfo(retry_delay=delay))
     return status
+
+
+def to_failure(error: HeadraceError) -> common_pb2.Failure:
+    """The error as `run.error` and the log carry it."""
+    details = orjson.dumps(error.metadata).decode() if error.metadata else None
+    return common_pb2.Failure(code=error.reason, message=error.message, retriable=error.retriable, details=details)
 
 
 def from_status(status: status_pb2.Status) -> HeadraceError | None:

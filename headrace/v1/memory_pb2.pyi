@@ -122,22 +122,26 @@ class GetChatRequest(_message.Message):
     CHAT_ID_FIELD_NUMBER: _builtins.int
     RUN_ID_FIELD_NUMBER: _builtins.int
     INCLUDE_RAW_MESSAGES_FIELD_NUMBER: _builtins.int
+    WITHOUT_EVENTS_FIELD_NUMBER: _builtins.int
     chat_id: _builtins.str
     """The chat; may be left empty when run_id is given."""
     run_id: _builtins.str
     """Only this run."""
     include_raw_messages: _builtins.bool
     """Whether raw_messages are wanted."""
+    without_events: _builtins.bool
+    """Only the chat's name and last_agent_key are wanted."""
     def __init__(
         self,
         *,
         chat_id: _builtins.str = ...,
         run_id: _builtins.str | None = ...,
         include_raw_messages: _builtins.bool = ...,
+        without_events: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_run_id", b"_run_id", "run_id", b"run_id"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_run_id", b"_run_id", "chat_id", b"chat_id", "include_raw_messages", b"include_raw_messages", "run_id", b"run_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_run_id", b"_run_id", "chat_id", b"chat_id", "include_raw_messages", b"include_raw_messages", "run_id", b"run_id", "without_events", b"without_events"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__run_id: _TypeAlias = _typing.Literal["run_id"]  # noqa: Y015
     _WhichOneofArgType__run_id: _TypeAlias = _typing.Literal["_run_id", b"_run_id"]  # noqa: Y015
@@ -156,12 +160,15 @@ class GetChatResponse(_message.Message):
     EVENTS_FIELD_NUMBER: _builtins.int
     REFERENCES_FIELD_NUMBER: _builtins.int
     RAW_MESSAGES_FIELD_NUMBER: _builtins.int
+    LAST_AGENT_KEY_FIELD_NUMBER: _builtins.int
     chat_id: _builtins.str
     """Its id."""
     chat_name: _builtins.str
     """Its name."""
     raw_messages: _builtins.str
     """JSON array of the log's messages as they are stored; absent when not asked for."""
+    last_agent_key: _builtins.str
+    """The agent of its last run; only given with without_events."""
     @_builtins.property
     def events(self) -> _containers.RepeatedCompositeFieldContainer[_agent_pb2.AgentDelta]:
         """History events."""
@@ -178,13 +185,19 @@ class GetChatResponse(_message.Message):
         events: _abc.Iterable[_agent_pb2.AgentDelta] | None = ...,
         references: _abc.Iterable[_common_pb2.Reference] | None = ...,
         raw_messages: _builtins.str | None = ...,
+        last_agent_key: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_raw_messages", b"_raw_messages", "raw_messages", b"raw_messages"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_last_agent_key", b"_last_agent_key", "_raw_messages", b"_raw_messages", "last_agent_key", b"last_agent_key", "raw_messages", b"raw_messages"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_raw_messages", b"_raw_messages", "chat_id", b"chat_id", "chat_name", b"chat_name", "events", b"events", "raw_messages", b"raw_messages", "references", b"references"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_last_agent_key", b"_last_agent_key", "_raw_messages", b"_raw_messages", "chat_id", b"chat_id", "chat_name", b"chat_name", "events", b"events", "last_agent_key", b"last_agent_key", "raw_messages", b"raw_messages", "references", b"references"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__last_agent_key: _TypeAlias = _typing.Literal["last_agent_key"]  # noqa: Y015
+    _WhichOneofArgType__last_agent_key: _TypeAlias = _typing.Literal["_last_agent_key", b"_last_agent_key"]  # noqa: Y015
     _WhichOneofReturnType__raw_messages: _TypeAlias = _typing.Literal["raw_messages"]  # noqa: Y015
     _WhichOneofArgType__raw_messages: _TypeAlias = _typing.Literal["_raw_messages", b"_raw_messages"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__last_agent_key) -> _WhichOneofReturnType__last_agent_key | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__raw_messages) -> _WhichOneofReturnType__raw_messages | None: ...
 
 Global___GetChatResponse: _TypeAlias = GetChatResponse  # noqa: Y015

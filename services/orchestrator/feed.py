@@ -1,0 +1,96 @@
+"""From a run to its readers: numbering, and a bounded queue for each reader.
+
+Publishing never waits. A reader that falls too far behind loses its queue and is brought up to date from the
+journal, as if it had attached again; the run and the other readers do not notice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncGenerator
+
+from headrace.errors import OutOfRange
+from headrace.v1 import agent_pb2
+from services.orchestrator.ids import now_ms
+from services.orchestrator.journal import Journal
+
+QUEUE_MAX = 4096
+"""Events a reader may lag behind, about 1 MB: a minute of a fast model."""
+
+TERMINAL = frozenset({"run_complete", "run_cancel", "run_error"})
+
+
+class _Reader:
+    __slots__ = ("behind", "queue", "woken")
+
+    def __init__(self) -> None:
+        self.queue: deque[agent_pb2.AgentDelta] = deque()
+        self.woken: asyncio.Future[None] | None = None
+        self.behind = False
+
+    def push(self, delta: agent_pb2.AgentDelta) -> None:
+        if len(self.queue) >= QUEUE_MAX:
+            self.behind = True
+            self.queue.clear()
+        if not self.behind:
+            self.queue.append(delta)
+        if self.woken is not None and not self.woken.done():
+            self.woken.set_result(None)
+
+    async def wait(self) -> None:
+        self.woken = asyncio.get_running_loop().create_future()
+        try:
+            await self.woken
+        finally:
+            self.woken = None
+
+
+class Feed:
+    """The events of one live run. Published to by the run's task, read by any number of readers."""
+
+    def __init__(self, seq: int = 0) -> None:
+        self.seq = seq
+        """Of the last event."""
+        self.ended = False
+        self._journal = Journal()
+        self._readers: set[_Reader] = set()
+
+    def publish(self, kind: str, delta: agent_pb2.AgentDelta) -> int:
+        """Number `delta`, whose payload is `kind`, and pass it on. Returns its seq."""
+        self.seq += 1
+        delta.seq = self.seq
+        delta.timestamp = now_ms()
+        self._journal.note(kind, delta)
+        if kind in TERMINAL:
+            self.ended = True
+        for reader in self._readers:
+            reader.push(delta)
+        return self.seq
+
+    async def read(self, last_seq: int) -> AsyncGenerator[agent_pb2.AgentDelta]:
+        """Everything after `last_seq`, to the terminal event.
+
+        Raises:
+            OutOfRange: `last_seq` is beyond what the run has sent.
+        """
+        if last_seq > self.seq:
+            raise OutOfRange(f"lastSeq {last_seq} is beyond the run's last event {self.seq}", lastSeq=self.seq)
+        reader = _Reader()
+        self._readers.add(reader)
+        try:
+            reader.queue.extend(self._journal.since(last_seq))
+            while True:
+                while reader.queue:
+                    delta = reader.queue.popleft()
+                    last_seq = delta.seq
+                    yield delta
+                if reader.behind:
+                    reader.behind = False
+                    reader.queue.extend(self._journal.since(last_seq))
+                elif self.ended:
+                    return
+                else:
+                    await reader.wait()
+        finally:
+            self._readers.discard(reader)

@@ -1,0 +1,34 @@
+"""The services the orchestrator calls, and what every call to them is given."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import grpc
+
+from headrace.v1.llm_pb2_grpc import LlmServiceStub
+from headrace.v1.memory_pb2_grpc import MemoryServiceStub
+from headrace.v1.tools_pb2_grpc import ToolServiceStub
+
+if TYPE_CHECKING:
+    from headrace.v1.llm_pb2_grpc import LlmServiceAsyncStub
+    from headrace.v1.memory_pb2_grpc import MemoryServiceAsyncStub
+    from headrace.v1.tools_pb2_grpc import ToolServiceAsyncStub
+
+UNARY_TIMEOUT_S = 30.0
+"""For a unary call to memory or tools; an append waits for a disk, so it is not short."""
+
+
+@dataclass(frozen=True, slots=True)
+class Peers:
+    """Stubs over one channel each, shared by all runs."""
+
+    llm: LlmServiceAsyncStub
+    memory: MemoryServiceAsyncStub
+    tools: ToolServiceAsyncStub
+
+    @classmethod
+    def over(cls, *, llm_gateway: grpc.aio.Channel, memory: grpc.aio.Channel, tools: grpc.aio.Channel) -> Peers:
+        """The stubs of these channels, which stay the caller's."""
+        return cls(LlmServiceStub(llm_gateway), MemoryServiceStub(memory), ToolServiceStub(tools))

@@ -1,0 +1,168 @@
+"""The live runs of this process: accepted, queued behind their chat's earlier ones, driven, forgotten when ended."""
+
+from __future__ import annotations
+
+import asyncio
+from types import TracebackType
+
+import structlog
+
+from headrace.errors import ChatBusy, Interrupted, InvalidRequest, NotFound, Overloaded, QueueFull
+from headrace.streams import rpc_errors
+from headrace.v1 import agent_pb2, memory_pb2
+from services.orchestrator import ids, recorded
+from services.orchestrator.definition import Definition
+from services.orchestrator.drive import drive
+from services.orchestrator.peers import UNARY_TIMEOUT_S, Peers
+from services.orchestrator.registry import Registry
+from services.orchestrator.run import Run
+from services.runtime.ids import forwarded
+
+WAITING_MAX = 8
+"""Queries of one chat that wait for its running one (operations.md, Limits)."""
+
+log = structlog.get_logger()
+
+
+class Runs:
+    """Owns every run's task. Used as a context manager; leaving it ends what is still live."""
+
+    def __init__(self, registry: Registry, peers: Peers, runs_max: int) -> None:
+        self._registry = registry
+        self._peers = peers
+        self._runs_max = runs_max
+        self._live: dict[str, Run] = {}
+        self._by_chat: dict[str, list[Run]] = {}
+        """Live runs of a chat in the order of their queries; the first one runs."""
+        self._accepting = 0
+        self._draining = False
+        self._group = asyncio.TaskGroup()
+
+    async def __aenter__(self) -> Runs:
+        await self._group.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._group.__aexit__(kind, error, trace)
+
+    async def start(self, request: agent_pb2.QueryRequest) -> Run | str:
+        """Accept a query: its line is committed when this returns. The id of an earlier run when it repeats a query.
+
+        Raises:
+            NotFound, InvalidRequest: The agent.
+            ChatBusy, QueueFull, Overloaded: As the contract says.
+        """
+        self._check_room()
+        agent = await self._agent(request)
+        query = agent_pb2.QueryRequest()
+        query.CopyFrom(request)
+        query.chat_id = request.chat_id or ids.new_uuid()
+        query.request_id = request.request_id or ids.new_uuid()
+        query.agent_key = agent.key
+        query.role = request.role or "user"
+        self._check_busy(query)
+        run = Run(ids.new_uuid(), agent, query, self._peers)
+        self._accepting += 1
+        try:
+            reply = await self._accept(run)
+        finally:
+            self._accepting -= 1
+        if reply.HasField("duplicate_run_id"):
+            return reply.duplicate_run_id
+        self._enter(run)
+        self._group.create_task(self._drive(run, reply.chat_created, reply.chat_name))
+        return run
+
+    def find(self, run_id: str) -> Run | None:
+        """The live run with this id."""
+        return self._live.get(run_id)
+
+    def of_chat(self, chat_id: str) -> list[Run]:
+        """The live runs of a chat, in order."""
+        return list(self._by_chat.get(chat_id, ()))
+
+    async def drain(self, grace_s: float) -> None:
+        """Take no new runs, let the live ones end for `grace_s`, then end them as interrupted."""
+        self._draining = True
+        if not await self._empty(grace_s):
+            for run in list(self._live.values()):
+                run.interrupt(Interrupted("the service is being stopped; the chat is in order, ask again"))
+            await self._empty(grace_s)
+
+    async def _empty(self, within_s: float) -> bool:
+        waited_s = 0.0
+        while self._live and waited_s < within_s:
+            await asyncio.sleep(0.02)
+            waited_s += 0.02
+        return not self._live
+
+    def _check_room(self) -> None:
+        if self._draining:
+            raise Overloaded("the service is being stopped; try again")
+        if len(self._live) + self._accepting >= self._runs_max:
+            raise Overloaded(f"{self._runs_max} runs are live already; try again later")
+
+    async def _agent(self, request: agent_pb2.QueryRequest) -> Definition:
+        if request.HasField("deep_think"):
+            raise InvalidRequest.of("deepThink", "needs an agent with the sections react and planExecute")
+        if request.agent_key or not request.chat_id:
+            return self._registry.choose(request.agent_key)
+        try:
+            chat = await recorded.chat_of(
+                self._peers, memory_pb2.GetChatRequest(chat_id=request.chat_id, without_events=True)
+            )
+        except NotFound:
+            return self._registry.default()
+        return self._registry.get(chat.last_agent_key)
+
+    def _check_busy(self, query: agent_pb2.QueryRequest) -> None:
+        earlier = self._by_chat.get(query.chat_id)
+        if not earlier or any(run.query.request_id == query.request_id for run in earlier):
+            return
+        if query.when_busy == "reject":
+            raise ChatBusy("the chat has a run already; wait, cancel it or enqueue", runId=earlier[0].id)
+        if query.when_busy == "rollback":
+            raise InvalidRequest.of("whenBusy", "'rollback' is not supported by this version")
+        if len(earlier) > WAITING_MAX:
+            raise QueueFull(f"{WAITING_MAX} queries of this chat are waiting already", runId=earlier[0].id)
+        if query.when_busy == "interrupt":
+            for run in earlier:
+                run.cancel()
+
+    async def _accept(self, run: Run) -> memory_pb2.AppendResponse:
+        line = memory_pb2.QueryLine(query=run.query, agent_hash=run.agent.hash)
+        with rpc_errors():
+            return await self._peers.memory.Append(
+                memory_pb2.AppendRequest(
+                    chat_id=run.chat_id,
+                    run_id=run.id,
+                    request_id=ids.new_uuid(),
+                    lines=[memory_pb2.LogLine(query=line)],
+                ),
+                timeout=UNARY_TIMEOUT_S,
+                metadata=forwarded(),
+            )
+
+    def _enter(self, run: Run) -> None:
+        self._live[run.id] = run
+        queue = self._by_chat.setdefault(run.chat_id, [])
+        queue.append(run)
+        if queue[0] is run:
+            run.my_turn.set()
+
+    async def _drive(self, run: Run, chat_created: bool, chat_name: str) -> None:
+        try:
+            await drive(run, self._peers, chat_created, chat_name)
+        finally:
+            self._leave(run)
+
+    def _leave(self, run: Run) -> None:
+        del self._live[run.id]
+        queue = self._by_chat[run.chat_id]
+        queue.remove(run)
+        if queue:
+            queue[0].my_turn.set()
+        else:
+            del self._by_chat[run.chat_id]

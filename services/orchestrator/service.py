@@ -1,0 +1,108 @@
+"""AgentService: the RPCs, each a few lines over the domain."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+
+from headrace.v1 import agent_pb2, agent_pb2_grpc, memory_pb2
+from services.orchestrator import recorded
+from services.orchestrator.definition import Definition
+from services.orchestrator.peers import Peers
+from services.orchestrator.registry import Registry
+from services.orchestrator.run import Run
+from services.orchestrator.runs import Runs
+from services.runtime.interceptors import Context
+
+Events = AsyncGenerator[agent_pb2.AgentDelta]
+
+
+class AgentService(agent_pb2_grpc.AgentServiceServicer):
+    """Answers for live runs from `runs`, for ended ones from memory."""
+
+    def __init__(self, registry: Registry, runs: Runs, peers: Peers) -> None:
+        self._registry = registry
+        self._runs = runs
+        self._peers = peers
+
+    async def Query(self, request: agent_pb2.QueryRequest, context: Context) -> Events:
+        started = await self._runs.start(request)
+        if isinstance(started, str):
+            events = self._events(started, 0)
+        else:
+            events = _follow(started, cancel_on_leave=request.on_disconnect == "cancel")
+        async with aclosing(events):
+            async for event in events:
+                yield event
+
+    async def Attach(self, request: agent_pb2.AttachRequest, context: Context) -> Events:
+        async with aclosing(self._events(request.run_id, request.last_seq)) as events:
+            async for event in events:
+                yield event
+
+    async def Cancel(self, request: agent_pb2.CancelRequest, context: Context) -> agent_pb2.CancelResponse:
+        run = self._runs.find(request.run_id)
+        if run is None:
+            state = (await recorded.run_of(self._peers, request.run_id)).state
+            return agent_pb2.CancelResponse(run_id=request.run_id, state=state)
+        run.cancel("after_step" if request.mode == "after_step" else "now")
+        return agent_pb2.CancelResponse(run_id=run.id, state=run.state)
+
+    async def ListAgents(self, request: agent_pb2.ListAgentsRequest, context: Context) -> agent_pb2.ListAgentsResponse:
+        agents = [_agent(agent) for agent in self._registry.all()]
+        wanted = request.tag.lower()
+        return agent_pb2.ListAgentsResponse(agents=[agent for agent in agents if _has(agent, wanted)])
+
+    async def GetAgent(self, request: agent_pb2.GetAgentRequest, context: Context) -> agent_pb2.GetAgentResponse:
+        definition = self._registry.get(request.agent_key)
+        agent = _agent(definition)
+        agent.instructions = definition.stage.system_prompt
+        return agent_pb2.GetAgentResponse(agent=agent)
+
+    async def ListRuns(self, request: agent_pb2.ListRunsRequest, context: Context) -> agent_pb2.ListRunsResponse:
+        chat = await recorded.chat_of(self._peers, memory_pb2.GetChatRequest(chat_id=request.chat_id))
+        live = {run.id: run.as_run() for run in self._runs.of_chat(request.chat_id)}
+        runs = [live.get(run.run_id, run) for run in recorded.fold_runs(chat.events)]
+        return agent_pb2.ListRunsResponse(runs=runs)
+
+    async def GetRun(self, request: agent_pb2.GetRunRequest, context: Context) -> agent_pb2.GetRunResponse:
+        live = self._runs.find(request.run_id)
+        run = live.as_run() if live is not None else await recorded.run_of(self._peers, request.run_id)
+        return agent_pb2.GetRunResponse(run=run)
+
+    async def _events(self, run_id: str, last_seq: int) -> Events:
+        run = self._runs.find(run_id)
+        if run is not None:
+            async with aclosing(_follow(run, last_seq)) as live:
+                async for event in live:
+                    yield event
+            return
+        for event in await recorded.events_of(self._peers, run_id, last_seq):
+            yield event
+
+
+async def _follow(run: Run, last_seq: int = 0, *, cancel_on_leave: bool = False) -> Events:
+    """The events of a live run, to its end. `cancel_on_leave`: the run was wanted by this reader alone."""
+    try:
+        async with aclosing(run.feed.read(last_seq)) as events:
+            async for event in events:
+                yield event
+    finally:
+        if cancel_on_leave and not run.feed.ended:
+            run.cancel()
+
+
+def _agent(definition: Definition) -> agent_pb2.Agent:
+    return agent_pb2.Agent(
+        key=definition.key,
+        name=definition.name or definition.key,
+        icon=definition.icon,
+        description=definition.description,
+        mode=definition.mode,
+        model=definition.model.model or "",
+        tools=definition.tools,
+    )
+
+
+def _has(agent: agent_pb2.Agent, wanted: str) -> bool:
+    return any(wanted in text.lower() for text in (agent.key, agent.description, *agent.tools, *agent.skills))

@@ -1,0 +1,26 @@
+'''System prompts over several lines: `"systemPrompt": """…"""` in agent files, turned into JSON strings.
+
+Only keys named systemPrompt (in any case) may have it. The text is taken as it is, without escapes; a line break
+right after the opening quotes and the last line, when blank, do not belong to it. Line numbers stay those of the
+file: the line breaks that leave the text follow the string, where JSON does not mind them.
+'''
+
+import re
+
+import orjson
+
+# Ordinary strings are matched too, so that quotes inside them are never taken for an opening.
+_TOKEN = re.compile(r'(?P<key>"systemPrompt"\s*:\s*)"""(?P<text>.*?)"""|"(?:[^"\\\n]|\\.)*"', re.IGNORECASE | re.DOTALL)
+
+
+def to_json(source: str) -> str:
+    """`source` with each triple-quoted system prompt as a JSON string; anything else is left alone."""
+    return _TOKEN.sub(_replace, source)
+
+
+def _replace(match: re.Match[str]) -> str:
+    if match["key"] is None:
+        return match[0]
+    text = re.sub(r"\A[ \t]*\r?\n", "", match["text"])
+    text = re.sub(r"\r?\n[ \t]*\Z", "", text)
+    return match["key"] + orjson.dumps(text).decode() + "\n" * match["text"].count("\n")
