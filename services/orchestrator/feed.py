@@ -56,6 +56,15 @@ class Feed:
         self._journal = Journal()
         self._readers: set[_Reader] = set()
 
+    @property
+    def readers(self) -> int:
+        """How many read this feed now."""
+        return len(self._readers)
+
+    def since(self, last_seq: int) -> list[agent_pb2.AgentDelta]:
+        """What a reader that has everything up to `last_seq` needs now."""
+        return self._journal.since(last_seq)
+
     def publish(self, kind: str, delta: agent_pb2.AgentDelta) -> int:
         """Number `delta`, whose payload is `kind`, and pass it on. Returns its seq."""
         self.seq += 1
@@ -79,7 +88,7 @@ class Feed:
         reader = _Reader()
         self._readers.add(reader)
         try:
-            reader.queue.extend(self._journal.since(last_seq))
+            reader.queue.extend(self.since(last_seq))
             while True:
                 while reader.queue:
                     delta = reader.queue.popleft()
@@ -87,7 +96,7 @@ class Feed:
                     yield delta
                 if reader.behind:
                     reader.behind = False
-                    reader.queue.extend(self._journal.since(last_seq))
+                    reader.queue.extend(self.since(last_seq))
                 elif self.ended:
                     return
                 else:
