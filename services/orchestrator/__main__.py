@@ -1,50 +1,15 @@
-"""Starts the orchestrator."""
+"""python -m services.orchestrator"""
 
 from __future__ import annotations
 
-import asyncio
-from contextlib import AsyncExitStack
-
-from headrace.v1 import agent_pb2_grpc
 from services.orchestrator.config import Config
-from services.orchestrator.peers import Peers
-from services.orchestrator.recovery import recover
-from services.orchestrator.registry import Registry
-from services.orchestrator.runs import Runs
-from services.orchestrator.service import AgentService
+from services.orchestrator.server import orchestrator
 from services.runtime import program
-from services.runtime.channels import connect
-from services.runtime.server import EDGE_MESSAGE_BYTES_MAX, Served, serving, until_stopped
-from services.runtime.watching import watch
+from services.runtime.server import until_stopped
 
 
 async def main(config: Config) -> None:
-    agents_dir = config.agents_dir or config.config_dir / "agents"
-    registry = Registry(agents_dir, config.default_agent)
-    registry.reload()
-    async with AsyncExitStack() as stack:
-        channels = {
-            "llm_gateway": await stack.enter_async_context(connect(config.llm_gateway_address)),
-            "memory": await stack.enter_async_context(connect(config.memory_address)),
-            "tools": await stack.enter_async_context(connect(config.tools_address)),
-        }
-        peers = Peers.over(**channels)
-        await recover(peers)
-        runs = await stack.enter_async_context(Runs(registry, peers, config.runs_max))
-        # Submit, Steer and Compact come later: the generated base answers UNIMPLEMENTED for them.
-        service = AgentService(registry, runs, peers)  # pyright: ignore[reportAbstractUsage]
-        served = Served("headrace.v1.AgentService", service, agent_pb2_grpc.add_AgentServiceServicer_to_server)
-        watcher = asyncio.create_task(watch(agents_dir, registry.reload, interval_ms=config.refresh_interval_ms))
-        stack.callback(watcher.cancel)
-        await stack.enter_async_context(
-            serving(
-                config.server,
-                [served],
-                peers=channels,
-                drain=lambda: runs.drain(config.server.drain_s),
-                message_bytes_max=EDGE_MESSAGE_BYTES_MAX,
-            )
-        )
+    async with orchestrator(config):
         await until_stopped()
 
 

@@ -35,11 +35,12 @@ class Call:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the arguments are a JSON object."""
+        """Whether the arguments are JSON, and not what was written of it before a cut."""
         try:
-            return isinstance(orjson.loads(self.arguments), dict)
+            orjson.loads(self.arguments)
         except ValueError:
             return False
+        return True
 
 
 @dataclass(slots=True)
@@ -50,7 +51,7 @@ class BlockNames:
     reasoning: int = 0
     content: int = 0
     tool_ids: set[str] = field(default_factory=set[str])
-    """Tool ids in use; a provider's own are unique in one answer at best."""
+    """Tool ids that the chat's context has; some providers count from call_0 in every answer."""
 
 
 class Answer:

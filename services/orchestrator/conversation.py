@@ -90,6 +90,7 @@ class Conversation:
                 timeout=UNARY_TIMEOUT_S,
                 metadata=forwarded(),
             )
+        self.run.names.tool_ids.update(call.id for message in context.messages for call in message.tool_calls)
         request = llm_pb2.ChatRequest(
             provider_key=model.provider_key or "",
             model=model.model or "",

@@ -4,9 +4,6 @@ import secrets
 import time
 import uuid
 
-TOOL_ID_LENGTH_MIN = 16
-"""Shorter ids of a provider ("call_0") come again in its next answer, so they are made unique."""
-
 
 def new_uuid() -> str:
     """A run, chat or request id."""
@@ -19,10 +16,10 @@ def new_msg_id() -> str:
 
 
 def unique_tool_id(given: str, used: set[str]) -> str:
-    """The provider's id of a call, made unique where it is missing, repeated or short. Adds it to `used`."""
+    """The provider's id of a call, made unique where it is missing or in `used`, to which it is added."""
     tool_id = given
-    while not tool_id or tool_id in used or len(tool_id) < TOOL_ID_LENGTH_MIN:
-        tool_id = f"{given or 'call'}_{secrets.token_hex(8)}"
+    while not tool_id or tool_id in used:
+        tool_id = f"{given or 'call'}_{secrets.token_hex(4)}"
     used.add(tool_id)
     return tool_id
 

@@ -103,11 +103,11 @@ class Run:
         message.message.content.add(text=text)
         await self.commit([message])
 
-    def result(self, call: Call, text: str, ok: bool, tool_params: str | None = None) -> memory_pb2.LogMessage:
+    def result(self, call: Call, text: str, ok: bool) -> memory_pb2.LogMessage:
         """Publish a call's result, and return its message for the log."""
         del self.open_calls[call.tool_id]
         event = self.publish("tool_result", tool_id=call.tool_id, result=text, ok=ok)
-        message = memory_pb2.LogMessage(tool_id=call.tool_id, ts=event.timestamp, ok=ok, tool_params=tool_params)
+        message = memory_pb2.LogMessage(tool_id=call.tool_id, ts=event.timestamp, ok=ok)
         message.message.role, message.message.name, message.message.tool_call_id = "tool", call.name, call.tool_id
         message.message.content.add(text=text)
         message.events.first_seq = message.events.last_seq = event.seq

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from types import TracebackType
-
-import structlog
 
 from headrace.errors import ChatBusy, Interrupted, InvalidRequest, NotFound, Overloaded, QueueFull
 from headrace.streams import rpc_errors
@@ -21,13 +18,11 @@ from services.runtime.ids import forwarded
 WAITING_MAX = 8
 """Queries of one chat that wait for its running one (operations.md, Limits)."""
 
-log = structlog.get_logger()
-
 
 class Runs:
-    """Owns every run's task. Used as a context manager; leaving it ends what is still live."""
+    """Starts and finds runs; `group`, which lives as long as the service, owns their tasks."""
 
-    def __init__(self, registry: Registry, peers: Peers, runs_max: int) -> None:
+    def __init__(self, registry: Registry, peers: Peers, group: asyncio.TaskGroup, runs_max: int) -> None:
         self._registry = registry
         self._peers = peers
         self._runs_max = runs_max
@@ -36,16 +31,10 @@ class Runs:
         """Live runs of a chat in the order of their queries; the first one runs."""
         self._accepting = 0
         self._draining = False
-        self._group = asyncio.TaskGroup()
-
-    async def __aenter__(self) -> Runs:
-        await self._group.__aenter__()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self._group.__aexit__(kind, error, trace)
+        self._idle = asyncio.Event()
+        """Set while no run is live."""
+        self._idle.set()
+        self._group = group
 
     async def start(self, request: agent_pb2.QueryRequest) -> Run | str:
         """Accept a query: its line is committed when this returns. The id of an earlier run when it repeats a query.
@@ -92,11 +81,12 @@ class Runs:
             await self._empty(grace_s)
 
     async def _empty(self, within_s: float) -> bool:
-        waited_s = 0.0
-        while self._live and waited_s < within_s:
-            await asyncio.sleep(0.02)
-            waited_s += 0.02
-        return not self._live
+        try:
+            async with asyncio.timeout(within_s):
+                await self._idle.wait()
+        except TimeoutError:
+            return False
+        return True
 
     def _check_room(self) -> None:
         if self._draining:
@@ -147,6 +137,7 @@ class Runs:
 
     def _enter(self, run: Run) -> None:
         self._live[run.id] = run
+        self._idle.clear()
         queue = self._by_chat.setdefault(run.chat_id, [])
         queue.append(run)
         if queue[0] is run:
@@ -160,6 +151,8 @@ class Runs:
 
     def _leave(self, run: Run) -> None:
         del self._live[run.id]
+        if not self._live:
+            self._idle.set()
         queue = self._by_chat[run.chat_id]
         queue.remove(run)
         if queue:

@@ -53,8 +53,7 @@ async def _execute(run: Run, peers: Peers, call: Call, warning: str) -> None:
             raise
         outcome.result = _failed("TIMEOUT", "the tool did not end in time")
     text = f"{outcome.result}\n\n[{warning}]" if warning else outcome.result
-    params = outcome.tool_params if outcome.tool_params != call.arguments else ""
-    await run.commit([run.result(call, text, outcome.ok, params or None)])
+    await run.commit([run.result(call, text, outcome.ok)])
 
 
 async def _stream(run: Run, peers: Peers, call: Call, outcome: tools_pb2.ToolOutcome) -> None:

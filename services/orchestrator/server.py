@@ -1,0 +1,52 @@
+"""The orchestrator put together: peers, recovery, runs, server, and what is closed in which order."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
+
+from headrace.v1 import agent_pb2_grpc
+from services.orchestrator.config import Config
+from services.orchestrator.peers import Peers
+from services.orchestrator.recovery import recover
+from services.orchestrator.registry import Registry
+from services.orchestrator.runs import Runs
+from services.orchestrator.service import AgentService
+from services.runtime.channels import connect
+from services.runtime.server import EDGE_MESSAGE_BYTES_MAX, Running, Served, serving
+from services.runtime.watching import watch
+
+NAME = "headrace.v1.AgentService"
+
+
+@asynccontextmanager
+async def orchestrator(config: Config) -> AsyncGenerator[Running]:
+    """An orchestrator that serves inside the block; it waits for memory first, and leaving the block drains it."""
+    agents_dir = config.agents_dir or config.config_dir / "agents"
+    registry = Registry(agents_dir, config.default_agent)
+    registry.reload()
+    async with AsyncExitStack() as stack:
+        channels = {
+            "llm_gateway": await stack.enter_async_context(connect(config.llm_gateway_address)),
+            "memory": await stack.enter_async_context(connect(config.memory_address)),
+            "tools": await stack.enter_async_context(connect(config.tools_address)),
+        }
+        peers = Peers.over(**channels)
+        await recover(peers)
+        group = await stack.enter_async_context(asyncio.TaskGroup())
+        watcher = group.create_task(watch(agents_dir, registry.reload, interval_ms=config.refresh_interval_ms))
+        stack.callback(watcher.cancel)
+        runs = Runs(registry, peers, group, config.runs_max)
+        # Submit, Steer and Compact come later: the generated base answers UNIMPLEMENTED for them.
+        service = AgentService(registry, runs, peers)  # pyright: ignore[reportAbstractUsage]
+        served = Served(NAME, service, agent_pb2_grpc.add_AgentServiceServicer_to_server)
+        yield await stack.enter_async_context(
+            serving(
+                config.server,
+                [served],
+                peers=channels,
+                drain=lambda: runs.drain(config.server.drain_s),
+                message_bytes_max=EDGE_MESSAGE_BYTES_MAX,
+            )
+        )

@@ -1,0 +1,201 @@
+"""The whole suite as its users run it: `headrace up` in a process of its own, before a simulator in this one."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import signal
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from headrace.sse import SseReader
+from services.simulator.server import Simulator, simulator
+from tests.order import Event, check_order
+
+READY = re.compile(r"ready: (?P<url>http://\S+)\s+grpc (?P<grpc>\S+)")
+READY_TIMEOUT_S = 60.0
+TEST_TIMEOUT_S = 30.0
+
+MODEL = {"providerKey": "sim", "model": "sim-1"}
+TOOLS = ["mock_city_weather", "city_datetime", "_bash_", "write_file", "read_file"]
+AGENTS: dict[str, dict[str, Any]] = {
+    "plain": {"mode": "ONESHOT", "modelConfig": MODEL, "plain": {"systemPrompt": "Answer."}},
+    "once": {
+        "mode": "ONESHOT",
+        "modelConfig": MODEL,
+        "toolConfig": {"backends": TOOLS},
+        "plain": {"systemPrompt": "Answer."},
+    },
+    "react": {
+        "mode": "REACT",
+        "modelConfig": MODEL,
+        "toolConfig": {"backends": TOOLS},
+        "react": {"systemPrompt": "Today is {{date}}."},
+    },
+    "parallel": {
+        "mode": "REACT",
+        "modelConfig": MODEL,
+        "toolConfig": {"backends": TOOLS},
+        "react": {"systemPrompt": "Answer.", "parallelToolCalls": True},
+    },
+    "required": {
+        "mode": "REACT",
+        "modelConfig": MODEL,
+        "toolPolicy": "REQUIRE",
+        "toolConfig": {"backends": TOOLS},
+        "react": {"systemPrompt": "Answer."},
+    },
+    "thrifty": {
+        "mode": "REACT",
+        "modelConfig": MODEL,
+        "toolConfig": {"backends": TOOLS},
+        "budget": {"maxModelCalls": 1},
+        "react": {"systemPrompt": "Answer."},
+    },
+    "hurried": {
+        "mode": "ONESHOT",
+        "modelConfig": MODEL,
+        "budget": {"timeoutMs": 400},
+        "plain": {"systemPrompt": "Answer."},
+    },
+}
+
+
+@dataclass
+class Suite:
+    """A running suite. One simulator, whose script a test replaces."""
+
+    url: str
+    grpc: str
+    config_dir: Path
+    data_dir: Path
+    simulator: Simulator
+    http: aiohttp.ClientSession
+    process: asyncio.subprocess.Process
+
+    async def post(self, path: str, body: Any) -> tuple[int, Any]:
+        """Status and JSON of a POST; bytes are sent as they are."""
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        headers = {"Content-Type": "application/json"}
+        async with self.http.post(self.url + path, data=data, headers=headers) as response:
+            return response.status, await response.json()
+
+    async def get(self, path: str, **params: str) -> tuple[int, Any]:
+        """Status and JSON of a GET."""
+        async with self.http.get(self.url + path, params=params) as response:
+            return response.status, await response.json()
+
+    @asynccontextmanager
+    async def query(self, message: str, agent: str = "plain", **fields: Any) -> AsyncGenerator[AsyncGenerator[Event]]:
+        """The events of a query as they come; leaving the block closes the connection."""
+        body = {"message": message, "agentKey": agent} | fields
+        async with self.http.post(f"{self.url}/api/query", json=body) as response:
+            assert response.status == 200, await response.text()
+            yield _events(response)
+
+    async def ask(self, message: str, agent: str = "plain", **fields: Any) -> list[Event]:
+        """A whole run, its order checked."""
+        async with self.query(message, agent, **fields) as events:
+            seen = [event async for event in events]
+        check_order(seen)
+        return seen
+
+    async def attach(self, run_id: str, last_seq: int = 0) -> list[Event]:
+        """What a run's readers get after `last_seq`, to its end."""
+        params = {"runId": run_id, "lastSeq": str(last_seq)}
+        async with self.http.get(f"{self.url}/api/attach", params=params) as response:
+            assert response.status == 200, await response.text()
+            return [event async for event in _events(response)]
+
+    def requests(self) -> list[Any]:
+        """Bodies of the requests that the provider got, oldest first."""
+        return [request.body for request in self.simulator.requests]
+
+    def services(self) -> dict[str, int]:
+        """Process ids of the services."""
+        found: dict[str, int] = {}
+        for pid in _children(self.process.pid):
+            command = Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
+            if "-m" in command:
+                found[command[command.index("-m") + 1].removeprefix("services.")] = pid
+        return found
+
+    async def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
+        """Send a signal to `headrace up`, wait for its end, give its exit code."""
+        self.process.send_signal(number)
+        async with asyncio.timeout(30):
+            return await self.process.wait()
+
+
+@asynccontextmanager
+async def running(config_dir: Path, data_dir: Path, sim: Simulator) -> AsyncGenerator[Suite]:
+    """`headrace up` over these folders. A configuration of AGENTS is written when there is none."""
+    write_config(config_dir, sim)
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "headrace.cli", "up", "--port", "0", "--grpc-port", "0"),
+        *("--config-dir", str(config_dir), "--data-dir", str(data_dir)),
+        stdout=asyncio.subprocess.PIPE,
+    )
+    timeout = aiohttp.ClientTimeout(total=TEST_TIMEOUT_S)
+    try:
+        url, grpc = await _ready(process)
+        async with aiohttp.ClientSession(timeout=timeout) as http:
+            yield Suite(url, grpc, config_dir, data_dir, sim, http, process)
+    finally:
+        if process.returncode is None:
+            process.terminate()
+            async with asyncio.timeout(30):
+                await process.wait()
+
+
+@asynccontextmanager
+async def fresh_suite(folder: Path) -> AsyncGenerator[Suite]:
+    """A suite of its own, for tests that break it."""
+    async with simulator() as sim, running(folder / "config", folder / "data", sim) as suite:
+        yield suite
+
+
+def write_config(config_dir: Path, sim: Simulator) -> None:
+    agents = config_dir / "agents"
+    if not agents.exists():
+        agents.mkdir(parents=True)
+        for key, agent in AGENTS.items():
+            (agents / f"{key}.json").write_text(json.dumps(agent))
+    models = [{"name": "sim-1"}, {"name": "idle"}, {"name": "bench"}]
+    provider = {"key": "sim", "protocol": "openai", "baseUrl": sim.base_url, "models": models}
+    (config_dir / "providers.json").write_text(json.dumps({"providers": [provider]}))
+
+
+async def _ready(process: asyncio.subprocess.Process) -> tuple[str, str]:
+    assert process.stdout is not None
+    async with asyncio.timeout(READY_TIMEOUT_S):
+        async for line in process.stdout:
+            if match := READY.search(line.decode()):
+                return match["url"], match["grpc"]
+    raise AssertionError("headrace up ended before it was ready")
+
+
+async def _events(response: aiohttp.ClientResponse) -> AsyncGenerator[Event]:
+    """The events of an SSE response; the frame form is checked too."""
+    reader, done = SseReader(), False
+    async for chunk in response.content.iter_any():
+        for frame in reader.feed(chunk):
+            assert not done, "nothing follows [DONE]"
+            if frame.data == b"[DONE]":
+                done = True
+                continue
+            event = json.loads(frame.data)
+            assert (frame.id, frame.event) == (str(event["seq"]), "message")
+            yield event
+    assert done, "the stream ended without [DONE]"
+
+
+def _children(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]

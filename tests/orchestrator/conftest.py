@@ -1,0 +1,176 @@
+"""A real orchestrator over sockets, with a real memory and a scripted LlmService and ToolService."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import pytest
+
+from headrace.client import Client
+from headrace.errors import HeadraceError
+from headrace.v1 import agent_pb2, llm_pb2, llm_pb2_grpc, tools_pb2, tools_pb2_grpc
+from services.facade import encode
+from services.memory.__main__ import served as memory_served
+from services.memory.config import Config as MemoryConfig
+from services.memory.disk import Disk
+from services.memory.store import opened
+from services.orchestrator.config import Config
+from services.orchestrator.server import orchestrator
+from services.runtime.config import ServerSettings
+from services.runtime.server import Served, serving
+from tests.order import Event, check_order
+
+ANYWHERE = ServerSettings(listen="127.0.0.1:0", drain_s=0.3)
+TEST_TIMEOUT_S = 20.0
+
+MODEL = {"providerKey": "scripted", "model": "m"}
+REACT = {"mode": "REACT", "modelConfig": MODEL, "toolConfig": {"backends": ["look", "slow"]}, "react": {}}
+ONESHOT = {"mode": "ONESHOT", "modelConfig": MODEL, "plain": {}}
+
+Step: TypeAlias = llm_pb2.LlmDelta | HeadraceError | float
+"""A delta to send, an error to raise, seconds to wait."""
+
+
+def content(*texts: str) -> list[Step]:
+    return [llm_pb2.LlmDelta(content=text) for text in texts]
+
+
+def reasoning(*texts: str) -> list[Step]:
+    return [llm_pb2.LlmDelta(reasoning=text) for text in texts]
+
+
+def call(name: str, arguments: str = "{}", *, index: int = 0, call_id: str = "call_1") -> list[Step]:
+    half = len(arguments) // 2
+    first = llm_pb2.ToolCallDelta(index=index, id=call_id, name=name, arguments=arguments[:half])
+    rest = llm_pb2.ToolCallDelta(index=index, arguments=arguments[half:])
+    return [llm_pb2.LlmDelta(tool_call=first), llm_pb2.LlmDelta(tool_call=rest)]
+
+
+def finish(reason: str = "stop") -> list[Step]:
+    usage = llm_pb2.LlmDelta(usage={"input_tokens": 10, "output_tokens": 5, "model_calls": 1})  # pyright: ignore[reportArgumentType] - a dict is a message to protobuf
+    return [usage, llm_pb2.LlmDelta(finish=llm_pb2.LlmFinish(reason=reason))]
+
+
+class ScriptedLlm(llm_pb2_grpc.LlmServiceServicer):
+    """Plays one list of steps for each call, the last one again and again; keeps the requests."""
+
+    def __init__(self, *turns: list[Step]) -> None:
+        self.turns = list(turns)
+        self.requests: list[llm_pb2.ChatRequest] = []
+        self.open = 0
+
+    async def StreamChat(self, request: llm_pb2.ChatRequest, context: Any) -> AsyncGenerator[llm_pb2.LlmDelta]:
+        steps = self.turns[min(len(self.requests), len(self.turns) - 1)]
+        self.requests.append(request)
+        self.open += 1
+        try:
+            yield llm_pb2.LlmDelta(started=llm_pb2.LlmStarted(provider="scripted", model="m", attempt=1))
+            for step in steps:
+                if isinstance(step, HeadraceError):
+                    raise step
+                if isinstance(step, (int, float)):
+                    await asyncio.sleep(step)
+                else:
+                    yield step
+        finally:
+            self.open -= 1
+
+
+class ScriptedTools(tools_pb2_grpc.ToolServiceServicer):
+    """Two tools: `look` answers at once, `slow` says something and then waits to be stopped."""
+
+    def __init__(self) -> None:
+        self.requests: list[tools_pb2.ExecuteRequest] = []
+        self.open = 0
+        self.delay_s = 0.0
+        self.error: HeadraceError | None = None
+
+    async def ListTools(self, request: tools_pb2.ListToolsRequest, context: Any) -> tools_pb2.ListToolsResponse:
+        tools = [tools_pb2.Tool(name=name, parameters="{}", kind="backend") for name in ("look", "slow")]
+        return tools_pb2.ListToolsResponse(tools=[tool for tool in tools if tool.name in request.names])
+
+    async def Execute(self, request: tools_pb2.ExecuteRequest, context: Any) -> AsyncGenerator[tools_pb2.ToolDelta]:
+        self.requests.append(request)
+        self.open += 1
+        try:
+            if self.error is not None:
+                raise self.error
+            yield tools_pb2.ToolDelta(output=tools_pb2.ToolOutputDelta(stream="stdout", delta="looking\n"))
+            await asyncio.sleep(60 if request.tool_name == "slow" else self.delay_s)
+            outcome = tools_pb2.ToolOutcome(ok=True, result=f"seen {request.arguments}", tool_params=request.arguments)
+            yield tools_pb2.ToolDelta(result=outcome)
+        finally:
+            self.open -= 1
+
+
+@dataclass
+class House:
+    """A running orchestrator and what it talks to."""
+
+    client: Client
+    llm: ScriptedLlm
+    tools: ScriptedTools
+    agents: Path
+    chat_id: str = ""
+    run_ids: list[str] = field(default_factory=list[str])
+
+    async def ask(self, message: str = "hello", agent: str = "react", **fields: Any) -> list[Event]:
+        """A whole run in the house's one chat, its order checked."""
+        if self.chat_id:
+            fields = {"chat_id": self.chat_id} | fields
+        async with self.client.ask(message, agent_key=agent, **fields) as deltas:
+            events = [as_json(delta) async for delta in deltas]
+        check_order(events)
+        self.chat_id = next(event["chatId"] for event in events if event["type"] == "run.start")
+        self.run_ids.append(events[-1]["runId"])
+        return events
+
+
+def as_json(delta: agent_pb2.AgentDelta) -> Event:
+    sent = encode.event(delta)
+    assert sent is not None
+    return json.loads(sent.json)
+
+
+Open: TypeAlias = Callable[..., AbstractAsyncContextManager[House]]
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> Open:
+    """`house(turn, turn, …, react={…})`: an orchestrator whose model plays these turns; fields change the agents."""
+
+    @asynccontextmanager
+    async def start(*turns: list[Step], **changes: Any) -> AsyncGenerator[House]:
+        agents = tmp_path / "agents"
+        agents.mkdir(exist_ok=True)
+        for key, agent in {"react": REACT | changes, "oneshot": ONESHOT}.items():
+            (agents / f"{key}.json").write_text(json.dumps(agent))
+        llm = ScriptedLlm(*turns)  # pyright: ignore[reportAbstractUsage] - one RPC is asked
+        tools = ScriptedTools()  # pyright: ignore[reportAbstractUsage] - two RPCs are asked
+        async with asyncio.timeout(TEST_TIMEOUT_S), AsyncExitStack() as stack:
+            memory_config = MemoryConfig(data_dir=tmp_path / "data")
+            disk = stack.enter_context(closing(Disk(memory_config.logs_dir)))
+            store = await stack.enter_async_context(opened(disk))
+            memory = await stack.enter_async_context(serving(ANYWHERE, [memory_served(store, memory_config)]))
+            llm_served = Served("headrace.v1.LlmService", llm, llm_pb2_grpc.add_LlmServiceServicer_to_server)
+            gateway = await stack.enter_async_context(serving(ANYWHERE, [llm_served]))
+            tools_served = Served("headrace.v1.ToolService", tools, tools_pb2_grpc.add_ToolServiceServicer_to_server)
+            tool_server = await stack.enter_async_context(serving(ANYWHERE, [tools_served]))
+            config = Config(
+                server=ANYWHERE,
+                agents_dir=agents,
+                memory_address=memory.addresses[0],
+                llm_gateway_address=gateway.addresses[0],
+                tools_address=tool_server.addresses[0],
+            )
+            running = await stack.enter_async_context(orchestrator(config))
+            client = await stack.enter_async_context(Client(running.addresses[0], memory_address=memory.addresses[0]))
+            yield House(client, llm, tools, agents)
+
+    return start
