@@ -76,12 +76,16 @@ def _check_tools(events: Iterable[Event]) -> None:
 def fold(events: Iterable[Event]) -> dict[str, Any]:
     """What a reader of `events` knows at the end: texts, calls, results, the terminal event.
 
-    A start or a snapshot of a known id replaces that block, a delta appends; attempt.reset drops the text of blocks
-    that began after fromSeq.
+    A start or a snapshot of a known id replaces that block, a delta appends; attempt.reset drops the text of its run's
+    blocks that began after fromSeq.
     """
     blocks: dict[str, dict[str, Any]] = {}
+    earlier: dict[str, dict[str, Any]] = {}
     end: Event | None = None
     for event in events:
+        if event["type"] == "run.start":
+            earlier |= blocks
+            blocks = {}
         kind, _, part = event["type"].partition(".")
         if kind in IDS:
             _fold_block(blocks, kind, part, event)
@@ -89,6 +93,7 @@ def fold(events: Iterable[Event]) -> dict[str, Any]:
             blocks = {block_id: block for block_id, block in blocks.items() if block["seq"] <= event["fromSeq"]}
         elif event["type"] in TERMINAL:
             end = {key: value for key, value in event.items() if key != "timestamp"}
+    blocks = earlier | blocks
     for block in blocks.values():
         del block["seq"]
     return {"blocks": blocks, "end": end}

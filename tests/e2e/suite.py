@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import re
 import signal
@@ -16,6 +17,7 @@ from typing import Any
 import aiohttp
 
 from headrace.sse import SseReader
+from services.simulator.script import parse_script
 from services.simulator.server import Simulator, simulator
 from tests.order import Event, check_order
 
@@ -84,7 +86,7 @@ class Suite:
         """Status and JSON of a POST; bytes are sent as they are."""
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
         headers = {"Content-Type": "application/json"}
-        async with self.http.post(self.url + path, data=data, headers=headers) as response:
+        async with self.http.post(self.url + path, data=io.BytesIO(data), headers=headers) as response:
             return response.status, await response.json()
 
     async def get(self, path: str, **params: str) -> tuple[int, Any]:
@@ -113,6 +115,10 @@ class Suite:
         async with self.http.get(f"{self.url}/api/attach", params=params) as response:
             assert response.status == 200, await response.text()
             return [event async for event in _events(response)]
+
+    def play(self, *rules: dict[str, Any]) -> None:
+        """Let the provider play these rules instead of its built-in answers."""
+        self.simulator.rules = parse_script(list(rules))
 
     def requests(self) -> list[Any]:
         """Bodies of the requests that the provider got, oldest first."""

@@ -1,0 +1,27 @@
+"""One suite for all tests that leave it as they found it; tests that break one start their own."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+
+import pytest
+import pytest_asyncio
+
+from services.simulator.script import parse_script
+from services.simulator.server import simulator
+from tests.e2e.suite import Suite, running
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def shared_suite(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Suite]:
+    folder = tmp_path_factory.mktemp("suite")
+    async with simulator() as sim, running(folder / "config", folder / "data", sim) as suite:
+        yield suite
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def suite(shared_suite: Suite) -> Suite:
+    """The shared suite, its simulator without a script and without memories."""
+    shared_suite.simulator.rules = parse_script([])
+    shared_suite.simulator.requests.clear()
+    return shared_suite

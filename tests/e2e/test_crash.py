@@ -1,0 +1,113 @@
+"""kill -9 in the middle, and start again: nothing acknowledged is lost, every run has one end, the chat goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from services.simulator.script import parse_script
+from services.simulator.server import simulator
+from tests.e2e.suite import fresh_suite, running
+from tests.order import TERMINAL, fold, texts
+from tests.pairing import assert_paired
+
+MOMENTS: dict[str, list[dict[str, Any]]] = {
+    "content.delta": [{"content": "Hel"}, {"stall": True}],
+    "tool.args": [{"toolCall": "mock_city_weather", "id": "call_1", "arguments": ['{"city":']}, {"stall": True}],
+    "tool.output": [{"toolCall": "_bash_", "id": "call_1", "arguments": ['{"command":"echo on; sleep 60"}']}],
+    "run.start": [{"stall": True}],
+}
+
+
+@pytest.mark.parametrize("until", MOMENTS)
+async def test_killed_in_mid_run_and_started_again(tmp_path: Path, until: str) -> None:
+    rules = [{"match": {"text": "^go$"}, "steps": MOMENTS[until]}, {"steps": [{"content": "fine"}]}]
+    async with asyncio.timeout(60), simulator(rules) as sim:
+        seen: list[dict[str, Any]] = []
+        async with running(tmp_path / "config", tmp_path / "data", sim) as suite:
+            before = await suite.ask("remember this", "react")
+            chat_id = before[1]["chatId"]
+            async with suite.query("go", "react", chatId=chat_id) as events:
+                async for event in events:
+                    seen.append(event)
+                    if event["type"] == until:
+                        break
+            services = suite.services()
+            assert await suite.stop(signal.SIGKILL) == -signal.SIGKILL
+            await gone(services)
+        async with running(tmp_path / "config", tmp_path / "data", sim) as suite:
+            run_id = seen[1]["runId"]
+            rest = await suite.attach(run_id, seen[-1]["seq"])
+            assert [event["type"] for event in rest if event["type"] in TERMINAL] == ["run.error"]
+            assert rest[-1]["error"]["code"] == "INTERRUPTED"
+            again = await suite.ask("again", "react", chatId=chat_id)
+            assert texts(again, "content") == ["fine"]
+            assert_paired(suite.requests()[-1]["messages"])
+            _, answer = await suite.get("/api/chat", chatId=chat_id)
+            history = fold(answer["data"]["events"])["blocks"]
+            assert history | fold(before)["blocks"] == history
+            _, run = await suite.get("/api/run", runId=run_id)
+            assert run["data"]["state"] == "failed"
+        assert_numbered(tmp_path / "data" / "chats" / f"{chat_id}.json")
+
+
+@pytest.mark.parametrize("victim", ["memory", "llm_gateway", "tools", "orchestrator", "facade"])
+async def test_a_service_that_is_killed_comes_back_and_the_chat_goes_on(tmp_path: Path, victim: str) -> None:
+    async with asyncio.timeout(60), fresh_suite(tmp_path) as suite:
+        first = await suite.ask("What is the weather in Rome?", "react")
+        chat_id = first[1]["chatId"]
+        killed = suite.services()[victim]
+        suite.simulator.rules = parse_script(
+            [{"match": {"text": "^go$"}, "steps": [{"content": "Hel"}, {"waitMs": 1500}, {"content": "lo"}]}]
+        )
+        async with suite.http.post(
+            f"{suite.url}/api/query", json={"message": "go", "agentKey": "react", "chatId": chat_id}
+        ) as response:
+            head = b""
+            while b"content.delta" not in head:
+                head += await response.content.readany()
+            os.kill(killed, signal.SIGKILL)
+        run_id = json.loads(head.split(b"data: ")[2].split(b"\n")[0])["runId"]
+        await ready_again(suite, victim, killed)
+        ended = await suite.attach(run_id)
+        assert [event["type"] for event in ended if event["type"] in TERMINAL] == [ended[-1]["type"]]
+        expected = {"llm_gateway": "run.error", "orchestrator": "run.error"}.get(victim, "run.complete")
+        assert ended[-1]["type"] == expected
+        again = await suite.ask("What is the weather in Oslo?", "react", chatId=chat_id)
+        assert again[-1]["type"] == "run.complete"
+        assert_paired(suite.requests()[-1]["messages"])
+    assert_numbered(tmp_path / "data" / "chats" / f"{chat_id}.json")
+
+
+async def ready_again(suite: Any, service: str, old_pid: int) -> None:
+    """Return when `service` has another process and the whole chain is ready."""
+    while True:
+        await asyncio.sleep(0.1)
+        if suite.services().get(service, old_pid) == old_pid:
+            continue
+        try:
+            status, _ = await suite.get("/readyz")
+        except OSError:
+            continue
+        if status == 200:
+            return
+
+
+async def gone(services: dict[str, int]) -> None:
+    """Return when none of the processes lives: `headrace up` takes its services along, however it dies."""
+    while any(os.path.exists(f"/proc/{pid}") for pid in services.values()):  # noqa: ASYNC110, ASYNC240
+        await asyncio.sleep(0.02)
+
+
+def assert_numbered(log: Path) -> None:
+    """Every line is JSON, `_n` counts from 1 without gaps, and each run has one run line at most."""
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    assert [line["_n"] for line in lines] == list(range(1, len(lines) + 1))
+    ends = [line["runId"] for line in lines if line["_type"] == "run"]
+    assert len(ends) == len(set(ends))

@@ -1,0 +1,129 @@
+"""The main job over real processes: ask, think, call a real tool, answer; every delta byte for byte."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+
+from headrace.client import Client
+from services.facade import encode
+from tests.e2e.suite import Suite
+from tests.order import check_order, fold, texts
+from tests.pairing import assert_paired
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+ODD = [
+    "\n\n",
+    " ",
+    "\t",
+    "ha",
+    "lf",
+    "é",
+    "👩‍👩‍👧",
+    "\u2028",
+    "\u0000",
+    'quote " and \\',
+    "data: [DONE]\n\n",
+    "<think>",
+]
+
+
+async def test_an_agent_thinks_calls_a_tool_and_answers(suite: Suite) -> None:
+    events = await suite.ask("What is the weather in Paris today?", "react")
+    kinds = [event["type"] for event in events]
+    assert {"reasoning.delta", "tool.args", "tool.result", "content.delta"} <= set(kinds)
+    start = next(event for event in events if event["type"] == "tool.start")
+    assert start["toolName"] == "mock_city_weather"
+    result = json.loads(next(event for event in events if event["type"] == "tool.result")["result"])
+    assert result["city"] == "Paris"
+    assert str(result["temperatureC"]) in "".join(texts(events, "content"))
+    assert events[-1]["finishReason"] == "stop"
+    assert events[-1]["usage"]["toolCalls"] == 1
+    for request in suite.requests():
+        assert_paired(request["messages"])
+
+
+@pytest.mark.parametrize("one_byte_writes", [False, True])
+async def test_deltas_are_byte_exact_and_one_to_one_at_every_hop(suite: Suite, one_byte_writes: bool) -> None:
+    suite.play({"steps": [{"reasoning": ODD}, {"content": ODD}], "oneByteWrites": one_byte_writes})
+    http = await suite.ask("go")
+    async with Client(suite.grpc) as client, client.ask("go", agent_key="plain") as deltas:
+        received = [encode.event(delta) async for delta in deltas]
+    grpc = [json.loads(event.json) for event in received if event is not None]
+    check_order(grpc)
+    for events in (http, grpc):
+        assert texts(events, "reasoning") == ODD
+        assert texts(events, "content") == ODD
+
+
+async def test_each_delta_leaves_when_it_comes(suite: Suite) -> None:
+    suite.play({"steps": [{"content": "first"}, {"stall": True}]})
+    async with asyncio.timeout(5), suite.query("go", onDisconnect="cancel") as events:
+        kinds: list[str] = []
+        async for event in events:
+            kinds.append(event["type"])
+            if event["type"] == "content.delta":
+                break
+    assert kinds[:2] == ["request.query", "chat.start"]
+
+
+async def test_a_chat_remembers_and_its_history_tells_the_runs(suite: Suite) -> None:
+    first = await suite.ask("What is the weather in Rome?", "react")
+    chat_id = first[1]["chatId"]
+    second = await suite.ask("Thanks", "react", chatId=chat_id)
+    assert "chat.start" not in [event["type"] for event in second]
+    sent = suite.requests()[-1]["messages"]
+    assert [message["role"] for message in sent] == ["system", "user", "assistant", "tool", "assistant", "user"]
+    assert_paired(sent)
+    status, answer = await suite.get("/api/chat", chatId=chat_id, includeRawMessages="true")
+    assert (status, answer["data"]["chatName"]) == (200, "What is th")
+    runs = [event["runId"] for event in answer["data"]["events"] if event["type"] == "run.start"]
+    assert len(runs) == 2
+    assert fold(answer["data"]["events"])["blocks"] == fold(first)["blocks"] | fold(second)["blocks"]
+    assert [message["role"] for message in answer["data"]["rawMessages"]][:2] == ["user", "assistant"]
+    status, chats = await suite.get("/api/chats")
+    assert chats["data"][0]["chatId"] == chat_id
+    status, listed = await suite.get("/api/runs", chatId=chat_id)
+    assert [(run["runId"], run["state"]) for run in listed["data"]] == [(run_id, "completed") for run_id in runs]
+
+
+async def test_attaching_over_http_at_any_seq_gives_the_same_result(suite: Suite) -> None:
+    events = await suite.ask("What is the weather in Oslo?", "react")
+    run_id = events[-1]["runId"]
+    for last_seq in range(0, len(events), 5):
+        rest = await suite.attach(run_id, last_seq)
+        assert fold(events[:last_seq] + rest) == fold(events)
+    status, answer = await suite.get("/api/attach", runId=run_id, lastSeq=str(len(events) + 5))
+    assert (status, answer["error"]["code"]) == (400, "OUT_OF_RANGE")
+
+
+async def test_a_command_streams_its_output(suite: Suite) -> None:
+    events = await suite.ask("Run `for i in 1 2 3; do echo line $i; sleep 0.1; done`", "react")
+    outputs = [event for event in events if event["type"] == "tool.output"]
+    assert "".join(event["delta"] for event in outputs) == "line 1\nline 2\nline 3\n"
+    assert len(outputs) == 3
+    assert outputs[-1]["timestamp"] - outputs[0]["timestamp"] >= 150
+    result = next(event for event in events if event["type"] == "tool.result")
+    assert result["ok"] is True
+
+
+async def test_one_answer_instead_of_a_stream(suite: Suite) -> None:
+    status, answer = await suite.post("/api/query", {"message": "Hi", "agentKey": "plain", "stream": False})
+    assert (status, answer["code"], answer["msg"]) == (200, 0, "success")
+    assert answer["data"]["content"].startswith("You asked")
+    assert answer["data"]["usage"]["modelCalls"] == 1
+    assert answer["data"]["runId"]
+
+
+async def test_agents_and_tools_are_listed(suite: Suite) -> None:
+    _, agents = await suite.get("/api/agents", tag="weather")
+    assert [agent["key"] for agent in agents["data"]] == ["once", "parallel", "react", "required", "thrifty"]
+    _, agent = await suite.get("/api/agent", agentKey="plain")
+    assert agent["data"]["instructions"] == "Answer."
+    _, tools = await suite.get("/api/tools")
+    assert "_bash_" in [tool["name"] for tool in tools["data"]]
+    _, ready = await suite.get("/readyz")
+    assert ready["data"] == {"orchestrator": True, "memory": True, "tools": True}

@@ -1,0 +1,19 @@
+"""What every provider demands of a request: each call has its result right behind it, each result its call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+
+def assert_paired(messages: Iterable[dict[str, Any]]) -> None:
+    """Assert it for messages in OpenAI's form."""
+    waiting: list[str] = []
+    for message in messages:
+        if message["role"] == "tool":
+            assert message["tool_call_id"] in waiting, f"a result without a call: {message['tool_call_id']}"
+            waiting.remove(message["tool_call_id"])
+            continue
+        assert not waiting, f"calls without results: {waiting}"
+        waiting = [call["id"] for call in message.get("tool_calls") or ()]
+    assert not waiting, f"calls without results: {waiting}"
