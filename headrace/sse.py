@@ -1,0 +1,118 @@
+"""Server-Sent Events from bytes: push in what the socket gave, get out the frames that are complete.
+
+Works on bytes, so that a character split over two TCP reads needs no care, and does one `find` for the usual frame.
+Format: https://html.spec.whatwg.org/multipage/server-sent-events.html#event-stream-interpretation
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from headrace.errors import BadFrame
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+FRAME_SIZE_BYTES_MAX = 1 << 20
+"""A frame holds one delta; the largest real ones are whole tool calls or images of some hundred kB."""
+
+_BOM = b"\xef\xbb\xbf"
+
+
+class SseFrame(NamedTuple):
+    """One event: everything up to a blank line, comments left out."""
+
+    # A tuple, not a frozen dataclass: one is made per delta, and a tuple costs a third.
+
+    data: bytes
+    """The data lines, joined by one line feed."""
+
+    event: str | None = None
+    """The event's type; None: not said, which means `message`."""
+
+    id: str | None = None
+    """The id given in this very frame; ids do not carry over from earlier ones."""
+
+
+class SseReader:
+    """Cuts one stream's bytes into frames. Belongs to one stream; holds at most one frame."""
+
+    __slots__ = ("_after_cr", "_buffer", "_size_bytes_max")
+
+    def __init__(self, *, size_bytes_max: int = FRAME_SIZE_BYTES_MAX) -> None:
+        self._buffer = bytearray()
+        self._after_cr = False
+        self._size_bytes_max = size_bytes_max
+
+    def feed(self, chunk: bytes) -> Iterator[SseFrame]:
+        """The frames that `chunk` completes, in order. Read them all before the next `feed`.
+
+        Raises:
+            BadFrame: A frame is larger than allowed; the frames before it have been given.
+        """
+        if self._after_cr or b"\r" in chunk:
+            chunk = self._line_feeds_only(chunk)
+        buffer = self._buffer
+        # The blank line may have begun in the chunk before: look one byte back, never at the whole buffer again.
+        searched = max(len(buffer) - 1, 0)
+        source: bytes | bytearray = chunk
+        if buffer:
+            buffer += chunk
+            source = buffer
+        start = 0
+        while (end := source.find(b"\n\n", searched)) >= 0:
+            self._check_size(end - start)
+            if (frame := _parsed(source, start, end)) is not None:
+                yield frame
+            start = searched = end + 2
+        if source is buffer:
+            del buffer[:start]
+        elif start < len(chunk):
+            buffer += memoryview(chunk)[start:]
+        self._check_size(len(buffer))
+
+    def finish(self) -> Iterator[SseFrame]:
+        """The last frame, when the stream ended without the blank line that the format asks for."""
+        if (frame := _parsed(self._buffer, 0, len(self._buffer))) is not None:
+            yield frame
+        self._buffer.clear()
+
+    def _line_feeds_only(self, chunk: bytes) -> bytes:
+        # A CR ends its line at once; if an LF follows, even in the next chunk, it belongs to that CR.
+        if self._after_cr and chunk.startswith(b"\n"):
+            chunk = chunk[1:]
+            self._after_cr = False
+        if chunk:
+            self._after_cr = chunk.endswith(b"\r")
+        return chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+
+    def _check_size(self, size_bytes: int) -> None:
+        if size_bytes > self._size_bytes_max:
+            self._buffer.clear()
+            raise BadFrame(
+                f"a frame of the stream is larger than {self._size_bytes_max} bytes",
+                sizeBytesMax=self._size_bytes_max,
+            )
+
+
+def _parsed(source: bytes | bytearray, start: int, end: int) -> SseFrame | None:
+    """The frame in source[start:end]; None when it has no data line, such as a comment."""
+    if source.startswith(b"data: ", start) and source.find(b"\n", start, end) < 0:
+        return SseFrame(bytes(source[start + 6 : end]))
+    return _parsed_lines(bytes(source[start:end]))
+
+
+def _parsed_lines(block: bytes) -> SseFrame | None:
+    data: list[bytes] = []
+    event: str | None = None
+    frame_id: str | None = None
+    for line in block.removeprefix(_BOM).split(b"\n"):
+        name, _, value = line.partition(b":")
+        value = value.removeprefix(b" ")
+        if name == b"data":
+            data.append(value)
+        elif name == b"event":
+            event = value.decode(errors="replace")
+        elif name == b"id":
+            frame_id = value.decode(errors="replace")
+    return SseFrame(b"\n".join(data), event, frame_id) if data else None

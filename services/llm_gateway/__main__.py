@@ -1,0 +1,20 @@
+"""`python -m services.llm_gateway`: the gateway's process."""
+
+from __future__ import annotations
+
+import os
+
+from services.llm_gateway.config import Config
+from services.llm_gateway.server import gateway
+from services.runtime.program import run
+from services.runtime.server import until_stopped
+
+
+async def main(config: Config) -> None:
+    """Serve until a signal comes."""
+    async with gateway(config, os.environ):
+        await until_stopped()
+
+
+if __name__ == "__main__":
+    run(Config, "LLM_GATEWAY", main)

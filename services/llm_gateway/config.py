@@ -1,0 +1,24 @@
+"""What a deployment may decide about the gateway."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from services.runtime.config import ServerSettings, setting
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """Read from HEADRACE_LLM_GATEWAY_* variables and those named below; deploy/compose.yaml shows them all."""
+
+    server: ServerSettings = ServerSettings(listen="127.0.0.1:7002")
+
+    config_dir: Path = setting(Path("examples"), name="HEADRACE_CONFIG_DIR")
+    """The folder that holds providers.json."""
+
+    interaction_log_enabled: bool = setting(True, aliases=("AGENT_LLM_INTERACTION_LOG_ENABLED",))
+    """One line at INFO for each model call, and at DEBUG one for each delta."""
+
+    interaction_log_mask_sensitive: bool = setting(True, aliases=("AGENT_LLM_INTERACTION_LOG_MASK_SENSITIVE",))
+    """Whether what looks like a credential is masked in the DEBUG lines."""

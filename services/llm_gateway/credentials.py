@@ -1,0 +1,48 @@
+"""Secrets of providers, looked up when they are needed: `env:NAME`, `file:/path`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from headrace.errors import ProviderAuthentication
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from services.llm_gateway.provider_file import Provider
+
+
+class Credentials:
+    """Finds a provider's key. Keeps none, so that none can be printed and a rotated file takes effect at once."""
+
+    def __init__(self, env: Mapping[str, str]) -> None:
+        self._env = env
+
+    def __repr__(self) -> str:
+        return "Credentials(***)"
+
+    def key_for(self, provider: Provider) -> str:
+        """The first of the provider's keys that is set; empty when it needs none.
+
+        Raises:
+            ProviderAuthentication: None is set; the message names where they were looked for.
+        """
+        if not provider.api_keys:
+            return ""
+        for name in provider.api_keys:
+            if secret := self._find(name):
+                return secret
+        places = ", ".join(provider.api_keys)
+        raise ProviderAuthentication(
+            f"provider {provider.key!r} has no key: none of {places} is set in the gateway's environment",
+            provider=provider.key,
+        )
+
+    def _find(self, name: str) -> str:
+        kind, _, place = name.partition(":")
+        if kind == "env":
+            return self._env.get(place, "").strip()
+        path = Path(place)
+        # A mounted secret of some bytes: no thread is worth it.
+        return path.read_text().strip() if path.is_file() else ""

@@ -1,0 +1,41 @@
+"""Calls and results in pairs: providers refuse anything else, so the gateway does, before it costs a round trip."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.errors import UnpairedMessages
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from headrace.v1 import llm_pb2
+
+
+def check_pairs(messages: Iterable[llm_pb2.Message]) -> None:
+    """Every assistant message with calls is followed at once by exactly one result for each of them.
+
+    Raises:
+        UnpairedMessages: Naming the call or the result that stands alone.
+    """
+    open_calls: dict[str, str] = {}
+    for message in messages:
+        if message.role == "tool":
+            if open_calls.pop(message.tool_call_id, None) is None:
+                raise _unpaired(message.tool_call_id, "result {!r} does not follow its call")
+            continue
+        _refuse_open(open_calls)
+        for call in message.tool_calls:
+            if call.id in open_calls:
+                raise _unpaired(call.id, "call {!r} stands twice in one message")
+            open_calls[call.id] = call.name
+    _refuse_open(open_calls)
+
+
+def _refuse_open(calls: dict[str, str]) -> None:
+    for call_id in calls:
+        raise _unpaired(call_id, "call {!r} has no result right after it")
+
+
+def _unpaired(call_id: str, text: str) -> UnpairedMessages:
+    return UnpairedMessages(f"messages: {text.format(call_id)}", toolCallId=call_id)

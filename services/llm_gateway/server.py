@@ -1,0 +1,40 @@
+"""The gateway put together: serves inside a block, for the process and for tests alike."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from headrace.v1 import llm_pb2_grpc
+from services.llm_gateway.catalogue import Catalogue
+from services.llm_gateway.chat import Chats
+from services.llm_gateway.credentials import Credentials
+from services.llm_gateway.http import provider_session
+from services.llm_gateway.interaction_log import InteractionLog
+from services.llm_gateway.service import NAME, LlmService
+from services.runtime.server import Running, Served, serving
+from services.runtime.watching import watch
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Mapping
+
+    from services.llm_gateway.config import Config
+
+PROVIDER_FILE = "providers.json"
+
+
+@asynccontextmanager
+async def gateway(config: Config, env: Mapping[str, str]) -> AsyncGenerator[Running]:
+    """Serve inside the block; secrets that the provider file names are looked up in `env`."""
+    path = config.config_dir / PROVIDER_FILE
+    catalogue = Catalogue(path)
+    catalogue.reload()
+    interaction_log = InteractionLog(config.interaction_log_enabled, config.interaction_log_mask_sensitive)
+    async with provider_session() as session, asyncio.TaskGroup() as group:
+        chats = Chats(catalogue, Credentials(env), session, interaction_log)
+        watching = group.create_task(watch(path, catalogue.reload))
+        served = Served(NAME, LlmService(catalogue, chats), llm_pb2_grpc.add_LlmServiceServicer_to_server)
+        async with serving(config.server, [served]) as running:
+            yield running
+        watching.cancel()

@@ -1,0 +1,49 @@
+"""LlmService: what llm.proto says, in calls to the domain files."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.errors import Unsupported
+from headrace.v1 import llm_pb2, llm_pb2_grpc
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+    from services.llm_gateway.catalogue import Catalogue
+    from services.llm_gateway.chat import Chats
+    from services.llm_gateway.provider_file import Model, Provider
+    from services.runtime.interceptors import Context
+
+NAME = "headrace.v1.LlmService"
+
+
+class LlmService(llm_pb2_grpc.LlmServiceServicer):
+    """The RPCs."""
+
+    def __init__(self, catalogue: Catalogue, chats: Chats) -> None:
+        self._catalogue = catalogue
+        self._chats = chats
+
+    def StreamChat(self, request: llm_pb2.ChatRequest, context: Context) -> AsyncGenerator[llm_pb2.LlmDelta]:
+        return self._chats.stream(request)
+
+    async def ListModels(self, request: llm_pb2.ListModelsRequest, context: Context) -> llm_pb2.ListModelsResponse:
+        providers = self._catalogue.providers
+        models = [_info(provider, model) for provider in providers for model in provider.models]
+        return llm_pb2.ListModelsResponse(models=models)
+
+    async def CountTokens(self, request: llm_pb2.CountTokensRequest, context: Context) -> llm_pb2.CountTokensResponse:
+        raise Unsupported("CountTokens is not served by this version")
+
+
+def _info(provider: Provider, model: Model) -> llm_pb2.ModelInfo:
+    return llm_pb2.ModelInfo(
+        provider_key=provider.key,
+        model=model.name,
+        context_window_tokens=model.context_window,
+        output_tokens_max=model.max_output,
+        capabilities=model.capabilities,
+        input_usd_per_mtok=model.price.input_per_m_tok if model.price else None,
+        output_usd_per_mtok=model.price.output_per_m_tok if model.price else None,
+    )

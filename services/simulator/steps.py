@@ -1,0 +1,179 @@
+"""The script format: rules that choose a reply, and the steps a reply consists of.
+
+The words are those of no provider; a protocol file (openai.py) turns steps into its own frames.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag
+from pydantic.alias_generators import to_camel
+
+
+def _as_list(value: object) -> object:
+    return [value] if isinstance(value, str) else value
+
+
+Texts = Annotated[tuple[str, ...], BeforeValidator(_as_list)]
+"""One text or a list of them; each is sent by itself."""
+
+
+class _Words(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel, populate_by_name=True)
+
+
+class Reasoning(_Words):
+    """Reasoning deltas."""
+
+    reasoning: Texts
+
+
+class Content(_Words):
+    """Answer deltas."""
+
+    content: Texts
+
+
+class ToolCall(_Words):
+    """A whole tool call: a first fragment with id and name, then one fragment for each of `arguments`."""
+
+    tool_call: str
+    """The tool's name."""
+
+    id: str
+    index: int = 0
+    arguments: Texts = ()
+
+
+class Frame(_Words):
+    """Any whole frame in the protocol's own form, for what providers should not do: odd deltas, errors in a 200."""
+
+    frame: dict[str, Any]
+
+
+class Raw(_Words):
+    """Bytes to write as they are: each character is one byte (latin-1), each text one write."""
+
+    raw: Texts
+
+
+class UsageReport(_Words):
+    """The usage frame, in the protocol's own form; sent whether it was asked for or not."""
+
+    usage: dict[str, Any]
+
+
+class Finish(_Words):
+    """The finish reason."""
+
+    finish: str
+
+
+class Wait(_Words):
+    """Silence."""
+
+    wait_ms: float
+
+
+class Stall(_Words):
+    """Silence until the client leaves."""
+
+    stall: Literal[True] = True
+
+
+class Cut(_Words):
+    """The connection is reset here."""
+
+    cut: Literal[True] = True
+
+
+class End(_Words):
+    """The body ends here, well-formed for HTTP, without anything a reply normally ends with."""
+
+    end: Literal[True] = True
+
+
+class Refusal(_Words):
+    """An HTTP error in place of an answer; the only step of its reply."""
+
+    status: int = Field(ge=400, le=599)
+    headers: dict[str, str] = {}
+    body: Any = None
+    """JSON; None: an error object in the protocol's own form. A text is sent as it is."""
+
+
+_KEYS = {
+    "reasoning": Reasoning,
+    "content": Content,
+    "toolCall": ToolCall,
+    "frame": Frame,
+    "raw": Raw,
+    "usage": UsageReport,
+    "finish": Finish,
+    "waitMs": Wait,
+    "stall": Stall,
+    "cut": Cut,
+    "end": End,
+    "status": Refusal,
+}
+"""A step is an object; the one of these keys that it has says which step it is."""
+
+
+def _key_of(step: object) -> str | None:
+    keys = step.keys() if isinstance(step, dict) else ()
+    if isinstance(step, BaseModel):
+        return next((key for key, cls in _KEYS.items() if isinstance(step, cls)), None)
+    return next((key for key in _KEYS if key in keys), None)
+
+
+Step = Annotated[
+    Annotated[Reasoning, Tag("reasoning")]
+    | Annotated[Content, Tag("content")]
+    | Annotated[ToolCall, Tag("toolCall")]
+    | Annotated[Frame, Tag("frame")]
+    | Annotated[Raw, Tag("raw")]
+    | Annotated[UsageReport, Tag("usage")]
+    | Annotated[Finish, Tag("finish")]
+    | Annotated[Wait, Tag("waitMs")]
+    | Annotated[Stall, Tag("stall")]
+    | Annotated[Cut, Tag("cut")]
+    | Annotated[End, Tag("end")]
+    | Annotated[Refusal, Tag("status")],
+    Discriminator(
+        _key_of, custom_error_type="unknown_step", custom_error_message=f"a step has one of the keys {[*_KEYS]}"
+    ),
+]
+
+
+class Reply(_Words):
+    """What to answer. Finish reason, usage and end marker follow by themselves unless the steps have them."""
+
+    steps: tuple[Step, ...]
+
+    pace_ms: float | None = None
+    """Time before each delta; None: the server's."""
+
+    first_delta_delay_ms: float = 0
+    """Silence between the response's headers with its first, empty frame, and the first delta."""
+
+    one_byte_writes: bool = False
+    """Whether every byte is written to the socket by itself."""
+
+
+class Match(_Words):
+    """When a rule applies: when everything that is given fits."""
+
+    text: str | None = None
+    """A regular expression, searched for in the last user message."""
+
+    model: str | None = None
+
+    turn: int | None = None
+    """1 for the answer to a user message, 2 after its first tool results, and so on."""
+
+
+class Rule(Reply):
+    """A reply and when to give it."""
+
+    match: Match = Match()

@@ -1,0 +1,124 @@
+"""A real gateway on port 0 before a real simulator: `asking(script)` gives both."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import orjson
+import pytest
+
+from headrace.errors import HeadraceError
+from headrace.streams import reading
+from headrace.v1 import llm_pb2, llm_pb2_grpc
+from services.llm_gateway.config import Config
+from services.llm_gateway.server import gateway
+from services.runtime.channels import connect
+from services.runtime.config import ServerSettings
+from services.simulator.server import Simulator, simulator
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable
+    from contextlib import AbstractAsyncContextManager
+    from pathlib import Path
+
+TEST_TIMEOUT_S = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """What a whole stream gave."""
+
+    deltas: list[llm_pb2.LlmDelta]
+    error: HeadraceError | None
+
+    @property
+    def kinds(self) -> list[str]:
+        return [delta.WhichOneof("delta") or "" for delta in self.deltas]
+
+    @property
+    def content(self) -> list[str]:
+        return [delta.content for delta in self.deltas if delta.WhichOneof("delta") == "content"]
+
+    @property
+    def calls(self) -> list[llm_pb2.ToolCallDelta]:
+        return [delta.tool_call for delta in self.deltas if delta.WhichOneof("delta") == "tool_call"]
+
+    @property
+    def usage(self) -> Any:
+        return next(delta.usage for delta in self.deltas if delta.WhichOneof("delta") == "usage")
+
+
+@dataclass(frozen=True, slots=True)
+class Gateway:
+    """A running gateway, its stub, and the simulator behind it."""
+
+    llm: llm_pb2_grpc.LlmServiceAsyncStub
+    sim: Simulator
+    provider_file: Path
+    env: dict[str, str] = field(default_factory=dict[str, str])
+
+    def request(self, *messages: llm_pb2.Message, **fields: Any) -> llm_pb2.ChatRequest:
+        """A request to the simulator; without messages, with one of a user."""
+        given: dict[str, Any] = {"provider_key": "sim", "model": "sim-1"} | fields
+        return llm_pb2.ChatRequest(messages=messages or [text_message("user", "hello")], **given)
+
+    async def hear(self, *messages: llm_pb2.Message, **fields: Any) -> Heard:
+        """The whole stream, with the error that ended it."""
+        deltas: list[llm_pb2.LlmDelta] = []
+        try:
+            async with reading(self.llm.StreamChat(self.request(*messages, **fields), timeout=15)) as replies:
+                async for delta in replies:
+                    deltas.append(delta)
+        except HeadraceError as error:
+            return Heard(deltas, error)
+        return Heard(deltas, None)
+
+
+Asking: TypeAlias = "Callable[..., AbstractAsyncContextManager[Gateway]]"
+
+
+def text_message(role: str, text: str, **fields: Any) -> llm_pb2.Message:
+    return llm_pb2.Message(role=role, content=[llm_pb2.ContentPart(text=text)], **fields)
+
+
+def provider_entry(base_url: str, **fields: Any) -> dict[str, Any]:
+    model = {"name": "sim-1", "capabilities": ["tools", "reasoning"], "contextWindow": 1000}
+    models = [model, {"name": "idle"}, {"name": "bench"}]
+    return {"key": "sim", "protocol": "openai", "baseUrl": base_url, "models": models} | fields
+
+
+@asynccontextmanager
+async def raw_provider(answer: bytes) -> AsyncGenerator[tuple[str, asyncio.Event]]:
+    """A base URL where one connection is answered with these bytes, whatever it asks; the event says that it ended."""
+    ended = asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(answer)
+        await reader.read()
+        writer.close()
+        await writer.wait_closed()
+        ended.set()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1", ended
+        await ended.wait()
+
+
+@pytest.fixture
+def asking(tmp_path: Path) -> Asking:
+    """A gateway before a simulator that plays a script; further fields go into the provider file's entry."""
+
+    @asynccontextmanager
+    async def start(script: object = (), **fields: Any) -> AsyncGenerator[Gateway]:
+        env: dict[str, str] = {}
+        config = Config(server=ServerSettings(listen="127.0.0.1:0", drain_s=0.2), config_dir=tmp_path)
+        async with asyncio.timeout(TEST_TIMEOUT_S), simulator(script) as sim:
+            path = tmp_path / "providers.json"
+            path.write_bytes(orjson.dumps({"providers": [provider_entry(sim.base_url, **fields)]}))
+            async with gateway(config, env) as running, connect(running.addresses[0]) as channel:
+                yield Gateway(llm_pb2_grpc.LlmServiceStub(channel), sim, path, env)
+
+    return start

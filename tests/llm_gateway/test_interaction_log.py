@@ -1,0 +1,75 @@
+"""The interaction log: one line for each call, and a line for each delta only when DEBUG is on."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import structlog
+from structlog.testing import LogCapture
+
+from services.runtime import logs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+
+    from tests.llm_gateway.conftest import Asking
+
+
+@pytest.fixture
+def logged() -> Generator[Callable[[str], list[Any]]]:
+    """Sets a level; gives the list that lines are put into."""
+    before = structlog.get_config()
+
+    def start(level: str) -> list[Any]:
+        capture = LogCapture()
+        wrapper = structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level])
+        processors = [structlog.contextvars.merge_contextvars, capture]
+        structlog.configure(processors=processors, wrapper_class=wrapper, cache_logger_on_first_use=False)
+        return capture.entries
+
+    yield start
+    structlog.configure(**before)
+
+
+async def test_a_call_is_one_line_with_its_figures_and_ids(asking: Asking, logged: Callable[[str], list[Any]]) -> None:
+    entries = logged("INFO")
+    async with asking([{"steps": [{"content": ["secret words", "b"]}]}]) as gateway:
+        await gateway.hear(stage="react")
+    (line,) = [entry for entry in entries if entry["event"] == "model called"]
+    assert (line["stage"], line["provider"], line["model"], line["attempt"]) == ("react", "sim", "sim-1", 1)
+    assert (line["outcome"], line["deltas"], line["output_tokens"]) == ("stop", 2, 2)
+    assert 0 < line["first_delta_ms"] <= line["ms"]
+    assert line["request_id"]
+    assert "secret words" not in repr(entries)
+
+
+@pytest.mark.parametrize(("step", "outcome"), [({"status": 503}, "OVERLOADED"), ({"raw": "data: x\n\n"}, "BAD_FRAME")])
+async def test_a_failed_call_has_its_reason_as_outcome(
+    asking: Asking, logged: Callable[[str], list[Any]], step: Any, outcome: str
+) -> None:
+    entries = logged("INFO")
+    async with asking([{"steps": [step]}]) as gateway:
+        await gateway.hear()
+    assert [entry["outcome"] for entry in entries if entry["event"] == "model called"] == [outcome]
+
+
+async def test_debug_shows_each_delta_with_credentials_masked(
+    asking: Asking, logged: Callable[[str], list[Any]]
+) -> None:
+    entries = logged("DEBUG")
+    steps = [{"content": "password=hunter2"}, {"toolCall": "f", "id": "a", "arguments": ["{}"]}]
+    async with asking([{"steps": steps}]) as gateway:
+        await gateway.hear()
+    deltas = [entry for entry in entries if entry["event"] == "delta"]
+    assert [entry["kind"] for entry in deltas] == ["started", "content", "tool_call", "tool_call", "usage", "finish"]
+    assert deltas[1]["value"] == "password=***"
+    assert (deltas[2]["tool"], deltas[3]["value"]) == ("f", "{}")
+
+
+def test_the_logger_of_a_service_can_be_asked_for_its_level() -> None:
+    before = structlog.get_config()
+    logs.configure("INFO", "llm_gateway")
+    assert not structlog.get_logger().is_enabled_for(logging.DEBUG)
+    structlog.configure(**before)

@@ -1,0 +1,95 @@
+"""A caller that leaves, in every phase: the provider's connection is closed within 500 ms, and nothing stays behind."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import grpc
+import pytest
+
+from headrace.streams import reading
+from tests.llm_gateway.conftest import raw_provider
+
+if TYPE_CHECKING:
+    from tests.llm_gateway.conftest import Asking, Gateway
+
+CLOSED_WITHIN_S = 0.5
+
+
+async def closed_soon(gateway: Gateway) -> None:
+    async with asyncio.timeout(CLOSED_WITHIN_S):
+        await gateway.sim.until_idle()
+    assert gateway.sim.requests[-1].closed_by_client
+
+
+async def to_the_end(call: grpc.aio.UnaryStreamCall[Any, Any]) -> None:
+    async with reading(call) as replies:
+        async for _ in replies:
+            pass
+
+
+async def test_leaving_between_deltas_closes_the_providers_connection(asking: Asking) -> None:
+    async with asking() as gateway:
+        async with reading(gateway.llm.StreamChat(gateway.request(model="bench-1000x20ms"))) as replies:
+            async for delta in replies:
+                if delta.content:
+                    break
+        await closed_soon(gateway)
+
+
+async def test_leaving_before_the_first_delta_closes_it(asking: Asking) -> None:
+    async with asking() as gateway:
+        async with reading(gateway.llm.StreamChat(gateway.request(model="idle"))) as replies:
+            assert (await anext(replies)).started.provider == "sim"
+            while not gateway.sim.open_streams:  # noqa: ASYNC110 - the simulator has no event for a beginning
+                await asyncio.sleep(0.01)
+        await closed_soon(gateway)
+
+
+async def test_leaving_before_the_response_closes_it(asking: Asking) -> None:
+    async with raw_provider(b"") as (base_url, ended), asking(baseUrl=base_url) as gateway:
+        async with reading(gateway.llm.StreamChat(gateway.request())) as replies:
+            assert (await anext(replies)).started.provider == "sim"
+            await asyncio.sleep(0.1)
+        async with asyncio.timeout(CLOSED_WITHIN_S):
+            await ended.wait()
+
+
+async def test_leaving_under_back_pressure_closes_it(asking: Asking) -> None:
+    async with asking() as gateway:
+        async with reading(gateway.llm.StreamChat(gateway.request(model="bench-100000x0ms"))) as replies:
+            assert (await anext(replies)).started.provider == "sim"
+            await asyncio.sleep(0.5)  # nobody reads: buffers fill up to the provider
+        await closed_soon(gateway)
+
+
+async def test_a_deadline_closes_it(asking: Asking) -> None:
+    async with asking() as gateway:
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await to_the_end(gateway.llm.StreamChat(gateway.request(model="idle"), timeout=0.3))
+        assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+        await closed_soon(gateway)
+
+
+async def test_a_gateway_that_stops_closes_it(asking: Asking) -> None:
+    async with asking() as gateway:
+        call = gateway.llm.StreamChat(gateway.request(model="idle"))
+        assert (await anext(aiter(call))).started.provider == "sim"
+        while not gateway.sim.open_streams:  # noqa: ASYNC110 - as above
+            await asyncio.sleep(0.01)
+        sim = gateway.sim
+    assert sim.open_streams == 0
+    call.cancel()
+
+
+async def test_leaving_many_times_leaves_nothing_behind(asking: Asking) -> None:
+    async with asking() as gateway:
+        before = len(asyncio.all_tasks())
+        for _ in range(30):
+            async with reading(gateway.llm.StreamChat(gateway.request(model="bench-1000x5ms"))) as replies:
+                await anext(replies)
+                await anext(replies)
+        await closed_soon(gateway)
+        await asyncio.sleep(0.1)
+        assert len(asyncio.all_tasks()) <= before + 1

@@ -1,0 +1,158 @@
+"""What reaches the provider: read back from the simulator, which is as strict as a provider about pairs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from headrace.v1 import llm_pb2
+from tests.llm_gateway.conftest import text_message
+
+if TYPE_CHECKING:
+    from tests.llm_gateway.conftest import Asking, Gateway
+
+SCHEMA = '{"type":"object","properties":{"big":{"const":12345678901234567890123}}}'
+TOOL = llm_pb2.ToolSchema(name="f", description="does it", parameters=SCHEMA)
+
+
+def call(call_id: str, arguments: str = "{}") -> llm_pb2.ToolCall:
+    return llm_pb2.ToolCall(id=call_id, name="f", arguments=arguments)
+
+
+def asks(*calls: llm_pb2.ToolCall, text: str = "") -> llm_pb2.Message:
+    return text_message("assistant", text, tool_calls=calls)
+
+
+def answers(call_id: str) -> llm_pb2.Message:
+    return text_message("tool", f"result of {call_id}", tool_call_id=call_id, name="f")
+
+
+USER = text_message("user", "hello")
+
+
+async def sent(gateway: Gateway, *messages: llm_pb2.Message, **fields: Any) -> Any:
+    heard = await gateway.hear(*messages, **fields)
+    assert heard.error is None
+    return gateway.sim.requests[-1].body
+
+
+async def test_a_plain_request_has_nothing_that_was_not_asked_for(asking: Asking) -> None:
+    async with asking() as gateway:
+        body = await sent(gateway)
+    assert body == {
+        "model": "sim-1",
+        "messages": [{"role": "user", "content": "hello"}],
+        "stream": True,
+        "stream_options": {"include_usage": True},
+    }
+
+
+async def test_every_option_is_sent_in_the_providers_words(asking: Asking) -> None:
+    options = {"temperature": 0.0, "top_p": 0.5, "max_tokens": 7, "parallel_tool_calls": False, "tool_choice": "f"}
+    async with asking() as gateway:
+        body = await sent(gateway, tools=[TOOL], **options)
+    assert (body["temperature"], body["top_p"], body["max_tokens"]) == (0.0, 0.5, 7)
+    assert body["parallel_tool_calls"] is False
+    assert body["tool_choice"] == {"type": "function", "function": {"name": "f"}}
+    assert body["tools"][0]["function"]["name"] == "f"
+
+
+async def test_the_output_limit_takes_the_providers_word(asking: Asking) -> None:
+    async with asking(outputLimit="max_completion_tokens") as gateway:
+        body = await sent(gateway, max_tokens=7)
+    assert body["max_completion_tokens"] == 7
+    assert "max_tokens" not in body
+
+
+async def test_calls_results_text_and_reasoning_survive(asking: Asking) -> None:
+    assistant = asks(call("a"), call("b", '{"cut": '), text="Let me look.")
+    assistant.reasoning_content = "hm"
+    messages = [text_message("system", "be brief"), USER, assistant, answers("a"), answers("b")]
+    async with asking(reasoning="enable_thinking") as gateway:
+        body = await sent(gateway, *messages)
+    assert [message["role"] for message in body["messages"]] == ["system", "user", "assistant", "tool", "tool"]
+    formed = body["messages"][2]
+    assert (formed["content"], formed["reasoning_content"]) == ("Let me look.", "hm")
+    assert [item["function"]["arguments"] for item in formed["tool_calls"]] == ["{}", "{}"]
+    assert body["messages"][3] == {"role": "tool", "content": "result of a", "tool_call_id": "a"}
+
+
+async def test_a_request_of_several_mebibytes_is_sent_whole(asking: Asking) -> None:
+    text = "水" * 1_000_000
+    async with asking() as gateway:
+        body = await sent(gateway, text_message("user", text))
+    assert body["messages"][0]["content"] == text
+
+
+async def test_an_image_and_the_text_beside_it_survive(asking: Asking) -> None:
+    image = llm_pb2.ImagePart(data=b"png", mime_type="image/png", detail="low")
+    parts = [llm_pb2.ContentPart(text="what is this?"), llm_pb2.ContentPart(image=image)]
+    async with asking() as gateway:
+        body = await sent(gateway, llm_pb2.Message(role="user", content=parts))
+    url = {"url": "data:image/png;base64,cG5n", "detail": "low"}
+    text = {"type": "text", "text": "what is this?"}
+    assert body["messages"][0]["content"] == [text, {"type": "image_url", "image_url": url}]
+
+
+@pytest.mark.parametrize(
+    ("form", "wish", "expected"),
+    [
+        ("reasoning_effort", {"enabled": True, "effort": "LOW"}, {"reasoning_effort": "low"}),
+        ("reasoning_effort", {"enabled": False}, {}),
+        ("enable_thinking", {"enabled": True, "effort": "HIGH"}, {"enable_thinking": True, "thinking_budget": 16384}),
+        ("enable_thinking", {"enabled": False, "effort": "HIGH"}, {"enable_thinking": False}),
+        ("thinking", {"enabled": True}, {"thinking": {"type": "enabled"}}),
+    ],
+)
+async def test_a_reasoning_wish_takes_the_providers_form(
+    asking: Asking, form: str, wish: dict[str, Any], expected: dict[str, Any]
+) -> None:
+    async with asking(reasoning=form) as gateway:
+        body = await sent(gateway, reasoning=llm_pb2.Reasoning(**wish))
+        plain = await sent(gateway, model="bench-1x0ms", reasoning=llm_pb2.Reasoning(**wish))
+    names = ("reasoning_effort", "enable_thinking", "thinking_budget", "thinking")
+    assert {name: body[name] for name in names if name in body} == expected
+    assert not any(name in plain for name in names), "a model that cannot reason is not asked to"
+
+
+@pytest.mark.parametrize(
+    ("messages", "call_id"),
+    [
+        ([USER, asks(call("a1"))], "a1"),
+        ([USER, asks(call("a1")), USER, answers("a1")], "a1"),
+        ([USER, asks(call("a1"), call("b2")), answers("b2"), USER], "a1"),
+        ([USER, answers("c3")], "c3"),
+        ([USER, asks(call("a1")), answers("a1"), answers("a1")], "a1"),
+        ([USER, asks(call("a1"), call("a1")), answers("a1")], "a1"),
+    ],
+)
+async def test_unpaired_messages_are_refused_by_name_before_anything_is_sent(
+    asking: Asking, messages: list[llm_pb2.Message], call_id: str
+) -> None:
+    async with asking() as gateway:
+        heard = await gateway.hear(*messages)
+        assert not gateway.sim.requests
+    assert heard.deltas == []
+    assert heard.error is not None
+    assert heard.error.reason == "UNPAIRED_MESSAGES"
+    assert heard.error.metadata == {"toolCallId": call_id}
+    assert call_id in heard.error.message
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"provider_key": "nobody"}, "'nobody' is not configured; known: ['sim']"),
+        ({"model": "gpt-9"}, "'gpt-9' is not configured at 'sim'; known: ['sim-1', 'idle', 'bench']"),
+        ({"tools": [TOOL], "tool_choice": "g"}, "'g' is neither"),
+    ],
+)
+async def test_an_impossible_request_says_what_would_be_possible(
+    asking: Asking, fields: dict[str, Any], said: str
+) -> None:
+    async with asking() as gateway:
+        heard = await gateway.hear(**fields)
+    assert heard.error is not None
+    assert heard.error.reason == "INVALID_REQUEST"
+    assert said in heard.error.message

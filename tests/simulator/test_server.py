@@ -1,0 +1,197 @@
+"""The simulator over HTTP, read by the byte-level SSE reader as any client would."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import aiohttp
+import orjson
+import pytest
+
+from headrace.sse import SseReader
+from services.simulator.script import BadScript
+from services.simulator.server import Simulator, simulator
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+WEATHER = {
+    "type": "function",
+    "function": {
+        "name": "mock_city_weather",
+        "parameters": {"type": "object", "properties": {"city": {}, "date": {}}},
+    },
+}
+BASH = {"type": "function", "function": {"name": "_bash_", "parameters": {"properties": {"command": {}}}}}
+
+
+@pytest.fixture
+async def http() -> AsyncGenerator[aiohttp.ClientSession]:
+    async with asyncio.timeout(10), aiohttp.ClientSession() as session:
+        yield session
+
+
+def user(text: str, **body: Any) -> dict[str, Any]:
+    return {"model": "sim-1", "stream": True, "messages": [{"role": "user", "content": text}], **body}
+
+
+async def ask(http: aiohttp.ClientSession, sim: Simulator, body: Any) -> list[Any]:
+    """The decoded frames of a streamed answer, `[DONE]` as it is."""
+    reader, frames = SseReader(), list[Any]()
+    async with http.post(f"{sim.base_url}/chat/completions", json=body) as response:
+        assert response.status == 200, await response.text()
+        async for chunk in response.content.iter_any():
+            frames += [frame.data for frame in reader.feed(chunk)]
+    return [data.decode() if data == b"[DONE]" else orjson.loads(data) for data in frames]
+
+
+def joined(frames: list[Any], key: str) -> str:
+    choices = [frame["choices"][0]["delta"] for frame in frames if frame != "[DONE]" and frame["choices"]]
+    return "".join(delta.get(key) or "" for delta in choices)
+
+
+def arguments(frames: list[Any]) -> Any:
+    deltas = [frame["choices"][0]["delta"] for frame in frames if frame != "[DONE]" and frame["choices"]]
+    calls = [delta["tool_calls"][0]["function"]["arguments"] for delta in deltas if "tool_calls" in delta]
+    return orjson.loads("".join(calls))
+
+
+async def test_answers_a_plain_question_word_by_word_with_reasoning_first(http: aiohttp.ClientSession) -> None:
+    async with simulator() as sim:
+        frames = await ask(http, sim, user("What is a headrace?", stream_options={"include_usage": True}))
+    assert frames[-1] == "[DONE]"
+    assert frames[-2]["usage"]["total_tokens"] > 0
+    assert "What is a headrace" in joined(frames, "content")
+    assert joined(frames, "reasoning_content")
+    assert len(frames) > 30
+
+
+async def test_calls_the_weather_tool_then_answers_from_its_result(http: aiohttp.ClientSession) -> None:
+    question = user("How is the weather in New York today?", tools=[WEATHER])
+    async with simulator() as sim:
+        frames = await ask(http, sim, question)
+        assert arguments(frames).keys() == {"city", "date"}
+        assert arguments(frames)["city"] == "New York"
+        assert frames[-2]["choices"][0]["finish_reason"] == "tool_calls"
+        call = {"id": "c1", "type": "function", "function": {"name": "mock_city_weather", "arguments": "{}"}}
+        question["messages"] += [
+            {"role": "assistant", "content": None, "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": "c1", "content": '{"temperatureC":21}'},
+        ]
+        answer = joined(await ask(http, sim, question), "content")
+    assert "temperatureC 21" in answer
+
+
+@pytest.mark.parametrize(
+    ("text", "city"), [("上海今天天气怎么样?", "上海"), ("weather in Hangzhou", "Hangzhou"), ("weather?", "Shanghai")]
+)
+async def test_takes_the_city_from_the_question(http: aiohttp.ClientSession, text: str, city: str) -> None:
+    async with simulator() as sim:
+        assert arguments(await ask(http, sim, user(text, tools=[WEATHER])))["city"] == city
+
+
+async def test_runs_the_command_in_backticks(http: aiohttp.ClientSession) -> None:
+    async with simulator() as sim:
+        frames = await ask(http, sim, user("Please run `ls -l` for me", tools=[BASH]))
+    assert arguments(frames) == {"command": "ls -l"}
+
+
+async def test_answers_in_one_body_when_no_stream_is_asked_for(http: aiohttp.ClientSession) -> None:
+    async with simulator() as sim:
+        body = user("weather in Paris", tools=[WEATHER]) | {"stream": False}
+        async with http.post(f"{sim.base_url}/chat/completions", json=body) as response:
+            choice = (await response.json())["choices"][0]
+    assert choice["finish_reason"] == "tool_calls"
+    assert orjson.loads(choice["message"]["tool_calls"][0]["function"]["arguments"])["city"] == "Paris"
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("not json", "line 1 column 1"),
+        ({"messages": [{"role": "user", "content": "x"}]}, "model parameter"),
+        ({"model": "m", "messages": []}, "non-empty"),
+        ({"model": "m", "messages": [{"role": "tool", "tool_call_id": "c", "content": ""}]}, "preceding"),
+        (
+            {
+                "model": "m",
+                "messages": [
+                    {"role": "assistant", "tool_calls": [{"id": "c9", "function": {"name": "f", "arguments": ""}}]},
+                    {"role": "user", "content": "x"},
+                ],
+            },
+            "c9",
+        ),
+    ],
+)
+async def test_refuses_what_a_real_provider_refuses(http: aiohttp.ClientSession, body: Any, said: str) -> None:
+    data = body if isinstance(body, str) else orjson.dumps(body)
+    async with simulator() as sim, http.post(f"{sim.base_url}/chat/completions", data=data) as response:
+        assert response.status == 400
+        assert said in (await response.json())["error"]["message"]
+
+
+async def test_plays_the_first_rule_that_fits(http: aiohttp.ClientSession) -> None:
+    script = [
+        {"match": {"model": "other"}, "steps": [{"content": "no"}]},
+        {"match": {"text": "^hel+o$", "turn": 1}, "steps": [{"reasoning": "hm"}, {"content": ["\n\n", " "]}]},
+        {"steps": [{"status": 429, "headers": {"Retry-After": "3"}}]},
+    ]
+    async with simulator(script) as sim:
+        frames = await ask(http, sim, user("hello"))
+        assert (joined(frames, "reasoning_content"), joined(frames, "content")) == ("hm", "\n\n ")
+        async with http.post(f"{sim.base_url}/chat/completions", json=user("other")) as response:
+            assert (response.status, response.headers["Retry-After"]) == (429, "3")
+
+
+async def test_a_cut_resets_the_connection(http: aiohttp.ClientSession) -> None:
+    async with simulator([{"steps": [{"content": "a"}, {"cut": True}]}]) as sim:
+        with pytest.raises(aiohttp.ClientError):
+            await ask(http, sim, user("x"))
+
+
+async def test_one_byte_writes_arrive_byte_by_byte(http: aiohttp.ClientSession) -> None:
+    async with simulator([{"steps": [{"content": "水车"}], "oneByteWrites": True}]) as sim:
+        async with http.post(f"{sim.base_url}/chat/completions", json=user("x")) as response:
+            sizes = [len(chunk) async for chunk in response.content.iter_any()]
+        assert joined(await ask(http, sim, user("x")), "content") == "水车"
+    assert max(sizes) < 8, "a few bytes may share a read, a frame may not"
+
+
+async def test_records_requests_and_sees_a_client_leave(http: aiohttp.ClientSession) -> None:
+    async with simulator() as sim:
+        async with http.post(f"{sim.base_url}/chat/completions", json=user("x", model="idle")) as response:
+            assert await response.content.readany()
+            assert sim.open_streams == 1
+        await sim.until_idle()
+        async with http.get(sim.base_url.replace("/v1", "/simulator/requests")) as response:
+            recorded = await response.json()
+    assert recorded["openStreams"] == 0
+    assert recorded["requests"][0]["body"]["model"] == "idle"
+    assert recorded["requests"][0]["closed_by_client"] is True
+
+
+async def test_bench_streams_as_many_deltas_as_its_name_says(http: aiohttp.ClientSession) -> None:
+    async with simulator() as sim:
+        frames = await ask(http, sim, user("x", model="bench-100x0ms"))
+    assert joined(frames, "content") == " headrace" * 100
+    assert not sim.requests[0].closed_by_client
+
+
+async def test_a_script_is_replaced_and_a_bad_one_refused_by_field(http: aiohttp.ClientSession) -> None:
+    async with simulator() as sim:
+        url = sim.base_url.replace("/v1", "/simulator/script")
+        async with http.post(url, json=[{"steps": [{"content": "new"}]}]) as response:
+            assert response.status == 200
+        assert joined(await ask(http, sim, user("x")), "content") == "new"
+        async with http.post(url, json=[{"steps": [{"contents": "new"}]}]) as response:
+            assert response.status == 400
+            assert "0.steps.0" in (await response.json())["error"]["message"]
+        assert joined(await ask(http, sim, user("x")), "content") == "new"
+
+
+async def test_a_status_stands_alone() -> None:
+    with pytest.raises(BadScript, match="only step"):
+        async with simulator([{"steps": [{"content": "x"}, {"status": 500}]}]):
+            pass
