@@ -47,10 +47,10 @@ class ToolServiceStub:
     """Execute one call of a backend tool and stream what it does.
 
     Effect: the tool's own, by its effect class. What the model can act on (wrong arguments, a command that
-    failed, a file that is not there) is a result with ok false, never an error.
+    failed, a file that is not there, no sandbox to run in) is a result with ok false, never an error.
     Order: output, artifacts and sources as they come; `usage` when a model was called; `result` exactly once, last.
     Leaving the stream stops the tool and everything it started within 500 ms.
-    Errors: NOT_FOUND (no such tool, or its sandbox does not work here); INVALID_REQUEST; OVERLOADED.
+    Errors: NOT_FOUND (no such tool); INVALID_REQUEST; OVERLOADED.
     Idempotency: by effect class: read and idempotent tools may be executed again, once tools may not (CheckEffect).
     """
     CheckEffect: _grpc.UnaryUnaryMultiCallable[_tools_pb2.CheckEffectRequest, _tools_pb2.CheckEffectResponse]
@@ -103,10 +103,10 @@ class ToolServiceAsyncStub(ToolServiceStub):
     """Execute one call of a backend tool and stream what it does.
 
     Effect: the tool's own, by its effect class. What the model can act on (wrong arguments, a command that
-    failed, a file that is not there) is a result with ok false, never an error.
+    failed, a file that is not there, no sandbox to run in) is a result with ok false, never an error.
     Order: output, artifacts and sources as they come; `usage` when a model was called; `result` exactly once, last.
     Leaving the stream stops the tool and everything it started within 500 ms.
-    Errors: NOT_FOUND (no such tool, or its sandbox does not work here); INVALID_REQUEST; OVERLOADED.
+    Errors: NOT_FOUND (no such tool); INVALID_REQUEST; OVERLOADED.
     Idempotency: by effect class: read and idempotent tools may be executed again, once tools may not (CheckEffect).
     """
     CheckEffect: _aio.UnaryUnaryMultiCallable[_tools_pb2.CheckEffectRequest, _tools_pb2.CheckEffectResponse]  # type: ignore[assignment]
@@ -174,10 +174,10 @@ class ToolServiceServicer(metaclass=_abc_1.ABCMeta):
         """Execute one call of a backend tool and stream what it does.
 
         Effect: the tool's own, by its effect class. What the model can act on (wrong arguments, a command that
-        failed, a file that is not there) is a result with ok false, never an error.
+        failed, a file that is not there, no sandbox to run in) is a result with ok false, never an error.
         Order: output, artifacts and sources as they come; `usage` when a model was called; `result` exactly once, last.
         Leaving the stream stops the tool and everything it started within 500 ms.
-        Errors: NOT_FOUND (no such tool, or its sandbox does not work here); INVALID_REQUEST; OVERLOADED.
+        Errors: NOT_FOUND (no such tool); INVALID_REQUEST; OVERLOADED.
         Idempotency: by effect class: read and idempotent tools may be executed again, once tools may not (CheckEffect).
         """
 

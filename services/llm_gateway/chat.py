@@ -52,12 +52,12 @@ class Chats:
         if provider.protocol != "openai":
             raise Unsupported(f"provider {provider.key!r}: protocol {provider.protocol!r} is not spoken yet")
         body = request_body(request, provider, model)
-        key = self.credentials.key_for(provider)
+        key, url = self.credentials.key_for(provider), self.credentials.base_url_for(provider) + PATH
         answer = Answer(provider.key, request.model, _call_ids(request), key)
         call = Call(request.stage, provider.key, request.model)
         try:
             yield LlmDelta(started=LlmStarted(provider=provider.key, model=request.model, attempt=call.attempt))
-            async with posting(self.session, provider, request.model, PATH, body, key) as stream:
+            async with posting(self.session, provider, request.model, url, body, key) as stream:
                 while not answer.is_over:
                     for delta in answer.feed(await stream.read()):
                         if call.first_delta_s is None:

@@ -1,11 +1,11 @@
-"""Secrets of providers, looked up when they are needed: `env:NAME`, `file:/path`."""
+"""What a provider file leaves to the environment: keys (`env:NAME`, `file:/path`) and addresses (`env:NAME`)."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headrace.errors import ProviderAuthentication
+from headrace.errors import ProviderAuthentication, ProviderUnavailable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Credentials:
-    """Finds a provider's key. Keeps none, so that none can be printed and a rotated file takes effect at once."""
+    """Finds a provider's key and address. Keeps none, so that none can be printed and a rotated file takes effect at once."""
 
     def __init__(self, env: Mapping[str, str]) -> None:
         self._env = env
@@ -38,6 +38,21 @@ class Credentials:
             f"provider {provider.key!r} has no key: none of {places} is set in the gateway's environment",
             provider=provider.key,
         )
+
+    def base_url_for(self, provider: Provider) -> str:
+        """Where the provider is, without a slash at the end.
+
+        Raises:
+            ProviderUnavailable: The variable that should say it is not set.
+        """
+        kind, _, name = provider.base_url.partition(":")
+        base_url = self._env.get(name, "") if kind == "env" else provider.base_url
+        if not base_url:
+            raise ProviderUnavailable(
+                f"provider {provider.key!r} has no address: {name} is not set in the gateway's environment",
+                provider=provider.key,
+            )
+        return base_url.rstrip("/")
 
     def _find(self, name: str) -> str:
         kind, _, place = name.partition(":")

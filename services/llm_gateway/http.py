@@ -109,7 +109,7 @@ class ProviderStream:
 
 @asynccontextmanager
 async def posting(
-    session: aiohttp.ClientSession, provider: Provider, model: str, path: str, body: bytes, key: str
+    session: aiohttp.ClientSession, provider: Provider, model: str, url: str, body: bytes, key: str
 ) -> AsyncGenerator[ProviderStream]:
     """POST `body` and read the answer inside the block; leaving it closes the connection.
 
@@ -125,7 +125,7 @@ async def posting(
     with provider_errors(provider):
         async with asyncio.timeout_at(due_s):
             response = await session.post(
-                provider.base_url.rstrip("/") + path,
+                url,
                 # Bytes would be written in one piece, with a warning above a mebibyte; a file is written in chunks.
                 data=io.BytesIO(body),
                 headers=headers,

@@ -79,8 +79,8 @@ class Provider(_Entry):
     key: Key
     protocol: Literal["openai", "anthropic"]
 
-    base_url: str = Field(pattern=r"^https?://[^\s/?#]+[^\s?#]*$")
-    """As the provider's documentation gives it, with the version at its end."""
+    base_url: str = Field(pattern=r"^(https?://[^\s/?#]+[^\s?#]*|env:\w+)$")
+    """As the provider's documentation gives it, with the version at its end; or the variable that holds it."""
 
     api_keys: tuple[SecretName, ...] = ()
     """The first that is set is used; none at all: calls carry no credential."""

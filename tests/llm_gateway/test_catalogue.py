@@ -116,6 +116,19 @@ async def test_a_missing_secret_is_named_and_the_provider_stays_listed(asking: A
         assert gateway.sim.requests[-1].headers["authorization"] == "Bearer from-a-file"
 
 
+async def test_an_address_may_come_from_the_environment(asking: Asking) -> None:
+    async with asking() as gateway:
+        entry = provider_entry("env:SIM_URL")
+        gateway.provider_file.write_bytes(orjson.dumps({"providers": [entry]}))
+        async with asyncio.timeout(5):
+            while (heard := await gateway.hear()).error is None:
+                await asyncio.sleep(0.05)
+        assert heard.error.reason == "PROVIDER_UNAVAILABLE"
+        assert "SIM_URL is not set" in heard.error.message
+        gateway.env["SIM_URL"] = gateway.sim.base_url + "/"
+        assert (await gateway.hear()).error is None
+
+
 def test_the_example_file_is_in_the_format() -> None:
     path = Path(__file__).parents[2] / "examples" / "providers.json"
     providers = Providers.model_validate_json(path.read_bytes()).providers

@@ -1,0 +1,1 @@
+"""The tools service: tools, the sandbox they run in, and the chats' workspaces."""

@@ -1,0 +1,91 @@
+"""city_datetime: what the clock says in a city, by the IANA time zone of that name."""
+
+from __future__ import annotations
+
+import json
+import zoneinfo
+from collections.abc import AsyncGenerator
+from datetime import datetime
+from functools import cache
+
+from headrace.v1 import tools_pb2
+from services.tools.tool import Call, Tool, ToolFailed, result
+
+MORE_CITIES = {
+    "Asia/Shanghai": ("Beijing", "Shenzhen", "Guangzhou", "Hangzhou", "Chengdu", "Wuhan", "Nanjing", "Xi'an"),
+    "Asia/Kolkata": ("Mumbai", "Delhi", "New Delhi", "Bangalore", "Bengaluru", "Chennai"),
+    "Asia/Tokyo": ("Osaka", "Kyoto", "东京", "大阪"),
+    "Europe/Berlin": ("Munich", "Hamburg", "Frankfurt", "Cologne"),
+    "America/New_York": ("Washington", "Boston", "Miami", "Philadelphia", "Atlanta", "纽约"),
+    "America/Los_Angeles": ("San Francisco", "Seattle", "San Diego", "San Jose", "Las Vegas", "洛杉矶", "旧金山"),
+    "America/Chicago": ("Houston", "Dallas", "Austin"),
+    "Europe/London": ("Manchester", "Edinburgh", "伦敦"),
+    "Europe/Paris": ("Lyon", "Marseille", "巴黎"),
+    "Asia/Hong_Kong": ("香港",),
+    "Asia/Taipei": ("台北",),
+    "Asia/Singapore": ("新加坡",),
+}
+"""Cities that people ask for and that have no zone of their own name."""
+
+CHINESE = ("北京", "上海", "广州", "深圳", "杭州", "成都", "武汉", "南京", "西安")
+
+PARAMETERS = {
+    "type": "object",
+    "properties": {
+        "city": {
+            "type": "string",
+            "maxLength": 100,
+            "description": "City, for example Shanghai or New York, or an IANA time zone; without it: UTC",
+        }
+    },
+    "additionalProperties": False,
+}
+
+
+async def execute(call: Call) -> AsyncGenerator[tools_pb2.ToolDelta]:
+    city = call.arguments.get("city", "").strip()
+    zone = _zone(city) if city else "UTC"
+    now = datetime.now(zoneinfo.ZoneInfo(zone))
+    facts = {
+        "city": city or "UTC",
+        "timeZone": zone,
+        "dateTime": now.isoformat(timespec="seconds"),
+        "date": now.date().isoformat(),
+        "time": now.strftime("%H:%M:%S"),
+        "weekday": now.strftime("%A"),
+    }
+    yield result(json.dumps(facts, ensure_ascii=False))
+
+
+def _zone(city: str) -> str:
+    zone = _zones().get(_key(city))
+    if zone is None:
+        raise ToolFailed(
+            f"city {city!r} is not known; try a large city of the same time zone, for example "
+            "Shanghai, Tokyo, Paris, New York, Sao Paulo, or an IANA time zone such as Europe/Paris"
+        )
+    return zone
+
+
+def _key(city: str) -> str:
+    return "".join(letter for letter in city.casefold() if letter.isalnum() or letter == "/")
+
+
+@cache
+def _zones() -> dict[str, str]:
+    """Zones by the keys of their full name and of their city."""
+    names = sorted(name for name in zoneinfo.available_timezones() if "/" in name and not name.startswith("Etc/"))
+    zones = {_key(name.rpartition("/")[2]): name for name in names}
+    zones |= {_key(name): name for name in names}
+    zones |= {_key(city): zone for zone, cities in MORE_CITIES.items() for city in cities}
+    zones |= dict.fromkeys(CHINESE, "Asia/Shanghai")
+    return zones | {"utc": "UTC", "gmt": "UTC"}
+
+
+TOOL = Tool(
+    name="city_datetime",
+    description="Get the current date and time of a city.",
+    parameters=json.dumps(PARAMETERS),
+    effect="read",
+    execute=execute,
+)

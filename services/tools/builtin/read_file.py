@@ -1,0 +1,72 @@
+"""read_file: a text file of the workspace, or a range of its lines."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import AsyncGenerator, Iterable
+from itertools import islice
+
+from headrace.v1 import tools_pb2
+from services.tools.files import in_thread
+from services.tools.tool import RESULT_CHARS_MAX, Call, Tool, ToolFailed, result
+from services.tools.workspace import Workspace
+
+NOTE_CHARS = 200
+"""Room for the note that says where to go on."""
+
+BYTES_READ_MAX = 64 * 1024 * 1024
+"""How far into a file lines are looked for."""
+
+PARAMETERS = {
+    "type": "object",
+    "properties": {
+        "path": {"type": "string", "minLength": 1, "description": "Path in the workspace, for example uploads/a.txt"},
+        "firstLine": {"type": "integer", "minimum": 1, "description": "Line to start at; 1 is the first"},
+        "lines": {"type": "integer", "minimum": 1, "description": "Most lines to read"},
+    },
+    "required": ["path"],
+    "additionalProperties": False,
+}
+
+
+async def execute(call: Call) -> AsyncGenerator[tools_pb2.ToolDelta]:
+    path = call.arguments["path"]
+    first, lines = call.arguments.get("firstLine", 1), call.arguments.get("lines")
+    workspace = await in_thread(path, lambda: call.workspaces.open(call.chat_id))
+    yield result(await in_thread(path, lambda: _read(workspace, path, int(first), lines and int(lines))))
+
+
+def _read(workspace: Workspace, path: str, first: int, lines: int | None) -> str:
+    with workspace.reading(path) as fd:
+        size_bytes = os.fstat(fd).st_size
+        if b"\0" in os.pread(fd, 8192, 0):
+            raise ToolFailed(f"{path!r} is not a text file ({size_bytes} bytes)")
+        if size_bytes > BYTES_READ_MAX:
+            raise ToolFailed(f"{path!r} is too large to read ({size_bytes} bytes); search it with a command")
+        with open(fd, encoding="utf-8", errors="replace", newline="", closefd=False) as file:
+            return _take(file, first, lines)
+
+
+def _take(file: Iterable[str], first: int, lines: int | None) -> str:
+    """Whole lines while there is room, and a note with the line to go on at when there was not."""
+    room, taken = RESULT_CHARS_MAX - NOTE_CHARS, list[str]()
+    stop = None if lines is None else first - 1 + lines
+    for number, line in enumerate(islice(file, first - 1, stop), start=first):
+        if len(line) > room:
+            if not taken:
+                taken.append(line[:room])
+                number += 1
+            return f"{''.join(taken)}\n[… cut here; go on with firstLine {number} …]"
+        room -= len(line)
+        taken.append(line)
+    return "".join(taken)
+
+
+TOOL = Tool(
+    name="read_file",
+    description="Read a text file of the chat's workspace. Long files come in parts: go on with firstLine.",
+    parameters=json.dumps(PARAMETERS),
+    effect="read",
+    execute=execute,
+)

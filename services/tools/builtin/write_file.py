@@ -1,0 +1,39 @@
+"""write_file: a text file in the workspace, replaced whole."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator
+
+from headrace.v1 import tools_pb2
+from services.tools.files import in_thread
+from services.tools.tool import Call, Tool, result
+
+PARAMETERS = {
+    "type": "object",
+    "properties": {
+        "path": {"type": "string", "minLength": 1, "description": "Path in the workspace, for example outputs/a.md"},
+        "content": {"type": "string", "description": "The file's whole content"},
+    },
+    "required": ["path", "content"],
+    "additionalProperties": False,
+}
+
+
+async def execute(call: Call) -> AsyncGenerator[tools_pb2.ToolDelta]:
+    path, data = call.arguments["path"], call.arguments["content"].encode()
+    workspace = await in_thread(path, lambda: call.workspaces.open(call.chat_id))
+    await in_thread(path, lambda: workspace.write(path, data))
+    yield result(f"wrote {len(data)} bytes to {path}")
+
+
+TOOL = Tool(
+    name="write_file",
+    description=(
+        "Write a text file into the chat's workspace, replacing what is there and making folders as needed. "
+        "Files for the user belong into outputs/."
+    ),
+    parameters=json.dumps(PARAMETERS),
+    effect="idempotent",
+    execute=execute,
+)

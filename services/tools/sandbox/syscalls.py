@@ -1,0 +1,132 @@
+"""System calls that a command may not make, with their numbers on x86_64 and on aarch64 (asm-generic).
+
+Numbers: arch/x86/entry/syscalls/syscall_64.tbl and include/uapi/asm-generic/unistd.h of Linux 6.18.
+"""
+
+from __future__ import annotations
+
+from errno import EACCES, ENOSYS, ENOTSUP, EPERM
+
+Numbers = tuple[int, int | None]
+"""x86_64, aarch64; None where the call does not exist."""
+
+LAST_KNOWN = 469
+"""file_setattr, Linux 6.17. Newer calls, and the x32 variants (numbers from 2^30), do not exist for a command."""
+
+DENIED: dict[int, dict[str, Numbers]] = {
+    # The network, and sockets in the file system: socketpair alone remains (see seccomp.py).
+    EACCES: {
+        "socket": (41, 198),
+        "connect": (42, 203),
+        "bind": (49, 200),
+        # System V and POSIX IPC have names of their own, outside Landlock's reach.
+        "shmget": (29, 194),
+        "shmat": (30, 196),
+        "semget": (64, 190),
+        "msgget": (68, 186),
+        "mq_open": (240, 180),
+    },
+    EPERM: {
+        # Other processes.
+        "ptrace": (101, 117),
+        "process_vm_readv": (310, 270),
+        "process_vm_writev": (311, 271),
+        "process_madvise": (440, 440),
+        "kcmp": (312, 272),
+        "pidfd_getfd": (438, 438),
+        "migrate_pages": (256, 238),
+        "move_pages": (279, 239),
+        "sched_setscheduler": (144, 119),
+        "sched_setparam": (142, 118),
+        "sched_setattr": (314, 274),
+        "ioprio_set": (251, 30),
+        # Large attack surface in the kernel, of no use to a command.
+        "add_key": (248, 217),
+        "request_key": (249, 218),
+        "keyctl": (250, 219),
+        "userfaultfd": (323, 282),
+        "bpf": (321, 280),
+        "perf_event_open": (298, 241),
+        "memfd_secret": (447, 447),
+        "fanotify_init": (300, 262),
+        "name_to_handle_at": (303, 264),
+        "open_by_handle_at": (304, 265),
+        "lookup_dcookie": (212, 18),
+        "lsm_set_self_attr": (460, 460),
+        # Namespaces and mounts (clone's flags: see seccomp.py).
+        "unshare": (272, 97),
+        "setns": (308, 268),
+        "mount": (165, 40),
+        "umount2": (166, 39),
+        "pivot_root": (155, 41),
+        "chroot": (161, 51),
+        "move_mount": (429, 429),
+        "open_tree": (428, 428),
+        "open_tree_attr": (467, 467),
+        "fsopen": (430, 430),
+        "fsconfig": (431, 431),
+        "fsmount": (432, 432),
+        "fspick": (433, 433),
+        "mount_setattr": (442, 442),
+        "statmount": (457, 457),
+        "listmount": (458, 458),
+        # The machine.
+        "kexec_load": (246, 104),
+        "kexec_file_load": (320, 294),
+        "init_module": (175, 105),
+        "finit_module": (313, 273),
+        "delete_module": (176, 106),
+        "reboot": (169, 142),
+        "swapon": (167, 224),
+        "swapoff": (168, 225),
+        "acct": (163, 89),
+        "settimeofday": (164, 170),
+        "clock_settime": (227, 112),
+        "adjtimex": (159, 171),
+        "clock_adjtime": (305, 266),
+        "sethostname": (170, 161),
+        "setdomainname": (171, 162),
+        "iopl": (172, None),
+        "ioperm": (173, None),
+        "modify_ldt": (154, None),
+        "quotactl": (179, 60),
+        "quotactl_fd": (443, 443),
+        "syslog": (103, 116),
+        "vhangup": (153, 58),
+        # Landlock does not restrict owners. fchown remains: it needs a file that Landlock let the command open.
+        "chown": (92, None),
+        "lchown": (94, None),
+        "fchownat": (260, 54),
+        "file_setattr": (469, 469),
+    },
+    # Access lists are set through attributes. cp and tar go on when a file system has none.
+    ENOTSUP: {
+        "setxattr": (188, 5),
+        "lsetxattr": (189, 6),
+        "setxattrat": (463, 463),
+        "removexattr": (197, 14),
+        "lremovexattr": (198, 15),
+        "removexattrat": (466, 466),
+    },
+    ENOSYS: {
+        # Its flags lie in memory, which a filter cannot read; libc falls back to clone.
+        "clone3": (435, 435),
+        # Programs that know io_uring fall back to ordinary calls.
+        "io_uring_setup": (425, 425),
+        "io_uring_enter": (426, 426),
+        "io_uring_register": (427, 427),
+    },
+}
+
+ASKED: dict[str, Numbers] = {"chmod": (90, None), "fchmodat": (268, 53), "fchmodat2": (452, 452)}
+"""Calls that the supervisor is asked about (modes.py)."""
+
+SECCOMP: Numbers = (317, 277)
+CLONE: Numbers = (56, 220)
+SOCKETPAIR: Numbers = (53, 199)
+PRLIMIT64: Numbers = (302, 261)
+SCHED_SETAFFINITY: Numbers = (203, 122)
+SETPRIORITY: Numbers = (141, 140)
+KILL: Numbers = (62, 129)
+SIGNALLING: tuple[Numbers, ...] = (KILL, (200, 130), (234, 131), (129, 138), (297, 240))
+"""kill, tkill, tgkill, rt_sigqueueinfo, rt_tgsigqueueinfo: the first argument names the process."""

@@ -1,0 +1,99 @@
+"""A real tools server on a port of its own, with real processes, workspaces and definition files."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace.streams import reading
+from headrace.v1 import tools_pb2, tools_pb2_grpc
+from services.runtime.channels import connect
+from services.runtime.config import ServerSettings
+from services.runtime.server import Served, serving
+from services.tools.catalogue import Catalogue
+from services.tools.executing import Executor
+from services.tools.sandbox.selftest import Sandbox
+from services.tools.service import ToolService
+from services.tools.workspace import Workspaces
+
+RUN = "00000000-0000-4000-8000-000000000001"
+CHAT = "00000000-0000-4000-8000-000000000002"
+
+
+@dataclass(frozen=True, slots=True)
+class Suite:
+    """The server as its callers see it, and the folders behind it."""
+
+    stub: Any
+    catalogue: Catalogue
+    definitions: Path
+    workspace: Path
+
+    def call(self, tool: str, arguments: str, timeout_ms: int = 0) -> Any:
+        return self.stub.Execute(
+            tools_pb2.ExecuteRequest(
+                run_id=RUN,
+                tool_call_id="call_1",
+                tool_name=tool,
+                arguments=arguments,
+                chat_id=CHAT,
+                timeout_ms=timeout_ms,
+            )
+        )
+
+    async def execute(
+        self, tool: str, arguments: str = "", timeout_ms: int = 0
+    ) -> tuple[list[tuple[str, str]], tools_pb2.ToolOutcome]:
+        """The output pieces and the result, which must come once and last."""
+        pieces: list[tuple[str, str]] = []
+        outcomes: list[tools_pb2.ToolOutcome] = []
+        async with reading(self.call(tool, arguments, timeout_ms)) as deltas:
+            async for delta in deltas:
+                assert not outcomes
+                if delta.HasField("output"):
+                    pieces.append((delta.output.stream, delta.output.delta))
+                else:
+                    outcomes.append(delta.result)
+        (outcome,) = outcomes
+        return pieces, outcome
+
+
+async def nothing_running() -> None:
+    """Wait until no process that this one started is left."""
+    children = Path(f"/proc/self/task/{os.getpid()}/children")
+    async with asyncio.timeout(5):
+        while children.read_text():  # noqa: ASYNC110, ASYNC240 - nothing tells; /proc does not block
+            await asyncio.sleep(0.005)
+
+
+Serve = Callable[..., AbstractAsyncContextManager[Suite]]
+
+
+@pytest.fixture
+def serve(tmp_path: Path) -> Serve:
+    """`async with serve() as suite`, with the sandbox that this machine should have, or another."""
+
+    @asynccontextmanager
+    async def start(sandbox: Sandbox | None = None) -> AsyncGenerator[Suite]:
+        definitions = tmp_path / "tools"
+        definitions.mkdir(exist_ok=True)
+        catalogue = Catalogue(definitions)
+        workspaces = Workspaces(tmp_path / "workspaces")
+        sandbox = sandbox or Sandbox("process")
+        executor = Executor(catalogue, workspaces, sandbox, commands_max=2)
+        service = ToolService(catalogue, executor, sandbox)  # pyright: ignore[reportAbstractUsage] - later issues
+        served = Served("headrace.v1.ToolService", service, tools_pb2_grpc.add_ToolServiceServicer_to_server)
+        settings = ServerSettings(listen="127.0.0.1:0", drain_s=0)
+        async with serving(settings, [served]) as running, connect(running.addresses[0]) as channel:
+            stub = tools_pb2_grpc.ToolServiceStub(channel)
+            yield Suite(stub, catalogue, definitions, tmp_path / "workspaces" / CHAT)
+            await nothing_running()
+
+    return start

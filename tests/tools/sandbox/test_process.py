@@ -1,0 +1,300 @@
+"""Real commands in the process tier, as this machine runs them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from services.tools.sandbox.policy import Limits, Policy
+from services.tools.sandbox.process import OUTPUT_BYTES_MAX, Event, Exited, Output, run
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "workspace").mkdir()
+    return tmp_path / "workspace"
+
+
+def bash(folder: Path, command: str, **settings: Any) -> Policy:
+    return Policy(("bash", "-c", command), str(folder), home_parent=str(folder.parent), **settings)
+
+
+async def events(policy: Policy) -> list[Event]:
+    async with asyncio.timeout(30), aclosing(run(policy)) as stream:
+        return [event async for event in stream]
+
+
+async def said(policy: Policy) -> tuple[str, Exited]:
+    *outputs, ending = await events(policy)
+    assert isinstance(ending, Exited)
+    return "".join(event.text for event in outputs if isinstance(event, Output)), ending
+
+
+def is_running(marker: str) -> bool:
+    """Whether a process has `marker` as an argument."""
+    for entry in Path("/proc").iterdir():
+        try:
+            if entry.name.isdecimal() and marker.encode() in (entry / "cmdline").read_bytes().split(b"\0"):
+                return True
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+    return False
+
+
+async def test_both_streams_and_the_exit_code_arrive(folder: Path) -> None:
+    found = await events(bash(folder, "echo out; echo err >&2; exit 3"))
+    assert Output("stdout", "out\n") in found
+    assert Output("stderr", "err\n") in found
+    assert found[-1] == Exited("exited", 3)
+
+
+async def test_output_arrives_while_the_command_runs(folder: Path) -> None:
+    async with asyncio.timeout(10), aclosing(run(bash(folder, "echo first; sleep 60"))) as stream:
+        assert await anext(stream) == Output("stdout", "first\n")
+
+
+async def test_split_characters_are_held_until_they_are_whole(folder: Path) -> None:
+    found = await events(bash(folder, r"printf '\xe4\xbd'; sleep 0.1; printf '\xa0\xff'; sleep 0.1; printf '\xe4'"))
+    assert [event.text for event in found if isinstance(event, Output)] == ["你\ufffd", "\ufffd"]
+
+
+async def test_the_signal_that_ended_it_is_told(folder: Path) -> None:
+    assert (await said(bash(folder, "kill -9 $$")))[1] == Exited("exited", -9)
+
+
+async def test_a_program_that_does_not_exist_has_failed(folder: Path) -> None:
+    _, ending = await said(Policy(("no-such-program",), str(folder), home_parent=str(folder.parent)))
+    assert ending.reason == "failed"
+    assert "there is no program 'no-such-program'" in ending.error
+
+
+async def test_input_is_read_to_its_end(folder: Path) -> None:
+    text, _ = await said(bash(folder, "wc -c", input="x" * 200_000))
+    assert text.strip() == "200000"
+
+
+async def test_the_environment_holds_three_names(folder: Path) -> None:
+    text, _ = await said(Policy(("env",), str(folder), home_parent=str(folder.parent)))
+    assert sorted(line.partition("=")[0] for line in text.splitlines()) == ["HOME", "LANG", "PATH"]
+
+
+async def test_home_is_private_writable_and_gone_afterwards(folder: Path) -> None:
+    text, ending = await said(
+        bash(folder, 'echo "$HOME"; mkdir -p ~/a/b; ln -s / ~/a/link; touch ~/a/b/c; chmod 000 ~')
+    )
+    assert ending.reason == "exited"
+    assert text.startswith(f"{folder.parent}/headrace-")
+    assert [path.name for path in folder.parent.iterdir()] == ["workspace"]
+
+
+async def test_the_workspace_is_the_working_folder(folder: Path) -> None:
+    await events(bash(folder, "mkdir -p outputs; echo made > outputs/a.txt; mv outputs/a.txt b.txt; ln -s b.txt c"))
+    assert (folder / "b.txt").read_text() == "made\n"
+
+
+PYTHON_SAYS = """
+import ctypes, os, socket
+try:
+    print("did", {})
+except OSError as error:
+    print("refused", error.errno)
+"""
+
+DENIED = {
+    "TCP": "socket.socket(socket.AF_INET, socket.SOCK_STREAM)",
+    "UDP": "socket.socket(socket.AF_INET, socket.SOCK_DGRAM)",
+    "IPv6": "socket.socket(socket.AF_INET6)",
+    "a Unix socket": "socket.socket(socket.AF_UNIX)",
+    "netlink": "socket.socket(socket.AF_NETLINK, socket.SOCK_RAW)",
+    "a pair of datagram sockets": "socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)",
+    "another process's limits": "__import__('resource').prlimit(os.getppid(), 7, (9, 9))",
+    "another process's priority": "os.setpriority(os.PRIO_PROCESS, os.getppid(), 5)",
+    "a signal to the supervisor": "os.kill(os.getppid(), 0)",
+    "a signal to everyone": "os.kill(-1, 0)",
+    "the supervisor's environment": "open(f'/proc/{os.getppid()}/environ')",
+    "the environment of the first process": "open('/proc/1/environ')",
+    "the list of processes": "os.listdir('/proc')",
+    "a file of the machine": "open('/etc/shadow')",
+    "a file over a link": "(os.path.lexists('l') or os.symlink('/etc/shadow', 'l'), open('l'))",
+    "the shared /tmp": "open('/tmp/headrace-test', 'w')",
+    "the mode of a file": "os.chmod('..', 0o777)",
+    "an extended attribute": "os.setxattr('..', 'user.x', b'1')",
+    "a device": "os.mknod('d', 0o020600, os.makedev(1, 3))",
+    "shared memory": "open('/dev/shm/x', 'w')",
+}
+
+
+@pytest.mark.parametrize("attempt", DENIED.values(), ids=DENIED.keys())
+async def test_what_lies_outside_is_refused(folder: Path, attempt: str) -> None:
+    command = Policy(("python3", "-c", PYTHON_SAYS.format(attempt)), str(folder), home_parent=str(folder.parent))
+    text, _ = await said(command)
+    assert text.startswith("refused"), text
+
+
+CALLS_DENIED = {
+    "ptrace": "libc.ptrace(0, 0, None, None)",
+    "unshare": "libc.unshare(0x10000000)",
+    "clone with a namespace": "libc.syscall(56 if os.uname().machine == 'x86_64' else 220, 0x10000011, 0, 0, 0, 0)",
+    "clone3": "libc.syscall(435, 0, 0)",
+    "io_uring": "libc.syscall(425, 1, 0)",
+    "keyctl": "libc.syscall(250 if os.uname().machine == 'x86_64' else 219, 0, 0, 0, 0, 0)",
+    "userfaultfd": "libc.syscall(323 if os.uname().machine == 'x86_64' else 282, 1)",
+    "bpf": "libc.syscall(321 if os.uname().machine == 'x86_64' else 280, 0, 0, 0)",
+    "a call of the future": "libc.syscall(900)",
+    "x32": "libc.syscall(0x40000000 + 39)",
+}
+
+
+@pytest.mark.parametrize("attempt", CALLS_DENIED.values(), ids=CALLS_DENIED.keys())
+async def test_dangerous_system_calls_are_refused(folder: Path, attempt: str) -> None:
+    code = f"import ctypes, os; libc = ctypes.CDLL(None, use_errno=True); print({attempt}, ctypes.get_errno())"
+    text, _ = await said(Policy(("python3", "-c", code), str(folder), home_parent=str(folder.parent)))
+    result, errno = text.split()
+    assert result == "-1"
+    assert errno in ("1", "38"), text
+
+
+async def test_ordinary_programs_work(folder: Path) -> None:
+    code = (
+        "import socket, threading, subprocess; a, b = socket.socketpair(); "
+        "t = threading.Thread(target=print); t.start(); t.join(); print(subprocess.check_output(['echo', 'ok']))"
+    )
+    command = f'cat <(echo one) | sort; timeout 5 true && nice true; cp -r . ~/copy; python3 -c "{code}"'
+    text, ending = await said(bash(folder, command))
+    assert ending == Exited("exited", 0), text
+    assert "one" in text
+    assert "ok" in text
+
+
+MODES = {
+    "its own file": ("touch a; chmod 700 a; stat -c %a a", "700"),
+    "recursively": ("mkdir -p d/e; touch d/e/f; chmod -R 750 d; stat -c %a d d/e d/e/f", "750 750 750"),
+    "an executable": ("printf '#!/bin/sh\\necho ran' > a; chmod +x a; ./a", "ran"),
+    "in its home": ("touch ~/a; chmod 600 ~/a; stat -c %a ~/a", "600"),
+    "from Python": ("touch a; chmod 640 a; python3 -c \"import shutil; shutil.copy('a', 'b')\"; stat -c %a b", "640"),
+    "without set-user-id": ("touch a; chmod 4755 a; stat -c %a a", "755"),
+    "of a folder handle": (
+        "mkdir d; touch d/a; python3 -c \"import os; os.chmod('a', 0o611, dir_fd=os.open('d', 0))\"; stat -c %a d/a",
+        "611",
+    ),
+    "what is not there": ("chmod 700 nothing 2>&1 | grep -o 'No such file'", "No such file"),
+}
+
+
+@pytest.mark.parametrize(("command", "expected"), MODES.values(), ids=MODES.keys())
+async def test_modes_change_within_the_workspace(folder: Path, command: str, expected: str) -> None:
+    text, _ = await said(bash(folder, command))
+    assert text.split() == expected.split()
+
+
+@pytest.mark.parametrize("path", ["..", "../outside", "link", "{folder}/../outside", "/proc/self/cwd/../outside"])
+async def test_modes_do_not_change_outside(folder: Path, path: str) -> None:
+    outside = folder.parent / "outside"
+    outside.touch(0o600)
+    (folder / "link").symlink_to(outside)
+    before = outside.stat().st_mode, folder.parent.stat().st_mode
+    text, _ = await said(bash(folder, f"chmod 777 {path.format(folder=folder)}"))
+    assert "Operation not permitted" in text or "No such file" in text
+    assert (outside.stat().st_mode, folder.parent.stat().st_mode) == before
+
+
+async def test_a_daemon_does_not_outlive_the_command(folder: Path) -> None:
+    _, ending = await said(bash(folder, "(setsid nohup sleep 1001.5 >/dev/null 2>&1 &); setsid setsid sleep 1001.5 &"))
+    assert ending == Exited("exited", 0)
+    assert not is_running("1001.5")
+
+
+async def test_a_command_that_ignores_term_is_killed_after_its_time(folder: Path) -> None:
+    started = time.monotonic()
+    _, ending = await said(bash(folder, "trap '' TERM; sleep 1002.5; sleep 1002.5", timeout_s=0.2))
+    assert ending.reason == "timeout"
+    assert 2 < time.monotonic() - started < 5
+    assert not is_running("1002.5")
+
+
+async def test_a_command_may_end_by_itself_on_term(folder: Path) -> None:
+    text, ending = await said(bash(folder, "trap 'echo bye; exit 4' TERM; sleep 1003.5 & wait", timeout_s=0.3))
+    assert (text, ending) == ("bye\n", Exited("timeout", 4))
+
+
+async def test_leaving_kills_everything_at_once(folder: Path) -> None:
+    async with (
+        asyncio.timeout(10),
+        aclosing(run(bash(folder, "setsid sleep 1004.5 & echo up; sleep 1004.5"))) as stream,
+    ):
+        await anext(stream)
+        started = time.monotonic()
+    assert time.monotonic() - started < 0.5
+    assert not is_running("1004.5")
+
+
+async def test_cancelling_the_reader_kills_everything(folder: Path) -> None:
+    async def read() -> None:
+        await events(bash(folder, "echo up > up; sleep 1005.5"))
+
+    async with asyncio.timeout(10):
+        reader = asyncio.create_task(read())
+        while not (folder / "up").exists():  # noqa: ASYNC110 - the command says it in no other way
+            await asyncio.sleep(0.01)
+        reader.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await reader
+    assert not is_running("1005.5")
+
+
+async def test_a_flood_is_cut_and_ended(folder: Path) -> None:
+    text, ending = await said(bash(folder, "yes"))
+    assert ending == Exited("flood")
+    assert OUTPUT_BYTES_MAX <= len(text) < OUTPUT_BYTES_MAX + 1024 * 1024
+
+
+async def test_a_slow_reader_holds_the_command_back(folder: Path) -> None:
+    command = "for i in $(seq 200); do head -c 10000 /dev/zero; echo $i > progress; done; sleep 60"
+    async with asyncio.timeout(10), aclosing(run(bash(folder, command))) as stream:
+        await anext(stream)
+        before, progress = -1, 0
+        while progress != before:
+            await asyncio.sleep(0.2)
+            before, progress = progress, int((folder / "progress").read_text() or 0)
+        assert progress < 100
+
+
+async def test_memory_and_file_size_are_limited(folder: Path) -> None:
+    limits = Limits(memory_bytes=512 * 1024**2, file_bytes=1_000_000)
+    text, _ = await said(bash(folder, "python3 -c 'bytearray(10**9)'; head -c 2000000 /dev/zero > big", limits=limits))
+    assert "MemoryError" in text
+    assert (folder / "big").stat().st_size == 1_000_000
+
+
+async def test_a_supervisor_that_is_killed_ends_the_stream(folder: Path) -> None:
+    children = Path(f"/proc/self/task/{os.getpid()}/children")
+    async with (
+        asyncio.timeout(10),
+        aclosing(run(bash(folder, "setsid sleep 3 & echo up; exec sleep 1007.5"))) as stream,
+    ):
+        await anext(stream)
+        (supervisor,) = children.read_text().split()  # noqa: ASYNC240 - /proc does not block
+        os.kill(int(supervisor), signal.SIGKILL)
+        assert await anext(stream) == Exited("failed", error="its supervisor was killed")
+        while is_running("1007.5"):  # noqa: ASYNC110 - nothing tells
+            await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("confined", [True, False])
+async def test_no_descriptor_of_ours_is_open_in_the_command(folder: Path, confined: bool) -> None:
+    code = "import os\nfor fd in range(3, 64):\n try: os.fstat(fd); print(fd)\n except OSError: pass"
+    policy = Policy(("python3", "-c", code), str(folder), home_parent=str(folder.parent), confined=confined)
+    assert (await said(policy))[0] == ""
+
+
+async def test_without_confinement_the_supervisor_still_sweeps(folder: Path) -> None:
+    text, _ = await said(bash(folder, f"setsid sleep 1006.5 & cat /proc/{os.getpid()}/stat", confined=False))
+    assert text.startswith(str(os.getpid()))
+    assert not is_running("1006.5")

@@ -1,0 +1,71 @@
+"""python -m services.tools as a process: it starts, serves, and stops; a demanded sandbox is no wish."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from headrace.streams import reading
+from headrace.v1 import tools_pb2, tools_pb2_grpc
+from services.runtime.channels import connect
+from services.tools.__main__ import choose_sandbox
+from services.tools.config import Config
+from services.tools.sandbox.selftest import Sandbox
+from tests.tools.conftest import CHAT, RUN
+
+CALL = tools_pb2.ExecuteRequest(
+    run_id=RUN, tool_call_id="1", tool_name="_bash_", arguments='{"command": "echo hello"}', chat_id=CHAT
+)
+BROKEN = Sandbox(None, "this kernel has no Landlock")
+
+
+async def test_the_service_starts_serves_and_stops(tmp_path: Path) -> None:
+    socket = f"unix:{tmp_path}/tools.sock"
+    settings = {
+        "HEADRACE_TOOLS_LISTEN": socket,
+        "HEADRACE_DATA_DIR": str(tmp_path),
+        "HEADRACE_TOOLS_SANDBOX": "process",
+    }
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        *("-m", "services.tools"),
+        env={**os.environ, **settings},
+        stderr=asyncio.subprocess.PIPE,
+    )
+    async with asyncio.timeout(30):
+        async with connect(socket) as channel:
+            stub = tools_pb2_grpc.ToolServiceStub(channel)
+            listed = await stub.ListTools(tools_pb2.ListToolsRequest(), wait_for_ready=True)
+            async with reading(stub.Execute(CALL)) as deltas:
+                said = [delta async for delta in deltas]
+        process.send_signal(signal.SIGTERM)
+        _, logged = await process.communicate()
+    assert {"_bash_", "convert_units"} <= {tool.name for tool in listed.tools}
+    assert [delta.output.delta for delta in said[:-1]] == ["hello\n"]
+    assert said[-1].result.ok
+    assert process.returncode == 0
+    events = [json.loads(line)["event"] for line in logged.decode().splitlines() if line.startswith("{")]
+    assert "sandbox found" in events
+
+
+def test_a_demanded_sandbox_that_does_not_work_stops_the_start() -> None:
+    with pytest.raises(OSError, match="no Landlock"):
+        choose_sandbox(Config(sandbox="process"), BROKEN)
+    assert choose_sandbox(Config(), BROKEN) == BROKEN
+
+
+def test_paths_of_the_operator_reach_the_sandbox() -> None:
+    config = Config(bash_working_directory=Path("/srv/shared"), bash_allowed_paths="/srv/a, /srv/b,")
+    found = choose_sandbox(config, Sandbox("process"))
+    assert (found.readable, found.writable) == (("/srv/a", "/srv/b"), ("/srv/shared",))
+
+
+def test_an_unknown_sandbox_setting_is_refused() -> None:
+    with pytest.raises(ValueError, match="auto or process"):
+        Config(sandbox="docker")
