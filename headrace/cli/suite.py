@@ -1,0 +1,76 @@
+"""What `headrace up` starts: each service's process, its environment, and the order to stop them in."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class ChildSpec:
+    """One process."""
+
+    name: str
+    command: tuple[str, ...]
+    settings: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Added to our own environment."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SuitePlan:
+    """Where everything is."""
+
+    config_dir: Path
+    data_dir: Path
+    run_dir: Path
+    """For the sockets; short-lived and of a short name: a socket's path has at most 107 bytes."""
+    http_port: int
+    grpc_port: int
+    simulator_port: int | None
+    """None: no simulated provider."""
+
+    @property
+    def url(self) -> str:
+        """Where the facade answers on this machine."""
+        return f"http://127.0.0.1:{self.http_port}"
+
+    def children(self) -> list[ChildSpec]:
+        """Callers before those they call: the order to stop in, so that nobody loses a peer it still needs."""
+        sockets = {
+            name: f"unix:{self.run_dir}/{name}.sock" for name in ("orchestrator", "tools", "llm_gateway", "memory")
+        }
+        shared = {"HEADRACE_CONFIG_DIR": str(self.config_dir), "HEADRACE_DATA_DIR": str(self.data_dir)}
+
+        def service(name: str, **settings: str) -> ChildSpec:
+            own = {f"HEADRACE_{name.upper()}_{key}": value for key, value in settings.items()}
+            return ChildSpec(name, (sys.executable, "-m", f"services.{name}"), shared | own)
+
+        children = [
+            service(
+                "facade",
+                PORT=str(self.http_port),
+                ORCHESTRATOR_ADDRESS=sockets["orchestrator"],
+                MEMORY_ADDRESS=sockets["memory"],
+                TOOLS_ADDRESS=sockets["tools"],
+            ),
+            service(
+                "orchestrator",
+                LISTEN=f"{sockets['orchestrator']},127.0.0.1:{self.grpc_port}",
+                LLM_GATEWAY_ADDRESS=sockets["llm_gateway"],
+                MEMORY_ADDRESS=sockets["memory"],
+                TOOLS_ADDRESS=sockets["tools"],
+            ),
+            *(service(name, LISTEN=sockets[name]) for name in ("tools", "llm_gateway", "memory")),
+        ]
+        if self.simulator_port is not None:
+            command = (sys.executable, "-m", "services.simulator", "--port", str(self.simulator_port))
+            children.append(ChildSpec("simulator", command))
+        return children
+
+
+def environment(spec: ChildSpec) -> dict[str, str]:
+    """The whole environment of a child."""
+    return {**os.environ, **spec.settings}

@@ -1,0 +1,109 @@
+"""headrace up: the whole suite on this machine, until told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import socket
+import sys
+import tempfile
+from pathlib import Path
+
+import click
+
+from headrace.cli.child import CannotStart
+from headrace.cli.suite import SuitePlan
+from headrace.cli.supervising import Question, run_suite
+
+SIMULATOR_PORT = 7005
+"""Where the providers.json of examples/ looks for the simulated provider."""
+
+PORT = click.IntRange(0, 65535)
+
+
+@click.command()
+@click.option(
+    "--config-dir",
+    envvar="HEADRACE_CONFIG_DIR",
+    default="examples",
+    show_default=True,
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="agents/, tools/, providers.json …",
+)
+@click.option(
+    "--data-dir",
+    envvar="HEADRACE_DATA_DIR",
+    default=".data",
+    show_default=True,
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Chats, workspaces and logs/<service>.log.",
+)
+@click.option(
+    "--port",
+    envvar=["HEADRACE_FACADE_PORT", "SERVER_PORT"],
+    default=8080,
+    show_default=True,
+    type=PORT,
+    help="HTTP; 0: any free port.",
+)
+@click.option("--grpc-port", default=7001, show_default=True, type=PORT, help="AgentService; 0: any free port.")
+@click.option("--simulate", is_flag=True, help="Start the simulated provider too.")
+@click.option("--simulate-port", default=SIMULATOR_PORT, show_default=True, type=PORT, help="0: any free port.")
+@click.option("--verbose", is_flag=True, help="Show the services' logs on standard error too.")
+@click.option("--ask", "message", help="Ask this once everything is ready, then stop with the run's exit code.")
+@click.option("--agent", help="Whom to ask.")
+def up(
+    config_dir: Path,
+    data_dir: Path,
+    port: int,
+    grpc_port: int,
+    simulate: bool,
+    simulate_port: int,
+    verbose: bool,
+    message: str | None,
+    agent: str | None,
+) -> None:
+    """Start all services on this machine and keep them running.
+
+    Ctrl-C and SIGTERM let running requests finish; a second one ends everything at once. With --simulate-port the
+    services work on a copy of the configuration whose providers.json names that port instead of 7005.
+    """
+    with tempfile.TemporaryDirectory(prefix="headrace-") as run_dir:
+        simulator_port = _free_port("--simulate-port", simulate_port) if simulate else None
+        if simulator_port is not None and simulator_port != SIMULATOR_PORT:
+            config_dir = _pointed_at(simulator_port, config_dir, Path(run_dir))
+        plan = SuitePlan(
+            config_dir=config_dir.absolute(),
+            data_dir=data_dir.absolute(),
+            run_dir=Path(run_dir),
+            http_port=_free_port("--port", port),
+            grpc_port=_free_port("--grpc-port", grpc_port),
+            simulator_port=simulator_port,
+        )
+        question = Question(message, agent) if message else None
+        sys.exit(asyncio.run(run_suite(plan, question, is_verbose=verbose)))
+
+
+def _pointed_at(port: int, config_dir: Path, run_dir: Path) -> Path:
+    """A copy of the configuration that looks for the simulated provider at `port`."""
+    copy = run_dir / "config"
+    shutil.copytree(config_dir, copy)
+    providers = copy / "providers.json"
+    if providers.exists():
+        text = providers.read_text("utf-8")
+        providers.write_text(text.replace(f"//127.0.0.1:{SIMULATOR_PORT}/", f"//127.0.0.1:{port}/"), "utf-8")
+    return copy
+
+
+def _free_port(option: str, port: int) -> int:
+    """The port to listen on: `port` itself if it is free, any free one for 0.
+
+    Asked before anything starts: the facade that holds it may well be another suite's, which would answer as ready.
+    """
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError as error:
+            raise CannotStart(f"{option} {port} cannot be had ({error.strerror}); 0 takes any free port") from error
+        return int(probe.getsockname()[1])

@@ -1,0 +1,120 @@
+"""A program's way to its agents over gRPC.
+
+    async with Client() as headrace:
+        async with headrace.ask("What is the weather in Paris?", agent_key="assistant") as deltas:
+            async for delta in deltas:
+                print(delta.content_delta.delta, end="")
+
+What a call can raise is a HeadraceError; a server that cannot be reached is ProviderUnavailable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import AbstractAsyncContextManager
+from types import TracebackType
+from typing import Any, TypeVar
+
+import grpc
+
+from headrace.streams import reading, rpc_errors
+from headrace.v1 import agent_pb2, agent_pb2_grpc, memory_pb2, memory_pb2_grpc
+
+Reply = TypeVar("Reply")
+
+UNARY_TIMEOUT_S = 30.0
+"""For one answer. Streams have none: a run waits for people."""
+
+OPTIONS: list[tuple[str, int]] = [
+    ("grpc.max_receive_message_length", 64 * 1024 * 1024),  # a chat's whole history is one message
+    ("grpc.keepalive_time_ms", 30_000),  # a dead server is noticed while a model thinks
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.enable_http_proxy", 0),  # http_proxy is for the world outside; gRPC would send loopback through it too
+]
+
+
+class Client:
+    """Connections to one deployment; may be shared between tasks. Open it with `async with`, on the loop that uses it.
+
+    `memory_address` is needed for `chats` and `chat` alone.
+    """
+
+    def __init__(self, address: str = "127.0.0.1:7001", *, memory_address: str = "127.0.0.1:7003") -> None:
+        self._addresses = (address, memory_address)
+
+    async def __aenter__(self) -> Client:
+        self._channels = [grpc.aio.insecure_channel(address, options=OPTIONS) for address in self._addresses]
+        # Any: the stubs' types know the RPCs of synchronous channels too, and so each as a union.
+        self._agents: Any = agent_pb2_grpc.AgentServiceStub(self._channels[0])
+        self._memory: Any = memory_pb2_grpc.MemoryServiceStub(self._channels[1])
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        for channel in self._channels:
+            await channel.close()
+
+    def ask(
+        self,
+        message: str,
+        *,
+        agent_key: str | None = None,
+        chat_id: str | None = None,
+        request_id: str | None = None,
+        params: str | None = None,
+        on_disconnect: str | None = None,
+        when_busy: str | None = None,
+    ) -> AbstractAsyncContextManager[AsyncIterator[agent_pb2.AgentDelta]]:
+        """Start a run; the block reads its events, the first ones before any model is called.
+
+        Leaving the block early leaves the run going, unless `on_disconnect` is "cancel". `params` is JSON text.
+        """
+        request = agent_pb2.QueryRequest(
+            message=message,
+            agent_key=agent_key,
+            chat_id=chat_id,
+            request_id=request_id,
+            params=params,
+            on_disconnect=on_disconnect,
+            when_busy=when_busy,
+        )
+        return reading(self._agents.Query(request))
+
+    def attach(
+        self, run_id: str, last_seq: int = 0
+    ) -> AbstractAsyncContextManager[AsyncIterator[agent_pb2.AgentDelta]]:
+        """Read what a run did after `last_seq`, and while it runs, what it does."""
+        return reading(self._agents.Attach(agent_pb2.AttachRequest(run_id=run_id, last_seq=last_seq)))
+
+    async def submit(
+        self, run_id: str, payload: str, *, tool_id: str | None = None, approval_id: str | None = None
+    ) -> agent_pb2.SubmitResponse:
+        """Give a waiting run what a person decided: JSON text, for a tool or for an approval."""
+        request = agent_pb2.SubmitRequest(run_id=run_id, payload=payload, tool_id=tool_id, approval_id=approval_id)
+        return await _answer(self._agents.Submit(request, timeout=UNARY_TIMEOUT_S))
+
+    async def cancel(self, run_id: str, *, mode: str = "now") -> agent_pb2.CancelResponse:
+        """Stop a run: "now", or "after_step". The answer comes when the cancel is under way."""
+        request = agent_pb2.CancelRequest(run_id=run_id, mode=mode)
+        return await _answer(self._agents.Cancel(request, timeout=UNARY_TIMEOUT_S))
+
+    async def agents(self, tag: str | None = None) -> list[agent_pb2.Agent]:
+        """The agents in force, ordered by key."""
+        call = self._agents.ListAgents(agent_pb2.ListAgentsRequest(tag=tag), timeout=UNARY_TIMEOUT_S)
+        reply: agent_pb2.ListAgentsResponse = await _answer(call)
+        return list(reply.agents)
+
+    async def chats(self, *, page_size: int = 0, page_token: str = "") -> memory_pb2.ListChatsResponse:
+        """A page of chats, the last changed first."""
+        request = memory_pb2.ListChatsRequest(page_size=page_size, page_token=page_token)
+        return await _answer(self._memory.ListChats(request, timeout=UNARY_TIMEOUT_S))
+
+    async def chat(self, chat_id: str) -> memory_pb2.GetChatResponse:
+        """A chat as history events."""
+        return await _answer(self._memory.GetChat(memory_pb2.GetChatRequest(chat_id=chat_id), timeout=UNARY_TIMEOUT_S))
+
+
+async def _answer(call: Awaitable[Reply]) -> Reply:
+    with rpc_errors():
+        return await call

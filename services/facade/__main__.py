@@ -1,0 +1,29 @@
+"""Starts the facade: `python -m services.facade`."""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+
+from services.facade.config import Config
+from services.facade.service import serving
+from services.runtime import channels, program
+from services.runtime.server import until_stopped
+
+
+async def main(config: Config) -> None:
+    """Serve until told to stop."""
+    addresses = {
+        "orchestrator": config.orchestrator_address,
+        "memory": config.memory_address,
+        "tools": config.tools_address,
+    }
+    async with AsyncExitStack() as stack:
+        peers = {
+            name: await stack.enter_async_context(channels.connect(address)) for name, address in addresses.items()
+        }
+        await stack.enter_async_context(serving(config, peers))
+        await until_stopped()
+
+
+if __name__ == "__main__":
+    program.run(Config, "FACADE", main)

@@ -1,0 +1,96 @@
+"""What happens around every HTTP request: ids in and out, errors to the envelope, one log line.
+
+The facade's last resort stands here and nowhere else. An answer that has begun cannot become another one: it ends
+where it is, and the line says why.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Awaitable, Callable
+from typing import TypeAlias
+
+import grpc
+import structlog
+from aiohttp import web
+
+from headrace.errors import HeadraceError
+from services.facade import envelope
+from services.facade.calls import once
+from services.runtime import ids
+
+REQUEST_ID = "X-Request-Id"
+
+_TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
+"""https://www.w3.org/TR/trace-context/#traceparent-header; anything else is not passed on."""
+
+_BEGUN, _ID = web.RequestKey("begun", web.StreamResponse), web.RequestKey("id", str)
+
+Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+log = structlog.get_logger()
+
+
+@web.middleware
+async def around(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Answer `request` whatever `handler` does."""
+    started = time.monotonic()
+    status, reason = 499, "CANCELLED"
+    request[_ID] = request_id = _adopt_ids(request)
+    with structlog.contextvars.bound_contextvars(request_id=request_id):
+        try:
+            answer, reason = await _answered(request, handler)
+            status = answer.status
+        finally:
+            # Left by cancellation or a broken connection: the client has gone.
+            log.info(
+                "http done",
+                method=request.method,
+                route=_route(request),
+                status=status,
+                reason=reason,
+                ms=round((time.monotonic() - started) * 1000, 1),
+                peer=request.remote,
+            )
+    return answer
+
+
+async def on_prepare(request: web.Request, response: web.StreamResponse) -> None:
+    """Signal of the application: the answer's headers are about to go out."""
+    request[_BEGUN] = response
+    response.headers[REQUEST_ID] = request[_ID]
+
+
+async def _answered(request: web.Request, handler: Handler) -> tuple[web.StreamResponse, str]:
+    """The answer, and the reason when it is a failure or was cut short."""
+    try:
+        once(request, REQUEST_ID)
+        return await handler(request), ""
+    except HeadraceError as error:
+        answer, reason = envelope.failure(error), error.reason
+    except grpc.aio.AioRpcError as error:
+        answer, reason = envelope.status_failure(error), error.code().name
+    except web.HTTPException as error:
+        answer, reason = envelope.http_failure(error), error.reason
+    except ConnectionError:
+        raise
+    except Exception:
+        log.exception("http failed", method=request.method, route=_route(request))
+        answer, reason = envelope.refused(500, "INTERNAL", "internal error"), "INTERNAL"
+    begun = request.get(_BEGUN)
+    return (answer, reason) if begun is None else (begun, reason)
+
+
+def _adopt_ids(request: web.Request) -> str:
+    """Take the caller's ids, or make them; every RPC of this request gets them."""
+    given = [(ids.REQUEST_ID, request.headers.get(REQUEST_ID, ""))]
+    if _TRACEPARENT.fullmatch(traceparent := request.headers.get(ids.TRACEPARENT, "")):
+        given.append((ids.TRACEPARENT, traceparent))
+    return ids.adopt(given)
+
+
+def _route(request: web.Request) -> str:
+    """The route's path as annotated; a path that nobody serves is not repeated in logs."""
+    resource = request.match_info.route.resource
+    return resource.canonical if resource else "unknown"

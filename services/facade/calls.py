@@ -1,0 +1,110 @@
+"""One HTTP request as one RPC: the request's message from body or parameters, the reply in the envelope or as SSE."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeAlias
+
+import grpc
+from aiohttp import web
+from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
+
+from headrace.errors import InvalidRequest, Unsupported
+from headrace.streams import rpc_errors
+from services.facade import decode, envelope, fold, query_string, sse
+from services.facade.routes import Route
+from services.runtime import ids
+
+UNARY_TIMEOUT_S = 30.0
+"""For one answer. Streams have none: a run waits for people; the channel's keepalive finds a dead peer."""
+
+LAST_EVENT_ID = "Last-Event-ID"
+
+Answer: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+def answering(route: Route, channel: grpc.aio.Channel, heartbeat_s: float) -> Answer:
+    """What serves `route` through `channel`."""
+    if route.is_unary:
+        return _unary(route, channel)
+    if route.is_stream_of_events:
+        return _events(route, channel, heartbeat_s)
+
+    async def unsupported(_: web.Request) -> web.StreamResponse:
+        raise Unsupported(f"{route.verb} {route.path} is not served by this version")
+
+    return unsupported
+
+
+def _unary(route: Route, channel: grpc.aio.Channel) -> Answer:
+    rpc = channel.unary_unary(route.grpc_path, *_serializers(route))
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        message = await _message(request, route)
+        with rpc_errors():
+            reply = await rpc(message, timeout=UNARY_TIMEOUT_S, metadata=ids.forwarded())
+        return envelope.success(reply, route.response_body)
+
+    return answer
+
+
+def _events(route: Route, channel: grpc.aio.Channel, heartbeat_s: float) -> Answer:
+    rpc = channel.unary_stream(route.grpc_path, *_serializers(route))
+    can_fold = "stream" in route.rpc.input_type.fields_by_name
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        message: Any = await _message(request, route)
+        call = rpc(message, metadata=ids.forwarded())
+        if can_fold and message.HasField("stream") and not message.stream:
+            return await fold.answer(call)
+        return await sse.stream(request, call, heartbeat_s)
+
+    return answer
+
+
+def _serializers(route: Route) -> tuple[Callable[[Any], bytes], Callable[[bytes], Any]]:
+    return GetMessageClass(route.rpc.input_type).SerializeToString, GetMessageClass(route.rpc.output_type).FromString
+
+
+async def _message(request: web.Request, route: Route) -> Message:
+    """The RPC's request: path parameters, and the body or the query parameters."""
+    kind = route.rpc.input_type
+    parameters = query_string.parse(request.rel_url.raw_query_string)
+    in_path = [(kind.fields_by_name[name].json_name, value) for name, value in request.match_info.items()]
+    if route.has_body:
+        if parameters:
+            raise InvalidRequest.of(parameters[0][0], "belongs into the JSON body")
+        message = decode.decode(await _body(request), kind)
+        message.MergeFrom(query_string.decode(in_path, kind))
+        return message
+    if "last_seq" in kind.fields_by_name:
+        parameters = _resumed(request, parameters)
+    return query_string.decode(in_path + parameters, kind)
+
+
+async def _body(request: web.Request) -> bytes:
+    """The JSON body; a missing Content-Type counts as JSON, so that the shortest curl works."""
+    content_type = once(request, "Content-Type")
+    if content_type is not None and "json" not in content_type.lower():
+        raise InvalidRequest.of("Content-Type", "must be application/json")
+    # A body that says it is too large is refused unread; aiohttp stops reading one that does not say.
+    if (request.content_length or 0) > request.client_max_size:
+        raise web.HTTPRequestEntityTooLarge(request.client_max_size, request.content_length or 0)
+    return await request.read()
+
+
+def _resumed(request: web.Request, parameters: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    """The parameters with Last-Event-ID as lastSeq: it wins, because a browser that comes back sends the old URL."""
+    last_id = once(request, LAST_EVENT_ID)
+    if not last_id:
+        return parameters
+    return [(name, value) for name, value in parameters if name != "lastSeq"] + [("lastSeq", last_id)]
+
+
+def once(request: web.Request, name: str) -> str | None:
+    """The value of a header that may not be repeated; None when it is absent."""
+    values = request.headers.getall(name, [])
+    if len(values) > 1:
+        raise InvalidRequest.of(name, "must be given once")
+    return values[0] if values else None

@@ -1,0 +1,155 @@
+"""JSON request bodies as messages, strictly: what is not in the contract is an error that names field and rule.
+
+The body is parsed twice: once by orjson, for UTF-8, syntax and depth, with line and column; then level by level into
+raw slices, so that a field that is JSON by nature keeps its own text and its large integers.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import difflib
+from collections.abc import Callable
+from functools import cache
+from typing import Any, TypeAlias
+
+import msgspec
+import orjson
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
+
+from headrace.errors import InvalidRequest
+from services.runtime.rules import JSON_DEPTH_MAX, json_depth, rules_of
+
+BODY = "body"
+"""The name of the whole body in errors."""
+
+NAME_CHARS_MAX = 64
+"""How much of an unknown field's name an error repeats."""
+
+Scalar: TypeAlias = Callable[[Any, str], Any]
+"""A parsed JSON value as the field's value; raises InvalidRequest with the given name."""
+
+_F = FieldDescriptor
+INT_RANGES = {
+    _F.TYPE_INT32: (-(2**31), 2**31 - 1),
+    _F.TYPE_INT64: (-(2**63), 2**63 - 1),
+    _F.TYPE_UINT32: (0, 2**32 - 1),
+    _F.TYPE_UINT64: (0, 2**64 - 1),
+}
+
+_raw_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_raw_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
+
+
+def decode(body: bytes, descriptor: Descriptor) -> Message:
+    """The message that `body` says.
+
+    Raises:
+        InvalidRequest: Naming the field as in JSON, and the rule.
+    """
+    try:
+        value = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        rule = f"must be valid JSON in UTF-8: {error.msg} at line {error.lineno}, column {error.colno}"
+        raise InvalidRequest.of(BODY, rule) from None
+    if json_depth(value) > JSON_DEPTH_MAX:
+        raise InvalidRequest.of(BODY, f"must not be nested deeper than {JSON_DEPTH_MAX} levels")
+    return _message(body, descriptor, "")
+
+
+@cache
+def fields_by_json_name(descriptor: Descriptor) -> dict[str, FieldDescriptor]:
+    """The fields of a message type by the names that JSON and query parameters may give them, aliases included."""
+    names = {field.json_name: field for field in descriptor.fields}
+    aliases = {rules_of(field).alias: field for field in descriptor.fields if rules_of(field).alias}
+    return names | aliases
+
+
+def unknown_field(name: str, path: str, descriptor: Descriptor) -> InvalidRequest:
+    """The error for a name that `descriptor` does not have, with the closest one that it has."""
+    close = difflib.get_close_matches(name[:NAME_CHARS_MAX], fields_by_json_name(descriptor), n=1)
+    hint = f"; did you mean {close[0]!r}?" if close else ""
+    return InvalidRequest.of(path + name[:NAME_CHARS_MAX], f"is not a field of this request{hint}")
+
+
+def _message(raw: bytes | msgspec.Raw, descriptor: Descriptor, path: str) -> Message:
+    try:
+        values = _raw_object(raw)
+    except msgspec.ValidationError:
+        raise InvalidRequest.of(path.removesuffix(".") or BODY, "must be a JSON object") from None
+    message = GetMessageClass(descriptor)()
+    known, given = fields_by_json_name(descriptor), dict[str, str]()
+    for name, value in values.items():
+        field = known.get(name)
+        if field is None:
+            raise unknown_field(name, path, descriptor)
+        text = bytes(value)
+        if text == b"null":
+            continue
+        if field.name in given:
+            raise InvalidRequest.of(path + name, f"is the same field as {given[field.name]!r}; give one of them")
+        given[field.name] = name
+        _set(message, field, text, path + name)
+    return message
+
+
+def _set(message: Message, field: FieldDescriptor, text: bytes, name: str) -> None:
+    if field.is_repeated:
+        getattr(message, field.name).extend(_items(field, text, name))
+    elif field.message_type is not None:
+        getattr(message, field.name).CopyFrom(_message(text, field.message_type, f"{name}."))
+    elif rules_of(field).json:
+        setattr(message, field.name, text.decode())
+    else:
+        setattr(message, field.name, scalar(field)(orjson.loads(text), name))
+
+
+def _items(field: FieldDescriptor, text: bytes, name: str) -> list[Any]:
+    try:
+        items = _raw_list(text)
+    except msgspec.ValidationError:
+        raise InvalidRequest.of(name, "must be a list") from None
+    if (kind := field.message_type) is not None:
+        return [_message(item, kind, f"{name}[{index}].") for index, item in enumerate(items)]
+    convert = scalar(field)
+    return [convert(orjson.loads(item), f"{name}[{index}]") for index, item in enumerate(items)]
+
+
+@cache
+def scalar(field: FieldDescriptor) -> Scalar:
+    """How a parsed JSON value becomes a value of `field`."""
+    if field.type in INT_RANGES:
+        return _whole_number(*INT_RANGES[field.type])
+    if field.type == _F.TYPE_BYTES:
+        return _bytes
+    kinds, rule = {
+        _F.TYPE_STRING: ((str,), "must be a string"),
+        _F.TYPE_BOOL: ((bool,), "must be true or false"),
+        _F.TYPE_DOUBLE: ((int, float), "must be a number"),
+    }[field.type]
+
+    def convert(value: Any, name: str) -> Any:
+        # type() and not isinstance: True is an int, and a flag is no number.
+        if type(value) not in kinds:
+            raise InvalidRequest.of(name, rule)
+        return value
+
+    return convert
+
+
+def _whole_number(low: int, high: int) -> Scalar:
+    def convert(value: Any, name: str) -> int:
+        if type(value) is not int or not low <= value <= high:
+            raise InvalidRequest.of(name, f"must be a whole number from {low} to {high}")
+        return value
+
+    return convert
+
+
+def _bytes(value: Any, name: str) -> bytes:
+    try:
+        return base64.b64decode(value, validate=True)
+    except (TypeError, ValueError, binascii.Error):
+        raise InvalidRequest.of(name, "must be base64 text") from None

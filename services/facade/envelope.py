@@ -1,0 +1,125 @@
+"""The one shape of every answer that is no stream: {"code":0,"msg":"success","data":…}, or a failure in it.
+
+A failure has the HTTP status of its gRPC code by the standard mapping, `data` {} and beside it
+`error` {code, retriable, details}; error.code is the same word as in `run.error`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from http import HTTPStatus
+from math import ceil
+
+import grpc
+import orjson
+from aiohttp import web
+from google.protobuf.message import Message
+
+from headrace.errors import BY_REASON, HeadraceError, InvalidRequest, NotFound, Unsupported, from_rpc_error
+from services.facade.encode import encode, split
+
+HTTP_STATUS: dict[grpc.StatusCode, int] = {
+    grpc.StatusCode.OK: 200,
+    grpc.StatusCode.INVALID_ARGUMENT: 400,
+    grpc.StatusCode.FAILED_PRECONDITION: 400,
+    grpc.StatusCode.OUT_OF_RANGE: 400,
+    grpc.StatusCode.UNAUTHENTICATED: 401,
+    grpc.StatusCode.PERMISSION_DENIED: 403,
+    grpc.StatusCode.NOT_FOUND: 404,
+    grpc.StatusCode.ABORTED: 409,
+    grpc.StatusCode.ALREADY_EXISTS: 409,
+    grpc.StatusCode.RESOURCE_EXHAUSTED: 429,
+    grpc.StatusCode.CANCELLED: 499,
+    grpc.StatusCode.UNKNOWN: 500,
+    grpc.StatusCode.INTERNAL: 500,
+    grpc.StatusCode.DATA_LOSS: 500,
+    grpc.StatusCode.UNIMPLEMENTED: 501,
+    grpc.StatusCode.UNAVAILABLE: 503,
+    grpc.StatusCode.DEADLINE_EXCEEDED: 504,
+}
+"""google/rpc/code.proto; 499 is nginx's "client closed request"."""
+
+SAFE_MESSAGES: dict[grpc.StatusCode, str] = {
+    grpc.StatusCode.UNIMPLEMENTED: "this version does not do that",
+    grpc.StatusCode.DEADLINE_EXCEEDED: "a service did not answer in time; try again",
+    grpc.StatusCode.RESOURCE_EXHAUSTED: "the request or its answer is too large",
+    grpc.StatusCode.CANCELLED: "the request was cancelled",
+}
+"""For statuses that none of our services gave a reason for; their own text may tell of the inside."""
+
+RETRIABLE = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED})
+
+RULED_OUT: dict[int, type[HeadraceError]] = {404: NotFound, 405: Unsupported, 413: InvalidRequest}
+"""What HTTP itself refuses, in our words."""
+
+
+def success(response: Message, response_body: str) -> web.Response:
+    """The answer of an RPC; `response_body` names the field that is `data`, the others stand beside it."""
+    if not response_body:
+        return _json(b'{"code":0,"msg":"success","data":%b}' % encode(response))
+    data, beside = split(response, response_body)
+    return _json(b'{"code":0,"msg":"success","data":%b%b}' % (data, b"," + beside if beside else b""))
+
+
+def told(data: object) -> web.Response:
+    """A success that no RPC gave."""
+    return _json(orjson.dumps({"code": 0, "msg": "success", "data": data}))
+
+
+def failure(error: HeadraceError) -> web.Response:
+    """One of our errors."""
+    return refused(
+        HTTP_STATUS[error.code],
+        error.reason,
+        error.message,
+        retriable=error.retriable,
+        details=error.metadata,
+        retry_after_s=error.retry_after_s,
+    )
+
+
+def status_failure(error: grpc.aio.AioRpcError) -> web.Response:
+    """A status that a peer gave: our error when it is one, else a safe text for its code."""
+    if known := from_rpc_error(error):
+        return failure(known)
+    code = error.code()
+    return refused(HTTP_STATUS[code], code.name, SAFE_MESSAGES.get(code, "internal error"), retriable=code in RETRIABLE)
+
+
+def http_failure(error: web.HTTPException) -> web.Response:
+    """What aiohttp refuses: unknown route, wrong method, too large a body."""
+    cls = RULED_OUT.get(error.status, InvalidRequest)
+    answer = refused(error.status, cls.reason, HTTPStatus(error.status).phrase.lower())
+    if allow := error.headers.get("Allow"):
+        answer.headers["Allow"] = allow
+    return answer
+
+
+def run_failure(code: str, message: str, *, retriable: bool, details: Mapping[str, str]) -> web.Response:
+    """A run that ended with run.error, told to a caller who asked for one JSON answer."""
+    cls = BY_REASON.get(code)
+    return refused(HTTP_STATUS[cls.code] if cls else 500, code, message, retriable=retriable, details=details)
+
+
+def refused(
+    status: int,
+    reason: str,
+    message: str,
+    *,
+    retriable: bool = False,
+    details: Mapping[str, str] | None = None,
+    retry_after_s: float | None = None,
+    data: object = None,
+) -> web.Response:
+    """A failure from its parts."""
+    error = {"code": reason, "retriable": retriable, "details": details or {}}
+    body = {"code": status, "msg": message, "data": data or {}, "error": error}
+    answer = _json(orjson.dumps(body), status)
+    if retry_after_s is not None:
+        # Whole seconds are all that HTTP has; rounded up, so that nobody comes too early.
+        answer.headers["Retry-After"] = str(ceil(retry_after_s))
+    return answer
+
+
+def _json(body: bytes, status: int = 200) -> web.Response:
+    return web.Response(body=body, status=status, content_type="application/json", charset="utf-8")

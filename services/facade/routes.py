@@ -1,0 +1,86 @@
+"""The route table, read from the google.api.http annotations of the protos: a new annotated RPC is a new route."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from google.api import annotations_pb2, http_pb2
+from google.protobuf.descriptor import Descriptor, FileDescriptor, MethodDescriptor
+
+from headrace.v1 import agent_pb2, memory_pb2, tools_pb2
+
+FILES: dict[str, FileDescriptor] = {
+    "orchestrator": agent_pb2.DESCRIPTOR,
+    "memory": memory_pb2.DESCRIPTOR,
+    "tools": tools_pb2.DESCRIPTOR,
+}
+"""The contract of each peer of the facade."""
+
+EVENT: Descriptor = agent_pb2.AgentDelta.DESCRIPTOR
+
+_HTTP: Any = annotations_pb2.http
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One HTTP method and path, and the RPC it calls."""
+
+    verb: str
+    path: str
+    """As annotated; {field} is a path parameter."""
+
+    peer: str
+    """The service that answers: a key of FILES."""
+
+    rpc: MethodDescriptor
+
+    has_body: bool
+    """Whether the request is the JSON body; else it is the query parameters."""
+
+    response_body: str
+    """The response field that becomes `data`; empty: the whole response."""
+
+    @property
+    def grpc_path(self) -> str:
+        """The RPC's name on the wire."""
+        return f"/{self.rpc.containing_service.full_name}/{self.rpc.name}"
+
+    @property
+    def is_stream_of_events(self) -> bool:
+        """Whether the answer is Server-Sent Events."""
+        return self.rpc.server_streaming and not self.rpc.client_streaming and self.rpc.output_type is EVENT
+
+    @property
+    def is_unary(self) -> bool:
+        """Whether one request has one answer."""
+        return not (self.rpc.server_streaming or self.rpc.client_streaming)
+
+
+def routes() -> list[Route]:
+    """All routes of the contract."""
+    return [route for peer, file in FILES.items() for route in _routes_of(peer, file)]
+
+
+def _routes_of(peer: str, file: FileDescriptor) -> Iterator[Route]:
+    for service in file.services_by_name.values():
+        for rpc in service.methods:
+            rule = rpc.GetOptions().Extensions[_HTTP]
+            if rule.WhichOneof("pattern"):
+                for binding in (rule, *rule.additional_bindings):
+                    yield _route(peer, rpc, binding)
+
+
+def _route(peer: str, rpc: MethodDescriptor, rule: http_pb2.HttpRule) -> Route:
+    verb = rule.WhichOneof("pattern")
+    assert verb in ("get", "put", "post", "delete", "patch"), f"{rpc.full_name}: no pattern that the facade serves"
+    assert rule.body in ("", "*"), f"{rpc.full_name}: the body is the whole request or nothing"
+    return Route(
+        verb=verb.upper(),
+        path=getattr(rule, verb),
+        peer=peer,
+        rpc=rpc,
+        has_body=rule.body == "*",
+        response_body=rule.response_body,
+    )

@@ -1,0 +1,163 @@
+"""headrace ask as a process of its own, against a real facade whose peers are scripted."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from headrace.errors import ChatBusy, Overloaded
+from headrace.v1 import agent_pb2
+from tests.facade.scripted import CHAT, RUN, Script, answering, complete, delta, opening, suite, text
+
+CANCELLED = delta(9, run_cancel=agent_pb2.RunCancel(run_id=RUN))
+
+
+async def start(*arguments: str, url: str = "", **settings: str) -> asyncio.subprocess.Process:
+    environment = {**os.environ, **settings} | ({"HEADRACE_URL": url} if url else {})
+    return await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "headrace.cli", *arguments),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env=environment,
+    )
+
+
+async def run(*arguments: str, url: str = "", given: bytes = b"", **settings: str) -> tuple[int | None, bytes, bytes]:
+    process = await start(*arguments, url=url, **settings)
+    async with asyncio.timeout(20):
+        out, complaints = await process.communicate(given)
+    return process.returncode, out, complaints
+
+
+async def test_the_answer_comes_byte_for_byte_and_the_exit_code_is_0(tmp_path: Path) -> None:
+    pieces = ["\n\n", " ", "水", "\r\n", "end"]
+    async with suite(tmp_path, Script(query=answering(*pieces))) as facade:
+        assert await run("ask", "--agent", "helper", "hi", url=facade.url) == (0, b"\n\n \xe6\xb0\xb4\r\nend\n", b"")
+    assert (facade.script.requests[0].message, facade.script.requests[0].agent_key) == ("hi", "helper")
+
+
+async def test_each_delta_is_shown_at_once(tmp_path: Path) -> None:
+    go_on = asyncio.Event()
+    async with suite(tmp_path, Script(query=[*opening(), text(4, "first"), go_on, complete(5)])) as facade:
+        process = await start("ask", "-", url=facade.url)
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(b"from standard input")
+        process.stdin.write_eof()
+        assert await process.stdout.readexactly(5) == b"first"
+        go_on.set()
+        assert await process.wait() == 0
+    assert facade.script.requests[0].message == "from standard input"
+
+
+async def test_a_failed_run_is_exit_code_1(tmp_path: Path) -> None:
+    failed = agent_pb2.RunError(run_id=RUN)
+    failed.error.code, failed.error.message = "OVERLOADED", "try later"
+    async with suite(tmp_path, Script(query=[*opening(), delta(4, run_error=failed)])) as facade:
+        assert await run("ask", "hi", url=facade.url) == (1, b"[failed] OVERLOADED: try later\n", b"")
+
+
+async def test_a_refused_question_is_exit_code_1_with_the_reason(tmp_path: Path) -> None:
+    async with suite(tmp_path, Script(query=[ChatBusy("the chat has a run")])) as facade:
+        assert await run("ask", "hi", url=facade.url) == (1, b"", b"Error: the chat has a run\n")
+
+
+async def test_no_server_is_exit_code_3_and_wrong_usage_2() -> None:
+    code, _, complaint = await run("ask", "--url", "http://127.0.0.1:1", "hi")
+    assert code == 3
+    assert b"no Headrace answers at http://127.0.0.1:1" in complaint
+    assert (await run("ask"))[0] == 2
+
+
+async def test_something_else_that_answers_is_said_to_be_no_headrace() -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 404 Not Found\r\nContent-Length: 5\r\nConnection: close\r\n\r\nsorry")
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as other:
+        url = f"http://127.0.0.1:{other.sockets[0].getsockname()[1]}"
+        code, _, complaint = await run("agents", url=url)
+    assert (code, complaint.decode()) == (1, f"Error: what answers at {url} is not Headrace, or not of this version\n")
+
+
+@pytest.mark.parametrize("cut", [[], [Overloaded("gone")]], ids=["ends", "breaks"])
+async def test_a_stream_that_is_cut_goes_on_where_it_was(tmp_path: Path, cut: list[Exception]) -> None:
+    again = delta(4, content_start=agent_pb2.ContentStart(content_id=f"{RUN}_c_1", run_id=RUN))
+    script = Script(
+        query=[*answering("Hel")[:-2], *cut],
+        attaches=[[again, text(6, "Hello")], [text(7, " wor"), text(8, "ld"), complete(9)]],
+    )
+    async with suite(tmp_path, script) as facade:
+        code, out, _ = await run("ask", "hi", url=facade.url)
+    shown = [line for line in out.splitlines() if not line.startswith(b"[notice]")]
+    assert (code, b"".join(shown)) == (0, b"Hello world")
+    assert [request.last_seq for request in script.requests[1:]] == [5, 6]
+
+
+async def test_a_stream_that_is_cut_before_its_run_is_known_is_asked_for_again_by_the_same_id(tmp_path: Path) -> None:
+    script = Script(query=opening()[:1], attaches=[[complete(4)]])
+    async with suite(tmp_path, script) as facade:
+        process = await start("ask", "hi", url=facade.url)
+        await script.closed.wait()
+        script.query = answering("done")
+        assert process.stdout is not None
+        assert (await process.stdout.read()).endswith(b"done\n")
+        assert await process.wait() == 0
+    asked = [(request.request_id, request.chat_id) for request in script.requests]
+    assert asked == [(asked[0][0], ""), (asked[0][0], CHAT)]
+
+
+async def test_ctrl_c_cancels_the_run_and_shows_its_end(tmp_path: Path) -> None:
+    script = Script()
+    script.query = [*opening(), text(4, "half"), script.cancelled, CANCELLED]
+    async with suite(tmp_path, script) as facade:
+        process = await start("ask", "hi", url=facade.url)
+        assert process.stdout is not None
+        assert await process.stdout.readexactly(4) == b"half"
+        process.send_signal(signal.SIGINT)
+        assert (await process.stdout.read()).endswith(b"[cancelled]\n")
+        assert await process.wait() == 130
+    assert script.requests[-1] == agent_pb2.CancelRequest(run_id=RUN)
+
+
+async def test_a_second_ctrl_c_leaves_at_once(tmp_path: Path) -> None:
+    async with suite(tmp_path, Script(query=[*opening(), text(4, "half"), asyncio.Event()])) as facade:
+        process = await start("ask", "hi", url=facade.url)
+        assert process.stdout is not None
+        await process.stdout.readexactly(4)
+        process.send_signal(signal.SIGINT)
+        await process.stdout.readuntil(b"[notice] cancelling; Ctrl-C again leaves at once\n")
+        process.send_signal(signal.SIGINT)
+        assert await process.wait() == 130
+
+
+async def test_agents_chats_and_health_are_listed(tmp_path: Path) -> None:
+    async with suite(tmp_path) as facade:
+        facade.memory.chat.chat_id = CHAT
+        facade.memory.chat.events.extend(
+            step for step in answering("it works") if isinstance(step, agent_pb2.AgentDelta)
+        )
+        assert (await run("agents", url=facade.url))[1] == b"helper  REACT           [weather]\n"
+        code, out, _ = await run("chats", "list", url=facade.url)
+        assert (code, out.split()[0], out.decode().split()[-2:]) == (0, CHAT.encode(), ["水车", "怎么"])
+        assert await run("chats", "show", CHAT, url=facade.url) == (0, b"> hi\nit works\n", b"")
+        code, out, _ = await run("health", url=facade.url)
+        assert (code, out.split()) == (0, b"orchestrator ready memory ready tools ready".split())
+
+
+async def test_chat_goes_on_in_its_chat_and_survives_a_refusal(tmp_path: Path) -> None:
+    async with suite(tmp_path, Script(query=answering("yes"))) as facade:
+        code, out, complaint = await run("chat", url=facade.url, given=b"one\n/help\n\n/agents\ntwo\n")
+    assert code == 0
+    assert out.count(b"yes\n") == 2
+    assert out.endswith(f"chat {CHAT}\n".encode())
+    assert complaint == b""
+    asked = [request.chat_id for request in facade.script.requests if isinstance(request, agent_pb2.QueryRequest)]
+    assert asked == ["", CHAT]

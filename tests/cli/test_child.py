@@ -1,0 +1,66 @@
+"""A supervised process; small Python programs stand in for services."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from headrace.cli.child import CannotStart, Child
+from headrace.cli.suite import ChildSpec
+
+
+def child(folder: Path, program: str, said: list[str] | None = None, *, is_verbose: bool = False) -> Child:
+    spec = ChildSpec("thing", (sys.executable, "-c", program), {"FOLDER": str(folder)})
+    return Child(spec, folder, is_verbose=is_verbose, say=(said if said is not None else list[str]()).append)
+
+
+@pytest.mark.parametrize("is_verbose", [False, True])
+async def test_wrong_settings_end_the_start_with_the_service_s_own_words(tmp_path: Path, is_verbose: bool) -> None:
+    program = "import sys; sys.stderr.write('thing: HEADRACE_X: not set\\n'); sys.exit(2)"
+    async with asyncio.timeout(10):
+        with pytest.raises(CannotStart, match="thing cannot start:\nthing: HEADRACE_X: not set"):
+            await child(tmp_path, program, is_verbose=is_verbose).supervise()
+
+
+async def test_three_deaths_before_readiness_end_the_start_with_what_went_wrong(tmp_path: Path) -> None:
+    lines = ('{"level":"info","event":"hello"}', '{"level":"error","event":"no","error":"busy"}')
+    program = f"import sys; print(*{lines!r}, sep=chr(10)); sys.exit(1)"
+    said: list[str] = []
+    async with asyncio.timeout(10):
+        with pytest.raises(CannotStart, match=r"^thing cannot start:\nno: busy$"):
+            await child(tmp_path, program, said).supervise()
+    assert len(said) == 2
+
+
+async def test_a_process_that_dies_is_started_again_and_stopped_when_told(tmp_path: Path) -> None:
+    program = "import os, pathlib, time; pathlib.Path(os.environ['FOLDER'], str(os.getpid())).touch(); time.sleep(60)"
+    said: list[str] = []
+    async with asyncio.timeout(10):
+        supervised = child(tmp_path, program, said)
+        task = asyncio.create_task(supervised.supervise())
+        first = await _pid(tmp_path, 1)
+        os.kill(first, signal.SIGKILL)
+        second = await _pid(tmp_path, 2)
+        await supervised.stop()
+        await task
+    assert first != second
+    assert said == [f"thing ended with -9; starting it again (log: {tmp_path}/thing.log)"]
+    with pytest.raises(ProcessLookupError):
+        os.kill(second, 0)
+
+
+async def _pid(folder: Path, count: int) -> int:
+    """The process that has left the newest of `count` files."""
+    while len(found := _left(folder)) < count:  # noqa: ASYNC110 - nothing tells when a file appears
+        await asyncio.sleep(0.01)
+    return found[-1]
+
+
+def _left(folder: Path) -> list[int]:
+    files = [path for path in folder.iterdir() if path.name.isdigit()]
+    return [int(path.name) for path in sorted(files, key=lambda path: path.stat().st_mtime_ns)]

@@ -1,0 +1,247 @@
+"""Streams through the facade, five ways; the orchestrator is scripted, all sockets are real."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import aiohttp
+import orjson
+import pytest
+
+from headrace.errors import ChatBusy, Overloaded
+from headrace.v1 import agent_pb2
+from tests.facade.scripted import CHAT, RUN, Script, Suite, answering, complete, delta, frames_of, opening, suite, text
+
+PIECES = ["\n\n", " ", "水", "half wo", "rd", "\u2028", '"\\', "\r", "\x00", "🧭"]
+ASK = {"message": "hi"}
+
+
+async def _assert_closed_soon(script: Script) -> None:
+    async with asyncio.timeout(0.5):
+        await script.closed.wait()
+
+
+async def _read_one(suite: Suite) -> None:
+    """Ask, read the first bytes, leave."""
+    async with suite.http.post("/api/query", json=ASK) as response:
+        await response.content.readany()
+        response.close()
+
+
+async def test_every_delta_is_one_frame_byte_for_byte_and_done_comes_last(tmp_path: Path) -> None:
+    async with (
+        suite(tmp_path, Script(query=answering(*PIECES))) as facade,
+        facade.http.post("/api/query", json=ASK) as response,
+    ):
+        assert response.status == 200
+        assert response.headers["Content-Type"] == "text/event-stream; charset=utf-8"
+        assert response.headers["Cache-Control"] == "no-cache, no-transform"
+        assert response.headers["X-Accel-Buffering"] == "no"
+        frames = await frames_of(response)
+    assert frames[-1].data == b"[DONE]"
+    events = [orjson.loads(frame.data) for frame in frames[:-1]]
+    assert [frame.id for frame in frames[:-1]] == [str(event["seq"]) for event in events]
+    assert {frame.event for frame in frames[:-1]} == {"message"}
+    assert [event["delta"] for event in events if event["type"] == "content.delta"] == PIECES
+    assert events[0]["type"] == "request.query"
+    assert events[-1]["type"] == "run.complete"
+
+
+async def test_an_error_before_the_first_event_is_a_json_answer_with_its_status(tmp_path: Path) -> None:
+    async with (
+        suite(tmp_path, Script(query=[ChatBusy("the chat has a run", runId=RUN)])) as facade,
+        facade.http.post("/api/query", json=ASK) as response,
+    ):
+        assert response.status == 409
+        assert await response.json() == {
+            "code": 409,
+            "msg": "the chat has a run",
+            "data": {},
+            "error": {"code": "CHAT_BUSY", "retriable": True, "details": {"runId": RUN}},
+        }
+
+
+async def test_waiting_helps_is_said_as_retry_after(tmp_path: Path) -> None:
+    async with (
+        suite(tmp_path, Script(query=[Overloaded("full", retry_after_s=1.2)])) as facade,
+        facade.http.post("/api/query", json=ASK) as response,
+    ):
+        assert (response.status, response.headers["Retry-After"]) == (503, "2")
+
+
+@pytest.mark.parametrize("error", [Overloaded("gone"), KeyError("a bug inside")])
+async def test_a_stream_that_breaks_after_its_first_event_ends_without_done(tmp_path: Path, error: Exception) -> None:
+    async with (
+        suite(tmp_path, Script(query=[*opening(), text(4, "a"), error])) as facade,
+        facade.http.post("/api/query", json=ASK) as response,
+    ):
+        frames = await frames_of(response)
+    assert response.status == 200
+    assert [frame.id for frame in frames] == ["1", "2", "3", "4"]
+
+
+async def test_a_stream_that_ends_without_a_terminal_event_is_not_done(tmp_path: Path) -> None:
+    async with (
+        suite(tmp_path, Script(query=opening())) as facade,
+        facade.http.post("/api/query", json=ASK) as response,
+    ):
+        assert [frame.id for frame in await frames_of(response)] == ["1", "2", "3"]
+
+
+async def test_leaving_while_nothing_is_written_cancels_the_call_within_500_ms(tmp_path: Path) -> None:
+    async with suite(tmp_path, Script(query=[*opening(), asyncio.Event()])) as facade:
+        await _read_one(facade)
+        await _assert_closed_soon(facade.script)
+
+
+async def test_leaving_before_the_first_event_cancels_the_call(tmp_path: Path) -> None:
+    async with suite(tmp_path, Script(query=[asyncio.Event()])) as facade:
+        asking = asyncio.create_task(facade.http.post("/api/query", json=ASK).__aenter__())
+        await facade.script.heard.wait()
+        asking.cancel()
+        await _assert_closed_soon(facade.script)
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+
+
+async def test_a_slow_reader_holds_the_orchestrator_back_and_leaving_then_cancels(tmp_path: Path) -> None:
+    flood = [text(4 + index, "x" * 10_000) for index in range(10_000)]
+    async with suite(tmp_path, Script(query=[*opening(), *flood])) as facade:
+        reader, writer = await asyncio.open_connection("127.0.0.1", int(facade.url.rpartition(":")[2]), limit=1024)
+        body = orjson.dumps(ASK)
+        writer.write(b"POST /api/query HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
+        await reader.readline()
+        sent = -1
+        while sent != facade.script.sent:
+            sent = facade.script.sent
+            await asyncio.sleep(0.3)
+        assert 0 < sent < len(flood) // 2
+        writer.transport.abort()
+        await _assert_closed_soon(facade.script)
+
+
+async def test_a_silent_stream_gets_heartbeats_that_no_reader_sees_as_events(tmp_path: Path) -> None:
+    go_on = asyncio.Event()
+    async with (
+        suite(tmp_path, Script(query=[*opening(), go_on, *answering()[3:]]), heartbeat_s=0.05) as facade,
+        facade.http.post("/api/query", json=ASK) as response,
+    ):
+        seen = b""
+        while seen.count(b"\n\n: heartbeat\n\n") < 1 or seen.count(b": heartbeat\n\n") < 3:
+            seen += await response.content.readany()
+        go_on.set()
+        frames = await frames_of(response)
+    assert frames[-1].data == b"[DONE]"
+
+
+async def test_headers_go_out_when_nothing_happens_for_a_heartbeat(tmp_path: Path) -> None:
+    async with (
+        suite(tmp_path, Script(attaches=[[asyncio.Event()]]), heartbeat_s=0.05) as facade,
+        facade.http.get("/api/attach", params={"runId": RUN}) as response,
+    ):
+        assert response.status == 200
+        assert await response.content.readuntil(b"\n\n") == b": heartbeat\n\n"
+
+
+async def test_attach_takes_last_event_id_for_last_seq_even_beside_it(tmp_path: Path) -> None:
+    async with suite(tmp_path, Script(attaches=[[complete(9)]])) as facade:
+        for parameters in ({"runId": RUN}, {"runId": RUN, "lastSeq": "2"}):
+            async with facade.http.get("/api/attach", params=parameters, headers={"Last-Event-ID": "7"}) as response:
+                assert [frame.id for frame in await frames_of(response)] == ["9", None]
+        assert [request.last_seq for request in facade.script.requests] == [7, 7]
+        async with facade.http.get("/api/attach", params={"runId": RUN}, headers={"Last-Event-ID": "x"}) as response:
+            assert (await response.json())["error"]["details"]["field"] == "lastSeq"
+
+
+async def test_attaching_after_the_last_event_is_done_at_once(tmp_path: Path) -> None:
+    async with (
+        suite(tmp_path, Script(attaches=[[]])) as facade,
+        facade.http.get("/api/attach", params={"runId": RUN, "lastSeq": "9"}) as response,
+    ):
+        assert [frame.data for frame in await frames_of(response)] == [b"[DONE]"]
+
+
+async def test_an_event_newer_than_the_facade_is_left_out(tmp_path: Path) -> None:
+    unknown = agent_pb2.AgentDelta.FromString(delta(4).SerializeToString() + b"\xfa\x7f\x00")
+    async with (
+        suite(tmp_path, Script(query=[*opening(), unknown, complete(5)])) as facade,
+        facade.http.post("/api/query", json=ASK) as response,
+    ):
+        assert [frame.id for frame in await frames_of(response)] == ["1", "2", "3", "5", None]
+
+
+async def test_stream_false_folds_the_run_into_one_answer(tmp_path: Path) -> None:
+    steps = answering("draft")[:-1]
+    steps += [
+        delta(10, tool_start=agent_pb2.ToolStart(tool_id="t", run_id=RUN)),
+        delta(11, tool_result=agent_pb2.ToolResult(tool_id="t", result="20°", ok=True)),
+        text(12, "It is "),
+        text(13, "lost"),
+        delta(14, attempt_reset=agent_pb2.AttemptReset(run_id=RUN, from_seq=12, reason="retry")),
+        delta(15, subagent_id="subagent-1", content_delta=agent_pb2.ContentDelta(content_id="s", delta="aside")),
+        text(16, "20°"),
+        complete(17),
+    ]
+    async with (
+        suite(tmp_path, Script(query=steps)) as facade,
+        facade.http.post("/api/query", json=ASK | {"stream": False}) as response,
+    ):
+        assert (await response.json())["data"] == {
+            "runId": RUN,
+            "chatId": CHAT,
+            "content": "It is 20°",
+            "finishReason": "stop",
+            "usage": {"inputTokens": 12, "outputTokens": 5, "modelCalls": 2, "toolCalls": 1},
+        }
+
+
+async def test_stream_false_gives_a_failed_run_the_status_of_its_error(tmp_path: Path) -> None:
+    failed = agent_pb2.RunError(run_id=RUN)
+    failed.error.code, failed.error.message, failed.error.retriable = "RATE_LIMITED", "slow down", True
+    async with (
+        suite(tmp_path, Script(query=[*opening(), delta(4, run_error=failed)])) as facade,
+        facade.http.post("/api/query", json=ASK | {"stream": False}) as response,
+    ):
+        assert response.status == 429
+        assert (await response.json())["error"] == {
+            "code": "RATE_LIMITED",
+            "retriable": True,
+            "details": {"runId": RUN},
+        }
+
+
+@pytest.mark.parametrize(
+    ("last", "status", "reason"),
+    [
+        ([delta(4, run_cancel=agent_pb2.RunCancel(run_id=RUN))], 499, "CANCELLED"),
+        ([], 409, "INTERRUPTED"),
+    ],
+)
+async def test_stream_false_says_when_there_is_no_answer(
+    tmp_path: Path, last: list[agent_pb2.AgentDelta], status: int, reason: str
+) -> None:
+    async with (
+        suite(tmp_path, Script(query=[*opening(), *last])) as facade,
+        facade.http.post("/api/query", json=ASK | {"stream": False}) as response,
+    ):
+        assert (response.status, (await response.json())["error"]["code"]) == (status, reason)
+
+
+async def test_stopping_lets_an_open_stream_go_on_to_its_end(tmp_path: Path) -> None:
+    go_on = asyncio.Event()
+    async with aiohttp.ClientSession() as http:
+        async with suite(tmp_path, Script(query=[*opening(), go_on, complete(4)]), drain_s=5) as facade:
+            response = await http.post(f"{facade.url}/api/query", json=ASK)
+            asyncio.get_running_loop().call_later(0.8, go_on.set)
+        assert [frame.id for frame in await frames_of(response)] == ["1", "2", "3", "4", None]
+
+
+async def test_stopping_cuts_a_stream_that_outlasts_the_drain(tmp_path: Path) -> None:
+    async with aiohttp.ClientSession() as http:
+        async with suite(tmp_path, Script(query=[*opening(), asyncio.Event()]), drain_s=0.1) as facade:
+            response = await http.post(f"{facade.url}/api/query", json=ASK)
+            await response.content.readany()
+        with pytest.raises(aiohttp.ClientPayloadError):
+            await response.read()
+    await _assert_closed_soon(facade.script)

@@ -1,0 +1,185 @@
+"""Routes, envelope, limits and ids over real sockets; the peers are scripted."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+from collections.abc import AsyncGenerator
+from pathlib import Path
+
+import aiohttp
+import grpc
+import pytest
+from google.api import annotations_pb2
+from structlog.testing import capture_logs
+
+from headrace.v1 import agent_pb2, memory_pb2, tools_pb2
+from services.facade import service
+from services.facade.config import Config
+from services.facade.envelope import HTTP_STATUS
+from services.facade.routes import FILES, routes
+from services.runtime.channels import connect
+from tests.facade.scripted import CHAT, RUN, Script, answering, suite
+
+ASK = {"message": "hi"}
+
+
+def test_every_annotated_rpc_is_a_route_and_nothing_else_is() -> None:
+    annotated = {
+        rpc.full_name
+        for file in (agent_pb2, memory_pb2, tools_pb2)
+        for service in file.DESCRIPTOR.services_by_name.values()
+        for rpc in service.methods
+        if rpc.GetOptions().HasExtension(annotations_pb2.http)
+    }
+    assert {route.rpc.full_name for route in routes()} == annotated
+    assert len({(route.verb, route.path) for route in routes()}) == len(routes()) == 20
+
+
+def test_every_grpc_code_has_an_http_status() -> None:
+    assert set(HTTP_STATUS) == set(grpc.StatusCode)
+
+
+async def test_every_route_reaches_its_rpc(tmp_path: Path) -> None:
+    async with suite(tmp_path, Script(query=answering(), attaches=[answering()])) as facade:
+        for route in routes():
+            async with facade.http.request(route.verb, route.path, data=b"{}" if route.has_body else None) as response:
+                # Reached: it answered, refused the empty request by its rules, or is left to a later version.
+                assert response.status in (200, 400, 500, 501), route
+                assert response.headers["X-Request-Id"]
+
+
+async def test_a_success_is_enveloped_and_other_fields_stand_beside_data(tmp_path: Path) -> None:
+    async with suite(tmp_path) as facade:
+        async with facade.http.get("/api/chats") as response:
+            body = await response.json()
+        assert (body["code"], body["msg"], body["nextPageToken"]) == (0, "success", "p2")
+        assert body["data"][0]["chatId"] == CHAT
+        async with facade.http.post("/api/submit", json={"runId": RUN, "toolId": "t", "params": {"a": 1}}) as response:
+            assert (await response.json())["data"]["accepted"] is True
+        assert facade.script.requests[-1].payload == '{"a": 1}'
+
+
+@pytest.mark.parametrize(
+    ("verb", "path", "status", "reason"),
+    [
+        ("GET", "/api/agent?agentKey=x", 404, "NOT_FOUND"),
+        ("GET", "/api/agent", 400, "INVALID_REQUEST"),
+        ("GET", "/api/agents?tagg=x", 400, "INVALID_REQUEST"),
+        ("GET", "/api/nothing", 404, "NOT_FOUND"),
+        ("GET", "/api/query", 405, "UNSUPPORTED"),
+        ("GET", f"/api/run?runId={RUN}", 500, "INTERNAL"),
+        ("GET", f"/api/runs?chatId={CHAT}", 501, "UNIMPLEMENTED"),
+        ("GET", f"/api/resource?chatId={CHAT}&path=x", 501, "UNSUPPORTED"),
+        ("POST", "/api/upload", 501, "UNSUPPORTED"),
+        ("DELETE", "/api/chat?chatId=../../x", 400, "INVALID_REQUEST"),
+    ],
+)
+async def test_a_failure_is_enveloped_with_its_status(
+    tmp_path: Path, verb: str, path: str, status: int, reason: str
+) -> None:
+    async with suite(tmp_path) as facade, facade.http.request(verb, path) as response:
+        body = await response.json()
+    assert (response.status, body["code"], body["data"], body["error"]["code"]) == (status, status, {}, reason)
+    assert "secret" not in body["msg"]
+
+
+@pytest.mark.parametrize(
+    ("body", "headers", "field"),
+    [
+        (b"not json", {}, "body"),
+        (b"{}", {}, "message"),
+        (b'{"message":"a","chatId":"../../x"}', {}, "chatId"),
+        (b'{"message":"a"}', {"Content-Type": "text/plain"}, "Content-Type"),
+    ],
+)
+async def test_bad_input_is_400_with_field_and_rule(
+    tmp_path: Path, body: bytes, headers: dict[str, str], field: str
+) -> None:
+    async with (
+        suite(tmp_path, Script(query=answering())) as facade,
+        facade.http.post("/api/query", data=body, headers=headers, skip_auto_headers=["Content-Type"]) as it,
+    ):
+        assert it.status == 400
+        assert (await it.json())["error"]["details"]["field"] == field
+
+
+async def test_parameters_in_the_url_of_a_post_are_refused(tmp_path: Path) -> None:
+    async with (
+        suite(tmp_path, Script(query=answering())) as facade,
+        facade.http.post("/api/query?stream=false", json=ASK) as response,
+    ):
+        assert (await response.json())["msg"] == "stream: belongs into the JSON body"
+
+
+@pytest.mark.parametrize("says_its_size", [True, False])
+async def test_a_body_over_4_mib_is_413_and_the_facade_goes_on(tmp_path: Path, says_its_size: bool) -> None:
+    async def chunks() -> AsyncGenerator[bytes]:
+        for _ in range(30):
+            yield b" " * (1 << 20)
+
+    async with suite(tmp_path) as facade:
+        body = io.BytesIO(b" " * (30 << 20)) if says_its_size else chunks()
+        async with facade.http.post("/api/query", data=body, skip_auto_headers=["Content-Type"]) as response:
+            assert response.status == 413
+            assert (await response.json())["error"]["code"] == "INVALID_REQUEST"
+        async with facade.http.get("/healthz") as response:
+            assert response.status == 200
+
+
+async def test_request_id_and_traceparent_go_in_out_and_on(tmp_path: Path) -> None:
+    trace = f"00-{'a' * 32}-{'b' * 16}-01"
+    async with suite(tmp_path) as facade:
+        headers = {"X-Request-Id": "mine-1", "traceparent": trace}
+        async with facade.http.get("/api/agents", headers=headers) as response:
+            assert response.headers["X-Request-Id"] == "mine-1"
+        async with facade.http.get("/api/agents", headers={"X-Request-Id": "a\tb", "traceparent": "x"}) as response:
+            made = response.headers["X-Request-Id"]
+    heard = facade.script.metadata
+    assert (heard[0]["x-request-id"], heard[0]["traceparent"]) == ("mine-1", trace)
+    assert heard[1]["x-request-id"] == made != "a\tb"
+    assert "traceparent" not in heard[1]
+
+
+async def test_a_repeated_request_id_is_refused(tmp_path: Path) -> None:
+    async with (
+        suite(tmp_path) as facade,
+        facade.http.get("/api/agents", headers=[("X-Request-Id", "a"), ("X-Request-Id", "b")]) as response,
+    ):
+        assert (await response.json())["msg"] == "X-Request-Id: must be given once"
+
+
+async def test_each_request_has_one_log_line_without_its_content(tmp_path: Path) -> None:
+    with capture_logs() as lines:
+        async with (
+            suite(tmp_path) as facade,
+            facade.http.get("/api/agents?tag=private"),
+            facade.http.get("/private"),
+        ):
+            pass
+    done = [line for line in lines if line["event"] == "http done"]
+    assert {(line["route"], line["status"]) for line in done} == {("/api/agents", 200), ("unknown", 404)}
+    assert "private" not in str(done)
+
+
+async def test_ready_says_which_peer_is_and_healthz_asks_nobody(tmp_path: Path) -> None:
+    async with suite(tmp_path) as facade:
+        async with facade.http.get("/healthz") as response:
+            assert (response.status, (await response.json())["data"]) == (200, {"status": "live"})
+        async with facade.http.get("/readyz") as response:
+            assert response.status == 200
+            assert (await response.json())["data"] == {"orchestrator": True, "memory": True, "tools": True}
+
+
+async def test_a_peer_that_cannot_be_reached_is_503(tmp_path: Path) -> None:
+    async with asyncio.timeout(20), connect(f"unix:{tmp_path}/nobody") as channel:
+        peers = dict.fromkeys(FILES, channel)
+        async with (
+            service.serving(Config(port=0), peers) as address,
+            aiohttp.ClientSession(f"http://{address}") as http,
+        ):
+            async with http.get("/readyz") as response:
+                assert response.status == 503
+                assert (await response.json())["data"] == {"orchestrator": False, "memory": False, "tools": False}
+            async with http.post("/api/query", json=ASK) as response:
+                assert (response.status, (await response.json())["error"]["code"]) == (503, "PROVIDER_UNAVAILABLE")
