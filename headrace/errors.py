@@ -23,6 +23,10 @@ from headrace.v1 import common_pb2
 DOMAIN = "headrace"
 """ErrorInfo.domain of every error of ours."""
 
+TEXT_CHARS_MAX = 400
+"""Of a message, and of a value in the metadata, on the wire: gRPC puts them into headers twice, a character costs up to
+16 bytes there, and over 8 KiB of headers the client gets RESOURCE_EXHAUSTED instead of the error (grpcio 1.85)."""
+
 _DETAILS_KEY = "grpc-status-details-bin"
 _RETRIABLE_KEY = "retriable"
 
@@ -244,8 +248,9 @@ BY_REASON: dict[str, type[HeadraceError]] = {cls.reason: cls for cls in Headrace
 
 def to_status(error: HeadraceError) -> status_pb2.Status:
     """The google.rpc.Status of `error`: ErrorInfo with reason and metadata, RetryInfo where waiting helps."""
-    status = status_pb2.Status(code=error.code.value[0], message=error.message)
-    metadata = error.metadata | {_RETRIABLE_KEY: str(error.retriable).lower()}
+    status = status_pb2.Status(code=error.code.value[0], message=_shortened(error.message))
+    metadata = {key: _shortened(value) for key, value in error.metadata.items()}
+    metadata[_RETRIABLE_KEY] = str(error.retriable).lower()
     info = error_details_pb2.ErrorInfo(reason=error.reason, domain=DOMAIN, metadata=metadata)
     status.details.add().Pack(info)
     if error.retry_after_s is not None:
@@ -291,6 +296,10 @@ def from_rpc_error(error: grpc.aio.AioRpcError) -> HeadraceError | None:
     if error.code() is grpc.StatusCode.UNAVAILABLE:
         return ProviderUnavailable("a service of the suite cannot be reached; try again")
     return None
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= TEXT_CHARS_MAX else text[: TEXT_CHARS_MAX - 1] + "…"
 
 
 def _unpack(detail: Any, into: error_details_pb2.ErrorInfo | error_details_pb2.RetryInfo) -> bool:

@@ -43,6 +43,8 @@ class SuitePlan:
             name: f"unix:{self.run_dir}/{name}.sock" for name in ("orchestrator", "tools", "llm_gateway", "memory")
         }
         shared = {"HEADRACE_CONFIG_DIR": str(self.config_dir), "HEADRACE_DATA_DIR": str(self.data_dir)}
+        if self.simulator_port is not None:
+            shared["SIMULATOR_URL"] = f"http://127.0.0.1:{self.simulator_port}/v1"
 
         def service(name: str, **settings: str) -> ChildSpec:
             own = {f"HEADRACE_{name.upper()}_{key}": value for key, value in settings.items()}

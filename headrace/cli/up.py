@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 import socket
 import sys
 import tempfile
@@ -16,7 +15,7 @@ from headrace.cli.suite import SuitePlan
 from headrace.cli.supervising import Question, run_suite
 
 SIMULATOR_PORT = 7005
-"""Where the providers.json of examples/ looks for the simulated provider."""
+"""Where `headrace simulate` listens by itself, too."""
 
 PORT = click.IntRange(0, 65535)
 
@@ -65,13 +64,11 @@ def up(
 ) -> None:
     """Start all services on this machine and keep them running.
 
-    Ctrl-C and SIGTERM let running requests finish; a second one ends everything at once. With --simulate-port the
-    services work on a copy of the configuration whose providers.json names that port instead of 7005.
+    Ctrl-C and SIGTERM let running requests finish; a second one ends everything at once. With --simulate the variable
+    SIMULATOR_URL says where the simulated provider is; providers.json may name it: "baseUrl": "env:SIMULATOR_URL".
     """
     with tempfile.TemporaryDirectory(prefix="headrace-") as run_dir:
         simulator_port = _free_port("--simulate-port", simulate_port) if simulate else None
-        if simulator_port is not None and simulator_port != SIMULATOR_PORT:
-            config_dir = _pointed_at(simulator_port, config_dir, Path(run_dir))
         plan = SuitePlan(
             config_dir=config_dir.absolute(),
             data_dir=data_dir.absolute(),
@@ -82,17 +79,6 @@ def up(
         )
         question = Question(message, agent) if message else None
         sys.exit(asyncio.run(run_suite(plan, question, is_verbose=verbose)))
-
-
-def _pointed_at(port: int, config_dir: Path, run_dir: Path) -> Path:
-    """A copy of the configuration that looks for the simulated provider at `port`."""
-    copy = run_dir / "config"
-    shutil.copytree(config_dir, copy)
-    providers = copy / "providers.json"
-    if providers.exists():
-        text = providers.read_text("utf-8")
-        providers.write_text(text.replace(f"//127.0.0.1:{SIMULATOR_PORT}/", f"//127.0.0.1:{port}/"), "utf-8")
-    return copy
 
 
 def _free_port(option: str, port: int) -> int:

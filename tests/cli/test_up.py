@@ -15,7 +15,7 @@ from tests.cli.test_ask import run, start
 
 AGENT = """{"mode": "ONESHOT", "modelConfig": {"providerKey": "simulator", "model": "sim-1"},
 "plain": {"systemPrompt": "Answer."}}"""
-PROVIDERS = """{"providers": [{"key": "simulator", "protocol": "openai", "baseUrl": "http://127.0.0.1:7005/v1",
+PROVIDERS = """{"providers": [{"key": "simulator", "protocol": "openai", "baseUrl": "env:SIMULATOR_URL",
 "models": [{"name": "sim-1"}]}]}"""
 READY = re.compile(rb"ready: (http://127\.0\.0\.1:\d+)  grpc 127\.0\.0\.1:\d+\n")
 
