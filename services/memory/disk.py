@@ -1,0 +1,127 @@
+"""The folder of logs, owned by one process: read, append durably, set aside, delete. Everything here blocks.
+
+What this file can raise to a caller of the service is named in `disk_errors`; while the service starts, OSError
+goes through as it is.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+from headrace.errors import LogDamaged, Overloaded
+from services.runtime.rules import is_uuid
+
+_SUFFIX = ".json"
+
+
+@contextmanager
+def disk_errors(chat_id: str) -> Generator[None]:
+    """A disk that refuses is Overloaded: nothing was stored, and the same request may succeed later."""
+    try:
+        yield
+    except OSError as error:
+        code = error.errno or 0
+        raise Overloaded(
+            f"the disk refused the log of chat {chat_id}: {os.strerror(code)}; try again later",
+            chatId=chat_id,
+            errno=code,
+        ) from error
+
+
+class Disk:
+    """An open folder of logs. May be used from several threads, for different chats at a time."""
+
+    def __init__(self, folder: Path, *, sync: Callable[[int], None] = os.fdatasync) -> None:
+        """Open and lock `folder`, made when it is not there. `sync` makes a file's data durable.
+
+        Raises:
+            OSError: It cannot be made, or another process owns it.
+        """
+        folder.mkdir(parents=True, exist_ok=True)
+        self._folder = folder
+        self._sync = sync
+        self._lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(self._lock)
+            raise OSError(f"{folder} belongs to another memory service that runs; give this one its own") from None
+
+    def close(self) -> None:
+        os.close(self._lock)
+
+    def chat_ids(self) -> list[str]:
+        """All chats that have a file. Other files are none of ours."""
+        return sorted(path.stem for path in self._folder.glob(f"*{_SUFFIX}") if is_uuid(path.stem))
+
+    def read(self, chat_id: str) -> bytes:
+        return self._path(chat_id).read_bytes()
+
+    def append(self, chat_id: str, end: int, data: bytes) -> None:
+        """Store `data` at byte `end`, the end of what was acknowledged; on disk when this returns.
+
+        After an OSError the file is as it was.
+
+        Raises:
+            LogDamaged: The file may hold part of `data`: it must not be written to.
+        """
+        # A log that somebody has removed must not come back with a hole at its beginning.
+        create = os.O_CREAT if end == 0 else 0
+        fd = os.open(self._path(chat_id), os.O_WRONLY | os.O_CLOEXEC | create, 0o600)
+        try:
+            try:
+                _write(fd, data, end)
+                self._sync(fd)
+                if end == 0:
+                    os.fsync(self._lock)  # the file's name
+            except OSError:
+                with _torn(chat_id):
+                    os.ftruncate(fd, end)
+                raise
+        finally:
+            os.close(fd)
+
+    def set_aside(self, chat_id: str, whole_bytes: int, tail: bytes) -> None:
+        """Move the damaged end of a log to the file beside it, before it can be lost."""
+        with open(self._damaged_path(chat_id), "ab") as beside:
+            beside.write(tail)
+            beside.flush()
+            os.fsync(beside.fileno())
+        os.fsync(self._lock)
+        with open(self._path(chat_id), "rb+") as log:
+            log.truncate(whole_bytes)
+            os.fsync(log.fileno())
+
+    def delete(self, chat_id: str) -> None:
+        self._path(chat_id).unlink(missing_ok=True)
+        self._damaged_path(chat_id).unlink(missing_ok=True)
+        os.fsync(self._lock)
+
+    def _path(self, chat_id: str) -> Path:
+        assert is_uuid(chat_id), "nothing but a UUID becomes a path"
+        return self._folder / (chat_id + _SUFFIX)
+
+    def _damaged_path(self, chat_id: str) -> Path:
+        return self._path(chat_id).with_suffix(f"{_SUFFIX}.damaged")
+
+
+def _write(fd: int, data: bytes, at: int) -> None:
+    rest = memoryview(data)
+    while rest:
+        written = os.pwrite(fd, rest, at)
+        rest, at = rest[written:], at + written
+
+
+@contextmanager
+def _torn(chat_id: str) -> Generator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise LogDamaged(
+            f"the disk failed in the middle of an append to chat {chat_id}, and its log could not be put right",
+            chatId=chat_id,
+        ) from error

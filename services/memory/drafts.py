@@ -1,0 +1,98 @@
+"""From an Append request to lines that wait for their number: what can be refused without knowing the chat is."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+from headrace.errors import InvalidRequest
+from headrace.v1 import memory_pb2
+from services.memory.json_form import dump, dump_delta
+from services.memory.lines import ABSENT, Event, Insight, Intent, Known, Query, Run, Step
+from services.memory.messages import stored, stored_range
+
+
+def drafted(request: memory_pb2.AppendRequest, action_tools: frozenset[str]) -> list[Known]:
+    """The lines of `request`, without number and time.
+
+    Raises:
+        InvalidRequest: Naming the line that breaks the format.
+    """
+    _check_order([line.WhichOneof("line") for line in request.lines])
+    lines = [_line(request, index, action_tools) for index in range(len(request.lines))]
+    lines[0].uuid = request.request_id
+    lines[0].lines = len(lines)
+    return lines
+
+
+def _check_order(kinds: list[str | None]) -> None:
+    for index, kind in enumerate(kinds):
+        if kind is None:
+            raise InvalidRequest.of(f"lines[{index}]", "must be one of query, step, event, run, insight and intent")
+        if kind == "query" and index > 0:
+            raise InvalidRequest.of(f"lines[{index}].query", "must be the run's first line")
+        if kind == "run" and index < len(kinds) - 1:
+            raise InvalidRequest.of(f"lines[{index}].run", "must be the run's last line")
+
+
+def _line(request: memory_pb2.AppendRequest, index: int, action_tools: frozenset[str]) -> Known:
+    given, path = request.lines[index], f"lines[{index}]"
+    stamp: dict[str, Any] = {
+        "n": 0,
+        "uuid": str(uuid.uuid4()),
+        "chat_id": request.chat_id,
+        "run_id": request.run_id,
+        "updated_at": 0,
+        "tenant": "",
+        "user": "",
+        "generation": request.generation,
+    }
+    match given.WhichOneof("line"):
+        case "query":
+            return Query(**stamp, query=dump(given.query.query), agent_hash=given.query.agent_hash)
+        case "step":
+            return _step(given.step, f"{path}.step", stamp, action_tools)
+        case "event":
+            return _event(given.event, f"{path}.event", stamp)
+        case "run":
+            return _run(given.run, f"{path}.run", stamp)
+        case "insight":
+            return Insight(**stamp, context_id=given.insight.context_id or None, text=given.insight.text)
+        case _:
+            return Intent(**stamp, context_id=given.intent.context_id or None, text=given.intent.text)
+
+
+def _step(given: memory_pb2.StepLine, path: str, stamp: dict[str, Any], action_tools: frozenset[str]) -> Step:
+    return Step(
+        **stamp,
+        stage=given.stage,
+        seq=given.seq,
+        task_id=given.task_id or None,
+        context_id=given.context_id or None,
+        system=given.system if given.HasField("system") else None,
+        plan=dump(given.plan) if given.HasField("plan") else ABSENT,
+        messages=[
+            stored(message, f"{path}.messages[{index}]", action_tools) for index, message in enumerate(given.messages)
+        ],
+        events=stored_range(given),
+    )
+
+
+def _event(given: memory_pb2.EventLine, path: str, stamp: dict[str, Any]) -> Event:
+    if given.event.WhichOneof("payload") is None:
+        raise InvalidRequest.of(f"{path}.event", "must have a payload")
+    return Event(**stamp, context_id=given.context_id or None, event=dump_delta(given.event))
+
+
+def _run(given: memory_pb2.RunLine, path: str, stamp: dict[str, Any]) -> Run:
+    events = stored_range(given)
+    if events is None:
+        raise InvalidRequest.of(f"{path}.events", "must be the terminal event's seq, twice")
+    return Run(
+        **stamp,
+        state=given.state,
+        finish_reason=given.finish_reason or None,
+        error=dump(given.error) if given.HasField("error") else ABSENT,
+        usage=dump(given.usage) if given.HasField("usage") else ABSENT,
+        events=events,
+    )

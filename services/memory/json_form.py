@@ -1,0 +1,141 @@
+"""The JSON form of the protos (events.md, JSON rules), both directions, from the descriptors.
+
+Names are lowerCamelCase, absent optional fields are left out, 64-bit integers are numbers, and a field that is
+JSON by nature stands there as the JSON itself, its bytes unchanged, so that large integers survive. An AgentDelta
+is flat: its payload's fields beside `seq`, `type` and `timestamp`.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import msgspec
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.message import Message
+
+from headrace.v1 import agent_pb2
+from services.runtime.rules import rules_of
+
+_OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_LIST = msgspec.json.Decoder(list[msgspec.Raw])
+_TEXT = msgspec.json.Decoder(str)
+_SCALAR = msgspec.json.Decoder()
+
+_NULL = msgspec.Raw(b"null")
+"""Never written but for a number that JSON has no word for (NaN); read as absent."""
+
+_LINE_BREAKS = str.maketrans("\r\n", "  ")
+_PAYLOAD = agent_pb2.AgentDelta.DESCRIPTOR.oneofs_by_name["payload"]
+
+
+def embedded(text: str) -> msgspec.Raw:
+    """JSON text that may stand inside a line of a log.
+
+    A line break in valid JSON can only be white space between its words, so a blank says the same.
+    """
+    return msgspec.Raw(text.translate(_LINE_BREAKS).encode())
+
+
+def dump(message: Message) -> msgspec.Raw:
+    """The JSON form of `message`."""
+    return msgspec.Raw(msgspec.json.encode(_object(message)))
+
+
+def load(data: msgspec.Raw, message: Message) -> None:
+    """Fill `message` from its JSON form; names that it does not know are passed over.
+
+    Raises:
+        ValueError: `data` is no JSON form of such a message.
+    """
+    _fill(message, _OBJECT.decode(data))
+
+
+def dump_delta(delta: agent_pb2.AgentDelta) -> msgspec.Raw:
+    """The flat JSON form of an event, as it is sent."""
+    name = delta.WhichOneof("payload")
+    assert name is not None, "an event without a payload is refused before it comes here"
+    flat = {"seq": delta.seq, "type": name.replace("_", ".", 1)} | _object(getattr(delta, name))
+    for envelope in ("subagent_id", "task_id"):
+        if delta.HasField(envelope):
+            flat.setdefault(_json_name(envelope), getattr(delta, envelope))
+    flat["timestamp"] = delta.timestamp
+    return msgspec.Raw(msgspec.json.encode(flat))
+
+
+def load_delta(data: msgspec.Raw) -> agent_pb2.AgentDelta | None:
+    """The event whose flat JSON form this is; None for a type that this version does not know."""
+    delta = agent_pb2.AgentDelta()
+    values = _OBJECT.decode(data)
+    name = _TEXT.decode(values.pop("type")).replace(".", "_", 1)
+    field = agent_pb2.AgentDelta.DESCRIPTOR.fields_by_name.get(name)
+    if field is None or field.containing_oneof is not _PAYLOAD:
+        return None
+    payload = getattr(delta, name)
+    payload.SetInParent()
+    _fill(payload, values)
+    own = _by_json_name(payload.DESCRIPTOR)
+    _fill(delta, {key: value for key, value in values.items() if key not in own})
+    return delta
+
+
+def _json_name(name: str) -> str:
+    return agent_pb2.AgentDelta.DESCRIPTOR.fields_by_name[name].json_name
+
+
+@cache
+def _by_json_name(descriptor: Descriptor) -> dict[str, FieldDescriptor]:
+    return {field.json_name: field for field in descriptor.fields}
+
+
+@cache
+def _is_json(field: FieldDescriptor) -> bool:
+    return rules_of(field).json
+
+
+@cache
+def _is_left_out_empty(field: FieldDescriptor) -> bool:
+    return rules_of(field).omit_empty
+
+
+def _object(message: Message) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for field in _by_json_name(message.DESCRIPTOR).values():
+        value = getattr(message, field.name)
+        if field.is_repeated:
+            if value or not _is_left_out_empty(field):
+                found[field.json_name] = [_plain(field, item) for item in value]
+        # An empty text is no JSON; the rules take it for an absent one.
+        elif (not field.has_presence or message.HasField(field.name)) and (value or not _is_json(field)):
+            found[field.json_name] = _plain(field, value)
+    return found
+
+
+def _plain(field: FieldDescriptor, value: Any) -> Any:
+    if field.message_type is not None:
+        return _object(value)
+    return embedded(value) if _is_json(field) else value
+
+
+def _fill(message: Message, values: dict[str, msgspec.Raw]) -> None:
+    fields = _by_json_name(message.DESCRIPTOR)
+    for name, value in values.items():
+        field = fields.get(name)
+        if field is None or value == _NULL:
+            continue
+        if field.is_repeated:
+            _fill_list(field, getattr(message, field.name), value)
+        elif field.message_type is not None:
+            inner = getattr(message, field.name)
+            inner.SetInParent()
+            _fill(inner, _OBJECT.decode(value))
+        else:
+            setattr(message, field.name, bytes(value).decode() if _is_json(field) else _SCALAR.decode(value))
+
+
+def _fill_list(field: FieldDescriptor, into: Any, value: msgspec.Raw) -> None:
+    for item in _LIST.decode(value):
+        if field.message_type is not None:
+            _fill(into.add(), _OBJECT.decode(item))
+        else:
+            into.append(_SCALAR.decode(item))

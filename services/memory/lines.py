@@ -1,0 +1,177 @@
+"""The lines of a chat's log as they stand in its file (memory.md, The log; Chat Memory V3.1).
+
+One JSON object a line. What only the views need (a query, a plan, usage, an event) is kept as the JSON it is and
+read when a view asks for it.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, TypeAlias
+
+import msgspec
+from msgspec import Meta, Raw, Struct, field
+
+ABSENT = Raw()
+"""JSON that is not there: false, and left out. `Raw | None` would take null and nothing else (msgspec 0.22)."""
+
+
+class Range(Struct, frozen=True, gc=False):
+    """Numbers of events, both ends included."""
+
+    first: int = field(name="from")
+    last: int = field(name="to")
+
+
+class TextPart(Struct, frozen=True, gc=False, tag_field="type", tag="text"):
+    text: str
+
+
+class ImageUrl(Struct, frozen=True, gc=False, omit_defaults=True):
+    url: str
+    detail: str = ""
+
+
+class ImagePart(Struct, frozen=True, gc=False, tag_field="type", tag="image_url"):
+    image_url: ImageUrl
+
+
+Part: TypeAlias = TextPart | ImagePart
+
+
+class Function(Struct, frozen=True, gc=False):
+    name: str
+    arguments: str
+    """JSON text of an object, always."""
+
+
+class Call(Struct, frozen=True, gc=False, tag_field="type", tag="function"):
+    id: str
+    function: Function
+
+
+class Timing(Struct, frozen=True, gc=False, rename="camel"):
+    """Unix milliseconds."""
+
+    started_at: int
+    ended_at: int
+
+
+class StoredMessage(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """A message of a step. The pieces of one model answer share msg_id, and each has one of the three contents."""
+
+    role: str
+    content: list[Part] | None = None
+    reasoning_content: list[TextPart] | None = None
+    tool_calls: list[Call] | None = None
+    name: str | None = None
+    tool_call_id: str | None = None
+    ts: int = 0
+    raw_arguments: str | None = field(default=None, name="_rawArguments")
+    """What the model wrote, where that is no JSON object."""
+    reasoning_id: str | None = field(default=None, name="_reasoningId")
+    content_id: str | None = field(default=None, name="_contentId")
+    msg_id: str | None = field(default=None, name="_msgId")
+    tool_id: str | None = field(default=None, name="_toolId")
+    action_id: str | None = field(default=None, name="_actionId")
+    tool_params: Raw = field(default=ABSENT, name="_toolParams")
+    ok: bool | None = field(default=None, name="_ok")
+    timing: Timing | None = field(default=None, name="_timing")
+    usage: Raw = field(default=ABSENT, name="_usage")
+    provider_state: Raw = field(default=ABSENT, name="_providerState")
+    events: Range | None = field(default=None, name="_events")
+
+
+class Stamped(Struct, tag_field="_type", omit_defaults=True, kw_only=True, rename="camel"):
+    """What every line has. A line gets its number and time when it is committed."""
+
+    n: int = field(name="_n")
+    """Its number in the file, from 1, without gaps."""
+    uuid: str
+    """Of an append's first line: the append's request id."""
+    chat_id: str
+    run_id: str = ""
+    updated_at: int
+    tenant: str = field(name="_tenant")
+    user: str = field(name="_user")
+    generation: int = field(name="_gen")
+    lines: Annotated[int, Meta(ge=1)] = field(default=1, name="_lines")
+    """Of an append's first line: how many lines it has. They count together or not at all."""
+
+
+class Query(Stamped, kw_only=True, tag="query"):
+    query: Raw
+    agent_hash: str = field(default="", name="_agentHash")
+
+
+class Step(Stamped, kw_only=True, tag="step"):
+    stage: str = field(name="_stage")
+    seq: int = field(name="_seq")
+    task_id: str | None = None
+    context_id: str | None = None
+    system: str | None = None
+    plan: Raw = ABSENT
+    messages: list[StoredMessage]
+    events: Range | None = field(default=None, name="_events")
+
+
+class Event(Stamped, kw_only=True, tag="event"):
+    context_id: str | None = None
+    event: Raw
+
+
+class Run(Stamped, kw_only=True, tag="run"):
+    state: str
+    finish_reason: str | None = None
+    error: Raw = ABSENT
+    usage: Raw = ABSENT
+    events: Range = field(name="_events")
+    """The terminal event's number, twice."""
+
+
+class Insight(Stamped, kw_only=True, tag="insight"):
+    context_id: str | None = None
+    text: str
+
+
+class Intent(Stamped, kw_only=True, tag="intent"):
+    context_id: str | None = None
+    text: str
+
+
+class Unknown(Struct, rename="camel"):
+    """A line of a kind that this version does not know: it keeps its place, and no view shows it."""
+
+    kind: str = field(name="_type")
+    n: int = field(name="_n")
+    uuid: str
+    chat_id: str
+    updated_at: int
+    run_id: str = ""
+    lines: Annotated[int, Meta(ge=1)] = field(default=1, name="_lines")
+
+
+Known: TypeAlias = Query | Step | Event | Run | Insight | Intent
+Line: TypeAlias = Known | Unknown
+
+_KINDS = frozenset({"query", "step", "event", "run", "insight", "intent"})
+_KNOWN: msgspec.json.Decoder[Known] = msgspec.json.Decoder(Known)
+_UNKNOWN = msgspec.json.Decoder(Unknown)
+_ENCODER = msgspec.json.Encoder()
+
+
+def encode(line: Known) -> bytes:
+    """The line as it goes into the file, its line break included."""
+    return _ENCODER.encode(line) + b"\n"
+
+
+def decode(data: bytes) -> Line | None:
+    """The line that `data` (without its line break) is; None when it is none."""
+    try:
+        data.decode()  # msgspec does not look into the strings of Raw fields
+        try:
+            return _KNOWN.decode(data)
+        except msgspec.ValidationError:
+            line = _UNKNOWN.decode(data)
+            return None if line.kind in _KINDS else line
+    except (ValueError, RecursionError):
+        return None

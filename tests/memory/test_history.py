@@ -1,0 +1,165 @@
+"""The view for people: GetChat over a real service."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+import pytest
+
+from headrace.errors import InvalidRequest, NotFound
+from headrace.v1 import agent_pb2, common_pb2
+from tests.memory.conftest import Serve
+from tests.memory.writing import (
+    USAGE,
+    Memory,
+    call,
+    content,
+    event_line,
+    events,
+    new_id,
+    reasoning,
+    result,
+    run_line,
+    step_line,
+    user,
+)
+
+
+def kinds(found: Any) -> list[tuple[int, str]]:
+    return [(event.seq, event.WhichOneof("payload")) for event in found]
+
+
+async def test_a_run_is_given_as_snapshots_in_the_order_of_their_seq(memory: Memory) -> None:
+    chat_id, run_id = await memory.begin("weather?", params='{"big": 12345678901234567890123}', stream=True)
+    notice = agent_pb2.RunNotice(run_id=run_id, code="TOOL_UNAVAILABLE", message="no maps")
+    await memory.append(chat_id, run_id, event_line(seq=4, timestamp=7, run_notice=notice))
+    await memory.append(
+        chat_id,
+        run_id,
+        step_line(
+            reasoning("hm", reasoning_id="r_1", events=events(9)),
+            content("Let me look.", content_id="c_1", events=events(12)),
+            call("t1", '{"city": "Oslo"}', events=events(16), tool_params='{"city": "Oslo", "day": 1}'),
+            call("t2", '{"cut', events=events(19)),
+            task_id="12345678",
+        ),
+    )
+    await memory.append(chat_id, run_id, step_line(result("t2", "bad arguments", events=events(20), ok=False)))
+    await memory.append(chat_id, run_id, step_line(result("t1", "sun", events=events(18))))
+    await memory.append(chat_id, run_id, step_line(user("a repair prompt"), content("a draft")))
+    await memory.append(chat_id, run_id, run_line("completed", 21, finish_reason="length"))
+
+    chat = await memory.chat(chat_id=chat_id)
+    assert kinds(chat.events) == [
+        (1, "request_query"), (2, "chat_start"), (3, "run_start"), (4, "run_notice"), (9, "reasoning_snapshot"),
+        (12, "content_snapshot"), (16, "tool_snapshot"), (18, "tool_result"), (19, "tool_snapshot"),
+        (20, "tool_result"), (21, "run_complete"),
+    ]  # fmt: skip
+    by_seq = {event.seq: event for event in chat.events}
+    asked = by_seq[1].request_query
+    assert (asked.message, asked.params, asked.stream) == ("weather?", '{"big": 12345678901234567890123}', True)
+    assert (asked.chat_id, asked.agent_key, asked.role) == (chat_id, "writer", "user")
+    assert by_seq[2].chat_start == agent_pb2.ChatStart(chat_id=chat_id, chat_name="weather?")
+    assert by_seq[3].run_start == agent_pb2.RunStart(run_id=run_id, chat_id=chat_id, agent_key="writer")
+    assert by_seq[4] == agent_pb2.AgentDelta(seq=4, timestamp=7, run_notice=notice)
+    assert by_seq[9].reasoning_snapshot == agent_pb2.ReasoningSnapshot(reasoning_id="r_1", run_id=run_id, text="hm")
+    assert (by_seq[9].task_id, by_seq[9].timestamp) == ("12345678", 1_700_000_000_000)
+    assert by_seq[16].tool_snapshot == agent_pb2.ToolSnapshot(
+        tool_id="t1", tool_name="weather", tool_params='{"city": "Oslo", "day": 1}', arguments='{"city": "Oslo"}'
+    )
+    assert not by_seq[19].tool_snapshot.HasField("arguments"), "what is no JSON cannot stand as JSON"
+    assert by_seq[18].tool_result == agent_pb2.ToolResult(tool_id="t1", result="sun", ok=True)
+    assert not by_seq[20].tool_result.ok
+    assert by_seq[21].run_complete == agent_pb2.RunComplete(run_id=run_id, finish_reason="length", usage=USAGE)
+
+
+async def test_an_action_is_given_as_an_action(serve: Serve) -> None:
+    async with serve(chat_action_tools="theme") as memory:
+        chat_id, run_id = await memory.begin()
+        pieces = [call("a1", name="theme", events=events(6)), result("a1", "OK", name="theme", events=events(7))]
+        await memory.append(chat_id, run_id, step_line(*pieces))
+        found = (await memory.chat(chat_id=chat_id)).events
+    assert found[3].action_snapshot == agent_pb2.ActionSnapshot(action_id="a1", action_name="theme", arguments="{}")
+    assert found[4].action_result == agent_pb2.ActionResult(action_id="a1", result="OK")
+
+
+@pytest.mark.parametrize(
+    ("state", "payload"), [("completed", "run_complete"), ("cancelled", "run_cancel"), ("failed", "run_error")]
+)
+async def test_each_ended_run_has_its_true_end_and_an_unfinished_one_has_none(
+    memory: Memory, state: str, payload: str
+) -> None:
+    chat_id, run_id = await memory.begin()
+    error = common_pb2.Failure(code="OVERLOADED", message="busy", retriable=True, details='{"n": 1}')
+    await memory.append(chat_id, run_id, run_line(state, 4, error=error if state == "failed" else None))
+    await memory.begin("next", chat_id)
+    found = (await memory.chat(chat_id=chat_id)).events
+    assert kinds(found) == [
+        (1, "request_query"), (2, "chat_start"), (3, "run_start"), (4, payload), (1, "request_query"), (2, "run_start"),
+    ]  # fmt: skip
+    end = getattr(found[3], payload)
+    assert (end.run_id, end.usage) == (run_id, USAGE)
+    if state == "failed":
+        assert end.error == error
+
+
+async def test_a_subagents_events_carry_its_id(memory: Memory) -> None:
+    chat_id, run_id = await memory.begin()
+    step = step_line(content("a", content_id="c", events=events(6)), context_id="subagent-00000001")
+    await memory.append(chat_id, run_id, step)
+    assert (await memory.chat(chat_id=chat_id)).events[3].subagent_id == "subagent-00000001"
+
+
+async def test_a_run_is_found_by_its_id_alone(memory: Memory) -> None:
+    chat_id, first = await memory.begin("one")
+    await memory.append(chat_id, first, run_line(seq=4))
+    _, second = await memory.begin("two", chat_id)
+    chat = await memory.chat(run_id=second)
+    assert (chat.chat_id, chat.chat_name) == (chat_id, "one")
+    assert kinds(chat.events) == [(1, "request_query"), (2, "run_start")]
+    assert await memory.chat(chat_id=chat_id, run_id=second) == chat
+
+
+async def test_what_is_not_there_is_not_found(memory: Memory) -> None:
+    _, run_id = await memory.begin()
+    for fields in ({"chat_id": new_id()}, {"run_id": new_id()}, {"chat_id": new_id(), "run_id": run_id}):
+        with pytest.raises(NotFound):
+            await memory.chat(**fields)
+    with pytest.raises(InvalidRequest, match="chatId"):
+        await memory.chat()
+
+
+async def test_references_of_all_queries_are_given_once(memory: Memory) -> None:
+    one = common_pb2.Reference(id="1", name="a", size_bytes=2**53 + 1, meta='{"n": 12345678901234567890123}')
+    two = common_pb2.Reference(id="2", name="b")
+    chat_id, _ = await memory.begin("x", references=[one, two])
+    await memory.begin("y", chat_id, references=[common_pb2.Reference(id="2", name="other"), two])
+    assert list((await memory.chat(chat_id=chat_id)).references) == [one, two]
+
+
+async def test_raw_messages_are_given_as_they_are_stored_and_only_when_asked_for(memory: Memory) -> None:
+    chat_id, run_id = await memory.begin("one")
+    await memory.append(chat_id, run_id, step_line(content("水\n", content_id="c_1")), run_line())
+    _, run_id = await memory.begin("two", chat_id)
+    await memory.append(chat_id, run_id, step_line(user("a"), call("t1", "{cut")))
+    assert not (await memory.chat(chat_id=chat_id)).HasField("raw_messages")
+    raw = orjson.loads((await memory.chat(chat_id=chat_id, include_raw_messages=True)).raw_messages)
+    assert [message["role"] for message in raw] == ["user", "assistant", "user", "user", "assistant"]
+    assert raw[0]["content"] == [{"type": "text", "text": "one"}]
+    assert raw[1] == {
+        "role": "assistant", "content": [{"type": "text", "text": "水\n"}], "ts": 1_700_000_000_000,
+        "_contentId": "c_1", "_msgId": "m_00000001",
+    }  # fmt: skip
+    assert raw[4]["_rawArguments"] == "{cut"
+    one_run = orjson.loads((await memory.chat(run_id=run_id, include_raw_messages=True)).raw_messages)
+    assert one_run == raw[2:]
+
+
+async def test_without_events_the_name_and_the_last_agent_are_given(memory: Memory) -> None:
+    chat_id, _ = await memory.begin("one")
+    await memory.begin("two", chat_id, agent_key="planner")
+    chat = await memory.chat(chat_id=chat_id, without_events=True)
+    assert (chat.chat_name, chat.last_agent_key, len(chat.events)) == ("one", "planner", 0)
+    with pytest.raises(NotFound):
+        await memory.chat(chat_id=new_id(), without_events=True)

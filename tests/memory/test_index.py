@@ -1,0 +1,96 @@
+"""What is known of all chats: the list, unfinished runs and deletion, before and after a restart."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from headrace.errors import ChatBusy, InvalidRequest, NotFound
+from headrace.v1 import agent_pb2, memory_pb2
+from tests.memory.conftest import Serve
+from tests.memory.writing import Memory, content, event_line, events, new_id, query_line, run_line, step_line
+
+
+async def test_chats_are_listed_the_last_changed_first_page_by_page(serve: Serve) -> None:
+    async with serve() as memory:
+        chats = [await memory.begin(f"chat {index}", agent_key=f"agent {index}") for index in range(5)]
+        await asyncio.sleep(0.002)
+        await memory.append(*chats[1], step_line(content("a")))
+        listed = list((await memory.chats()).chats)
+    assert listed[0].chat_id == chats[1][0]
+    assert listed[0].updated_at > listed[0].created_at
+    assert (listed[0].chat_name, listed[0].first_agent_key) == ("chat 1", "agent 1")
+    assert [chat.updated_at for chat in listed] == sorted((chat.updated_at for chat in listed), reverse=True)
+    async with serve() as memory:
+        page = await memory.chats(page_size=2)
+        paged = list(page.chats)
+        while page.next_page_token:
+            page = await memory.chats(page_size=2, page_token=page.next_page_token)
+            paged += page.chats
+    assert paged == listed
+
+
+@pytest.mark.parametrize("fields", [{"page_size": -1}, {"page_size": 201}, {"page_token": "x"}, {"page_token": "1."}])
+async def test_a_page_that_cannot_be_is_refused(memory: Memory, fields: dict[str, int | str]) -> None:
+    with pytest.raises(InvalidRequest):
+        await memory.chats(**fields)
+
+
+async def test_runs_without_an_end_are_listed_with_the_last_seq_and_writer(serve: Serve) -> None:
+    async with serve() as memory:
+        ended = await memory.begin()
+        await memory.append(*ended, run_line())
+        waiting_chat, waiting = await memory.begin("a")
+        _, second = await memory.begin("b", waiting_chat)
+        await asyncio.sleep(0.002)
+        going_chat, going = await memory.begin("c", agent_key="planner")
+        covered = memory_pb2.EventRange(first_seq=4, last_seq=11)
+        await memory.append(going_chat, going, step_line(content("x", events=events(9)), events=covered))
+        reset = agent_pb2.AttemptReset(run_id=going, from_seq=11)
+        await memory.append(going_chat, going, event_line(seq=2_000_001, attempt_reset=reset), generation=2)
+        before = await memory.unfinished()
+    assert sorted(before[:2], key=lambda run: run.run_id != waiting) == [
+        memory_pb2.UnfinishedRun(run_id=waiting, chat_id=waiting_chat, agent_key="writer", last_seq=3),
+        memory_pb2.UnfinishedRun(run_id=second, chat_id=waiting_chat, agent_key="writer", last_seq=2),
+    ]
+    assert before[2:] == [
+        memory_pb2.UnfinishedRun(
+            run_id=going, chat_id=going_chat, agent_key="planner", generation=2, last_seq=2_000_001
+        )
+    ]
+    async with serve() as memory:
+        assert await memory.unfinished() == before
+
+
+async def test_a_chat_with_an_unfinished_run_is_not_deleted(memory: Memory) -> None:
+    chat_id, run_id = await memory.begin()
+    with pytest.raises(ChatBusy) as caught:
+        await memory.delete(chat_id)
+    assert caught.value.metadata["runId"] == run_id
+    assert len(await memory.context(chat_id, run_id)) == 1
+    await memory.append(chat_id, run_id, run_line())
+    await memory.delete(chat_id)
+    with pytest.raises(NotFound):
+        await memory.chat(run_id=run_id)
+    with pytest.raises(NotFound):
+        await memory.delete(chat_id)
+    assert list((await memory.chats()).chats) == []
+
+
+async def test_a_chat_that_is_deleted_and_made_again_at_the_same_moment_is_whole(serve: Serve) -> None:
+    chat_id = new_id()
+    async with asyncio.timeout(30), serve() as memory:
+        for _ in range(40):
+            runs = [new_id() for _ in range(4)]
+            asked = [memory.append(chat_id, run_id, query_line(), run_line()) for run_id in runs]
+            late = [memory.append(chat_id, run_id, step_line(content("late"))) for run_id in runs]
+            deleted = [memory.delete(chat_id) for _ in range(3)]
+            await asyncio.gather(*asked[:2], *deleted, *late, *asked[2:], return_exceptions=True)
+        await memory.append(chat_id, new_id(), query_line(), run_line())
+        before = await memory.chat(chat_id=chat_id)
+    async with serve() as memory:
+        assert await memory.chat(chat_id=chat_id) == before
+        await memory.append(chat_id, new_id(), query_line(), run_line())
+        await memory.delete(chat_id)
+        assert list((await memory.chats()).chats) == []

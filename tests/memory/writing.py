@@ -1,0 +1,118 @@
+"""Lines as an orchestrator writes them, short enough to be read in a test."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from headrace.streams import rpc_errors
+from headrace.v1 import agent_pb2, common_pb2, llm_pb2, memory_pb2
+
+if TYPE_CHECKING:
+    from headrace.v1.memory_pb2_grpc import MemoryServiceAsyncStub
+
+USAGE = common_pb2.Usage(input_tokens=10, output_tokens=4, model_calls=1, tool_calls=1)
+
+
+def new_id() -> str:
+    return str(uuid.uuid4())
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """A running service as its callers see it; what it raises is raised here."""
+
+    stub: MemoryServiceAsyncStub
+
+    async def append(
+        self,
+        chat_id: str,
+        run_id: str,
+        *lines: memory_pb2.LogLine,
+        generation: int = 0,
+        request_id: str = "",
+    ) -> memory_pb2.AppendResponse:
+        request = memory_pb2.AppendRequest(
+            chat_id=chat_id, run_id=run_id, generation=generation, request_id=request_id or new_id(), lines=lines
+        )
+        with rpc_errors():
+            return await self.stub.Append(request)
+
+    async def begin(self, message: str = "hello", chat_id: str = "", **query: Any) -> tuple[str, str]:
+        """Commit the query of a new run, in a new chat when none is given."""
+        chat_id, run_id = chat_id or new_id(), new_id()
+        await self.append(chat_id, run_id, query_line(message, **query))
+        return chat_id, run_id
+
+    async def context(self, chat_id: str, run_id: str, **fields: Any) -> list[llm_pb2.Message]:
+        with rpc_errors():
+            request = memory_pb2.LoadContextRequest(chat_id=chat_id, run_id=run_id, **fields)
+            return list((await self.stub.LoadContext(request)).messages)
+
+    async def chat(self, **fields: Any) -> memory_pb2.GetChatResponse:
+        with rpc_errors():
+            return await self.stub.GetChat(memory_pb2.GetChatRequest(**fields))
+
+    async def chats(self, **fields: Any) -> memory_pb2.ListChatsResponse:
+        with rpc_errors():
+            return await self.stub.ListChats(memory_pb2.ListChatsRequest(**fields))
+
+    async def delete(self, chat_id: str) -> None:
+        with rpc_errors():
+            await self.stub.DeleteChat(memory_pb2.DeleteChatRequest(chat_id=chat_id))
+
+    async def unfinished(self) -> list[memory_pb2.UnfinishedRun]:
+        with rpc_errors():
+            return list((await self.stub.ListUnfinishedRuns(memory_pb2.ListUnfinishedRunsRequest())).runs)
+
+
+def query_line(message: str = "hello", **query: Any) -> memory_pb2.LogLine:
+    fields: dict[str, Any] = {"request_id": new_id(), "agent_key": "writer", "role": "user"} | query
+    asked = agent_pb2.QueryRequest(message=message, **fields)
+    return memory_pb2.LogLine(query=memory_pb2.QueryLine(query=asked, agent_hash="abc"))
+
+
+def step_line(*messages: memory_pb2.LogMessage, stage: str = "react", **step: Any) -> memory_pb2.LogLine:
+    return memory_pb2.LogLine(step=memory_pb2.StepLine(stage=stage, seq=1, messages=messages, **step))
+
+
+def run_line(state: str = "completed", seq: int = 99, **run: Any) -> memory_pb2.LogLine:
+    end = memory_pb2.RunLine(state=state, usage=USAGE, events=events(seq), **run)
+    return memory_pb2.LogLine(run=end)
+
+
+def event_line(**delta: Any) -> memory_pb2.LogLine:
+    return memory_pb2.LogLine(event=memory_pb2.EventLine(event=agent_pb2.AgentDelta(**delta)))
+
+
+def events(last: int) -> memory_pb2.EventRange:
+    return memory_pb2.EventRange(first_seq=last, last_seq=last)
+
+
+def user(text: str) -> memory_pb2.LogMessage:
+    return _message(llm_pb2.Message(role="user", content=[llm_pb2.ContentPart(text=text)]))
+
+
+def content(text: str, **fields: Any) -> memory_pb2.LogMessage:
+    return _message(llm_pb2.Message(role="assistant", content=[llm_pb2.ContentPart(text=text)]), **fields)
+
+
+def reasoning(text: str, **fields: Any) -> memory_pb2.LogMessage:
+    return _message(llm_pb2.Message(role="assistant", reasoning_content=text), **fields)
+
+
+def call(call_id: str, arguments: str = "{}", name: str = "weather", **fields: Any) -> memory_pb2.LogMessage:
+    asked = llm_pb2.ToolCall(id=call_id, name=name, arguments=arguments)
+    return _message(llm_pb2.Message(role="assistant", tool_calls=[asked]), **{"tool_id": call_id} | fields)
+
+
+def result(call_id: str, text: str = "ok", name: str = "weather", **fields: Any) -> memory_pb2.LogMessage:
+    message = llm_pb2.Message(role="tool", name=name, tool_call_id=call_id, content=[llm_pb2.ContentPart(text=text)])
+    return _message(message, **{"tool_id": call_id, "ok": True} | fields)
+
+
+def _message(message: llm_pb2.Message, **fields: Any) -> memory_pb2.LogMessage:
+    if message.role == "assistant":
+        fields = {"msg_id": "m_00000001"} | fields
+    return memory_pb2.LogMessage(message=message, ts=1_700_000_000_000, **fields)
