@@ -20,7 +20,8 @@ from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
 from headrace.errors import InvalidRequest
-from services.runtime.rules import JSON_DEPTH_MAX, json_depth, rules_of
+from headrace.json_form import rules_of
+from services.runtime.rules import JSON_DEPTH_MAX, json_depth
 
 BODY = "body"
 """The name of the whole body in errors."""

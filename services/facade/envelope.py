@@ -16,7 +16,7 @@ from aiohttp import web
 from google.protobuf.message import Message
 
 from headrace.errors import BY_REASON, HeadraceError, InvalidRequest, NotFound, Unsupported, from_rpc_error
-from services.facade.encode import encode, split
+from headrace.json_form import encode, split
 
 HTTP_STATUS: dict[grpc.StatusCode, int] = {
     grpc.StatusCode.OK: 200,

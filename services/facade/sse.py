@@ -16,9 +16,9 @@ import grpc
 from aiohttp import web
 
 from headrace.errors import Interrupted
+from headrace.json_form import event
 from headrace.streams import reading
 from headrace.v1 import agent_pb2
-from services.facade.encode import event
 
 HEADERS = {
     "Content-Type": "text/event-stream; charset=utf-8",

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Credentials:
-    """Finds a provider's key and address. Keeps none, so that none can be printed and a rotated file takes effect at once."""
+    """Finds keys and addresses. Keeps none: nothing can be printed, and a rotated file takes effect at once."""
 
     def __init__(self, env: Mapping[str, str]) -> None:
         self._env = env

@@ -7,7 +7,7 @@ from typing import Any
 
 from headrace.errors import InvalidRequest
 from headrace.v1 import memory_pb2
-from services.memory.json_form import dump, dump_delta
+from services.memory.json_load import dump
 from services.memory.lines import ABSENT, Event, Insight, Intent, Known, Query, Run, Step
 from services.memory.messages import stored, stored_range
 
@@ -81,7 +81,7 @@ def _step(given: memory_pb2.StepLine, path: str, stamp: dict[str, Any], action_t
 def _event(given: memory_pb2.EventLine, path: str, stamp: dict[str, Any]) -> Event:
     if given.event.WhichOneof("payload") is None:
         raise InvalidRequest.of(f"{path}.event", "must have a payload")
-    return Event(**stamp, context_id=given.context_id or None, event=dump_delta(given.event))
+    return Event(**stamp, context_id=given.context_id or None, event=dump(given.event))
 
 
 def _run(given: memory_pb2.RunLine, path: str, stamp: dict[str, Any]) -> Run:

@@ -11,7 +11,7 @@ import msgspec
 
 from headrace.v1 import agent_pb2, common_pb2
 from services.memory.facts import Asked, chat_name, derived_events
-from services.memory.json_form import load, load_delta
+from services.memory.json_load import load, load_delta
 from services.memory.lines import Event, Line, Query, Run, Step, StoredMessage, TextPart
 from services.memory.snapshots import snapshots
 

@@ -8,7 +8,7 @@ import orjson
 
 from headrace.errors import InvalidRequest
 from headrace.v1 import llm_pb2, memory_pb2
-from services.memory.json_form import dump, embedded
+from services.memory.json_load import dump, embedded
 from services.memory.lines import (
     ABSENT,
     Call,

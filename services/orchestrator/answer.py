@@ -35,12 +35,11 @@ class Call:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the arguments are JSON, and not what was written of it before a cut."""
+        """Whether the arguments are a JSON object, and not what was written of it before a cut."""
         try:
-            orjson.loads(self.arguments)
+            return isinstance(orjson.loads(self.arguments), dict)
         except ValueError:
             return False
-        return True
 
 
 @dataclass(slots=True)

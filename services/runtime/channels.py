@@ -15,6 +15,8 @@ OPTIONS: list[tuple[str, int | str]] = [
     # A peer that restarts comes back within a second or so; the default of up to 120 s would look like an outage.
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 2_000),
+    # The suite's own traffic never takes the detour that http_proxy names for the machine's.
+    ("grpc.enable_http_proxy", 0),
     # Channels of one process to one address would share a connection, and so its 1 GiB-a-second single thread.
     ("grpc.use_local_subchannel_pool", 1),
 ]

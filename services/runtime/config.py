@@ -47,6 +47,13 @@ class ServerSettings:
     streams_max: int = 2000
     """Streaming RPCs at a time; the next one gets OVERLOADED at once rather than waiting."""
 
+    def __post_init__(self) -> None:
+        # gRPC takes port 99999 for 34463, and a name without a port for port 443.
+        for address in self.listen.split(","):
+            host, _, port = address.strip().rpartition(":")
+            if not address.strip().startswith("unix:/") and not (host and port.isdecimal() and int(port) <= 65535):
+                raise ValueError(f"listen address {address!r}: expected host:port or unix:/path")
+
 
 def setting(default: Any = MISSING, *, name: str = "", aliases: tuple[str, ...] = (), secret: bool = False) -> Any:
     """A dataclass field with a variable name of its own, other names that are honoured too, or a secret value."""
@@ -126,7 +133,13 @@ def _load(cls: type[T], service: str, env: Mapping[str, str], problems: list[str
             values[item.name] = _parse(env[name], kind)
         except ValueError as error:
             problems.append(f"{name}: {env[name]!r}: {error}")
-    return None if problems else cls(**values)
+    if problems:
+        return None
+    try:
+        return cls(**values)
+    except ValueError as error:  # what the class itself checks in __post_init__
+        problems.append(str(error))
+        return None
 
 
 def _server(
@@ -153,7 +166,7 @@ def _parse(text: str, kind: Any) -> Any:
             number = kind(text)
         except ValueError:
             raise ValueError(f"expected {'a whole number' if kind is int else 'a number'}") from None
-        if not number >= 0:
+        if not 0 <= number < float("inf"):
             raise ValueError("expected a number that is not negative")
         return number
     return kind(text)

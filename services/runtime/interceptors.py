@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager
 from typing import Any, TypeAlias
 
@@ -20,12 +20,16 @@ from headrace.errors import HeadraceError, Overloaded, to_status
 from services.runtime import ids, rules
 
 Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
-Handler: TypeAlias = grpc.RpcMethodHandler[Any, Any]
+Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 
 PLUMBING = ("/grpc.health.", "/grpc.reflection.")
 """Methods of gRPC itself: not logged, not limited."""
 
 STATUS_DETAILS = "grpc-status-details-bin"
+
+HANG_UP_S = 0.1
+"""How long the cancellation may come after a failed write. On uvloop one turn of the loop was not always enough
+(grpcio 1.85); only the answer to a bug waits for it."""
 
 log = structlog.get_logger()
 
@@ -60,18 +64,18 @@ class RpcInterceptor(grpc.aio.ServerInterceptor):
     def _wrap(self, handler: Handler, method: str) -> Handler:
         serializers = (handler.request_deserializer, handler.response_serializer)
         if handler.unary_unary is not None:
-            return grpc.unary_unary_rpc_method_handler(self._unary(handler.unary_unary, method, True), *serializers)
+            return grpc.unary_unary_rpc_method_handler(self._unary(handler.unary_unary, method, _checked), *serializers)
         if handler.stream_unary is not None:
-            return grpc.stream_unary_rpc_method_handler(self._unary(handler.stream_unary, method, False), *serializers)
+            return grpc.stream_unary_rpc_method_handler(
+                self._unary(handler.stream_unary, method, _each_checked), *serializers
+            )
         assert handler.unary_stream is not None, f"{method}: two-way streams are not part of the contract"
         return grpc.unary_stream_rpc_method_handler(self._streaming(handler.unary_stream, method), *serializers)
 
-    def _unary(self, answer: Any, method: str, checked: bool) -> Any:
+    def _unary(self, answer: Any, method: str, checked: Callable[[Any], Any]) -> Any:
         async def call(request: Any, context: Context) -> Any:
             async with _around(method, context) as done:
-                if checked:
-                    rules.check(request)
-                reply = await answer(request, context)
+                reply = await answer(checked(request), context)
                 done["replies"] = 1
                 return reply
 
@@ -80,7 +84,7 @@ class RpcInterceptor(grpc.aio.ServerInterceptor):
     def _streaming(self, generate: Any, method: str) -> Any:
         async def call(request: Any, context: Context) -> None:
             async with _around(method, context) as done:
-                rules.check(request)
+                _checked(request)
                 if self._streams >= self._streams_max:
                     raise Overloaded(f"{self._streams_max} streams are open already; try again later")
                 self._streams += 1
@@ -96,19 +100,30 @@ class RpcInterceptor(grpc.aio.ServerInterceptor):
         return call
 
 
+def _checked(request: Any) -> Any:
+    rules.check(request)
+    return request
+
+
+async def _each_checked(requests: AsyncIterator[Any]) -> AsyncGenerator[Any]:
+    async for request in requests:
+        yield _checked(request)
+
+
 @asynccontextmanager
 async def _around(method: str, context: Context) -> AsyncGenerator[dict[str, int]]:
     """Ids, errors to statuses, and the RPC's one log line."""
     started = time.monotonic()
     done, code = {"replies": 0}, grpc.StatusCode.OK
+    peer = context.peer()  # empty once the client has gone
     request_id = ids.adopt(context.invocation_metadata() or ())
     with structlog.contextvars.bound_contextvars(request_id=request_id):
         try:
             yield done
         except HeadraceError as error:
             code = error.code
-            details = ((STATUS_DETAILS, to_status(error).SerializeToString()),)
-            await context.abort(code, error.message, details)
+            status = to_status(error)
+            await context.abort(code, status.message, ((STATUS_DETAILS, status.SerializeToString()),))
         except asyncio.CancelledError:
             code = grpc.StatusCode.CANCELLED
             raise
@@ -121,14 +136,13 @@ async def _around(method: str, context: Context) -> AsyncGenerator[dict[str, int
             code = grpc.StatusCode.UNIMPLEMENTED
             await context.abort(code, f"{method} is not implemented")
         except Exception:
+            # A write to a vanished client fails first, with a private error, and its cancellation arrives a little
+            # later: let it, or hang-ups would be reported as bugs.
+            code = grpc.StatusCode.CANCELLED
+            await asyncio.sleep(HANG_UP_S)
             code = grpc.StatusCode.INTERNAL
-            # A write to a vanished client fails first and its cancellation arrives at the next await: let it,
-            # or every hang-up would be reported as a bug.
-            await asyncio.sleep(0)
             log.exception("rpc failed", method=method)
             await context.abort(code, "internal error")
         finally:
             elapsed_ms = round((time.monotonic() - started) * 1000, 1)
-            log.info(
-                "rpc done", method=method, code=code.name, ms=elapsed_ms, replies=done["replies"], peer=context.peer()
-            )
+            log.info("rpc done", method=method, code=code.name, ms=elapsed_ms, replies=done["replies"], peer=peer)

@@ -11,6 +11,7 @@ import sys
 
 import orjson
 import structlog
+from structlog.tracebacks import ExceptionDictTransformer
 
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 
@@ -25,7 +26,8 @@ def configure(level: str, service: str) -> None:
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             _named(service),
-            structlog.processors.dict_tracebacks,
+            # Without the frames' local variables: requests and messages of users are among them.
+            structlog.processors.ExceptionRenderer(ExceptionDictTransformer(show_locals=False)),
             structlog.processors.JSONRenderer(serializer=_dumps),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level]),
@@ -36,7 +38,11 @@ def configure(level: str, service: str) -> None:
 
 
 def _dumps(event: dict[str, object], **_: object) -> str:
-    return orjson.dumps(event, default=repr).decode()
+    try:
+        return orjson.dumps(event, default=repr).decode()
+    except TypeError:
+        # A key that is no string, a lone surrogate, a number over 64 bits: a log line must not fail for it.
+        return orjson.dumps({ascii(name): ascii(value) for name, value in event.items()}).decode()
 
 
 def _named(service: str) -> structlog.types.Processor:
@@ -53,4 +59,5 @@ class _Forward(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         logger = structlog.get_logger()
         error = record.exc_info if record.exc_info and record.exc_info[0] else None
-        logger.log(record.levelno, "library said", logger_name=record.name, said=record.getMessage(), exc_info=error)
+        level = min(record.levelno // 10 * 10, logging.CRITICAL)  # structlog knows no others
+        logger.log(level, "library said", logger_name=record.name, said=record.getMessage(), exc_info=error)

@@ -34,10 +34,15 @@ def run(cls: type[C], service: str, main: Callable[[C], Awaitable[None]]) -> Non
     async def started() -> None:
         await main(config)
 
+    failure: BaseException | None = None
     try:
         uvloop.run(started())
-    except OSError as error:
-        log.error("cannot start", error=str(error))
+    except* OSError as errors:  # in a group, when `main` serves inside a TaskGroup
+        failure = errors
+    if failure is not None:
+        while isinstance(failure, BaseExceptionGroup):
+            failure = failure.exceptions[0]
+        log.error("cannot start", error=str(failure) or repr(failure))
         sys.exit(1)
 
 

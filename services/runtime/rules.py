@@ -12,6 +12,7 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
 
 from headrace.errors import InvalidRequest
+from headrace.json_form import rules_of
 from headrace.v1 import common_pb2
 
 JSON_DEPTH_MAX = 64
@@ -34,19 +35,13 @@ def is_uuid(text: str) -> bool:
     return _UUID.fullmatch(text) is not None
 
 
-def rules_of(field: FieldDescriptor) -> common_pb2.FieldRules:
-    """The rules of a field; without any, an empty message."""
-    return field.GetOptions().Extensions[common_pb2.rules]
-
-
 def json_depth(value: Any) -> int:
-    """How deep lists and objects are nested in parsed JSON; a scalar has depth 0."""
+    """How many lists and objects lie in each other in parsed JSON; a scalar has depth 0, an empty list 1."""
     depth, level = 0, [value]
-    while True:
-        level = [item for value in level if isinstance(value, (dict, list)) for item in _items(value)]
-        if not level:
-            return depth
+    while containers := [value for value in level if isinstance(value, (dict, list))]:
         depth += 1
+        level = [item for container in containers for item in _items(container)]
+    return depth
 
 
 def check_json(text: str, name: str) -> None:
@@ -55,7 +50,7 @@ def check_json(text: str, name: str) -> None:
         value = orjson.loads(text)
     except ValueError as error:
         raise InvalidRequest.of(name, f"must be valid JSON: {error}") from None
-    if json_depth(value) >= JSON_DEPTH_MAX:
+    if json_depth(value) > JSON_DEPTH_MAX:
         raise InvalidRequest.of(name, f"must not be nested deeper than {JSON_DEPTH_MAX} levels")
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import signal
+import socket
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -56,7 +58,7 @@ async def serving(
     drain: Callable[[], Awaitable[None]] | None = None,
     message_bytes_max: int = MESSAGE_BYTES_MAX,
 ) -> AsyncGenerator[Running]:
-    """Serve inside the block; leaving it drains: not ready, no new RPCs, `drain()`, then running RPCs get drain_s.
+    """Serve inside the block; leaving it drains: not ready, `drain()`, no new RPCs, running ones get drain_s.
 
     `peers` are asked when health of the chain is. Raises OSError when an address cannot be bound.
     """
@@ -78,10 +80,12 @@ async def serving(
         yield Running(addresses, interceptor)
     finally:
         await health.enter_graceful_shutdown()  # load balancers stop sending before we refuse
-        if drain is not None:
-            await drain()
-        await server.stop(settings.drain_s)
-        log.info("stopped", addresses=addresses)
+        try:
+            if drain is not None:
+                await drain()
+        finally:
+            await server.stop(settings.drain_s)
+            log.info("stopped", addresses=addresses)
 
 
 async def until_stopped() -> None:
@@ -109,8 +113,18 @@ def _options(message_bytes_max: int) -> list[tuple[str, int]]:
 
 
 def _bind(server: grpc.aio.Server, address: str) -> str:
+    path = address.removeprefix("unix:")
+    if path != address and _is_answered(path):
+        raise OSError(f"cannot listen on {address}: another process does")
     try:
         port = server.add_insecure_port(address)
     except RuntimeError as error:
         raise OSError(f"cannot listen on {address}: is something else listening there?") from error
     return address if address.startswith("unix:") else f"{address.rpartition(':')[0]}:{port}"
+
+
+def _is_answered(path: str) -> bool:
+    """Whether a process listens on the Unix socket `path`: gRPC would remove the socket and take its place silently."""
+    with socket.socket(socket.AF_UNIX) as probe:
+        probe.setblocking(False)
+        return probe.connect_ex(path) in (0, errno.EAGAIN)

@@ -1,30 +1,68 @@
-"""Watching a folder of definition files, so that a change takes effect without a restart."""
+"""Watching definition files, so that a change takes effect without a restart.
+
+What is there is looked at every interval and compared: this sees what a notification about a folder misses, a folder
+that appears late or is replaced whole, a link that is turned (so Kubernetes updates a mounted ConfigMap), and changes
+on shared volumes.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
+from typing import TypeAlias
 
 import structlog
-from watchfiles import awatch
 
 REFRESH_INTERVAL_MS = 300
-"""How long changes are collected before a reload: an editor writes a file in several steps."""
+"""How often files are looked at; a look costs about 5 µs for each of them."""
+
+INTERVAL_MS_MIN = 10
+"""Looking more often would keep the process busy with nothing else."""
+
+UNSETTLED_LOOKS_MAX = 10
+"""An editor writes a file in several steps, so a reload waits for a look without a change, but not for ever."""
+
+Seen: TypeAlias = frozenset[tuple[str, int, int]]
 
 log = structlog.get_logger()
 
 
 async def watch(path: Path, reload: Callable[[], None], *, interval_ms: int = REFRESH_INTERVAL_MS) -> None:
-    """Call `reload` after each change in `path`, until cancelled. A file is told by its suffix.
+    """Call `reload` after each change of the file `path`, or of a file in the folder `path`, until cancelled.
 
-    `reload` keeps what was in force when it finds a mistake; it must not raise. A folder that does not exist is
-    waited for. Files are read in `reload` itself, on the loop: definition folders are small.
+    `reload` keeps what was in force when it finds a mistake; it must not raise. What is missing is waited for. Files
+    are read in `reload` itself, on the loop: definition folders are small.
     """
-    folder = path.parent if path.suffix else path
-    while not folder.is_dir():  # noqa: ASYNC110 - nothing tells when a folder appears
-        await asyncio.sleep(interval_ms / 1000)
-    async for changes in awatch(folder, debounce=interval_ms, step=min(50, interval_ms), recursive=False):
-        if folder == path or any(Path(changed).name == path.name for _, changed in changes):
-            log.debug("files changed", folder=str(folder), count=len(changes))
-            reload()
+    interval_s = max(interval_ms, INTERVAL_MS_MIN) / 1000
+    loaded = _look(path)
+    while True:
+        await asyncio.sleep(interval_s)
+        seen = _look(path)
+        if seen == loaded:
+            continue
+        for _ in range(UNSETTLED_LOOKS_MAX):
+            before = seen
+            await asyncio.sleep(interval_s)
+            if (seen := _look(path)) == before:
+                break
+        loaded = seen
+        log.debug("files changed", path=str(path), files=len(seen))
+        reload()
+
+
+def _look(path: Path) -> Seen:
+    """Which files there are, each with what changes when it does."""
+    try:
+        return frozenset(stamp for file in (path.iterdir() if path.is_dir() else (path,)) for stamp in _stamp(file))
+    except OSError:  # the folder has just gone
+        return frozenset()
+
+
+def _stamp(file: Path) -> tuple[tuple[str, int, int], ...]:
+    """The file's name, inode and time of change; nothing for a file that is not there, or a link to nothing."""
+    try:
+        stat = file.stat()
+    except OSError:
+        return ()
+    return ((file.name, stat.st_ino, stat.st_ctime_ns),)

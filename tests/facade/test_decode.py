@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import InvalidRequest
+from headrace.json_form import encode
 from headrace.v1 import agent_pb2, memory_pb2, tools_pb2
 from services.facade import query_string
 from services.facade.decode import decode, fields_by_json_name
-from services.facade.encode import encode
 from services.facade.routes import routes
 
 QUERY: Any = agent_pb2.QueryRequest.DESCRIPTOR

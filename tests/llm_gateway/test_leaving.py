@@ -42,7 +42,7 @@ async def test_leaving_before_the_first_delta_closes_it(asking: Asking) -> None:
     async with asking() as gateway:
         async with reading(gateway.llm.StreamChat(gateway.request(model="idle"))) as replies:
             assert (await anext(replies)).started.provider == "sim"
-            while not gateway.sim.open_streams:  # noqa: ASYNC110 - the simulator has no event for a beginning
+            while not gateway.sim.open_streams:
                 await asyncio.sleep(0.01)
         await closed_soon(gateway)
 
@@ -76,7 +76,7 @@ async def test_a_gateway_that_stops_closes_it(asking: Asking) -> None:
     async with asking() as gateway:
         call = gateway.llm.StreamChat(gateway.request(model="idle"))
         assert (await anext(aiter(call))).started.provider == "sim"
-        while not gateway.sim.open_streams:  # noqa: ASYNC110 - as above
+        while not gateway.sim.open_streams:
             await asyncio.sleep(0.01)
         sim = gateway.sim
     assert sim.open_streams == 0

@@ -1,8 +1,6 @@
-"""The JSON form of the protos (events.md, JSON rules), both directions, from the descriptors.
+"""Protos in log lines: written in their JSON form (headrace/json_form.py), read back with tolerance.
 
-Names are lowerCamelCase, absent optional fields are left out, 64-bit integers are numbers, and a field that is
-JSON by nature stands there as the JSON itself, its bytes unchanged, so that large integers survive. An AgentDelta
-is flat: its payload's fields beside `seq`, `type` and `timestamp`.
+A field that is JSON by nature stands in a line as the JSON itself, its bytes unchanged, so that large integers survive.
 """
 
 from __future__ import annotations
@@ -14,8 +12,8 @@ import msgspec
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
 
+from headrace.json_form import encode, rules_of
 from headrace.v1 import agent_pb2
-from services.runtime.rules import rules_of
 
 _OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _LIST = msgspec.json.Decoder(list[msgspec.Raw])
@@ -39,7 +37,7 @@ def embedded(text: str) -> msgspec.Raw:
 
 def dump(message: Message) -> msgspec.Raw:
     """The JSON form of `message`."""
-    return msgspec.Raw(msgspec.json.encode(_object(message)))
+    return msgspec.Raw(encode(message))
 
 
 def load(data: msgspec.Raw, message: Message) -> None:
@@ -49,18 +47,6 @@ def load(data: msgspec.Raw, message: Message) -> None:
         ValueError: `data` is no JSON form of such a message.
     """
     _fill(message, _OBJECT.decode(data))
-
-
-def dump_delta(delta: agent_pb2.AgentDelta) -> msgspec.Raw:
-    """The flat JSON form of an event, as it is sent."""
-    name = delta.WhichOneof("payload")
-    assert name is not None, "an event without a payload is refused before it comes here"
-    flat = {"seq": delta.seq, "type": name.replace("_", ".", 1)} | _object(getattr(delta, name))
-    for envelope in ("subagent_id", "task_id"):
-        if delta.HasField(envelope):
-            flat.setdefault(_json_name(envelope), getattr(delta, envelope))
-    flat["timestamp"] = delta.timestamp
-    return msgspec.Raw(msgspec.json.encode(flat))
 
 
 def load_delta(data: msgspec.Raw) -> agent_pb2.AgentDelta | None:
@@ -79,10 +65,6 @@ def load_delta(data: msgspec.Raw) -> agent_pb2.AgentDelta | None:
     return delta
 
 
-def _json_name(name: str) -> str:
-    return agent_pb2.AgentDelta.DESCRIPTOR.fields_by_name[name].json_name
-
-
 @cache
 def _by_json_name(descriptor: Descriptor) -> dict[str, FieldDescriptor]:
     return {field.json_name: field for field in descriptor.fields}
@@ -91,30 +73,6 @@ def _by_json_name(descriptor: Descriptor) -> dict[str, FieldDescriptor]:
 @cache
 def _is_json(field: FieldDescriptor) -> bool:
     return rules_of(field).json
-
-
-@cache
-def _is_left_out_empty(field: FieldDescriptor) -> bool:
-    return rules_of(field).omit_empty
-
-
-def _object(message: Message) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for field in _by_json_name(message.DESCRIPTOR).values():
-        value = getattr(message, field.name)
-        if field.is_repeated:
-            if value or not _is_left_out_empty(field):
-                found[field.json_name] = [_plain(field, item) for item in value]
-        # An empty text is no JSON; the rules take it for an absent one.
-        elif (not field.has_presence or message.HasField(field.name)) and (value or not _is_json(field)):
-            found[field.json_name] = _plain(field, value)
-    return found
-
-
-def _plain(field: FieldDescriptor, value: Any) -> Any:
-    if field.message_type is not None:
-        return _object(value)
-    return embedded(value) if _is_json(field) else value
 
 
 def _fill(message: Message, values: dict[str, msgspec.Raw]) -> None:

@@ -8,9 +8,9 @@ import msgspec
 import pytest
 from google.protobuf.message import Message
 
+from headrace.json_form import rules_of
 from headrace.v1 import agent_pb2, common_pb2
-from services.memory.json_form import dump, dump_delta, load, load_delta
-from services.runtime.rules import rules_of
+from services.memory.json_load import dump, load, load_delta
 
 PAYLOADS = [field.name for field in agent_pb2.AgentDelta.DESCRIPTOR.oneofs_by_name["payload"].fields]
 
@@ -39,7 +39,7 @@ def filled(message: Any) -> Any:
 def test_every_event_comes_back_as_it_was(name: str) -> None:
     delta = agent_pb2.AgentDelta(seq=2**63 + 1, timestamp=2**53 + 1)
     filled(getattr(delta, name))
-    again = load_delta(dump_delta(delta))
+    again = load_delta(dump(delta))
     assert again == delta
 
 
@@ -47,17 +47,17 @@ def test_every_event_comes_back_as_it_was(name: str) -> None:
 def test_an_event_without_values_comes_back_too(name: str) -> None:
     delta = agent_pb2.AgentDelta(seq=1, subagent_id="subagent-1", task_id="t")
     getattr(delta, name).SetInParent()
-    again = load_delta(dump_delta(delta))
+    again = load_delta(dump(delta))
     assert again is not None
     assert again.WhichOneof("payload") == name
-    assert dump_delta(again) == dump_delta(delta)
+    assert dump(again) == dump(delta)
 
 
 def test_an_event_is_flat_and_leaves_out_what_is_absent() -> None:
     delta = agent_pb2.AgentDelta(
         seq=7, timestamp=8, tool_snapshot=agent_pb2.ToolSnapshot(tool_id="t", arguments="[ 1]")
     )
-    assert bytes(dump_delta(delta)) == b'{"seq":7,"type":"tool.snapshot","toolId":"t","arguments":[ 1],"timestamp":8}'
+    assert bytes(dump(delta)) == b'{"seq":7,"type":"tool.snapshot","toolId":"t","arguments":[ 1],"timestamp":8}'
 
 
 def test_an_unknown_type_is_none_and_unknown_fields_are_passed_over() -> None:

@@ -19,8 +19,7 @@ import orjson
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
 
-from headrace.v1 import agent_pb2
-from services.runtime.rules import rules_of
+from headrace.v1 import agent_pb2, common_pb2
 
 TERMINAL = frozenset({"run_complete", "run_cancel", "run_error"})
 """Payload fields of AgentDelta after which nothing comes."""
@@ -32,6 +31,11 @@ _dumps = orjson.dumps
 
 _ONE_LINE = bytes.maketrans(b"\r\n", b"  ")
 """For JSON text: line ends are only ever blanks between its tokens, and would end a line of Server-Sent Events."""
+
+
+def rules_of(field: FieldDescriptor) -> common_pb2.FieldRules:
+    """The rules of a field; without any, an empty message."""
+    return field.GetOptions().Extensions[common_pb2.rules]
 
 
 def encode(message: Any) -> bytes:

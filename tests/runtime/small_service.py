@@ -1,0 +1,30 @@
+"""A service as small as they get, for the tests of its process: `python -m tests.runtime.small_service`."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from services.runtime import program
+from services.runtime.config import ServerSettings, setting
+from services.runtime.server import serving, until_stopped
+from tests.scripted_llm import ScriptedLlm, served
+
+TICKS = ["tick", 0.1] * 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    server: ServerSettings = ServerSettings(listen="127.0.0.1:0")
+    key: str = setting("", secret=True)
+    ticks: int = 5
+
+
+async def main(config: Config) -> None:
+    llm = ScriptedLlm(TICKS)  # pyright: ignore[reportAbstractUsage] - ListModels is left out on purpose
+    async with asyncio.TaskGroup(), serving(config.server, [served(llm)]):  # a group wraps the errors inside it
+        await until_stopped()
+
+
+if __name__ == "__main__":
+    program.run(Config, "MEMORY", main)

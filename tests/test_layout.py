@@ -1,0 +1,87 @@
+"""The arrows of the architecture, read from the source: who imports whom, who makes servers, who reads the
+environment."""
+
+from __future__ import annotations
+
+import ast
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+FILES = [path.relative_to(ROOT) for top in ("headrace", "services") for path in sorted((ROOT / top).rglob("*.py"))]
+BENCHMARKS = [path.relative_to(ROOT) for path in sorted((ROOT / "benchmarks").rglob("*.py"))]
+
+TRANSPORT = {"services/runtime/server.py", "services/runtime/channels.py", "headrace/client.py"}
+"""The files that may make gRPC servers and channels."""
+
+MAKERS = ("aio.server", "insecure_channel", "secure_channel")
+ENVIRONMENT = {"os.environ", "os.environb", "os.getenv"}
+START = {"__main__.py", "config.py", "program.py"}
+"""Names of the files that may read the environment, beside the command line."""
+
+
+@cache
+def tree(file: Path) -> ast.Module:
+    return ast.parse((ROOT / file).read_text())
+
+
+def imports(file: Path) -> set[str]:
+    """Full names of all modules, or names in modules, that a file imports anywhere in it."""
+    found: set[str] = set()
+    for node in ast.walk(tree(file)):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{file}: relative imports hide the arrows"
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return found
+
+
+def names(file: Path) -> set[str]:
+    """Every name with its dots, imported or used: os.environ, grpc.aio.server."""
+    used = {ast.unparse(node) for node in ast.walk(tree(file)) if isinstance(node, (ast.Attribute, ast.Name))}
+    return used | imports(file)
+
+
+def may_import(file: Path, name: str) -> bool:
+    """headrace ← services.runtime ← each service; a service uses another's stub."""
+    top, service = [*name.split("."), ""][:2]
+    if top == "services":
+        return file.parts[0] == "services" and service in ("runtime", file.parts[1])
+    return top != "tests"
+
+
+def test_imports_follow_the_arrows() -> None:
+    assert [f"{file}: {name}" for file in FILES for name in imports(file) if not may_import(file, name)] == []
+    assert [f"{file}: {name}" for file in BENCHMARKS for name in imports(file) if name.startswith("tests")] == []
+
+
+def test_the_runtime_knows_no_service() -> None:
+    runtime = [file for file in FILES if file.parts[1] == "runtime"]
+    used = {name for file in runtime for name in imports(file) if name.startswith("services.")}
+    assert {name.split(".")[1] for name in used} == {"runtime"}
+
+
+def test_servers_and_channels_are_made_in_one_place() -> None:
+    others = [file for file in FILES if str(file) not in TRANSPORT and file.parts[:2] != ("headrace", "v1")]
+    assert [f"{file}: {name}" for file in others for name in names(file) if name.endswith(MAKERS)] == []
+
+
+def test_the_environment_is_read_at_the_start_only() -> None:
+    others = [file for file in FILES if file.name not in START and file.parts[:2] != ("headrace", "cli")]
+    assert [str(file) for file in others if ENVIRONMENT & names(file)] == []
+
+
+def test_every_service_has_the_same_shape() -> None:
+    for service in ("facade", "llm_gateway", "memory", "orchestrator", "tools"):
+        present = {path.name for path in (ROOT / "services" / service).iterdir()}
+        assert {"__main__.py", "config.py", "service.py"} <= present, service
+
+
+def test_the_checks_see_what_they_look_for() -> None:
+    assert any(name.endswith(MAKERS) for name in names(Path("services/runtime/server.py")))
+    assert ENVIRONMENT & names(Path("services/runtime/program.py"))
+    assert not may_import(Path("services/memory/store.py"), "services.tools.catalogue.Catalogue")
+    assert not may_import(Path("headrace/client.py"), "services.runtime")
+    assert not may_import(Path("services/runtime/server.py"), "tests.order")
+    assert may_import(Path("services/memory/store.py"), "services.memory.disk")

@@ -1,0 +1,192 @@
+"""The contract as it was agreed: routes, event names, and rules that a machine can hold every field to.
+
+buf checks style and comments; this checks what only we know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from google.api import annotations_pb2
+from google.protobuf.descriptor import Descriptor, FieldDescriptor, MethodDescriptor
+
+from headrace.json_form import rules_of
+from headrace.v1 import agent_pb2, common_pb2, llm_pb2, memory_pb2, tools_pb2
+
+FILES = [module.DESCRIPTOR for module in (common_pb2, agent_pb2, llm_pb2, memory_pb2, tools_pb2)]
+
+RPCS = {
+    "AgentService": "Query> Attach> Submit Cancel Steer Compact> ListAgents GetAgent ListRuns GetRun",
+    "LlmService": "StreamChat> CountTokens ListModels",
+    "MemoryService": "ListChats GetChat DeleteChat ForkChat Search Remember Append LoadContext Compact> Revert GetState"
+    " UpdateState AcquireLease RenewLease ReleaseLease PutBlob GetBlob ListUnfinishedRuns",
+    "ToolService": "ListTools GetTool Execute> CheckEffect ListSkills LinkSkill GetViewport <UploadFile ReadFile>"
+    " ListFiles",
+}
+"""All RPCs; > marks a stream of replies, < a stream of requests."""
+
+ROUTES = {
+    "GET /api/agents": "AgentService.ListAgents",
+    "GET /api/agent": "AgentService.GetAgent",
+    "POST /api/query": "AgentService.Query",
+    "GET /api/attach": "AgentService.Attach",
+    "POST /api/submit": "AgentService.Submit",
+    "POST /api/cancel": "AgentService.Cancel",
+    "POST /api/steer": "AgentService.Steer",
+    "POST /api/compact": "AgentService.Compact",
+    "GET /api/chats": "MemoryService.ListChats",
+    "GET /api/chat": "MemoryService.GetChat",
+    "DELETE /api/chat": "MemoryService.DeleteChat",
+    "POST /api/chat/fork": "MemoryService.ForkChat",
+    "GET /api/runs": "AgentService.ListRuns",
+    "GET /api/run": "AgentService.GetRun",
+    "GET /api/tools": "ToolService.ListTools",
+    "GET /api/tool": "ToolService.GetTool",
+    "GET /api/skills": "ToolService.ListSkills",
+    "POST /api/upload": "ToolService.UploadFile",
+    "GET /api/resource": "ToolService.ReadFile",
+    "GET /api/viewport": "ToolService.GetViewport",
+}
+
+EVENT_NAMES = """
+    request.query request.upload request.submit request.steer chat.start
+    run.start run.complete run.cancel run.error run.notice plan.create plan.update
+    task.start task.complete task.cancel task.fail
+    reasoning.start reasoning.delta reasoning.end reasoning.snapshot
+    content.start content.delta content.end content.snapshot
+    tool.start tool.args tool.end tool.output tool.result tool.snapshot
+    action.start action.args action.end action.param action.result action.snapshot
+    source.snapshot artifact.publish subagent.start subagent.end
+    compaction.start compaction.complete compaction.fallback compaction.fail
+    attempt.reset approval.ask approval.answer
+"""
+
+JSON_BY_NATURE = {"params", "payload", "arguments", "tool_params", "param", "details"}
+"""Names that are JSON wherever they stand in an event; `result` and `delta` are text wherever they stand."""
+
+
+def methods() -> Iterator[MethodDescriptor]:
+    for file in FILES:
+        for service in file.services_by_name.values():
+            yield from service.methods
+
+
+def messages(*roots: Descriptor) -> dict[str, Descriptor]:
+    """`roots`, and the messages of ours that their fields hold, at any depth."""
+    found, waiting = dict[str, Descriptor](), list(roots)
+    while waiting:
+        message = waiting.pop()
+        if message.full_name not in found and message.file.package == "headrace.v1":
+            found[message.full_name] = message
+            waiting += [field.message_type for field in message.fields if field.message_type is not None]
+    return found
+
+
+def fields(*roots: Descriptor) -> list[FieldDescriptor]:
+    return [field for message in messages(*roots).values() for field in message.fields]
+
+
+HTTP: Any = annotations_pb2.http
+ALL_MESSAGES = [message for file in FILES for message in file.message_types_by_name.values()]
+
+
+def route(method: MethodDescriptor) -> str | None:
+    if not method.GetOptions().HasExtension(HTTP):
+        return None
+    rule = method.GetOptions().Extensions[HTTP]
+    verb = rule.WhichOneof("pattern")
+    assert verb is not None
+    return f"{verb.upper()} {getattr(rule, verb)}"
+
+
+def is_text(field: FieldDescriptor) -> bool:
+    return field.type == FieldDescriptor.TYPE_STRING
+
+
+def test_every_rpc_of_the_architecture_is_there_and_streams_as_it_says() -> None:
+    found: dict[str, list[str]] = {}
+    for method in methods():
+        marked = "<" * method.client_streaming + method.name + ">" * method.server_streaming
+        found.setdefault(method.containing_service.name, []).append(marked)
+    assert {name: set(rpcs) for name, rpcs in found.items()} == {name: set(rpcs.split()) for name, rpcs in RPCS.items()}
+
+
+def test_the_routes_are_those_of_the_http_contract() -> None:
+    found = {route(method): f"{method.containing_service.name}.{method.name}" for method in methods() if route(method)}
+    assert found == ROUTES
+
+
+def test_a_body_is_taken_whole_and_an_answers_body_is_a_field_of_it() -> None:
+    for method in methods():
+        rule = method.GetOptions().Extensions[HTTP]
+        assert rule.body == ("*" if rule.post else "")
+        assert not rule.additional_bindings
+        if rule.response_body:
+            assert rule.response_body in method.output_type.fields_by_name
+
+
+def payloads() -> dict[str, Descriptor]:
+    """The payloads of AgentDelta by their fields' names."""
+    fields = agent_pb2.AgentDelta.DESCRIPTOR.oneofs_by_name["payload"].fields
+    return {field.name: field.message_type for field in fields if field.message_type is not None}
+
+
+def test_events_have_the_names_of_the_event_contract() -> None:
+    assert sorted(name.replace("_", ".", 1) for name in payloads()) == sorted(EVENT_NAMES.split())
+    for name, message in payloads().items():
+        assert message.name == name.replace("_", " ").title().replace(" ", "")
+
+
+def test_an_events_fields_do_not_collide_with_the_envelope() -> None:
+    allowed = {("task_id", name) for name in ("TaskStart", "TaskComplete", "TaskCancel", "TaskFail")}
+    allowed |= {("subagent_id", name) for name in ("SubagentStart", "SubagentEnd")}
+    envelope = {"seq", "type", "timestamp", "subagent_id", "task_id"}
+    collisions = {(field.name, message.name) for message in payloads().values() for field in message.fields}
+    assert {found for found in collisions if found[0] in envelope} == allowed
+
+
+def test_what_is_json_by_nature_is_embedded_as_json_and_text_is_not() -> None:
+    for field in fields(agent_pb2.AgentDelta.DESCRIPTOR):
+        if field.name in JSON_BY_NATURE:
+            assert rules_of(field).json, field.full_name
+        if field.name in ("result", "delta", "text"):
+            assert not rules_of(field).json, field.full_name
+
+
+def test_a_rule_stands_only_where_it_can_be_checked() -> None:
+    for field in [field for message in ALL_MESSAGES for field in message.fields]:
+        rules = rules_of(field)
+        if rules.json or rules.uuid or rules.words or rules.bytes_max:
+            assert is_text(field), field.full_name
+            assert not field.is_repeated, field.full_name
+        if rules.items_max or rules.omit_empty:
+            assert field.is_repeated, field.full_name
+        if rules.required:
+            assert is_text(field) or field.message_type is not None, field.full_name
+        if rules.alias:
+            assert rules.alias not in {other.json_name for other in field.containing_type.fields}, field.full_name
+
+
+@pytest.mark.parametrize("method", [method for method in methods() if route(method)], ids=lambda method: method.name)
+def test_everything_that_a_caller_outside_can_send_has_a_bound(method: MethodDescriptor) -> None:
+    """JSON counts as bound: its depth is, and its size is that of a message."""
+    for field in fields(method.input_type):
+        rules = rules_of(field)
+        if field.is_repeated:
+            assert rules.items_max, field.full_name
+        elif is_text(field):
+            assert rules.bytes_max or rules.uuid or rules.words or rules.json, field.full_name
+
+
+@pytest.mark.parametrize("method", list(methods()), ids=lambda method: method.full_name.removeprefix("headrace.v1."))
+def test_ids_of_chats_and_runs_in_requests_are_uuids(method: MethodDescriptor) -> None:
+    for field in method.input_type.fields:
+        if field.name in ("chat_id", "run_id"):
+            assert rules_of(field).uuid, field.full_name
+
+
+def test_an_enum_would_have_to_be_argued_for() -> None:
+    """Words with a fixed set of values are strings, in the contract and in JSON alike."""
+    assert [name for file in FILES for name in file.enum_types_by_name] == []
