@@ -166,7 +166,9 @@ class GetChatResponse(_message.Message):
     chat_name: _builtins.str
     """Its name."""
     raw_messages: _builtins.str
-    """JSON array of the log's messages as they are stored; absent when not asked for."""
+    """JSON array of the log's messages as they are stored, each run's query before them as a user message; absent when
+    not asked for.
+    """
     last_agent_key: _builtins.str
     """The agent of its last run; only given with without_events."""
     @_builtins.property

@@ -41,8 +41,9 @@ class Store:
         self._hot_bytes_max = hot_bytes_max
         self._open: WeakValueDictionary[str, Chat] = WeakValueDictionary()
         """Whoever holds a chat keeps it here: there are never two objects of one chat."""
-        self._hot: OrderedDict[str, Chat] = OrderedDict()
-        """Held by nobody else perhaps, the last used at the end."""
+        self._hot: OrderedDict[str, tuple[Chat, int]] = OrderedDict()
+        """Held by nobody else perhaps, the last used at the end, with what was counted for it."""
+        self._hot_bytes = 0
         self._loading = asyncio.Lock()
         """One log is read at a time: the disk is one, and no chat is read twice."""
 
@@ -86,7 +87,7 @@ class Store:
     async def delete(self, chat_id: str) -> None:
         """Delete the chat. See Commits.delete."""
         await self._commits.delete(await self.chat(chat_id))
-        self._hot.pop(chat_id, None)
+        self._let_go(chat_id)
         self._open.pop(chat_id, None)
 
     async def read(self, chat: Chat) -> bytes:
@@ -99,12 +100,16 @@ class Store:
         """Keep the chat in memory as one of the last used."""
         if chat.is_deleted:
             return
-        self._hot[chat.chat_id] = chat
-        self._hot.move_to_end(chat.chat_id)
-        total = sum(HOT_CHAT_COST_BYTES + hot.size_bytes for hot in self._hot.values())
-        while total > self._hot_bytes_max and len(self._hot) > 1:
-            _, cold = self._hot.popitem(last=False)
-            total -= HOT_CHAT_COST_BYTES + cold.size_bytes
+        self._let_go(chat.chat_id)
+        cost_bytes = HOT_CHAT_COST_BYTES + chat.size_bytes
+        self._hot[chat.chat_id] = (chat, cost_bytes)
+        self._hot_bytes += cost_bytes
+        while self._hot_bytes > self._hot_bytes_max and len(self._hot) > 1:
+            self._let_go(next(iter(self._hot)))
+
+    def _let_go(self, chat_id: str) -> None:
+        _, cost_bytes = self._hot.pop(chat_id, (None, 0))
+        self._hot_bytes -= cost_bytes
 
 
 @asynccontextmanager
