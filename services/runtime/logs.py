@@ -41,8 +41,16 @@ def _dumps(event: dict[str, object], **_: object) -> str:
     try:
         return orjson.dumps(event, default=repr).decode()
     except TypeError:
-        # A key that is no string, a lone surrogate, a number over 64 bits: a log line must not fail for it.
-        return orjson.dumps({ascii(name): ascii(value) for name, value in event.items()}).decode()
+        return orjson.dumps({name: _as_json(value) for name, value in event.items()}, default=repr).decode()
+
+
+def _as_json(value: object) -> object:
+    """`value`, or its text where it holds a lone surrogate, a number over 64 bits or a key that is no string."""
+    try:
+        orjson.dumps(value, default=repr)
+    except TypeError:
+        return ascii(value)
+    return value
 
 
 def _named(service: str) -> structlog.types.Processor:

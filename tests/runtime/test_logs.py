@@ -72,7 +72,8 @@ def test_an_exception_has_a_traceback_without_local_variables(written: Written) 
 def test_a_value_that_is_no_json_is_shown_somehow(value: object, written: Written) -> None:
     structlog.get_logger().info("odd", value=value)
     (line,) = written()
-    assert "odd" in orjson.dumps(line).decode()
+    assert (line["event"], line["level"], line["service"]) == ("odd", "info", "memory")
+    assert line["value"]
 
 
 @pytest.mark.parametrize("level", [logging.WARNING, logging.ERROR, logging.CRITICAL, 35, 99])

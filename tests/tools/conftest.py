@@ -69,7 +69,7 @@ async def nothing_running() -> None:
     """Wait until no process that this one started is left."""
     children = Path(f"/proc/self/task/{os.getpid()}/children")
     async with asyncio.timeout(5):
-        while children.read_text():  # noqa: ASYNC110, ASYNC240 - nothing tells; /proc does not block
+        while children.read_text():  # noqa: ASYNC240 - nothing tells; /proc does not block
             await asyncio.sleep(0.005)
 
 

@@ -108,7 +108,7 @@ async def test_cancelling_the_call_kills_the_command_within_half_a_second(serve:
             assert (await anext(deltas)).output.delta == "up\n"
         left = time.monotonic()
         pid = int((suite.workspace / "pid").read_text())
-        while Path(f"/proc/{pid}").exists():  # noqa: ASYNC110, ASYNC240 - nothing tells; /proc does not block
+        while Path(f"/proc/{pid}").exists():  # noqa: ASYNC240 - nothing tells; /proc does not block
             await asyncio.sleep(0.005)
         assert time.monotonic() - left < 0.5
 

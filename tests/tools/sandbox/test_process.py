@@ -241,7 +241,7 @@ async def test_cancelling_the_reader_kills_everything(folder: Path) -> None:
 
     async with asyncio.timeout(10):
         reader = asyncio.create_task(read())
-        while not (folder / "up").exists():  # noqa: ASYNC110 - the command says it in no other way
+        while not (folder / "up").exists():
             await asyncio.sleep(0.01)
         reader.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -283,7 +283,7 @@ async def test_a_supervisor_that_is_killed_ends_the_stream(folder: Path) -> None
         (supervisor,) = children.read_text().split()  # noqa: ASYNC240 - /proc does not block
         os.kill(int(supervisor), signal.SIGKILL)
         assert await anext(stream) == Exited("failed", error="its supervisor was killed")
-        while is_running("1007.5"):  # noqa: ASYNC110 - nothing tells
+        while is_running("1007.5"):
             await asyncio.sleep(0.01)
 
 
