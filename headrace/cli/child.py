@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import os
-import re
 import signal
 import sys
 import time
@@ -14,8 +13,8 @@ from contextlib import suppress
 from pathlib import Path
 
 import click
-import msgspec
 
+from headrace.cli.complaints import sentence
 from headrace.cli.exits import FAILED
 from headrace.cli.suite import ChildSpec, environment
 
@@ -118,7 +117,8 @@ class Child:
     def _signal(self, number: signal.Signals) -> None:
         if self._process is not None and self._process.returncode is None:
             with suppress(ProcessLookupError):
-                self._process.send_signal(number)
+                # Not send_signal: it reaps a process that has just died, and asyncio then knows no exit code (255).
+                os.kill(self._process.pid, number)
 
     def _log_size(self) -> int:
         return self._log_path.stat().st_size if self._log_path.exists() else 0
@@ -134,13 +134,7 @@ class Child:
 
 def _readable(line: str) -> str:
     """A log line as words: of our own JSON only what went wrong, of anything else all of it."""
-    try:
-        facts = msgspec.json.decode(line)
-    except msgspec.MsgspecError:
-        return line
-    if not isinstance(facts, dict) or facts.get("level") not in ("error", "critical"):
-        return ""
-    return re.sub(r"\s+", " ", f"{facts.get('event')}: {facts.get('error', '')}")
+    return (sentence(line) or "") if line.startswith("{") else line
 
 
 # Loaded here: between fork and exec only what is already in memory is safe to call.

@@ -14,6 +14,10 @@ class Refused(click.ClickException):
     exit_code = FAILED
 
 
+class Away(Refused):
+    """The server answered, but a part of it is away: the same request may work a little later."""
+
+
 class Unreachable(click.ClickException):
     """No server answers there."""
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from headrace.cli.blocks import TERMINAL, Blocks
 from headrace.cli.events import Event
-from headrace.cli.exits import CANCELLED, COMPLETED, FAILED, Cut, Unreachable
+from headrace.cli.exits import CANCELLED, COMPLETED, FAILED, Away, Cut, Unreachable
 from headrace.cli.server import Server
 from headrace.cli.views import View
 
@@ -75,7 +75,7 @@ class Following:
                     async for event in events:
                         self._take(event)
                 return
-            except (Cut, Unreachable) as error:
+            except (Cut, Unreachable, Away) as error:
                 if self._end is not None:
                     return
                 tries = 1 if self._last_seq > seen else tries + 1

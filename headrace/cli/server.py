@@ -11,7 +11,7 @@ import aiohttp
 import msgspec
 
 from headrace.cli import events
-from headrace.cli.exits import Cut, Refused, Unreachable
+from headrace.cli.exits import Away, Cut, Refused, Unreachable
 from headrace.errors import BadFrame
 from headrace.sse import SseReader
 
@@ -30,11 +30,18 @@ class _Data(msgspec.Struct):
     data: msgspec.Raw = msgspec.Raw(b"null")
 
 
+class _Error(msgspec.Struct, frozen=True):
+    """What a failure says to programs."""
+
+    retriable: bool = False
+
+
 class _Answer(msgspec.Struct):
     """The part of the envelope that a failure needs."""
 
     msg: str = "no message"
     data: Any = None
+    error: _Error = _Error()
 
 
 class Server:
@@ -92,7 +99,9 @@ class Server:
         try:
             yield
         except (aiohttp.ClientError, TimeoutError) as error:
-            raise Unreachable(f"no Headrace answers at {self.url} ({error or type(error).__name__})") from error
+            reason = error or type(error).__name__
+            message = f"no Headrace answers at {self.url} ({reason}); `headrace up` starts one, --url names another"
+            raise Unreachable(message) from error
         except msgspec.MsgspecError as error:
             raise Refused(f"what answers at {self.url} is not Headrace, or not of this version") from error
 
@@ -107,7 +116,8 @@ async def _data(response: aiohttp.ClientResponse) -> msgspec.Raw:
 
 async def _check(response: aiohttp.ClientResponse) -> None:
     if response.status >= 400:
-        raise Refused(msgspec.json.decode(await response.read(), type=_Answer).msg)
+        answer = msgspec.json.decode(await response.read(), type=_Answer)
+        raise (Away if answer.error.retriable else Refused)(answer.msg)
 
 
 async def _events(response: aiohttp.ClientResponse) -> AsyncIterator[events.Event]:
@@ -125,5 +135,5 @@ async def _read(response: aiohttp.ClientResponse) -> AsyncGenerator[events.Event
                     return
                 yield events.decode(frame.data)
     except (aiohttp.ClientError, TimeoutError, BadFrame) as error:
-        raise Cut(f"the stream broke: {error or type(error).__name__}") from error
+        raise Cut(f"the stream broke ({type(error).__name__})") from error
     raise Cut("the stream ended before the run did")

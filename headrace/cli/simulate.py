@@ -8,13 +8,15 @@ from pathlib import Path
 
 import click
 
+from headrace.cli.ports import free_port
+
 
 @click.command()
 @click.option("--port", default=7005, show_default=True, type=click.IntRange(0, 65535), help="0: any free port.")
 @click.option("--script", type=click.Path(path_type=Path), help="What it says; without it, built-in behaviour.")
 def simulate(port: int, script: Path | None) -> None:
     """Serve the simulated provider (OpenAI protocol) until stopped."""
-    command = [sys.executable, "-m", "services.simulator", "--port", str(port)]
+    command = [sys.executable, "-m", "services.simulator", "--port", str(free_port("--port", port))]
     if script is not None:
         command += ["--script", str(script)]
     # The process becomes the simulator: signals reach it, and this package imports no server.

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import click
 
 from headrace.cli.child import CannotStart, Child
+from headrace.cli.complaints import Complaints
 from headrace.cli.exits import CANCELLED, COMPLETED, Unreachable
 from headrace.cli.following import follow
 from headrace.cli.server import Server
@@ -39,6 +40,8 @@ async def run_suite(plan: SuitePlan, question: Question | None, *, is_verbose: b
     except OSError as error:
         raise CannotStart(f"--data-dir {plan.data_dir} cannot be written: {error.strerror}") from error
     children = [Child(spec, logs_dir, is_verbose=is_verbose, say=_say) for spec in plan.children()]
+    # With --verbose they are on the terminal already.
+    complaints = Complaints([] if is_verbose else [logs_dir / f"{child.name}.log" for child in children])
     stopped = asyncio.Event()
     code = COMPLETED
     try:
@@ -48,7 +51,9 @@ async def run_suite(plan: SuitePlan, question: Question | None, *, is_verbose: b
                     group.create_task(child.supervise())
                 try:
                     if await _until_ready(plan, children, stopped):
+                        telling = group.create_task(complaints.tell(_say))
                         code = await _serve(plan, question, stopped)
+                        telling.cancel()
                 finally:
                     for child in children:
                         await child.stop()

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import sys
 import tempfile
 from pathlib import Path
 
 import click
 
-from headrace.cli.child import CannotStart
+from headrace.cli.ports import free_port
 from headrace.cli.suite import SuitePlan
 from headrace.cli.supervising import Question, run_suite
 
@@ -68,28 +67,14 @@ def up(
     SIMULATOR_URL says where the simulated provider is; providers.json may name it: "baseUrl": "env:SIMULATOR_URL".
     """
     with tempfile.TemporaryDirectory(prefix="headrace-") as run_dir:
-        simulator_port = _free_port("--simulate-port", simulate_port) if simulate else None
+        simulator_port = free_port("--simulate-port", simulate_port) if simulate else None
         plan = SuitePlan(
             config_dir=config_dir.absolute(),
             data_dir=data_dir.absolute(),
             run_dir=Path(run_dir),
-            http_port=_free_port("--port", port),
-            grpc_port=_free_port("--grpc-port", grpc_port),
+            http_port=free_port("--port", port),
+            grpc_port=free_port("--grpc-port", grpc_port),
             simulator_port=simulator_port,
         )
         question = Question(message, agent) if message else None
         sys.exit(asyncio.run(run_suite(plan, question, is_verbose=verbose)))
-
-
-def _free_port(option: str, port: int) -> int:
-    """The port to listen on: `port` itself if it is free, any free one for 0.
-
-    Asked before anything starts: the facade that holds it may well be another suite's, which would answer as ready.
-    """
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError as error:
-            raise CannotStart(f"{option} {port} cannot be had ({error.strerror}); 0 takes any free port") from error
-        return int(probe.getsockname()[1])

@@ -17,7 +17,7 @@ from aiohttp import web
 
 from headrace.errors import HeadraceError
 from services.facade import envelope
-from services.facade.calls import once
+from services.facade.incoming import once
 from services.runtime import ids
 
 REQUEST_ID = "X-Request-Id"

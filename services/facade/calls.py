@@ -13,6 +13,7 @@ from google.protobuf.message_factory import GetMessageClass
 from headrace.errors import InvalidRequest, Unsupported
 from headrace.streams import rpc_errors
 from services.facade import decode, envelope, fold, query_string, sse
+from services.facade.incoming import body, once
 from services.facade.routes import Route
 from services.runtime import ids
 
@@ -75,23 +76,12 @@ async def _message(request: web.Request, route: Route) -> Message:
     if route.has_body:
         if parameters:
             raise InvalidRequest.of(parameters[0][0], "belongs into the JSON body")
-        message = decode.decode(await _body(request), kind)
+        message = decode.decode(await body(request), kind)
         message.MergeFrom(query_string.decode(in_path, kind))
         return message
     if "last_seq" in kind.fields_by_name:
         parameters = _resumed(request, parameters)
     return query_string.decode(in_path + parameters, kind)
-
-
-async def _body(request: web.Request) -> bytes:
-    """The JSON body; a missing Content-Type counts as JSON, so that the shortest curl works."""
-    content_type = once(request, "Content-Type")
-    if content_type is not None and "json" not in content_type.lower():
-        raise InvalidRequest.of("Content-Type", "must be application/json")
-    # A body that says it is too large is refused unread; aiohttp stops reading one that does not say.
-    if (request.content_length or 0) > request.client_max_size:
-        raise web.HTTPRequestEntityTooLarge(request.client_max_size, request.content_length or 0)
-    return await request.read()
 
 
 def _resumed(request: web.Request, parameters: list[tuple[str, str]]) -> list[tuple[str, str]]:
@@ -100,11 +90,3 @@ def _resumed(request: web.Request, parameters: list[tuple[str, str]]) -> list[tu
     if not last_id:
         return parameters
     return [(name, value) for name, value in parameters if name != "lastSeq"] + [("lastSeq", last_id)]
-
-
-def once(request: web.Request, name: str) -> str | None:
-    """The value of a header that may not be repeated; None when it is absent."""
-    values = request.headers.getall(name, [])
-    if len(values) > 1:
-        raise InvalidRequest.of(name, "must be given once")
-    return values[0] if values else None

@@ -13,6 +13,7 @@ from services.facade.around import around, on_prepare
 from services.facade.calls import answering
 from services.facade.config import Config
 from services.facade.draining import OpenRequests
+from services.facade.incoming import aiohttp_logger
 from services.facade.readiness import healthz, readyz
 from services.facade.routes import routes
 from services.runtime.server import EDGE_MESSAGE_BYTES_MAX
@@ -35,6 +36,8 @@ async def serving(config: Config, peers: Mapping[str, grpc.aio.Channel]) -> Asyn
     runner = web.AppRunner(
         application,
         access_log=None,  # `around` writes the one line
+        logger=aiohttp_logger(),
+        auto_decompress=False,  # compressed bodies are refused: a small one may hide gigabytes
         handler_cancellation=True,  # a client that leaves stops the RPC behind it, even while nothing is written
         shutdown_timeout=HANG_UP_S,
     )

@@ -75,6 +75,13 @@ async def test_no_server_is_exit_code_3_and_wrong_usage_2() -> None:
     assert (await run("ask"))[0] == 2
 
 
+@pytest.mark.parametrize("url", ["127.0.0.1:8080", "wurst", "ftp://127.0.0.1", "http://", "http://a:b"])
+async def test_an_address_that_is_none_is_wrong_usage(url: str) -> None:
+    code, _, complaint = await run("ask", "hi", url=url)
+    assert code == 2
+    assert f"{url!r} is no address such as http://127.0.0.1:8080" in complaint.decode()
+
+
 async def test_something_else_that_answers_is_said_to_be_no_headrace() -> None:
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
@@ -99,6 +106,14 @@ async def test_a_stream_that_is_cut_goes_on_where_it_was(tmp_path: Path, cut: li
     shown = [line for line in out.splitlines() if not line.startswith(b"[notice]")]
     assert (code, b"".join(shown)) == (0, b"Hello world")
     assert [request.last_seq for request in script.requests[1:]] == [5, 6]
+
+
+async def test_a_service_that_is_away_while_attaching_is_waited_for(tmp_path: Path) -> None:
+    script = Script(query=answering("Hel")[:-2], attaches=[[Overloaded("starting")], [text(6, "lo"), complete(7)]])
+    async with suite(tmp_path, script) as facade:
+        code, out, _ = await run("ask", "hi", url=facade.url)
+    shown = [line for line in out.splitlines() if not line.startswith(b"[notice]")]
+    assert (code, b"".join(shown)) == (0, b"Hello")
 
 
 async def test_a_stream_that_is_cut_before_its_run_is_known_is_asked_for_again_by_the_same_id(tmp_path: Path) -> None:

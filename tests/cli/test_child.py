@@ -56,7 +56,7 @@ async def test_a_process_that_dies_is_started_again_and_stopped_when_told(tmp_pa
 
 async def _pid(folder: Path, count: int) -> int:
     """The process that has left the newest of `count` files."""
-    while len(found := _left(folder)) < count:  # noqa: ASYNC110 - nothing tells when a file appears
+    while len(found := _left(folder)) < count:
         await asyncio.sleep(0.01)
     return found[-1]
 

@@ -77,6 +77,20 @@ async def test_a_question_that_is_refused_ends_the_suite_with_its_exit_code(conf
     assert b"nobody" in said.splitlines()[-1]
 
 
+async def test_a_bad_file_is_named_at_the_terminal_when_it_is_saved(tmp_path: Path, config: tuple[str, ...]) -> None:
+    async with asyncio.timeout(60):
+        process = await start("up", *config)
+        assert process.stdout is not None
+        assert process.stderr is not None
+        await process.stdout.readline()
+        (tmp_path / "config" / "agents" / "bad.json").write_text('{"mode": "ONCE"}')
+        said = (await process.stderr.readline()).decode()
+        process.send_signal(signal.SIGTERM)
+        assert await process.wait() == 0
+    assert said.startswith("orchestrator: agent file refused: bad.json: ")
+    assert said.endswith(f"(log: {tmp_path}/data/logs/orchestrator.log)\n")
+
+
 async def test_kill_9_leaves_nothing_behind(config: tuple[str, ...]) -> None:
     async with asyncio.timeout(60):
         process = await start("up", *config)
@@ -85,7 +99,7 @@ async def test_kill_9_leaves_nothing_behind(config: tuple[str, ...]) -> None:
         children = _children(process.pid)
         process.kill()
         await process.wait()
-        while any(_is_alive(child) for child in children.values()):  # noqa: ASYNC110 - processes of nobody
+        while any(_is_alive(child) for child in children.values()):
             await asyncio.sleep(0.01)
 
 
@@ -101,11 +115,9 @@ async def test_a_busy_port_is_said_before_anything_starts(config: tuple[str, ...
         other.bind(("127.0.0.1", 0))
         other.listen()
         port = other.getsockname()[1]
-        code, _, said = await run("up", *config, "--port", str(port))
-    assert (code, said) == (
-        1,
-        f"Error: --port {port} cannot be had (Address already in use); 0 takes any free port\n".encode(),
-    )
+        refused = f"Error: --port {port} cannot be had (Address already in use); 0 takes any free port\n".encode()
+        for command in ("up", *config), ("simulate",):
+            assert await run(*command, "--port", str(port)) == (1, b"", refused)
 
 
 async def test_wrong_settings_end_the_start_with_the_service_s_words(config: tuple[str, ...]) -> None:

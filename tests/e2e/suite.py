@@ -140,20 +140,37 @@ class Suite:
             return await self.process.wait()
 
 
+@dataclass(frozen=True)
+class Running:
+    """A `headrace up` that is ready."""
+
+    url: str
+    grpc: str
+    process: asyncio.subprocess.Process
+
+
 @asynccontextmanager
 async def running(config_dir: Path, data_dir: Path, sim: Simulator) -> AsyncGenerator[Suite]:
     """`headrace up` over these folders. A configuration of AGENTS is written when there is none."""
     write_config(config_dir, sim)
+    timeout = aiohttp.ClientTimeout(total=TEST_TIMEOUT_S)
+    async with (
+        up("--config-dir", str(config_dir), "--data-dir", str(data_dir)) as it,
+        aiohttp.ClientSession(timeout=timeout) as http,
+    ):
+        yield Suite(it.url, it.grpc, config_dir, data_dir, sim, http, it.process)
+
+
+@asynccontextmanager
+async def up(*options: str) -> AsyncGenerator[Running]:
+    """`headrace up` on free ports."""
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "headrace.cli", "up", "--port", "0", "--grpc-port", "0"),
-        *("--config-dir", str(config_dir), "--data-dir", str(data_dir)),
+        *(sys.executable, "-m", "headrace.cli", "up", "--port", "0", "--grpc-port", "0", *options),
         stdout=asyncio.subprocess.PIPE,
     )
-    timeout = aiohttp.ClientTimeout(total=TEST_TIMEOUT_S)
     try:
         url, grpc = await _ready(process)
-        async with aiohttp.ClientSession(timeout=timeout) as http:
-            yield Suite(url, grpc, config_dir, data_dir, sim, http, process)
+        yield Running(url, grpc, process)
     finally:
         if process.returncode is None:
             process.terminate()

@@ -101,7 +101,7 @@ async def ready_again(suite: Any, service: str, old_pid: int) -> None:
 
 async def gone(services: dict[str, int]) -> None:
     """Return when none of the processes lives: `headrace up` takes its services along, however it dies."""
-    while any(os.path.exists(f"/proc/{pid}") for pid in services.values()):  # noqa: ASYNC110, ASYNC240
+    while any(os.path.exists(f"/proc/{pid}") for pid in services.values()):  # noqa: ASYNC240
         await asyncio.sleep(0.02)
 
 

@@ -7,8 +7,8 @@ import json
 
 import pytest
 
+from headrace import json_form
 from headrace.client import Client
-from services.facade import encode
 from tests.e2e.suite import Suite
 from tests.order import check_order, fold, texts
 from tests.pairing import assert_paired
@@ -51,7 +51,7 @@ async def test_deltas_are_byte_exact_and_one_to_one_at_every_hop(suite: Suite, o
     suite.play({"steps": [{"reasoning": ODD}, {"content": ODD}], "oneByteWrites": one_byte_writes})
     http = await suite.ask("go")
     async with Client(suite.grpc) as client, client.ask("go", agent_key="plain") as deltas:
-        received = [encode.event(delta) async for delta in deltas]
+        received = [json_form.event(delta) async for delta in deltas]
     grpc = [json.loads(event.json) for event in received if event is not None]
     check_order(grpc)
     for events in (http, grpc):

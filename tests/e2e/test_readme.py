@@ -1,0 +1,129 @@
+"""What the README shows works as it stands there: each example is cut out of it and run against its own suite."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import shlex
+import sys
+from collections.abc import AsyncGenerator
+from pathlib import Path
+
+import aiohttp
+import pytest
+import pytest_asyncio
+
+from services.simulator.server import simulator
+from tests.e2e.suite import Running, running, up
+from tests.order import Event, check_order, texts
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text()
+BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+COMMANDS = re.findall(r"`headrace ([^`]+)`", README)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def readme(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Running]:
+    """The suite that `make up` starts, on other ports."""
+    data_dir = tmp_path_factory.mktemp("readme")
+    async with up("--simulate", "--simulate-port", "0", "--config-dir", "examples", "--data-dir", str(data_dir)) as it:
+        yield it
+
+
+async def test_make_up_is_what_the_readme_says() -> None:
+    (line,) = re.findall(r"`make up` uses\s`\.venv/(\S+ up [^`]+)`", README)
+    assert line.replace("bin/", "$(BIN)/") in (ROOT / "Makefile").read_text()
+
+
+async def test_the_http_examples_answer_with_the_events_that_are_shown(readme: Running) -> None:
+    (command,) = [text for _, text in BLOCKS if text.startswith("curl ")]
+    (shown,) = [text for _, text in BLOCKS if text.startswith("id: ")]
+    events = await query(readme, command)
+    check_order(events)
+    keys = {event["type"]: list(event) for event in events}
+    for frame in re.findall(r"data: (.+)", shown):
+        kind, fields = re.search(r'"type":"([^"]+)"', frame), re.findall(r'[{,]"(\w+)":', frame)
+        assert kind is not None
+        assert keys[kind[1]] == fields
+    (attach,) = re.findall(r"GET (/api/attach\S+lastSeq=)49", README)
+    path = attach.replace("…", events[-1]["runId"])
+    async with aiohttp.ClientSession(readme.url) as http, http.get(f"{path}{events[-2]['seq']}") as response:
+        missed = events_of(await response.text())
+    assert [event["seq"] for event in missed] == [events[-1]["seq"]]
+    answer = await query(readme, command.replace('"message"', '"stream": false, "message"'))
+    assert answer[0]["data"]["content"].startswith("mock_city_weather says: city Paris")
+
+
+async def test_the_python_example_prints_the_answer(readme: Running) -> None:
+    (program,) = [text for language, text in BLOCKS if language == "python"]
+    assert "127.0.0.1:7001" in program
+    code, said = await run(sys.executable, "-c", program.replace("127.0.0.1:7001", readme.grpc))
+    assert code == 0
+    assert said.startswith("mock_city_weather says: city Paris")
+
+
+async def test_every_command_that_is_named_works(readme: Running) -> None:
+    question = {"message": "hi", "stream": False}
+    async with aiohttp.ClientSession(readme.url) as http, http.post("/api/query", json=question) as response:
+        chat_id = (await response.json())["data"]["chatId"]
+    assert len(COMMANDS) == 6
+    for command in COMMANDS:
+        arguments = [chat_id if word == "ID" else word for word in shlex.split(command)]
+        code, said = await run(sys.executable, "-m", "headrace.cli", *arguments, "--url", readme.url)
+        assert (code, bool(said)) == (0, True), command
+
+
+async def test_the_script_of_the_examples_plays_as_it_reads(tmp_path: Path) -> None:
+    (script,) = re.findall(r"^```json\n(.*?)^```$", (ROOT / "examples" / "README.md").read_text(), re.M | re.S)
+    async with simulator(json.loads(script)) as sim, running(tmp_path / "c", tmp_path / "d", sim) as suite:
+        events = await suite.ask("weather?", "react")
+        assert [event["ok"] for event in events if event["type"] == "tool.result"] == [True]
+        assert "".join(texts(events, "content")) == "It snows."
+        busy = await suite.ask("busy")
+        assert busy[-1]["error"]["code"] == "RATE_LIMITED"
+        cut = await suite.ask("anything else")
+        assert texts(cut, "content") == ["Hel"]
+        assert cut[-1]["type"] == "run.error"
+
+
+async def query(readme: Running, command: str) -> list[Event]:
+    """What the curl command line gets: the events of a stream, or its one JSON answer. curl itself may be missing."""
+    _, *words = shlex.split(command.replace("\\\n", ""))
+    url, headers, body = "", dict[str, str](), ""
+    while words:
+        match words.pop(0):
+            case "-N":
+                pass
+            case "-H":
+                name, _, value = words.pop(0).partition(": ")
+                headers[name] = value
+            case "-d":
+                body = words.pop(0)
+            case word:
+                url = word
+    assert url.startswith("http://127.0.0.1:8080/")
+    url = url.replace("http://127.0.0.1:8080", readme.url)
+    async with aiohttp.ClientSession() as http, http.post(url, data=body, headers=headers) as response:
+        assert response.status == 200
+        text = await response.text()
+        return events_of(text) if response.content_type == "text/event-stream" else [json.loads(text)]
+
+
+def events_of(text: str) -> list[Event]:
+    *events, done = re.findall(r"^data: (.+)$", text, re.MULTILINE)
+    assert done == "[DONE]"
+    return [json.loads(event) for event in events]
+
+
+async def run(*command: str) -> tuple[int | None, str]:
+    """The exit code, and what was printed; errors are let through. Standard input is empty."""
+    process = await asyncio.create_subprocess_exec(
+        *command, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE
+    )
+    async with asyncio.timeout(20):
+        said, _ = await process.communicate()
+    return process.returncode, said.decode()
