@@ -29,6 +29,7 @@ class SuitePlan:
     """For the sockets; short-lived and of a short name: a socket's path has at most 107 bytes."""
     http_port: int
     grpc_port: int
+    memory_port: int
     simulator_port: int | None
     """None: no simulated provider."""
 
@@ -65,7 +66,8 @@ class SuitePlan:
                 MEMORY_ADDRESS=sockets["memory"],
                 TOOLS_ADDRESS=sockets["tools"],
             ),
-            *(service(name, LISTEN=sockets[name]) for name in ("tools", "llm_gateway", "memory")),
+            *(service(name, LISTEN=sockets[name]) for name in ("tools", "llm_gateway")),
+            service("memory", LISTEN=f"{sockets['memory']},127.0.0.1:{self.memory_port}"),
         ]
         if self.simulator_port is not None:
             command = (sys.executable, "-m", "services.simulator", "--port", str(self.simulator_port))

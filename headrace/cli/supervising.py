@@ -84,7 +84,8 @@ async def _until_ready(plan: SuitePlan, children: list[Child], stopped: asyncio.
 async def _serve(plan: SuitePlan, question: Question | None, stopped: asyncio.Event) -> int:
     """Stay up until told to stop, or until the question is answered."""
     # Standard output belongs to the answer when there will be one.
-    click.echo(f"ready: {plan.url}  grpc 127.0.0.1:{plan.grpc_port}", err=question is not None)
+    ready = f"ready: {plan.url}  grpc 127.0.0.1:{plan.grpc_port}  memory 127.0.0.1:{plan.memory_port}"
+    click.echo(ready, err=question is not None)
     if question is None:
         await stopped.wait()
         return COMPLETED

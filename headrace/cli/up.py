@@ -13,6 +13,7 @@ from headrace.cli.ports import free_port
 from headrace.cli.suite import SuitePlan
 from headrace.cli.supervising import Question, run_suite
 
+MEMORY_PORT = 7003
 SIMULATOR_PORT = 7005
 """Where `headrace simulate` listens by itself, too."""
 
@@ -45,6 +46,11 @@ PORT = click.IntRange(0, 65535)
     help="HTTP; 0: any free port.",
 )
 @click.option("--grpc-port", default=7001, show_default=True, type=PORT, help="AgentService; 0: any free port.")
+@click.option(
+    "--memory-port",
+    type=PORT,
+    help="MemoryService, for programs that read chats over gRPC.  [default: 7003; with --grpc-port 0 any]",
+)
 @click.option("--simulate", is_flag=True, help="Start the simulated provider too.")
 @click.option("--simulate-port", default=SIMULATOR_PORT, show_default=True, type=PORT, help="0: any free port.")
 @click.option("--verbose", is_flag=True, help="Show the services' logs on standard error too.")
@@ -55,6 +61,7 @@ def up(
     data_dir: Path,
     port: int,
     grpc_port: int,
+    memory_port: int | None,
     simulate: bool,
     simulate_port: int,
     verbose: bool,
@@ -74,7 +81,15 @@ def up(
             run_dir=Path(run_dir),
             http_port=free_port("--port", port),
             grpc_port=free_port("--grpc-port", grpc_port),
+            memory_port=free_port("--memory-port", _memory_port(memory_port, grpc_port)),
             simulator_port=simulator_port,
         )
         question = Question(message, agent) if message else None
         sys.exit(asyncio.run(run_suite(plan, question, is_verbose=verbose)))
+
+
+def _memory_port(given: int | None, grpc_port: int) -> int:
+    """Who leaves one port to chance has several suites on the machine: the other is not fixed then either."""
+    if given is not None:
+        return given
+    return MEMORY_PORT if grpc_port else 0

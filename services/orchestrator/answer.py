@@ -7,6 +7,7 @@ both, every block is closed by the end. Nothing here waits, and a delta costs it
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from io import StringIO
 
 import orjson
 
@@ -63,7 +64,7 @@ class Answer:
         self._kind = ""
         """reasoning or content while such a block is open."""
         self._block_id = ""
-        self._text: list[str] = []
+        self._text = StringIO()
         self._block_first = 0
         self._block_started = 0
         self._by_index: dict[int, Call] = {}
@@ -116,7 +117,7 @@ class Answer:
             self._block_id = block_id = f"{self._names.run_id}_c_{self._names.content}"
             start = Delta(content_start=agent_pb2.ContentStart(content_id=block_id, run_id=self._names.run_id))
             self._open("content", self._feed.publish("content_start", start), start.timestamp)
-        self._text.append(text)
+        self._text.write(text)
         self._feed.publish(
             "content_delta", Delta(content_delta=agent_pb2.ContentDelta(content_id=self._block_id, delta=text))
         )
@@ -128,14 +129,14 @@ class Answer:
             self._block_id = block_id = f"{self._names.run_id}_r_{self._names.reasoning}"
             start = Delta(reasoning_start=agent_pb2.ReasoningStart(reasoning_id=block_id, run_id=self._names.run_id))
             self._open("reasoning", self._feed.publish("reasoning_start", start), start.timestamp)
-        self._text.append(text)
+        self._text.write(text)
         self._feed.publish(
             "reasoning_delta", Delta(reasoning_delta=agent_pb2.ReasoningDelta(reasoning_id=self._block_id, delta=text))
         )
 
     def _open(self, kind: str, seq: int, started_at: int) -> None:
         self._kind = kind
-        self._text = []
+        self._text = StringIO()
         self._block_first = seq
         self._block_started = started_at
 
@@ -143,7 +144,7 @@ class Answer:
         if not self._kind:
             return
         kind, self._kind = self._kind, ""
-        text = "".join(self._text)
+        text = self._text.getvalue()
         if kind == "content":
             end = Delta(content_end=agent_pb2.ContentEnd(content_id=self._block_id))
             piece = memory_pb2.LogMessage(content_id=self._block_id, message=llm_pb2.Message(role="assistant"))

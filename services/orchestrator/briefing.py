@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from headrace.streams import rpc_errors
 from headrace.v1 import memory_pb2, tools_pb2
 from services.orchestrator import prompts
-from services.orchestrator.peers import UNARY_TIMEOUT_S, Peers
+from services.orchestrator.peers import UNARY_TIMEOUT_S, Peers, peer_errors
 from services.orchestrator.run import Run
 from services.runtime.ids import forwarded
 
@@ -17,7 +16,7 @@ async def tools(run: Run, peers: Peers) -> list[tools_pb2.Tool]:
     names = run.agent.tools
     if not names:
         return []
-    with rpc_errors():
+    with peer_errors():
         reply = await peers.tools.ListTools(
             tools_pb2.ListToolsRequest(names=names), timeout=UNARY_TIMEOUT_S, metadata=forwarded()
         )
@@ -57,7 +56,7 @@ async def system(run: Run, peers: Peers, tools: list[tools_pb2.Tool]) -> str:
 
 async def _dialogue(run: Run, peers: Peers) -> str:
     """What was said before this run, as text."""
-    with rpc_errors():
+    with peer_errors():
         context = await peers.memory.LoadContext(
             memory_pb2.LoadContextRequest(chat_id=run.chat_id, run_id=run.id),
             timeout=UNARY_TIMEOUT_S,

@@ -5,11 +5,11 @@ from __future__ import annotations
 import grpc
 
 from headrace.errors import ProviderUnavailable, StreamStalled
-from headrace.streams import reading, rpc_errors
+from headrace.streams import reading
 from headrace.v1 import llm_pb2, memory_pb2, tools_pb2
 from services.orchestrator import tool_calls
 from services.orchestrator.answer import Answer, Call
-from services.orchestrator.peers import UNARY_TIMEOUT_S, Peers
+from services.orchestrator.peers import UNARY_TIMEOUT_S, Peers, peer_errors
 from services.orchestrator.run import Run
 from services.runtime.ids import forwarded
 
@@ -35,8 +35,8 @@ class Conversation:
         """
         run = self.run
         run.check_stop()
-        run.spending.reserve_model_call(beyond=beyond_budget)
         request = await self._request(tool_choice, parallel)
+        run.spending.reserve_model_call(beyond=beyond_budget)
         answer = run.begin_answer()
         try:
             await self._stream(request, answer)
@@ -59,7 +59,7 @@ class Conversation:
             if call.name not in self._names:
                 known = ", ".join(sorted(self._names)) or "none"
                 await tool_calls.refuse(self.run, call, f"there is no tool {call.name!r}; tools: {known}")
-            elif answer.finish_reason == "length" and not call.is_whole:
+            elif answer.finish_reason == "length" and not (call.pieces and call.is_whole):
                 await tool_calls.refuse(self.run, call, "the answer was cut at the token limit within the arguments")
             elif runnable and not parallel:
                 await tool_calls.refuse(self.run, call, "only one tool runs at a time; ask again for this one")
@@ -79,7 +79,7 @@ class Conversation:
 
     async def _request(self, tool_choice: str, parallel: bool) -> llm_pb2.ChatRequest:
         model = self.run.agent.model
-        with rpc_errors():
+        with peer_errors():
             context = await self._peers.memory.LoadContext(
                 memory_pb2.LoadContextRequest(
                     chat_id=self.run.chat_id,
@@ -120,6 +120,6 @@ class Conversation:
             # The gateway's own errors arrive as ours; what is left is our deadline, or a bug of the gateway.
             if error.code() is not grpc.StatusCode.DEADLINE_EXCEEDED:
                 raise
-            raise StreamStalled(f"the model took longer than {timeout_s:.0f} s (modelTimeoutMs)") from error
+            raise StreamStalled(f"the model took longer than {timeout_s:g} s (modelTimeoutMs)") from error
         if not answer.finish_reason:
             raise ProviderUnavailable("the model's stream ended before its answer was complete; try again")

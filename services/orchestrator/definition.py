@@ -1,7 +1,7 @@
 """Agent files: what may stand in them, and what is in force for a run.
 
 The file's form is agents.md's. Fields of later versions (plans, sub-agents, skills, verification) are refused by
-name rather than ignored, so that nobody relies on what does not happen.
+name rather than ignored, unless they switch off what is off anyway, so that nobody relies on what does not happen.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import hashlib
 from typing import Annotated, Any, Literal
 
 import orjson
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic.alias_generators import to_camel
 
 from headrace.errors import UnknownPlaceholder
@@ -18,6 +18,16 @@ from services.orchestrator import prompts, triple_quotes
 
 Key = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,128}$")]
 Positive = Annotated[int, Field(gt=0)]
+
+
+def _nothing(names: tuple[str, ...]) -> tuple[str, ...]:
+    if names:
+        raise ValueError("not supported by this version; leave it empty")
+    return names
+
+
+Nothing = Annotated[tuple[str, ...], AfterValidator(_nothing)]
+"""Names of what a later version has: an empty list asks for nothing that does not happen."""
 
 RESERVED_KEYS = frozenset({"default", "auto"})
 """Words that a query's agentKey gives another meaning."""
@@ -61,6 +71,8 @@ class ToolConfig(_Part):
     """Names of the tools an agent may call."""
 
     backends: tuple[str, ...] = ()
+    frontends: Nothing = ()
+    actions: Nothing = ()
 
 
 class Budget(_Part):
@@ -74,6 +86,8 @@ class Budget(_Part):
     max_cost_usd: Annotated[float, Field(gt=0)] | None = None
     model_timeout_ms: Positive = 60_000
     tool_timeout_ms: Positive = 120_000
+    max_depth: Positive | None = None
+    """Of sub-agents, which this version does not have: any depth holds."""
 
     @model_validator(mode="before")
     @classmethod
@@ -86,6 +100,9 @@ class Budget(_Part):
             flat["timeoutMs"] = flat.pop("runTimeoutMs")
         for kind in ("model", "tool"):
             nested = flat.pop(kind, None) or {}
+            if not isinstance(nested, dict):
+                raise ValueError(f"{kind}: must be an object")
+            nested = dict(nested)
             nested.pop("retryCount", None)
             renamed = {f"max{kind.title()}Calls": "maxCalls", f"{kind}TimeoutMs": "timeoutMs"}
             flat |= {name: nested.pop(old) for name, old in renamed.items() if old in nested}
@@ -93,7 +110,18 @@ class Budget(_Part):
         return flat
 
 
+class Recap(_Part):
+    """Parent contexts of sub-agents; off, the rest of it has no effect."""
+
+    enabled: Literal[False] = False
+    active_prompt_max_tokens: Positive | None = None
+    insights_window_size: Positive | None = None
+    insights: Literal["preview", "llm"] | None = None
+    max_recursion_depth: Positive | None = None
+
+
 class Memory(_Part):
+    recap: Recap = Recap()
     max_message_history: Annotated[int, Field(ge=10, le=100)] = 40
 
 
@@ -104,6 +132,8 @@ class Stage(_Part):
     model_config_: ModelConfig | None = Field(default=None, alias="modelConfig")
     tool_config: ToolConfig | None = None
     tool_policy: Literal["DISALLOW", "ALLOW", "REQUIRE"] | None = None
+    output: Literal["PLAIN"] = "PLAIN"
+    verify: Literal["NONE"] = "NONE"
     budget: Budget | None = None
 
     @model_validator(mode="before")
@@ -138,6 +168,10 @@ class Definition(_Part):
     model_config_: ModelConfig | None = Field(default=None, alias="modelConfig")
     tool_config: ToolConfig | None = None
     tool_policy: Literal["DISALLOW", "ALLOW", "REQUIRE"] = "ALLOW"
+    output: Literal["PLAIN"] = "PLAIN"
+    verify: Literal["NONE"] = "NONE"
+    skills: Nothing = ()
+    subagents: Nothing = ()
     budget: Budget = Budget()
     memory: Memory = Memory()
     plain: Stage | None = None
@@ -178,8 +212,10 @@ class Definition(_Part):
 
     @property
     def tools(self) -> tuple[str, ...]:
-        """Names of the tools in force; an explicit null in the stage empties the agent's."""
-        config = self.stage.tool_config if "tool_config" in self.stage.model_fields_set else self.tool_config
+        """Names of the tools in force: the stage's, else the agent's; an explicit null in the stage empties them."""
+        config, own = self.tool_config, self.stage.tool_config
+        if "tool_config" in self.stage.model_fields_set and (own is None or "backends" in own.model_fields_set):
+            config = own
         return config.backends if config and self.policy != "DISALLOW" else ()
 
     @property
@@ -189,8 +225,9 @@ class Definition(_Part):
 
     @property
     def limits(self) -> Budget:
-        """The budget in force: the stage's, else the agent's."""
-        return self.stage.budget or self.budget
+        """The budget in force: the agent's, with the fields that the stage sets."""
+        own = self.stage.budget.model_dump(exclude_unset=True) if self.stage.budget else {}
+        return self.budget.model_copy(update=own)
 
 
 def parse(source: bytes, file_key: str) -> Definition:
@@ -200,7 +237,7 @@ def parse(source: bytes, file_key: str) -> Definition:
         DefinitionError: Naming line or field, and what was expected.
     """
     try:
-        given = orjson.loads(triple_quotes.to_json(source.decode()))
+        given = orjson.loads(triple_quotes.to_json(source.decode("utf-8-sig")))
     except UnicodeDecodeError as error:
         raise DefinitionError(f"not UTF-8 text (byte {error.start})") from None
     except orjson.JSONDecodeError as error:
@@ -218,7 +255,7 @@ def _tool_choice(given: Any) -> Any:
     if isinstance(given, dict) and "toolChoice" in given and "toolPolicy" not in given:
         given = dict(given)
         choice = given.pop("toolChoice")
-        given["toolPolicy"] = TOOL_CHOICES.get(choice, choice)
+        given["toolPolicy"] = TOOL_CHOICES.get(choice, choice) if isinstance(choice, str) else choice
     return given
 
 

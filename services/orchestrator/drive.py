@@ -6,7 +6,7 @@ import asyncio
 
 import structlog
 
-from headrace.errors import HeadraceError, StaleLease, to_failure
+from headrace.errors import HeadraceError, Interrupted, to_failure
 from headrace.v1 import common_pb2, memory_pb2
 from services.orchestrator import briefing
 from services.orchestrator.conversation import Conversation
@@ -22,7 +22,9 @@ INTERRUPTED_RESULT = '{"ok":false,"error":"interrupted"}'
 """What calls get that were asked for and whose run ended before their results."""
 
 FINISH_RETRY_DELAYS_S = (0.0, 0.2, 1.0, 3.0)
-"""When the last lines are tried again: memory may be restarting. After that recovery ends the run at the next start."""
+"""When the last lines are tried again: memory may be restarting. After that recovery ends the run."""
+
+INTERNAL = common_pb2.Failure(code="INTERNAL", message="internal error", retriable=False)
 
 log = structlog.get_logger()
 
@@ -75,9 +77,7 @@ async def _outcome(run: Run, peers: Peers) -> memory_pb2.RunLine:
     except Exception:
         # The supervisor of a run: a bug in one run must end it honestly and leave the others alone.
         log.exception("run failed", run_id=run.id)
-        return memory_pb2.RunLine(
-            state="failed", error=common_pb2.Failure(code="INTERNAL", message="internal error", retriable=False)
-        )
+        return memory_pb2.RunLine(state="failed", error=INTERNAL)
 
 
 async def _work(run: Run, peers: Peers) -> str:
@@ -89,28 +89,39 @@ async def _work(run: Run, peers: Peers) -> str:
 async def _finish(run: Run, line: memory_pb2.RunLine) -> None:
     line.usage.CopyFrom(run.usage)
     run.close(line, CANCELLED_RESULT if line.state == "cancelled" else INTERRUPTED_RESULT)
-    if error := await _commit_end(run):
+    try:
+        failure = await _commit_end(run)
+    except asyncio.CancelledError:
+        # The process ends and memory does not answer.
+        error = to_failure(Interrupted("the service was stopped before the run's end was stored; ask again"))
+        _publish_end(run, memory_pb2.RunLine(state="failed", error=error, usage=run.usage))
+        raise
+    if failure is not None:
         # What the log does not have did not happen: recovery will end the run as interrupted, a failure too.
-        line = memory_pb2.RunLine(state="failed", error=to_failure(error), usage=run.usage)
+        line = memory_pb2.RunLine(state="failed", error=failure, usage=run.usage)
     _publish_end(run, line)
     log.info("run ended", run_id=run.id, state=line.state, error=line.error.code or None, seq=run.feed.seq)
 
 
-async def _commit_end(run: Run) -> HeadraceError | None:
-    """Commit the run's last lines; the error when they could not be."""
-    failed: HeadraceError | None = None
+async def _commit_end(run: Run) -> common_pb2.Failure | None:
+    """Commit the run's last lines; why not, when they could not be."""
+    failure: common_pb2.Failure | None = None
     for delay_s in FINISH_RETRY_DELAYS_S:
         await asyncio.sleep(delay_s)
         try:
             await run.flush()
-        except StaleLease as error:
-            return error
         except HeadraceError as error:
-            failed = error
+            failure = to_failure(error)
             log.warning("last lines not committed", run_id=run.id, reason=error.reason)
+            if not error.retriable:
+                break
+        except Exception:
+            # The supervisor again: memory's bug must not end all other runs.
+            log.exception("last lines not committed", run_id=run.id)
+            return INTERNAL
         else:
             return None
-    return failed
+    return failure
 
 
 def _publish_end(run: Run, line: memory_pb2.RunLine) -> None:

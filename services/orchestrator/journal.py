@@ -1,12 +1,13 @@
 """What a live run has said, folded: enough to bring any reader up to date, in memory the size of the text.
 
 A closed block is kept as its snapshot, an open one as its start and its text so far, anything else as it is. A
-delta costs one list append.
+delta costs one write into a buffer of characters.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from io import StringIO
 from typing import Any
 
 from headrace.v1 import agent_pb2
@@ -20,15 +21,14 @@ class _Text:
     def __init__(self, kind: str, start: Delta) -> None:
         self.kind = kind
         self.start = start
-        self.pieces: list[str] = []
+        self.text = StringIO()
         self.last = start
         self.closed = False
 
     def since(self, last_seq: int) -> Iterator[Delta]:
         if self.last.seq <= last_seq:
             return
-        text = "".join(self.pieces)
-        self.pieces = [text]
+        text = self.text.getvalue()
         start = getattr(self.start, f"{self.kind}_start")
         block = {f"{self.kind}_id": getattr(start, f"{self.kind}_id")}
         if self.closed:
@@ -44,10 +44,10 @@ class _Tool:
 
     def __init__(self, start: Delta) -> None:
         self.start = start
-        self.args: list[str] = []
+        self.args = StringIO()
         self.args_last: Delta | None = None
         self.end: Delta | None = None
-        self.outputs: list[tuple[str, list[str], Delta]] = []
+        self.outputs: list[tuple[str, StringIO, Delta]] = []
         self.result: Delta | None = None
         self.last = start
 
@@ -56,8 +56,8 @@ class _Tool:
         if self.outputs and self.outputs[-1][0] == output.stream:
             self.outputs[-1] = (output.stream, self.outputs[-1][1], delta)
         else:
-            self.outputs.append((output.stream, [], delta))
-        self.outputs[-1][1].append(output.delta)
+            self.outputs.append((output.stream, StringIO(), delta))
+        self.outputs[-1][1].write(output.delta)
 
     def finish(self, delta: Delta) -> None:
         self.result = delta
@@ -67,7 +67,7 @@ class _Tool:
         if self.last.seq <= last_seq:
             return
         tool_id = self.start.tool_start.tool_id
-        args = "".join(self.args)
+        args = self.args.getvalue()
         if self.result is not None:
             if self.end is not None and self.end.seq > last_seq:
                 yield self._snapshot(self.end, args)
@@ -78,9 +78,8 @@ class _Tool:
             yield _again(_event(self.args_last, "tool_args", tool_id=tool_id, delta=args, chunk_index=0), last_seq)
         if self.end is not None:
             yield _again(self.end, last_seq)
-        for stream, pieces, last in self.outputs:
-            text = "".join(pieces)
-            yield _again(_event(last, "tool_output", tool_id=tool_id, stream=stream, delta=text), last_seq)
+        for stream, text, last in self.outputs:
+            yield _again(_event(last, "tool_output", tool_id=tool_id, stream=stream, delta=text.getvalue()), last_seq)
 
     def _snapshot(self, end: Delta, args: str) -> Delta:
         start = self.start.tool_start
@@ -151,7 +150,7 @@ class Journal:
     def _text(self, block_id: str, text: str, delta: Delta) -> None:
         entry = self._open[block_id]
         assert isinstance(entry, _Text), "a delta lies between its block's start and end"
-        entry.pieces.append(text)
+        entry.text.write(text)
         entry.last = delta
 
     def _close(self, block_id: str, delta: Delta) -> None:
@@ -168,7 +167,7 @@ class Journal:
 
     def _args(self, delta: Delta) -> None:
         entry = self._tool(delta.tool_args.tool_id, delta)
-        entry.args.append(delta.tool_args.delta)
+        entry.args.write(delta.tool_args.delta)
         entry.args_last = delta
 
     def _tool_end(self, delta: Delta) -> None:

@@ -2,22 +2,39 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import grpc
 
+from headrace.errors import ProviderUnavailable
+from headrace.streams import rpc_errors
 from headrace.v1.llm_pb2_grpc import LlmServiceStub
 from headrace.v1.memory_pb2_grpc import MemoryServiceStub
 from headrace.v1.tools_pb2_grpc import ToolServiceStub
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
+
     from headrace.v1.llm_pb2_grpc import LlmServiceAsyncStub
     from headrace.v1.memory_pb2_grpc import MemoryServiceAsyncStub
     from headrace.v1.tools_pb2_grpc import ToolServiceAsyncStub
 
 UNARY_TIMEOUT_S = 30.0
 """For a unary call to memory or tools; an append waits for a disk, so it is not short."""
+
+
+@contextmanager
+def peer_errors() -> Generator[None]:
+    """Raise what the called peer raised; one that does not answer in time is ProviderUnavailable, as one away is."""
+    try:
+        with rpc_errors():
+            yield
+    except grpc.aio.AioRpcError as error:
+        if error.code() is not grpc.StatusCode.DEADLINE_EXCEEDED:
+            raise
+        raise ProviderUnavailable("a service of the suite did not answer in time; try again") from error
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 from headrace.errors import UnknownPlaceholder
 
-_PLACEHOLDER = re.compile(r"\{\{\s*(\w+)\s*\}\}")
+_PLACEHOLDER = re.compile(r"\{\{\s*([\w-]+)\s*\}\}")
 """Names with a dot are tool templates and none of ours."""
 
 ALIASES = {"taskHistory": "task_history", "fileNameDesc": "file_names"}

@@ -27,7 +27,7 @@ async def react(talk: Conversation) -> str:
         if not answer.calls:
             if answer.text.strip() or answer.finish_reason == "content_filter":
                 return finish(answer)
-            break
+            return await final_answer(talk)
         calls = [(call.name, call.arguments) for call in answer.calls]
         repeats = repeats + 1 if calls == last_calls else 1
         last_calls = calls

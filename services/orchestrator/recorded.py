@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from headrace.errors import NotFound, OutOfRange
-from headrace.streams import rpc_errors
+from headrace.errors import LogDamaged, NotFound, OutOfRange
 from headrace.v1 import agent_pb2, memory_pb2
-from services.orchestrator.peers import UNARY_TIMEOUT_S, Peers
+from services.orchestrator.peers import UNARY_TIMEOUT_S, Peers, peer_errors
+from services.orchestrator.recovery import end_abandoned
 from services.runtime.ids import forwarded
 
 ENDS = {"run_complete": "completed", "run_cancel": "cancelled", "run_error": "failed"}
@@ -15,22 +15,32 @@ ENDS = {"run_complete": "completed", "run_cancel": "cancelled", "run_error": "fa
 
 async def chat_of(peers: Peers, request: memory_pb2.GetChatRequest) -> memory_pb2.GetChatResponse:
     """What memory has of a chat or a run. Raises NotFound."""
-    with rpc_errors():
+    with peer_errors():
         return await peers.memory.GetChat(request, timeout=UNARY_TIMEOUT_S, metadata=forwarded())
 
 
 async def events_of(peers: Peers, run_id: str, last_seq: int) -> list[agent_pb2.AgentDelta]:
-    """The recorded events of a run after `last_seq`.
+    """The recorded events of a run that is not live here, after `last_seq`. One that nobody has ended is ended now.
 
     Raises:
         NotFound: No such run.
         OutOfRange: `last_seq` is beyond the run's end.
+        LogDamaged: The run has no end and can get none.
     """
     chat = await chat_of(peers, memory_pb2.GetChatRequest(run_id=run_id))
-    last = chat.events[-1].seq if chat.events else 0
-    if last_seq > last and chat.events[-1].WhichOneof("payload") in ENDS:
+    if not _has_ended(chat):
+        await end_abandoned(peers, run_id)
+        chat = await chat_of(peers, memory_pb2.GetChatRequest(run_id=run_id))
+        if not _has_ended(chat):
+            raise LogDamaged(f"run {run_id} has no end, and its chat's log takes none", runId=run_id)
+    last = chat.events[-1].seq
+    if last_seq > last:
         raise OutOfRange(f"lastSeq {last_seq} is beyond the run's last event {last}", lastSeq=last)
     return [event for event in chat.events if event.seq > last_seq]
+
+
+def _has_ended(chat: memory_pb2.GetChatResponse) -> bool:
+    return bool(chat.events) and chat.events[-1].WhichOneof("payload") in ENDS
 
 
 async def run_of(peers: Peers, run_id: str) -> agent_pb2.Run:
@@ -69,6 +79,6 @@ def fold_runs(events: Iterable[agent_pb2.AgentDelta]) -> list[agent_pb2.Run]:
                 runs[-1].finish_reason = end.finish_reason
             elif kind == "run_error":
                 runs[-1].error.CopyFrom(end.error)
-        if runs:
+        if runs and kind != "request_query":
             runs[-1].updated_at = event.timestamp
     return runs

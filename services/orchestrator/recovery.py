@@ -1,4 +1,4 @@
-"""Ending the runs that a stopped orchestrator left unfinished, before this one serves.
+"""Ending runs that nobody runs: those a stopped orchestrator left, before this one serves, and any met later.
 
 Each gets a new generation, `attempt.reset` and a terminal run.error INTERRUPTED, so that whoever attaches sees an
 honest end. One orchestrator per memory is assumed until runs have leases.
@@ -7,14 +7,16 @@ honest end. One orchestrator per memory is assumed until runs have leases.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import TypeVar
 
 import structlog
 
 from headrace.errors import HeadraceError, Interrupted, ProviderUnavailable, to_failure
-from headrace.streams import rpc_errors
 from headrace.v1 import agent_pb2, memory_pb2
 from services.orchestrator import ids
-from services.orchestrator.peers import UNARY_TIMEOUT_S, Peers
+from services.orchestrator.peers import UNARY_TIMEOUT_S, Peers, peer_errors
 
 SEQ_PER_GENERATION = 1_000_000
 """An owner with generation g numbers its events from g times this, plus 1 (events.md)."""
@@ -22,36 +24,56 @@ SEQ_PER_GENERATION = 1_000_000
 RETRY_DELAY_S = 0.2
 """Between questions to a memory that is not up yet: all services of a machine start at the same time."""
 
+T = TypeVar("T")
+
 log = structlog.get_logger()
 
 
 async def recover(peers: Peers) -> None:
     """End every unfinished run; waits for memory as long as it takes."""
-    for run in await _unfinished(peers):
+    for run in await _patiently(partial(_unfinished, peers)):
         try:
-            await _end(peers, run)
+            await _patiently(partial(_append, peers, _end(run)))
         except HeadraceError as error:
-            # A damaged log must not keep the others' agents from running; its chat is read-only anyway.
+            # One log that takes no line must not keep the other chats waiting; whoever attaches tries again.
             log.error("run not recovered", run_id=run.run_id, reason=error.reason, problem=error.message)
         else:
             log.warning("run ended as interrupted", run_id=run.run_id, last_seq=run.last_seq)
 
 
-async def _unfinished(peers: Peers) -> list[memory_pb2.UnfinishedRun]:
+async def end_abandoned(peers: Peers, run_id: str) -> None:
+    """End a run that is not live here and has no end in the log: memory did not take it, or the answer to the query
+    line was lost. A run that has ended is left as it is.
+    """
+    for run in await _unfinished(peers):
+        if run.run_id == run_id:
+            await _append(peers, _end(run))
+            log.warning("run ended as interrupted", run_id=run.run_id, last_seq=run.last_seq)
+
+
+async def _patiently(ask: Callable[[], Awaitable[T]]) -> T:
+    """What `ask` gives once memory is there."""
     while True:
         try:
-            with rpc_errors():
-                reply = await peers.memory.ListUnfinishedRuns(
-                    memory_pb2.ListUnfinishedRunsRequest(), timeout=UNARY_TIMEOUT_S
-                )
+            return await ask()
         except ProviderUnavailable:
             log.debug("waiting for memory")
             await asyncio.sleep(RETRY_DELAY_S)
-        else:
-            return list(reply.runs)
 
 
-async def _end(peers: Peers, run: memory_pb2.UnfinishedRun) -> None:
+async def _unfinished(peers: Peers) -> list[memory_pb2.UnfinishedRun]:
+    with peer_errors():
+        reply = await peers.memory.ListUnfinishedRuns(memory_pb2.ListUnfinishedRunsRequest(), timeout=UNARY_TIMEOUT_S)
+    return list(reply.runs)
+
+
+async def _append(peers: Peers, request: memory_pb2.AppendRequest) -> None:
+    with peer_errors():
+        await peers.memory.Append(request, timeout=UNARY_TIMEOUT_S)
+
+
+def _end(run: memory_pb2.UnfinishedRun) -> memory_pb2.AppendRequest:
+    """The last lines of an unfinished run."""
     generation = run.generation + 1
     seq = generation * SEQ_PER_GENERATION + 1
     reset = agent_pb2.AgentDelta(
@@ -67,14 +89,6 @@ async def _end(peers: Peers, run: memory_pb2.UnfinishedRun) -> None:
         memory_pb2.LogLine(event=memory_pb2.EventLine(event=reset)),
         memory_pb2.LogLine(run=end),
     ]
-    with rpc_errors():
-        await peers.memory.Append(
-            memory_pb2.AppendRequest(
-                chat_id=run.chat_id,
-                run_id=run.run_id,
-                generation=generation,
-                request_id=ids.new_uuid(),
-                lines=lines,
-            ),
-            timeout=UNARY_TIMEOUT_S,
-        )
+    return memory_pb2.AppendRequest(
+        chat_id=run.chat_id, run_id=run.run_id, generation=generation, request_id=ids.new_uuid(), lines=lines
+    )

@@ -35,12 +35,18 @@ class Registry:
         for name in self._by_file.keys() - files.keys():
             del self._by_file[name]
         self._refused = {}
+        agents: dict[str, Definition] = {}
         for name, path in files.items():
             try:
-                self._by_file[name] = _read(path)
+                agent = _read(path)
+                if agent.key in agents:
+                    raise DefinitionError(f"key: {agent.key!r} is defined in an earlier file already")
+                self._by_file[name] = agent
             except (DefinitionError, OSError) as error:
                 self._refuse(name, str(error))
-        self._agents = self._keyed()
+            if name in self._by_file:
+                agents.setdefault(self._by_file[name].key, self._by_file[name])
+        self._agents = agents
         log.info("agents in force", agents=sorted(self._agents), refused=sorted(self._refused))
 
     def get(self, key: str) -> Definition:
@@ -68,15 +74,6 @@ class Registry:
     def all(self) -> list[Definition]:
         """Ordered by key."""
         return [self._agents[key] for key in sorted(self._agents)]
-
-    def _keyed(self) -> dict[str, Definition]:
-        agents: dict[str, Definition] = {}
-        for name, agent in sorted(self._by_file.items()):
-            if agent.key in agents:
-                self._refuse(name, f"key: {agent.key!r} is defined in an earlier file already")
-            else:
-                agents[agent.key] = agent
-        return agents
 
     def _refuse(self, name: str, problem: str) -> None:
         self._refused[name] = problem

@@ -10,14 +10,13 @@ import asyncio
 from typing import Any, Literal
 
 from headrace.errors import BudgetExceeded, HeadraceError
-from headrace.streams import rpc_errors
 from headrace.v1 import agent_pb2, common_pb2, llm_pb2, memory_pb2
 from services.orchestrator import ids
 from services.orchestrator.answer import Answer, BlockNames, Call
 from services.orchestrator.budget import Spending
 from services.orchestrator.definition import Definition
 from services.orchestrator.feed import Feed
-from services.orchestrator.peers import UNARY_TIMEOUT_S, Peers
+from services.orchestrator.peers import UNARY_TIMEOUT_S, Peers, peer_errors
 from services.runtime.ids import forwarded
 
 State = Literal["queued", "running", "completed", "cancelled", "failed"]
@@ -115,10 +114,8 @@ class Run:
 
     async def notice(self, code: str, message: str) -> None:
         """Tell the user something that ends nothing."""
-        delta = Delta(run_notice=agent_pb2.RunNotice(run_id=self.id, code=code, message=message))
-        delta.seq, delta.timestamp = self.feed.seq + 1, ids.now_ms()
-        await self._append([memory_pb2.LogLine(event=memory_pb2.EventLine(event=delta))])
-        self.feed.publish("run_notice", delta)
+        event = self.publish("run_notice", run_id=self.id, code=code, message=message)
+        await self._append([memory_pb2.LogLine(event=memory_pb2.EventLine(event=event))])
 
     async def commit(self, messages: list[memory_pb2.LogMessage]) -> None:
         """Put messages into the log as the run's next step; they are on disk when this returns."""
@@ -189,7 +186,7 @@ class Run:
         return request
 
     async def _send(self, request: memory_pb2.AppendRequest) -> None:
-        with rpc_errors():
+        with peer_errors():
             await self._peers.memory.Append(request, timeout=UNARY_TIMEOUT_S, metadata=forwarded())
         self.updated_at = ids.now_ms()
         self._unanswered.pop(request.request_id, None)

@@ -43,7 +43,7 @@ async def refuse(run: Run, call: Call, why: str) -> None:
 
 
 async def _execute(run: Run, peers: Peers, call: Call, warning: str) -> None:
-    outcome = tools_pb2.ToolOutcome()
+    outcome = tools_pb2.ToolOutcome(result=_failed("NO_RESULT", "the tool ended without a result"))
     try:
         await _stream(run, peers, call, outcome)
     except HeadraceError as error:

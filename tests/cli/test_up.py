@@ -17,7 +17,7 @@ AGENT = """{"mode": "ONESHOT", "modelConfig": {"providerKey": "simulator", "mode
 "plain": {"systemPrompt": "Answer."}}"""
 PROVIDERS = """{"providers": [{"key": "simulator", "protocol": "openai", "baseUrl": "env:SIMULATOR_URL",
 "models": [{"name": "sim-1"}]}]}"""
-READY = re.compile(rb"ready: (http://127\.0\.0\.1:\d+)  grpc 127\.0\.0\.1:\d+\n")
+READY = re.compile(rb"ready: (http://127\.0\.0\.1:\d+)  grpc 127\.0\.0\.1:\d+  memory 127\.0\.0\.1:\d+\n")
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from services.simulator.script import parse_script
 from services.simulator.server import Simulator, simulator
 from tests.order import Event, check_order
 
-READY = re.compile(r"ready: (?P<url>http://\S+)\s+grpc (?P<grpc>\S+)")
+READY = re.compile(r"ready: (?P<url>http://\S+)\s+grpc (?P<grpc>\S+)\s+memory (?P<memory>\S+)")
 READY_TIMEOUT_S = 60.0
 TEST_TIMEOUT_S = 30.0
 
@@ -76,6 +76,7 @@ class Suite:
 
     url: str
     grpc: str
+    memory: str
     config_dir: Path
     data_dir: Path
     simulator: Simulator
@@ -146,6 +147,7 @@ class Running:
 
     url: str
     grpc: str
+    memory: str
     process: asyncio.subprocess.Process
 
 
@@ -158,7 +160,7 @@ async def running(config_dir: Path, data_dir: Path, sim: Simulator) -> AsyncGene
         up("--config-dir", str(config_dir), "--data-dir", str(data_dir)) as it,
         aiohttp.ClientSession(timeout=timeout) as http,
     ):
-        yield Suite(it.url, it.grpc, config_dir, data_dir, sim, http, it.process)
+        yield Suite(it.url, it.grpc, it.memory, config_dir, data_dir, sim, http, it.process)
 
 
 @asynccontextmanager
@@ -169,8 +171,8 @@ async def up(*options: str) -> AsyncGenerator[Running]:
         stdout=asyncio.subprocess.PIPE,
     )
     try:
-        url, grpc = await _ready(process)
-        yield Running(url, grpc, process)
+        url, grpc, memory = await _ready(process)
+        yield Running(url, grpc, memory, process)
     finally:
         if process.returncode is None:
             process.terminate()
@@ -196,12 +198,12 @@ def write_config(config_dir: Path, sim: Simulator) -> None:
     (config_dir / "providers.json").write_text(json.dumps({"providers": [provider]}))
 
 
-async def _ready(process: asyncio.subprocess.Process) -> tuple[str, str]:
+async def _ready(process: asyncio.subprocess.Process) -> tuple[str, str, str]:
     assert process.stdout is not None
     async with asyncio.timeout(READY_TIMEOUT_S):
         async for line in process.stdout:
             if match := READY.search(line.decode()):
-                return match["url"], match["grpc"]
+                return match["url"], match["grpc"], match["memory"]
     raise AssertionError("headrace up ended before it was ready")
 
 

@@ -127,3 +127,12 @@ async def test_agents_and_tools_are_listed(suite: Suite) -> None:
     assert "_bash_" in [tool["name"] for tool in tools["data"]]
     _, ready = await suite.get("/readyz")
     assert ready["data"] == {"orchestrator": True, "memory": True, "tools": True}
+
+
+async def test_a_program_reads_chats_over_grpc(suite: Suite) -> None:
+    events = await suite.ask("Hi")
+    async with Client(suite.grpc, memory_address=suite.memory) as client:
+        chats = (await client.chats(page_size=1)).chats
+        chat = await client.chat(chats[0].chat_id)
+    assert chats[0].chat_id == events[1]["chatId"]
+    assert [event.seq for event in chat.events][-1] == events[-1]["seq"]

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
 
+from headrace import json_form
 from headrace.client import Client
 from headrace.errors import HeadraceError
-from headrace.v1 import agent_pb2, llm_pb2, llm_pb2_grpc, tools_pb2, tools_pb2_grpc
-from services.facade import encode
+from headrace.v1 import agent_pb2, llm_pb2, llm_pb2_grpc, memory_pb2, tools_pb2, tools_pb2_grpc
 from services.memory.__main__ import served as memory_served
 from services.memory.config import Config as MemoryConfig
 from services.memory.disk import Disk
@@ -27,6 +27,7 @@ from services.runtime.server import Served, serving
 from tests.order import Event, check_order
 
 ANYWHERE = ServerSettings(listen="127.0.0.1:0", drain_s=0.3)
+NO_DRAIN = ServerSettings(listen="127.0.0.1:0", drain_s=0.0)
 TEST_TIMEOUT_S = 20.0
 
 MODEL = {"providerKey": "scripted", "model": "m"}
@@ -35,6 +36,8 @@ ONESHOT = {"mode": "ONESHOT", "modelConfig": MODEL, "plain": {}}
 
 Step: TypeAlias = llm_pb2.LlmDelta | HeadraceError | float
 """A delta to send, an error to raise, seconds to wait."""
+
+OnAppend: TypeAlias = Callable[[memory_pb2.AppendRequest], Awaitable[None]]
 
 
 def content(*texts: str) -> list[Step]:
@@ -89,6 +92,7 @@ class ScriptedTools(tools_pb2_grpc.ToolServiceServicer):
         self.requests: list[tools_pb2.ExecuteRequest] = []
         self.open = 0
         self.delay_s = 0.0
+        self.outcome = True
         self.error: HeadraceError | None = None
 
     async def ListTools(self, request: tools_pb2.ListToolsRequest, context: Any) -> tools_pb2.ListToolsResponse:
@@ -104,9 +108,38 @@ class ScriptedTools(tools_pb2_grpc.ToolServiceServicer):
             yield tools_pb2.ToolDelta(output=tools_pb2.ToolOutputDelta(stream="stdout", delta="looking\n"))
             await asyncio.sleep(60 if request.tool_name == "slow" else self.delay_s)
             outcome = tools_pb2.ToolOutcome(ok=True, result=f"seen {request.arguments}", tool_params=request.arguments)
-            yield tools_pb2.ToolDelta(result=outcome)
+            if self.outcome:
+                yield tools_pb2.ToolDelta(result=outcome)
         finally:
             self.open -= 1
+
+
+class WatchedMemory:
+    """The real memory; whatever a test puts in `before` and `after` is awaited around each Append."""
+
+    def __init__(self, real: Any) -> None:
+        self._real = real
+        self.before: OnAppend = pass_on
+        self.after: OnAppend = pass_on
+        self.context_error: HeadraceError | None = None
+
+    def __getattr__(self, rpc: str) -> Any:
+        return getattr(self._real, rpc)
+
+    async def Append(self, request: memory_pb2.AppendRequest, context: Any) -> memory_pb2.AppendResponse:
+        await self.before(request)
+        answer = await self._real.Append(request, context)
+        await self.after(request)
+        return answer
+
+    async def LoadContext(self, request: memory_pb2.LoadContextRequest, context: Any) -> memory_pb2.LoadContextResponse:
+        if self.context_error is not None:
+            raise self.context_error
+        return await self._real.LoadContext(request, context)
+
+
+async def pass_on(request: memory_pb2.AppendRequest) -> None:
+    pass
 
 
 @dataclass
@@ -114,9 +147,12 @@ class House:
     """A running orchestrator and what it talks to."""
 
     client: Client
+    memory: WatchedMemory
     llm: ScriptedLlm
     tools: ScriptedTools
     agents: Path
+    stop: Callable[[], Awaitable[None]]
+    """Stops the orchestrator as SIGTERM does."""
     chat_id: str = ""
     run_ids: list[str] = field(default_factory=list[str])
 
@@ -133,7 +169,7 @@ class House:
 
 
 def as_json(delta: agent_pb2.AgentDelta) -> Event:
-    sent = encode.event(delta)
+    sent = json_form.event(delta)
     assert sent is not None
     return json.loads(sent.json)
 
@@ -146,7 +182,9 @@ def house(tmp_path: Path) -> Open:
     """`house(turn, turn, …, react={…})`: an orchestrator whose model plays these turns; fields change the agents."""
 
     @asynccontextmanager
-    async def start(*turns: list[Step], **changes: Any) -> AsyncGenerator[House]:
+    async def start(
+        *turns: list[Step], before_append: OnAppend = pass_on, runs_max: int = 100, **changes: Any
+    ) -> AsyncGenerator[House]:
         agents = tmp_path / "agents"
         agents.mkdir(exist_ok=True)
         for key, agent in {"react": REACT | changes, "oneshot": ONESHOT}.items():
@@ -157,7 +195,10 @@ def house(tmp_path: Path) -> Open:
             memory_config = MemoryConfig(data_dir=tmp_path / "data")
             disk = stack.enter_context(closing(Disk(memory_config.logs_dir)))
             store = await stack.enter_async_context(opened(disk))
-            memory = await stack.enter_async_context(serving(ANYWHERE, [memory_served(store, memory_config)]))
+            real = memory_served(store, memory_config)
+            watched = WatchedMemory(real.servicer)
+            watched.before = before_append
+            memory = await stack.enter_async_context(serving(NO_DRAIN, [replace(real, servicer=watched)]))
             llm_served = Served("headrace.v1.LlmService", llm, llm_pb2_grpc.add_LlmServiceServicer_to_server)
             gateway = await stack.enter_async_context(serving(ANYWHERE, [llm_served]))
             tools_served = Served("headrace.v1.ToolService", tools, tools_pb2_grpc.add_ToolServiceServicer_to_server)
@@ -168,9 +209,11 @@ def house(tmp_path: Path) -> Open:
                 memory_address=memory.addresses[0],
                 llm_gateway_address=gateway.addresses[0],
                 tools_address=tool_server.addresses[0],
+                runs_max=runs_max,
             )
-            running = await stack.enter_async_context(orchestrator(config))
+            service = await stack.enter_async_context(AsyncExitStack())
+            running = await service.enter_async_context(orchestrator(config))
             client = await stack.enter_async_context(Client(running.addresses[0], memory_address=memory.addresses[0]))
-            yield House(client, llm, tools, agents)
+            yield House(client, watched, llm, tools, agents, service.aclose)
 
     return start

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from pathlib import Path
 from typing import Any
@@ -70,6 +71,8 @@ def test_the_other_forms_of_budget_and_tool_choice_are_taken() -> None:
         ({"modelConfig": {"model": "x"}}, "modelConfig: providerKey and model must be set"),
         ({"sytemPrompt": "x"}, "sytemPrompt: unknown, or not supported by this version"),
         ({"react": {"systemPrompt": "Hi {{nobody}}"}}, "react.systemPrompt: {{nobody}} is no placeholder"),
+        ({"react": {"systemPrompt": "{{task-list}}"}}, "react.systemPrompt: {{task-list}} is no placeholder"),
+        ({"budget": {"model": 5}}, "budget: model: must be an object"),
         ({"budget": {"maxSteps": 0}}, "budget.maxSteps: Input should be greater than 0"),
         ({"key": "auto"}, "key: 'auto' is reserved"),
         ({"key": "../x"}, "key: String should match pattern"),
@@ -79,6 +82,58 @@ def test_a_bad_field_is_named_with_what_was_expected(changes: dict[str, Any], pr
     with pytest.raises(DefinitionError) as caught:
         parsed(**changes)
     assert problem in str(caught.value)
+
+
+ODD: list[Any] = [None, True, 5, -0.5, "", "x", [], ["x"], [[]], {}, {"x": 1}, {"model": 5, "tool": [1]}]
+FIELDS = [
+    *("key", "name", "tags", "mode", "modelConfig", "toolConfig", "toolPolicy", "toolChoice", "budget", "memory"),
+    *("plain", "react", "output", "verify", "skills", "subagents"),
+]
+
+
+@pytest.mark.parametrize("field", FIELDS)
+def test_no_value_of_a_field_is_more_than_a_refused_file(field: str) -> None:
+    for value in ODD:
+        for changes in (
+            {field: value},
+            {"react": {field: value}},
+            {"budget": {"model": value, "tool": {field: value}}},
+        ):
+            with contextlib.suppress(DefinitionError):
+                parsed(**changes)
+
+
+def test_what_is_off_in_every_agent_so_far_may_be_said() -> None:
+    agent = parsed(
+        output="PLAIN",
+        verify="NONE",
+        skills=[],
+        subagents=[],
+        toolConfig={"backends": ["city_datetime"], "frontends": [], "actions": []},
+        budget={"maxDepth": 5},
+        memory={"recap": {"enabled": False, "maxRecursionDepth": 3}},
+        react={"output": "PLAIN", "verify": "NONE"},
+    )
+    assert agent.tools == ("city_datetime",)
+    for asked in ({"output": "REASONING_SUMMARY"}, {"skills": ["pdf"]}, {"memory": {"recap": {"enabled": True}}}):
+        with pytest.raises(DefinitionError):
+            parsed(**asked)
+
+
+def test_a_stage_overrides_tools_and_budget_field_by_field() -> None:
+    agent = parsed(
+        budget={"maxCostUsd": 0.5, "timeoutMs": 5000}, react={"toolConfig": {}, "budget": {"timeoutMs": 100}}
+    )
+    assert agent.tools == ("city_datetime",)
+    assert (agent.limits.max_cost_usd, agent.limits.timeout_ms) == (0.5, 100)
+
+
+def test_a_file_may_begin_with_a_byte_order_mark_and_have_windows_lines() -> None:
+    source = json.dumps(AGENT | {"react": {}}, indent=1).replace(
+        '"react": {}', '"react": {"systemPrompt": """\nHi\n"""}'
+    )
+    agent = parse(b"\xef\xbb\xbf" + source.replace("\n", "\r\n").encode(), "helper")
+    assert agent.stage.system_prompt == "Hi"
 
 
 def test_line_numbers_of_a_syntax_error_are_those_of_the_file() -> None:
@@ -125,6 +180,16 @@ def test_a_bad_file_keeps_its_last_good_version_and_the_others_go_on(tmp_path: P
     (tmp_path / "a.json").unlink()
     registry.reload()
     assert [agent.key for agent in registry.all()] == ["b", "c"]
+
+
+def test_a_file_that_takes_anothers_key_keeps_its_own_last_version(tmp_path: Path) -> None:
+    registry = Registry(tmp_path)
+    write(tmp_path, "a.json")
+    write(tmp_path, "b.json", name="first")
+    registry.reload()
+    write(tmp_path, "b.json", key="a", name="second")
+    registry.reload()
+    assert [(agent.key, agent.name) for agent in registry.all()] == [("a", ""), ("b", "first")]
 
 
 def test_a_key_defined_twice_stays_with_the_earlier_file(tmp_path: Path) -> None:

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace import json_form
 from headrace.errors import OutOfRange
 from headrace.v1 import agent_pb2, llm_pb2
-from services.facade import encode
 from services.orchestrator.answer import Answer, BlockNames
 from services.orchestrator.feed import QUEUE_MAX, Feed
 from tests.order import Event, check_order, fold, texts
@@ -23,7 +23,7 @@ Delta = agent_pb2.AgentDelta
 
 
 def as_json(delta: Delta) -> Event:
-    sent = encode.event(delta)
+    sent = json_form.event(delta)
     assert sent is not None
     return json.loads(sent.json)
 

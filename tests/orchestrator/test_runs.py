@@ -170,6 +170,29 @@ async def test_arguments_cut_at_the_limit_are_never_executed(house: Open) -> Non
     assert events[-1]["type"] == "run.complete"
 
 
+async def test_a_call_cut_before_its_arguments_is_not_executed_without_them(house: Open) -> None:
+    bare: list[Any] = [llm_pb2.LlmDelta(tool_call=llm_pb2.ToolCallDelta(index=0, id="call_1", name="look"))]
+    async with house(bare + finish("length"), bare + finish("tool_calls"), ANSWER) as it:
+        events = await it.ask()
+        assert len(it.tools.requests) == 1
+    assert ["cut at the token limit" in text for text, _ in results(events)] == [True, False]
+
+
+async def test_a_turn_that_says_nothing_is_followed_by_one_for_the_answer(house: Open) -> None:
+    async with house(reasoning("hm") + finish(), ANSWER) as it:
+        events = await it.ask()
+    assert (events[-1]["finishReason"], events[-1]["usage"]["modelCalls"]) == ("stop", 2)
+
+
+async def test_a_tool_that_ends_without_a_result_has_failed(house: Open) -> None:
+    async with house(call("look") + finish("tool_calls"), ANSWER) as it:
+        it.tools.outcome = False
+        events = await it.ask()
+    [(text, ok)] = results(events)
+    assert "without a result" in text
+    assert not ok
+
+
 async def test_a_tool_nobody_offered_gets_an_answer_that_names_the_tools(house: Open) -> None:
     async with house(call("rm_rf") + finish("tool_calls"), ANSWER) as it:
         events = await it.ask()
@@ -355,7 +378,7 @@ async def test_a_changed_agent_file_holds_for_the_next_run(house: Open) -> None:
         changed = source.replace('"plain": {}', '"description": "new", "plain": {"systemPrompt": "Rhyme."}')
         (it.agents / "oneshot.json").write_text(changed)
         async with asyncio.timeout(10):
-            while not await it.client.agents("new"):  # noqa: ASYNC110 - nothing tells when a file is in force
+            while not await it.client.agents("new"):
                 await asyncio.sleep(0.05)
         await it.ask(agent="oneshot")
     assert it.llm.requests[0].messages[0].content[0].text.startswith("Rhyme.\n\nCurrent time: ")
