@@ -73,7 +73,8 @@ async def _outcome(run: Run, peers: Peers) -> memory_pb2.RunLine:
         error = run.stop_error or out_of_time
         return _failed(error) if error is not None else memory_pb2.RunLine(state="cancelled")
     except HeadraceError as error:
-        return _failed(error)
+        # What a peer says of a call that a cancel has just broken off is not why the run ended.
+        return memory_pb2.RunLine(state="cancelled") if run.stop == "now" else _failed(error)
     except Exception:
         # The supervisor of a run: a bug in one run must end it honestly and leave the others alone.
         log.exception("run failed", run_id=run.id)
