@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up test check lint types bench proto proto-check proto-release
+.PHONY: help setup demo up test check lint types bench fuzz proto proto-check proto-release
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -36,6 +36,12 @@ types: $(VENV)/dev
 bench: $(VENV)/dev ## Measure what a delta costs, beside a bare relay
 	$(BIN)/python -m benchmarks
 
+FUZZ_S ?= 60
+fuzz: $(VENV)/fuzz ## Search for bytes that break the readers of streams, logs and agent files (FUZZ_S=60 each)
+	@for target in sse log_lines triple_quotes; do \
+		$(BIN)/python -m fuzz $$target -max_total_time=$(FUZZ_S) || exit 1; \
+	done
+
 setup: $(VENV)/dev ## Make .venv with everything that development needs
 
 $(VENV)/run: constraints.txt pyproject.toml
@@ -45,6 +51,10 @@ $(VENV)/run: constraints.txt pyproject.toml
 
 $(VENV)/dev: $(VENV)/run
 	$(BIN)/$(PIP) -c constraints.txt -e '.[dev]'
+	@touch $@
+
+$(VENV)/fuzz: $(VENV)/run
+	$(BIN)/$(PIP) -c constraints.txt -e '.[fuzz]'
 	@touch $@
 
 # The stubs are made with the oldest grpcio-tools that users may have at run time, so it has an environment of its own.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
 import sys
 from collections.abc import AsyncGenerator
@@ -60,16 +61,31 @@ def _configure(folder: Path, base_url: str, models: list[str]) -> None:
     (folder / "providers.json").write_text(json.dumps({"providers": [provider]}))
 
 
+@asynccontextmanager
+async def gateway(folder: Path, model: str) -> AsyncGenerator[tuple[str, dict[str, int]]]:
+    """The gateway alone before the simulator: its address, and the process ids by service."""
+    async with AsyncExitStack() as processes:
+        simulator, line = await _start(processes, "-m", "services.simulator", "--port", "0")
+        _configure(folder, _found(STARTED, line), [model])
+        address = f"unix:{folder}/gateway.sock"
+        settings = {"HEADRACE_LLM_GATEWAY_LISTEN": address, "HEADRACE_CONFIG_DIR": str(folder)}
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "services.llm_gateway", env=os.environ | settings, stderr=asyncio.subprocess.DEVNULL
+        )
+        processes.push_async_callback(_stop, process)
+        yield address, {"simulator": simulator, "llm_gateway": process.pid}
+
+
+async def _stop(process: asyncio.subprocess.Process) -> None:
+    if process.returncode is None:
+        process.terminate()
+    await process.wait()
+
+
 async def _start(processes: AsyncExitStack, *arguments: str) -> tuple[int, str]:
     """Start Python with `arguments`; its process id and the line that says where it listens."""
     process = await asyncio.create_subprocess_exec(sys.executable, *arguments, stdout=asyncio.subprocess.PIPE)
-
-    async def stop() -> None:
-        if process.returncode is None:
-            process.terminate()
-        await process.wait()
-
-    processes.push_async_callback(stop)
+    processes.push_async_callback(_stop, process)
     assert process.stdout is not None
     async with asyncio.timeout(START_TIMEOUT_S):
         async for line in process.stdout:

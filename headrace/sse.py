@@ -50,9 +50,14 @@ class SseReader:
         Raises:
             BadFrame: A frame is larger than allowed; the frames before it have been given.
         """
+        buffer = self._buffer
         if self._after_cr or b"\r" in chunk:
             chunk = self._line_feeds_only(chunk)
-        buffer = self._buffer
+        elif not buffer and chunk.startswith(b"data: ") and chunk.find(b"\n\n") == chunk.find(b"\n") == len(chunk) - 2:
+            # One frame of one line, which is what a provider writes for a token.
+            self._check_size(len(chunk) - 2)
+            yield SseFrame(chunk[6:-2])
+            return
         # The blank line may have begun in the chunk before: look one byte back, never at the whole buffer again.
         searched = max(len(buffer) - 1, 0)
         source: bytes | bytearray = chunk
@@ -69,7 +74,8 @@ class SseReader:
             del buffer[:start]
         elif start < len(chunk):
             buffer += memoryview(chunk)[start:]
-        self._check_size(len(buffer))
+        # A line feed at the end may be the first half of the blank line, which is no part of the frame.
+        self._check_size(len(buffer) - buffer.endswith(b"\n"))
 
     def finish(self) -> Iterator[SseFrame]:
         """The last frame, when the stream ended without the blank line that the format asks for."""

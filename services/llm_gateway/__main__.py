@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from services.llm_gateway.config import Config
+from services.llm_gateway.masking import mask_log_lines, secrets_of
 from services.llm_gateway.server import gateway
 from services.runtime.program import run
 from services.runtime.server import until_stopped
@@ -12,6 +13,8 @@ from services.runtime.server import until_stopped
 
 async def main(config: Config) -> None:
     """Serve until a signal comes."""
+    if config.interaction_log_mask_sensitive:
+        mask_log_lines(*secrets_of(os.environ))
     async with gateway(config, os.environ):
         await until_stopped()
 

@@ -14,9 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-SEPARATORS = "-.:@/_"
-"""What may follow a configured model name in the name of a model that it answers for."""
-
 log = structlog.get_logger()
 
 
@@ -51,15 +48,11 @@ class Catalogue:
         provider = self._providers.get(key)
         if provider is None:
             raise InvalidRequest.of("providerKey", f"{key!r} is not configured; known: {[*self._providers]}")
-        fitting = [entry for entry in provider.models if _answers_for(entry.name, model)]
-        if not fitting:
-            known = [entry.name for entry in provider.models]
+        entry = provider.entry_for(model)
+        if entry is None:
+            known = [known.name for known in provider.models]
             raise InvalidRequest.of("model", f"{model!r} is not configured at {key!r}; known: {known}")
-        return provider, max(fitting, key=lambda entry: len(entry.name))
-
-
-def _answers_for(name: str, model: str) -> bool:
-    return model == name or (model.startswith(name) and model[len(name)] in SEPARATORS)
+        return provider, entry
 
 
 def _problems(error: OSError | ValidationError) -> list[str]:

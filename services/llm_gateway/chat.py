@@ -1,32 +1,34 @@
-"""One model call as a stream of deltas: started, what the provider sends, usage, finish."""
+"""One model call as a stream of deltas: attempt after attempt, until one of them has reached the caller."""
 
 from __future__ import annotations
 
-import time
+import asyncio
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from headrace.errors import HeadraceError, Unsupported
-from headrace.v1.llm_pb2 import LlmDelta, LlmStarted
-from services.llm_gateway.http import posting
-from services.llm_gateway.interaction_log import Call
-from services.llm_gateway.openai_request import request_body
-from services.llm_gateway.openai_stream import Answer
+import structlog
+
+from headrace.errors import HeadraceError, InvalidRequest, ProviderAuthentication, ProviderUnavailable
+from services.llm_gateway.attempt import Attempt
+from services.llm_gateway.metrics import OPEN_STREAMS
 from services.llm_gateway.pairing import check_pairs
+from services.llm_gateway.protocols import PROTOCOLS
+from services.llm_gateway.retry import Course, Target
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Iterable
+    from collections.abc import AsyncGenerator, Iterator
 
     import aiohttp
 
-    from headrace.v1 import common_pb2
-    from headrace.v1.llm_pb2 import ChatRequest
+    from headrace.v1.llm_pb2 import ChatRequest, LlmDelta
+    from services.llm_gateway.breaker import Breakers
     from services.llm_gateway.catalogue import Catalogue
     from services.llm_gateway.credentials import Credentials
     from services.llm_gateway.interaction_log import InteractionLog
-    from services.llm_gateway.provider_file import Model
+    from services.llm_gateway.quota import Accounts
 
-PATH = "/chat/completions"
+log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,57 +37,53 @@ class Chats:
 
     catalogue: Catalogue
     credentials: Credentials
+    accounts: Accounts
+    breakers: Breakers
     session: aiohttp.ClientSession
     interaction_log: InteractionLog
 
-    def stream(self, request: ChatRequest) -> AsyncGenerator[LlmDelta]:
+    async def stream(self, request: ChatRequest, remaining_s: float | None = None) -> AsyncGenerator[LlmDelta]:
         """The deltas of one answer. Closing the generator closes the connection to the provider.
+
+        `remaining_s` is what the caller's deadline leaves; None: it has none.
 
         Raises:
             HeadraceError: As StreamChat's comment in llm.proto lists them.
         """
-        return self.interaction_log.shown(self._answered(request))
-
-    async def _answered(self, request: ChatRequest) -> AsyncGenerator[LlmDelta]:
         check_pairs(request.messages)
-        provider, model = self.catalogue.find(request.provider_key, request.model)
-        if provider.protocol != "openai":
-            raise Unsupported(f"provider {provider.key!r}: protocol {provider.protocol!r} is not spoken yet")
-        body = request_body(request, provider, model)
-        key, url = self.credentials.key_for(provider), self.credentials.base_url_for(provider) + PATH
-        answer = Answer(provider.key, request.model, _call_ids(request), key)
-        call = Call(request.stage, provider.key, request.model)
-        try:
-            yield LlmDelta(started=LlmStarted(provider=provider.key, model=request.model, attempt=call.attempt))
-            async with posting(self.session, provider, request.model, url, body, key) as stream:
-                while not answer.is_over:
-                    for delta in answer.feed(await stream.read()):
-                        if call.first_delta_s is None:
-                            call.first_delta_s = time.monotonic()
-                            stream.has_begun()
-                        yield delta
-                finish = answer.finish()
-                call.usage, call.outcome = _priced(answer.usage(), model), finish.reason
-                yield LlmDelta(usage=call.usage)
-                yield LlmDelta(finish=finish)
-                await stream.end()
-        except HeadraceError as error:
-            call.outcome = error.reason
-            if answer.deltas:
-                call.usage = _priced(answer.usage(), model)
-                yield LlmDelta(usage=call.usage)
-            raise
-        finally:
-            call.deltas = answer.deltas
-            self.interaction_log.ended(call)
+        due_s = float("inf") if remaining_s is None else asyncio.get_running_loop().time() + remaining_s
+        course = Course(self._targets(request), due_s)
+        with OPEN_STREAMS.track_inprogress():
+            while True:
+                planned = course.begin()
+                account = self.accounts.of(planned.target.provider)
+                attempt = Attempt(request, planned, account, self.interaction_log)
+                try:
+                    async with aclosing(attempt.deltas(self.session, due_s)) as deltas:
+                        async for delta in deltas:
+                            yield delta
+                    return
+                except HeadraceError as error:
+                    if attempt.has_begun:
+                        raise
+                    wait_s = course.after(error)
+                await asyncio.sleep(wait_s)
 
+    def _targets(self, request: ChatRequest) -> Iterator[Target]:
+        """Whom to ask, in order: the provider asked for, then its fallbacks; one without key or address is left out."""
+        first = self._target(request.provider_key, request.model)
+        yield first
+        for fallback in first.provider.fallback:
+            key, _, model = fallback.partition("/")
+            if (key, model) == (first.provider.key, first.model):
+                continue
+            try:
+                yield self._target(key, model)
+            except (InvalidRequest, ProviderAuthentication, ProviderUnavailable) as error:
+                log.warning("fallback left out", fallback=fallback, reason=error.reason, said=error.message)
 
-def _call_ids(request: ChatRequest) -> Iterable[str]:
-    return (call.id for message in request.messages for call in message.tool_calls)
-
-
-def _priced(usage: common_pb2.Usage, model: Model) -> common_pb2.Usage:
-    if (price := model.price) is not None:
-        dollars = usage.input_tokens * price.input_per_m_tok + usage.output_tokens * price.output_per_m_tok
-        usage.cost_usd = dollars / 1_000_000
-    return usage
+    def _target(self, key: str, model: str) -> Target:
+        provider, entry = self.catalogue.find(key, model)
+        keys = self.credentials.keys_for(provider)
+        url = self.credentials.base_url_for(provider) + PROTOCOLS[provider.protocol].path
+        return Target(provider, entry, model, url, keys, self.breakers.of(key, entry.name))

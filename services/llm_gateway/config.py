@@ -17,8 +17,15 @@ class Config:
     config_dir: Path = setting(Path("examples"), name="HEADRACE_CONFIG_DIR")
     """The folder that holds providers.json."""
 
+    replicas: int = 1
+    """Gateways that share the providers' accounts; each keeps to its even part of their quotas."""
+
     interaction_log_enabled: bool = setting(True, aliases=("AGENT_LLM_INTERACTION_LOG_ENABLED",))
     """One line at INFO for each model call, and at DEBUG one for each delta."""
 
     interaction_log_mask_sensitive: bool = setting(True, aliases=("AGENT_LLM_INTERACTION_LOG_MASK_SENSITIVE",))
     """Whether what looks like a credential is masked in the DEBUG lines."""
+
+    def __post_init__(self) -> None:
+        if self.replicas < 1:
+            raise ValueError("HEADRACE_LLM_GATEWAY_REPLICAS: expected 1 or more")

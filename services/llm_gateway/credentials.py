@@ -22,17 +22,16 @@ class Credentials:
     def __repr__(self) -> str:
         return "Credentials(***)"
 
-    def key_for(self, provider: Provider) -> str:
-        """The first of the provider's keys that is set; empty when it needs none.
+    def keys_for(self, provider: Provider) -> tuple[str, ...]:
+        """The provider's keys that are set, in order; one empty key when it needs none.
 
         Raises:
             ProviderAuthentication: None is set; the message names where they were looked for.
         """
         if not provider.api_keys:
-            return ""
-        for name in provider.api_keys:
-            if secret := self._find(name):
-                return secret
+            return ("",)
+        if keys := tuple(key for name in provider.api_keys if (key := self._find(name))):
+            return keys
         places = ", ".join(provider.api_keys)
         raise ProviderAuthentication(
             f"provider {provider.key!r} has no key: none of {places} is set in the gateway's environment",

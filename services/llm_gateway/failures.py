@@ -25,32 +25,13 @@ from headrace.errors import (
 )
 from services.llm_gateway.masking import masked
 from services.llm_gateway.openai_frames import UNREADABLE, ErrorObject
+from services.llm_gateway.wordings import class_by_words, window_tokens
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 MESSAGE_CHARS_MAX = 500
 """Of the provider's message; what is longer is a page of HTML, or repeats the request."""
-
-_WORDING: tuple[tuple[type[HeadraceError], re.Pattern[str]], ...] = (
-    (
-        # OpenAI and vLLM; Bailian; SiliconFlow; OpenRouter; MiniMax.
-        ContextLengthExceeded,
-        re.compile(
-            r"context_length_exceeded|maximum context length|context window|range of input length"
-            r"|input (?:length|tokens?).{0,40}(?:exceed|too long)|prompt is too long|max_seq_len|too many tokens",
-            re.IGNORECASE,
-        ),
-    ),
-    (
-        ContentFiltered,
-        re.compile(r"content_filter|content_policy|data_inspection_failed|inappropriate content", re.IGNORECASE),
-    ),
-    (RateLimited, re.compile(r"rate_?limit|too_many_requests|insufficient_quota|throttling", re.IGNORECASE)),
-    (Overloaded, re.compile(r"overloaded|server_busy|engine_busy", re.IGNORECASE)),
-    (ProviderAuthentication, re.compile(r"invalid_?api_?key|authentication_error|permission_error", re.IGNORECASE)),
-)
-_TOKENS = re.compile(r"(\d{3,})\s*tokens")
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,43 +94,39 @@ def to_error(refusal: Refusal, *secrets: str) -> HeadraceError:
         httpStatus=refusal.status,
     )
     if cls is ContextLengthExceeded:
-        error.metadata |= _tokens(refusal.message)
+        error.metadata |= window_tokens(refusal.message)
     return error
 
 
 def _class_of(refusal: Refusal) -> type[HeadraceError]:
-    """By status where it is clear; where it says little (400, 413, 422, 200), by the provider's words."""
+    """By status where it is clear; where it says little, by the provider's words."""
+    by_words = class_by_words(f"{refusal.words} {refusal.message}")
     match refusal.status:
-        case 401 | 402 | 403:
+        case 401 | 402:
             return ProviderAuthentication
+        case 403:
+            return ContentFiltered if by_words is ContentFiltered else ProviderAuthentication
         case 429:
             return RateLimited
+        case 200 | 400 | 404 | 413 | 422 | 500 if by_words is not None:
+            return by_words
+        case 413:
+            return ContextLengthExceeded
+        case 502 | 503 if by_words is ContextLengthExceeded:
+            return ContextLengthExceeded  # LiteLLM passes a provider's 400 on as a 503
         case 503 | 529:
             return Overloaded
         case 408 | 409:
             return ProviderUnavailable
-        case 200 | 400 | 413 | 422 | 500:
-            found = f"{refusal.words} {refusal.message}"
-            by_words = next((cls for cls, wording in _WORDING if wording.search(found)), None)
-            if by_words is not None:
-                return by_words
-        case _:
-            pass
-    is_callers_fault = 400 <= refusal.status < 500 or "invalid_request" in refusal.words
-    return InvalidRequest if is_callers_fault else ProviderUnavailable
-
-
-def _tokens(message: str) -> dict[str, str]:
-    """The two token counts that a message about the context names: the smaller is the limit."""
-    counts = {int(number) for number in _TOKENS.findall(message)}
-    if not counts:
-        return {}
-    found = {"maxTokens": str(min(counts))}
-    return found | {"currentTokens": str(max(counts))} if len(counts) > 1 else found
+        case status:
+            is_callers_fault = 400 <= status < 500 or "invalid_request" in refusal.words
+            return InvalidRequest if is_callers_fault else ProviderUnavailable
 
 
 def _retry_after_s(headers: Mapping[str, str]) -> float | None:
-    """RFC 9110: seconds or a date."""
+    """RFC 9110: seconds or a date; before it OpenAI's own header, which is finer."""
+    if re.fullmatch(r"\d{1,9}", milliseconds := headers.get("retry-after-ms", "")):
+        return int(milliseconds) / 1000
     text = headers.get("Retry-After", "").strip()
     if re.fullmatch(r"\d{1,6}(\.\d+)?", text):
         return float(text)

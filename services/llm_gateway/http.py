@@ -14,7 +14,7 @@ from headrace.errors import ProviderUnavailable, StreamStalled
 from services.llm_gateway.failures import read_refusal, to_error
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Generator
+    from collections.abc import AsyncGenerator, Generator, Mapping
 
     from services.llm_gateway.provider_file import Provider
 
@@ -109,16 +109,19 @@ class ProviderStream:
 
 @asynccontextmanager
 async def posting(
-    session: aiohttp.ClientSession, provider: Provider, model: str, url: str, body: bytes, key: str
+    session: aiohttp.ClientSession,
+    provider: Provider,
+    model: str,
+    url: str,
+    headers: Mapping[str, str],
+    body: bytes,
+    key: str,
 ) -> AsyncGenerator[ProviderStream]:
-    """POST `body` and read the answer inside the block; leaving it closes the connection.
+    """POST `body` and read the answer inside the block; leaving it closes the connection. `key` is only masked.
 
     Raises:
         HeadraceError: The provider cannot be reached, does not answer in time, or refuses.
     """
-    headers = {"Content-Type": "application/json"}
-    if key:
-        headers["Authorization"] = f"Bearer {key}"
     timeouts = provider.timeouts
     limits = aiohttp.ClientTimeout(total=None, connect=timeouts.connect_ms / 1000)
     due_s = asyncio.get_running_loop().time() + timeouts.first_delta_ms / 1000
@@ -128,7 +131,7 @@ async def posting(
                 url,
                 # Bytes would be written in one piece, with a warning above a mebibyte; a file is written in chunks.
                 data=io.BytesIO(body),
-                headers=headers,
+                headers={"Content-Type": "application/json", **headers},
                 timeout=limits,
                 allow_redirects=False,
             )

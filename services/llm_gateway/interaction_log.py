@@ -28,7 +28,9 @@ class Call:
     stage: str
     provider: str
     model: str
-    attempt: int = 1
+
+    attempt: int
+    """Counted from 1 over all providers of the RPC."""
 
     outcome: str = "CANCELLED"
     """The finish reason, or the reason of the error; what stands here when nobody says otherwise is a caller gone."""
@@ -70,26 +72,30 @@ class InteractionLog:
             ms=_ms(now_s - call.started_s),
         )
 
-    def shown(self, deltas: AsyncGenerator[LlmDelta]) -> AsyncGenerator[LlmDelta]:
-        """`deltas`, with a line for each when DEBUG is on: asked once a stream, so that else a delta costs nothing."""
-        return self._each(deltas) if self.is_enabled and log.is_enabled_for(logging.DEBUG) else deltas
+    def shown(self, deltas: AsyncGenerator[LlmDelta], key: str) -> AsyncGenerator[LlmDelta]:
+        """`deltas`, with a line for each when DEBUG is on: asked once a stream, so that else a delta costs nothing.
 
-    async def _each(self, deltas: AsyncGenerator[LlmDelta]) -> AsyncGenerator[LlmDelta]:
+        `key` is the provider's, to be masked.
+        """
+        return self._each(deltas, key) if self.is_enabled and log.is_enabled_for(logging.DEBUG) else deltas
+
+    async def _each(self, deltas: AsyncGenerator[LlmDelta], key: str) -> AsyncGenerator[LlmDelta]:
         async with aclosing(deltas):
             async for delta in deltas:
-                log.debug("delta", **self._fields(delta))
+                fields = _fields(delta)
+                if self.masks_sensitive:
+                    fields = {name: masked(text, key) for name, text in fields.items()}
+                log.debug("delta", **fields)
                 yield delta
-
-    def _fields(self, delta: LlmDelta) -> dict[str, str]:
-        kind = delta.WhichOneof("delta") or ""
-        if kind != "tool_call":
-            return {"kind": kind, "value": self._text(str(getattr(delta, kind)))}
-        call = delta.tool_call
-        return {"kind": kind, "call_id": call.id, "tool": call.name, "value": self._text(call.arguments)}
-
-    def _text(self, text: str) -> str:
-        return masked(text) if self.masks_sensitive else text
 
 
 def _ms(seconds: float) -> float:
     return round(seconds * 1000, 1)
+
+
+def _fields(delta: LlmDelta) -> dict[str, str]:
+    kind = delta.WhichOneof("delta") or ""
+    if kind != "tool_call":
+        return {"kind": kind, "value": str(getattr(delta, kind))}
+    call = delta.tool_call
+    return {"kind": kind, "call_id": call.id, "tool": call.name, "value": call.arguments}

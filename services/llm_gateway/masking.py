@@ -1,18 +1,38 @@
-"""Masks what looks like a credential in text that leaves the gateway: provider messages and debug lines."""
+"""Masks what looks like a credential in text that leaves the gateway: provider messages and log lines.
+
+Works on headers, JSON and plain text alike, and on JSON inside a JSON string, whose quotes have backslashes.
+"""
 
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 MASK = "***"
 
-# No repetition before the telling word: on a text of a mebibyte that would take minutes.
+SECRET_CHARS_MIN = 6
+"""A shorter value is a placeholder, and would be found in innocent words."""
+
+# No repetition before the telling word: on a text of a mebibyte that would take minutes. A value ends with its quote,
+# and one that is inside another string at the end of that.
 _NAMED = re.compile(
-    r"""(?P<name>(?:authorization|api[_-]?key|token|secret|password)["']?\s*[:=]\s*)"""
-    r"""(?P<quote>["']?)(?:(?:Bearer|Basic)\s+)?[^\s"',;}]+""",
+    r"""(?P<name>(?:authorization|api[ _-]?key|token|secret|password)"""
+    r"""(?:\\*["']\s*,\s*b?(?=["'])|(?:\\*["'])?\s*[:=]\s*))"""
+    r"""(?:(?P<double>")(?:\\.|[^"\\])*|(?P<single>')(?:\\.|[^'"\\])*|(?P<inner>\\+["'])[^"'\\]*"""
+    r"""|(?:(?:Bearer|Basic)\s+)?[^\s"',;}&\\]+)""",
     re.IGNORECASE,
 )
-_BARE = re.compile(r"\b(?:Bearer\s+[\w.~+/=-]{8,}|sk-[\w*-]{8,})", re.IGNORECASE)
+_BARE = re.compile(
+    r"\b(?:Bearer\s+[\w.~+/=-]{8,}|sk-[\w*-]{8,}|AIza[\w-]{30,}|eyJ[\w-]{8,}(?:\.[\w-]+)+)", re.IGNORECASE
+)
+"""Bearer tokens, keys of OpenAI, Anthropic, Bailian, DeepSeek and SiliconFlow, keys of Google, JSON web tokens."""
+
+_TELLING = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|CREDENTIAL")
 
 
 def masked(text: str, *secrets: str) -> str:
@@ -20,4 +40,18 @@ def masked(text: str, *secrets: str) -> str:
     for secret in secrets:
         if secret:
             text = text.replace(secret, MASK)
-    return _BARE.sub(MASK, _NAMED.sub(rf"\g<name>\g<quote>{MASK}", text))
+    return _BARE.sub(MASK, _NAMED.sub(rf"\g<name>\g<double>\g<single>\g<inner>{MASK}", text))
+
+
+def secrets_of(env: Mapping[str, str]) -> tuple[str, ...]:
+    """The values of variables with telling names."""
+    return tuple(value for name, value in env.items() if _TELLING.search(name) and len(value) >= SECRET_CHARS_MIN)
+
+
+def mask_log_lines(*secrets: str) -> None:
+    """Mask every line that this process logs from now on: the net under all that quote a provider or an exception."""
+
+    def mask(_logger: object, _method: str, line: Any) -> str:
+        return masked(line, *secrets)
+
+    structlog.configure(processors=[*structlog.get_config()["processors"], mask])

@@ -27,6 +27,12 @@ class Delta(msgspec.Struct, gc=False):
     content: str | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None
+    reasoning_details: msgspec.Raw = msgspec.Raw()
+    """A list of items, not read unless it is there; empty: absent."""
+
+    refusal: str | None = None
+    """OpenAI's word for the answer's text when the model declines."""
+
     tool_calls: list[CallPart] | None = None
 
 
@@ -59,6 +65,11 @@ class UsageReport(msgspec.Struct):
     prompt_cache_hit_tokens: int | None = None
     """DeepSeek's word for cached tokens."""
 
+    @property
+    def says_something(self) -> bool:
+        """Whether it counts tokens; an empty object says nothing."""
+        return self.prompt_tokens is not None or self.completion_tokens is not None
+
 
 class ErrorObject(msgspec.Struct):
     """An error, as the body of a refusal or inside a 200 stream."""
@@ -66,6 +77,12 @@ class ErrorObject(msgspec.Struct):
     message: str | None = None
     type: str | None = None
     code: str | int | None = None
+
+
+class TopLevelError(ErrorObject):
+    """An error that is the frame itself: vLLM's `object: error`, or the data of an `error` event."""
+
+    object: str | None = None
 
 
 class Frame(msgspec.Struct, gc=False):
@@ -80,3 +97,4 @@ UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 """What decoding bytes from outside can raise; the last for thousands of nested brackets."""
 
 decode_frame = msgspec.json.Decoder(Frame).decode
+decode_top_level_error = msgspec.json.Decoder(TopLevelError).decode

@@ -7,14 +7,19 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from headrace.errors import InvalidRequest
+from services.llm_gateway.reasoning_forms import handed_back, wished
+from services.llm_gateway.tool_choice import check_tool_choice
 
 if TYPE_CHECKING:
     from headrace.v1 import llm_pb2
     from services.llm_gateway.provider_file import Model, Provider
 
-THINKING_TOKENS = {"LOW": 1_024, "MEDIUM": 4_096, "HIGH": 16_384}
-"""Efforts for providers that take `thinking_budget`, a number of tokens."""
+PATH = "/chat/completions"
+
+
+def headers(key: str) -> dict[str, str]:
+    """The key's header; none for a provider without keys."""
+    return {"Authorization": f"Bearer {key}"} if key else {}
 
 
 def request_body(request: llm_pb2.ChatRequest, provider: Provider, model: Model) -> bytes:
@@ -37,8 +42,8 @@ def request_body(request: llm_pb2.ChatRequest, provider: Provider, model: Model)
         body["top_p"] = request.top_p
     if request.HasField("max_tokens"):
         body[provider.output_limit] = request.max_tokens
-    if request.HasField("reasoning") and "reasoning" in model.capabilities:
-        body |= _reasoning(request.reasoning, provider)
+    if "reasoning" in model.capabilities:
+        body |= wished(request, provider)
     return orjson.dumps(body)
 
 
@@ -48,10 +53,7 @@ def _message(message: llm_pb2.Message, provider: Provider) -> dict[str, Any]:
         formed["tool_calls"] = [_call(call) for call in message.tool_calls]
     if message.role == "tool":
         formed["tool_call_id"] = message.tool_call_id
-    # OpenAI itself, whose form reasoning_effort is, has no such field; others want their reasoning back.
-    if message.HasField("reasoning_content") and provider.reasoning != "reasoning_effort":
-        formed["reasoning_content"] = message.reasoning_content
-    return formed
+    return formed | handed_back(message, provider)
 
 
 def _content(message: llm_pb2.Message) -> str | list[dict[str, Any]]:
@@ -103,18 +105,5 @@ def _tool_choice(request: llm_pb2.ChatRequest) -> str | dict[str, Any]:
     choice = request.tool_choice
     if choice in ("none", "auto", "required"):
         return choice
-    if choice not in {tool.name for tool in request.tools}:
-        raise InvalidRequest.of("toolChoice", f"{choice!r} is neither none, auto, required nor an offered tool")
+    check_tool_choice(request)
     return {"type": "function", "function": {"name": choice}}
-
-
-def _reasoning(wish: llm_pb2.Reasoning, provider: Provider) -> dict[str, Any]:
-    match provider.reasoning:
-        case "reasoning_effort":
-            # Off cannot be said in a way that all models take: older ones refuse the effort "none".
-            return {"reasoning_effort": wish.effort.lower()} if wish.enabled and wish.effort else {}
-        case "enable_thinking":
-            budget = THINKING_TOKENS.get(wish.effort) if wish.enabled else None
-            return {"enable_thinking": wish.enabled} | ({"thinking_budget": budget} if budget else {})
-        case "thinking":
-            return {"thinking": {"type": "enabled" if wish.enabled else "disabled"}}

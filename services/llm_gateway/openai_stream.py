@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.errors import BadFrame, ContextLengthExceeded, HeadraceError, ProviderUnavailable
-from headrace.sse import SseReader
 from headrace.v1 import common_pb2
-from headrace.v1.llm_pb2 import LlmDelta, LlmFinish
-from services.llm_gateway.failures import refusal_in_stream, to_error
-from services.llm_gateway.openai_frames import UNREADABLE, UsageReport, decode_frame
+from headrace.v1.llm_pb2 import LlmDelta
+from services.llm_gateway.answer import Answer
+from services.llm_gateway.inline_thinking import InlineThinking
+from services.llm_gateway.openai_frames import UNREADABLE, UsageReport, decode_frame, decode_top_level_error
+from services.llm_gateway.provider_state import to_state
+from services.llm_gateway.reasoning_details import KIND, ReasoningDetails
 from services.llm_gateway.tool_calls import ToolCalls
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
-    from services.llm_gateway.openai_frames import Delta, ErrorObject
+    from headrace.sse import SseFrame
+    from services.llm_gateway.openai_frames import Delta
 
 DONE = b"[DONE]"
 
@@ -31,61 +33,37 @@ _FINISH = {
 """The contract's word for a provider's; any other is a stop."""
 
 
-class Answer:
-    """Reads one answer. Knows at any moment what would have to be said if the stream broke off now."""
+class OpenAiAnswer(Answer):
+    """Reads the chunks of a chat completion."""
 
-    __slots__ = (
-        "_calls",
-        "_finish_reason",
-        "_model",
-        "_provider",
-        "_reader",
-        "_secret",
-        "_usage",
-        "_was_done",
-        "deltas",
-        "is_over",
-    )
+    __slots__ = ("_calls", "_details", "_finish_reason", "_inline", "_usage")
 
     def __init__(self, provider: str, model: str, taken_call_ids: Iterable[str], secret: str) -> None:
-        self._provider = provider
-        self._model = model
-        self._secret = secret
-        self._reader = SseReader()
+        super().__init__(provider, model, secret)
         self._calls = ToolCalls(taken_call_ids)
+        self._inline: InlineThinking | None = InlineThinking()
+        """None for a provider that sorts the reasoning itself: there a marker is the model's own text."""
+        self._details: ReasoningDetails | None = None
         self._finish_reason: str | None = None
         self._usage: UsageReport | None = None
-        self._was_done = False
-        self.deltas = 0
-        """Reasoning, content and tool-call deltas so far."""
-        self.is_over = False
-        """Whether there is nothing more to feed: `[DONE]` was read, or the stream has ended."""
 
-    def feed(self, chunk: bytes) -> Iterator[LlmDelta]:
-        """The deltas of the frames that `chunk` completes; an empty chunk is the stream's end.
-
-        Raises:
-            BadFrame: A frame is too large, not JSON, or has a known field of the wrong type.
-            HeadraceError: A frame carries an error.
-        """
-        self.is_over = not chunk
-        for frame in self._reader.feed(chunk) if chunk else self._reader.finish():
-            yield from self._read(frame.data)
-
-    def _read(self, data: bytes) -> list[LlmDelta]:
+    def _read(self, frame: SseFrame) -> list[LlmDelta]:
+        data = frame.data
         if data == DONE:
             self._was_done = self.is_over = True
-            return []
+            return self._ended()
         try:
-            frame = decode_frame(data)
+            read = decode_frame(data)
         except UNREADABLE as error:
-            raise self._bad_frame(data) from error
-        if frame.error:
-            raise self._failure(frame.error)
-        if frame.usage is not None:
-            self._usage = frame.usage
+            read = self._decoded_again(decode_frame, data, error)
+        if read.error:
+            raise self._failure(read.error)
+        if read.choices is None and read.usage is None:
+            self._refuse_error_frame(frame)
+        if read.usage is not None and read.usage.says_something:
+            self._usage = read.usage
         deltas: list[LlmDelta] = []
-        for choice in frame.choices or ():
+        for choice in read.choices or ():
             if choice.delta is not None:
                 self._carried(choice.delta, deltas)
             if choice.finish_reason:
@@ -93,39 +71,80 @@ class Answer:
         self.deltas += len(deltas)
         return deltas
 
+    def _refuse_error_frame(self, frame: SseFrame) -> None:
+        """Raise what a frame without anything else says, if it is an error itself."""
+        try:
+            top = decode_top_level_error(frame.data)
+        except UNREADABLE:
+            return
+        if frame.event == "error" or top.object == "error":
+            raise self._failure(top)
+
     def _carried(self, delta: Delta, deltas: list[LlmDelta]) -> None:
-        if reasoning := delta.reasoning_content or delta.reasoning:
-            deltas.append(LlmDelta(reasoning=reasoning))
-        if delta.content:
-            deltas.append(LlmDelta(content=delta.content))
+        reasoning = delta.reasoning_content or delta.reasoning
+        if delta.reasoning_details:
+            self._details = self._details or ReasoningDetails()
+            said = self._details.take(delta.reasoning_details)
+            # OpenRouter says the same in both.
+            reasoning = reasoning or said
+        if reasoning:
+            self._reasoned(reasoning, deltas)
+        if content := delta.content or delta.refusal:
+            if (inline := self._inline) is None or self._halves is not None or not inline.is_idle or "<" in content:
+                self._answered(content, deltas)
+            else:
+                # What nearly every frame is: text that cannot be a marker.
+                inline.before = content
+                deltas.append(LlmDelta(content=content))
         for part in delta.tool_calls or ():
             if (call := self._calls.delta(part)) is not None:
+                if self._halves is not None:
+                    call.arguments = self._halves.joined(call.index, call.arguments)
+                    if not (call.arguments or call.id):
+                        continue
                 deltas.append(LlmDelta(tool_call=call))
 
-    def finish(self) -> LlmFinish:
-        """How the answer ended.
+    def _reasoned(self, text: str, deltas: list[LlmDelta]) -> None:
+        if self._inline is not None and self._inline.is_idle:
+            self._inline = None
+        if self._halves is not None:
+            text = self._halves.joined("reasoning", text)
+        if text:
+            deltas.append(LlmDelta(reasoning=text))
 
-        Raises:
-            ProviderUnavailable: The stream ended before the answer did.
-            ContextLengthExceeded: There was no room for even one token.
-        """
+    def _answered(self, text: str, deltas: list[LlmDelta]) -> None:
+        if self._halves is not None:
+            text = self._halves.joined("content", text)
+        if self._inline is not None:
+            deltas += _sorted(self._inline.sorted(text))
+        elif text:
+            deltas.append(LlmDelta(content=text))
+
+    def _ended(self) -> list[LlmDelta]:
+        deltas: list[LlmDelta] = []
+        if self._halves is not None:
+            for channel, text in self._halves.rest():
+                if channel == "reasoning":
+                    self._reasoned(text, deltas)
+                elif channel == "content":
+                    self._answered(text, deltas)
+        if self._inline is not None:
+            deltas += _sorted(self._inline.rest())
+        deltas += [LlmDelta(tool_call=call) for call in self._calls.rest()]
+        self.deltas += len(deltas)
+        if self._details is not None and self._details.items:
+            deltas.append(LlmDelta(provider_state=to_state(self._provider, KIND, self._details.items)))
+            self._details = None
+        return deltas
+
+    def _reason(self) -> str | None:
         if self._finish_reason is None and not self._was_done:
-            raise ProviderUnavailable(
-                f"provider {self._provider!r} ended the stream before the answer was complete",
-                provider=self._provider,
-                model=self._model,
-            )
+            return None
         reason = _FINISH.get(self._finish_reason or "", "stop")
-        if reason == "length" and not self.deltas:
-            raise ContextLengthExceeded(
-                f"model {self._model!r} had no room left for an answer", provider=self._provider, model=self._model
-            )
-        if self._finish_reason is None and self._calls.count:
-            reason = "tool_calls"
-        return LlmFinish(reason=reason)
+        # Some servers say stop, or nothing, after calls.
+        return "tool_calls" if reason == "stop" and self._calls.count else reason
 
     def usage(self) -> common_pb2.Usage:
-        """What is known of the cost; without any report, an estimate by our own count: a delta is about a token."""
         report = self._usage
         if report is None:
             return common_pb2.Usage(output_tokens=self.deltas, model_calls=1, estimated=True)
@@ -141,13 +160,6 @@ class Answer:
             usage.cached_tokens = cached
         return usage
 
-    def _failure(self, error: ErrorObject | str) -> HeadraceError:
-        return to_error(refusal_in_stream(self._provider, self._model, error), self._secret)
 
-    def _bad_frame(self, data: bytes) -> BadFrame:
-        return BadFrame(
-            f"provider {self._provider!r} sent a frame of {len(data)} bytes that is not a chat completion chunk",
-            provider=self._provider,
-            model=self._model,
-            frameSizeBytes=len(data),
-        )
+def _sorted(pieces: Iterable[tuple[bool, str]]) -> list[LlmDelta]:
+    return [LlmDelta(reasoning=text) if is_reasoning else LlmDelta(content=text) for is_reasoning, text in pieces]

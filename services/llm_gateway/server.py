@@ -7,11 +7,13 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from headrace.v1 import llm_pb2_grpc
+from services.llm_gateway.breaker import Breakers
 from services.llm_gateway.catalogue import Catalogue
 from services.llm_gateway.chat import Chats
 from services.llm_gateway.credentials import Credentials
 from services.llm_gateway.http import provider_session
 from services.llm_gateway.interaction_log import InteractionLog
+from services.llm_gateway.quota import Accounts
 from services.llm_gateway.service import NAME, LlmService
 from services.runtime.server import Running, Served, serving
 from services.runtime.watching import watch
@@ -31,9 +33,16 @@ async def gateway(config: Config, env: Mapping[str, str]) -> AsyncGenerator[Runn
     catalogue = Catalogue(path)
     catalogue.reload()
     interaction_log = InteractionLog(config.interaction_log_enabled, config.interaction_log_mask_sensitive)
+    accounts, breakers = Accounts(config.replicas), Breakers()
+
+    def reload() -> None:
+        catalogue.reload()
+        accounts.keep(catalogue.providers)
+        breakers.keep(catalogue.providers)
+
     async with provider_session() as session, asyncio.TaskGroup() as group:
-        chats = Chats(catalogue, Credentials(env), session, interaction_log)
-        watching = group.create_task(watch(path, catalogue.reload))
+        chats = Chats(catalogue, Credentials(env), accounts, breakers, session, interaction_log)
+        watching = group.create_task(watch(path, reload))
         served = Served(NAME, LlmService(catalogue, chats), llm_pb2_grpc.add_LlmServiceServicer_to_server)
         async with serving(config.server, [served]) as running:
             yield running

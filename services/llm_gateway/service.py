@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.errors import Unsupported
 from headrace.v1 import llm_pb2, llm_pb2_grpc
+from services.llm_gateway.token_counts import counted
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -26,7 +26,7 @@ class LlmService(llm_pb2_grpc.LlmServiceServicer):
         self._chats = chats
 
     def StreamChat(self, request: llm_pb2.ChatRequest, context: Context) -> AsyncGenerator[llm_pb2.LlmDelta]:
-        return self._chats.stream(request)
+        return self._chats.stream(request, context.time_remaining())
 
     async def ListModels(self, request: llm_pb2.ListModelsRequest, context: Context) -> llm_pb2.ListModelsResponse:
         providers = self._catalogue.providers
@@ -34,7 +34,8 @@ class LlmService(llm_pb2_grpc.LlmServiceServicer):
         return llm_pb2.ListModelsResponse(models=models)
 
     async def CountTokens(self, request: llm_pb2.CountTokensRequest, context: Context) -> llm_pb2.CountTokensResponse:
-        raise Unsupported("CountTokens is not served by this version")
+        _, model = self._catalogue.find(request.provider_key, request.model)
+        return await counted(request, model)
 
 
 def _info(provider: Provider, model: Model) -> llm_pb2.ModelInfo:

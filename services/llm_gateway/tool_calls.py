@@ -1,7 +1,7 @@
 """Fragments of tool calls as providers really send them, made into the contract's form.
 
 Out: indexes count calls from 0 in order of appearance; id and name stand in a call's first fragment and nowhere else;
-ids are unique in the whole conversation.
+ids are unique in the whole conversation; arguments are one JSON text.
 """
 
 from __future__ import annotations
@@ -14,22 +14,41 @@ import msgspec
 from headrace.v1 import llm_pb2
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from services.llm_gateway.openai_frames import CallPart, Function
 
 _decode_text = msgspec.json.Decoder(str).decode
+
+_NULL = "null"
+
+
+class CallIds:
+    """The tool-call ids of a conversation: those it has, and those given to the calls of this answer."""
+
+    def __init__(self, taken: Iterable[str]) -> None:
+        self._taken = set(taken)
+
+    def unique(self, given_id: str) -> str:
+        """The provider's id, or one of ours when it gave none or gave it before."""
+        unique = given_id if given_id and given_id not in self._taken else f"call_{token_hex(8)}"
+        self._taken.add(unique)
+        return unique
 
 
 class ToolCalls:
     """The calls of one answer. `taken` are the ids that the conversation has already."""
 
     def __init__(self, taken: Iterable[str]) -> None:
-        self._taken = set(taken)
+        self._ids = CallIds(taken)
         self._given_ids: list[str] = []
         """The provider's id of each call; empty where it gave none."""
         self._by_index: dict[int, int] = {}
         """Provider's index to ours; the newest call of that index."""
+        self._early_ids: dict[int, str] = {}
+        """By the provider's index: ids that came before the name."""
+        self._undecided: dict[int, str] = {}
+        """By our index: arguments so far that may still be the `null` which some providers put before the object."""
 
     @property
     def count(self) -> int:
@@ -43,7 +62,16 @@ class ToolCalls:
         index = self._index_of(part, name)
         if index is None:
             return self._first(part, name, arguments)
+        if index in self._undecided:
+            arguments = self._without_null(index, arguments)
         return llm_pb2.ToolCallDelta(index=index, arguments=arguments) if arguments else None
+
+    def rest(self) -> Iterator[llm_pb2.ToolCallDelta]:
+        """What was held at the end; a `null` that nothing followed means no arguments."""
+        for index, held in self._undecided.items():
+            if held not in ("", _NULL):
+                yield llm_pb2.ToolCallDelta(index=index, arguments=held)
+        self._undecided.clear()
 
     def _index_of(self, part: CallPart, name: str) -> int | None:
         """Which call a fragment belongs to; None: it begins one."""
@@ -59,17 +87,28 @@ class ToolCalls:
             return None
         return known
 
-    def _first(self, part: CallPart, name: str, arguments: str) -> llm_pb2.ToolCallDelta:
-        index = len(self._given_ids)
-        self._given_ids.append(part.id or "")
+    def _first(self, part: CallPart, name: str, arguments: str) -> llm_pb2.ToolCallDelta | None:
+        given_id = part.id or ""
         if part.index is not None:
-            self._by_index[part.index] = index
-        return llm_pb2.ToolCallDelta(index=index, id=self._unique(part.id or ""), name=name, arguments=arguments)
+            if not name and not arguments:
+                self._early_ids[part.index] = given_id
+                return None
+            given_id = given_id or self._early_ids.pop(part.index, "")
+            self._by_index[part.index] = len(self._given_ids)
+        index = len(self._given_ids)
+        self._given_ids.append(given_id)
+        self._undecided[index] = ""
+        arguments = self._without_null(index, arguments)
+        return llm_pb2.ToolCallDelta(index=index, id=self._ids.unique(given_id), name=name, arguments=arguments)
 
-    def _unique(self, given_id: str) -> str:
-        unique = given_id if given_id and given_id not in self._taken else f"call_{token_hex(8)}"
-        self._taken.add(unique)
-        return unique
+    def _without_null(self, index: int, arguments: str) -> str:
+        """The arguments that may go on; at most the four letters wait."""
+        text = self._undecided[index] + arguments
+        if _NULL.startswith(text):
+            self._undecided[index] = text
+            return ""
+        del self._undecided[index]
+        return text.removeprefix(_NULL) if text.startswith(_NULL + "{") else text
 
 
 def _text(function: Function | None) -> str:

@@ -90,6 +90,9 @@ class Answer:
             self.finish_reason = delta.finish.reason
         elif kind == "provider_state":
             self.provider_state = delta.provider_state
+        elif kind == "started":
+            # A further attempt: what the one before wanted back is of another answer.
+            self.provider_state = ""
 
     def close(self) -> None:
         """Close every open block: the answer is complete, or was cut. Puts usage and state on the last piece."""

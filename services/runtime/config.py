@@ -47,12 +47,21 @@ class ServerSettings:
     streams_max: int = 2000
     """Streaming RPCs at a time; the next one gets OVERLOADED at once rather than waiting."""
 
+    metrics_listen: str = ""
+    """host:port of GET /metrics for Prometheus; empty: not served."""
+
     def __post_init__(self) -> None:
         # gRPC takes port 99999 for 34463, and a name without a port for port 443.
         for address in self.listen.split(","):
-            host, _, port = address.strip().rpartition(":")
-            if not address.strip().startswith("unix:/") and not (host and port.isdecimal() and int(port) <= 65535):
+            if not address.strip().startswith("unix:/") and not _is_host_and_port(address.strip()):
                 raise ValueError(f"listen address {address!r}: expected host:port or unix:/path")
+        if self.metrics_listen and not _is_host_and_port(self.metrics_listen):
+            raise ValueError(f"metrics address {self.metrics_listen!r}: expected host:port")
+
+
+def _is_host_and_port(address: str) -> bool:
+    host, _, port = address.rpartition(":")
+    return bool(host) and port.isdecimal() and int(port) <= 65535
 
 
 def setting(default: Any = MISSING, *, name: str = "", aliases: tuple[str, ...] = (), secret: bool = False) -> Any:

@@ -20,6 +20,7 @@ from services.runtime.channels import MESSAGE_BYTES_MAX
 from services.runtime.config import ServerSettings
 from services.runtime.health import SERVING, Health
 from services.runtime.interceptors import RpcInterceptor
+from services.runtime.metrics import metrics_served
 
 EDGE_MESSAGE_BYTES_MAX = 4 * 1024 * 1024
 """What callers outside the suite may send (architecture.md)."""
@@ -48,6 +49,9 @@ class Running:
 
     interceptor: RpcInterceptor
 
+    metrics_address: str
+    """Where GET /metrics is answered; empty: nowhere."""
+
 
 @asynccontextmanager
 async def serving(
@@ -73,19 +77,20 @@ async def serving(
     reflected = (*names, health_pb2.DESCRIPTOR.services_by_name["Health"].full_name, reflection.SERVICE_NAME)
     reflection.enable_server_reflection(reflected, server)
     addresses = tuple(_bind(server, address.strip()) for address in settings.listen.split(","))
-    await server.start()
-    await health.set("", SERVING)
-    log.info("serving", addresses=addresses, services=names)
-    try:
-        yield Running(addresses, interceptor)
-    finally:
-        await health.enter_graceful_shutdown()  # load balancers stop sending before we refuse
+    async with metrics_served(settings.metrics_listen) as metrics_address:
+        await server.start()
+        await health.set("", SERVING)
+        log.info("serving", addresses=addresses, services=names)
         try:
-            if drain is not None:
-                await drain()
+            yield Running(addresses, interceptor, metrics_address)
         finally:
-            await server.stop(settings.drain_s)
-            log.info("stopped", addresses=addresses)
+            await health.enter_graceful_shutdown()  # load balancers stop sending before we refuse
+            try:
+                if drain is not None:
+                    await drain()
+            finally:
+                await server.stop(settings.drain_s)
+                log.info("stopped", addresses=addresses)
 
 
 async def until_stopped() -> None:

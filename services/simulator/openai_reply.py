@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from services.simulator.ask import Ask
     from services.simulator.player import Action
 
+_ERROR_CODES = {401: "invalid_api_key", 429: "rate_limit_exceeded"}
 _DONE = b"data: [DONE]\n\n"
 _TAIL = b'},"finish_reason":null}]}\n\n'
 
@@ -41,14 +42,15 @@ _TAIL = b'},"finish_reason":null}]}\n\n'
 def error_body(message: str, status: int) -> dict[str, Any]:
     """OpenAI's error object."""
     kind = "invalid_request_error" if status < 500 else "server_error"
-    return {"error": {"message": message, "type": kind, "param": None, "code": None}}
+    return {"error": {"message": message, "type": kind, "param": None, "code": _ERROR_CODES.get(status)}}
 
 
 def streamed(ask: Ask, reply: Reply, *, pace_ms: float) -> Iterator[Action]:
     """The actions that stream `reply`, with `pace_ms` before each delta unless the reply has its own."""
     head = _head(ask.model)
     pace = Wait(wait_ms=pace_ms if reply.pace_ms is None else reply.pace_ms)
-    yield head + b'{"role":"assistant","content":""' + _TAIL
+    if reply.opening:
+        yield head + b'{"role":"assistant","content":""' + _TAIL
     yield Wait(wait_ms=reply.first_delta_delay_ms)
     deltas = 0
     for step in reply.steps:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from services.simulator.ask import Ask, Refused, ToolAnswer
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 _ROLES = ("system", "developer", "user", "assistant", "tool")
 
 
-def parse_ask(body: Any) -> Ask:
+def parse_ask(body: Any, _: Mapping[str, str]) -> Ask:
     """The checked request.
 
     Raises:

@@ -12,9 +12,8 @@ from aiohttp import web
 from services.simulator.ask import Ask, Refused
 from services.simulator.builtin import built_in
 from services.simulator.load import load
-from services.simulator.openai_reply import error_body, streamed, whole
-from services.simulator.openai_request import parse_ask
 from services.simulator.player import play
+from services.simulator.protocols import PROTOCOLS, WireProtocol
 from services.simulator.records import RecordedRequest, Records
 from services.simulator.script import BadScript, parse_script, scripted
 from services.simulator.steps import Refusal, Reply, Rule
@@ -60,31 +59,33 @@ class Simulator:
     def app(self) -> web.Application:
         """The routes."""
         app = web.Application(client_max_size=BODY_SIZE_BYTES_MAX)
-        app.router.add_post("/v1/chat/completions", self._chat_completions)
+        for path in PROTOCOLS:
+            app.router.add_post(path, self._chat)
         app.router.add_get("/v1/models", self._models)
         app.router.add_get("/simulator/requests", self._recorded)
         app.router.add_post("/simulator/script", self._replace_script)
         return app
 
-    async def _chat_completions(self, request: web.Request) -> web.StreamResponse:
+    async def _chat(self, request: web.Request) -> web.StreamResponse:
+        protocol = PROTOCOLS[request.path]
         with self._records.recording(request.path, request.headers) as record:
             try:
                 record.body = orjson.loads(await request.read())
-                ask = parse_ask(record.body)
+                ask = protocol.parse_ask(record.body, record.headers)
             except (Refused, orjson.JSONDecodeError) as error:
                 record.status = 400
-                return _json(error_body(str(error), 400), status=400)
+                return _json(protocol.error_body(str(error), 400), status=400)
             reply = scripted(self.rules, ask) or load(ask) or built_in(ask)
             if isinstance(refusal := reply.steps[0] if reply.steps else None, Refusal):
                 record.status = refusal.status
-                return _refused(refusal)
+                return _refused(refusal, protocol)
             record.status = 200
-            return await self._answer(request, ask, reply)
+            return await self._answer(request, protocol, ask, reply)
 
-    async def _answer(self, request: web.Request, ask: Ask, reply: Reply) -> web.StreamResponse:
+    async def _answer(self, request: web.Request, protocol: WireProtocol, ask: Ask, reply: Reply) -> web.StreamResponse:
         response = web.StreamResponse()
         response.content_type = "text/event-stream" if ask.stream else "application/json"
-        actions = streamed(ask, reply, pace_ms=self._pace_ms) if ask.stream else whole(ask, reply)
+        actions = protocol.streamed(ask, reply, pace_ms=self._pace_ms) if ask.stream else protocol.whole(ask, reply)
         await response.prepare(request)
         await play(request, response, actions, one_byte_writes=reply.one_byte_writes)
         return response
@@ -101,7 +102,7 @@ class Simulator:
         try:
             self.rules = parse_script(orjson.loads(await request.read()))
         except (BadScript, orjson.JSONDecodeError) as error:
-            return _json(error_body(str(error), 400), status=400)
+            return _json({"error": {"message": str(error)}}, status=400)
         return _json({"rules": len(self.rules)})
 
 
@@ -109,8 +110,10 @@ def _json(data: Any, *, status: int = 200) -> web.Response:
     return web.Response(body=orjson.dumps(data), status=status, content_type="application/json")
 
 
-def _refused(refusal: Refusal) -> web.Response:
-    body = refusal.body if refusal.body is not None else error_body(f"scripted {refusal.status}", refusal.status)
+def _refused(refusal: Refusal, protocol: WireProtocol) -> web.Response:
+    body = refusal.body
+    if body is None:
+        body = protocol.error_body(f"scripted {refusal.status}", refusal.status)
     data = body.encode() if isinstance(body, str) else orjson.dumps(body)
     headers = {"Content-Type": "application/json"} | refusal.headers
     return web.Response(body=data, status=refusal.status, headers=headers)

@@ -1,6 +1,6 @@
 """The script format: rules that choose a reply, and the steps a reply consists of.
 
-The words are those of no provider; a protocol file (openai.py) turns steps into its own frames.
+The words are those of no provider; openai_reply.py and anthropic_reply.py turn steps into their own frames.
 """
 
 from __future__ import annotations
@@ -156,6 +156,9 @@ class Reply(_Words):
 
     first_delta_delay_ms: float = 0
     """Silence between the response's headers with its first, empty frame, and the first delta."""
+
+    opening: bool = True
+    """Whether the protocol's empty first frame is sent; False for a recorded stream, which has its own."""
 
     one_byte_writes: bool = False
     """Whether every byte is written to the socket by itself."""

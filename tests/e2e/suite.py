@@ -68,6 +68,10 @@ AGENTS: dict[str, dict[str, Any]] = {
         "plain": {"systemPrompt": "Answer."},
     },
 }
+# A model that failed has a breaker, which is not to open for another test: each that fails has its own.
+for number in range(6):
+    model = {"providerKey": "sim", "model": f"fail-{number}"}
+    AGENTS[f"fail-{number}"] = {"mode": "ONESHOT", "modelConfig": model, "plain": {"systemPrompt": "Answer."}}
 
 
 @dataclass
@@ -193,8 +197,10 @@ def write_config(config_dir: Path, sim: Simulator) -> None:
         agents.mkdir(parents=True)
         for key, agent in AGENTS.items():
             (agents / f"{key}.json").write_text(json.dumps(agent))
-    models = [{"name": "sim-1"}, {"name": "idle"}, {"name": "bench"}]
+    names = {agent["modelConfig"]["model"] for agent in AGENTS.values()} | {"idle", "bench"}
+    models = [{"name": name} for name in sorted(names)]
     provider = {"key": "sim", "protocol": "openai", "baseUrl": sim.base_url, "models": models}
+    provider["retry"] = {"maxAttempts": 1}
     (config_dir / "providers.json").write_text(json.dumps({"providers": [provider]}))
 
 

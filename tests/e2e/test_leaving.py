@@ -80,24 +80,25 @@ async def test_a_caller_that_leaves_without_a_word_leaves_the_run_going(suite: S
 
 
 @pytest.mark.parametrize(
-    ("steps", "code"),
+    ("number", "steps", "code"),
     [
-        ([{"status": 401, "body": {"error": {"message": "bad key"}}}], "PROVIDER_AUTHENTICATION"),
-        ([{"status": 429}], "RATE_LIMITED"),
-        ([{"status": 500}], "PROVIDER_UNAVAILABLE"),
-        ([{"content": "Hel"}, {"cut": True}], "PROVIDER_UNAVAILABLE"),
-        ([{"content": "Hel"}, {"raw": ["data: {nonsense\n\n"]}], "BAD_FRAME"),
-        ([{"content": "Hel"}, {"raw": ["data: " + "x" * (1 << 20) + "\n\n"]}], "BAD_FRAME"),
+        (0, [{"status": 401, "body": {"error": {"message": "bad key"}}}], "PROVIDER_AUTHENTICATION"),
+        (1, [{"status": 429}], "RATE_LIMITED"),
+        (2, [{"status": 500}], "PROVIDER_UNAVAILABLE"),
+        (3, [{"content": "Hel"}, {"cut": True}], "PROVIDER_UNAVAILABLE"),
+        (4, [{"content": "Hel"}, {"raw": ["data: {nonsense\n\n"]}], "BAD_FRAME"),
+        (5, [{"content": "Hel"}, {"raw": ["data: " + "x" * (1 << 20) + "\n\n"]}], "BAD_FRAME"),
     ],
 )
-async def test_a_provider_that_fails_gives_one_honest_end(suite: Suite, steps: Any, code: str) -> None:
+async def test_a_provider_that_fails_gives_one_honest_end(suite: Suite, number: int, steps: Any, code: str) -> None:
+    agent = f"fail-{number}"
     suite.play({"match": {"text": "^go$"}, "steps": steps}, {"steps": [{"content": "fine"}]})
-    events = await suite.ask("go")
+    events = await suite.ask("go", agent)
     assert events[-1]["type"] == "run.error"
     assert events[-1]["error"]["code"] == code
-    again = await suite.ask("again", chatId=events[1]["chatId"])
+    again = await suite.ask("again", agent, chatId=events[1]["chatId"])
     assert texts(again, "content") == ["fine"]
-    status, answer = await suite.post("/api/query", {"message": "go", "agentKey": "plain", "stream": False})
+    status, answer = await suite.post("/api/query", {"message": "go", "agentKey": agent, "stream": False})
     assert status == answer["code"] >= 400
     assert answer["error"]["code"] == code
 

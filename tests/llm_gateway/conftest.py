@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 TEST_TIMEOUT_S = 20.0
 
+SPARE: dict[str, Any] = {"key": "spare", "models": [{"name": "sim-2"}]}
+
 
 @dataclass(frozen=True, slots=True)
 class Heard:
@@ -87,7 +89,47 @@ def text_message(role: str, text: str, **fields: Any) -> llm_pb2.Message:
 def provider_entry(base_url: str, **fields: Any) -> dict[str, Any]:
     model = {"name": "sim-1", "capabilities": ["tools", "reasoning"], "contextWindow": 1000}
     models = [model, {"name": "idle"}, {"name": "bench"}]
-    return {"key": "sim", "protocol": "openai", "baseUrl": base_url, "models": models} | fields
+    once = {"maxAttempts": 1}  # most tests are about one attempt; those about more say how many
+    return {"key": "sim", "protocol": "openai", "baseUrl": base_url, "retry": once, "models": models} | fields
+
+
+def http_answer(status: int, body: bytes = b"", **headers: str) -> bytes:
+    """A whole response, as `answering` sends it; `retry_after="1"` is a Retry-After header."""
+    fields = {"Content-Type": "text/event-stream", "Content-Length": str(len(body)), "Connection": "close"}
+    fields |= {name.replace("_", "-"): value for name, value in headers.items()}
+    lines = [f"HTTP/1.1 {status} Scripted", *(f"{name}: {value}" for name, value in fields.items()), "", ""]
+    return "\r\n".join(lines).encode() + body
+
+
+HELLO = http_answer(
+    200, b'data: {"choices":[{"delta":{"content":"hello"},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n'
+)
+
+
+@dataclass(slots=True)
+class Answering:
+    """A provider that gives its answers in turn, one a connection, and the last for ever."""
+
+    base_url: str = ""
+    asked: list[bytes] = field(default_factory=list[bytes])
+    """The head of each request."""
+
+
+@asynccontextmanager
+async def answering(*answers: bytes) -> AsyncGenerator[Answering]:
+    """Scripted bytes on a real socket, for what the simulator does not do: one thing first and another later."""
+    provider = Answering()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        provider.asked.append(await reader.readuntil(b"\r\n\r\n"))
+        writer.write(answers[min(len(provider.asked), len(answers)) - 1])
+        await writer.drain()
+        await reader.read()
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        provider.base_url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
+        yield provider
 
 
 @asynccontextmanager
@@ -109,15 +151,23 @@ async def raw_provider(answer: bytes) -> AsyncGenerator[tuple[str, asyncio.Event
 
 @pytest.fixture
 def asking(tmp_path: Path) -> Asking:
-    """A gateway before a simulator that plays a script; further fields go into the provider file's entry."""
+    """A gateway before a simulator that plays a script; further fields go into the provider file's entry.
+
+    `spare` are the fields of a second provider, the model sim-2 at the same simulator.
+    """
 
     @asynccontextmanager
-    async def start(script: object = (), **fields: Any) -> AsyncGenerator[Gateway]:
+    async def start(
+        script: object = (), *, spare: dict[str, Any] | None = None, **fields: Any
+    ) -> AsyncGenerator[Gateway]:
         env: dict[str, str] = {}
         config = Config(server=ServerSettings(listen="127.0.0.1:0", drain_s=0.2), config_dir=tmp_path)
         async with asyncio.timeout(TEST_TIMEOUT_S), simulator(script) as sim:
             path = tmp_path / "providers.json"
-            path.write_bytes(orjson.dumps({"providers": [provider_entry(sim.base_url, **fields)]}))
+            entries = [provider_entry(sim.base_url, **fields)]
+            if spare is not None:
+                entries.append(provider_entry(sim.base_url, **SPARE | spare))
+            path.write_bytes(orjson.dumps({"providers": entries}))
             async with gateway(config, env) as running, connect(running.addresses[0]) as channel:
                 yield Gateway(llm_pb2_grpc.LlmServiceStub(channel), sim, path, env)
 

@@ -42,6 +42,9 @@ def write(tmp_path: Path, *entries: dict[str, Any]) -> None:
         (provider_entry(URL, timeouts={"idleMs": 0}), "providers.0.timeouts.idleMs"),
         (provider_entry(URL, timeout={}), "providers.0.timeout: Extra inputs are not permitted"),
         (provider_entry(URL, apiKeys=["sk-a-real-key"]), "providers.0.apiKeys.0"),
+        (provider_entry(URL, fallback=["siliconflow"]), "providers.0.fallback.0"),
+        (provider_entry(URL, fallback=["nobody/sim-1"]), ": Value error, provider 'sim': fallback 'nobody/sim-1'"),
+        (provider_entry(URL, fallback=["sim/nothing"]), ": Value error, provider 'sim': fallback 'sim/nothing'"),
         ({"key": "x"}, "providers.0.protocol: Field required"),
     ],
 )

@@ -56,11 +56,32 @@ async def test_a_refusal_before_the_stream_has_its_reason(asking: Asking, step: 
     assert heard.error.metadata["httpStatus"] == str(step["status"])
 
 
-async def test_a_rate_limit_says_how_long_to_wait(asking: Asking) -> None:
-    async with asking([{"steps": [{"status": 429, "headers": {"Retry-After": "7"}}]}]) as gateway:
+@pytest.mark.parametrize(
+    ("headers", "retry_after_s"),
+    [
+        ({"Retry-After": "7"}, 7.0),
+        ({"Retry-After": "7", "retry-after-ms": "1500"}, 1.5),
+        ({"Retry-After": "Wed, 21 Oct 2015 07:28:00 GMT"}, 0.0),
+        ({"Retry-After": "soon"}, None),
+        ({}, None),
+    ],
+)
+async def test_a_rate_limit_says_how_long_to_wait(
+    asking: Asking, headers: dict[str, str], retry_after_s: float | None
+) -> None:
+    async with asking([{"steps": [{"status": 429, "headers": headers}]}]) as gateway:
         error = (await gateway.hear()).error
     assert error is not None
-    assert error.retry_after_s == 7.0
+    assert error.retry_after_s == retry_after_s
+
+
+async def test_a_full_window_names_its_numbers_even_where_the_provider_does_not(asking: Asking) -> None:
+    async with asking([{"steps": [{"finish": "length"}]}]) as gateway:
+        error = (await gateway.hear()).error
+    assert error is not None
+    assert error.reason == "CONTEXT_LENGTH_EXCEEDED"
+    assert (error.metadata["maxTokens"], error.metadata["role"]) == ("1000", "user")
+    assert int(error.metadata["currentTokens"]) > 0
 
 
 async def test_context_overflow_names_both_numbers() -> None:

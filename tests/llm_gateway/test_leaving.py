@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 import pytest
+from prometheus_client import REGISTRY
 
 from headrace.streams import reading
 from tests.llm_gateway.conftest import raw_provider
@@ -21,6 +22,10 @@ async def closed_soon(gateway: Gateway) -> None:
     async with asyncio.timeout(CLOSED_WITHIN_S):
         await gateway.sim.until_idle()
     assert gateway.sim.requests[-1].closed_by_client
+
+
+def open_streams() -> float | None:
+    return REGISTRY.get_sample_value("headrace_llm_open_streams")
 
 
 async def to_the_end(call: grpc.aio.UnaryStreamCall[Any, Any]) -> None:
@@ -62,6 +67,40 @@ async def test_leaving_under_back_pressure_closes_it(asking: Asking) -> None:
             assert (await anext(replies)).started.provider == "sim"
             await asyncio.sleep(0.5)  # nobody reads: buffers fill up to the provider
         await closed_soon(gateway)
+
+
+async def test_leaving_while_the_next_attempt_is_waited_for_ends_it(asking: Asking) -> None:
+    refused = {"status": 429, "headers": {"Retry-After": "5"}}
+    async with asking([{"steps": [refused]}], retry={"maxAttempts": 3}) as gateway:
+        async with reading(gateway.llm.StreamChat(gateway.request())) as replies:
+            assert (await anext(replies)).started.attempt == 1
+            await asyncio.sleep(0.2)
+            assert open_streams() == 1
+        async with asyncio.timeout(CLOSED_WITHIN_S):
+            while open_streams():
+                await asyncio.sleep(0.01)
+        assert len(gateway.sim.requests) == 1
+
+
+async def test_leaving_a_fallback_closes_its_connection(asking: Asking) -> None:
+    script = [{"match": {"model": "sim-2"}, "steps": [{"stall": True}]}, {"steps": [{"status": 503}]}]
+    async with asking(script, spare={}, fallback=["spare/sim-2"]) as gateway:
+        async with reading(gateway.llm.StreamChat(gateway.request())) as replies:
+            assert [(await anext(replies)).started.attempt for _ in range(2)] == [1, 2]
+            while len(gateway.sim.requests) < 2:
+                await asyncio.sleep(0.01)
+        await closed_soon(gateway)
+
+
+async def test_leaving_the_line_makes_room_for_the_next(asking: Asking) -> None:
+    async with asking(quota={"concurrency": 1}) as gateway:
+        async with reading(gateway.llm.StreamChat(gateway.request(model="idle"))) as running:
+            await anext(running)
+            async with reading(gateway.llm.StreamChat(gateway.request(model="idle"))) as waiting:
+                await anext(waiting)
+        async with asyncio.timeout(CLOSED_WITHIN_S):
+            assert (await gateway.hear()).error is None
+        assert [request.body["model"] for request in gateway.sim.requests] == ["idle", "sim-1"]
 
 
 async def test_a_deadline_closes_it(asking: Asking) -> None:

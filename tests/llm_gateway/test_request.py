@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import orjson
 import pytest
 
 from headrace.v1 import llm_pb2
@@ -103,6 +104,22 @@ async def test_an_image_and_the_text_beside_it_survive(asking: Asking) -> None:
         ("enable_thinking", {"enabled": True, "effort": "HIGH"}, {"enable_thinking": True, "thinking_budget": 16384}),
         ("enable_thinking", {"enabled": False, "effort": "HIGH"}, {"enable_thinking": False}),
         ("thinking", {"enabled": True}, {"thinking": {"type": "enabled"}}),
+        (
+            "thinking",
+            {"enabled": True, "effort": "MEDIUM"},
+            {"thinking": {"type": "enabled"}, "reasoning_effort": "medium"},
+        ),
+        ("thinking", {"enabled": False, "effort": "LOW"}, {"thinking": {"type": "disabled"}}),
+        ("reasoning", {"enabled": True, "effort": "LOW"}, {"reasoning": {"effort": "low"}}),
+        ("reasoning", {"enabled": True}, {"reasoning": {"enabled": True}}),
+        ("reasoning", {"enabled": False}, {"reasoning": {"effort": "none"}}),
+        (
+            "chat_template_kwargs",
+            {"enabled": False, "effort": "LOW"},
+            {"chat_template_kwargs": {"enable_thinking": False, "thinking": False}},
+        ),
+        ("reasoning_split", {"enabled": True}, {"reasoning_split": True, "thinking": {"type": "adaptive"}}),
+        ("reasoning_split", {"enabled": False}, {"reasoning_split": True, "thinking": {"type": "disabled"}}),
     ],
 )
 async def test_a_reasoning_wish_takes_the_providers_form(
@@ -111,9 +128,42 @@ async def test_a_reasoning_wish_takes_the_providers_form(
     async with asking(reasoning=form) as gateway:
         body = await sent(gateway, reasoning=llm_pb2.Reasoning(**wish))
         plain = await sent(gateway, model="bench-1x0ms", reasoning=llm_pb2.Reasoning(**wish))
-    names = ("reasoning_effort", "enable_thinking", "thinking_budget", "thinking")
-    assert {name: body[name] for name in names if name in body} == expected
-    assert not any(name in plain for name in names), "a model that cannot reason is not asked to"
+    asked = {
+        name: value for name, value in body.items() if name not in ("model", "messages", "stream", "stream_options")
+    }
+    assert asked == expected
+    assert not asked.keys() & plain.keys(), "a model that cannot reason is not asked to"
+
+
+@pytest.mark.parametrize(
+    ("form", "expected"),
+    [
+        ("reasoning_effort", {}),
+        ("enable_thinking", {"reasoning_content": "hm"}),
+        ("thinking", {"reasoning_content": "hm"}),
+        ("reasoning", {"reasoning": "hm"}),
+        ("chat_template_kwargs", {"reasoning": "hm", "reasoning_content": "hm"}),
+        ("reasoning_split", {"reasoning_content": "hm"}),
+    ],
+)
+async def test_reasoning_is_handed_back_in_the_providers_form(
+    asking: Asking, form: str, expected: dict[str, Any]
+) -> None:
+    assistant = text_message("assistant", "yes", reasoning_content="hm")
+    async with asking(reasoning=form) as gateway:
+        body = await sent(gateway, USER, assistant, USER)
+    assert body["messages"][1] == {"role": "assistant", "content": "yes"} | expected
+
+
+@pytest.mark.parametrize(("provider", "is_given"), [("sim", True), ("other", False)])
+async def test_only_the_provider_that_made_a_state_has_it_back(asking: Asking, provider: str, is_given: bool) -> None:
+    details = [{"type": "reasoning.text", "text": "hm", "signature": "c2ln", "index": 0}]
+    state = orjson.dumps({"provider": provider, "reasoning_details": details}).decode()
+    assistant = text_message("assistant", "yes", reasoning_content="hm", provider_state=state)
+    async with asking(reasoning="reasoning") as gateway:
+        body = await sent(gateway, USER, assistant, USER)
+    expected = {"reasoning_details": details} if is_given else {"reasoning": "hm"}
+    assert body["messages"][1] == {"role": "assistant", "content": "yes"} | expected
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,13 @@
+"""The log's line reader: any bytes are a line or none, and a line that was read reads the same when written again."""
+
+from __future__ import annotations
+
+from services.memory.lines import Unknown, decode, encode
+
+
+def check(data: bytes) -> None:
+    """Decode; and again after encoding what came out."""
+    line = decode(data)
+    if line is None or isinstance(line, Unknown):
+        return
+    assert decode(encode(line).removesuffix(b"\n")) == line

@@ -1,0 +1,64 @@
+"""Width and height of an encoded image, from its first bytes: PNG, JPEG, GIF and WebP, which models take."""
+
+from __future__ import annotations
+
+import struct
+
+_BY_DIRECTION = struct.Struct(">HH")
+
+_NO_FRAME = frozenset({0xC4, 0xC8, 0xCC})
+"""JPEG segments between C0 and CF that describe no frame: tables and extensions."""
+
+
+def image_size(data: bytes) -> tuple[int, int] | None:
+    """(width, height) in pixels, both above 0; None when `data` begins none of these images, or is too short."""
+    try:
+        size = _size(data)
+    except (struct.error, IndexError):
+        return None
+    return size if size and all(size) else None
+
+
+def _size(data: bytes) -> tuple[int, int] | None:
+    if data.startswith(b"\x89PNG\r\n\x1a\n"):
+        width, height = struct.unpack_from(">II", data, 16)
+        return width, height
+    if data.startswith((b"GIF87a", b"GIF89a")):
+        width, height = struct.unpack_from("<HH", data, 6)
+        return width, height
+    if data.startswith(b"\xff\xd8"):
+        return _jpeg(data)
+    if data.startswith(b"RIFF") and data[8:12] == b"WEBP":
+        return _webp(data)
+    return None
+
+
+def _jpeg(data: bytes) -> tuple[int, int] | None:
+    """Segments up to the frame's: FF, kind, length with itself, and in the frame's one byte, height and width."""
+    at = 2
+    while data[at] == 0xFF:
+        kind = data[at + 1]
+        if kind == 0xFF:  # padding
+            at += 1
+        elif 0xC0 <= kind <= 0xCF and kind not in _NO_FRAME:
+            height, width = _BY_DIRECTION.unpack_from(data, at + 5)
+            return width, height
+        else:
+            (length,) = struct.unpack_from(">H", data, at + 2)
+            at += 2 + length
+    return None
+
+
+def _webp(data: bytes) -> tuple[int, int] | None:
+    """https://developers.google.com/speed/webp/docs/riff_container: three forms."""
+    match data[12:16]:
+        case b"VP8X":
+            return 1 + int.from_bytes(data[24:27], "little"), 1 + int.from_bytes(data[27:30], "little")
+        case b"VP8L":
+            (bits,) = struct.unpack_from("<I", data, 21)
+            return 1 + (bits & 0x3FFF), 1 + (bits >> 14 & 0x3FFF)
+        case b"VP8 ":
+            width, height = struct.unpack_from("<HH", data, 26)
+            return width & 0x3FFF, height & 0x3FFF
+        case _:
+            return None

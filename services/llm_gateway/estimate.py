@@ -1,0 +1,33 @@
+"""What a request will cost in tokens, guessed without a tokeniser: for quotas, and where a provider names no number."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from headrace.v1.llm_pb2 import ChatRequest
+
+TOKEN_BYTES = 4
+"""Of UTF-8 text; right for English, and near for Chinese, whose characters have three."""
+
+IMAGE_TOKENS = 1_000
+"""About a megapixel at OpenAI, Anthropic and Qwen (2026-05)."""
+
+OUTPUT_TOKENS = 1_000
+"""Expected of an answer without a limit; the true number replaces it at the answer's end."""
+
+
+def input_tokens(request: ChatRequest) -> int:
+    """The request's messages and tools."""
+    size_bytes, images = request.ByteSize(), 0
+    for message in request.messages:
+        for part in message.content:
+            if part.HasField("image"):
+                images += 1
+                size_bytes -= part.image.ByteSize()
+    return size_bytes // TOKEN_BYTES + images * IMAGE_TOKENS
+
+
+def whole_tokens(request: ChatRequest) -> int:
+    """The request and its answer."""
+    return input_tokens(request) + (request.max_tokens or OUTPUT_TOKENS)

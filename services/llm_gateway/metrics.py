@@ -1,0 +1,52 @@
+"""What the gateway counts, for Prometheus. Written when an attempt, a wait or a stream ends; nothing per delta.
+
+Labels are the provider file's words: a model name as callers write it has no bound.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from prometheus_client import Counter, Gauge, Histogram
+
+if TYPE_CHECKING:
+    from headrace.v1 import common_pb2
+
+_MODEL = ("provider", "model")
+_FIRST_DELTA_S = (0.05, 0.1, 0.25, 0.5, 1, 2, 4, 8, 15, 30, 60, 120)
+"""From a cache hit of a small model to a large one that thinks before it speaks."""
+
+OPEN_STREAMS = Gauge("headrace_llm_open_streams", "Streams of callers that are open.")
+RETRIES = Counter("headrace_llm_retries", "Further attempts at the same provider.", (*_MODEL, "reason"))
+FAILOVERS = Counter("headrace_llm_failovers", "Calls given on by this model to the next.", (*_MODEL, "reason"))
+WAITING = Gauge("headrace_llm_queue_length", "Calls that wait for the account's quota.", ("provider",))
+
+_ATTEMPTS = Counter("headrace_llm_attempts", "Attempts that have ended.", (*_MODEL, "outcome"))
+_FIRST_DELTA = Histogram(
+    "headrace_llm_first_delta_seconds", "From the attempt's begin to its first delta.", _MODEL, buckets=_FIRST_DELTA_S
+)
+_TOKENS = Counter("headrace_llm_tokens", "Tokens as the provider billed them.", (*_MODEL, "kind"))
+_BREAKER = Gauge("headrace_llm_breaker_state", "0 closed, 1 half-open, 2 open.", _MODEL)
+_BREAKER_VALUES = {"closed": 0, "half-open": 1, "open": 2}
+
+
+def attempt_ended(
+    provider: str, model: str, outcome: str, first_delta_s: float | None, usage: common_pb2.Usage | None
+) -> None:
+    """Count one attempt; `first_delta_s` is None when no delta came."""
+    _ATTEMPTS.labels(provider, model, outcome).inc()
+    if first_delta_s is not None:
+        _FIRST_DELTA.labels(provider, model).observe(first_delta_s)
+    if usage is not None:
+        _TOKENS.labels(provider, model, "input").inc(usage.input_tokens)
+        _TOKENS.labels(provider, model, "output").inc(usage.output_tokens)
+
+
+def breaker_is(state: str, provider: str, model: str) -> None:
+    """Show the state of a breaker."""
+    _BREAKER.labels(provider, model).set(_BREAKER_VALUES[state])
+
+
+def forget_breaker(provider: str, model: str) -> None:
+    """The model is no longer configured."""
+    _BREAKER.remove(provider, model)

@@ -1,0 +1,44 @@
+"""`reasoning_details`, OpenRouter's and MiniMax's form of reasoning: a list of typed items in each frame.
+
+Text and summaries are shown; signatures and encrypted items are not, and all of them are wanted back in the next
+request. https://openrouter.ai/docs/use-cases/reasoning-tokens (2026-11).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+import orjson
+
+KIND: Final = "reasoning_details"
+
+_TEXTS = ("text", "summary")
+
+
+class ReasoningDetails:
+    """The items of one answer, fragments of one item put together."""
+
+    def __init__(self) -> None:
+        self.items: list[dict[str, Any]] = []
+
+    def take(self, raw: msgspec.Raw) -> str:
+        """Keep a frame's items; their text. What is no list of objects is nobody's, and no error."""
+        read = orjson.loads(bytes(raw))
+        items = [item for item in read if isinstance(item, dict)] if isinstance(read, list) else []
+        for item in items:
+            self._keep(item)
+        return "".join(item[key] for item in items for key in _TEXTS if isinstance(item.get(key), str))
+
+    def _keep(self, item: dict[str, Any]) -> None:
+        last = self.items[-1] if self.items else None
+        # A fragment goes on with the item before it: same type, same place, and text or a signature to add.
+        same = last is not None and all(last.get(key) == item.get(key) for key in ("type", "index"))
+        if last is None or not same or item.get("data") is not None:
+            self.items.append(item)
+            return
+        for key, value in item.items():
+            if key in _TEXTS and isinstance(value, str):
+                last[key] = (last.get(key) or "") + value
+            elif value is not None:
+                last[key] = value

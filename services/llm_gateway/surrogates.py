@@ -1,0 +1,62 @@
+r"""Halves of a character that a provider put into two frames: `"\ud83d"` in one, `"\ude00"` in the next.
+
+JSON allows a lone half, UTF-8 does not, and so no decoder here takes it. A frame that cannot be decoded is decoded
+again with its lone halves as private characters, which are put together where the texts of one channel meet. Only
+streams with such a frame pay for it.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+_FIRST = 0xD800
+_PRIVATE = 0xF0000
+"""Plane 15 has no characters of its own, so nothing that a model writes is taken for a half."""
+
+_ESCAPE = re.compile(
+    rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u([dD][89a-fA-F][0-9a-fA-F]{2})|\\.", re.DOTALL
+)
+"""Any escape, so that a `\\u` after an escaped backslash is none; the group is a lone half."""
+
+_HIGH_HALF = re.compile("[\U000f0000-\U000f03ff]")
+_HALVES = re.compile("[\U000f0000-\U000f07ff]+")
+
+
+def marked(data: bytes) -> bytes:
+    """JSON text with its lone halves as private characters; `data` itself where it has none."""
+    return _ESCAPE.sub(_mark, data)
+
+
+def _mark(found: re.Match[bytes]) -> bytes:
+    half = found[1]
+    return found[0] if half is None else chr(int(half, 16) - _FIRST + _PRIVATE).encode()
+
+
+class Halves:
+    """Puts the halves of one stream together. A channel is whatever texts continue each other in."""
+
+    def __init__(self) -> None:
+        self._held: dict[Hashable, str] = {}
+
+    def joined(self, channel: Hashable, text: str) -> str:
+        """`text` after what was held of its channel; a first half at its end is held until the next text comes."""
+        text = self._held.pop(channel, "") + text
+        if text and _HIGH_HALF.match(text[-1]):
+            self._held[channel] = text[-1]
+            text = text[:-1]
+        return _HALVES.sub(_character, text)
+
+    def rest(self) -> list[tuple[Hashable, str]]:
+        """What never met its other half, as U+FFFD, by channel."""
+        alone = [*self._held]
+        self._held.clear()
+        return [(channel, "\ufffd") for channel in alone]
+
+
+def _character(found: re.Match[str]) -> str:
+    halves = b"".join((ord(char) - _PRIVATE + _FIRST).to_bytes(2, "little") for char in found[0])
+    return halves.decode("utf-16-le", errors="replace")

@@ -1,0 +1,17 @@
+"""A tool choice that names a tool: it must be one of those offered, whatever the protocol."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from headrace.v1 import llm_pb2
+
+
+def check_tool_choice(request: llm_pb2.ChatRequest) -> None:
+    """Raise InvalidRequest when the tool that `request` insists on is not offered."""
+    choice = request.tool_choice
+    if choice not in {tool.name for tool in request.tools}:
+        raise InvalidRequest.of("toolChoice", f"{choice!r} is neither none, auto, required nor an offered tool")

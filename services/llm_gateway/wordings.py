@@ -1,0 +1,69 @@
+"""How providers put what their status does not say: full windows, filtered content, limits, keys.
+
+The wordings are collected from the providers' documentation and from reports of their users; the test's case table
+holds each with its source. Order matters: rate limits speak of tokens too, and must not be taken for full windows.
+"""
+
+from __future__ import annotations
+
+import re
+
+from headrace.errors import (
+    ContentFiltered,
+    ContextLengthExceeded,
+    HeadraceError,
+    Overloaded,
+    ProviderAuthentication,
+    RateLimited,
+)
+
+_TABLE: tuple[tuple[type[HeadraceError], str], ...] = (
+    (
+        RateLimited,
+        r"rate.?limit|too.?many.?requests|insufficient_quota|throttling|per (?:minute|min|day)\b|\b[tr]pm\b",
+    ),
+    (
+        ContextLengthExceeded,
+        r"context_length_exceeded|exceed_context_size|model_context_window_exceeded|string_above_max_length"
+        r"|request_too_large|maximum context length|maximum prompt length|context (?:window|length|size|limit)"
+        r"|range of input length|prompt (?:is )?too long|max_seq_len|exceeded model token limit|token limit exceeded"
+        r"|input (?:token count|tokens?|length).{0,40}(?:exceed|too long)|input is too long"
+        r"|reduce the length of the (?:messages|prompt|input)|too many (?:input )?tokens",
+    ),
+    (
+        ContentFiltered,
+        r"content.?filter|content.?policy|content management policy|responsibleaipolicyviolation"
+        r"|data.?inspection.?failed|inappropriate content|content exists risk|sensitive_words|new_sensitive"
+        r"|prohibited_content|moderation|flagged",
+    ),
+    (Overloaded, r"overloaded|server_busy|engine_busy|system is (?:too )?busy|at capacity"),
+    (ProviderAuthentication, r"invalid.?api.?key|authentication_error|permission_error|api key not valid"),
+)
+_WORDINGS = tuple((cls, re.compile(pattern, re.IGNORECASE)) for cls, pattern in _TABLE)
+
+_LIMIT = re.compile(
+    r"(?:maximum (?:context|prompt|allowed input) length(?: is| of)?|max_seq_len|tokens allowed|token limit:?"
+    r"|context (?:size|length|window)(?: of)?|limit of)\s*\(?(?P<named>\d{3,12})"
+    r"|(?P<before>\d{3,12}) maximum context|> (?P<compared>\d{3,12})|\[\d+, (?P<range>\d{3,12})\]",
+    re.IGNORECASE,
+)
+_THOUSANDS = re.compile(r"(?<=\d),(?=\d{3})")
+_NUMBER = re.compile(r"\d{3,12}")
+
+
+def class_by_words(words: str) -> type[HeadraceError] | None:
+    """The error that a provider's words mean; None when they say nothing."""
+    return next((cls for cls, wording in _WORDINGS if wording.search(words)), None)
+
+
+def window_tokens(message: str) -> dict[str, str]:
+    """`maxTokens` and `currentTokens` as far as a message about a full window names them."""
+    message = _THOUSANDS.sub("", message)
+    found = _LIMIT.search(message)
+    if found is None:
+        return {}
+    limit = int(found[found.lastgroup or 0])
+    others = {int(number) for number in _NUMBER.findall(message)} - {limit}
+    # The whole is larger than the window. Where no number is, they are parts: Anthropic's "197202 + 21333 > 200000".
+    current = max(others, default=0) if max(others, default=0) > limit else sum(others)
+    return {"maxTokens": str(limit)} | ({"currentTokens": str(current)} if current > limit else {})

@@ -1,0 +1,38 @@
+"""Metrics for Prometheus: what a process counts, on a port of its own, away from the callers' one.
+
+Each service declares its counters where it counts, with prometheus_client's process-wide registry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+from aiohttp import web
+from prometheus_client import generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+
+
+@asynccontextmanager
+async def metrics_served(listen: str) -> AsyncGenerator[str]:
+    """Answer GET /metrics at `listen`, host:port, inside the block; gives the address that was bound.
+
+    An empty `listen` serves nothing. Raises OSError when the address cannot be bound.
+    """
+    if not listen:
+        yield ""
+        return
+    host, _, port = listen.rpartition(":")
+    app = web.Application()
+    app.router.add_get("/metrics", _metrics)
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, host, int(port)).start()
+        yield f"{host}:{runner.addresses[0][1]}"
+    finally:
+        await runner.cleanup()
+
+
+async def _metrics(_: web.Request) -> web.Response:
+    return web.Response(body=generate_latest(), headers={"Content-Type": CONTENT_TYPE_LATEST})

@@ -1,0 +1,11 @@
+"""Signatures of thinking blocks: what a simulated model thought must come back as it was, or not at all."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+
+
+def signature_of(thinking: str) -> str:
+    """The only signature with which this text is taken back."""
+    return base64.b64encode(hashlib.sha256(b"headrace simulator\n" + thinking.encode()).digest()).decode()

@@ -1,0 +1,256 @@
+"""Protocol `anthropic` before the simulator, which checks pairs, thinking and signatures as Anthropic does.
+
+What reaches the provider, what comes back in a tool loop, and how its refusals are read.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import orjson
+import pytest
+
+from headrace.v1 import llm_pb2
+from tests.llm_gateway.conftest import text_message
+
+if TYPE_CHECKING:
+    from tests.llm_gateway.conftest import Asking, Gateway, Heard
+
+SHORT: dict[str, Any] = {"timeouts": {"connectMs": 300, "firstDeltaMs": 300, "idleMs": 200}}
+SCHEMA = '{"type":"object","properties":{"big":{"const":12345678901234567890123}}}'
+TOOL = llm_pb2.ToolSchema(name="f", description="does it", parameters=SCHEMA)
+HIGH = llm_pb2.Reasoning(enabled=True, effort="HIGH")
+USER = text_message("user", "hello")
+
+
+def call(call_id: str, arguments: str = "{}") -> llm_pb2.ToolCall:
+    return llm_pb2.ToolCall(id=call_id, name="f", arguments=arguments)
+
+
+def asks(*calls: llm_pb2.ToolCall, text: str = "", **fields: Any) -> llm_pb2.Message:
+    return text_message("assistant", text, tool_calls=calls, **fields)
+
+
+def answers(call_id: str, text: str = "done") -> llm_pb2.Message:
+    return text_message("tool", text, tool_call_id=call_id, name="f")
+
+
+async def sent(gateway: Gateway, *messages: llm_pb2.Message, **fields: Any) -> Any:
+    heard = await gateway.hear(*messages, **fields)
+    assert heard.error is None
+    return gateway.sim.requests[-1].body
+
+
+def spoken(heard: Heard) -> list[str]:
+    return [kind for kind in heard.kinds if kind not in ("started", "usage", "finish")]
+
+
+async def test_a_plain_request_has_nothing_that_was_not_asked_for(asking: Asking) -> None:
+    async with asking(protocol="anthropic", apiKeys=["env:SIM_KEY"]) as gateway:
+        gateway.env["SIM_KEY"] = "sk-ant-12345678"
+        body = await sent(gateway)
+        request = gateway.sim.requests[-1]
+    assert request.path == "/v1/messages"
+    assert request.headers["x-api-key"] == "sk-ant-12345678"
+    assert request.headers["anthropic-version"] == "2023-06-01"
+    assert "authorization" not in request.headers
+    assert body == {
+        "model": "sim-1",
+        "max_tokens": 8192,
+        "messages": [{"role": "user", "content": [{"type": "text", "text": "hello"}]}],
+        "stream": True,
+    }
+
+
+async def test_texts_arrive_one_by_one_byte_for_byte(asking: Asking) -> None:
+    texts = ["\n\n", " ", "half", "-word", "水", "车\n", '"quoted"', "👩‍👩‍👧", "data: x\n\n", "<think>"]
+    for one_byte_writes in (False, True):
+        steps = [{"reasoning": texts}, {"content": texts}]
+        script = [{"steps": steps, "oneByteWrites": one_byte_writes}]
+        async with asking(script, protocol="anthropic") as gateway:
+            heard = await gateway.hear()
+        assert spoken(heard) == ["reasoning"] * len(texts) + ["content"] * len(texts) + ["provider_state"]
+        assert [delta.reasoning for delta in heard.deltas if delta.reasoning] == texts
+        assert heard.content == texts
+        assert heard.usage.output_tokens == 2 * len(texts)
+
+
+async def test_a_tool_loop_gives_the_thoughts_back_with_their_signatures(asking: Asking) -> None:
+    script = [
+        {"match": {"turn": 1}, "steps": [{"reasoning": ["I ", "look"]}, {"toolCall": "f", "id": "toolu_1"}]},
+        {"steps": [{"content": "done"}]},
+    ]
+    fields: dict[str, Any] = {"tools": [TOOL], "reasoning": HIGH, "max_tokens": 4096}
+    async with asking(script, protocol="anthropic") as gateway:
+        heard = await gateway.hear(**fields)
+        state = next(delta.provider_state for delta in heard.deltas if delta.provider_state)
+        assistant = asks(call("toolu_1"), text="Let me look.", provider_state=state)
+        body = await sent(gateway, USER, assistant, answers("toolu_1"), **fields)
+        assert [block["type"] for block in body["messages"][1]["content"]] == ["thinking", "text", "tool_use"]
+        assert body["messages"][1]["content"][0]["thinking"] == "I look"
+        assert body["thinking"] == {"type": "enabled", "budget_tokens": 2048}
+
+
+async def test_without_the_thoughts_of_a_loop_thinking_is_off(asking: Asking) -> None:
+    """As after a fallback: the thoughts are another provider's, and thinking without them is refused."""
+    foreign = orjson.dumps({"provider": "other", "thinking_blocks": [{"type": "thinking", "thinking": "x"}]}).decode()
+    conversation = [USER, asks(call("a"), provider_state=foreign), answers("a")]
+    async with asking(protocol="anthropic") as gateway:
+        body = await sent(gateway, *conversation, tools=[TOOL], reasoning=HIGH)
+        assert "thinking" not in body
+        assert [block["type"] for block in body["messages"][1]["content"]] == ["tool_use"]
+        body = await sent(gateway, *conversation, text_message("assistant", "so"), USER, tools=[TOOL], reasoning=HIGH)
+        assert body["thinking"] == {"type": "enabled", "budget_tokens": 4096}
+
+
+async def test_thoughts_come_first_in_a_turn_of_several_messages(asking: Asking) -> None:
+    async with asking([{"steps": [{"reasoning": "hm"}, {"content": "x"}]}], protocol="anthropic") as gateway:
+        heard = await gateway.hear()
+        state = next(delta.provider_state for delta in heard.deltas if delta.provider_state)
+        said = text_message("assistant", "I look.")
+        body = await sent(gateway, USER, said, asks(call("a"), provider_state=state), answers("a"), tools=[TOOL])
+    assert [block["type"] for block in body["messages"][1]["content"]] == ["thinking", "text", "tool_use"]
+
+
+async def test_results_of_one_turn_share_a_message_with_what_the_user_says_next(asking: Asking) -> None:
+    system = text_message("system", "be brief")
+    cut = asks(call("functions.f:0", '{"n": 1.10}'), call("b", '{"cut": '), text="Let me look.")
+    messages = [system, USER, cut, answers("functions.f:0"), answers("b", ""), text_message("user", "and?"), system]
+    async with asking(protocol="anthropic") as gateway:
+        body = await sent(gateway, *messages, tools=[TOOL])
+    assert body["system"] == "be brief\n\nbe brief"
+    assert [message["role"] for message in body["messages"]] == ["user", "assistant", "user"]
+    assert body["messages"][1]["content"] == [
+        {"type": "text", "text": "Let me look."},
+        {"type": "tool_use", "id": "functions_f_0", "name": "f", "input": {"n": 1.10}},
+        {"type": "tool_use", "id": "b", "name": "f", "input": {}},
+    ]
+    assert body["messages"][2]["content"] == [
+        {"type": "tool_result", "tool_use_id": "functions_f_0", "content": "done"},
+        {"type": "tool_result", "tool_use_id": "b"},
+        {"type": "text", "text": "and?"},
+    ]
+
+
+async def test_images_and_the_text_beside_them_survive(asking: Asking) -> None:
+    images = [
+        llm_pb2.ImagePart(data=b"png", mime_type="image/png", detail="low"),
+        llm_pb2.ImagePart(url="data:image/jpeg;base64,anBn"),
+        llm_pb2.ImagePart(url="https://example.org/x.png"),
+    ]
+    parts = [llm_pb2.ContentPart(text="what is this?"), *[llm_pb2.ContentPart(image=image) for image in images]]
+    shot = answers("a")
+    shot.content.append(parts[1])
+    async with asking(protocol="anthropic") as gateway:
+        body = await sent(gateway, llm_pb2.Message(role="user", content=parts), asks(call("a")), shot, tools=[TOOL])
+    png = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "cG5n"}}
+    assert body["messages"][0]["content"] == [
+        {"type": "text", "text": "what is this?"},
+        png,
+        {"type": "image", "source": {"type": "base64", "media_type": "image/jpeg", "data": "anBn"}},
+        {"type": "image", "source": {"type": "url", "url": "https://example.org/x.png"}},
+    ]
+    assert body["messages"][2]["content"][0]["content"] == [{"type": "text", "text": "done"}, png]
+
+
+@pytest.mark.parametrize(
+    ("choice", "parallel", "expected"),
+    [
+        ("", None, None),
+        ("auto", None, {"type": "auto"}),
+        ("required", False, {"type": "any", "disable_parallel_tool_use": True}),
+        ("none", False, {"type": "none"}),
+        ("f", None, {"type": "tool", "name": "f"}),
+        ("", False, {"type": "auto", "disable_parallel_tool_use": True}),
+        ("", True, {"type": "auto", "disable_parallel_tool_use": False}),
+    ],
+)
+async def test_a_tool_choice_takes_anthropics_form(
+    asking: Asking, choice: str, parallel: bool | None, expected: dict[str, Any] | None
+) -> None:
+    async with asking(protocol="anthropic") as gateway:
+        body = await sent(gateway, tools=[TOOL], tool_choice=choice, parallel_tool_calls=parallel)
+        assert body.get("tool_choice") == expected
+        assert body["tools"][0]["input_schema"] == orjson.loads(SCHEMA)
+        heard = await gateway.hear(tools=[TOOL], tool_choice="g")
+    assert heard.error is not None
+    assert heard.error.reason == "INVALID_REQUEST"
+
+
+@pytest.mark.parametrize(
+    ("form", "fields", "expected"),
+    [
+        (
+            "thinking",
+            {"reasoning": HIGH, "max_tokens": 40_000},
+            {"thinking": {"type": "enabled", "budget_tokens": 16384}},
+        ),
+        (
+            "thinking",
+            {"reasoning": llm_pb2.Reasoning(enabled=True)},
+            {"thinking": {"type": "enabled", "budget_tokens": 4096}},
+        ),
+        ("thinking", {"reasoning": HIGH, "max_tokens": 2000}, {}),
+        ("thinking", {"reasoning": llm_pb2.Reasoning()}, {}),
+        ("thinking", {"reasoning": HIGH, "tools": [TOOL], "tool_choice": "required"}, {}),
+        ("thinking", {"reasoning": HIGH, "model": "bench-1x0ms"}, {}),
+        ("thinking", {"temperature": 1.5, "top_p": 0.5}, {"temperature": 1.0}),
+        ("thinking", {"top_p": 0.5}, {"top_p": 0.5}),
+        (
+            "thinking",
+            {"reasoning": HIGH, "max_tokens": 4096, "temperature": 0.2, "top_p": 0.99},
+            {"thinking": {"type": "enabled", "budget_tokens": 2048}, "top_p": 0.99},
+        ),
+        (
+            "adaptive",
+            {"reasoning": HIGH},
+            {"thinking": {"type": "adaptive", "display": "summarized"}, "output_config": {"effort": "high"}},
+        ),
+        ("adaptive", {"reasoning": llm_pb2.Reasoning()}, {"thinking": {"type": "disabled"}}),
+    ],
+)
+async def test_thinking_and_sampling_take_a_form_that_is_accepted(
+    asking: Asking, form: str, fields: dict[str, Any], expected: dict[str, Any]
+) -> None:
+    async with asking(protocol="anthropic", reasoning=form) as gateway:
+        body = await sent(gateway, **fields)
+    names = ("thinking", "output_config", "temperature", "top_p")
+    assert {name: body[name] for name in names if name in body} == expected
+
+
+@pytest.mark.parametrize(
+    ("steps", "kinds", "reason"),
+    [
+        ([{"status": 401}], [], "PROVIDER_AUTHENTICATION"),
+        ([{"status": 400}], [], "INVALID_REQUEST"),
+        ([{"status": 429, "headers": {"Retry-After": "7"}}], [], "RATE_LIMITED"),
+        ([{"status": 500}], [], "PROVIDER_UNAVAILABLE"),
+        ([{"status": 529}], [], "OVERLOADED"),
+        ([{"stall": True}], [], "STREAM_STALLED"),
+        ([{"content": "a"}, {"stall": True}], ["content"], "STREAM_STALLED"),
+        ([{"content": "a"}, {"cut": True}], ["content"], "PROVIDER_UNAVAILABLE"),
+        ([{"content": "a"}, {"end": True}], ["content"], "PROVIDER_UNAVAILABLE"),
+        ([{"content": "a"}, {"raw": "event: x\ndata: not json\n\n"}], ["content"], "BAD_FRAME"),
+        ([{"content": "a"}, {"raw": "x" * ((1 << 20) + 1)}], ["content"], "BAD_FRAME"),
+        ([{"finish": "length"}], [], "CONTEXT_LENGTH_EXCEEDED"),
+    ],
+)
+async def test_every_way_to_fail_is_typed(asking: Asking, steps: list[Any], kinds: list[str], reason: str) -> None:
+    async with asking([{"steps": steps}], protocol="anthropic", **SHORT) as gateway:
+        heard = await gateway.hear()
+        await gateway.sim.until_idle()
+    assert spoken(heard) == kinds
+    assert heard.error is not None
+    assert heard.error.reason == reason
+    if reason == "RATE_LIMITED":
+        assert heard.error.retry_after_s == 7.0
+
+
+async def test_a_prompt_that_is_too_long_names_both_numbers(asking: Asking) -> None:
+    error = {"type": "invalid_request_error", "message": "prompt is too long: 210000 tokens > 200000 maximum"}
+    step = {"status": 400, "body": {"type": "error", "error": error}}
+    async with asking([{"steps": [step]}], protocol="anthropic") as gateway:
+        heard = await gateway.hear()
+    assert heard.error is not None
+    assert heard.error.reason == "CONTEXT_LENGTH_EXCEEDED"
+    assert (heard.error.metadata["currentTokens"], heard.error.metadata["maxTokens"]) == ("210000", "200000")

@@ -1,0 +1,63 @@
+"""Memory of the gateway's own process under streams that would fill it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from headrace.errors import HeadraceError
+from headrace.streams import reading
+from headrace.v1 import llm_pb2
+from services.simulator.server import simulator
+from tests.llm_gateway.conftest import provider_entry, text_message
+from tests.llm_gateway.process import GatewayProcess, gateway_process
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+STREAMS = 1000
+AT_ONCE = 5
+GROWTH_BYTES_MAX = 10_000_000
+OVERSIZED = "x" * ((1 << 20) + 1)
+SCRIPT: list[dict[str, Any]] = [
+    {"match": {"text": "before"}, "steps": [{"raw": OVERSIZED}]},
+    {"match": {"text": "after"}, "steps": [{"content": "a"}, {"raw": OVERSIZED}]},
+    {"steps": [{"content": "fine"}]},
+]
+
+
+async def reason(gateway: GatewayProcess, model: str, text: str) -> str:
+    """What a call ends with."""
+    request = llm_pb2.ChatRequest(provider_key="sim", model=model, messages=[text_message("user", text)])
+    try:
+        async with reading(gateway.llm.StreamChat(request, timeout=15)) as replies:
+            async for _ in replies:
+                pass
+    except HeadraceError as error:
+        return error.reason
+    return ""
+
+
+async def oversized(gateway: GatewayProcess, streams: int) -> None:
+    """So many streams with a frame that is too large, among others that keep the breakers closed."""
+
+    async def work(model: str) -> None:
+        for number in range(streams // AT_ONCE):
+            assert await reason(gateway, model, ("before", "after")[number % 2]) == "BAD_FRAME"
+            assert await reason(gateway, model, "fine") == ""
+            assert await reason(gateway, model, "fine") == ""
+
+    async with asyncio.TaskGroup() as group:
+        for number in range(AT_ONCE):
+            group.create_task(work(f"sim-{number}"))
+
+
+async def test_a_thousand_streams_with_an_oversized_frame_leave_no_memory_behind(tmp_path: Path) -> None:
+    async with asyncio.timeout(120), simulator(SCRIPT) as sim:
+        entry = provider_entry(sim.base_url, models=[{"name": f"sim-{number}"} for number in range(AT_ONCE)])
+        async with gateway_process(tmp_path, entry) as gateway:
+            await oversized(gateway, 50)  # buffers, pools and caches of a process at work
+            warm_bytes = gateway.rss_bytes
+            await oversized(gateway, STREAMS)
+            grown_bytes = gateway.rss_bytes - warm_bytes
+    assert grown_bytes < GROWTH_BYTES_MAX

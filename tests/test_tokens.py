@@ -1,0 +1,170 @@
+"""Token counts, held against plain tiktoken with our vocabularies in the cache it looks into before the network."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import subprocess
+import sys
+from pathlib import Path
+from typing import get_args
+
+import pytest
+import tiktoken
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from headrace import encodings, tokens
+from headrace.encodings import EncodingName
+from headrace.tokens import PIECE_CHARS_MAX, count_message, count_request, count_text
+from headrace.v1 import llm_pb2
+
+ROOT = Path(__file__).parents[1]
+NAMES: tuple[EncodingName, ...] = get_args(EncodingName)
+URL = "https://openaipublic.blob.core.windows.net/encodings/{}.tiktoken"
+"""What tiktoken would download; the cache knows files by the hash of it."""
+
+CUT_TOKENS_MAX = 2
+"""What a cut inside a run may add or save."""
+
+CORPUS = [
+    "",
+    "The quick brown fox jumps over the lazy dog. It's 12,345.67 °C; isn't it? THEY'LL say “no” — I'D say “yes”…",
+    "敏捷的棕色狐狸跳过了懒狗。今天北京的天气怎么样？请用三句话回答，不要超过一百个字！「水车」、《磨坊》；好。",
+    "すばやい茶色の狐がのろまな犬を飛び越える。カタカナも、ひらがなも、漢字も。",
+    "빠른 갈색 여우가 게으른 개를 뛰어넘는다.",
+    "Быстрая бурая лиса. Η γρήγορη καφέ αλεπού. الثعلب البني السريع يقفز. השועל החום המהיר.",
+    "सुन्दर हिन्दी वाक्य। สวัสดีชาวโลก தமிழ் మంచి рок-н-ролл",
+    "👩‍👩‍👧‍👦 🏳️‍🌈 👍🏽 🇩🇪 ∑∫√ ½ ² ① Ⅷ ʼn café cafe\u0301 Å ﬁ \u200b\u202e zero\u0000width",
+    "def main(argv: list[str]) -> int:\n\tif argv:\n\t\treturn 1\n\n    # 4 blanks\r\n  \r\n\n\nprint('x'*3)  \n",
+    '{"city": "Paris", "days": [1, 2, 3], "unit": null, "path": "C:\\\\temp\\\\a_b-c.d", "url": "https://example.org/?q=a%20b#c"}',
+    "<|endoftext|> <|fim_prefix|> <|im_start|>system",
+    "    \t\n  \n\n\n     x \n",
+    "<div class='a'>/* x */ // y\n/ / /\n</div>///\n!!!\n\n??/\r\n/",
+]
+ALL = "\n".join(CORPUS)
+
+
+@pytest.fixture
+def plain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[EncodingName, tiktoken.Encoding]:
+    """tiktoken as it comes; it too checks the hash of what it loads."""
+    for name in NAMES:
+        packed = (ROOT / "headrace" / "vocabularies" / f"{name}.tiktoken.gz").read_bytes()
+        (tmp_path / hashlib.sha1(URL.format(name).encode()).hexdigest()).write_bytes(gzip.decompress(packed))
+    monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(tmp_path))
+    return {name: tiktoken.get_encoding(name) for name in NAMES}
+
+
+def plainly(encoding: tiktoken.Encoding, text: str) -> int:
+    return len(encoding.encode_ordinary(text))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_counts_are_tiktokens_own(name: EncodingName, plain: dict[EncodingName, tiktoken.Encoding]) -> None:
+    for text in (*CORPUS, ALL, "lone \ud83d surrogate"):
+        assert count_text(text, name) == plainly(plain[name], text), text[:40]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_long_text_with_places_to_cut_is_counted_exactly(
+    name: EncodingName, plain: dict[EncodingName, tiktoken.Encoding]
+) -> None:
+    sources = "".join(path.read_text() for path in sorted((ROOT / "services").rglob("*.py")))[:300_000]
+    for text in (ALL * 200, CORPUS[2] * 2_000, CORPUS[9] * 1_500, sources):
+        assert len(text) > 5 * PIECE_CHARS_MAX
+        assert count_text(text, name) == plainly(plain[name], text), text[:40]
+
+
+ALPHABETS = ["aB", "水车。", "\u0301a", " \n", "\r\n", "/.", "1", "ab1 ", "'s", "👩‍", "A ,", "x'S9_-\t"]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.sampled_from(NAMES),
+    st.lists(st.tuples(st.sampled_from(ALPHABETS), st.integers(1, 30_000), st.integers(1, 7)), min_size=1, max_size=4),
+)
+def test_a_cut_in_a_run_is_worth_two_tokens_at_most(name: EncodingName, runs: list[tuple[str, int, int]]) -> None:
+    text = "".join((alphabet * length)[::step] for alphabet, length, step in runs)[:60_000]
+    cuts = len(text) // (PIECE_CHARS_MAX // 2)
+    whole = plainly(encodings.encoding(name), text)
+    assert abs(count_text(text, name) - whole) <= CUT_TOKENS_MAX * cuts
+
+
+BEFORE = [chr(code) for code in range(0x110000) if tokens.CUT.match("a" + chr(code))]
+"""Before these a cut may be made."""
+
+
+ANY_TEXT = st.text(max_size=40) | st.text("aZſ's7 \n\t.水\u0301/", max_size=20)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.sampled_from(NAMES), ANY_TEXT, st.sampled_from("a水7ßſZ"), ANY_TEXT)
+@example("o200k_base", "do", "n", "t")  # one token with its apostrophe, and so no place to cut
+def test_a_cut_where_the_encodings_cut_changes_nothing(name: EncodingName, left: str, last: str, right: str) -> None:
+    bpe = encodings.encoding(name)
+    for first in BEFORE:
+        whole = left + last + first + right
+        assert plainly(bpe, left + last) + plainly(bpe, first + right) == plainly(bpe, whole), whole
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("unit", ["a", " ", "\n", "水", "\u0301", "/", "QmFzZTY0"])
+def test_a_megabyte_without_a_place_to_cut_is_counted(name: EncodingName, unit: str) -> None:
+    count = count_text((unit * 1_000_000)[:1_000_000], name)
+    assert 0 < count <= 1_000_000 + 200
+
+
+def test_what_tiktoken_gets_is_bounded_and_complete() -> None:
+    for text in ("x" * 100_000, ALL * 200, " " * 100_001, ("水" * 20_000 + "。") * 5):
+        pieces = list(tokens.pieces(text))
+        assert "".join(pieces) == text
+        assert all(PIECE_CHARS_MAX // 2 <= len(piece) <= PIECE_CHARS_MAX for piece in pieces[:-1])
+
+
+def test_text_that_looks_like_a_special_token_is_text() -> None:
+    assert count_text("<|endoftext|>", "o200k_base") > 1
+    assert count_text("<|endoftext|>", "cl100k_base") > 1
+
+
+def test_a_message_costs_four_more_than_its_role_and_content() -> None:
+    message = llm_pb2.Message(role="user", content=[llm_pb2.ContentPart(text="Hello, world")])
+    assert count_message(message, "o200k_base") == 4 + 1 + 3
+    message = llm_pb2.Message(role="assistant", reasoning_content="Hello, world")
+    assert count_message(message, "o200k_base") == 4 + 1 + 3
+
+
+def test_a_call_costs_its_name_arguments_and_id() -> None:
+    call = llm_pb2.ToolCall(id="call_1", name="city_datetime", arguments='{"city":"Paris"}')
+    texts = sum(count_text(text, "cl100k_base") for text in (call.id, call.name, call.arguments))
+    message = llm_pb2.Message(role="assistant", tool_calls=[call, call])
+    assert count_message(message, "cl100k_base") == 4 + 1 + 2 * texts
+
+
+def test_an_image_costs_its_tiles() -> None:
+    text, low = llm_pb2.ContentPart(text="look"), llm_pb2.ContentPart(image=llm_pb2.ImagePart(url="x", detail="low"))
+    message = llm_pb2.Message(role="user", content=[text, low, low])
+    assert count_message(message, "o200k_base") == 4 + 1 + 1 + 2 * 85
+
+
+def test_a_request_costs_two_more_than_its_messages_and_its_tools() -> None:
+    message = llm_pb2.Message(role="user", content=[llm_pb2.ContentPart(text="Hello, world")])
+    tool = llm_pb2.ToolSchema(name="bash", description="Run it.", parameters='{"type":"object"}')
+    assert count_request([], [], "o200k_base") == 2
+    assert count_request([message, message], [], "o200k_base") == 2 + 2 * 8
+    texts = sum(count_text(text, "o200k_base") for text in (tool.name, tool.description, tool.parameters))
+    assert count_request([message], [tool, tool], "o200k_base") == 2 + 8 + 12 + 2 * (7 + texts)
+
+
+def test_a_damaged_vocabulary_is_refused() -> None:
+    with pytest.raises(ValueError, match="SHA-256"):
+        encodings.parse_vocabulary(b"IQ== 0\n", "0" * 64)
+
+
+def test_nothing_of_the_network_is_imported_and_nothing_loaded_early() -> None:
+    program = (
+        "import sys; from headrace.tokens import count_text; from headrace.encodings import is_loaded\n"
+        "assert not is_loaded('o200k_base'); count_text('x', 'o200k_base'); assert is_loaded('o200k_base')\n"
+        "assert not is_loaded('cl100k_base'); print(sorted({'requests', 'urllib3', 'regex'} & set(sys.modules)))\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert ran.stdout == "[]\n"
