@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-import atheris  # pyright: ignore[reportMissingImports] - `make fuzz` installs it
+import atheris  # pyright: ignore[reportMissingImports, reportMissingModuleSource] - `make fuzz` installs it
 
 instrumented = atheris.instrument_imports  # pyright: ignore[reportAttributeAccessIssue] - it does not say that it exports
 

@@ -199,7 +199,7 @@ def write_config(config_dir: Path, sim: Simulator) -> None:
             (agents / f"{key}.json").write_text(json.dumps(agent))
     names = {agent["modelConfig"]["model"] for agent in AGENTS.values()} | {"idle", "bench"}
     models = [{"name": name} for name in sorted(names)]
-    provider = {"key": "sim", "protocol": "openai", "baseUrl": sim.base_url, "models": models}
+    provider: dict[str, Any] = {"key": "sim", "protocol": "openai", "baseUrl": sim.base_url, "models": models}
     provider["retry"] = {"maxAttempts": 1}
     (config_dir / "providers.json").write_text(json.dumps({"providers": [provider]}))
 
