@@ -66,7 +66,7 @@ class Records:
             yield record
             completed = True
         finally:
-            record.closed_by_client = not completed
+            record.closed_by_client |= not completed
             record.ended_at_s = time.monotonic()
             self.open_streams -= 1
             if not self.open_streams:

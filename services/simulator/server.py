@@ -80,15 +80,20 @@ class Simulator:
                 record.status = refusal.status
                 return _refused(refusal, protocol)
             record.status = 200
-            return await self._answer(request, protocol, ask, reply)
+            response = web.StreamResponse()
+            try:
+                await self._answer(request, response, protocol, ask, reply)
+            except ConnectionResetError:  # the client left while something was written
+                record.closed_by_client = True
+            return response
 
-    async def _answer(self, request: web.Request, protocol: WireProtocol, ask: Ask, reply: Reply) -> web.StreamResponse:
-        response = web.StreamResponse()
+    async def _answer(
+        self, request: web.Request, response: web.StreamResponse, protocol: WireProtocol, ask: Ask, reply: Reply
+    ) -> None:
         response.content_type = "text/event-stream" if ask.stream else "application/json"
         actions = protocol.streamed(ask, reply, pace_ms=self._pace_ms) if ask.stream else protocol.whole(ask, reply)
         await response.prepare(request)
         await play(request, response, actions, one_byte_writes=reply.one_byte_writes)
-        return response
 
     async def _models(self, _: web.Request) -> web.Response:
         models = [{"id": name, "object": "model", "created": 0, "owned_by": "headrace"} for name in MODELS]
