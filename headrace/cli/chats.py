@@ -9,6 +9,7 @@ import click
 import msgspec
 
 from headrace.cli.blocks import Blocks
+from headrace.cli.chats_folder import export_chats, import_chats, prune_chats, reindex_chats
 from headrace.cli.events import Event
 from headrace.cli.options import url_option
 from headrace.cli.server import Server
@@ -32,7 +33,11 @@ class History(msgspec.Struct, frozen=True):
 
 @click.group()
 def chats() -> None:
-    """List chats, show one."""
+    """List chats, show one; move and clear them."""
+
+
+for command in (export_chats, import_chats, prune_chats, reindex_chats):
+    chats.add_command(command)
 
 
 @chats.command("list")

@@ -67,7 +67,11 @@ class SuitePlan:
                 TOOLS_ADDRESS=sockets["tools"],
             ),
             *(service(name, LISTEN=sockets[name]) for name in ("tools", "llm_gateway")),
-            service("memory", LISTEN=f"{sockets['memory']},127.0.0.1:{self.memory_port}"),
+            service(
+                "memory",
+                LISTEN=f"{sockets['memory']},127.0.0.1:{self.memory_port}",
+                LLM_GATEWAY_ADDRESS=sockets["llm_gateway"],
+            ),
         ]
         if self.simulator_port is not None:
             command = (sys.executable, "-m", "services.simulator", "--port", str(self.simulator_port))

@@ -367,9 +367,9 @@ class SearchHit(_message.Message):
     EXCERPT_FIELD_NUMBER: _builtins.int
     SCORE_FIELD_NUMBER: _builtins.int
     chat_id: _builtins.str
-    """The chat."""
+    """The chat; empty for a fact that was remembered."""
     run_id: _builtins.str
-    """The run."""
+    """The run; empty for a fact."""
     excerpt: _builtins.str
     """The text around the match."""
     score: _builtins.float
@@ -489,6 +489,7 @@ class AppendResponse(_message.Message):
     CHAT_CREATED_FIELD_NUMBER: _builtins.int
     CHAT_NAME_FIELD_NUMBER: _builtins.int
     DUPLICATE_RUN_ID_FIELD_NUMBER: _builtins.int
+    CHECKPOINT_ID_FIELD_NUMBER: _builtins.int
     first_n: _builtins.int
     """Number of the first line; 0 when duplicate_run_id is set."""
     last_n: _builtins.int
@@ -499,6 +500,8 @@ class AppendResponse(_message.Message):
     """The chat's name."""
     duplicate_run_id: _builtins.str
     """The run that already has this query's request_id; nothing was appended."""
+    checkpoint_id: _builtins.int
+    """Id of the checkpoint before the first query or step of these lines."""
     def __init__(
         self,
         *,
@@ -507,10 +510,11 @@ class AppendResponse(_message.Message):
         chat_created: _builtins.bool = ...,
         chat_name: _builtins.str = ...,
         duplicate_run_id: _builtins.str | None = ...,
+        checkpoint_id: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_duplicate_run_id", b"_duplicate_run_id", "duplicate_run_id", b"duplicate_run_id"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_duplicate_run_id", b"_duplicate_run_id", "chat_created", b"chat_created", "chat_name", b"chat_name", "duplicate_run_id", b"duplicate_run_id", "first_n", b"first_n", "last_n", b"last_n"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_duplicate_run_id", b"_duplicate_run_id", "chat_created", b"chat_created", "chat_name", b"chat_name", "checkpoint_id", b"checkpoint_id", "duplicate_run_id", b"duplicate_run_id", "first_n", b"first_n", "last_n", b"last_n"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__duplicate_run_id: _TypeAlias = _typing.Literal["duplicate_run_id"]  # noqa: Y015
     _WhichOneofArgType__duplicate_run_id: _TypeAlias = _typing.Literal["_duplicate_run_id", b"_duplicate_run_id"]  # noqa: Y015
@@ -936,23 +940,32 @@ class NoteLine(_message.Message):
 
     CONTEXT_ID_FIELD_NUMBER: _builtins.int
     TEXT_FIELD_NUMBER: _builtins.int
+    TOOL_CALL_ID_FIELD_NUMBER: _builtins.int
     context_id: _builtins.str
     """The context; absent: the run's own."""
     text: _builtins.str
     """The text."""
+    tool_call_id: _builtins.str
+    """Insights: the call whose result this is about."""
     def __init__(
         self,
         *,
         context_id: _builtins.str | None = ...,
         text: _builtins.str = ...,
+        tool_call_id: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_context_id", b"_context_id", "context_id", b"context_id"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_context_id", b"_context_id", "_tool_call_id", b"_tool_call_id", "context_id", b"context_id", "tool_call_id", b"tool_call_id"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_context_id", b"_context_id", "context_id", b"context_id", "text", b"text"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_context_id", b"_context_id", "_tool_call_id", b"_tool_call_id", "context_id", b"context_id", "text", b"text", "tool_call_id", b"tool_call_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__context_id: _TypeAlias = _typing.Literal["context_id"]  # noqa: Y015
     _WhichOneofArgType__context_id: _TypeAlias = _typing.Literal["_context_id", b"_context_id"]  # noqa: Y015
+    _WhichOneofReturnType__tool_call_id: _TypeAlias = _typing.Literal["tool_call_id"]  # noqa: Y015
+    _WhichOneofArgType__tool_call_id: _TypeAlias = _typing.Literal["_tool_call_id", b"_tool_call_id"]  # noqa: Y015
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__context_id) -> _WhichOneofReturnType__context_id | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__tool_call_id) -> _WhichOneofReturnType__tool_call_id | None: ...
 
 Global___NoteLine: _TypeAlias = NoteLine  # noqa: Y015
 
@@ -970,6 +983,7 @@ class LoadContextRequest(_message.Message):
     LIMITS_FIELD_NUMBER: _builtins.int
     REMINDERS_FIELD_NUMBER: _builtins.int
     TOOLS_FIELD_NUMBER: _builtins.int
+    RECAP_FIELD_NUMBER: _builtins.int
     chat_id: _builtins.str
     """The chat."""
     run_id: _builtins.str
@@ -982,7 +996,7 @@ class LoadContextRequest(_message.Message):
     """Greatest number of messages from earlier runs, 10 to 100; 0: the service's default (40)."""
     @_builtins.property
     def limits(self) -> Global___ModelLimits:
-        """The model that will be asked; its window limits the result."""
+        """The model that will be asked; its window limits the result. Absent: nothing is counted, left out or due."""
 
     @_builtins.property
     def reminders(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -991,6 +1005,10 @@ class LoadContextRequest(_message.Message):
     @_builtins.property
     def tools(self) -> _containers.RepeatedCompositeFieldContainer[_llm_pb2.ToolSchema]:
         """Tools of the request, for counting."""
+
+    @_builtins.property
+    def recap(self) -> Global___RecapSettings:
+        """How older results of this run are told; absent: as they are."""
 
     def __init__(
         self,
@@ -1003,16 +1021,43 @@ class LoadContextRequest(_message.Message):
         limits: Global___ModelLimits | None = ...,
         reminders: _abc.Iterable[_builtins.str] | None = ...,
         tools: _abc.Iterable[_llm_pb2.ToolSchema] | None = ...,
+        recap: Global___RecapSettings | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_context_id", b"_context_id", "context_id", b"context_id", "limits", b"limits"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_context_id", b"_context_id", "context_id", b"context_id", "limits", b"limits", "recap", b"recap"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_context_id", b"_context_id", "chat_id", b"chat_id", "context_id", b"context_id", "limits", b"limits", "message_history_max", b"message_history_max", "reminders", b"reminders", "run_id", b"run_id", "system", b"system", "tools", b"tools"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_context_id", b"_context_id", "chat_id", b"chat_id", "context_id", b"context_id", "limits", b"limits", "message_history_max", b"message_history_max", "recap", b"recap", "reminders", b"reminders", "run_id", b"run_id", "system", b"system", "tools", b"tools"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__context_id: _TypeAlias = _typing.Literal["context_id"]  # noqa: Y015
     _WhichOneofArgType__context_id: _TypeAlias = _typing.Literal["_context_id", b"_context_id"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType__context_id) -> _WhichOneofReturnType__context_id | None: ...
 
 Global___LoadContextRequest: _TypeAlias = LoadContextRequest  # noqa: Y015
+
+@_typing.final
+class RecapSettings(_message.Message):
+    """Goal, insights and open tasks instead of all that tools gave."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ACTIVE_PROMPT_TOKENS_MAX_FIELD_NUMBER: _builtins.int
+    INSIGHTS_WINDOW_SIZE_FIELD_NUMBER: _builtins.int
+    active_prompt_tokens_max: _builtins.int
+    """Greatest size of the active prompt in tokens: the system message, goal, insights and open tasks; 0: 4,000."""
+    insights_window_size: _builtins.int
+    """Insights shown, and results that are replaced by theirs at a time; 0: 5."""
+    def __init__(
+        self,
+        *,
+        active_prompt_tokens_max: _builtins.int = ...,
+        insights_window_size: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["active_prompt_tokens_max", b"active_prompt_tokens_max", "insights_window_size", b"insights_window_size"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RecapSettings: _TypeAlias = RecapSettings  # noqa: Y015
 
 @_typing.final
 class ModelLimits(_message.Message):
@@ -1031,7 +1076,7 @@ class ModelLimits(_message.Message):
     context_window_tokens: _builtins.int
     """Greatest request in tokens; 0: not known."""
     output_tokens: _builtins.int
-    """Kept free for the answer."""
+    """Kept free for the answer; 0: the model's greatest answer, as far as it is known."""
     def __init__(
         self,
         *,
@@ -1060,7 +1105,7 @@ class LoadContextResponse(_message.Message):
     compaction_due: _builtins.bool
     """True when the context is to be compacted before the turn."""
     tokens: _builtins.int
-    """Tokens of messages and tools; 0 while not counted."""
+    """Tokens of messages and tools; 0 where no limits are given."""
     @_builtins.property
     def messages(self) -> _containers.RepeatedCompositeFieldContainer[_llm_pb2.Message]:
         """System first, in order, calls and results paired."""
@@ -1096,6 +1141,8 @@ class CompactRequest(_message.Message):
     LIMITS_FIELD_NUMBER: _builtins.int
     FILES_FIELD_NUMBER: _builtins.int
     TURN_FIELD_NUMBER: _builtins.int
+    SUMMARY_MODEL_FIELD_NUMBER: _builtins.int
+    MESSAGE_HISTORY_MAX_FIELD_NUMBER: _builtins.int
     chat_id: _builtins.str
     """The chat."""
     run_id: _builtins.str
@@ -1110,6 +1157,8 @@ class CompactRequest(_message.Message):
     """The system message of the context."""
     turn: _builtins.int
     """The model turn this precedes; absent at a run's entry."""
+    message_history_max: _builtins.int
+    """As in LoadContext: nothing is kept beside the summary that the window does not show."""
     @_builtins.property
     def tools(self) -> _containers.RepeatedCompositeFieldContainer[_llm_pb2.ToolSchema]:
         """Tools of the context's requests."""
@@ -1121,6 +1170,10 @@ class CompactRequest(_message.Message):
     @_builtins.property
     def files(self) -> _containers.RepeatedCompositeFieldContainer[Global___ContextFile]:
         """Files of the workspace that the context mentions."""
+
+    @_builtins.property
+    def summary_model(self) -> Global___ModelLimits:
+        """The model that writes the summary; absent: the context's own."""
 
     def __init__(
         self,
@@ -1135,10 +1188,12 @@ class CompactRequest(_message.Message):
         limits: Global___ModelLimits | None = ...,
         files: _abc.Iterable[Global___ContextFile] | None = ...,
         turn: _builtins.int | None = ...,
+        summary_model: Global___ModelLimits | None = ...,
+        message_history_max: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_context_id", b"_context_id", "_turn", b"_turn", "context_id", b"context_id", "limits", b"limits", "turn", b"turn"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_context_id", b"_context_id", "_turn", b"_turn", "context_id", b"context_id", "limits", b"limits", "summary_model", b"summary_model", "turn", b"turn"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_context_id", b"_context_id", "_turn", b"_turn", "chat_id", b"chat_id", "context_id", b"context_id", "files", b"files", "generation", b"generation", "limits", b"limits", "run_id", b"run_id", "system", b"system", "tools", b"tools", "trigger", b"trigger", "turn", b"turn"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_context_id", b"_context_id", "_turn", b"_turn", "chat_id", b"chat_id", "context_id", b"context_id", "files", b"files", "generation", b"generation", "limits", b"limits", "message_history_max", b"message_history_max", "run_id", b"run_id", "summary_model", b"summary_model", "system", b"system", "tools", b"tools", "trigger", b"trigger", "turn", b"turn"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__context_id: _TypeAlias = _typing.Literal["context_id"]  # noqa: Y015
     _WhichOneofArgType__context_id: _TypeAlias = _typing.Literal["_context_id", b"_context_id"]  # noqa: Y015
@@ -1247,9 +1302,9 @@ class RevertRequest(_message.Message):
     checkpoint_id: _builtins.int
     """The checkpoint's id."""
     scope: _builtins.str
-    """all, or model for the model's view alone."""
+    """all (when empty), or model for the model's view alone."""
     run_id: _builtins.str
-    """The writing run."""
+    """The writing run; empty: none."""
     generation: _builtins.int
     """The writer's lease generation."""
     def __init__(

@@ -169,16 +169,19 @@ class MemoryServiceServicer(object):
     def ForkChat(self, request, context):
         """Make a new chat that holds the log up to a point.
 
-        Effect: a copy; the two go their own ways. Errors: NOT_FOUND (chat, run); INVALID_REQUEST.
+        Effect: a copy; the two go their own ways. Its runs have new ids; those that the copy does not hold to their end
+        are cancelled in it. Line numbers stay. Without run_id and seq everything is copied.
+        Errors: NOT_FOUND (chat, run); OUT_OF_RANGE for a line that is not there; LOG_DAMAGED; INVALID_REQUEST.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Search(self, request, context):
-        """Full-text search over chats, insights and summaries, best match first.
+        """Full-text search over chats, insights and summaries, best match first; in scope all over facts too.
 
-        Changes nothing.
+        A text matches when it holds any word of the query, and is better the more of them it holds. Where a script has
+        no spaces between words, three characters in a row are one. What was reverted is not found. Changes nothing.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -229,9 +232,11 @@ class MemoryServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Revert(self, request, context):
-        """Make the views show the log as it was at a checkpoint; the log keeps everything.
+        """Make the views show the log as it was at a checkpoint, the session state included; the log keeps everything.
 
-        Errors: NOT_FOUND (chat, checkpoint); STALE_LEASE.
+        Checkpoints are before each query and each step that people see, with ids from 0; after a revert of scope all they
+        go on from there. Runs that have not ended keep their query, whatever is reverted.
+        Errors: NOT_FOUND (chat, checkpoint, run); STALE_LEASE; LOG_DAMAGED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -247,7 +252,7 @@ class MemoryServiceServicer(object):
     def UpdateState(self, request, context):
         """Replace a context's session state, when its version is still the one expected.
 
-        Errors: ABORTED (STALE_LEASE) when it is not.
+        A revert is a change of every state. Errors: NOT_FOUND (chat, run); ABORTED (STALE_LEASE) when it is not.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -256,7 +261,9 @@ class MemoryServiceServicer(object):
     def AcquireLease(self, request, context):
         """Become the owner of a run, with a generation that fences earlier owners.
 
-        Errors: ABORTED (STALE_LEASE) while another owner's lease holds.
+        Nothing that an earlier owner asked for is committed after this. The same owner may acquire again, with a new
+        generation. Errors: NOT_FOUND (chat, run); ABORTED (STALE_LEASE) while another owner's lease holds, and when the
+        run has ended.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

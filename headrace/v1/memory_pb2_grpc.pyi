@@ -58,12 +58,15 @@ class MemoryServiceStub:
     ForkChat: _grpc.UnaryUnaryMultiCallable[_memory_pb2.ForkChatRequest, _memory_pb2.ForkChatResponse]
     """Make a new chat that holds the log up to a point.
 
-    Effect: a copy; the two go their own ways. Errors: NOT_FOUND (chat, run); INVALID_REQUEST.
+    Effect: a copy; the two go their own ways. Its runs have new ids; those that the copy does not hold to their end
+    are cancelled in it. Line numbers stay. Without run_id and seq everything is copied.
+    Errors: NOT_FOUND (chat, run); OUT_OF_RANGE for a line that is not there; LOG_DAMAGED; INVALID_REQUEST.
     """
     Search: _grpc.UnaryUnaryMultiCallable[_memory_pb2.SearchRequest, _memory_pb2.SearchResponse]
-    """Full-text search over chats, insights and summaries, best match first.
+    """Full-text search over chats, insights and summaries, best match first; in scope all over facts too.
 
-    Changes nothing.
+    A text matches when it holds any word of the query, and is better the more of them it holds. Where a script has
+    no spaces between words, three characters in a row are one. What was reverted is not found. Changes nothing.
     """
     Remember: _grpc.UnaryUnaryMultiCallable[_memory_pb2.RememberRequest, _memory_pb2.RememberResponse]
     """Store a fact about the user, for later contexts.
@@ -94,21 +97,25 @@ class MemoryServiceStub:
     Errors: NOT_FOUND; STALE_LEASE.
     """
     Revert: _grpc.UnaryUnaryMultiCallable[_memory_pb2.RevertRequest, _memory_pb2.RevertResponse]
-    """Make the views show the log as it was at a checkpoint; the log keeps everything.
+    """Make the views show the log as it was at a checkpoint, the session state included; the log keeps everything.
 
-    Errors: NOT_FOUND (chat, checkpoint); STALE_LEASE.
+    Checkpoints are before each query and each step that people see, with ids from 0; after a revert of scope all they
+    go on from there. Runs that have not ended keep their query, whatever is reverted.
+    Errors: NOT_FOUND (chat, checkpoint, run); STALE_LEASE; LOG_DAMAGED.
     """
     GetState: _grpc.UnaryUnaryMultiCallable[_memory_pb2.GetStateRequest, _memory_pb2.GetStateResponse]
     """Get a context's session state. Changes nothing; a context without state gives version 0 and {}."""
     UpdateState: _grpc.UnaryUnaryMultiCallable[_memory_pb2.UpdateStateRequest, _memory_pb2.UpdateStateResponse]
     """Replace a context's session state, when its version is still the one expected.
 
-    Errors: ABORTED (STALE_LEASE) when it is not.
+    A revert is a change of every state. Errors: NOT_FOUND (chat, run); ABORTED (STALE_LEASE) when it is not.
     """
     AcquireLease: _grpc.UnaryUnaryMultiCallable[_memory_pb2.AcquireLeaseRequest, _memory_pb2.AcquireLeaseResponse]
     """Become the owner of a run, with a generation that fences earlier owners.
 
-    Errors: ABORTED (STALE_LEASE) while another owner's lease holds.
+    Nothing that an earlier owner asked for is committed after this. The same owner may acquire again, with a new
+    generation. Errors: NOT_FOUND (chat, run); ABORTED (STALE_LEASE) while another owner's lease holds, and when the
+    run has ended.
     """
     RenewLease: _grpc.UnaryUnaryMultiCallable[_memory_pb2.RenewLeaseRequest, _memory_pb2.RenewLeaseResponse]
     """Prolong a lease. Errors: ABORTED (STALE_LEASE) when it was lost."""
@@ -154,12 +161,15 @@ class MemoryServiceAsyncStub(MemoryServiceStub):
     ForkChat: _aio.UnaryUnaryMultiCallable[_memory_pb2.ForkChatRequest, _memory_pb2.ForkChatResponse]  # type: ignore[assignment]
     """Make a new chat that holds the log up to a point.
 
-    Effect: a copy; the two go their own ways. Errors: NOT_FOUND (chat, run); INVALID_REQUEST.
+    Effect: a copy; the two go their own ways. Its runs have new ids; those that the copy does not hold to their end
+    are cancelled in it. Line numbers stay. Without run_id and seq everything is copied.
+    Errors: NOT_FOUND (chat, run); OUT_OF_RANGE for a line that is not there; LOG_DAMAGED; INVALID_REQUEST.
     """
     Search: _aio.UnaryUnaryMultiCallable[_memory_pb2.SearchRequest, _memory_pb2.SearchResponse]  # type: ignore[assignment]
-    """Full-text search over chats, insights and summaries, best match first.
+    """Full-text search over chats, insights and summaries, best match first; in scope all over facts too.
 
-    Changes nothing.
+    A text matches when it holds any word of the query, and is better the more of them it holds. Where a script has
+    no spaces between words, three characters in a row are one. What was reverted is not found. Changes nothing.
     """
     Remember: _aio.UnaryUnaryMultiCallable[_memory_pb2.RememberRequest, _memory_pb2.RememberResponse]  # type: ignore[assignment]
     """Store a fact about the user, for later contexts.
@@ -190,21 +200,25 @@ class MemoryServiceAsyncStub(MemoryServiceStub):
     Errors: NOT_FOUND; STALE_LEASE.
     """
     Revert: _aio.UnaryUnaryMultiCallable[_memory_pb2.RevertRequest, _memory_pb2.RevertResponse]  # type: ignore[assignment]
-    """Make the views show the log as it was at a checkpoint; the log keeps everything.
+    """Make the views show the log as it was at a checkpoint, the session state included; the log keeps everything.
 
-    Errors: NOT_FOUND (chat, checkpoint); STALE_LEASE.
+    Checkpoints are before each query and each step that people see, with ids from 0; after a revert of scope all they
+    go on from there. Runs that have not ended keep their query, whatever is reverted.
+    Errors: NOT_FOUND (chat, checkpoint, run); STALE_LEASE; LOG_DAMAGED.
     """
     GetState: _aio.UnaryUnaryMultiCallable[_memory_pb2.GetStateRequest, _memory_pb2.GetStateResponse]  # type: ignore[assignment]
     """Get a context's session state. Changes nothing; a context without state gives version 0 and {}."""
     UpdateState: _aio.UnaryUnaryMultiCallable[_memory_pb2.UpdateStateRequest, _memory_pb2.UpdateStateResponse]  # type: ignore[assignment]
     """Replace a context's session state, when its version is still the one expected.
 
-    Errors: ABORTED (STALE_LEASE) when it is not.
+    A revert is a change of every state. Errors: NOT_FOUND (chat, run); ABORTED (STALE_LEASE) when it is not.
     """
     AcquireLease: _aio.UnaryUnaryMultiCallable[_memory_pb2.AcquireLeaseRequest, _memory_pb2.AcquireLeaseResponse]  # type: ignore[assignment]
     """Become the owner of a run, with a generation that fences earlier owners.
 
-    Errors: ABORTED (STALE_LEASE) while another owner's lease holds.
+    Nothing that an earlier owner asked for is committed after this. The same owner may acquire again, with a new
+    generation. Errors: NOT_FOUND (chat, run); ABORTED (STALE_LEASE) while another owner's lease holds, and when the
+    run has ended.
     """
     RenewLease: _aio.UnaryUnaryMultiCallable[_memory_pb2.RenewLeaseRequest, _memory_pb2.RenewLeaseResponse]  # type: ignore[assignment]
     """Prolong a lease. Errors: ABORTED (STALE_LEASE) when it was lost."""
@@ -271,7 +285,9 @@ class MemoryServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_memory_pb2.ForkChatResponse, _abc.Awaitable[_memory_pb2.ForkChatResponse]]:
         """Make a new chat that holds the log up to a point.
 
-        Effect: a copy; the two go their own ways. Errors: NOT_FOUND (chat, run); INVALID_REQUEST.
+        Effect: a copy; the two go their own ways. Its runs have new ids; those that the copy does not hold to their end
+        are cancelled in it. Line numbers stay. Without run_id and seq everything is copied.
+        Errors: NOT_FOUND (chat, run); OUT_OF_RANGE for a line that is not there; LOG_DAMAGED; INVALID_REQUEST.
         """
 
     @_abc_1.abstractmethod
@@ -280,9 +296,10 @@ class MemoryServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _memory_pb2.SearchRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_memory_pb2.SearchResponse, _abc.Awaitable[_memory_pb2.SearchResponse]]:
-        """Full-text search over chats, insights and summaries, best match first.
+        """Full-text search over chats, insights and summaries, best match first; in scope all over facts too.
 
-        Changes nothing.
+        A text matches when it holds any word of the query, and is better the more of them it holds. Where a script has
+        no spaces between words, three characters in a row are one. What was reverted is not found. Changes nothing.
         """
 
     @_abc_1.abstractmethod
@@ -343,9 +360,11 @@ class MemoryServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _memory_pb2.RevertRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_memory_pb2.RevertResponse, _abc.Awaitable[_memory_pb2.RevertResponse]]:
-        """Make the views show the log as it was at a checkpoint; the log keeps everything.
+        """Make the views show the log as it was at a checkpoint, the session state included; the log keeps everything.
 
-        Errors: NOT_FOUND (chat, checkpoint); STALE_LEASE.
+        Checkpoints are before each query and each step that people see, with ids from 0; after a revert of scope all they
+        go on from there. Runs that have not ended keep their query, whatever is reverted.
+        Errors: NOT_FOUND (chat, checkpoint, run); STALE_LEASE; LOG_DAMAGED.
         """
 
     @_abc_1.abstractmethod
@@ -364,7 +383,7 @@ class MemoryServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_memory_pb2.UpdateStateResponse, _abc.Awaitable[_memory_pb2.UpdateStateResponse]]:
         """Replace a context's session state, when its version is still the one expected.
 
-        Errors: ABORTED (STALE_LEASE) when it is not.
+        A revert is a change of every state. Errors: NOT_FOUND (chat, run); ABORTED (STALE_LEASE) when it is not.
         """
 
     @_abc_1.abstractmethod
@@ -375,7 +394,9 @@ class MemoryServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_memory_pb2.AcquireLeaseResponse, _abc.Awaitable[_memory_pb2.AcquireLeaseResponse]]:
         """Become the owner of a run, with a generation that fences earlier owners.
 
-        Errors: ABORTED (STALE_LEASE) while another owner's lease holds.
+        Nothing that an earlier owner asked for is committed after this. The same owner may acquire again, with a new
+        generation. Errors: NOT_FOUND (chat, run); ABORTED (STALE_LEASE) while another owner's lease holds, and when the
+        run has ended.
         """
 
     @_abc_1.abstractmethod

@@ -4,30 +4,52 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import closing
+from typing import TYPE_CHECKING
 
 from headrace.v1 import memory_pb2
+from headrace.v1.llm_pb2_grpc import LlmServiceStub
 from headrace.v1.memory_pb2_grpc import add_MemoryServiceServicer_to_server
+from services.memory.compaction.compacting import Compacting
+from services.memory.compaction.summariser import SUMMARY_TIMEOUT_S
 from services.memory.config import Config
 from services.memory.context import Window
+from services.memory.counting import Counting
 from services.memory.disk import Disk
+from services.memory.loading import Loading
+from services.memory.retention import pruning
 from services.memory.service import MemoryService
 from services.memory.store import Store, opened
 from services.runtime import program
+from services.runtime.channels import connect
 from services.runtime.server import Served, serving, until_stopped
+
+if TYPE_CHECKING:
+    from headrace.v1.llm_pb2_grpc import LlmServiceAsyncStub
 
 
 async def main(config: Config) -> None:
     disk = await asyncio.to_thread(Disk, config.logs_dir)
     with closing(disk):
-        async with opened(disk) as store, serving(config.server, [served(store, config)]):
+        async with (
+            connect(config.llm_gateway_address) as channel,
+            opened(disk) as store,
+            pruning(store, config.chat_retention_days),
+            serving(config.server, [served(store, config, LlmServiceStub(channel))]),
+        ):
             await until_stopped()
 
 
-def served(store: Store, config: Config) -> Served:
-    """The service over `store`."""
-    window = Window(config.chat_k, config.message_history_max)
+def served(
+    store: Store,
+    config: Config,
+    llm: LlmServiceAsyncStub | None = None,
+    summary_timeout_s: float = SUMMARY_TIMEOUT_S,
+) -> Served:
+    """The service over `store`; without `llm` every compaction falls back."""
+    window, counting = Window(config.chat_k, config.message_history_max), Counting()
+    loading, compacting = Loading(window, counting), Compacting(store, window, counting, llm, summary_timeout_s)
     servicer = MemoryService(  # pyright: ignore[reportAbstractUsage] - the other RPCs are UNIMPLEMENTED
-        store, window, config.action_tools
+        store, loading, compacting, config.action_tools
     )
     name = memory_pb2.DESCRIPTOR.services_by_name["MemoryService"].full_name
     return Served(name, servicer, add_MemoryServiceServicer_to_server)

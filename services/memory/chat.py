@@ -6,19 +6,24 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from headrace.errors import InvalidRequest, LogDamaged, NotFound, StaleLease
+from services.memory import state
 from services.memory.facts import ASKED, ChatFacts, folded
-from services.memory.lines import Known, Line, Query
+from services.memory.lines import Known, Line, Query, Revert, State
+from services.memory.state import SessionState
+from services.memory.timeline import Timeline
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """The numbers that an append got."""
+    """What an append got."""
 
     first_n: int
     last_n: int
+    checkpoint: int
+    """The first one that its lines made, or would make."""
 
 
 @dataclass(slots=True, weakref_slot=True, eq=False)
@@ -31,28 +36,47 @@ class Chat:
     facts: ChatFacts
     size_bytes: int = 0
     """Length of the log file, as far as it is acknowledged."""
+    log: list[Line] = field(default_factory=list[Line])
+    """All committed lines."""
     runs: dict[str, list[Line]] = field(default_factory=dict[str, "list[Line]"])
-    """Committed lines by run, runs in the order of their first line."""
+    """What a model is told, by run, runs in the order of their first line."""
+    shown: dict[str, list[Line]] = field(default_factory=dict[str, "list[Line]"])
+    """What people see, by run."""
+    states: dict[str, SessionState] = field(default_factory=dict[str, SessionState])
+    """The session state of each context; the run's own is under the empty id."""
     appends: dict[str, Span] = field(default_factory=dict[str, Span])
     """By request id: the uuid of the first line, which alone knows the last; nobody asks for the others."""
     is_deleted: bool = False
+    _timeline: Timeline = field(default_factory=Timeline)
 
     @classmethod
     def of(cls, chat_id: str, lines: list[Line], size_bytes: int, *, is_damaged: bool) -> Chat:
         """The chat that a log file holds."""
-        chat = cls(chat_id, folded(chat_id, lines, is_damaged=is_damaged), size_bytes)
+        chat = cls(chat_id, ChatFacts(chat_id, is_damaged=is_damaged), size_bytes)
+        for line in lines:
+            chat.appends[line.uuid] = Span(line.n, line.n + line.lines - 1, chat.facts.checkpoints)
+            chat.facts.note(line)
         chat.take(lines)
-        chat.appends = {line.uuid: Span(line.n, line.n + line.lines - 1) for line in lines}
         return chat
+
+    @property
+    def is_reverted(self) -> bool:
+        """Whether the views hide lines of the log."""
+        return self.shown is not self.runs
 
     def take(self, lines: Sequence[Line]) -> None:
         """Lines that are committed now."""
+        self.log.extend(lines)
         for line in lines:
-            self.runs.setdefault(line.run_id, []).append(line)
+            self._timeline.take(line)
+        if any(isinstance(line, Revert) for line in lines):
+            self._look_again()
+        else:
+            self._look_on(lines)
 
-    def lines(self) -> Iterator[Line]:
-        """All committed lines, in the order of the log."""
-        return iter(sorted((line for lines in self.runs.values() for line in lines), key=lambda line: line.n))
+    def state(self, context: str) -> SessionState:
+        """The session state of a context, by its key."""
+        return self.states.get(context, SessionState())
 
     def duplicate(self, lines: Sequence[Known]) -> str | None:
         """The run that has the request id of the query in `lines` already."""
@@ -60,24 +84,75 @@ class Chat:
         request_id = ASKED.decode(first.query).request_id if isinstance(first, Query) else ""
         return self.facts.run_asked_as(request_id) if request_id else None
 
-    def check(self, lines: Sequence[Known]) -> None:
-        """Raise the error for lines that this log cannot take."""
+    def check(self, lines: Sequence[Known], lease_generation: int = 0) -> None:
+        """Raise the error for lines that this log cannot take; `lease_generation` is that of the run's lease."""
         first, chat_id = lines[0], self.chat_id
-        run = self.facts.runs.get(first.run_id)
         if self.is_deleted or (not self.facts.last_n and not isinstance(first, Query)):
             raise NotFound(f"chat {chat_id} does not exist; its first line must be a query", chatId=chat_id)
         if self.facts.is_damaged:
             raise LogDamaged(f"the log of chat {chat_id} is damaged; it can be read, not written", chatId=chat_id)
+        # The session state and reverts are the chat's own where no run writes them.
+        if first.run_id or not isinstance(first, State | Revert):
+            self._check_run(first, lease_generation)
+        self._check_position(first)
+
+    def _check_run(self, first: Known, lease_generation: int) -> None:
+        run = self.facts.runs.get(first.run_id)
         if isinstance(first, Query):
             if run is not None:
                 raise InvalidRequest.of("lines[0].query", f"must be the run's only one: run {run.run_id} has begun")
         elif run is None:
-            raise NotFound(f"run {first.run_id} has no query line in chat {chat_id}", runId=first.run_id)
+            raise NotFound(f"run {first.run_id} has no query line in chat {self.chat_id}", runId=first.run_id)
         elif run.is_ended:
             raise StaleLease(f"run {run.run_id} has ended and takes no more lines", runId=run.run_id)
-        elif first.generation < run.generation:
+        elif first.generation < (generation := max(run.generation, lease_generation)):
             raise StaleLease(
-                f"run {run.run_id} was taken over with generation {run.generation}; {first.generation} is stale",
+                f"run {run.run_id} was taken over with generation {generation}; {first.generation} is stale",
                 runId=run.run_id,
-                generation=run.generation,
+                generation=generation,
             )
+
+    def _check_position(self, line: Known) -> None:
+        if isinstance(line, Revert) and not 0 <= line.to_checkpoint_id < self.facts.checkpoints:
+            raise NotFound(
+                f"chat {self.chat_id} has no checkpoint {line.to_checkpoint_id}; it has {self.facts.checkpoints}",
+                chatId=self.chat_id,
+                checkpointId=line.to_checkpoint_id,
+            )
+        if isinstance(line, State):
+            version = self.facts.state_versions.get(line.context_id or "", 0)
+            if line.version != version + 1:
+                raise state.stale_state(self.chat_id, version)
+
+    def _look_on(self, lines: Sequence[Line]) -> None:
+        """Show `lines` at the end of the views."""
+        for line in lines:
+            self.runs.setdefault(line.run_id, []).append(line)
+            if self.is_reverted:
+                self.shown.setdefault(line.run_id, []).append(line)
+            state.take(self.states, line)
+
+    def _look_again(self) -> None:
+        """Make the views anew, from the whole log."""
+        told = self._timeline.told()
+        self.runs, self.shown = _by_run(told), _by_run(self._timeline.shown())
+        # A revert is a change of every state.
+        versions = folded(self.chat_id, self.log).state_versions
+        values = state.folded_states(told)
+        self.states = {key: SessionState(values.get(key, SessionState()).values, versions[key]) for key in versions}
+
+    def __post_init__(self) -> None:
+        self.shown = self.runs  # one and the same, until something is reverted
+
+
+def first_n(answer: Span | str) -> int:
+    """The number of the first line of an append that has no query."""
+    assert isinstance(answer, Span), "only a query can be a repetition of another"
+    return answer.first_n
+
+
+def _by_run(lines: Sequence[Line]) -> dict[str, list[Line]]:
+    runs: dict[str, list[Line]] = {}
+    for line in lines:
+        runs.setdefault(line.run_id, []).append(line)
+    return runs

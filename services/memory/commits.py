@@ -10,18 +10,20 @@ import asyncio
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import structlog
 
 from headrace.errors import ChatBusy, HeadraceError, LogDamaged, NotFound, Overloaded
 from services.memory.chat import Chat, Span
 from services.memory.disk import Disk, disk_errors
+from services.memory.entries import change, whole
 from services.memory.facts import folded
-from services.memory.lines import Known, encode
+from services.memory.lines import Known, Run, encode
 
 if TYPE_CHECKING:
     from services.memory.index import Index
+    from services.memory.leases import Leases
 
 WAITING_BYTES_MAX = 128 * 1024 * 1024
 """Appends that wait for the disk: twice the largest message, so that one of those does not refuse all others."""
@@ -54,6 +56,16 @@ class Delete:
     done: asyncio.Future[None]
 
 
+@dataclass(frozen=True, slots=True)
+class Settle:
+    """A wish to know when everything before it is done."""
+
+    done: asyncio.Future[None]
+
+
+Job: TypeAlias = Append | Delete | Settle
+
+
 @dataclass(slots=True)
 class _Staged:
     """What a round does to one chat."""
@@ -67,10 +79,11 @@ class _Staged:
 class Commits:
     """The one writer of all logs. `run` is its task; `append` and `delete` may be called by any other."""
 
-    def __init__(self, disk: Disk, index: Index) -> None:
+    def __init__(self, disk: Disk, index: Index, leases: Leases) -> None:
         self._disk = disk
         self._index = index
-        self._waiting: list[Append | Delete] = []
+        self._leases = leases
+        self._waiting: list[Job] = []
         self._waiting_bytes = 0
         self._wake = asyncio.Event()
         self._is_closed = False
@@ -90,6 +103,12 @@ class Commits:
         self._waiting_bytes += cost_bytes
         self._enqueue(job)
         return await job.done
+
+    async def settled(self) -> None:
+        """Wait until every append that was asked for before is answered."""
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._enqueue(Settle(done))
+        await done
 
     async def delete(self, chat: Chat) -> None:
         """Delete the chat's log.
@@ -118,16 +137,22 @@ class Commits:
                 async with asyncio.TaskGroup() as group:
                     for item in staged:
                         group.create_task(self._commit(item, threads))
+                for job in jobs:
+                    if isinstance(job, Settle):
+                        _answer(job.done, None)
+                await self._index.room()
 
-    def _enqueue(self, job: Append | Delete) -> None:
+    def _enqueue(self, job: Job) -> None:
         self._waiting.append(job)
         self._wake.set()
 
-    def _stage(self, jobs: list[Append | Delete]) -> list[_Staged]:
+    def _stage(self, jobs: list[Job]) -> list[_Staged]:
         """Hold the jobs against their chats, in order; those refused are answered."""
         # By chat, not by its id: one that is deleted may still be asked beside the new one of its id.
         staged: dict[Chat, _Staged] = {}
         for job in jobs:
+            if isinstance(job, Settle):
+                continue
             item = staged.setdefault(job.chat, _Staged(job.chat))
             try:
                 if isinstance(job, Append):
@@ -148,17 +173,15 @@ class Commits:
             return known
         if run_id := chat.duplicate(job.lines):
             return run_id
-        run_id = job.lines[0].run_id
-        if self._index.chat_of(run_id) not in (None, chat.chat_id):
-            raise NotFound(f"run {run_id} is not of chat {chat.chat_id}", runId=run_id)
-        chat.check(job.lines)
+        chat.check(job.lines, self._leases.generation(job.lines[0].run_id))
+        checkpoint = facts.checkpoints
         # Never backwards, whatever the clock does.
         now_ms = max(time.time_ns() // 1_000_000, facts.updated_at)
         for line in job.lines:
             line.n, line.updated_at = facts.last_n + 1, now_ms
             facts.note(line)
         item.lines += job.lines
-        span = Span(job.lines[0].n, job.lines[-1].n)
+        span = Span(job.lines[0].n, job.lines[-1].n, checkpoint)
         chat.appends[job.lines[0].uuid] = span
         return span
 
@@ -168,10 +191,11 @@ class Commits:
         try:
             if item.lines:
                 data = b"".join(map(encode, item.lines))
-                await loop.run_in_executor(threads, self._append, item.chat, data)
+                mtime_ns = await loop.run_in_executor(threads, self._append, item.chat, data)
                 item.chat.size_bytes += len(data)
                 item.chat.take(item.lines)
-                self._index.put(item.chat.facts.copy())
+                self._index.put(change(item.chat, item.lines, mtime_ns))
+                self._leases.forget(line.run_id for line in item.lines if isinstance(line, Run))
             for job, answer in item.appends:
                 _answer(job.done, answer)
             if item.deletes:
@@ -186,9 +210,9 @@ class Commits:
             log.exception("commit failed", chat_id=item.chat.chat_id)
             self._roll_back(item, error)
 
-    def _append(self, chat: Chat, data: bytes) -> None:
+    def _append(self, chat: Chat, data: bytes) -> int:
         with disk_errors(chat.chat_id):
-            self._disk.append(chat.chat_id, chat.size_bytes, data)
+            return self._disk.append(chat.chat_id, chat.size_bytes, data)
 
     def _delete(self, chat: Chat) -> None:
         with disk_errors(chat.chat_id):
@@ -198,11 +222,11 @@ class Commits:
         """Forget what was staged: the file is as it was, or nobody may write to it any more."""
         chat = item.chat
         is_damaged = chat.facts.is_damaged or isinstance(error, LogDamaged)
-        chat.facts = folded(chat.chat_id, chat.lines(), is_damaged=is_damaged)
+        chat.facts = folded(chat.chat_id, chat.log, is_damaged=is_damaged)
         chat.appends = {key: span for key, span in chat.appends.items() if span.last_n <= chat.facts.last_n}
         chat.is_deleted = False
-        if chat.facts.last_n:
-            self._index.put(chat.facts.copy())
+        if is_damaged and chat.facts.last_n:
+            self._index.put(whole(chat, 0))
         for job in (*(job for job, _ in item.appends), *item.deletes):
             _refuse(job, error)
 

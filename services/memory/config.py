@@ -32,6 +32,12 @@ class Config:
     )
     """Names of tools, separated by commas, whose calls are kept as actions."""
 
+    llm_gateway_address: str = "127.0.0.1:7002"
+    """Where summaries are written."""
+
+    chat_retention_days: int | None = None
+    """Chats whose last line is older are deleted; not set: none is."""
+
     def __post_init__(self) -> None:
         if not MESSAGES_MIN <= self.message_history_max <= MESSAGES_MAX:
             raise ValueError(

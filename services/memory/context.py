@@ -1,29 +1,33 @@
 """The view for the model: what the next request of a run holds (memory.md, View for the model).
 
-Earlier runs are windowed and shortened, the same way at every turn of this run; its own lines all stay as they are.
+Earlier runs are windowed and shortened, the same way at every turn of this run; its own messages all stay as they are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import sys
 from dataclasses import dataclass
-from itertools import islice, takewhile
 from typing import TYPE_CHECKING
 
-from headrace.errors import InvalidRequest, NotFound
-from headrace.v1 import llm_pb2, memory_pb2
-from services.memory.dialogue import Dialogue
-from services.memory.facts import ASKED
-from services.memory.lines import Line, Query, Step
+from headrace.errors import InvalidRequest
+from headrace.v1 import llm_pb2
+from services.memory.blobs import SCHEME
+from services.memory.dialogue import Said, Unit, messages_of, text_message
+from services.memory.reminders import remind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Sequence
+
+    from services.memory.story import Story
 
 MESSAGES_MIN, MESSAGES_MAX = 10, 100
 """Bounds of a window in messages."""
 
 RESULT_CHARS_MAX = 1000
 """Of a tool result of an earlier run."""
+
+SHORTENED = "shortened"
+"""The form of a message of an earlier run, where it differs from the whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,83 +46,108 @@ class Window:
         return Window(self.runs_max, messages_max)
 
 
-def view(
-    runs: Mapping[str, Sequence[Line]], request: memory_pb2.LoadContextRequest, window: Window
-) -> list[llm_pb2.Message]:
-    """The messages of the next request of `request.run_id`, system first, reminders last.
+UNBOUNDED = Window(sys.maxsize, sys.maxsize)
 
-    `runs` are a chat's lines by run, runs in the order of their queries; lines of no run are under the empty id.
 
-    Raises:
-        NotFound: The chat has no such run.
-    """
-    run_id = request.run_id
-    if run_id not in runs:
-        raise NotFound(f"run {run_id} does not exist in chat {request.chat_id}", runId=run_id)
-    messages: list[llm_pb2.Message] = []
-    if request.system:
-        messages.append(_text_message("system", request.system))
-    context_id = request.context_id or None
-    # A context of its own (a sub-agent's, a task's) begins with what its first step holds.
-    if context_id is None:
-        before = takewhile(lambda earlier: earlier != run_id, runs)
-        messages += _earlier([runs[earlier] for earlier in before if earlier], window)
-    messages += _messages(runs[run_id], context_id, with_reasoning=True)
-    if request.reminders:
-        _remind(messages, request.reminders)
+@dataclass(frozen=True, slots=True)
+class View:
+    """What the next request of a run is made of, in this order."""
+
+    summary: Unit | None
+    """Of what was compacted."""
+    earlier: list[Unit]
+    """Of earlier runs."""
+    own: list[Unit]
+    """Of the run itself."""
+
+    @property
+    def units(self) -> list[Unit]:
+        return [*([] if self.summary is None else [self.summary]), *self.earlier, *self.own]
+
+
+def request_messages(system: str, units: Sequence[Unit], reminder: str) -> list[llm_pb2.Message]:
+    """The messages of a request: system first, the reminder last, each when it is not empty."""
+    messages = [text_message("system", system)] if system else []
+    messages += messages_of(units)
+    remind(messages, reminder)
     return messages
 
 
-def _messages(lines: Iterable[Line], context_id: str | None, *, with_reasoning: bool) -> list[llm_pb2.Message]:
-    dialogue = Dialogue(with_reasoning=with_reasoning)
-    for line in lines:
-        if isinstance(line, Query) and context_id is None:
-            dialogue.ask(ASKED.decode(line.query).message)
-        elif isinstance(line, Step) and line.context_id == context_id:
-            dialogue.add(line.messages)
-    return dialogue.messages()
+def view(story: Story, window: Window) -> View:
+    """What the next request is made of."""
+    earlier = [_shortened(unit) for unit in _earlier(story, window)]
+    if story.compacted is not None:
+        return View(story.compacted.unit, earlier, story.own())
+    return View(None, _from_user(earlier), story.own())
 
 
-def _earlier(runs: Sequence[Sequence[Line]], window: Window) -> list[llm_pb2.Message]:
-    """The window over earlier runs. It begins with a user message, so it never cuts between a call and its results."""
-    messages: list[llm_pb2.Message] = []
-    for lines in islice(reversed(runs), window.runs_max):
-        if len(messages) >= window.messages_max:
+def _earlier(story: Story, window: Window) -> list[Unit]:
+    """What a compaction kept of earlier runs, which stays, and the window over what came later."""
+    compacted = story.compacted
+    retained: list[list[Unit]] = []
+    later: list[list[Unit]] = []
+    count = 0
+    for index, units in enumerate(story.earlier()):
+        has_room = index < window.runs_max and count < window.messages_max
+        if compacted is None and not has_room:
             break
-        messages = _messages(lines, None, with_reasoning=False) + messages
-    messages = messages[-window.messages_max :]
-    first = next((index for index, message in enumerate(messages) if message.role == "user"), len(messages))
-    return [_shortened(message) for message in messages[first:]]
+        kept = [unit for unit in units if compacted is not None and compacted.retains(unit)]
+        retained.append(kept)
+        if has_room:
+            later.append(units[len(kept) :])
+            count += _count(later[-1])
+    return _in_order(retained) + _windowed(_in_order(later), window.messages_max)
 
 
-def _shortened(message: llm_pb2.Message) -> llm_pb2.Message:
-    """A message of an earlier run: images by name, long tool results cut."""
-    for index, part in enumerate(message.content):
-        if part.WhichOneof("part") == "image":
-            message.content[index].CopyFrom(llm_pb2.ContentPart(text=_image_note(part.image)))
-    if message.role == "tool":
-        text = "".join(part.text for part in message.content)
-        if len(text) > RESULT_CHARS_MAX:
-            note = f"\n[shortened: the first {RESULT_CHARS_MAX:,} of {len(text):,} characters]"
-            del message.content[:]
-            message.content.add(text=text[:RESULT_CHARS_MAX] + note)
-    return message
+def _in_order(runs: Sequence[list[Unit]]) -> list[Unit]:
+    """The units of runs that stand in reverse."""
+    return [unit for units in reversed(runs) for unit in units]
+
+
+def _windowed(units: list[Unit], messages_max: int) -> list[Unit]:
+    """The last units, of so many messages at most; a cut is made before a user message."""
+    count = _count(units)
+    if count <= messages_max:
+        return units
+    first = 0
+    while count > messages_max:
+        count -= _count(units[first : first + 1])
+        first += 1
+    return _from_user(units[first:])
+
+
+def _from_user(units: list[Unit]) -> list[Unit]:
+    first = next((index for index, unit in enumerate(units) if unit.role == "user"), len(units))
+    return units[first:]
+
+
+def _count(units: Sequence[Unit]) -> int:
+    """Messages of `units`."""
+    return sum(1 + len(unit.said.message.tool_calls) for unit in units)
+
+
+def _shortened(unit: Unit) -> Unit:
+    """A unit of an earlier run: images by name, long tool results cut."""
+    for said in (unit.said, *unit.answers.values()):
+        for index, part in enumerate(said.message.content):
+            if part.WhichOneof("part") == "image":
+                said.message.content[index].CopyFrom(llm_pb2.ContentPart(text=_image_note(part.image)))
+                said.form = SHORTENED
+    for answer in unit.answers.values():
+        _shorten_result(answer)
+    return unit
+
+
+def _shorten_result(said: Said) -> None:
+    text = "".join(part.text for part in said.message.content)
+    if len(text) > RESULT_CHARS_MAX:
+        note = f"\n[shortened: the first {RESULT_CHARS_MAX:,} of {len(text):,} characters]"
+        del said.message.content[:]
+        said.message.content.add(text=text[:RESULT_CHARS_MAX] + note)
+        said.form = SHORTENED
 
 
 def _image_note(image: llm_pb2.ImagePart) -> str:
-    if image.url.startswith("data:"):
+    if image.url.startswith(("data:", SCHEME)):
         return "[image]"
     return f"[image: {image.url.rpartition('/')[2]}, {image.url}]"
-
-
-def _remind(messages: list[llm_pb2.Message], reminders: Iterable[str]) -> None:
-    """Add the one part that is not stored to the last user message, or after a message of another role."""
-    text = "<system_reminder>\n" + "\n".join(reminders) + "\n</system_reminder>"
-    if messages and messages[-1].role == "user":
-        messages[-1].content.add(text=text)
-    else:
-        messages.append(_text_message("user", text))
-
-
-def _text_message(role: str, text: str) -> llm_pb2.Message:
-    return llm_pb2.Message(role=role, content=[llm_pb2.ContentPart(text=text)])

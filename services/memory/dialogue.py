@@ -8,27 +8,68 @@ so that a provider's prefix cache keeps hitting.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.v1 import llm_pb2
 from services.memory.messages import content
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from services.memory.lines import StoredMessage
+
+WITHOUT_REASONING = "without reasoning"
+"""The form of an answer that has lost its reasoning."""
 
 INTERRUPTED = '{"ok":false,"error":"interrupted"}'
 """What a model is told of a call that has no result."""
 
 
+class Position(NamedTuple):
+    """Where a message stands in a log."""
+
+    n: int
+    """Number of its line."""
+    message: int
+    """Index in that line."""
+
+
 @dataclass(slots=True)
-class _Entry:
-    """A message, and the results of its calls by their position."""
+class Said:
+    """A message as a model takes it."""
 
     message: llm_pb2.Message
+    at: Position | None
+    """Its first piece; None: it is in no log."""
+    pieces: int = 1
+    form: str = ""
+    """Which of the forms that a stored message can take; empty: the whole of it."""
+    is_error: bool = False
+    """Of a result: whether its tool failed."""
+
+
+@dataclass(slots=True)
+class Unit:
+    """What stays in a request or leaves it as one: a message, and the results of its calls."""
+
+    said: Said
     msg_id: str | None = None
-    results: dict[int, llm_pb2.Message] = field(default_factory=dict[int, llm_pb2.Message])
+    answers: dict[int, Said] = field(default_factory=dict[int, Said])
+    """Results in the log, by the position of their call."""
+
+    @property
+    def role(self) -> str:
+        return self.said.message.role
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a call of it has no result."""
+        return len(self.answers) < len(self.said.message.tool_calls)
+
+    def all(self) -> list[Said]:
+        """The message, followed by exactly one result for each call, in the order of its calls."""
+        calls = self.said.message.tool_calls
+        return [self.said, *(self.answers.get(index) or _interrupted(call) for index, call in enumerate(calls))]
 
 
 class Dialogue:
@@ -39,68 +80,84 @@ class Dialogue:
         how earlier runs are shown, which another provider may have answered.
         """
         self._with_reasoning = with_reasoning
-        self._entries: list[_Entry] = []
-        self._open: dict[str, list[tuple[_Entry, int]]] = {}
+        self._units: list[Unit] = []
+        self._open: dict[str, list[tuple[Unit, int]]] = {}
         """Calls without a result, by id: ids are unique in one answer at best."""
 
-    def ask(self, text: str) -> None:
+    def ask(self, text: str, at: Position) -> None:
         """A user message of one text."""
-        self._entries.append(_Entry(llm_pb2.Message(role="user", content=[llm_pb2.ContentPart(text=text)])))
+        self._units.append(Unit(Said(text_message("user", text), at)))
 
-    def add(self, messages: Iterable[StoredMessage]) -> None:
-        """The next messages of the log."""
-        for message in messages:
+    def add(self, messages: Sequence[StoredMessage], n: int) -> None:
+        """The next messages of the log: those of line `n`."""
+        for index, message in enumerate(messages):
+            at = Position(n, index)
             match message.role:
                 case "assistant":
-                    self._say(message)
+                    self._say(message, at)
                 case "tool":
-                    self._answer(message)
+                    self._answer(message, at)
                 case _:
-                    self._entries.append(_Entry(llm_pb2.Message(role="user", content=content(message.content))))
+                    said = llm_pb2.Message(role="user", content=content(message.content))
+                    self._units.append(Unit(Said(said, at)))
 
-    def messages(self) -> list[llm_pb2.Message]:
-        """All messages, each with calls followed by exactly its results, in the order of its calls."""
-        found: list[llm_pb2.Message] = []
-        for entry in self._entries:
-            message = entry.message
-            if message.role == "assistant" and not message.content and not message.tool_calls:
-                continue  # reasoning alone: providers refuse an assistant message that says nothing
-            found.append(message)
-            for index, call in enumerate(message.tool_calls):
-                found.append(entry.results.get(index) or _result(call.id, call.name, INTERRUPTED))
-        return found
+    def units(self) -> list[Unit]:
+        """All that was said. Reasoning alone is left out: providers refuse an assistant message that says nothing."""
+        return [unit for unit in self._units if unit.said.message.content or unit.said.message.tool_calls]
 
-    def _say(self, piece: StoredMessage) -> None:
-        entry = self._entries[-1] if self._entries else None
-        if entry is None or piece.msg_id is None or entry.msg_id != piece.msg_id or entry.results:
-            entry = _Entry(llm_pb2.Message(role="assistant"), piece.msg_id)
-            self._entries.append(entry)
-        message = entry.message
+    def _say(self, piece: StoredMessage, at: Position) -> None:
+        unit = self._units[-1] if self._units else None
+        if unit is None or piece.msg_id is None or unit.msg_id != piece.msg_id or unit.answers:
+            unit = Unit(Said(llm_pb2.Message(role="assistant"), at, 0), piece.msg_id)
+            self._units.append(unit)
+        unit.said.pieces += 1
+        message = unit.said.message
         # An empty text says nothing, and some providers refuse it.
         message.content.extend(
             part for part in content(piece.content) if part.WhichOneof("part") != "text" or part.text
         )
-        if self._with_reasoning:
-            if piece.reasoning_content:
-                message.reasoning_content += "".join(part.text for part in piece.reasoning_content)
-            if piece.provider_state:
-                message.provider_state = bytes(piece.provider_state).decode()
+        self._think(unit.said, piece)
         for call in piece.tool_calls or ():
             waiting = self._open.setdefault(call.id, [])
-            if waiting and waiting[0][0] is not entry:
+            if waiting and waiting[0][0] is not unit:
                 waiting.clear()  # a later answer uses the id again: the earlier call will get no result any more
-            waiting.append((entry, len(message.tool_calls)))
+            waiting.append((unit, len(message.tool_calls)))
             message.tool_calls.add(id=call.id, name=call.function.name, arguments=call.function.arguments)
 
-    def _answer(self, piece: StoredMessage) -> None:
+    def _think(self, said: Said, piece: StoredMessage) -> None:
+        if not self._with_reasoning:
+            if piece.reasoning_content:
+                said.form = WITHOUT_REASONING
+            return
+        if piece.reasoning_content:
+            said.message.reasoning_content += "".join(part.text for part in piece.reasoning_content)
+        if piece.provider_state:
+            said.message.provider_state = bytes(piece.provider_state).decode()
+
+    def _answer(self, piece: StoredMessage, at: Position) -> None:
         call_id = piece.tool_call_id or ""
         if waiting := self._open.get(call_id):
-            entry, index = waiting.pop(0)
-            result = _result(call_id, entry.message.tool_calls[index].name)
+            unit, index = waiting.pop(0)
+            result = _result(call_id, unit.said.message.tool_calls[index].name)
             result.content.extend(content(piece.content) or [llm_pb2.ContentPart(text="")])
-            entry.results[index] = result
+            unit.answers[index] = Said(result, at, is_error=piece.ok is False)
 
 
-def _result(call_id: str, name: str, text: str | None = None) -> llm_pb2.Message:
-    parts = [] if text is None else [llm_pb2.ContentPart(text=text)]
-    return llm_pb2.Message(role="tool", content=parts, tool_call_id=call_id, name=name)
+def text_message(role: str, text: str) -> llm_pb2.Message:
+    """A message of one text."""
+    return llm_pb2.Message(role=role, content=[llm_pb2.ContentPart(text=text)])
+
+
+def messages_of(units: Iterable[Unit]) -> list[llm_pb2.Message]:
+    """All messages of `units`, in order."""
+    return [said.message for unit in units for said in unit.all()]
+
+
+def _interrupted(call: llm_pb2.ToolCall) -> Said:
+    result = _result(call.id, call.name)
+    result.content.add(text=INTERRUPTED)
+    return Said(result, None)
+
+
+def _result(call_id: str, name: str) -> llm_pb2.Message:
+    return llm_pb2.Message(role="tool", tool_call_id=call_id, name=name)

@@ -38,11 +38,13 @@ class Disk:
     def __init__(self, folder: Path, *, sync: Callable[[int], None] = os.fdatasync) -> None:
         """Open and lock `folder`, made when it is not there. `sync` makes a file's data durable.
 
+        The folder's other files belong to the owner of the lock too.
+
         Raises:
             OSError: It cannot be made, or another process owns it.
         """
         folder.mkdir(parents=True, exist_ok=True)
-        self._folder = folder
+        self.folder = folder
         self._sync = sync
         self._lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
@@ -54,15 +56,22 @@ class Disk:
     def close(self) -> None:
         os.close(self._lock)
 
-    def chat_ids(self) -> list[str]:
-        """All chats that have a file. Other files are none of ours."""
-        return sorted(path.stem for path in self._folder.glob(f"*{_SUFFIX}") if is_uuid(path.stem))
+    def logs(self) -> dict[str, tuple[int, int]]:
+        """Length and time of change (ns) of each chat's file. Other files are none of ours."""
+        with os.scandir(self.folder) as entries:
+            chats = ((name.removesuffix(_SUFFIX), entry) for entry in entries if (name := entry.name).endswith(_SUFFIX))
+            return {chat_id: _seen(entry.stat()) for chat_id, entry in chats if is_uuid(chat_id)}
 
     def read(self, chat_id: str) -> bytes:
         return self._path(chat_id).read_bytes()
 
-    def append(self, chat_id: str, end: int, data: bytes) -> None:
+    def mtime_ns(self, chat_id: str) -> int:
+        return self._path(chat_id).stat().st_mtime_ns
+
+    def append(self, chat_id: str, end: int, data: bytes) -> int:
         """Store `data` at byte `end`, the end of what was acknowledged; on disk when this returns.
+
+        Returns the file's time of change, in nanoseconds.
 
         After an OSError the file is as it was.
 
@@ -78,6 +87,7 @@ class Disk:
                 self._sync(fd)
                 if end == 0:
                     os.fsync(self._lock)  # the file's name
+                return os.fstat(fd).st_mtime_ns
             except OSError:
                 with _torn(chat_id):
                     os.ftruncate(fd, end)
@@ -103,10 +113,14 @@ class Disk:
 
     def _path(self, chat_id: str) -> Path:
         assert is_uuid(chat_id), "nothing but a UUID becomes a path"
-        return self._folder / (chat_id + _SUFFIX)
+        return self.folder / (chat_id + _SUFFIX)
 
     def _damaged_path(self, chat_id: str) -> Path:
         return self._path(chat_id).with_suffix(f"{_SUFFIX}.damaged")
+
+
+def _seen(stat: os.stat_result) -> tuple[int, int]:
+    return stat.st_size, stat.st_mtime_ns
 
 
 def _write(fd: int, data: bytes, at: int) -> None:

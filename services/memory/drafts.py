@@ -7,22 +7,38 @@ from typing import Any
 
 from headrace.errors import InvalidRequest
 from headrace.v1 import memory_pb2
+from services.memory.blobs import Blob
 from services.memory.json_load import dump
 from services.memory.lines import ABSENT, Event, Insight, Intent, Known, Query, Run, Step
 from services.memory.messages import stored, stored_range
 
 
-def drafted(request: memory_pb2.AppendRequest, action_tools: frozenset[str]) -> list[Known]:
-    """The lines of `request`, without number and time.
+def drafted(request: memory_pb2.AppendRequest, action_tools: frozenset[str]) -> tuple[list[Known], list[Blob]]:
+    """The lines of `request`, without number and time, and what is to be kept beside them first.
 
     Raises:
         InvalidRequest: Naming the line that breaks the format.
     """
     _check_order([line.WhichOneof("line") for line in request.lines])
-    lines = [_line(request, index, action_tools) for index in range(len(request.lines))]
+    blobs: list[Blob] = []
+    lines = [_line(request, index, action_tools, blobs) for index in range(len(request.lines))]
     lines[0].uuid = request.request_id
     lines[0].lines = len(lines)
-    return lines
+    return lines, blobs
+
+
+def stamp(chat_id: str, run_id: str, generation: int) -> dict[str, Any]:
+    """What every line has, before its number and time are known."""
+    return {
+        "n": 0,
+        "uuid": str(uuid.uuid4()),
+        "chat_id": chat_id,
+        "run_id": run_id,
+        "updated_at": 0,
+        "tenant": "",
+        "user": "",
+        "generation": generation,
+    }
 
 
 def _check_order(kinds: list[str | None]) -> None:
@@ -35,36 +51,35 @@ def _check_order(kinds: list[str | None]) -> None:
             raise InvalidRequest.of(f"lines[{index}].run", "must be the run's last line")
 
 
-def _line(request: memory_pb2.AppendRequest, index: int, action_tools: frozenset[str]) -> Known:
+def _line(request: memory_pb2.AppendRequest, index: int, action_tools: frozenset[str], blobs: list[Blob]) -> Known:
     given, path = request.lines[index], f"lines[{index}]"
-    stamp: dict[str, Any] = {
-        "n": 0,
-        "uuid": str(uuid.uuid4()),
-        "chat_id": request.chat_id,
-        "run_id": request.run_id,
-        "updated_at": 0,
-        "tenant": "",
-        "user": "",
-        "generation": request.generation,
-    }
+    stamped = stamp(request.chat_id, request.run_id, request.generation)
     match given.WhichOneof("line"):
         case "query":
-            return Query(**stamp, query=dump(given.query.query), agent_hash=given.query.agent_hash)
+            return Query(**stamped, query=dump(given.query.query), agent_hash=given.query.agent_hash)
         case "step":
-            return _step(given.step, f"{path}.step", stamp, action_tools)
+            return _step(given.step, f"{path}.step", stamped, action_tools, blobs)
         case "event":
-            return _event(given.event, f"{path}.event", stamp)
+            return _event(given.event, f"{path}.event", stamped)
         case "run":
-            return _run(given.run, f"{path}.run", stamp)
+            return _run(given.run, f"{path}.run", stamped)
         case "insight":
-            return Insight(**stamp, context_id=given.insight.context_id or None, text=given.insight.text)
+            note = given.insight
+            return Insight(
+                **stamped,
+                context_id=note.context_id or None,
+                text=note.text,
+                tool_call_id=note.tool_call_id or None,
+            )
         case _:
-            return Intent(**stamp, context_id=given.intent.context_id or None, text=given.intent.text)
+            return Intent(**stamped, context_id=given.intent.context_id or None, text=given.intent.text)
 
 
-def _step(given: memory_pb2.StepLine, path: str, stamp: dict[str, Any], action_tools: frozenset[str]) -> Step:
+def _step(
+    given: memory_pb2.StepLine, path: str, stamped: dict[str, Any], action_tools: frozenset[str], blobs: list[Blob]
+) -> Step:
     return Step(
-        **stamp,
+        **stamped,
         stage=given.stage,
         seq=given.seq,
         task_id=given.task_id or None,
@@ -72,24 +87,25 @@ def _step(given: memory_pb2.StepLine, path: str, stamp: dict[str, Any], action_t
         system=given.system if given.HasField("system") else None,
         plan=dump(given.plan) if given.HasField("plan") else ABSENT,
         messages=[
-            stored(message, f"{path}.messages[{index}]", action_tools) for index, message in enumerate(given.messages)
+            stored(message, f"{path}.messages[{index}]", action_tools, blobs)
+            for index, message in enumerate(given.messages)
         ],
         events=stored_range(given),
     )
 
 
-def _event(given: memory_pb2.EventLine, path: str, stamp: dict[str, Any]) -> Event:
+def _event(given: memory_pb2.EventLine, path: str, stamped: dict[str, Any]) -> Event:
     if given.event.WhichOneof("payload") is None:
         raise InvalidRequest.of(f"{path}.event", "must have a payload")
-    return Event(**stamp, context_id=given.context_id or None, event=dump(given.event))
+    return Event(**stamped, context_id=given.context_id or None, event=dump(given.event))
 
 
-def _run(given: memory_pb2.RunLine, path: str, stamp: dict[str, Any]) -> Run:
+def _run(given: memory_pb2.RunLine, path: str, stamped: dict[str, Any]) -> Run:
     events = stored_range(given)
     if events is None:
         raise InvalidRequest.of(f"{path}.events", "must be the terminal event's seq, twice")
     return Run(
-        **stamp,
+        **stamped,
         state=given.state,
         finish_reason=given.finish_reason or None,
         error=dump(given.error) if given.HasField("error") else ABSENT,

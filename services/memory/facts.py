@@ -7,13 +7,16 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from services.memory.lines import Event, Line, Query, Range, Run, Step, Unknown
+from services.memory.lines import Event, Line, Query, Range, Revert, Run, State, Step, Unknown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 CHAT_NAME_CODE_POINTS = 10
 CHAT_NAME_EMPTY = "New chat"
+
+ALL = "all"
+"""The scope of a revert that people see too."""
 
 
 class Asked(msgspec.Struct, rename="camel", gc=False):
@@ -45,6 +48,8 @@ class RunFacts:
     """Of the last writer; an earlier one is refused."""
     last_seq: int
     """The last event that the lines cover or imply."""
+    checkpoint: int
+    """Before its query, as ids are now."""
     is_ended: bool = False
 
 
@@ -61,10 +66,11 @@ class ChatFacts:
     is_damaged: bool = False
     """Whether the log can be read only."""
     runs: dict[str, RunFacts] = field(default_factory=dict[str, RunFacts])
-    """In the order of their query lines."""
-
-    def copy(self) -> ChatFacts:
-        return replace(self, runs=dict(self.runs))
+    """In the order of their query lines, reverted ones too."""
+    checkpoints: int = 0
+    """How many there are: one before each query and step that people see, with ids from 0."""
+    state_versions: dict[str, int] = field(default_factory=dict[str, int])
+    """Of the session state of each context."""
 
     @property
     def last_agent_key(self) -> str:
@@ -86,7 +92,9 @@ class ChatFacts:
         self.created_at = self.created_at or line.updated_at
         if isinstance(line, Query):
             self._note_query(line)
-        elif (run := self.runs.get(line.run_id)) and not isinstance(line, Unknown):
+        else:
+            self._note_position(line)
+        if not isinstance(line, Query | Unknown) and (run := self.runs.get(line.run_id)):
             self.runs[run.run_id] = replace(
                 run,
                 generation=line.generation,
@@ -106,7 +114,30 @@ class ChatFacts:
             started_at=line.updated_at,
             generation=line.generation,
             last_seq=derived_events(line),
+            checkpoint=self.checkpoints,
         )
+        self.checkpoints += 1
+
+    def _note_position(self, line: Line) -> None:
+        match line:
+            case Step():
+                self.checkpoints += 1
+            case State():
+                self.state_versions[line.context_id or ""] = line.version
+            case Revert():
+                self.state_versions = {key: version + 1 for key, version in self.state_versions.items()}
+                if line.scope == ALL:
+                    self._revert(line.to_checkpoint_id)
+            case _:
+                pass
+
+    def _revert(self, checkpoint: int) -> None:
+        """Ids go on from there, with the queries that are kept (see Timeline)."""
+        self.checkpoints = checkpoint
+        for run in self.runs.values():
+            if not run.is_ended and run.checkpoint >= checkpoint:
+                self.runs[run.run_id] = replace(run, checkpoint=self.checkpoints)
+                self.checkpoints += 1
 
 
 def folded(chat_id: str, lines: Iterable[Line], *, is_damaged: bool = False) -> ChatFacts:

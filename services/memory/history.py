@@ -5,25 +5,64 @@ What a query or run line implies is derived from it; a step gives snapshots; eve
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from headrace.v1 import agent_pb2, common_pb2
+from headrace.v1 import agent_pb2, common_pb2, memory_pb2
 from services.memory.facts import Asked, chat_name, derived_events
+from services.memory.images import Find, filled_json
 from services.memory.json_load import load, load_delta
 from services.memory.lines import Event, Line, Query, Run, Step, StoredMessage, TextPart
 from services.memory.snapshots import snapshots
 
+if TYPE_CHECKING:
+    from services.memory.chat import Chat
+
 
 class _RawMessages(msgspec.Struct, rename="camel"):
     run_id: str = ""
+    n: int = msgspec.field(default=0, name="_n")
     updated_at: int = 0
     query: Asked | None = None
     messages: list[msgspec.Raw] = []
 
 
 _RAW_MESSAGES = msgspec.json.Decoder(_RawMessages)
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What people see of a chat at a moment: of all its runs, or of one."""
+
+    chat_id: str
+    name: str
+    run_id: str | None
+    runs: list[list[Line]]
+    numbers: frozenset[int] | None
+    """Of the lines that are shown; None: all are."""
+
+    @classmethod
+    def of(cls, chat: Chat, run_id: str | None) -> Shown:
+        """What is shown of `chat` now; the chat goes on."""
+        runs = [list(lines) for key, lines in chat.shown.items() if run_id in (None, key)]
+        numbers = frozenset(line.n for lines in runs for line in lines) if chat.is_reverted else None
+        return cls(chat.chat_id, chat.facts.name, run_id, runs, numbers)
+
+    def response(self, log: bytes | None, find: Find) -> memory_pb2.GetChatResponse:
+        """As it is answered, with the messages of `log` when it is given. `find` gives the contents of images."""
+        return memory_pb2.GetChatResponse(
+            chat_id=self.chat_id,
+            chat_name=self.name,
+            events=[event for lines in self.runs for event in events(lines)],
+            references=references(line for lines in self.runs for line in lines),
+            raw_messages=None if log is None else filled_json(raw_messages(log, self._has), find),
+        )
+
+    def _has(self, run_id: str, n: int) -> bool:
+        return self.run_id in (None, run_id) and (self.numbers is None or n in self.numbers)
 
 
 def events(lines: Sequence[Line]) -> list[agent_pb2.AgentDelta]:
@@ -41,9 +80,9 @@ def references(lines: Iterable[Line]) -> list[common_pb2.Reference]:
     return list(found.values())
 
 
-def raw_messages(log: bytes, run_id: str | None) -> str:
+def raw_messages(log: bytes, is_shown: Callable[[str, int], bool]) -> str:
     """The messages of a log file as one JSON array: a query as the user message it is to a model, the others as they
-    are stored; only those of a run when it is given.
+    are stored; only those of lines whose run and number are shown.
     """
     found: list[msgspec.Raw] = []
     for text in log.splitlines():
@@ -51,7 +90,7 @@ def raw_messages(log: bytes, run_id: str | None) -> str:
             line = _RAW_MESSAGES.decode(text)
         except (ValueError, RecursionError):
             continue  # a damaged line: what can be read is given
-        if run_id is not None and line.run_id != run_id:
+        if not is_shown(line.run_id, line.n):
             continue
         if line.query is not None:
             asked = StoredMessage(role="user", content=[TextPart(line.query.message)], ts=line.updated_at)

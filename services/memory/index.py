@@ -1,48 +1,115 @@
-"""What is known of every chat without opening its log. Built from the logs at start."""
+"""What is known of every chat without opening its log: the index's file, written behind the logs and read after that.
+
+Changes wait for the file's one thread; a question waits until those before it are in, so that it sees every append
+that was acknowledged. What the file refuses is read again from the logs when it takes changes once more.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
-from headrace.errors import InvalidRequest
+import structlog
 
-if TYPE_CHECKING:
-    from services.memory.facts import ChatFacts, RunFacts
+from headrace.errors import InvalidRequest, Overloaded
+from services.memory.database import Database, database_errors
+from services.memory.entries import Change, ChatEntry, UnfinishedEntry
+
+T = TypeVar("T")
 
 PAGE_MAX = 200
 PAGE_DEFAULT = 50
 
+WAITING_MAX = 4096
+"""Changes that wait; then the commits do, or memory would fill while the file is slower than the logs."""
+
+GATHER_S = 0.02
+"""How long changes gather before they are written together; a question does not wait for it."""
+
 _TOKEN = re.compile(r"([0-9]{1,15})\.([0-9a-f-]{36})")
+
+log = structlog.get_logger()
 
 
 class Index:
-    """Committed facts of all chats. Touched on the event loop only."""
+    """Committed facts of all chats. Touched on the event loop only; `run` is its task."""
 
-    def __init__(self) -> None:
-        self._chats: dict[str, ChatFacts] = {}
-        self._chat_of_run: dict[str, str] = {}
+    def __init__(self, database: Database, read: Callable[[str], Change | str]) -> None:
+        """Owns `database`. `read` gives all that a chat's log holds, in the index's thread."""
+        self._database = database
+        self._read = read
+        self._thread = ThreadPoolExecutor(1, "index")
+        self._waiting: list[Change | str] = []
+        self._behind: set[str] = set()
+        """Chats whose changes were refused. Touched in the thread only."""
+        self._wake = asyncio.Event()
+        self._room = asyncio.Event()
+        self._is_closed = False
 
-    def put(self, facts: ChatFacts) -> None:
+    def put(self, change: Change) -> None:
         """Take over what is known of a chat now."""
-        self._chats[facts.chat_id] = facts
-        for run_id in reversed(facts.runs):
-            if run_id in self._chat_of_run:
-                break  # runs are only ever added, at the end
-            self._chat_of_run[run_id] = facts.chat_id
+        self._enqueue(change)
 
     def remove(self, chat_id: str) -> None:
-        for run_id in self._chats.pop(chat_id).runs:
-            self._chat_of_run.pop(run_id, None)
+        self._enqueue(chat_id)
 
-    def get(self, chat_id: str) -> ChatFacts | None:
-        return self._chats.get(chat_id)
+    async def room(self) -> None:
+        """Wait until changes do not pile up."""
+        while len(self._waiting) > WAITING_MAX:
+            self._room.clear()
+            await self._room.wait()
 
-    def chat_of(self, run_id: str) -> str | None:
+    async def run(self) -> None:
+        """Write changes until closed, and close the file."""
+        try:
+            while self._waiting or not self._is_closed:
+                await self._wake.wait()
+                self._wake.clear()
+                if not self._is_closed:
+                    await asyncio.sleep(GATHER_S)
+                await asyncio.get_running_loop().run_in_executor(self._thread, self._apply, self._taken())
+                self._room.set()
+        finally:
+            self._thread.shutdown()
+            self._database.close()
+
+    def close(self) -> None:
+        """Let `run` end when nothing waits any more."""
+        self._is_closed = True
+        self._wake.set()
+
+    async def ask(self, question: Callable[[Database], T]) -> T:
+        """The file's answer, with everything in it that was committed before.
+
+        Raises:
+            Overloaded: The file cannot be used now.
+        """
+        changes = self._taken()
+
+        def answered() -> T:
+            self._apply(changes)
+            if self._behind:
+                raise Overloaded("the index is behind the logs: the disk refuses it; try again later")
+            with database_errors():
+                return question(self._database)
+
+        return await asyncio.get_running_loop().run_in_executor(self._thread, answered)
+
+    async def get(self, chat_id: str) -> ChatEntry | None:
+        return await self.ask(lambda database: database.chat(chat_id))
+
+    async def chat_of(self, run_id: str) -> str | None:
         """The chat that a run belongs to."""
-        return self._chat_of_run.get(run_id)
+        return await self.ask(lambda database: database.chat_of(run_id))
 
-    def page(self, size: int, token: str) -> tuple[list[ChatFacts], str]:
+    async def unfinished(self) -> list[UnfinishedEntry]:
+        """Runs that have begun and not ended, the oldest first."""
+        return await self.ask(lambda database: database.unfinished())
+
+    async def page(self, size: int, token: str) -> tuple[list[ChatEntry], str]:
         """Up to `size` chats (0: the default), the last changed first, and the token of the next page.
 
         Raises:
@@ -51,21 +118,31 @@ class Index:
         if not 0 <= size <= PAGE_MAX:
             raise InvalidRequest.of("pageSize", f"must be 1 to {PAGE_MAX}, or 0 for {PAGE_DEFAULT}")
         size = size or PAGE_DEFAULT
-        chats = sorted(self._chats.values(), key=_place)
-        if token:
-            after = _parse(token)
-            chats = [facts for facts in chats if _place(facts) > after]
+        after = _parse(token) if token else None
+        chats = await self.ask(lambda database: database.page(size + 1, after))
         page = chats[:size]
         return page, f"{page[-1].updated_at}.{page[-1].chat_id}" if len(chats) > size else ""
 
-    def unfinished(self) -> list[tuple[ChatFacts, RunFacts]]:
-        """Runs that have begun and not ended, the oldest first."""
-        found = [(facts, run) for facts in self._chats.values() for run in facts.unfinished()]
-        return sorted(found, key=lambda item: item[1].started_at)
+    def _enqueue(self, change: Change | str) -> None:
+        self._waiting.append(change)
+        self._wake.set()
 
+    def _taken(self) -> list[Change | str]:
+        changes, self._waiting = self._waiting, []
+        return changes
 
-def _place(facts: ChatFacts) -> tuple[int, str]:
-    return -facts.updated_at, facts.chat_id
+    def _apply(self, changes: list[Change | str]) -> None:
+        """Write `changes`, in the thread; those that are refused are kept in mind."""
+        if not changes and not self._behind:
+            return
+        try:
+            with database_errors():
+                self._database.apply([*changes, *map(self._read, sorted(self._behind))])
+            self._behind.clear()
+        except Exception:
+            # The appends are acknowledged: whatever it is, what was to be written is read from the logs again.
+            log.exception("index not written", changes=len(changes))
+            self._behind |= {change if isinstance(change, str) else change.chat.chat_id for change in changes}
 
 
 def _parse(token: str) -> tuple[int, str]:

@@ -6,7 +6,7 @@ read when a view asks for it.
 
 from __future__ import annotations
 
-from typing import Annotated, TypeAlias
+from typing import Annotated, TypeAlias, get_args
 
 import msgspec
 from msgspec import Meta, Raw, Struct, field
@@ -131,11 +131,73 @@ class Run(Stamped, kw_only=True, tag="run"):
 class Insight(Stamped, kw_only=True, tag="insight"):
     context_id: str | None = None
     text: str
+    tool_call_id: str | None = None
+    """The call whose result it stands for; absent: of no single one."""
 
 
 class Intent(Stamped, kw_only=True, tag="intent"):
     context_id: str | None = None
     text: str
+
+
+class CompactMetadata(Struct, frozen=True, gc=False, rename="camel"):
+    """How a compaction went."""
+
+    trigger: str
+    """auto or manual."""
+    pre_tokens: int
+    post_tokens: int
+    files_included: list[str]
+    strategy: str
+    """summary or fallback."""
+
+
+class CompactBoundary(Stamped, kw_only=True, tag="compact_boundary"):
+    """A compaction, in force with the summary that names it as its parent."""
+
+    # Written always and given no default that says the same: a default is left out of the file.
+    type: str = ""
+    subtype: str = ""
+    role: str = ""
+    content: str = ""
+    parent_uuid: str = ""
+    compact_metadata: CompactMetadata
+    context_id: str | None = None
+
+
+class RetainedFrom(Struct, frozen=True, gc=False):
+    """The first position that is told beside a summary."""
+
+    n: int
+    message: int
+
+
+class CompactSummary(Stamped, kw_only=True, tag="compact_summary"):
+    parent_uuid: str
+    """The boundary."""
+    logical_parent_uuid: str = ""
+    """The last line that it stands for."""
+    role: str = ""
+    is_compact_summary: bool = False
+    content: str
+    retained_from: RetainedFrom = field(name="_retainedFrom")
+
+
+class Revert(Stamped, kw_only=True, tag="revert"):
+    """The views show the log as it was at a checkpoint; with scope model only those for a model do."""
+
+    to_checkpoint_id: int
+    scope: str
+
+
+class State(Stamped, kw_only=True, tag="state"):
+    """A change of a context's session state."""
+
+    context_id: str | None = None
+    version: int
+    """Of the state that it makes."""
+    changed: dict[str, Raw] = field(name="set")
+    removed: list[str] = field(name="unset")
 
 
 class Unknown(Struct, rename="camel"):
@@ -150,10 +212,10 @@ class Unknown(Struct, rename="camel"):
     lines: Annotated[int, Meta(ge=1)] = field(default=1, name="_lines")
 
 
-Known: TypeAlias = Query | Step | Event | Run | Insight | Intent
+Known: TypeAlias = Query | Step | Event | Run | Insight | Intent | CompactBoundary | CompactSummary | Revert | State
 Line: TypeAlias = Known | Unknown
 
-_KINDS = frozenset({"query", "step", "event", "run", "insight", "intent"})
+_KINDS = frozenset(str(kind.__struct_config__.tag) for kind in get_args(Known))
 _KNOWN: msgspec.json.Decoder[Known] = msgspec.json.Decoder(Known)
 _UNKNOWN = msgspec.json.Decoder(Unknown)
 _ENCODER = msgspec.json.Encoder()

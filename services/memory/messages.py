@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import base64
-
 import orjson
 
 from headrace.errors import InvalidRequest
 from headrace.v1 import llm_pb2, memory_pb2
+from services.memory.blobs import Blob
+from services.memory.images import apart
 from services.memory.json_load import dump, embedded
 from services.memory.lines import (
     ABSENT,
@@ -23,8 +23,8 @@ from services.memory.lines import (
 )
 
 
-def stored(given: memory_pb2.LogMessage, path: str, action_tools: frozenset[str]) -> StoredMessage:
-    """`given` as the log keeps it; `path` names it in an error.
+def stored(given: memory_pb2.LogMessage, path: str, action_tools: frozenset[str], blobs: list[Blob]) -> StoredMessage:
+    """`given` as the log keeps it; `path` names it in an error. What is kept beside the log is added to `blobs`.
 
     Raises:
         InvalidRequest: It has not the shape of its role.
@@ -37,7 +37,7 @@ def stored(given: memory_pb2.LogMessage, path: str, action_tools: frozenset[str]
     event_id = (given.action_id or given.tool_id) or None
     return StoredMessage(
         role=message.role,
-        content=[_part(part) for part in message.content] or None,
+        content=[_part(part, path, blobs) for part in message.content] or None,
         reasoning_content=[TextPart(message.reasoning_content)] if message.HasField("reasoning_content") else None,
         tool_calls=[Call(call.id, Function(call.name, call.arguments if is_whole else "{}"))] if call else None,
         name=message.name or None,
@@ -94,12 +94,14 @@ def _is_object(arguments: str) -> bool:
         return False
 
 
-def _part(part: llm_pb2.ContentPart) -> Part:
+def _part(part: llm_pb2.ContentPart, path: str, blobs: list[Blob]) -> Part:
     if part.WhichOneof("part") == "text":
         return TextPart(part.text)
-    image = part.image
-    url = image.url or f"data:{image.mime_type};base64,{base64.b64encode(image.data).decode()}"
-    return ImagePart(ImageUrl(url, image.detail))
+    blob = apart(part.image, path)
+    if blob is None:
+        return ImagePart(ImageUrl(part.image.url, part.image.detail))
+    blobs.append(blob)
+    return ImagePart(ImageUrl(blob.reference, part.image.detail))
 
 
 def _content_part(part: Part) -> llm_pb2.ContentPart:

@@ -1,8 +1,10 @@
-"""The RPCs of MemoryService. What a later version adds (compaction, checkpoints, state, search) is UNIMPLEMENTED."""
+"""The RPCs of MemoryService."""
 
 from __future__ import annotations
 
 import asyncio
+from contextlib import aclosing
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import grpc
@@ -10,16 +12,21 @@ import grpc
 from headrace.errors import InvalidRequest, NotFound
 from headrace.v1 import memory_pb2
 from headrace.v1.memory_pb2_grpc import MemoryServiceServicer
-from services.memory import context as views
-from services.memory import history
-from services.memory.drafts import drafted
+from services.memory import copies, history, images
+from services.memory.blobs import Blob
+from services.memory.chat import first_n
+from services.memory.drafts import drafted, stamp
+from services.memory.facts import ALL
+from services.memory.lines import Revert
+from services.memory.searching import Question
+from services.memory.state import context_key, state_line
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import AsyncGenerator
 
-    from services.memory.chat import Chat
-    from services.memory.lines import Line
-    from services.memory.store import Store
+    from services.memory.compaction.compacting import Compacting
+    from services.memory.engine import Engine
+    from services.memory.loading import Loading
 
 Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
 
@@ -27,13 +34,15 @@ Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
 class MemoryService(MemoryServiceServicer):
     """Serves the chats of one store."""
 
-    def __init__(self, store: Store, window: views.Window, action_tools: frozenset[str]) -> None:
+    def __init__(self, store: Engine, loading: Loading, compacting: Compacting, action_tools: frozenset[str]) -> None:
         self._store = store
-        self._window = window
+        self._loading = loading
+        self._compacting = compacting
         self._action_tools = action_tools
 
     async def Append(self, request: memory_pb2.AppendRequest, context: Context) -> memory_pb2.AppendResponse:
-        lines = drafted(request, self._action_tools)
+        lines, blobs = drafted(request, self._action_tools)
+        await self._store.put_blobs(request.chat_id, blobs)
         chat, answer = await self._store.append(request.chat_id, lines, request.ByteSize())
         if isinstance(answer, str):
             return memory_pb2.AppendResponse(chat_name=chat.facts.name, duplicate_run_id=answer)
@@ -42,42 +51,51 @@ class MemoryService(MemoryServiceServicer):
             last_n=answer.last_n,
             chat_created=answer.first_n == 1,
             chat_name=chat.facts.name,
+            checkpoint_id=answer.checkpoint,
         )
 
     async def LoadContext(
         self, request: memory_pb2.LoadContextRequest, context: Context
     ) -> memory_pb2.LoadContextResponse:
-        chat = await self._store.chat(request.chat_id)
-        window = self._window.asked(request.message_history_max)
-        return memory_pb2.LoadContextResponse(messages=views.view(chat.runs, request, window))
+        response = await self._loading.load(await self._store.chat(request.chat_id), request)
+        find = partial(self._store.find_blob, request.chat_id)
+        await asyncio.to_thread(images.filled, response.messages, find)
+        return response
+
+    async def Compact(
+        self, request: memory_pb2.CompactRequest, context: Context
+    ) -> AsyncGenerator[memory_pb2.CompactDelta]:
+        async with aclosing(self._compacting.compact(request)) as deltas:
+            async for delta in deltas:
+                yield delta
 
     async def ListChats(self, request: memory_pb2.ListChatsRequest, context: Context) -> memory_pb2.ListChatsResponse:
-        page, next_page_token = self._store.index.page(request.page_size, request.page_token)
+        page, next_page_token = await self._store.page(request.page_size, request.page_token)
         chats = [
             memory_pb2.Chat(
-                chat_id=facts.chat_id,
-                chat_name=facts.name,
-                first_agent_key=facts.first_agent_key,
-                created_at=facts.created_at,
-                updated_at=facts.updated_at,
+                chat_id=entry.chat_id,
+                chat_name=entry.name,
+                first_agent_key=entry.first_agent_key,
+                created_at=entry.created_at,
+                updated_at=entry.updated_at,
             )
-            for facts in page
+            for entry in page
         ]
         return memory_pb2.ListChatsResponse(chats=chats, next_page_token=next_page_token)
 
     async def GetChat(self, request: memory_pb2.GetChatRequest, context: Context) -> memory_pb2.GetChatResponse:
         run_id = request.run_id or None
-        chat_id = self._chat_id(request.chat_id, run_id)
+        chat_id = await self._chat_id(request.chat_id, run_id)
         if request.without_events:
-            facts = self._store.facts(chat_id)
+            entry = await self._store.entry(chat_id)
             return memory_pb2.GetChatResponse(
-                chat_id=chat_id, chat_name=facts.name, last_agent_key=facts.last_agent_key
+                chat_id=chat_id, chat_name=entry.name, last_agent_key=entry.last_agent_key
             )
         chat = await self._store.chat(chat_id)
-        runs = [list(lines) for key, lines in chat.runs.items() if run_id in (None, key)]
-        log = await self._store.read(chat) if request.include_raw_messages else None
+        log = await self._store.log(chat) if request.include_raw_messages else None
+        shown = history.Shown.of(chat, run_id)
         # A long chat takes longer than others should wait.
-        return await asyncio.to_thread(_history, chat, runs, log, run_id)
+        return await asyncio.to_thread(shown.response, log, partial(self._store.find_blob, chat_id))
 
     async def DeleteChat(
         self, request: memory_pb2.DeleteChatRequest, context: Context
@@ -91,34 +109,95 @@ class MemoryService(MemoryServiceServicer):
         runs = [
             memory_pb2.UnfinishedRun(
                 run_id=run.run_id,
-                chat_id=chat.chat_id,
+                chat_id=run.chat_id,
                 agent_key=run.agent_key,
                 generation=run.generation,
                 last_seq=run.last_seq,
+                owner=run.owner,
+                lease_expires_at=run.expires_at,
             )
-            for chat, run in self._store.index.unfinished()
+            for run in await self._store.unfinished()
         ]
         return memory_pb2.ListUnfinishedRunsResponse(runs=runs)
 
-    def _chat_id(self, chat_id: str, run_id: str | None) -> str:
+    async def ForkChat(self, request: memory_pb2.ForkChatRequest, context: Context) -> memory_pb2.ForkChatResponse:
+        chat = await self._store.chat(request.chat_id)
+        n = request.seq if request.HasField("seq") else len(chat.log)
+        if request.HasField("run_id"):
+            n = min(n, copies.last_n(chat, request.run_id))
+        return memory_pb2.ForkChatResponse(chat_id=await self._store.fork(request.chat_id, n))
+
+    async def Revert(self, request: memory_pb2.RevertRequest, context: Context) -> memory_pb2.RevertResponse:
+        await self._store.chat(request.chat_id)
+        line = Revert(
+            **stamp(request.chat_id, request.run_id, request.generation),
+            to_checkpoint_id=request.checkpoint_id,
+            scope=request.scope or ALL,
+        )
+        _, answer = await self._store.append(request.chat_id, [line], request.ByteSize())
+        return memory_pb2.RevertResponse(n=first_n(answer))
+
+    async def GetState(self, request: memory_pb2.GetStateRequest, context: Context) -> memory_pb2.GetStateResponse:
+        state = (await self._store.chat(request.chat_id)).state(context_key(request.context_id))
+        return memory_pb2.GetStateResponse(version=state.version, state=state.json)
+
+    async def UpdateState(
+        self, request: memory_pb2.UpdateStateRequest, context: Context
+    ) -> memory_pb2.UpdateStateResponse:
+        chat = await self._store.chat(request.chat_id)
+        stamped = stamp(request.chat_id, request.run_id, request.generation)
+        line = state_line(stamped, chat.state(context_key(request.context_id)), request)
+        await self._store.append(request.chat_id, [line], request.ByteSize())
+        return memory_pb2.UpdateStateResponse(version=line.version)
+
+    async def AcquireLease(
+        self, request: memory_pb2.AcquireLeaseRequest, context: Context
+    ) -> memory_pb2.AcquireLeaseResponse:
+        lease = await self._store.acquire(request.chat_id, request.run_id, request.owner, request.ttl_ms)
+        return memory_pb2.AcquireLeaseResponse(generation=lease.generation, expires_at=lease.expires_at)
+
+    async def RenewLease(
+        self, request: memory_pb2.RenewLeaseRequest, context: Context
+    ) -> memory_pb2.RenewLeaseResponse:
+        lease = await self._store.renew(request.run_id, request.generation, request.ttl_ms)
+        return memory_pb2.RenewLeaseResponse(expires_at=lease.expires_at)
+
+    async def ReleaseLease(
+        self, request: memory_pb2.ReleaseLeaseRequest, context: Context
+    ) -> memory_pb2.ReleaseLeaseResponse:
+        await self._store.release(request.run_id, request.generation)
+        return memory_pb2.ReleaseLeaseResponse()
+
+    async def PutBlob(self, request: memory_pb2.PutBlobRequest, context: Context) -> memory_pb2.PutBlobResponse:
+        blob = Blob.of(request.mime_type, request.data)
+        await self._store.put_blobs(request.chat_id, [blob])
+        return memory_pb2.PutBlobResponse(blob_id=blob.id)
+
+    async def GetBlob(self, request: memory_pb2.GetBlobRequest, context: Context) -> memory_pb2.GetBlobResponse:
+        blob = await asyncio.to_thread(self._store.find_blob, request.chat_id, request.blob_id)
+        if blob is None:
+            raise NotFound(f"chat {request.chat_id} has no such blob", chatId=request.chat_id)
+        return memory_pb2.GetBlobResponse(mime_type=blob.mime_type, data=blob.data)
+
+    async def Search(self, request: memory_pb2.SearchRequest, context: Context) -> memory_pb2.SearchResponse:
+        hits = await self._store.search(Question.of(request.query, request.scope, request.limit))
+        return memory_pb2.SearchResponse(
+            hits=[
+                memory_pb2.SearchHit(chat_id=hit.chat_id, run_id=hit.run_id, excerpt=hit.excerpt, score=hit.score)
+                for hit in hits
+            ]
+        )
+
+    async def Remember(self, request: memory_pb2.RememberRequest, context: Context) -> memory_pb2.RememberResponse:
+        return memory_pb2.RememberResponse(fact_id=await self._store.remember(request.text, request.request_id))
+
+    async def _chat_id(self, chat_id: str, run_id: str | None) -> str:
         """The chat that is asked for, by itself or by one of its runs."""
         if run_id is None:
             if not chat_id:
                 raise InvalidRequest.of("chatId", "is required where no runId is given")
             return chat_id
-        found = self._store.index.chat_of(run_id)
+        found = await self._store.chat_of(run_id)
         if found is None or chat_id not in ("", found):
             raise NotFound(f"run {run_id} does not exist" + (f" in chat {chat_id}" if chat_id else ""), runId=run_id)
         return found
-
-
-def _history(
-    chat: Chat, runs: Sequence[Sequence[Line]], log: bytes | None, run_id: str | None
-) -> memory_pb2.GetChatResponse:
-    return memory_pb2.GetChatResponse(
-        chat_id=chat.chat_id,
-        chat_name=chat.facts.name,
-        events=[event for lines in runs for event in history.events(lines)],
-        references=history.references(line for lines in runs for line in lines),
-        raw_messages=None if log is None else history.raw_messages(log, run_id),
-    )

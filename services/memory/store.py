@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import uuid
 from collections import OrderedDict
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
-import structlog
-
-from headrace.errors import NotFound
-from services.memory import recovery
+from headrace.errors import InvalidRequest, LogDamaged, NotFound, OutOfRange, StaleLease
+from services.memory import copies
+from services.memory.blobs import Blob, Blobs
 from services.memory.chat import Chat, Span
 from services.memory.commits import Commits
 from services.memory.disk import Disk, disk_errors
-from services.memory.facts import ChatFacts
+from services.memory.entries import Change, ChatEntry, UnfinishedEntry, whole
 from services.memory.index import Index
+from services.memory.leases import Lease, Leases, now_ms
+from services.memory.opening import chat_of, entry, indexed, loaded
+from services.memory.remembered import Facts, text_of
 
 if TYPE_CHECKING:
     from services.memory.lines import Known
+    from services.memory.searching import Hit, Question
 
 HOT_BYTES_MAX = 32 * 1024 * 1024
 """Length of the logs whose lines are kept; parsed they take about three times as much."""
@@ -28,16 +32,25 @@ HOT_BYTES_MAX = 32 * 1024 * 1024
 HOT_CHAT_COST_BYTES = 16 * 1024
 """Counted for a chat beside its log, so that many small ones are bounded too."""
 
-log = structlog.get_logger()
-
 
 class Store:
     """All chats of a folder. Touched on the event loop only; the disk is reached in threads."""
 
-    def __init__(self, disk: Disk, index: Index, commits: Commits, hot_bytes_max: int = HOT_BYTES_MAX) -> None:
-        self.index = index
+    def __init__(
+        self,
+        disk: Disk,
+        index: Index,
+        commits: Commits,
+        leases: Leases,
+        facts: Facts,
+        hot_bytes_max: int = HOT_BYTES_MAX,
+    ) -> None:
+        self._index = index
         self._disk = disk
+        self._blobs = Blobs(disk.folder / "blobs")
         self._commits = commits
+        self._leases = leases
+        self._facts = facts
         self._hot_bytes_max = hot_bytes_max
         self._open: WeakValueDictionary[str, Chat] = WeakValueDictionary()
         """Whoever holds a chat keeps it here: there are never two objects of one chat."""
@@ -47,16 +60,36 @@ class Store:
         self._loading = asyncio.Lock()
         """One log is read at a time: the disk is one, and no chat is read twice."""
 
-    def facts(self, chat_id: str) -> ChatFacts:
+    async def entry(self, chat_id: str) -> ChatEntry:
         """What is known of the chat without its log.
 
         Raises:
             NotFound: There is none.
         """
-        facts = self.index.get(chat_id)
-        if facts is None:
-            raise NotFound(f"chat {chat_id} does not exist", chatId=chat_id)
-        return facts
+        entry = await self._index.get(chat_id)
+        if entry is None:
+            raise _not_found(chat_id)
+        return entry
+
+    async def page(self, size: int, token: str) -> tuple[list[ChatEntry], str]:
+        return await self._index.page(size, token)
+
+    async def chat_of(self, run_id: str) -> str | None:
+        return await self._index.chat_of(run_id)
+
+    async def unfinished(self) -> list[UnfinishedEntry]:
+        return await self._index.unfinished()
+
+    async def search(self, question: Question) -> list[Hit]:
+        return await self._index.ask(question.answer)
+
+    async def all(self) -> list[str]:
+        """Every chat."""
+        return sorted(await self._index.ask(lambda database: database.logs()))
+
+    async def unchanged_since(self, updated_at: int) -> list[str]:
+        """Chats whose last line is older, and whose runs have all ended; the oldest first."""
+        return await self._index.ask(lambda database: database.unchanged_since(updated_at))
 
     async def chat(self, chat_id: str) -> Chat:
         """The chat, from its log when it was not in use.
@@ -64,37 +97,124 @@ class Store:
         Raises:
             NotFound: There is none.
         """
-        self.facts(chat_id)
-        chat = self._open.get(chat_id)
-        if chat is None:
-            async with self._loading:
-                self.facts(chat_id)  # it may have been deleted meanwhile
-                chat = self._open.get(chat_id) or await asyncio.to_thread(_loaded, self._disk, chat_id)
-                self._open[chat_id] = chat
+        chat = await self._opened(chat_id)
+        if not chat.log and not chat.facts.is_damaged:
+            raise _not_found(chat_id)
         self._keep(chat)
         return chat
 
     async def append(self, chat_id: str, lines: list[Known], size_bytes: int) -> tuple[Chat, Span | str]:
         """Commit `lines`; a new chat is made by its query line. See Commits.append."""
-        if self.index.get(chat_id):
-            chat = await self.chat(chat_id)
-        else:
-            chat = self._open.setdefault(chat_id, Chat(chat_id, ChatFacts(chat_id)))
+        chat = await self._opened(chat_id)
+        run_id = lines[0].run_id
+        if run_id and run_id not in chat.facts.runs and await self._index.chat_of(run_id) not in (None, chat_id):
+            raise NotFound(f"run {run_id} is not of chat {chat_id}", runId=run_id)
         answer = await self._commits.append(chat, lines, size_bytes)
         self._keep(chat)
         return chat, answer
 
+    async def fork(self, chat_id: str, n: int) -> str:
+        """Make a chat of the first `n` lines of another.
+
+        Raises:
+            NotFound: There is no such chat.
+            LogDamaged: Its log is, so that nobody knows what its first lines are.
+            OutOfRange: It has fewer lines.
+        """
+        chat = await self.chat(chat_id)
+        if chat.facts.is_damaged:
+            raise LogDamaged(f"the log of chat {chat_id} is damaged; it can be read, not copied", chatId=chat_id)
+        if not 1 <= n <= len(chat.log):
+            raise OutOfRange(f"seq: chat {chat_id} has lines 1 to {len(chat.log)}", chatId=chat_id)
+        target = str(uuid.uuid4())
+        names = copies.new_names(chat_id, target, chat.facts.runs)
+        log = copies.renamed(copies.cut(await self.log(chat), n), names)
+        self._index.put(await asyncio.to_thread(self._copy, chat_id, target, log))
+        return target
+
+    async def take_in(self, chat_id: str, log: bytes, blobs: Iterable[Blob]) -> None:
+        """Make a chat of a log that holds valid lines alone.
+
+        Raises:
+            InvalidRequest: There is such a chat.
+        """
+        await self.put_blobs(chat_id, blobs)
+        self._index.put(await asyncio.to_thread(self._write_new, chat_id, log))
+
     async def delete(self, chat_id: str) -> None:
-        """Delete the chat. See Commits.delete."""
+        """Delete the chat and its blobs. See Commits.delete."""
         await self._commits.delete(await self.chat(chat_id))
         self._let_go(chat_id)
         self._open.pop(chat_id, None)
+        with disk_errors(chat_id):
+            await asyncio.to_thread(self._blobs.delete, chat_id)
 
-    async def read(self, chat: Chat) -> bytes:
+    async def log(self, chat: Chat) -> bytes:
         """The chat's log, as far as it is acknowledged."""
         size_bytes = chat.size_bytes
         with disk_errors(chat.chat_id):
             return (await asyncio.to_thread(self._disk.read, chat.chat_id))[:size_bytes]
+
+    async def remember(self, text: str, request_id: str) -> str:
+        fact, _ = await asyncio.to_thread(self._facts.add, text, request_id)
+        await self._index.ask(lambda database: database.remember([text_of(fact)]))
+        return fact.uuid
+
+    async def acquire(self, chat_id: str, run_id: str, owner: str, ttl_ms: int) -> Lease:
+        """Make `owner` the run's owner. Nothing that an earlier one asked for is committed after this.
+
+        Raises:
+            NotFound: The chat has no such run.
+            StaleLease: Another owner's lease holds, or the run has ended.
+        """
+        run = (await self.chat(chat_id)).facts.runs.get(run_id)
+        if run is None:
+            raise NotFound(f"run {run_id} does not exist in chat {chat_id}", runId=run_id)
+        if run.is_ended:
+            raise StaleLease(f"run {run_id} has ended; nobody can own it", runId=run_id)
+        lease = await self._leases.acquire(run_id, run.generation, owner, ttl_ms)
+        await self._commits.settled()
+        return lease
+
+    async def renew(self, run_id: str, generation: int, ttl_ms: int) -> Lease:
+        return await self._leases.renew(run_id, generation, ttl_ms)
+
+    async def release(self, run_id: str, generation: int) -> None:
+        await self._leases.release(run_id, generation)
+
+    async def put_blobs(self, chat_id: str, blobs: Iterable[Blob]) -> None:
+        for blob in blobs:
+            with disk_errors(chat_id):
+                await asyncio.to_thread(self._blobs.put, chat_id, blob)
+
+    def find_blob(self, chat_id: str, blob_id: str) -> Blob | None:
+        with disk_errors(chat_id):
+            return self._blobs.find(chat_id, blob_id)
+
+    def blobs(self, chat_id: str) -> list[Blob]:
+        """All blobs of a chat. Blocks."""
+        return list(self._blobs.all(chat_id))
+
+    async def _opened(self, chat_id: str) -> Chat:
+        """The one object of a chat, new where it has no log."""
+        chat = self._open.get(chat_id)
+        if chat is None:
+            async with self._loading:
+                chat = self._open.get(chat_id) or await asyncio.to_thread(loaded, self._disk, chat_id)
+                self._open[chat_id] = chat
+        return chat
+
+    def _copy(self, source: str, target: str, log: bytes) -> Change:
+        with disk_errors(target):
+            self._blobs.copy(source, target)
+        return self._write_new(target, log + copies.ends(chat_of(target, log).log, now_ms()))
+
+    def _write_new(self, chat_id: str, log: bytes) -> Change:
+        with disk_errors(chat_id):
+            if chat_id in self._disk.logs():
+                raise InvalidRequest.of("chatId", f"chat {chat_id} exists already")
+            mtime_ns = self._disk.append(chat_id, 0, log)
+        return whole(chat_of(chat_id, log), mtime_ns)
 
     def _keep(self, chat: Chat) -> None:
         """Keep the chat in memory as one of the last used."""
@@ -113,34 +233,30 @@ class Store:
 
 
 @asynccontextmanager
-async def opened(disk: Disk, *, hot_bytes_max: int = HOT_BYTES_MAX) -> AsyncGenerator[Store]:
-    """The chats of `disk`, and their writer's task; leaving the block commits what waits."""
-    index = Index()
-    for facts in await asyncio.to_thread(_scanned, disk):
-        index.put(facts)
-    commits = Commits(disk, index)
-    writing = asyncio.create_task(commits.run())
+async def opened(
+    disk: Disk, *, hot_bytes_max: int = HOT_BYTES_MAX, clock: Callable[[], int] = now_ms
+) -> AsyncGenerator[Store]:
+    """The chats of `disk`, with the tasks that write them; leaving the block commits what waits.
+
+    `clock` tells when leases end, in Unix milliseconds.
+    """
+    database = await asyncio.to_thread(indexed, disk)
+    held = {run_id: Lease(*lease) for run_id, lease in database.leases().items()}
+    index = Index(database, lambda chat_id: entry(disk, chat_id))
+    leases = Leases(index, held, database.floor(), clock)
+    commits = Commits(disk, index, leases)
+    facts = await asyncio.to_thread(Facts, disk.folder / "facts")
+    writing, indexing = asyncio.create_task(commits.run()), asyncio.create_task(index.run())
     try:
-        yield Store(disk, index, commits, hot_bytes_max)
+        await index.ask(lambda database: database.remember_all(facts.texts()))
+        yield Store(disk, index, commits, leases, facts, hot_bytes_max)
     finally:
         commits.close()
         await writing
+        index.close()
+        await indexing
+        facts.close()
 
 
-def _scanned(disk: Disk) -> list[ChatFacts]:
-    """The facts of every chat; logs that a crash has cut are put right."""
-    chats = (_loaded(disk, chat_id).facts for chat_id in disk.chat_ids())
-    return [facts for facts in chats if facts.last_n or facts.is_damaged]
-
-
-def _loaded(disk: Disk, chat_id: str) -> Chat:
-    with disk_errors(chat_id):
-        data = disk.read(chat_id)
-        reading = recovery.read(data, chat_id)
-        if reading.is_damaged:
-            log.error("log damaged", chat_id=chat_id, lines_read=len(reading.lines), size_bytes=len(data))
-        elif reading.whole_bytes < len(data):
-            tail = data[reading.whole_bytes :]
-            disk.set_aside(chat_id, reading.whole_bytes, tail)
-            log.warning("damaged tail set aside", chat_id=chat_id, size_bytes=len(tail))
-    return Chat.of(chat_id, reading.lines, reading.whole_bytes, is_damaged=reading.is_damaged)
+def _not_found(chat_id: str) -> NotFound:
+    return NotFound(f"chat {chat_id} does not exist", chatId=chat_id)

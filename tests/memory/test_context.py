@@ -108,7 +108,7 @@ async def test_images_of_earlier_runs_stand_as_their_names(memory: Memory) -> No
     await memory.append(chat_id, run_id, step_line(seen))
     own = (await memory.context(chat_id, run_id))[1].content
     assert own[1].image == llm_pb2.ImagePart(url="https://example.org/a/cat.png", detail="low")
-    assert own[2].image.url == "data:image/png;base64,iVBORw=="
+    assert own[2].image == llm_pb2.ImagePart(data=b"\x89PNG", mime_type="image/png")
     await memory.append(chat_id, run_id, run_line())
     _, run_id = await memory.begin("two", chat_id)
     later = (await memory.context(chat_id, run_id))[1].content
@@ -322,9 +322,9 @@ async def test_a_turns_request_begins_with_the_bytes_of_the_turn_before(runs: li
                 before: list[bytes] = []
                 for number, (reasons, text, calls, answered) in enumerate(run_turns):
                     fields: dict[str, Any] = {"system": "You are", "message_history_max": messages_max}
-                    reminded = await memory.context(chat_id, run_id, reminders=["now"], **fields)
+                    reminded = await memory.context(chat_id, run_id, reminders=[f"now {number}"], **fields)
                     context = await memory.context(chat_id, run_id, **fields)
-                    assert text_of(reminded[-1]).endswith("<system_reminder>\nnow\n</system_reminder>")
+                    assert text_of(reminded[-1]).endswith(f"<system_reminder>\nnow {number}\n</system_reminder>")
                     request = [message.SerializeToString(deterministic=True) for message in context]
                     assert request[: len(before)] == before
                     before = request

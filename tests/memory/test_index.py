@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import sqlite3
+from collections.abc import Callable, Iterable
+from contextlib import closing
+from pathlib import Path
 
 import pytest
 
-from headrace.errors import ChatBusy, InvalidRequest, NotFound
+from headrace.errors import ChatBusy, InvalidRequest, NotFound, Overloaded
 from headrace.v1 import agent_pb2, memory_pb2
+from services.memory.database import Database
+from services.memory.entries import Change
+from services.memory.index import Index
 from tests.memory.conftest import Serve
 from tests.memory.writing import Memory, content, event_line, events, new_id, query_line, run_line, step_line
 
@@ -94,3 +102,106 @@ async def test_a_chat_that_is_deleted_and_made_again_at_the_same_moment_is_whole
         await memory.append(chat_id, new_id(), query_line(), run_line())
         await memory.delete(chat_id)
         assert list((await memory.chats()).chats) == []
+
+
+async def test_a_start_reads_only_logs_that_have_changed(serve: Serve, folder: Path) -> None:
+    async with serve() as memory:
+        chats = [await memory.begin(f"chat {index}") for index in range(3)]
+        before = await memory.chats()
+    # What the index says of a log whose length and time are as it saw them is believed.
+    path = folder / f"{chats[0][0]}.json"
+    seen = path.stat()
+    path.write_bytes(path.read_bytes().replace(b"chat 0", b"Chat 0"))
+    os.utime(path, ns=(seen.st_mtime_ns, seen.st_mtime_ns))
+    async with serve() as memory:
+        assert await memory.chats() == before
+    os.utime(path)
+    async with serve() as memory:
+        assert {chat.chat_name for chat in (await memory.chats()).chats} == {"Chat 0", "chat 1", "chat 2"}
+
+
+def _lose(path: Path) -> None:
+    path.unlink()
+
+
+def _garble(path: Path) -> None:
+    path.write_bytes(b"no database at all" * 1000)
+
+
+def _damage(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[4096:] = b"\xff" * (len(data) - 4096)
+    path.write_bytes(data)
+
+
+def _age(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as database:
+        database.executescript("PRAGMA user_version=0; DROP TABLE chats;")
+
+
+def _empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+@pytest.mark.parametrize("harm", [_lose, _garble, _damage, _age, _empty])
+async def test_an_index_that_cannot_be_used_is_made_anew(
+    serve: Serve, folder: Path, harm: Callable[[Path], None]
+) -> None:
+    async with serve() as memory:
+        ended, _ = await memory.begin("an ended chat")
+        await memory.delete((await memory.begin_and_end("gone"))[0])
+        chat_id, run_id = await memory.begin("水车 turns")
+        await memory.append(chat_id, run_id, step_line(content("as ever")))
+        before = [await memory.chats(), await memory.unfinished(), await memory.search("ever")]
+    harm(folder / "index.sqlite")
+    async with serve() as memory:
+        assert [await memory.chats(), await memory.unfinished(), await memory.search("ever")] == before
+        assert (await memory.chat(run_id=run_id)).chat_id == chat_id
+        assert {chat.chat_id for chat in (await memory.chats()).chats} == {ended, chat_id}
+
+
+async def test_logs_that_come_and_go_while_nobody_looks_are_noticed(serve: Serve, folder: Path) -> None:
+    async with serve() as memory:
+        away, run_id = await memory.begin("away")
+        kept, _ = await memory.begin("kept")
+    log = (folder / f"{away}.json").read_bytes()
+    (folder / f"{away}.json").unlink()
+    async with serve() as memory:
+        assert [chat.chat_id for chat in (await memory.chats()).chats] == [kept]
+        with pytest.raises(NotFound):
+            await memory.chat(run_id=run_id)
+    (folder / f"{away}.json").write_bytes(log)
+    async with serve() as memory:
+        assert {chat.chat_id for chat in (await memory.chats()).chats} == {away, kept}
+
+
+async def test_what_the_index_refused_is_read_from_the_logs_later() -> None:
+    refusing = Refusing()
+    index = Index(refusing, lambda chat_id: chat_id)
+    running = asyncio.create_task(index.run())
+    async with asyncio.timeout(10):
+        refusing.refuses = True
+        index.remove("a")
+        with pytest.raises(Overloaded):
+            await index.chat_of("run")
+        with pytest.raises(Overloaded):
+            await index.chat_of("run")
+        refusing.refuses = False
+        assert await index.chat_of("run") is None
+        assert refusing.applied == ["a"]
+        index.close()
+        await running
+
+
+class Refusing(Database):
+    """An index file that refuses to be written, while it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__(Path(":memory:"), is_new=True)
+        self.refuses = False
+        self.applied: list[Change | str] = []
+
+    def apply(self, changes: Iterable[Change | str]) -> None:
+        if self.refuses:
+            raise sqlite3.OperationalError("database or disk is full")
+        self.applied += changes

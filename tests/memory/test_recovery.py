@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from headrace.errors import LogDamaged
 from services.memory.disk import Disk
-from tests.memory.conftest import Serve, memory_over
+from tests.memory.conftest import Serve, logs_in, memory_over
 from tests.memory.writing import (
     Memory,
     call,
@@ -134,13 +134,13 @@ async def test_damage_before_valid_lines_makes_the_chat_read_only(serve: Serve, 
         assert await memory.unfinished() == [], "nobody can end a run in a log that takes no lines"
         assert path.read_bytes() == damaged
         await memory.delete(chat_id)
-    assert os.listdir(folder) == []
+    assert logs_in(folder) == []
 
 
 async def test_a_line_of_a_kind_that_this_version_does_not_know_keeps_its_place(serve: Serve, folder: Path) -> None:
     async with serve() as memory:
         chat_id, run_id = await memory.begin("hello")
-    line = {"_type": "revert", "_n": 2, "uuid": new_id(), "chatId": chat_id, "updatedAt": 1, "toCheckpointId": 3}
+    line = {"_type": "omen", "_n": 2, "uuid": new_id(), "chatId": chat_id, "updatedAt": 1, "sign": 3}
     with (folder / f"{chat_id}.json").open("ab") as log:
         log.write(orjson.dumps(line) + b"\n")
     async with serve() as memory:

@@ -45,6 +45,12 @@ class Memory:
         await self.append(chat_id, run_id, query_line(message, **query))
         return chat_id, run_id
 
+    async def begin_and_end(self, message: str = "hello", chat_id: str = "") -> tuple[str, str]:
+        """A run of a query and its end alone."""
+        chat_id, run_id = await self.begin(message, chat_id)
+        await self.append(chat_id, run_id, run_line())
+        return chat_id, run_id
+
     async def context(self, chat_id: str, run_id: str, **fields: Any) -> list[llm_pb2.Message]:
         with rpc_errors():
             request = memory_pb2.LoadContextRequest(chat_id=chat_id, run_id=run_id, **fields)
@@ -57,6 +63,58 @@ class Memory:
     async def chats(self, **fields: Any) -> memory_pb2.ListChatsResponse:
         with rpc_errors():
             return await self.stub.ListChats(memory_pb2.ListChatsRequest(**fields))
+
+    async def revert(self, chat_id: str, checkpoint_id: int, **fields: Any) -> int:
+        with rpc_errors():
+            request = memory_pb2.RevertRequest(chat_id=chat_id, checkpoint_id=checkpoint_id, **fields)
+            return (await self.stub.Revert(request)).n
+
+    async def fork(self, chat_id: str, **fields: Any) -> str:
+        with rpc_errors():
+            return (await self.stub.ForkChat(memory_pb2.ForkChatRequest(chat_id=chat_id, **fields))).chat_id
+
+    async def state(self, chat_id: str, context_id: str = "") -> tuple[int, str]:
+        with rpc_errors():
+            request = memory_pb2.GetStateRequest(chat_id=chat_id, context_id=context_id)
+            reply = await self.stub.GetState(request)
+        return reply.version, reply.state
+
+    async def update_state(self, chat_id: str, expected: int, state: str, **fields: Any) -> int:
+        with rpc_errors():
+            request = memory_pb2.UpdateStateRequest(chat_id=chat_id, expected_version=expected, state=state, **fields)
+            return (await self.stub.UpdateState(request)).version
+
+    async def acquire(self, chat_id: str, run_id: str, owner: str, ttl_ms: int = 15_000) -> int:
+        with rpc_errors():
+            request = memory_pb2.AcquireLeaseRequest(chat_id=chat_id, run_id=run_id, owner=owner, ttl_ms=ttl_ms)
+            return (await self.stub.AcquireLease(request)).generation
+
+    async def renew(self, run_id: str, generation: int, ttl_ms: int = 15_000) -> int:
+        with rpc_errors():
+            request = memory_pb2.RenewLeaseRequest(run_id=run_id, generation=generation, ttl_ms=ttl_ms)
+            return (await self.stub.RenewLease(request)).expires_at
+
+    async def release(self, run_id: str, generation: int) -> None:
+        with rpc_errors():
+            await self.stub.ReleaseLease(memory_pb2.ReleaseLeaseRequest(run_id=run_id, generation=generation))
+
+    async def put_blob(self, chat_id: str, data: bytes, mime_type: str = "image/png") -> str:
+        with rpc_errors():
+            request = memory_pb2.PutBlobRequest(chat_id=chat_id, mime_type=mime_type, data=data)
+            return (await self.stub.PutBlob(request)).blob_id
+
+    async def blob(self, chat_id: str, blob_id: str) -> memory_pb2.GetBlobResponse:
+        with rpc_errors():
+            return await self.stub.GetBlob(memory_pb2.GetBlobRequest(chat_id=chat_id, blob_id=blob_id))
+
+    async def search(self, query: str, scope: str = "", limit: int = 0) -> list[memory_pb2.SearchHit]:
+        with rpc_errors():
+            request = memory_pb2.SearchRequest(query=query, scope=scope, limit=limit)
+            return list((await self.stub.Search(request)).hits)
+
+    async def remember(self, text: str, request_id: str = "") -> str:
+        with rpc_errors():
+            return (await self.stub.Remember(memory_pb2.RememberRequest(text=text, request_id=request_id))).fact_id
 
     async def delete(self, chat_id: str) -> None:
         with rpc_errors():

@@ -1,0 +1,109 @@
+"""What no compaction may lose, whatever a model writes: it is put behind the summary as it stands in the log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from headrace.v1 import memory_pb2
+from services.memory.facts import ASKED
+from services.memory.json_load import load, load_delta
+from services.memory.lines import Event, Intent, Query, Step
+
+if TYPE_CHECKING:
+    from services.memory.dialogue import Unit
+    from services.memory.lines import Line
+    from services.memory.state import SessionState
+    from services.memory.story import Story
+
+INTENT_CHARS_MAX = 200
+
+OPEN_TASKS = frozenset({"", "init", "in_progress"})
+
+
+class Todo(msgspec.Struct):
+    """An entry of the session state's todos."""
+
+    content: str = ""
+    status: str = ""
+
+
+_TODOS = msgspec.json.Decoder(list[Todo])
+
+
+def pinned(story: Story, intent: str, todos: Iterable[Todo]) -> str:
+    """The goal, the todos, the plan's open tasks, and what waits for an answer; empty when there is nothing."""
+    sections = {
+        "Intent": [intent] if intent else [],
+        "Todos": [f"[{todo.status}] {todo.content}" for todo in todos if todo.content],
+        "Open tasks of the plan": open_tasks(story.lines, story.context_id),
+        "Tool calls without a result": open_calls(story.own()),
+        "Approvals that are waited for": open_approvals(story.lines),
+    }
+    return "\n\n".join(
+        f"{name}:\n" + "\n".join(f"- {item}" for item in items) for name, items in sections.items() if items
+    )
+
+
+def todos_of(state: SessionState) -> list[Todo]:
+    """The todos of a context's session state; none where they have another form than ours."""
+    try:
+        return _TODOS.decode(state.values.get("todos", b"[]"))
+    except msgspec.DecodeError:
+        return []
+
+
+def intent_of(runs: Mapping[str, Sequence[Line]], story: Story) -> str:
+    """The goal of a context: the last that was told, else its first user message."""
+    lines = [line for run in runs.values() for line in run]
+    told = [line.text for line in lines if isinstance(line, Intent) and line.context_id == story.context_id]
+    if told:
+        return told[-1][:INTENT_CHARS_MAX]
+    if story.context_id is None:
+        asked = (ASKED.decode(line.query).message for line in lines if isinstance(line, Query))
+    else:
+        asked = (
+            "".join(part.text for part in unit.said.message.content) for unit in story.own() if unit.role == "user"
+        )
+    return next(asked, "")[:INTENT_CHARS_MAX]
+
+
+def open_tasks(lines: Sequence[Line], context_id: str | None) -> list[str]:
+    """The tasks of the context's last plan that are not done."""
+    last = next(
+        (line for line in reversed(lines) if isinstance(line, Step) and line.context_id == context_id and line.plan),
+        None,
+    )
+    if last is None:
+        return []
+    plan = memory_pb2.Plan()
+    load(last.plan, plan)
+    return [
+        f"{task.task_id}: {task.description} ({task.status or 'init'})"
+        for task in plan.tasks
+        if task.status in OPEN_TASKS
+    ]
+
+
+def open_calls(units: Sequence[Unit]) -> list[str]:
+    """The calls of the last answer that have no result: an earlier answer's get none any more."""
+    last = next((unit for unit in reversed(units) if unit.role == "assistant"), None)
+    if last is None:
+        return []
+    calls = enumerate(last.said.message.tool_calls)
+    return [f"{call.name} {call.arguments} ({call.id})" for index, call in calls if index not in last.answers]
+
+
+def open_approvals(lines: Iterable[Line]) -> list[str]:
+    """What people were asked to allow and have not answered."""
+    waiting: dict[str, str] = {}
+    for line in lines:
+        delta = load_delta(line.event) if isinstance(line, Event) else None
+        if delta is not None and delta.HasField("approval_ask"):
+            ask = delta.approval_ask
+            waiting[ask.approval_id] = f"{ask.tool_id}: {ask.reason} ({ask.approval_id})"
+        elif delta is not None and delta.HasField("approval_answer"):
+            waiting.pop(delta.approval_answer.approval_id, None)
+    return list(waiting.values())

@@ -1,0 +1,69 @@
+"""The model that writes summaries, asked through the gateway. Whatever goes wrong with it is a value here."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import grpc
+
+from headrace.errors import HeadraceError, ProviderUnavailable
+from headrace.streams import reading
+from headrace.v1 import common_pb2
+from services.memory.compaction.prompt import summary_of
+from services.runtime.ids import forwarded
+
+if TYPE_CHECKING:
+    from headrace.v1 import llm_pb2
+    from headrace.v1.llm_pb2_grpc import LlmServiceAsyncStub
+
+SUMMARY_TIMEOUT_S = 30.0
+"""From the request to the last word; a run waits for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What came of asking for a summary."""
+
+    text: str
+    """Empty: there is none."""
+    usage: common_pb2.Usage | None
+    """None: the provider did not say, or was not reached."""
+    failure: str
+    """Why there is none, in the words of the error table or ours; empty: there is one."""
+
+
+async def write(llm: LlmServiceAsyncStub | None, request: llm_pb2.ChatRequest, timeout_s: float) -> Written:
+    """Ask for a summary, and wait so long for it at most."""
+    if llm is None:
+        return Written("", None, ProviderUnavailable.reason)
+    answer: list[str] = []
+    usage: common_pb2.Usage | None = None
+    failure = ""
+    try:
+        async with (
+            asyncio.timeout(timeout_s),
+            reading(llm.StreamChat(request, timeout=timeout_s, metadata=forwarded())) as deltas,
+        ):
+            async for delta in deltas:
+                match delta.WhichOneof("delta"):
+                    case "content":
+                        answer.append(delta.content)
+                    case "usage":
+                        usage = delta.usage
+                    case "finish" if delta.finish.reason == "content_filter":
+                        failure = "CONTENT_FILTERED"
+                    case _:
+                        pass
+    except HeadraceError as error:
+        failure = error.reason
+    except (TimeoutError, grpc.aio.AioRpcError) as error:
+        failure = "TIMEOUT" if _is_late(error) else "SUMMARY_FAILED"
+    text = "" if failure else summary_of("".join(answer))
+    return Written(text, usage, failure or ("" if text else "EMPTY_SUMMARY"))
+
+
+def _is_late(error: Exception) -> bool:
+    late = grpc.StatusCode.DEADLINE_EXCEEDED
+    return isinstance(error, TimeoutError) or (isinstance(error, grpc.aio.AioRpcError) and error.code() is late)

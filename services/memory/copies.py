@@ -1,0 +1,82 @@
+"""A copy of a log under other ids: what a fork begins with, and what an import brings in.
+
+Run ids are made anew, because a run belongs to one chat: GetChat, leases and attaching name a run alone. Numbers,
+uuids and times stay, so that everything that refers to a position still does.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from headrace.errors import NotFound
+from services.memory.facts import folded, last_seq
+from services.memory.lines import Line, Range, Run, decode, encode
+
+if TYPE_CHECKING:
+    from services.memory.chat import Chat
+
+_ID = re.compile(rb'"([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})"')
+_OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+def last_n(chat: Chat, run_id: str) -> int:
+    """The number of a run's last line.
+
+    Raises:
+        NotFound: The chat has no such run.
+    """
+    n = max((line.n for line in chat.log if line.run_id == run_id), default=0)
+    if not n:
+        raise NotFound(f"run {run_id} does not exist in chat {chat.chat_id}", runId=run_id)
+    return n
+
+
+def renamed(log: bytes, names: Mapping[bytes, bytes]) -> bytes:
+    """`log` with other ids wherever one stands as a JSON string of its own: in lines, events and references."""
+    return _ID.sub(lambda found: b'"%b"' % names.get(found[1], found[1]), log)
+
+
+def new_names(chat_id: str, target: str, run_ids: Iterable[str]) -> dict[bytes, bytes]:
+    """The ids of a copy, by those of its original."""
+    runs = {run_id.encode(): str(uuid.uuid4()).encode() for run_id in run_ids if run_id}
+    return {**runs, chat_id.encode(): target.encode()}
+
+
+def cut(log: bytes, n: int) -> bytes:
+    """The first `n` lines of a log that is whole. An append that is cut says how much of it there is."""
+    texts = log.split(b"\n", n)[:n]
+    lines = [line for text in texts if (line := decode(text))]
+    for index, line in enumerate(lines):
+        if line.lines > len(lines) - index:
+            members = _OBJECT.decode(texts[index]) | {"_lines": msgspec.Raw(b"%d" % (len(lines) - index))}
+            texts[index] = msgspec.json.encode(members)
+    return b"".join(text + b"\n" for text in texts)
+
+
+def ends(lines: Sequence[Line], updated_at: int) -> bytes:
+    """Lines that end the runs that a cut left open: nobody drives them in the copy."""
+    if not lines:
+        return b""
+    facts = folded(lines[0].chat_id, lines)
+    found: list[bytes] = []
+    for run in facts.unfinished():
+        seq = max(run.last_seq, *(last_seq(line) for line in lines if line.run_id == run.run_id)) + 1
+        end = Run(
+            n=facts.last_n + len(found) + 1,
+            uuid=str(uuid.uuid4()),
+            chat_id=facts.chat_id,
+            run_id=run.run_id,
+            updated_at=updated_at,
+            tenant="",
+            user="",
+            generation=run.generation,
+            state="cancelled",
+            events=Range(seq, seq),
+        )
+        found.append(encode(end))
+    return b"".join(found)

@@ -1,0 +1,26 @@
+"""Times as numbers or text."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+SECONDS_MAX = 100_000_000_000
+"""A greater number is milliseconds: as seconds it would be after the year 5000."""
+
+
+def milliseconds(value: Any) -> int:
+    """A time in Unix milliseconds: a number of seconds or milliseconds, or ISO text; 0 when it is none."""
+    if isinstance(value, bool):
+        return 0
+    if isinstance(value, int | float) and 0 < value < 1e15:
+        return int(value if value > SECONDS_MAX else value * 1000)
+    if isinstance(value, str):
+        if value.isdecimal():
+            return milliseconds(int(value[:16]))
+        try:
+            time = datetime.fromisoformat(value)
+        except ValueError:
+            return 0
+        return int((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() * 1000)
+    return 0

@@ -1,0 +1,30 @@
+"""What a request may hold: the model's window less the room that its answer is given."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace import model_table
+
+if TYPE_CHECKING:
+    from headrace.v1 import memory_pb2
+
+
+def window_tokens(limits: memory_pb2.ModelLimits) -> int:
+    """Tokens of request and answer together; of a model that nobody knows, the smallest window in use."""
+    return limits.context_window_tokens or model_table.facts(limits.model).context_window
+
+
+def answer_tokens(limits: memory_pb2.ModelLimits) -> int:
+    """Tokens kept free for the answer.
+
+    Never more than half of the window: provider files that give a model's whole window as its greatest answer would
+    leave no room to ask anything.
+    """
+    known = model_table.known_facts(limits.model) or model_table.UNKNOWN
+    return min(limits.output_tokens or known.max_output, window_tokens(limits) // 2)
+
+
+def request_tokens_max(limits: memory_pb2.ModelLimits) -> int:
+    """Tokens that a request may have."""
+    return window_tokens(limits) - answer_tokens(limits)

@@ -1,0 +1,114 @@
+"""LoadContext: the view of a request, counted, and made to fit the model's window."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from headrace.v1 import common_pb2, memory_pb2
+from services.memory import recap
+from services.memory.compaction.pinned import intent_of, open_tasks
+from services.memory.compaction.plan import is_due
+from services.memory.context import View, Window, request_messages, view
+from services.memory.fit import check, fitted
+from services.memory.json_load import load
+from services.memory.limit import request_tokens_max
+from services.memory.lines import Line, Step
+from services.memory.reminders import reminder
+from services.memory.story import Story, story
+
+if TYPE_CHECKING:
+    from services.memory.chat import Chat
+    from services.memory.counting import Counter, Counting
+
+
+class Loading:
+    """Builds requests. Touched on the event loop only; the work is done in threads."""
+
+    def __init__(self, window: Window, counting: Counting) -> None:
+        self.window = window
+        self._counting = counting
+
+    async def load(self, chat: Chat, request: memory_pb2.LoadContextRequest) -> memory_pb2.LoadContextResponse:
+        """The request's messages, with their tokens where its model's limits are given."""
+        window = self.window.asked(request.message_history_max)
+        runs = snapshot(chat)
+        told = story(runs, request.run_id, request.context_id or None)
+        if request.HasField("limits"):
+            self._learn(told)
+        counter = self._counting.counter(chat, request.limits.model)
+        n = chat.facts.last_n
+        response, count = await asyncio.to_thread(_loaded, runs, told, request, window, counter)
+        if request.HasField("limits"):
+            self._counting.asked(told.run_id, told.context_id, request.limits.model, n, count)
+        return response
+
+    def _learn(self, told: Story) -> None:
+        """Take in what the provider says that the last request of this context had."""
+        for line in reversed(told.lines):
+            if isinstance(line, Step) and line.context_id == told.context_id:
+                for message in line.messages:
+                    if message.usage:
+                        usage = common_pb2.Usage()
+                        load(message.usage, usage)
+                        if not usage.estimated:
+                            self._counting.reported(told.run_id, told.context_id, line.n, usage.input_tokens)
+                        return
+
+
+def snapshot(chat: Chat) -> dict[str, Sequence[Line]]:
+    """The committed lines of `chat` by run, for a thread: the chat goes on."""
+    return {run_id: list(lines) for run_id, lines in chat.runs.items()}
+
+
+def _loaded(
+    runs: Mapping[str, Sequence[Line]],
+    told: Story,
+    request: memory_pb2.LoadContextRequest,
+    window: Window,
+    counter: Counter,
+) -> tuple[memory_pb2.LoadContextResponse, int]:
+    """The response, and what it costs before the model's ratio (0: not counted)."""
+    shown = view(told, window)
+    texts = list(request.reminders)
+    if request.HasField("recap"):
+        texts.append(_recapped(runs, told, shown, request, counter))
+    reminding = reminder(texts)
+    if request.HasField("limits"):
+        return _counted(told, shown, request, reminding, counter)
+    messages = request_messages(request.system, shown.units, reminding)
+    return memory_pb2.LoadContextResponse(messages=messages), 0
+
+
+def _recapped(
+    runs: Mapping[str, Sequence[Line]],
+    told: Story,
+    shown: View,
+    request: memory_pb2.LoadContextRequest,
+    counter: Counter,
+) -> str:
+    """Condense what is shown of the run, and return what its model is reminded of."""
+    tokens_max, window = recap.settings_of(request.recap)
+    found = recap.insights(told, shown.own)
+    goal, tasks = intent_of(runs, told), open_tasks(told.lines, told.context_id)
+    last = [insight for _, insight in found[-window:]]
+    recap.condense(found, window)
+    return recap.active_part(goal, last, tasks, counter, request.system, tokens_max)
+
+
+def _counted(
+    told: Story, shown: View, request: memory_pb2.LoadContextRequest, reminding: str, counter: Counter
+) -> tuple[memory_pb2.LoadContextResponse, int]:
+    tokens_max = request_tokens_max(request.limits)
+    frame = counter.frame(request.system, request.tools) + counter.reminder(reminding, shown.units)
+    count = frame + counter.units(shown.units)
+    # Before anything is left out to make it fit: what does not fit is due all the more.
+    due = is_due(told, [*shown.earlier, *shown.own], counter, counter.scaled(count), tokens_max)
+    left = fitted(shown.units, counter, counter.unscaled(tokens_max) - frame, summary=shown.summary is not None)
+    count = frame + counter.units(left)
+    user = max((counter.unit(unit) for unit in left if unit.role == "user"), default=0)
+    check(counter.scaled(count), tokens_max, counter.frame(request.system, ()), user)
+    messages = request_messages(request.system, left, reminding)
+    tokens = counter.scaled(count)
+    return memory_pb2.LoadContextResponse(messages=messages, compaction_due=due, tokens=tokens), count

@@ -1,0 +1,91 @@
+"""From a folder of logs to what a service begins with: an index that is up to date, and chats read when wanted.
+
+A start reads only the logs whose length or time differs from what the index has seen.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import TYPE_CHECKING
+
+import structlog
+
+from services.memory import recovery
+from services.memory.chat import Chat
+from services.memory.database import Database, new_database, opened_database
+from services.memory.disk import Disk, disk_errors
+from services.memory.entries import Change, whole
+from services.memory.facts import ChatFacts
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+INDEX_NAME = "index.sqlite"
+
+log = structlog.get_logger()
+
+
+def indexed(disk: Disk) -> Database:
+    """The index of `disk`, up to date; logs that a crash has cut are put right.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    path, logs = disk.folder / INDEX_NAME, disk.logs()
+    database = None
+    try:
+        database = opened_database(path, is_first=not logs)
+        catch_up(database, disk, logs)
+    except sqlite3.OperationalError as error:
+        raise OSError(f"{path}: {error}") from error
+    except sqlite3.DatabaseError as error:
+        log.warning("index damaged", error=str(error))
+        if database is not None:
+            database.close()
+        database = new_database(path, is_first=not logs)
+        catch_up(database, disk, logs)
+    return database
+
+
+def catch_up(database: Database, disk: Disk, logs: Mapping[str, tuple[int, int]]) -> None:
+    """Take in every log of `logs` (length and time, by chat) that has changed since `database` saw it."""
+    seen = database.logs()
+    database.apply(chat_id for chat_id in seen if chat_id not in logs)
+    # One at a time: all logs together may be larger than memory.
+    for chat_id in sorted(logs):
+        if seen.get(chat_id) != logs[chat_id]:
+            chat = loaded(disk, chat_id)
+            if chat.log or chat.facts.is_damaged:
+                database.apply([whole(chat, disk.mtime_ns(chat_id))])
+
+
+def loaded(disk: Disk, chat_id: str) -> Chat:
+    """The chat as its log tells it, put right when a crash has cut it; empty where there is no log."""
+    with disk_errors(chat_id):
+        try:
+            data = disk.read(chat_id)
+        except FileNotFoundError:
+            return Chat(chat_id, ChatFacts(chat_id))
+        reading = recovery.read(data, chat_id)
+        if reading.is_damaged:
+            log.error("log damaged", chat_id=chat_id, lines_read=len(reading.lines), size_bytes=len(data))
+        elif reading.whole_bytes < len(data):
+            tail = data[reading.whole_bytes :]
+            disk.set_aside(chat_id, reading.whole_bytes, tail)
+            log.warning("damaged tail set aside", chat_id=chat_id, size_bytes=len(tail))
+    return Chat.of(chat_id, reading.lines, reading.whole_bytes, is_damaged=reading.is_damaged)
+
+
+def entry(disk: Disk, chat_id: str) -> Change | str:
+    """What the log of a chat that may be in use says to the index; the chat's id when it is gone."""
+    try:
+        mtime_ns, data = disk.mtime_ns(chat_id), disk.read(chat_id)
+    except FileNotFoundError:
+        return chat_id
+    return whole(chat_of(chat_id, data), mtime_ns)
+
+
+def chat_of(chat_id: str, log: bytes) -> Chat:
+    """The chat that a log's content is."""
+    reading = recovery.read(log, chat_id)
+    return Chat.of(chat_id, reading.lines, reading.whole_bytes, is_damaged=reading.is_damaged)

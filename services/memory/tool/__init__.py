@@ -1,0 +1,1 @@
+"""`headrace chats export|import|prune|reindex`, over the folder itself."""

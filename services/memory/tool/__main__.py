@@ -1,0 +1,131 @@
+"""`python -m services.memory.tool`: export, import, prune and reindex the chats of a folder that no service owns."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import re
+import sys
+from contextlib import closing
+from pathlib import Path
+
+from headrace.errors import HeadraceError
+from services.memory import retention
+from services.memory.config import Config
+from services.memory.database import new_database, opened_database
+from services.memory.disk import Disk
+from services.memory.importing import source
+from services.memory.opening import INDEX_NAME
+from services.memory.store import Store, opened
+from services.runtime import config as settings
+from services.runtime import logs
+
+_AGE = re.compile(r"([0-9]{1,5})([dhm])")
+_DAYS = {"d": 1.0, "h": 1 / 24, "m": 1 / 24 / 60}
+
+
+def main() -> None:
+    """Parse the arguments, do it, say what was done."""
+    arguments = _parser().parse_args()
+    env = dict(os.environ)
+    if arguments.data_dir:
+        env |= {"HEADRACE_DATA_DIR": arguments.data_dir}
+    try:
+        config = settings.load(Config, "MEMORY", env)
+        logs.configure("WARNING", "memory")
+        if not config.logs_dir.exists() and arguments.command != "import":
+            raise OSError(f"{config.logs_dir}: there are no chats")
+        asyncio.run(_over(config.logs_dir, arguments))
+    except (settings.ConfigError, source.Unreadable, HeadraceError, OSError) as error:
+        sys.exit(str(error))
+
+
+async def _over(folder: Path, arguments: argparse.Namespace) -> None:
+    """Run the command over the chats of `folder`, owned meanwhile."""
+    with closing(Disk(folder)) as disk:
+        if arguments.command == "reindex":
+            _forget(disk)
+        async with opened(disk) as store:
+            await _COMMANDS[arguments.command](store, arguments)
+
+
+def _forget(disk: Disk) -> None:
+    """Have the index read every log again. Leases stay, where the old one can be read."""
+    path = disk.folder / INDEX_NAME
+    try:
+        with closing(opened_database(path, is_first=False)) as database:
+            database.clear()
+    except Exception:  # whatever is wrong with it: this is how it is put right
+        new_database(path, is_first=False).close()
+
+
+async def _reindex(store: Store, arguments: argparse.Namespace) -> None:
+    _say(f"{len(await store.all())} chats")
+
+
+async def _prune(store: Store, arguments: argparse.Namespace) -> None:
+    gone = await retention.prune(store, arguments.older_than)
+    for chat_id in gone:
+        _say(chat_id)
+
+
+async def _export(store: Store, arguments: argparse.Namespace) -> None:
+    output: Path | None = arguments.output
+    chat_ids = arguments.chat_id or await store.all()
+    if output is None and len(chat_ids) > 1:
+        raise OSError("several chats go into a folder: give one with --output")
+    for chat_id in chat_ids:
+        chat = await store.chat(chat_id)
+        data = source.exported(await store.log(chat), await asyncio.to_thread(store.blobs, chat_id))
+        if output is None:
+            sys.stdout.buffer.write(data)
+        else:
+            await asyncio.to_thread(_write, output, chat_id, data)
+
+
+async def _import(store: Store, arguments: argparse.Namespace) -> None:
+    for path in (file for given in arguments.path for file in source.files(given)):
+        found = await asyncio.to_thread(source.read, path)
+        await store.take_in(found.chat_id, found.log, found.blobs)
+        _say(found.chat_id)
+
+
+_COMMANDS = {"export": _export, "import": _import, "prune": _prune, "reindex": _reindex}
+
+
+def _write(folder: Path, chat_id: str, data: bytes) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{chat_id}.jsonl").write_bytes(data)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="headrace chats", description="Chats of a folder that no service owns now.")
+    parser.add_argument("--data-dir", help="what the services keep; else HEADRACE_DATA_DIR, else .data")
+    commands = parser.add_subparsers(dest="command", required=True)
+    export = commands.add_parser("export", help="write chats as JSON lines, their blobs included")
+    export.add_argument("chat_id", nargs="*", help="chats; all without one")
+    export.add_argument("--output", type=Path, help="a folder; without it one chat goes to standard output")
+    bring = commands.add_parser(
+        "import", help="read chats: exported ones, Chat Memory V3 and V3.1, Blade-style entries"
+    )
+    bring.add_argument("path", nargs="+", type=Path, help="files, or folders of them")
+    prune = commands.add_parser("prune", help="delete chats that nobody has used for long")
+    prune.add_argument("--older-than", type=_days, required=True, metavar="AGE", help="7d, 12h or 30m")
+    commands.add_parser("reindex", help="make the index anew from the logs")
+    return parser
+
+
+def _days(text: str) -> float:
+    found = _AGE.fullmatch(text)
+    if found is None:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected an age such as 7d, 12h or 30m")
+    return int(found[1]) * _DAYS[found[2]]
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+
+
+if __name__ == "__main__":
+    main()

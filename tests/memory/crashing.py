@@ -1,0 +1,58 @@
+"""A writer to be killed or failed: `python -m tests.memory.crashing FOLDER ROUND CHAT…` appends until it is stopped, or
+has done enough, and prints what was acknowledged. What was refused it asks for again under the same request id.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import uuid
+from pathlib import Path
+
+from headrace.errors import HeadraceError, LogDamaged, StaleLease
+from headrace.v1 import memory_pb2
+from tests.memory.conftest import memory_over
+from tests.memory.writing import Memory, content, query_line, run_line, step_line, user
+
+APPENDS = 30
+TRIES = 20
+
+
+async def main(folder: Path, turn: str, chat_ids: list[str]) -> None:
+    async with memory_over(folder) as memory:
+        await asyncio.gather(*(write(memory, chat_id, turn) for chat_id in chat_ids))
+
+
+async def write(memory: Memory, chat_id: str, turn: str) -> None:
+    """One run: a query, steps of two lines, an end."""
+    run_id = named(chat_id, turn, "run")
+    lines: list[list[memory_pb2.LogLine]] = [[query_line("go")]]
+    lines += [[step_line(user("x" * 1500)), step_line(content(str(index)))] for index in range(APPENDS)]
+    lines += [[run_line()]]
+    for index, appended in enumerate(lines):
+        if not await tried(memory, chat_id, run_id, named(chat_id, turn, str(index)), appended):
+            return
+
+
+async def tried(memory: Memory, chat_id: str, run_id: str, request_id: str, lines: list[memory_pb2.LogLine]) -> bool:
+    """Append, again and again while the disk refuses; whether the chat takes more."""
+    for _ in range(TRIES):
+        try:
+            reply = await memory.append(chat_id, run_id, *lines, request_id=request_id)
+        except (LogDamaged, StaleLease):
+            return False
+        except HeadraceError:
+            continue
+        sys.stdout.write(f"acknowledged {chat_id} {request_id} {reply.first_n} {reply.last_n}\n")
+        sys.stdout.flush()
+        return True
+    return False
+
+
+def named(*names: str) -> str:
+    """The id that always stands for these names."""
+    return str(uuid.uuid5(uuid.NAMESPACE_OID, " ".join(names)))
+
+
+if __name__ == "__main__":
+    asyncio.run(main(Path(sys.argv[1]), sys.argv[2], sys.argv[3:]))

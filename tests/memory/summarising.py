@@ -1,0 +1,92 @@
+"""A memory service whose summaries are written by a script, over a real gateway server."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from headrace.streams import reading
+from headrace.v1 import agent_pb2, common_pb2, llm_pb2, llm_pb2_grpc, memory_pb2
+from services.runtime.channels import connect
+from services.runtime.config import ServerSettings
+from services.runtime.server import Served, serving
+from tests.memory.conftest import memory_over
+from tests.memory.writing import Memory
+
+Answer: TypeAlias = str | Exception | float
+"""What a model writes, an error, or seconds of silence."""
+
+SUMMARY = "<analysis>hm</analysis>\n<summary>\nThey spoke of the weather.\n</summary>"
+COST = common_pb2.Usage(input_tokens=900, output_tokens=50, model_calls=1)
+
+
+class Summariser(llm_pb2_grpc.LlmServiceServicer):
+    """Answers with its script, the last one again and again, and remembers what it was asked."""
+
+    def __init__(self, *answers: Answer) -> None:
+        self.answers = list(answers)
+        self.requests: list[llm_pb2.ChatRequest] = []
+
+    async def StreamChat(self, request: Any, context: Any) -> AsyncGenerator[llm_pb2.LlmDelta]:
+        self.requests.append(request)
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(answer, Exception):
+            raise answer
+        if not isinstance(answer, str):
+            await asyncio.sleep(answer)
+            return
+        for start in range(0, len(answer), 16):
+            yield llm_pb2.LlmDelta(content=answer[start : start + 16])
+        yield llm_pb2.LlmDelta(usage=COST)
+        yield llm_pb2.LlmDelta(finish=llm_pb2.LlmFinish(reason="stop"))
+
+    async def CountTokens(self, request: Any, context: Any) -> llm_pb2.CountTokensResponse:
+        raise NotImplementedError
+
+    async def ListModels(self, request: Any, context: Any) -> llm_pb2.ListModelsResponse:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, slots=True)
+class Compacted:
+    """What a whole Compact stream gave."""
+
+    kinds: list[str]
+    last: Any
+    """Its last delta's payload."""
+    start: agent_pb2.CompactionStart
+    usage: list[common_pb2.Usage] = field(default_factory=list[common_pb2.Usage])
+
+
+async def compact(memory: Memory, chat_id: str, run_id: str, **fields: Any) -> Compacted:
+    """Compact a context to the end of the stream."""
+    given: dict[str, Any] = {"trigger": "auto"} | fields
+    request = memory_pb2.CompactRequest(chat_id=chat_id, run_id=run_id, **given)
+    deltas: list[memory_pb2.CompactDelta] = []
+    async with asyncio.timeout(40), reading(memory.stub.Compact(request, timeout=40)) as replies:
+        async for delta in replies:
+            deltas.append(delta)
+    kinds = [str(delta.WhichOneof("delta")) for delta in deltas]
+    last = getattr(deltas[-1], kinds[-1])
+    return Compacted(kinds, last, deltas[0].start, [delta.usage for delta in deltas if delta.HasField("usage")])
+
+
+@asynccontextmanager
+async def summarising(folder: Path, summariser: Summariser, **options: Any) -> AsyncGenerator[Memory]:
+    """A memory service over the logs of `folder`, with `summariser` behind its gateway."""
+    gateway = Served("headrace.v1.LlmService", summariser, llm_pb2_grpc.add_LlmServiceServicer_to_server)
+    settings = ServerSettings(listen="127.0.0.1:0", drain_s=0)
+    async with (
+        serving(settings, [gateway]) as running,
+        connect(running.addresses[0]) as channel,
+        memory_over(folder, llm=llm_pb2_grpc.LlmServiceStub(channel), **options) as memory,
+    ):
+        yield memory
+
+
+def texts(messages: Sequence[llm_pb2.Message]) -> Iterator[str]:
+    return ("".join(part.text for part in message.content) for message in messages)

@@ -1,0 +1,92 @@
+"""Forks: a copy up to a point, that goes its own way."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import orjson
+import pytest
+
+from headrace.errors import LogDamaged, NotFound, OutOfRange
+from headrace.v1 import agent_pb2
+from tests.memory.conftest import Serve
+from tests.memory.writing import Memory, content, event_line, events, new_id, query_line, run_line, step_line
+
+
+async def texts(memory: Memory, chat_id: str) -> list[str]:
+    _, run_id = await memory.begin("?", chat_id)
+    found = [message.content[0].text for message in await memory.context(chat_id, run_id)][:-1]
+    await memory.append(chat_id, run_id, run_line())
+    return found
+
+
+async def three_runs(memory: Memory) -> tuple[str, list[str]]:
+    chat_id, runs = new_id(), [new_id() for _ in range(3)]
+    for index, run_id in enumerate(runs):
+        notice = agent_pb2.RunNotice(run_id=run_id, code="A", message="m")
+        said = step_line(content(f"a{index}", events=events(5)))
+        await memory.append(chat_id, run_id, query_line(f"q{index}", request_id=f"request {index}"))
+        await memory.append(chat_id, run_id, said, event_line(seq=7, timestamp=1, run_notice=notice), run_line())
+    return chat_id, runs
+
+
+async def test_a_fork_is_a_copy_that_goes_its_own_way(serve: Serve) -> None:
+    async with serve() as memory:
+        chat_id, runs = await three_runs(memory)
+        await memory.update_state(chat_id, 0, '{"a":1}')
+        copy = await memory.fork(chat_id)
+        assert copy != chat_id
+        before = await memory.chat(chat_id=chat_id)
+        there = await memory.chat(chat_id=copy)
+        assert [event.WhichOneof("payload") for event in there.events] == [
+            event.WhichOneof("payload") for event in before.events
+        ]
+        copied = [event.run_start.run_id for event in there.events if event.HasField("run_start")]
+        assert len(set(copied)) == 3
+        assert not set(copied) & set(runs)
+        assert [event.run_notice.run_id for event in there.events if event.HasField("run_notice")] == copied
+        assert (await memory.chat(run_id=copied[1])).chat_id == copy
+        assert await memory.state(copy) == (1, '{"a":1}')
+        assert await texts(memory, copy) == ["q0", "a0", "q1", "a1", "q2", "a2"]
+        assert await memory.chat(chat_id=chat_id) == before
+        assert [chat.chat_id for chat in (await memory.chats()).chats] == [copy, chat_id]
+    async with serve() as memory:
+        assert await texts(memory, chat_id) == ["q0", "a0", "q1", "a1", "q2", "a2"]
+
+
+async def test_a_fork_ends_with_a_run_or_a_line(memory: Memory, folder: Path) -> None:
+    chat_id, runs = await three_runs(memory)
+    assert await texts(memory, await memory.fork(chat_id, run_id=runs[1])) == ["q0", "a0", "q1", "a1"]
+    for n in range(1, 13):
+        copy = await memory.fork(chat_id, seq=n)
+        lines = [orjson.loads(line) for line in (folder / f"{copy}.json").read_bytes().splitlines()]
+        assert [line["_n"] for line in lines] == list(range(1, len(lines) + 1))
+        assert len(lines) == (n if n % 4 == 0 else n + 1)
+        assert (lines[-1]["_type"], lines[-1]["state"]) == ("run", "completed" if n % 4 == 0 else "cancelled")
+        assert {line["chatId"] for line in lines} == {copy}
+        assert len(await texts(memory, copy)) == (n + 2) // 4 + (n + 3) // 4
+    assert await memory.unfinished() == []
+
+
+async def test_a_fork_takes_reverts_along(memory: Memory) -> None:
+    chat_id, _ = await three_runs(memory)
+    await memory.revert(chat_id, 2)
+    assert await texts(memory, await memory.fork(chat_id)) == ["q0", "a0"]
+    assert await texts(memory, await memory.fork(chat_id, seq=12)) == ["q0", "a0", "q1", "a1", "q2", "a2"]
+
+
+async def test_what_cannot_be_copied_is_refused(serve: Serve, folder: Path) -> None:
+    async with serve() as memory:
+        chat_id, _ = await three_runs(memory)
+        for fields in ({"seq": 0}, {"seq": 13}):
+            with pytest.raises(OutOfRange):
+                await memory.fork(chat_id, **fields)
+        with pytest.raises(NotFound):
+            await memory.fork(chat_id, run_id=new_id())
+        with pytest.raises(NotFound):
+            await memory.fork(new_id())
+    path = folder / f"{chat_id}.json"
+    path.write_bytes(b"garbage\n" + path.read_bytes())
+    async with serve() as memory:
+        with pytest.raises(LogDamaged):
+            await memory.fork(chat_id)

@@ -1,0 +1,123 @@
+"""Leases: one owner at a time by the clock, and a fence for all who owned the run before."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+
+import pytest
+
+from headrace.errors import InvalidRequest, NotFound, StaleLease
+from tests.memory.conftest import HeldSync, Serve
+from tests.memory.writing import Memory, content, new_id, run_line, step_line
+
+A, B = "127.0.0.1:7001", "127.0.0.1:7011"
+
+
+class Clock:
+    """A clock that is told what time it is."""
+
+    def __init__(self) -> None:
+        self.now_ms = 1_000_000
+
+    def __call__(self) -> int:
+        return self.now_ms
+
+
+async def test_a_run_has_one_owner_until_its_lease_ends(serve: Serve) -> None:
+    clock = Clock()
+    async with serve(clock=clock) as memory:
+        chat_id, run_id = await memory.begin()
+        assert await memory.acquire(chat_id, run_id, A) == 1
+        with pytest.raises(StaleLease, match="has an owner"):
+            await memory.acquire(chat_id, run_id, B)
+        clock.now_ms += 14_000
+        assert await memory.renew(run_id, 1) == clock.now_ms + 15_000
+        clock.now_ms += 14_000
+        with pytest.raises(StaleLease):
+            await memory.acquire(chat_id, run_id, B)
+        clock.now_ms += 1_000
+        assert await memory.acquire(chat_id, run_id, B) == 2
+        with pytest.raises(StaleLease, match="was lost"):
+            await memory.renew(run_id, 1)
+
+
+async def test_a_later_owner_fences_the_earlier_one_before_it_has_written(memory: Memory) -> None:
+    chat_id, run_id = await memory.begin()
+    assert await memory.acquire(chat_id, run_id, A) == 1
+    await memory.append(chat_id, run_id, step_line(content("a")), generation=1)
+    assert await memory.acquire(chat_id, run_id, A) == 2, "a process that starts again at the same address"
+    with pytest.raises(StaleLease, match="generation 2; 1 is stale"):
+        await memory.append(chat_id, run_id, step_line(content("b")), generation=1)
+    await memory.append(chat_id, run_id, step_line(content("c")), generation=2)
+
+
+async def test_nothing_of_an_earlier_owner_is_committed_after_a_later_one_has_the_run(serve: Serve) -> None:
+    sync = HeldSync()
+    async with asyncio.timeout(20), serve(sync=sync) as memory:
+        chat_id, run_id = await memory.begin()
+        sync.hold()
+        late = asyncio.create_task(memory.append(chat_id, run_id, step_line(content("late"))))
+        await asyncio.to_thread(sync.reached.wait, 10)
+        acquiring = asyncio.create_task(memory.acquire(chat_id, run_id, A))
+        done, _ = await asyncio.wait([acquiring], timeout=0.2)
+        assert not done, "the append is still on its way to the disk"
+        sync.go_on.set()
+        assert await acquiring == 1
+        assert len(await memory.context(chat_id, run_id)) == 2
+        await late
+
+
+async def test_unfinished_runs_name_their_owner(serve: Serve) -> None:
+    clock = Clock()
+    async with serve(clock=clock) as memory:
+        chat_id, run_id = await memory.begin()
+        await memory.acquire(chat_id, run_id, A)
+        before = await memory.unfinished()
+        assert [(run.owner, run.lease_expires_at, run.generation) for run in before] == [(A, 1_015_000, 1)]
+    async with serve(clock=clock) as memory:
+        assert await memory.unfinished() == before
+        with pytest.raises(StaleLease):
+            await memory.acquire(chat_id, run_id, B)
+        await memory.release(run_id, 1)
+        await memory.release(run_id, 1)
+        assert [(run.owner, run.lease_expires_at) for run in await memory.unfinished()] == [("", 0)]
+        with pytest.raises(StaleLease):
+            await memory.renew(run_id, 1)
+        assert await memory.acquire(chat_id, run_id, B) == 2
+
+
+async def test_a_lost_index_gives_no_generation_twice(serve: Serve, folder: Path) -> None:
+    async with serve() as memory:
+        chat_id, run_id = await memory.begin()
+        generations = [await memory.acquire(chat_id, run_id, A)]
+    for _ in range(2):
+        os.unlink(folder / "index.sqlite")
+        async with serve() as memory:
+            generations += [await memory.acquire(chat_id, run_id, A) for _ in range(2)]
+    assert generations == sorted(set(generations))
+
+
+async def test_what_has_ended_or_never_was_has_no_owner(memory: Memory) -> None:
+    chat_id, run_id = await memory.begin()
+    with pytest.raises(NotFound):
+        await memory.acquire(chat_id, new_id(), A)
+    with pytest.raises(NotFound):
+        await memory.acquire(new_id(), run_id, A)
+    with pytest.raises(StaleLease):
+        await memory.renew(run_id, 0)
+    await memory.release(new_id(), 1)
+    await memory.acquire(chat_id, run_id, A)
+    await memory.append(chat_id, run_id, run_line(), generation=1)
+    with pytest.raises(StaleLease, match="has ended"):
+        await memory.acquire(chat_id, run_id, A)
+    with pytest.raises(StaleLease):
+        await memory.renew(run_id, 1)
+
+
+@pytest.mark.parametrize("ttl_ms", [0, -1, 600_001])
+async def test_a_lease_has_a_length(memory: Memory, ttl_ms: int) -> None:
+    chat_id, run_id = await memory.begin()
+    with pytest.raises(InvalidRequest):
+        await memory.acquire(chat_id, run_id, A, ttl_ms)

@@ -1,0 +1,137 @@
+"""Search and facts: any script, ranked, in the scope that was asked for, and again after a restart."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from headrace.errors import InvalidRequest
+from headrace.v1 import memory_pb2
+from tests.memory.conftest import Serve
+from tests.memory.writing import Memory, content, new_id, query_line, reasoning, result, run_line, step_line, user
+
+
+def insight(text: str) -> memory_pb2.LogLine:
+    return memory_pb2.LogLine(insight=memory_pb2.NoteLine(text=text))
+
+
+async def chat_of(memory: Memory, question: str, *lines: memory_pb2.LogLine) -> str:
+    chat_id = new_id()
+    await memory.append(chat_id, new_id(), query_line(question), *lines, run_line())
+    return chat_id
+
+
+async def found(memory: Memory, query: str, scope: str = "") -> list[str]:
+    return [hit.chat_id for hit in await memory.search(query, scope)]
+
+
+@pytest.mark.parametrize("restart", [False, True])
+async def test_words_of_questions_and_answers_are_found(serve: Serve, restart: bool) -> None:
+    async with serve() as memory:
+        mill = await chat_of(memory, "How does a water mill work?", step_line(content("The headrace feeds the wheel.")))
+        bread = await chat_of(memory, "Bread recipe", step_line(content("Flour, water, salt."), user("and yeast?")))
+        if not restart:
+            assert await found(memory, "HEADRACE") == [mill]
+    async with serve() as memory:
+        assert await found(memory, "headrace") == [mill]
+        assert await found(memory, "yeast") == [bread]
+        assert set(await found(memory, "water")) == {mill, bread}
+        assert await found(memory, "zebra") == []
+        hit = (await memory.search("wheel"))[0]
+        assert hit.excerpt == "The headrace feeds the wheel."
+        assert hit.run_id
+
+
+async def test_the_more_words_a_text_holds_the_better(memory: Memory) -> None:
+    one = await chat_of(memory, "granite is a stone, as everyone knows")
+    two = await chat_of(memory, "granite mills grind with stone")
+    await chat_of(memory, "nothing of the kind")
+    hits = await memory.search("granite mills")
+    assert [hit.chat_id for hit in hits] == [two, one]
+    assert hits[0].score > hits[1].score
+
+
+@pytest.mark.parametrize(
+    "query",
+    ["水车", "水", "水车的历史", "水车的历史很长吗", "한국어", "ひらがな", "カタカナ", "ё", "Ök", "a_b", "100%"],
+)
+async def test_any_script_is_found_by_any_part(memory: Memory, query: str) -> None:
+    chat_id = await chat_of(memory, "古代水车的历史。한국어를 배우다 ひらがなとカタカナ Ёлка ÖKO 'a_b' 100%")
+    await chat_of(memory, "something else")
+    assert await found(memory, query) == [chat_id]
+
+
+async def test_signs_of_the_query_language_are_only_signs(memory: Memory) -> None:
+    chat_id = await chat_of(memory, 'say "NEAR(" AND NOT x*')
+    for query in ('"', "AND", 'NEAR("', "*", "a AND b OR", "'; DROP TABLE texts", "\\", "%", "_", "(((", "text:x"):
+        await memory.search(query)
+    assert await found(memory, "NEAR AND") == [chat_id]
+    assert await found(memory, "%") == await found(memory, "...") == []
+
+
+async def test_a_scope_is_one_kind_of_text(memory: Memory) -> None:
+    chat_id = await chat_of(memory, "cucumber", insight("cucumber salad needs salt"), insight("other"))
+    assert [hit.excerpt for hit in await memory.search("cucumber", "insights")] == ["cucumber salad needs salt"]
+    assert [hit.excerpt for hit in await memory.search("cucumber", "chats")] == ["cucumber"]
+    assert await memory.search("cucumber", "summaries") == []
+    assert await found(memory, "cucumber", "all") == [chat_id, chat_id]
+
+
+async def test_what_tools_answered_and_models_thought_is_not_searched(memory: Memory) -> None:
+    await chat_of(memory, "q", step_line(reasoning("pondering"), content("x"), result("t1", "pondering")))
+    assert await memory.search("pondering") == []
+
+
+async def test_an_excerpt_is_the_part_around_the_match(memory: Memory) -> None:
+    await chat_of(memory, "x " * 5000 + "needle\n\nin  hay " + "y " * 5000)
+    (hit,) = await memory.search("needle")
+    assert "needle in hay" in hit.excerpt
+    assert hit.excerpt.startswith("…")
+    assert hit.excerpt.endswith("…")
+    assert len(hit.excerpt) <= 162
+
+
+async def test_hits_have_a_bound(memory: Memory) -> None:
+    for index in range(30):
+        await chat_of(memory, f"pebble {index}")
+    assert len(await memory.search("pebble")) == 20
+    assert len(await memory.search("pebble", limit=3)) == 3
+    assert len(await memory.search("pe", limit=100)) == 30
+    for limit in (-1, 101):
+        with pytest.raises(InvalidRequest):
+            await memory.search("pebble", limit=limit)
+
+
+async def test_a_deleted_chat_is_not_found(memory: Memory) -> None:
+    chat_id = await chat_of(memory, "cucumber")
+    await memory.delete(chat_id)
+    assert await memory.search("cucumber") == []
+
+
+async def test_facts_are_remembered_once_by_request(serve: Serve) -> None:
+    async with serve() as memory:
+        fact_id = await memory.remember("prefers metric units", "r1")
+        assert await memory.remember("prefers metric units", "r1") == fact_id
+        assert await memory.remember("prefers metric units") != fact_id
+        async with asyncio.timeout(10):
+            ids = await asyncio.gather(*(memory.remember("likes tea", "r2") for _ in range(10)))
+        assert len(set(ids)) == 1
+    async with serve() as memory:
+        assert await memory.remember("whatever", "r1") == fact_id
+        hits = await memory.search("metric")
+        assert [(hit.chat_id, hit.run_id, hit.excerpt) for hit in hits] == [("", "", "prefers metric units")] * 2
+        assert await memory.search("metric", "chats") == []
+        assert len(await memory.search("tea")) == 1
+
+
+async def test_a_fact_whose_line_was_cut_makes_room_for_the_next(serve: Serve, folder: Path) -> None:
+    async with serve() as memory:
+        await memory.remember("the first", "r1")
+        await memory.remember("the second", "r2")
+    (path,) = (folder / "facts").glob("*.json")
+    path.write_bytes(path.read_bytes()[:-5])
+    async with serve() as memory:
+        assert await memory.remember("the third", "r3")
+        assert len(await memory.search("third")) == 1

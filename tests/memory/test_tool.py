@@ -1,0 +1,249 @@
+"""Export, import, prune and reindex as a person runs them: processes over a folder."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from headrace.v1 import llm_pb2
+from tests.memory.conftest import Serve, logs_in
+from tests.memory.writing import Memory, content, new_id, query_line, run_line, step_line, user
+
+
+async def tool(folder: Path, *arguments: str, exit_code: int = 0) -> str:
+    """What the tool prints, about the chats in `folder`."""
+    env = {"PATH": os.environ["PATH"], "HEADRACE_MEMORY_CHAT_DIR": str(folder)}
+    command = [sys.executable, "-m", "headrace.cli", "chats", *arguments]
+    async with asyncio.timeout(30):
+        process = await asyncio.create_subprocess_exec(
+            *command, env=env, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+        )
+        printed, errors = await process.communicate()
+    assert process.returncode == exit_code, errors
+    assert b"Traceback" not in errors
+    return (errors if exit_code else printed).decode()
+
+
+async def say(memory: Memory, question: str, answer: str) -> str:
+    chat_id = new_id()
+    await memory.append(chat_id, new_id(), query_line(question), step_line(content(answer)), run_line())
+    return chat_id
+
+
+async def test_what_is_exported_is_imported_as_it_was(serve: Serve, folder: Path, tmp_path: Path) -> None:
+    image = user("look")
+    image.message.content.add(image=llm_pb2.ImagePart(data=b"\x89PNG", mime_type="image/png"))
+    async with serve() as memory:
+        chat_id, run_id = await memory.begin("水车")
+        await memory.append(chat_id, run_id, step_line(image), run_line())
+        await memory.update_state(chat_id, 0, '{"big":123456789012345678901234567890.10}')
+        before = await memory.chat(chat_id=chat_id, include_raw_messages=True)
+        other = await say(memory, "another", "one")
+    printed = await tool(folder, "export", chat_id)
+    assert len(printed.splitlines()) == 5
+    assert await tool(folder, "export", "--output", str(tmp_path / "out")) == ""
+    assert (tmp_path / "out" / f"{chat_id}.jsonl").read_text() == printed
+    there = tmp_path / "there"
+    assert sorted((await tool(there, "import", str(tmp_path / "out"))).split()) == sorted([chat_id, other])
+    assert (there / f"{chat_id}.json").read_bytes() == (folder / f"{chat_id}.json").read_bytes()
+    assert "exists already" in await tool(there, "import", str(tmp_path / "out"), exit_code=1)
+    for name in logs_in(folder):
+        (folder / name).write_bytes((there / name).read_bytes())
+    async with serve() as memory:
+        assert await memory.chat(chat_id=chat_id, include_raw_messages=True) == before
+
+
+async def test_prune_deletes_what_is_old_and_has_ended(serve: Serve, folder: Path) -> None:
+    async with serve() as memory:
+        old = await say(memory, "old", "1")
+        new = await say(memory, "new", "2")
+        going, _ = await memory.begin("still going")
+    for chat_id in (old, going):
+        path = folder / f"{chat_id}.json"
+        lines = [orjson.loads(line) | {"updatedAt": 1_700_000_000_000} for line in path.read_bytes().splitlines()]
+        path.write_bytes(b"".join(orjson.dumps(line) + b"\n" for line in lines))
+    assert (await tool(folder, "prune", "--older-than", "7d")).split() == [old]
+    assert logs_in(folder) == sorted(f"{chat_id}.json" for chat_id in (new, going))
+    assert "expected an age" in await tool(folder, "prune", "--older-than", "soon", exit_code=2)
+
+
+async def test_reindex_reads_every_log_again(serve: Serve, folder: Path) -> None:
+    async with serve() as memory:
+        chat_id, run_id = await memory.begin("hello")
+        assert await memory.acquire(chat_id, run_id, "a:1") == 1
+        before = [await memory.chats(), await memory.unfinished(), await memory.search("hello")]
+    assert await tool(folder, "reindex") == "1 chats\n"
+    async with serve() as memory:
+        assert [await memory.chats(), await memory.unfinished(), await memory.search("hello")] == before
+    (folder / "index.sqlite").write_bytes(b"garbage")
+    assert await tool(folder, "reindex") == "1 chats\n"
+    async with serve() as memory:
+        assert await memory.chats() == before[0]
+
+
+async def test_a_folder_that_a_service_owns_is_left_alone(serve: Serve, folder: Path) -> None:
+    async with serve() as memory:
+        await say(memory, "a", "b")
+        for command in (["reindex"], ["export"], ["prune", "--older-than", "0d"], ["import", str(folder)]):
+            assert "belongs to another memory service" in await tool(folder, *command, exit_code=1)
+    assert "no chats" in await tool(folder / "nowhere", "reindex", exit_code=1)
+
+
+async def test_the_service_prunes_every_day_when_it_is_told_to(tmp_path: Path, serve: Serve, folder: Path) -> None:
+    async with serve() as memory:
+        chat_id = await say(memory, "old", "1")
+    env = {
+        "PATH": os.environ["PATH"],
+        "HEADRACE_MEMORY_CHAT_DIR": str(folder),
+        "HEADRACE_MEMORY_LISTEN": "127.0.0.1:0",
+        "HEADRACE_MEMORY_CHAT_RETENTION_DAYS": "0",
+    }
+    async with asyncio.timeout(30):
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "services.memory", env=env, stderr=asyncio.subprocess.PIPE
+        )
+        assert process.stderr is not None
+        while b'"chats pruned"' not in (line := await process.stderr.readline()):
+            assert line
+        process.terminate()
+        await process.communicate()
+    assert process.returncode == 0
+    assert f"{chat_id}.json" not in logs_in(folder)
+
+
+V3 = [
+    {"_type": "query", "chatId": "old-chat", "runId": "run-1", "updatedAt": 1_700_000_000_000,
+     "query": {"requestId": "q", "agentKey": "writer", "role": "user", "message": "Weather in Paris?"}},
+    {"_type": "step", "chatId": "old-chat", "runId": "run-1", "updatedAt": 1_700_000_001_000, "_stage": "react",
+     "system": {"role": "system", "content": "Be brief."},
+     "planSnapshot": {"planId": "p1", "plan": [{"taskId": "t1", "description": "look", "status": "init"}]},
+     "messages": [
+         {"role": "user", "content": [{"type": "text", "text": "Weather in Paris?"}], "ts": 1},
+         {"role": "assistant", "reasoning_content": [{"type": "text", "text": "hm"}], "_reasoningId": "reasoning_ab_1"},
+         {"role": "assistant", "tool_calls": [{"id": "c1", "type": "function", "_toolId": "tool_ab_1",
+            "function": {"name": "weather", "arguments": '{"city":"Paris"}'}}]},
+         {"role": "tool", "name": "weather", "tool_call_id": "c1", "content": [{"type": "text", "text": "sunny"}],
+          "_toolId": "tool_ab_1"},
+         {"role": "assistant", "content": "Sunny.", "_contentId": "content_ab_1"},
+     ]},
+    {"_type": "query", "chatId": "old-chat", "runId": "run-2", "updatedAt": 1_700_000_002_000,
+     "query": {"message": "And tomorrow?"}},
+    {"_type": "step", "chatId": "old-chat", "runId": "run-2", "updatedAt": 1_700_000_003_000, "messages": [
+        {"role": "assistant", "content": "Rain.",
+         "tool_calls": [{"id": "c2", "function": {"name": "x", "arguments": "{cut"}}]}]},
+    {"_type": "whatever", "chatId": "old-chat", "odd": [1]},
+]  # fmt: skip
+
+BLADE = [
+    {"uuid": "1", "parentUuid": None, "type": "user", "timestamp": "2024-05-01T10:00:00Z",
+     "message": {"role": "user", "content": "Weather in Paris?"}},
+    {"uuid": "x", "parentUuid": "1", "type": "assistant", "message": {"role": "assistant", "content": "edited away"}},
+    {"uuid": "2", "parentUuid": "1", "type": "assistant", "timestamp": 1_714_557_600,
+     "message": {"role": "assistant", "content": [
+         {"type": "thinking", "thinking": "hm"}, {"type": "text", "text": "I will look."},
+         {"type": "tool_use", "id": "c1", "name": "weather", "input": {"city": "Paris"}}]}},
+    {"uuid": "3", "parentUuid": "2", "type": "user", "timestamp": 1_714_557_601_000,
+     "message": {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c1", "content": "sunny"}]}},
+    {"uuid": "4", "parentUuid": "3", "type": "tool_use", "id": "c2", "name": "map", "input": {}},
+    {"uuid": "5", "parentUuid": "4", "type": "tool_result", "tool_use_id": "c2",
+     "content": [{"type": "text", "text": "there"}]},
+    {"uuid": "6", "parentUuid": "5", "type": "assistant", "role": "assistant", "content": "Sunny."},
+    {"uuid": "7", "parentUuid": "6", "type": "user", "message": {"role": "user", "content": "And tomorrow?"}},
+    {"uuid": "8", "parentUuid": "7", "type": "assistant", "message": {"role": "assistant", "content": "Rain."}},
+]  # fmt: skip
+
+COMPACTED = [
+    *BLADE,
+    {"uuid": "9", "parentUuid": None, "logicalParentUuid": "8", "type": "system", "subtype": "compact_boundary",
+     "content": "Conversation compacted", "compactMetadata": {"trigger": "auto", "preTokens": 900}},
+    {"uuid": "10", "parentUuid": "9", "type": "user", "isCompactSummary": True,
+     "message": {"role": "user", "content": "They asked for the weather."}},
+    {"uuid": "11", "parentUuid": "10", "type": "user", "message": {"role": "user", "content": "Thanks."}},
+    {"uuid": "12", "parentUuid": "11", "type": "assistant", "message": {"role": "assistant", "content": "Gladly."}},
+]  # fmt: skip
+
+
+async def imported(folder: Path, tmp_path: Path, entries: list[dict[str, Any]]) -> str:
+    path = tmp_path / "old.jsonl"
+    path.write_bytes(b"".join(orjson.dumps(entry) + b"\n" for entry in entries))
+    return (await tool(folder, "import", str(path))).strip()
+
+
+async def told(memory: Memory, chat_id: str) -> list[str]:
+    """What the model of the next run is told."""
+    _, run_id = await memory.begin("?", chat_id)
+    found: list[str] = []
+    for message in (await memory.context(chat_id, run_id))[:-1]:
+        calls = "".join(f"{call.name}{call.arguments}" for call in message.tool_calls)
+        found.append(f"{message.role}: {''.join(part.text for part in message.content)}{calls}")
+    return found
+
+
+async def test_v3_logs_are_read_with_their_old_names(serve: Serve, folder: Path, tmp_path: Path) -> None:
+    chat_id = await imported(folder, tmp_path, V3)
+    lines = [orjson.loads(line) for line in (folder / f"{chat_id}.json").read_bytes().splitlines()]
+    assert [line["_n"] for line in lines] == list(range(1, 8))
+    assert lines[1]["plan"] == {
+        "planId": "p1", "tasks": [{"taskId": "t1", "description": "look", "status": "init"}],
+    }  # fmt: skip
+    assert lines[1]["system"] == "Be brief."
+    assert lines[1]["messages"][2]["_toolId"] == "tool_ab_1"
+    assert lines[3]["messages"][1]["_rawArguments"] == "{cut"
+    async with serve() as memory:
+        payloads = [event.WhichOneof("payload") for event in (await memory.chat(chat_id=chat_id)).events]
+        assert payloads == [
+            "request_query", "chat_start", "run_start", "reasoning_snapshot", "tool_snapshot", "tool_result",
+            "content_snapshot", "run_complete", "request_query", "run_start", "content_snapshot", "tool_snapshot",
+            "run_complete",
+        ]  # fmt: skip
+        assert await told(memory, chat_id) == [
+            "user: Weather in Paris?",
+            'assistant: weather{"city":"Paris"}',
+            "tool: sunny",
+            "assistant: Sunny.",
+            "user: And tomorrow?",
+            "assistant: Rain.x{}",
+            'tool: {"ok":false,"error":"interrupted"}',
+        ]
+
+
+async def test_blade_style_entries_are_the_path_to_the_last_one(serve: Serve, folder: Path, tmp_path: Path) -> None:
+    chat_id = await imported(folder, tmp_path, BLADE)
+    async with serve() as memory:
+        (chat,) = (await memory.chats()).chats
+        assert (chat.created_at, chat.chat_name) == (1_714_557_600_000, "Weather in")
+        assert await told(memory, chat_id) == [
+            "user: Weather in Paris?",
+            'assistant: I will look.weather{"city": "Paris"}',
+            "tool: sunny",
+            "assistant: map{}",
+            "tool: there",
+            "assistant: Sunny.",
+            "user: And tomorrow?",
+            "assistant: Rain.",
+        ]
+
+
+async def test_a_summary_of_others_stands_for_what_was_before(serve: Serve, folder: Path, tmp_path: Path) -> None:
+    chat_id = await imported(folder, tmp_path, COMPACTED)
+    async with serve() as memory:
+        assert await told(memory, chat_id) == [
+            "user: They asked for the weather.",
+            "user: Thanks.",
+            "assistant: Gladly.",
+        ]
+        assert len((await memory.chat(chat_id=chat_id)).events) > 20
+
+
+@pytest.mark.parametrize("text", ["", "no json", "[]", '{"a":1}', "[1, 2]", '{"type":"user"}\n{"cut'])
+async def test_what_is_no_log_is_refused(folder: Path, tmp_path: Path, text: str) -> None:
+    path = tmp_path / "odd.jsonl"
+    path.write_text(text)
+    assert str(path) in await tool(folder, "import", str(path), exit_code=1)
+    assert logs_in(folder) == []
