@@ -1,6 +1,6 @@
 """Crashes and failing disks under a real process: nothing acknowledged is lost or doubled, and no number is missing.
 
-strace makes the calls of the log's files fail where they are made; without it those tests are skipped with a notice, and
+strace makes the calls of the log's files fail where they are made; without it those tests are skipped with a notice.
 .ci/run installs it.
 """
 
