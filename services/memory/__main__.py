@@ -48,9 +48,7 @@ def served(
     """The service over `store`; without `llm` every compaction falls back."""
     window, counting = Window(config.chat_k, config.message_history_max), Counting()
     loading, compacting = Loading(window, counting), Compacting(store, window, counting, llm, summary_timeout_s)
-    servicer = MemoryService(  # pyright: ignore[reportAbstractUsage] - the other RPCs are UNIMPLEMENTED
-        store, loading, compacting, config.action_tools
-    )
+    servicer = MemoryService(store, loading, compacting, config.action_tools)
     name = memory_pb2.DESCRIPTOR.services_by_name["MemoryService"].full_name
     return Served(name, servicer, add_MemoryServiceServicer_to_server)
 

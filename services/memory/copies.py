@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -36,18 +37,22 @@ def last_n(chat: Chat, run_id: str) -> int:
     return n
 
 
-def renamed(log: bytes, names: Mapping[bytes, bytes]) -> bytes:
-    """`log` with other ids wherever one stands as a JSON string of its own: in lines, events and references."""
-    return _ID.sub(lambda found: b'"%b"' % names.get(found[1], found[1]), log)
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """The first lines of a log, and the runs of the whole."""
+
+    log: bytes
+    n: int
+    run_ids: list[str]
+
+    def copy(self, source: str, target: str) -> bytes:
+        """The lines under other ids, wherever one stands as a JSON string of its own: in lines, events, references."""
+        names = {run_id.encode(): str(uuid.uuid4()).encode() for run_id in self.run_ids}
+        names[source.encode()] = target.encode()
+        return _ID.sub(lambda found: b'"%b"' % names.get(found[1], found[1]), _cut(self.log, self.n))
 
 
-def new_names(chat_id: str, target: str, run_ids: Iterable[str]) -> dict[bytes, bytes]:
-    """The ids of a copy, by those of its original."""
-    runs = {run_id.encode(): str(uuid.uuid4()).encode() for run_id in run_ids if run_id}
-    return {**runs, chat_id.encode(): target.encode()}
-
-
-def cut(log: bytes, n: int) -> bytes:
+def _cut(log: bytes, n: int) -> bytes:
     """The first `n` lines of a log that is whole. An append that is cut says how much of it there is."""
     texts = log.split(b"\n", n)[:n]
     lines = [line for text in texts if (line := decode(text))]

@@ -87,16 +87,15 @@ class Index:
         Raises:
             Overloaded: The file cannot be used now.
         """
-        changes = self._taken()
+        # Of its own: a question whose caller leaves may never be asked, and what was committed must still be written.
+        self._thread.submit(self._apply, self._taken())
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._answer, question)
 
-        def answered() -> T:
-            self._apply(changes)
-            if self._behind:
-                raise Overloaded("the index is behind the logs: the disk refuses it; try again later")
-            with database_errors():
-                return question(self._database)
-
-        return await asyncio.get_running_loop().run_in_executor(self._thread, answered)
+    def _answer(self, question: Callable[[Database], T]) -> T:
+        if self._behind:
+            raise Overloaded("the index is behind the logs: the disk refuses it; try again later")
+        with database_errors():
+            return question(self._database)
 
     async def get(self, chat_id: str) -> ChatEntry | None:
         return await self.ask(lambda database: database.chat(chat_id))

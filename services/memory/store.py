@@ -127,9 +127,8 @@ class Store:
         if not 1 <= n <= len(chat.log):
             raise OutOfRange(f"seq: chat {chat_id} has lines 1 to {len(chat.log)}", chatId=chat_id)
         target = str(uuid.uuid4())
-        names = copies.new_names(chat_id, target, chat.facts.runs)
-        log = copies.renamed(copies.cut(await self.log(chat), n), names)
-        self._index.put(await asyncio.to_thread(self._copy, chat_id, target, log))
+        log, run_ids = await self.log(chat), list(chat.facts.runs)
+        self._index.put(await asyncio.to_thread(self._copy, chat_id, target, copies.Cut(log, n, run_ids)))
         return target
 
     async def take_in(self, chat_id: str, log: bytes, blobs: Iterable[Blob]) -> None:
@@ -204,9 +203,10 @@ class Store:
                 self._open[chat_id] = chat
         return chat
 
-    def _copy(self, source: str, target: str, log: bytes) -> Change:
+    def _copy(self, source: str, target: str, cut: copies.Cut) -> Change:
         with disk_errors(target):
             self._blobs.copy(source, target)
+        log = cut.copy(source, target)
         return self._write_new(target, log + copies.ends(chat_of(target, log).log, now_ms()))
 
     def _write_new(self, chat_id: str, log: bytes) -> Change:
