@@ -25,7 +25,6 @@ async def orchestrator(config: Config) -> AsyncGenerator[Running]:
     """An orchestrator that serves inside the block; it waits for memory first, and leaving the block drains it."""
     agents_dir = config.agents_dir or config.config_dir / "agents"
     registry = Registry(agents_dir, config.default_agent)
-    registry.reload()
     async with AsyncExitStack() as stack:
         channels = {
             "llm_gateway": await stack.enter_async_context(connect(config.llm_gateway_address)),
@@ -34,6 +33,8 @@ async def orchestrator(config: Config) -> AsyncGenerator[Running]:
         }
         peers = Peers.over(**channels)
         await recover(peers)
+        # Only now: what changes while memory is waited for would be missed by the watcher, which compares from here on.
+        registry.reload()
         group = await stack.enter_async_context(asyncio.TaskGroup())
         watcher = group.create_task(watch(agents_dir, registry.reload, interval_ms=config.refresh_interval_ms))
         stack.callback(watcher.cancel)

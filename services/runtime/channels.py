@@ -17,7 +17,7 @@ OPTIONS: list[tuple[str, int | str]] = [
     ("grpc.max_reconnect_backoff_ms", 2_000),
     # The suite's own traffic never takes the detour that http_proxy names for the machine's.
     ("grpc.enable_http_proxy", 0),
-    # Channels of one process to one address would share a connection, and so its 1 GiB-a-second single thread.
+    # Without this, channels of one process to one address share a connection.
     ("grpc.use_local_subchannel_pool", 1),
 ]
 
