@@ -129,6 +129,11 @@ class Tool(_message.Message):
     AFTER_CALL_HINT_FIELD_NUMBER: _builtins.int
     VIEWPORT_KEY_FIELD_NUMBER: _builtins.int
     UNAVAILABLE_FIELD_NUMBER: _builtins.int
+    APPROVAL_FIELD_NUMBER: _builtins.int
+    ALWAYS_AVAILABLE_FIELD_NUMBER: _builtins.int
+    CATEGORY_FIELD_NUMBER: _builtins.int
+    TAGS_FIELD_NUMBER: _builtins.int
+    TIMEOUT_MS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name, unique without regard to case."""
     description: _builtins.str
@@ -147,6 +152,18 @@ class Tool(_message.Message):
     """Frontend tools: the view to show."""
     unavailable: _builtins.str
     """Why it cannot be executed here; absent when it can."""
+    approval: _builtins.str
+    """Whether a person is asked before it runs: allow, ask or deny; absent: the approval rules decide alone."""
+    always_available: _builtins.bool
+    """Every agent that may use tools sees it without listing it."""
+    category: _builtins.str
+    """For people who look for a tool, for example network."""
+    timeout_ms: _builtins.int
+    """Frontend tools: how long a submit is waited for, in milliseconds; absent: 300,000."""
+    @_builtins.property
+    def tags(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Words for the same."""
+
     def __init__(
         self,
         *,
@@ -159,19 +176,36 @@ class Tool(_message.Message):
         after_call_hint: _builtins.str | None = ...,
         viewport_key: _builtins.str | None = ...,
         unavailable: _builtins.str | None = ...,
+        approval: _builtins.str | None = ...,
+        always_available: _builtins.bool = ...,
+        category: _builtins.str | None = ...,
+        tags: _abc.Iterable[_builtins.str] | None = ...,
+        timeout_ms: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_after_call_hint", b"_after_call_hint", "_unavailable", b"_unavailable", "_viewport_key", b"_viewport_key", "after_call_hint", b"after_call_hint", "unavailable", b"unavailable", "viewport_key", b"viewport_key"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_after_call_hint", b"_after_call_hint", "_approval", b"_approval", "_category", b"_category", "_timeout_ms", b"_timeout_ms", "_unavailable", b"_unavailable", "_viewport_key", b"_viewport_key", "after_call_hint", b"after_call_hint", "approval", b"approval", "category", b"category", "timeout_ms", b"timeout_ms", "unavailable", b"unavailable", "viewport_key", b"viewport_key"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_after_call_hint", b"_after_call_hint", "_unavailable", b"_unavailable", "_viewport_key", b"_viewport_key", "after_call_hint", b"after_call_hint", "description", b"description", "effect", b"effect", "kind", b"kind", "name", b"name", "parameters", b"parameters", "tier", b"tier", "unavailable", b"unavailable", "viewport_key", b"viewport_key"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_after_call_hint", b"_after_call_hint", "_approval", b"_approval", "_category", b"_category", "_timeout_ms", b"_timeout_ms", "_unavailable", b"_unavailable", "_viewport_key", b"_viewport_key", "after_call_hint", b"after_call_hint", "always_available", b"always_available", "approval", b"approval", "category", b"category", "description", b"description", "effect", b"effect", "kind", b"kind", "name", b"name", "parameters", b"parameters", "tags", b"tags", "tier", b"tier", "timeout_ms", b"timeout_ms", "unavailable", b"unavailable", "viewport_key", b"viewport_key"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__after_call_hint: _TypeAlias = _typing.Literal["after_call_hint"]  # noqa: Y015
     _WhichOneofArgType__after_call_hint: _TypeAlias = _typing.Literal["_after_call_hint", b"_after_call_hint"]  # noqa: Y015
+    _WhichOneofReturnType__approval: _TypeAlias = _typing.Literal["approval"]  # noqa: Y015
+    _WhichOneofArgType__approval: _TypeAlias = _typing.Literal["_approval", b"_approval"]  # noqa: Y015
+    _WhichOneofReturnType__category: _TypeAlias = _typing.Literal["category"]  # noqa: Y015
+    _WhichOneofArgType__category: _TypeAlias = _typing.Literal["_category", b"_category"]  # noqa: Y015
+    _WhichOneofReturnType__timeout_ms: _TypeAlias = _typing.Literal["timeout_ms"]  # noqa: Y015
+    _WhichOneofArgType__timeout_ms: _TypeAlias = _typing.Literal["_timeout_ms", b"_timeout_ms"]  # noqa: Y015
     _WhichOneofReturnType__unavailable: _TypeAlias = _typing.Literal["unavailable"]  # noqa: Y015
     _WhichOneofArgType__unavailable: _TypeAlias = _typing.Literal["_unavailable", b"_unavailable"]  # noqa: Y015
     _WhichOneofReturnType__viewport_key: _TypeAlias = _typing.Literal["viewport_key"]  # noqa: Y015
     _WhichOneofArgType__viewport_key: _TypeAlias = _typing.Literal["_viewport_key", b"_viewport_key"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__after_call_hint) -> _WhichOneofReturnType__after_call_hint | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__approval) -> _WhichOneofReturnType__approval | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__category) -> _WhichOneofReturnType__category | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__timeout_ms) -> _WhichOneofReturnType__timeout_ms | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__unavailable) -> _WhichOneofReturnType__unavailable | None: ...
     @_typing.overload
@@ -192,6 +226,8 @@ class ExecuteRequest(_message.Message):
     EFFECT_KEY_FIELD_NUMBER: _builtins.int
     CHAT_ID_FIELD_NUMBER: _builtins.int
     TIMEOUT_MS_FIELD_NUMBER: _builtins.int
+    MODEL_FIELD_NUMBER: _builtins.int
+    BUDGET_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     """The run."""
     tool_call_id: _builtins.str
@@ -206,6 +242,14 @@ class ExecuteRequest(_message.Message):
     """The chat, whose workspace is used."""
     timeout_ms: _builtins.int
     """Greatest wall-clock time in milliseconds; 0: the tool's default."""
+    @_builtins.property
+    def model(self) -> Global___ToolModel:
+        """The agent's model, for tools that ask one; absent: such tools fail."""
+
+    @_builtins.property
+    def budget(self) -> Global___ToolBudget:
+        """What such a tool may spend."""
+
     def __init__(
         self,
         *,
@@ -216,14 +260,76 @@ class ExecuteRequest(_message.Message):
         effect_key: _builtins.str = ...,
         chat_id: _builtins.str = ...,
         timeout_ms: _builtins.int = ...,
+        model: Global___ToolModel | None = ...,
+        budget: Global___ToolBudget | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["budget", b"budget", "model", b"model"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["arguments", b"arguments", "chat_id", b"chat_id", "effect_key", b"effect_key", "run_id", b"run_id", "timeout_ms", b"timeout_ms", "tool_call_id", b"tool_call_id", "tool_name", b"tool_name"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["arguments", b"arguments", "budget", b"budget", "chat_id", b"chat_id", "effect_key", b"effect_key", "model", b"model", "run_id", b"run_id", "timeout_ms", b"timeout_ms", "tool_call_id", b"tool_call_id", "tool_name", b"tool_name"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ExecuteRequest: _TypeAlias = ExecuteRequest  # noqa: Y015
+
+@_typing.final
+class ToolModel(_message.Message):
+    """A model for a tool's own questions."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PROVIDER_KEY_FIELD_NUMBER: _builtins.int
+    MODEL_FIELD_NUMBER: _builtins.int
+    MAX_TOKENS_FIELD_NUMBER: _builtins.int
+    provider_key: _builtins.str
+    """Key of the provider."""
+    model: _builtins.str
+    """Model."""
+    max_tokens: _builtins.int
+    """Greatest number of tokens of an answer; absent: the provider's default."""
+    def __init__(
+        self,
+        *,
+        provider_key: _builtins.str = ...,
+        model: _builtins.str = ...,
+        max_tokens: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_max_tokens", b"_max_tokens", "max_tokens", b"max_tokens"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_tokens", b"_max_tokens", "max_tokens", b"max_tokens", "model", b"model", "provider_key", b"provider_key"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__max_tokens: _TypeAlias = _typing.Literal["max_tokens"]  # noqa: Y015
+    _WhichOneofArgType__max_tokens: _TypeAlias = _typing.Literal["_max_tokens", b"_max_tokens"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_tokens) -> _WhichOneofReturnType__max_tokens | None: ...
+
+Global___ToolModel: _TypeAlias = ToolModel  # noqa: Y015
+
+@_typing.final
+class ToolBudget(_message.Message):
+    """A reservation of a run's budget, settled by the usage that the tool reports."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MODEL_CALLS_FIELD_NUMBER: _builtins.int
+    TOKENS_FIELD_NUMBER: _builtins.int
+    model_calls: _builtins.int
+    """Model calls."""
+    tokens: _builtins.int
+    """Tokens, both ways; absent: no limit."""
+    def __init__(
+        self,
+        *,
+        model_calls: _builtins.int = ...,
+        tokens: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_tokens", b"_tokens", "tokens", b"tokens"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_tokens", b"_tokens", "model_calls", b"model_calls", "tokens", b"tokens"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__tokens: _TypeAlias = _typing.Literal["tokens"]  # noqa: Y015
+    _WhichOneofArgType__tokens: _TypeAlias = _typing.Literal["_tokens", b"_tokens"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__tokens) -> _WhichOneofReturnType__tokens | None: ...
+
+Global___ToolBudget: _TypeAlias = ToolBudget  # noqa: Y015
 
 @_typing.final
 class ToolDelta(_message.Message):
@@ -341,19 +447,23 @@ class CheckEffectRequest(_message.Message):
 
     EFFECT_KEY_FIELD_NUMBER: _builtins.int
     TOOL_NAME_FIELD_NUMBER: _builtins.int
+    CHAT_ID_FIELD_NUMBER: _builtins.int
     effect_key: _builtins.str
     """As given to Execute."""
     tool_name: _builtins.str
     """Name of the tool."""
+    chat_id: _builtins.str
+    """The chat of the call."""
     def __init__(
         self,
         *,
         effect_key: _builtins.str = ...,
         tool_name: _builtins.str = ...,
+        chat_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["effect_key", b"effect_key", "tool_name", b"tool_name"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chat_id", b"chat_id", "effect_key", b"effect_key", "tool_name", b"tool_name"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -438,12 +548,18 @@ class Skill(_message.Message):
     NAME_FIELD_NUMBER: _builtins.int
     DESCRIPTION_FIELD_NUMBER: _builtins.int
     FILE_TYPES_FIELD_NUMBER: _builtins.int
+    PATH_FIELD_NUMBER: _builtins.int
+    UNAVAILABLE_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """Its folder's name."""
     name: _builtins.str
     """Name for people."""
     description: _builtins.str
     """When to use it."""
+    path: _builtins.str
+    """Path that its SKILL.md has in a workspace it is linked into."""
+    unavailable: _builtins.str
+    """Why it cannot be used here; absent when it can."""
     @_builtins.property
     def file_types(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Upload types it claims, for example pdf."""
@@ -455,12 +571,16 @@ class Skill(_message.Message):
         name: _builtins.str = ...,
         description: _builtins.str = ...,
         file_types: _abc.Iterable[_builtins.str] | None = ...,
+        path: _builtins.str = ...,
+        unavailable: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_unavailable", b"_unavailable", "unavailable", b"unavailable"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["description", b"description", "file_types", b"file_types", "id", b"id", "name", b"name"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_unavailable", b"_unavailable", "description", b"description", "file_types", b"file_types", "id", b"id", "name", b"name", "path", b"path", "unavailable", b"unavailable"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__unavailable: _TypeAlias = _typing.Literal["unavailable"]  # noqa: Y015
+    _WhichOneofArgType__unavailable: _TypeAlias = _typing.Literal["_unavailable", b"_unavailable"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__unavailable) -> _WhichOneofReturnType__unavailable | None: ...
 
 Global___Skill: _TypeAlias = Skill  # noqa: Y015
 

@@ -126,7 +126,8 @@ class ToolServiceServicer(object):
     def CheckEffect(self, request, context):
         """Ask whether a call's effect took place, after a crash.
 
-        Changes nothing. A tool without means to tell answers unknown.
+        Changes nothing. not_done: the tool was never started with this key, and is not running. done: it has ended, with
+        this result. unknown: it was started and nobody saw its end.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -56,7 +56,8 @@ class ToolServiceStub:
     CheckEffect: _grpc.UnaryUnaryMultiCallable[_tools_pb2.CheckEffectRequest, _tools_pb2.CheckEffectResponse]
     """Ask whether a call's effect took place, after a crash.
 
-    Changes nothing. A tool without means to tell answers unknown.
+    Changes nothing. not_done: the tool was never started with this key, and is not running. done: it has ended, with
+    this result. unknown: it was started and nobody saw its end.
     """
     ListSkills: _grpc.UnaryUnaryMultiCallable[_tools_pb2.ListSkillsRequest, _tools_pb2.ListSkillsResponse]
     """List the skills in force, ordered by id. Changes nothing."""
@@ -112,7 +113,8 @@ class ToolServiceAsyncStub(ToolServiceStub):
     CheckEffect: _aio.UnaryUnaryMultiCallable[_tools_pb2.CheckEffectRequest, _tools_pb2.CheckEffectResponse]  # type: ignore[assignment]
     """Ask whether a call's effect took place, after a crash.
 
-    Changes nothing. A tool without means to tell answers unknown.
+    Changes nothing. not_done: the tool was never started with this key, and is not running. done: it has ended, with
+    this result. unknown: it was started and nobody saw its end.
     """
     ListSkills: _aio.UnaryUnaryMultiCallable[_tools_pb2.ListSkillsRequest, _tools_pb2.ListSkillsResponse]  # type: ignore[assignment]
     """List the skills in force, ordered by id. Changes nothing."""
@@ -189,7 +191,8 @@ class ToolServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_tools_pb2.CheckEffectResponse, _abc.Awaitable[_tools_pb2.CheckEffectResponse]]:
         """Ask whether a call's effect took place, after a crash.
 
-        Changes nothing. A tool without means to tell answers unknown.
+        Changes nothing. not_done: the tool was never started with this key, and is not running. done: it has ended, with
+        this result. unknown: it was started and nobody saw its end.
         """
 
     @_abc_1.abstractmethod

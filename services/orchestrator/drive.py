@@ -126,6 +126,7 @@ async def _commit_end(run: Run) -> common_pb2.Failure | None:
 
 
 def _publish_end(run: Run, line: memory_pb2.RunLine) -> None:
+    run.feed.release_all()
     if line.state == "completed":
         run.state = "completed"
         run.publish("run_complete", run_id=run.id, finish_reason=line.finish_reason, usage=line.usage)

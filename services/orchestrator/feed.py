@@ -1,6 +1,7 @@
 """From a run to its readers: numbering, and a bounded queue for each reader.
 
-Publishing never waits. A reader that falls too far behind loses its queue and is brought up to date from the
+Publishing never waits. An event that is held, and what comes after it, reaches no reader until it is released: the
+log has it first. A reader that falls too far behind loses its queue and is brought up to date from the
 journal, as if it had attached again; the run and the other readers do not notice.
 """
 
@@ -35,6 +36,9 @@ class _Reader:
             self.queue.clear()
         if not self.behind:
             self.queue.append(delta)
+        self.wake()
+
+    def wake(self) -> None:
         if self.woken is not None and not self.woken.done():
             self.woken.set_result(None)
 
@@ -55,6 +59,8 @@ class Feed:
         self.ended = False
         self._journal = Journal()
         self._readers: set[_Reader] = set()
+        self._held: set[int] = set()
+        """Seqs of events that are on their way to the log."""
 
     @property
     def readers(self) -> int:
@@ -65,9 +71,11 @@ class Feed:
         """What a reader that has everything up to `last_seq` needs now."""
         return self._journal.since(last_seq)
 
-    def publish(self, kind: str, delta: agent_pb2.AgentDelta) -> int:
-        """Number `delta`, whose payload is `kind`, and pass it on. Returns its seq."""
+    def publish(self, kind: str, delta: agent_pb2.AgentDelta, *, held: bool = False) -> int:
+        """Number `delta`, whose payload is `kind`, and pass it on, when `held` only once it is released. Its seq."""
         self.seq += 1
+        if held:
+            self._held.add(self.seq)
         delta.seq = self.seq
         delta.timestamp = now_ms()
         self._journal.note(kind, delta)
@@ -76,6 +84,17 @@ class Feed:
         for reader in self._readers:
             reader.push(delta)
         return self.seq
+
+    def release(self, seq: int) -> None:
+        """Let readers have the held event `seq`, and what waits behind it; without effect on one that is not held."""
+        if seq in self._held:
+            self._held.remove(seq)
+            self._wake()
+
+    def release_all(self) -> None:
+        """Let readers have everything: the log has it, or never will."""
+        self._held.clear()
+        self._wake()
 
     async def read(self, last_seq: int) -> AsyncGenerator[agent_pb2.AgentDelta]:
         """Everything after `last_seq`, to the terminal event.
@@ -90,16 +109,20 @@ class Feed:
         try:
             reader.queue.extend(self.since(last_seq))
             while True:
-                while reader.queue:
+                while reader.queue and not (self._held and reader.queue[0].seq >= min(self._held)):
                     delta = reader.queue.popleft()
                     last_seq = delta.seq
                     yield delta
                 if reader.behind:
                     reader.behind = False
                     reader.queue.extend(self.since(last_seq))
-                elif self.ended:
+                elif self.ended and not reader.queue:
                     return
                 else:
                     await reader.wait()
         finally:
             self._readers.discard(reader)
+
+    def _wake(self) -> None:
+        for reader in self._readers:
+            reader.wake()

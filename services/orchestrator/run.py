@@ -86,6 +86,15 @@ class Run:
         self.feed.publish(kind, delta)
         return delta
 
+    async def record(self, kind: str, **fields: object) -> Delta:
+        """Publish an event that no other line of the log implies: it is on disk before any reader has it."""
+        payload: Any = {kind: fields}
+        event = Delta(**payload)
+        seq = self.feed.publish(kind, event, held=True)
+        await self._append([memory_pb2.LogLine(event=memory_pb2.EventLine(event=event))])
+        self.feed.release(seq)
+        return event
+
     def begin_answer(self) -> Answer:
         """A new model answer; it is the run's open one until `end_answer` or the run's end."""
         self._answer = Answer(self.feed, self.names)
@@ -114,8 +123,7 @@ class Run:
 
     async def notice(self, code: str, message: str) -> None:
         """Tell the user something that ends nothing."""
-        event = self.publish("run_notice", run_id=self.id, code=code, message=message)
-        await self._append([memory_pb2.LogLine(event=memory_pb2.EventLine(event=event))])
+        await self.record("run_notice", run_id=self.id, code=code, message=message)
 
     async def commit(self, messages: list[memory_pb2.LogMessage]) -> None:
         """Put messages into the log as the run's next step; they are on disk when this returns."""
@@ -136,6 +144,7 @@ class Run:
         """Send every append again whose answer did not arrive, in order."""
         for request in [*self._unanswered.values()]:
             await self._send(request)
+        self.feed.release_all()
 
     def as_run(self) -> agent_pb2.Run:
         """The run as GetRun gives it."""

@@ -164,3 +164,19 @@ def test_a_call_is_closed_when_the_next_one_starts_and_its_arguments_are_whole()
     assert kinds == ["tool_start", "tool_args", "tool_args", "tool_end", "tool_start", "tool_args", "tool_end"]
     assert [call.arguments for call in answer.calls] == ['{"city":"Rome"}', "{}"]
     assert len({call.tool_id for call in answer.calls}) == 2
+
+
+async def test_a_held_event_and_what_follows_it_wait_until_it_is_released() -> None:
+    feed = Feed()
+    begin(feed)
+    notice = Delta(run_notice=agent_pb2.RunNotice(run_id=RUN_ID, code="CODE", message="text"))
+    held = feed.publish("run_notice", notice, held=True)
+    end(feed)
+    async with asyncio.timeout(5), aclosing(feed.read(0)) as events:
+        assert [(await anext(events)).seq for _ in range(2)] == [1, 2]
+        waiting = asyncio.ensure_future(anext(events))
+        await asyncio.sleep(0.05)
+        assert not waiting.done()
+        feed.release(held)
+        assert (await waiting).seq == held
+        assert [event.seq async for event in events] == [held + 1]
