@@ -66,7 +66,8 @@ class SuitePlan:
                 MEMORY_ADDRESS=sockets["memory"],
                 TOOLS_ADDRESS=sockets["tools"],
             ),
-            *(service(name, LISTEN=sockets[name]) for name in ("tools", "llm_gateway")),
+            service("tools", LISTEN=sockets["tools"], LLM_GATEWAY_ADDRESS=sockets["llm_gateway"]),
+            service("llm_gateway", LISTEN=sockets["llm_gateway"]),
             service(
                 "memory",
                 LISTEN=f"{sockets['memory']},127.0.0.1:{self.memory_port}",

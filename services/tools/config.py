@@ -20,6 +20,9 @@ class Config:
     data_dir: Path = setting(Path(".data"), name="HEADRACE_DATA_DIR")
     """Workspaces are in its folder workspaces/."""
 
+    llm_gateway_address: str = "127.0.0.1:7002"
+    """Asked by tools that need a model."""
+
     sandbox: str = "auto"
     """Where the process tier fails its self-test: auto refuses commands, process does not start the service."""
 

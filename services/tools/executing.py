@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Generator
 from contextlib import aclosing, contextmanager
+from typing import TYPE_CHECKING
 
 from headrace.errors import NotFound, Overloaded
 from headrace.v1 import tools_pb2
@@ -13,14 +14,25 @@ from services.tools.sandbox.selftest import Sandbox
 from services.tools.tool import Call, Tool, ToolFailed, result
 from services.tools.workspace import Workspaces
 
+if TYPE_CHECKING:
+    from headrace.v1.llm_pb2_grpc import LlmServiceAsyncStub
+
 
 class Executor:
     """Executes calls; one for the service, shared by all its RPCs."""
 
-    def __init__(self, catalogue: Catalogue, workspaces: Workspaces, sandbox: Sandbox, commands_max: int) -> None:
+    def __init__(
+        self,
+        catalogue: Catalogue,
+        workspaces: Workspaces,
+        sandbox: Sandbox,
+        llm: LlmServiceAsyncStub,
+        commands_max: int,
+    ) -> None:
         self._catalogue = catalogue
         self._workspaces = workspaces
         self._sandbox = sandbox
+        self._llm = llm
         self._commands_max = commands_max
         self._commands = 0
 
@@ -45,7 +57,7 @@ class Executor:
             given = arguments.parse(request.arguments, offered.schemas)
             tool_params = request.arguments or "{}"
             timeout_s = request.timeout_ms / 1000 if request.timeout_ms > 0 else None
-            call = Call(given, request.chat_id, self._workspaces, self._sandbox, timeout_s)
+            call = Call(given, request.chat_id, self._workspaces, self._sandbox, timeout_s, request, self._llm)
             async with aclosing(offered.tool.execute(call)) as deltas:
                 async for delta in deltas:
                     yield _with_params(delta, tool_params)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from headrace.v1 import tools_pb2
 from services.tools.sandbox.selftest import Sandbox
 from services.tools.workspace import Workspaces
+
+if TYPE_CHECKING:
+    from headrace.v1.llm_pb2_grpc import LlmServiceAsyncStub
 
 Effect: TypeAlias = Literal["read", "idempotent", "once"]
 Tier: TypeAlias = Literal["core", "enabled", "discovered"]
@@ -34,6 +37,11 @@ class Call:
     sandbox: Sandbox
     timeout_s: float | None
     """Greatest wall-clock time; None: the tool's own."""
+
+    request: tools_pb2.ExecuteRequest
+    """As it came: run, call, effect key, and the model and budget of a tool that asks one."""
+
+    llm: LlmServiceAsyncStub
 
 
 Execute: TypeAlias = Callable[[Call], AsyncGenerator[tools_pb2.ToolDelta]]

@@ -16,12 +16,10 @@ from headrace.streams import reading
 from headrace.v1 import tools_pb2, tools_pb2_grpc
 from services.runtime.channels import connect
 from services.runtime.config import ServerSettings
-from services.runtime.server import Served, serving
 from services.tools.catalogue import Catalogue
-from services.tools.executing import Executor
+from services.tools.config import Config
 from services.tools.sandbox.selftest import Sandbox
-from services.tools.service import ToolService
-from services.tools.workspace import Workspaces
+from services.tools.server import tool_server
 
 RUN = "00000000-0000-4000-8000-000000000001"
 CHAT = "00000000-0000-4000-8000-000000000002"
@@ -85,13 +83,13 @@ def serve(tmp_path: Path) -> Serve:
         definitions = tmp_path / "tools"
         definitions.mkdir(exist_ok=True)
         catalogue = Catalogue(definitions)
-        workspaces = Workspaces(tmp_path / "workspaces")
         sandbox = sandbox or Sandbox("process")
-        executor = Executor(catalogue, workspaces, sandbox, commands_max=2)
-        service = ToolService(catalogue, executor, sandbox)  # pyright: ignore[reportAbstractUsage] - later issues
-        served = Served("headrace.v1.ToolService", service, tools_pb2_grpc.add_ToolServiceServicer_to_server)
         settings = ServerSettings(listen="127.0.0.1:0", drain_s=0)
-        async with serving(settings, [served]) as running, connect(running.addresses[0]) as channel:
+        config = Config(server=settings, config_dir=tmp_path, data_dir=tmp_path, commands_max=2)
+        async with (
+            tool_server(config, sandbox, catalogue) as running,
+            connect(running.addresses[0]) as channel,
+        ):
             stub = tools_pb2_grpc.ToolServiceStub(channel)
             yield Suite(stub, catalogue, definitions, tmp_path / "workspaces" / CHAT)
             await nothing_running()
