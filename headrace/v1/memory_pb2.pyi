@@ -123,6 +123,7 @@ class GetChatRequest(_message.Message):
     RUN_ID_FIELD_NUMBER: _builtins.int
     INCLUDE_RAW_MESSAGES_FIELD_NUMBER: _builtins.int
     WITHOUT_EVENTS_FIELD_NUMBER: _builtins.int
+    INCLUDE_LINES_FIELD_NUMBER: _builtins.int
     chat_id: _builtins.str
     """The chat; may be left empty when run_id is given."""
     run_id: _builtins.str
@@ -131,6 +132,8 @@ class GetChatRequest(_message.Message):
     """Whether raw_messages are wanted."""
     without_events: _builtins.bool
     """Only the chat's name and last_agent_key are wanted."""
+    include_lines: _builtins.bool
+    """Whether lines are wanted; run_id must be given."""
     def __init__(
         self,
         *,
@@ -138,10 +141,11 @@ class GetChatRequest(_message.Message):
         run_id: _builtins.str | None = ...,
         include_raw_messages: _builtins.bool = ...,
         without_events: _builtins.bool = ...,
+        include_lines: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_run_id", b"_run_id", "run_id", b"run_id"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_run_id", b"_run_id", "chat_id", b"chat_id", "include_raw_messages", b"include_raw_messages", "run_id", b"run_id", "without_events", b"without_events"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_run_id", b"_run_id", "chat_id", b"chat_id", "include_lines", b"include_lines", "include_raw_messages", b"include_raw_messages", "run_id", b"run_id", "without_events", b"without_events"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__run_id: _TypeAlias = _typing.Literal["run_id"]  # noqa: Y015
     _WhichOneofArgType__run_id: _TypeAlias = _typing.Literal["_run_id", b"_run_id"]  # noqa: Y015
@@ -161,6 +165,7 @@ class GetChatResponse(_message.Message):
     REFERENCES_FIELD_NUMBER: _builtins.int
     RAW_MESSAGES_FIELD_NUMBER: _builtins.int
     LAST_AGENT_KEY_FIELD_NUMBER: _builtins.int
+    LINES_FIELD_NUMBER: _builtins.int
     chat_id: _builtins.str
     """Its id."""
     chat_name: _builtins.str
@@ -179,6 +184,10 @@ class GetChatResponse(_message.Message):
     def references(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.Reference]:
         """All references of its queries, in order, each id once."""
 
+    @_builtins.property
+    def lines(self) -> _containers.RepeatedCompositeFieldContainer[Global___LogLine]:
+        """The run's lines in order, as they were appended, for an owner that goes on with it; only when asked for."""
+
     def __init__(
         self,
         *,
@@ -188,10 +197,11 @@ class GetChatResponse(_message.Message):
         references: _abc.Iterable[_common_pb2.Reference] | None = ...,
         raw_messages: _builtins.str | None = ...,
         last_agent_key: _builtins.str | None = ...,
+        lines: _abc.Iterable[Global___LogLine] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_last_agent_key", b"_last_agent_key", "_raw_messages", b"_raw_messages", "last_agent_key", b"last_agent_key", "raw_messages", b"raw_messages"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_last_agent_key", b"_last_agent_key", "_raw_messages", b"_raw_messages", "chat_id", b"chat_id", "chat_name", b"chat_name", "events", b"events", "last_agent_key", b"last_agent_key", "raw_messages", b"raw_messages", "references", b"references"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_last_agent_key", b"_last_agent_key", "_raw_messages", b"_raw_messages", "chat_id", b"chat_id", "chat_name", b"chat_name", "events", b"events", "last_agent_key", b"last_agent_key", "lines", b"lines", "raw_messages", b"raw_messages", "references", b"references"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__last_agent_key: _TypeAlias = _typing.Literal["last_agent_key"]  # noqa: Y015
     _WhichOneofArgType__last_agent_key: _TypeAlias = _typing.Literal["_last_agent_key", b"_last_agent_key"]  # noqa: Y015
@@ -747,6 +757,7 @@ class LogMessage(_message.Message):
     USAGE_FIELD_NUMBER: _builtins.int
     OK_FIELD_NUMBER: _builtins.int
     TOOL_PARAMS_FIELD_NUMBER: _builtins.int
+    FINISH_REASON_FIELD_NUMBER: _builtins.int
     ts: _builtins.int
     """When it was made, Unix milliseconds."""
     msg_id: _builtins.str
@@ -763,6 +774,8 @@ class LogMessage(_message.Message):
     """Tool results: whether the tool succeeded."""
     tool_params: _builtins.str
     """Tool calls: the arguments as they ran, where they differ from what the model wrote: JSON."""
+    finish_reason: _builtins.str
+    """Why the answer ended, on its last piece: stop, length, tool_calls or content_filter."""
     @_builtins.property
     def message(self) -> _llm_pb2.Message:
         """The message."""
@@ -794,15 +807,18 @@ class LogMessage(_message.Message):
         usage: _common_pb2.Usage | None = ...,
         ok: _builtins.bool | None = ...,
         tool_params: _builtins.str | None = ...,
+        finish_reason: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_action_id", b"_action_id", "_content_id", b"_content_id", "_msg_id", b"_msg_id", "_ok", b"_ok", "_reasoning_id", b"_reasoning_id", "_tool_id", b"_tool_id", "_tool_params", b"_tool_params", "action_id", b"action_id", "content_id", b"content_id", "events", b"events", "message", b"message", "msg_id", b"msg_id", "ok", b"ok", "reasoning_id", b"reasoning_id", "timing", b"timing", "tool_id", b"tool_id", "tool_params", b"tool_params", "usage", b"usage"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_action_id", b"_action_id", "_content_id", b"_content_id", "_finish_reason", b"_finish_reason", "_msg_id", b"_msg_id", "_ok", b"_ok", "_reasoning_id", b"_reasoning_id", "_tool_id", b"_tool_id", "_tool_params", b"_tool_params", "action_id", b"action_id", "content_id", b"content_id", "events", b"events", "finish_reason", b"finish_reason", "message", b"message", "msg_id", b"msg_id", "ok", b"ok", "reasoning_id", b"reasoning_id", "timing", b"timing", "tool_id", b"tool_id", "tool_params", b"tool_params", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_action_id", b"_action_id", "_content_id", b"_content_id", "_msg_id", b"_msg_id", "_ok", b"_ok", "_reasoning_id", b"_reasoning_id", "_tool_id", b"_tool_id", "_tool_params", b"_tool_params", "action_id", b"action_id", "content_id", b"content_id", "events", b"events", "message", b"message", "msg_id", b"msg_id", "ok", b"ok", "reasoning_id", b"reasoning_id", "timing", b"timing", "tool_id", b"tool_id", "tool_params", b"tool_params", "ts", b"ts", "usage", b"usage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_action_id", b"_action_id", "_content_id", b"_content_id", "_finish_reason", b"_finish_reason", "_msg_id", b"_msg_id", "_ok", b"_ok", "_reasoning_id", b"_reasoning_id", "_tool_id", b"_tool_id", "_tool_params", b"_tool_params", "action_id", b"action_id", "content_id", b"content_id", "events", b"events", "finish_reason", b"finish_reason", "message", b"message", "msg_id", b"msg_id", "ok", b"ok", "reasoning_id", b"reasoning_id", "timing", b"timing", "tool_id", b"tool_id", "tool_params", b"tool_params", "ts", b"ts", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__action_id: _TypeAlias = _typing.Literal["action_id"]  # noqa: Y015
     _WhichOneofArgType__action_id: _TypeAlias = _typing.Literal["_action_id", b"_action_id"]  # noqa: Y015
     _WhichOneofReturnType__content_id: _TypeAlias = _typing.Literal["content_id"]  # noqa: Y015
     _WhichOneofArgType__content_id: _TypeAlias = _typing.Literal["_content_id", b"_content_id"]  # noqa: Y015
+    _WhichOneofReturnType__finish_reason: _TypeAlias = _typing.Literal["finish_reason"]  # noqa: Y015
+    _WhichOneofArgType__finish_reason: _TypeAlias = _typing.Literal["_finish_reason", b"_finish_reason"]  # noqa: Y015
     _WhichOneofReturnType__msg_id: _TypeAlias = _typing.Literal["msg_id"]  # noqa: Y015
     _WhichOneofArgType__msg_id: _TypeAlias = _typing.Literal["_msg_id", b"_msg_id"]  # noqa: Y015
     _WhichOneofReturnType__ok: _TypeAlias = _typing.Literal["ok"]  # noqa: Y015
@@ -817,6 +833,8 @@ class LogMessage(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__action_id) -> _WhichOneofReturnType__action_id | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__content_id) -> _WhichOneofReturnType__content_id | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__finish_reason) -> _WhichOneofReturnType__finish_reason | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__msg_id) -> _WhichOneofReturnType__msg_id | None: ...
     @_typing.overload

@@ -77,6 +77,7 @@ class StoredMessage(Struct, frozen=True, omit_defaults=True, kw_only=True):
     ok: bool | None = field(default=None, name="_ok")
     timing: Timing | None = field(default=None, name="_timing")
     usage: Raw = field(default=ABSENT, name="_usage")
+    finish_reason: str | None = field(default=None, name="_finishReason")
     provider_state: Raw = field(default=ABSENT, name="_providerState")
     events: Range | None = field(default=None, name="_events")
 

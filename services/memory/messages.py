@@ -53,6 +53,7 @@ def stored(given: memory_pb2.LogMessage, path: str, action_tools: frozenset[str]
         ok=given.ok if given.HasField("ok") else None,
         timing=Timing(given.timing.started_at, given.timing.ended_at) if given.HasField("timing") else None,
         usage=dump(given.usage) if given.HasField("usage") else ABSENT,
+        finish_reason=given.finish_reason or None,
         provider_state=embedded(message.provider_state) if message.provider_state else ABSENT,
         events=stored_range(given),
     )

@@ -13,6 +13,7 @@ from headrace.errors import InvalidRequest, NotFound
 from headrace.v1 import memory_pb2
 from headrace.v1.memory_pb2_grpc import MemoryServiceServicer
 from services.memory import copies, history, images
+from services.memory.appended import appended
 from services.memory.blobs import Blob
 from services.memory.chat import first_n
 from services.memory.drafts import drafted, stamp
@@ -95,7 +96,12 @@ class MemoryService(MemoryServiceServicer):
         log = await self._store.log(chat) if request.include_raw_messages else None
         shown = history.Shown.of(chat, run_id)
         # A long chat takes longer than others should wait.
-        return await asyncio.to_thread(shown.response, log, partial(self._store.find_blob, chat_id))
+        response = await asyncio.to_thread(shown.response, log, partial(self._store.find_blob, chat_id))
+        if request.include_lines:
+            if run_id is None:
+                raise InvalidRequest.of("runId", "is required where lines are wanted")
+            response.lines.extend(appended(line for line in chat.log if line.run_id == run_id))
+        return response
 
     async def DeleteChat(
         self, request: memory_pb2.DeleteChatRequest, context: Context

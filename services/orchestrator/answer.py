@@ -103,6 +103,8 @@ class Answer:
             return
         if self.usage is not None:
             self.messages[-1].usage.CopyFrom(self.usage)
+        if self.finish_reason:
+            self.messages[-1].finish_reason = self.finish_reason
         if self.provider_state:
             self.messages[-1].message.provider_state = self.provider_state
 
