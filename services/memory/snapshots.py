@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from headrace.v1 import agent_pb2
 from services.memory.lines import Call, Step, StoredMessage
 from services.memory.messages import text_of
+from services.memory.scopes import agent_of
 
 SUBAGENT = "subagent-"
-"""What a sub-agent's context id begins with; it is the sub-agent's id too."""
+"""What a sub-agent's id begins with, and every context id within it."""
 
 
 def snapshots(line: Step) -> Iterator[agent_pb2.AgentDelta]:
@@ -25,7 +26,7 @@ def snapshots(line: Step) -> Iterator[agent_pb2.AgentDelta]:
         if line.task_id is not None:
             delta.task_id = line.task_id
         if line.context_id is not None and line.context_id.startswith(SUBAGENT):
-            delta.subagent_id = line.context_id
+            delta.subagent_id = agent_of(line.context_id)
         yield delta
 
 

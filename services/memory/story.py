@@ -1,7 +1,7 @@
 """What there is to tell a model in one context of a run: all that was said since the last compaction that applies.
 
 Runs stand in the order of their queries, and a run sees none that was asked after it: neither its lines nor what it
-compacted. A sub-agent's or task's context has its own lines alone.
+compacted. Which lines of its run a sub-agent or a plan task is told, scopes.py says.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from headrace.errors import NotFound
 from services.memory.dialogue import Dialogue, Position, Said, Unit, text_message
 from services.memory.facts import ASKED
 from services.memory.lines import CompactBoundary, CompactSummary, Line, Query, Step
+from services.memory.scopes import Scope, scope_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,8 +23,11 @@ if TYPE_CHECKING:
 COMPACT = "/compact"
 """A message that asks for a compaction and is none to a model."""
 
-STAGE = "compact"
-"""Steps of a compaction are none of the conversation."""
+UNTOLD = frozenset({"compact", "verify"})
+"""Stages that are none of the conversation: a compaction, and a candidate answer that was corrected."""
+
+UNTOLD_LATER = UNTOLD | {"plan", "execute"}
+"""Of an earlier run with a plan the query and the final answer are told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,23 +57,28 @@ class Story:
     """A context, as far as it is told."""
 
     run_id: str
-    context_id: str | None
+    scope: Scope
     lines: Sequence[Line]
     """Of the run, whatever their context."""
     before: Sequence[Sequence[Line]]
     """Of each earlier run; the first may have to be told in part."""
     compacted: Compacted | None
 
+    @property
+    def context_id(self) -> str | None:
+        """None: the run's own context."""
+        return self.scope.context_id
+
     def own(self) -> list[Unit]:
         """What was said in the run itself, with its reasoning."""
-        return self._told(self.lines, with_reasoning=True)
+        return self._told(self.lines, self.scope, is_own=True)
 
     def earlier(self) -> Iterator[list[Unit]]:
         """What was said in each earlier run, the last first."""
-        return (self._told(lines, with_reasoning=False) for lines in reversed(self.before))
+        return (self._told(lines, Scope(None), is_own=False) for lines in reversed(self.before))
 
-    def _told(self, lines: Sequence[Line], *, with_reasoning: bool) -> list[Unit]:
-        found = units(lines, self.context_id, with_reasoning=with_reasoning)
+    def _told(self, lines: Sequence[Line], scope: Scope, *, is_own: bool) -> list[Unit]:
+        found = units(lines, scope, is_own=is_own)
         if self.compacted is None or not any(line.n == self.compacted.start.n for line in lines):
             return found
         return kept(found, next((i for i, unit in enumerate(found) if place(unit) >= self.compacted.start), len(found)))
@@ -85,24 +94,25 @@ def story(runs: Mapping[str, Sequence[Line]], run_id: str, context_id: str | Non
     if run_id not in runs:
         raise NotFound(f"run {run_id} does not exist in the chat", runId=run_id)
     own = runs[run_id]
-    # A context of its own begins with what its first step holds.
-    ids = [] if context_id is not None else [key for key in takewhile(lambda key: key != run_id, runs) if key]
+    scope = scope_of(context_id, own)
+    # A sub-agent begins with what its first step holds.
+    ids = [key for key in takewhile(lambda key: key != run_id, runs) if key] if scope.is_main else []
     before = [runs[key] for key in ids]
-    compacted = last_compaction([*before, own], context_id)
+    compacted = last_compaction([*before, own], scope)
     if compacted is not None:
         n = compacted.start.n
         first = next((i for i, lines in enumerate(before) if any(line.n == n for line in lines)), len(before))
         before = before[first:]
-    return Story(run_id, context_id, own, before, compacted)
+    return Story(run_id, scope, own, before, compacted)
 
 
-def last_compaction(runs: Iterable[Sequence[Line]], context_id: str | None) -> Compacted | None:
+def last_compaction(runs: Iterable[Sequence[Line]], scope: Scope) -> Compacted | None:
     """The last compaction of a context. A boundary without its summary is none."""
     boundaries: dict[str, CompactBoundary] = {}
     found: Compacted | None = None
     for lines in runs:
         for line in lines:
-            if isinstance(line, CompactBoundary) and line.context_id == context_id:
+            if isinstance(line, CompactBoundary) and scope.has(line.context_id, line.n):
                 boundaries[line.uuid] = line
             elif isinstance(line, CompactSummary) and line.parent_uuid in boundaries:
                 is_later = found is None or line.n > found.summary.n
@@ -110,15 +120,16 @@ def last_compaction(runs: Iterable[Sequence[Line]], context_id: str | None) -> C
     return found
 
 
-def units(lines: Iterable[Line], context_id: str | None, *, with_reasoning: bool) -> list[Unit]:
-    """What was said in one context of one run."""
-    dialogue = Dialogue(with_reasoning=with_reasoning)
+def units(lines: Iterable[Line], scope: Scope, *, is_own: bool) -> list[Unit]:
+    """What was said in one context of one run, the one that is asked for (`is_own`) or an earlier one."""
+    dialogue = Dialogue(with_reasoning=is_own)
+    untold = UNTOLD if is_own else UNTOLD_LATER
     for line in lines:
-        if isinstance(line, Query) and context_id is None:
+        if isinstance(line, Query) and scope.has(None, line.n):
             message = ASKED.decode(line.query).message
             if message.split(maxsplit=1)[:1] != [COMPACT]:
                 dialogue.ask(message, Position(line.n, 0))
-        elif isinstance(line, Step) and line.context_id == context_id and line.stage != STAGE:
+        elif isinstance(line, Step) and line.stage not in untold and scope.has(line.context_id, line.n):
             dialogue.add(line.messages, line.n)
     return dialogue.units()
 

@@ -1,0 +1,88 @@
+"""What plan tasks and sub-agents are told, and what is left of a plan for the planner and for later runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from headrace.v1 import llm_pb2
+from tests.memory.writing import Memory, call, content, result, run_line, step_line, user
+
+TASK, OTHER = "task-0a0b0c0d", "task-11111111"
+AGENT = "subagent-0a0b0c0d"
+
+
+def said(messages: Sequence[llm_pb2.Message]) -> list[str]:
+    """The texts, calls by their name."""
+    return [
+        "".join(part.text for part in message.content) or ",".join(call.name for call in message.tool_calls)
+        for message in messages
+    ]
+
+
+async def planned(memory: Memory) -> tuple[str, str]:
+    """A run whose plan is made."""
+    chat_id, run_id = await memory.begin("trip to Paris")
+    plan = step_line(call("call_p", name="_plan_add_tasks_"), result("call_p", "two tasks"), stage="plan")
+    await memory.append(chat_id, run_id, plan)
+    return chat_id, run_id
+
+
+async def test_a_task_is_told_what_its_plan_had_before_it_began_and_its_own_lines(memory: Memory) -> None:
+    chat_id, run_id = await planned(memory)
+    for context_id in (TASK, OTHER):
+        step = step_line(user(f"do {context_id}"), stage="execute", context_id=context_id)
+        await memory.append(chat_id, run_id, step)
+    await memory.append(chat_id, run_id, step_line(user("late report"), stage="execute"))
+    told = said(await memory.context(chat_id, run_id, context_id=TASK))
+    assert told == ["trip to Paris", "_plan_add_tasks_", "two tasks", f"do {TASK}"]
+    assert said(await memory.context(chat_id, run_id, context_id=OTHER))[-1] == f"do {OTHER}"
+
+
+async def test_a_task_that_has_not_begun_is_told_what_its_plan_has(memory: Memory) -> None:
+    chat_id, run_id = await planned(memory)
+    told = said(await memory.context(chat_id, run_id, context_id=TASK))
+    assert told == ["trip to Paris", "_plan_add_tasks_", "two tasks"]
+
+
+async def test_the_planner_is_told_reports_and_nothing_of_the_work(memory: Memory) -> None:
+    chat_id, run_id = await planned(memory)
+    work = step_line(user("do it"), call("call_1"), result("call_1"), stage="execute", context_id=TASK)
+    await memory.append(chat_id, run_id, work, step_line(user("report: done"), stage="execute"))
+    told = said(await memory.context(chat_id, run_id))
+    assert told == ["trip to Paris", "_plan_add_tasks_", "two tasks", "report: done"]
+
+
+async def test_later_runs_are_told_the_query_and_the_final_answer(memory: Memory) -> None:
+    chat_id, run_id = await planned(memory)
+    report, answer = step_line(user("report"), stage="execute"), step_line(content("Have fun."), stage="summary")
+    await memory.append(chat_id, run_id, report, answer, run_line())
+    _, next_id = await memory.begin("thanks", chat_id)
+    assert said(await memory.context(chat_id, next_id)) == ["trip to Paris", "Have fun.", "thanks"]
+    earlier = said(await memory.context(chat_id, next_id, context_id=TASK))
+    assert earlier == ["trip to Paris", "Have fun.", "thanks"]
+
+
+async def test_a_candidate_answer_that_is_verified_is_in_no_view(memory: Memory) -> None:
+    chat_id, run_id = await memory.begin("2 + 2?")
+    await memory.append(chat_id, run_id, step_line(content("5"), stage="verify"))
+    assert said(await memory.context(chat_id, run_id)) == ["2 + 2?"]
+    await memory.append(chat_id, run_id, step_line(content("4", msg_id="m_00000002"), stage="react"), run_line())
+    _, next_id = await memory.begin("sure?", chat_id)
+    assert said(await memory.context(chat_id, next_id)) == ["2 + 2?", "4", "sure?"]
+
+
+async def test_a_sub_agent_is_told_its_own_lines_and_its_tasks_those_of_its_plan(memory: Memory) -> None:
+    chat_id, run_id = await planned(memory)
+    inner = f"{AGENT}.{TASK}"
+    await memory.append(chat_id, run_id, step_line(user("goal"), context_id=AGENT))
+    await memory.append(chat_id, run_id, step_line(user("sub-task"), stage="execute", context_id=inner))
+    assert said(await memory.context(chat_id, run_id, context_id=AGENT)) == ["goal"]
+    assert said(await memory.context(chat_id, run_id, context_id=inner)) == ["goal", "sub-task"]
+
+
+async def test_events_inside_a_sub_agents_task_carry_the_sub_agents_id(memory: Memory) -> None:
+    chat_id, run_id = await memory.begin()
+    answer = content("x", content_id="c_1", events={"first_seq": 3, "last_seq": 5})
+    await memory.append(chat_id, run_id, step_line(answer, context_id=f"{AGENT}.{TASK}", task_id="0a0b0c0d"))
+    (event,) = [event for event in (await memory.chat(run_id=run_id)).events if event.HasField("content_snapshot")]
+    assert (event.subagent_id, event.task_id) == (AGENT, "0a0b0c0d")
