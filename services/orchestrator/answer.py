@@ -6,16 +6,20 @@ both, every block is closed by the end. Nothing here waits, and a delta costs it
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from io import StringIO
+from typing import TypeAlias
 
 import orjson
 
 from headrace.v1 import agent_pb2, common_pb2, llm_pb2, memory_pb2
 from services.orchestrator import ids
-from services.orchestrator.feed import Feed
 
 Delta = agent_pb2.AgentDelta
+
+Send: TypeAlias = Callable[[str, Delta], int]
+"""Numbers an event, whose payload is named first, and passes it on; returns its seq."""
 
 
 @dataclass(slots=True)
@@ -57,8 +61,8 @@ class BlockNames:
 class Answer:
     """Turns the deltas of one StreamChat call into events and log messages. Used by one task."""
 
-    def __init__(self, feed: Feed, names: BlockNames) -> None:
-        self._feed = feed
+    def __init__(self, send: Send, names: BlockNames) -> None:
+        self._send = send
         self._names = names
         self._msg_id = ids.new_msg_id()
         self._kind = ""
@@ -121,11 +125,9 @@ class Answer:
             self._names.content += 1
             self._block_id = block_id = f"{self._names.run_id}_c_{self._names.content}"
             start = Delta(content_start=agent_pb2.ContentStart(content_id=block_id, run_id=self._names.run_id))
-            self._open("content", self._feed.publish("content_start", start), start.timestamp)
+            self._open("content", self._send("content_start", start), start.timestamp)
         self._text.write(text)
-        self._feed.publish(
-            "content_delta", Delta(content_delta=agent_pb2.ContentDelta(content_id=self._block_id, delta=text))
-        )
+        self._send("content_delta", Delta(content_delta=agent_pb2.ContentDelta(content_id=self._block_id, delta=text)))
 
     def _reasoning(self, text: str) -> None:
         if self._kind != "reasoning":
@@ -133,9 +135,9 @@ class Answer:
             self._names.reasoning += 1
             self._block_id = block_id = f"{self._names.run_id}_r_{self._names.reasoning}"
             start = Delta(reasoning_start=agent_pb2.ReasoningStart(reasoning_id=block_id, run_id=self._names.run_id))
-            self._open("reasoning", self._feed.publish("reasoning_start", start), start.timestamp)
+            self._open("reasoning", self._send("reasoning_start", start), start.timestamp)
         self._text.write(text)
-        self._feed.publish(
+        self._send(
             "reasoning_delta", Delta(reasoning_delta=agent_pb2.ReasoningDelta(reasoning_id=self._block_id, delta=text))
         )
 
@@ -159,7 +161,7 @@ class Answer:
             piece = memory_pb2.LogMessage(
                 reasoning_id=self._block_id, message=llm_pb2.Message(role="assistant", reasoning_content=text)
             )
-        last = self._feed.publish(f"{kind}_end", end)
+        last = self._send(f"{kind}_end", end)
         self._keep(piece, self._block_first, last, self._block_started, end.timestamp)
 
     def _tool_call(self, fragment: llm_pb2.ToolCallDelta) -> None:
@@ -175,7 +177,7 @@ class Answer:
         if fragment.arguments:
             call.pieces.append(fragment.arguments)
             args = agent_pb2.ToolArgs(tool_id=call.tool_id, delta=fragment.arguments, chunk_index=chunk_index)
-            self._feed.publish("tool_args", Delta(tool_args=args))
+            self._send("tool_args", Delta(tool_args=args))
 
     def _start_call(self, fragment: llm_pb2.ToolCallDelta) -> Call:
         self._close_text()
@@ -187,7 +189,7 @@ class Answer:
             tool_id=tool_id, run_id=self._names.run_id, tool_name=fragment.name, tool_type="backend"
         )
         event = Delta(tool_start=start)
-        seq = self._feed.publish("tool_start", event)
+        seq = self._send("tool_start", event)
         call = Call(tool_id, fragment.name, seq, event.timestamp)
         self._by_index[fragment.index] = call
         self.calls.append(call)
@@ -202,7 +204,7 @@ class Answer:
         if call.is_whole:
             end.tool_params = arguments
         event = Delta(tool_end=end)
-        last = self._feed.publish("tool_end", event)
+        last = self._send("tool_end", event)
         piece = memory_pb2.LogMessage(tool_id=call.tool_id, message=llm_pb2.Message(role="assistant"))
         piece.message.tool_calls.add(id=call.tool_id, name=call.name, arguments=arguments)
         self._keep(piece, call.first_seq, last, call.started_at, event.timestamp)

@@ -25,9 +25,9 @@ async def tools(run: Run, peers: Peers) -> list[tools_pb2.Tool]:
     for name in names:
         tool = found.get(name.lower())
         if tool is None:
-            await run.notice("TOOL_UNAVAILABLE", f"there is no tool {name!r}; the agent goes on without it")
+            await run.main.notice("TOOL_UNAVAILABLE", f"there is no tool {name!r}; the agent goes on without it")
         elif tool.HasField("unavailable"):
-            await run.notice("TOOL_UNAVAILABLE", f"tool {name!r} cannot be used: {tool.unavailable}")
+            await run.main.notice("TOOL_UNAVAILABLE", f"tool {name!r} cannot be used: {tool.unavailable}")
         else:
             usable.append(tool)
     return usable

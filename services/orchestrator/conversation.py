@@ -1,4 +1,4 @@
-"""A run's conversation with its model: context in, one streamed turn out, committed before any tool runs."""
+"""A scope's conversation with its model: context in, one streamed turn out, committed before any tool runs."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ from headrace.v1 import llm_pb2, memory_pb2, tools_pb2
 from services.orchestrator import tool_calls
 from services.orchestrator.answer import Answer, Call
 from services.orchestrator.peers import UNARY_TIMEOUT_S, Peers, peer_errors
-from services.orchestrator.run import Run
+from services.orchestrator.scope import Scope
 from services.runtime.ids import forwarded
 
 
 class Conversation:
-    """What a mode works with: ask the model, run its calls. Used by the run's task alone."""
+    """What a mode works with: ask the model, run its calls. Used by the scope's task alone."""
 
-    def __init__(self, run: Run, peers: Peers, tools: list[tools_pb2.Tool]) -> None:
-        self.run = run
+    def __init__(self, scope: Scope, peers: Peers, tools: list[tools_pb2.Tool]) -> None:
+        self.scope = scope
+        self.run = scope.run
         self.has_tools = bool(tools)
         self._peers = peers
         self._schemas = [
@@ -37,13 +38,13 @@ class Conversation:
         run.check_stop()
         request = await self._request(tool_choice, parallel)
         run.spending.reserve_model_call(beyond=beyond_budget)
-        answer = run.begin_answer()
+        answer = self.scope.begin_answer()
         try:
             await self._stream(request, answer)
         finally:
             if answer.usage is not None:
                 run.spending.settle(answer.usage)
-        await run.end_answer()
+        await self.scope.end_answer()
         return answer
 
     async def execute(self, answer: Answer, *, parallel: bool, warning: str = "") -> None:
@@ -58,24 +59,24 @@ class Conversation:
         for call in answer.calls:
             if call.name not in self._names:
                 known = ", ".join(sorted(self._names)) or "none"
-                await tool_calls.refuse(self.run, call, f"there is no tool {call.name!r}; tools: {known}")
+                await tool_calls.refuse(self.scope, call, f"there is no tool {call.name!r}; tools: {known}")
             elif answer.finish_reason == "length" and not (call.pieces and call.is_whole):
-                await tool_calls.refuse(self.run, call, "the answer was cut at the token limit within the arguments")
+                await tool_calls.refuse(self.scope, call, "the answer was cut at the token limit within the arguments")
             elif runnable and not parallel:
-                await tool_calls.refuse(self.run, call, "only one tool runs at a time; ask again for this one")
+                await tool_calls.refuse(self.scope, call, "only one tool runs at a time; ask again for this one")
             else:
                 runnable.append(call)
         granted = [call for call in runnable if self.run.spending.reserve_tool_calls(1)]
         for call in runnable[len(granted) :]:
-            await tool_calls.refuse(self.run, call, "the budget of tool calls is used up")
-        await tool_calls.execute_all(self.run, self._peers, granted, warning)
+            await tool_calls.refuse(self.scope, call, "the budget of tool calls is used up")
+        await tool_calls.execute_all(self.scope, self._peers, granted, warning)
         if len(granted) < len(runnable):
             raise self.run.spending.exceeded("maxToolCalls")
 
     async def refuse(self, answer: Answer, why: str) -> None:
         """Answer every call of `answer` without running any."""
         for call in answer.calls:
-            await tool_calls.refuse(self.run, call, why)
+            await tool_calls.refuse(self.scope, call, why)
 
     async def _request(self, tool_choice: str, parallel: bool) -> llm_pb2.ChatRequest:
         model = self.run.agent.model
@@ -84,7 +85,8 @@ class Conversation:
                 memory_pb2.LoadContextRequest(
                     chat_id=self.run.chat_id,
                     run_id=self.run.id,
-                    system=self.run.system,
+                    context_id=self.scope.context_id,
+                    system=self.scope.system,
                     message_history_max=self.run.agent.memory.max_message_history,
                 ),
                 timeout=UNARY_TIMEOUT_S,
@@ -99,7 +101,7 @@ class Conversation:
             temperature=model.temperature,
             top_p=model.top_p,
             max_tokens=model.max_tokens,
-            stage=self.run.stage,
+            stage=self.scope.stage,
         )
         if self._schemas:
             request.tool_choice = tool_choice

@@ -32,7 +32,7 @@ log = structlog.get_logger()
 async def drive(run: Run, peers: Peers, chat_created: bool, chat_name: str) -> None:
     """Run `run`, whose query line is committed. Returns after its terminal event; raises only cancellation."""
     query = run.query
-    run.publish(
+    run.main.publish(
         "request_query",
         request_id=query.request_id,
         chat_id=query.chat_id,
@@ -46,8 +46,8 @@ async def drive(run: Run, peers: Peers, chat_created: bool, chat_name: str) -> N
     )
     await run.my_turn.wait()
     if chat_created:
-        run.publish("chat_start", chat_id=run.chat_id, chat_name=chat_name)
-    run.publish("run_start", run_id=run.id, chat_id=run.chat_id, agent_key=run.agent.key)
+        run.main.publish("chat_start", chat_id=run.chat_id, chat_name=chat_name)
+    run.main.publish("run_start", run_id=run.id, chat_id=run.chat_id, agent_key=run.agent.key)
     line = await _outcome(run, peers)
     await _finish(run, line)
 
@@ -83,8 +83,8 @@ async def _outcome(run: Run, peers: Peers) -> memory_pb2.RunLine:
 
 async def _work(run: Run, peers: Peers) -> str:
     tools = await briefing.tools(run, peers)
-    run.system = await briefing.system(run, peers, tools)
-    return await MODES[run.agent.mode](Conversation(run, peers, tools))
+    run.main.system = await briefing.system(run, peers, tools)
+    return await MODES[run.agent.mode](Conversation(run.main, peers, tools))
 
 
 async def _finish(run: Run, line: memory_pb2.RunLine) -> None:
@@ -129,13 +129,13 @@ def _publish_end(run: Run, line: memory_pb2.RunLine) -> None:
     run.feed.release_all()
     if line.state == "completed":
         run.state = "completed"
-        run.publish("run_complete", run_id=run.id, finish_reason=line.finish_reason, usage=line.usage)
+        run.main.publish("run_complete", run_id=run.id, finish_reason=line.finish_reason, usage=line.usage)
     elif line.state == "cancelled":
         run.state = "cancelled"
-        run.publish("run_cancel", run_id=run.id, usage=line.usage)
+        run.main.publish("run_cancel", run_id=run.id, usage=line.usage)
     else:
         run.state = "failed"
-        run.publish("run_error", run_id=run.id, error=line.error, usage=line.usage)
+        run.main.publish("run_error", run_id=run.id, error=line.error, usage=line.usage)
 
 
 def _failed(error: HeadraceError) -> memory_pb2.RunLine:

@@ -32,7 +32,7 @@ async def ask_for_tool(talk: Conversation, *, parallel: bool) -> Answer:
     """
     for attempt in range(REPAIRS_MAX + 1):
         if attempt:
-            await talk.run.add_user_message(REPAIR_PROMPT)
+            await talk.scope.add_user_message(REPAIR_PROMPT)
         answer = await talk.ask("required", parallel=parallel)
         if answer.calls:
             return answer

@@ -16,36 +16,36 @@ from headrace.streams import reading
 from headrace.v1 import tools_pb2
 from services.orchestrator.answer import Call
 from services.orchestrator.peers import Peers
-from services.orchestrator.run import Run
+from services.orchestrator.scope import Scope
 from services.runtime.ids import forwarded
 
 RPC_SLACK_S = 5.0
 """The tools service ends a tool at its timeout by itself; this much later we stop waiting for it."""
 
 
-async def execute_all(run: Run, peers: Peers, calls: list[Call], warning: str = "") -> None:
+async def execute_all(scope: Scope, peers: Peers, calls: list[Call], warning: str = "") -> None:
     """Run `calls` together. The first error that is no tool's own cancels the others and comes out bare."""
     if len(calls) == 1:
-        await _execute(run, peers, calls[0], warning)
+        await _execute(scope, peers, calls[0], warning)
         return
     try:
         async with asyncio.TaskGroup() as group:
             for call in calls:
-                group.create_task(_execute(run, peers, call, warning))
+                group.create_task(_execute(scope, peers, call, warning))
     except ExceptionGroup as errors:
         raise errors.exceptions[0] from errors
 
 
-async def refuse(run: Run, call: Call, why: str) -> None:
+async def refuse(scope: Scope, call: Call, why: str) -> None:
     """Answer a call that is not run."""
     text = orjson.dumps({"ok": False, "executed": False, "error": why}).decode()
-    await run.commit([run.result(call, text, ok=False)])
+    await scope.commit([scope.result(call, text, ok=False)])
 
 
-async def _execute(run: Run, peers: Peers, call: Call, warning: str) -> None:
+async def _execute(scope: Scope, peers: Peers, call: Call, warning: str) -> None:
     outcome = tools_pb2.ToolOutcome(result=_failed("NO_RESULT", "the tool ended without a result"))
     try:
-        await _stream(run, peers, call, outcome)
+        await _stream(scope, peers, call, outcome)
     except HeadraceError as error:
         outcome.result = _failed(error.reason, error.message)
     except grpc.aio.AioRpcError as error:
@@ -53,10 +53,11 @@ async def _execute(run: Run, peers: Peers, call: Call, warning: str) -> None:
             raise
         outcome.result = _failed("TIMEOUT", "the tool did not end in time")
     text = f"{outcome.result}\n\n[{warning}]" if warning else outcome.result
-    await run.commit([run.result(call, text, outcome.ok)])
+    await scope.commit([scope.result(call, text, outcome.ok)])
 
 
-async def _stream(run: Run, peers: Peers, call: Call, outcome: tools_pb2.ToolOutcome) -> None:
+async def _stream(scope: Scope, peers: Peers, call: Call, outcome: tools_pb2.ToolOutcome) -> None:
+    run = scope.run
     timeout_s = min(run.spending.tool_timeout_ms / 1000, run.spending.time_left_s)
     request = tools_pb2.ExecuteRequest(
         run_id=run.id,
@@ -73,7 +74,7 @@ async def _stream(run: Run, peers: Peers, call: Call, outcome: tools_pb2.ToolOut
             kind = delta.WhichOneof("delta")
             if kind == "output":
                 output = delta.output
-                run.publish("tool_output", tool_id=call.tool_id, stream=output.stream, delta=output.delta)
+                scope.publish("tool_output", tool_id=call.tool_id, stream=output.stream, delta=output.delta)
             elif kind == "result":
                 outcome.CopyFrom(delta.result)
 

@@ -82,7 +82,7 @@ def test_attaching_at_every_seq_at_every_moment_folds_to_the_same_result(
     feed.publish = publish_and_attach  # type: ignore[method-assign]
     begin(feed)
     for turn in turns:
-        answer = Answer(feed, names)
+        answer = Answer(feed.publish, names)
         for delta in turn:
             answer.take(delta)
         answer.close()
@@ -103,7 +103,7 @@ async def test_two_readers_get_the_same_deltas_one_by_one() -> None:
     begin(feed)
     readers = [asyncio.create_task(collect(feed.read(0))) for _ in range(2)]
     await asyncio.sleep(0)
-    answer = Answer(feed, BlockNames(RUN_ID))
+    answer = Answer(feed.publish, BlockNames(RUN_ID))
     for text in ("\n\n", " ", "half", ""):
         answer.take(llm_pb2.LlmDelta(content=text))
     answer.close()
@@ -121,7 +121,7 @@ async def test_a_reader_too_slow_is_brought_up_to_date_and_holds_no_more_than_it
     seen = [as_json(await anext(reader)), as_json(await anext(reader))]
     waiting = asyncio.create_task(anext(reader))
     await asyncio.sleep(0)
-    answer = Answer(feed, BlockNames(RUN_ID))
+    answer = Answer(feed.publish, BlockNames(RUN_ID))
     for number in range(QUEUE_MAX + 10):
         answer.take(llm_pb2.LlmDelta(content=f"{number} "))
     answer.close()
@@ -156,7 +156,7 @@ def test_a_call_is_closed_when_the_next_one_starts_and_its_arguments_are_whole()
     kinds: list[str] = []
     publish = feed.publish
     feed.publish = lambda kind, delta: (kinds.append(kind), publish(kind, delta))[1]  # type: ignore[method-assign]
-    answer = Answer(feed, BlockNames(RUN_ID))
+    answer = Answer(feed.publish, BlockNames(RUN_ID))
     for index, arguments in ((0, '{"city":'), (0, '"Rome"}'), (1, "{}")):
         call = llm_pb2.ToolCallDelta(index=index, id=f"call_{index}", name="weather", arguments=arguments)
         answer.take(llm_pb2.LlmDelta(tool_call=call))

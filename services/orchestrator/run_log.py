@@ -1,0 +1,58 @@
+"""A run's lines on their way to memory: numbered steps, and appends that are repeated until they are answered.
+
+An append whose answer did not arrive is kept and sent again before the run ends, so that a cancel in the middle of a
+commit neither loses nor doubles a line (Append is idempotent by its request id).
+"""
+
+from __future__ import annotations
+
+from headrace.v1 import memory_pb2
+from services.orchestrator import ids
+from services.orchestrator.peers import UNARY_TIMEOUT_S, Peers, peer_errors
+from services.runtime.ids import forwarded
+
+
+class RunLog:
+    """The log of one run, shared by its scopes."""
+
+    def __init__(self, chat_id: str, run_id: str, peers: Peers) -> None:
+        self._chat_id = chat_id
+        self._run_id = run_id
+        self._peers = peers
+        self._step = 0
+        self._covered_seq = 0
+        self._unanswered: dict[str, memory_pb2.AppendRequest] = {}
+        self.updated_at = ids.now_ms()
+        """When memory last answered, Unix milliseconds."""
+
+    def step(self, stage: str, messages: list[memory_pb2.LogMessage], seq: int) -> memory_pb2.StepLine:
+        """The run's next step; it covers every event up to `seq` that none before it does."""
+        self._step += 1
+        step = memory_pb2.StepLine(stage=stage, seq=self._step, messages=messages)
+        if seq > self._covered_seq:
+            step.events.first_seq, step.events.last_seq = self._covered_seq + 1, seq
+            self._covered_seq = seq
+        return step
+
+    async def append(self, lines: list[memory_pb2.LogLine]) -> None:
+        """Commit lines; they are on disk when this returns."""
+        await self._send(self.keep(lines))
+
+    def keep(self, lines: list[memory_pb2.LogLine]) -> memory_pb2.AppendRequest:
+        """Lines that `flush` commits."""
+        request = memory_pb2.AppendRequest(
+            chat_id=self._chat_id, run_id=self._run_id, request_id=ids.new_uuid(), lines=lines
+        )
+        self._unanswered[request.request_id] = request
+        return request
+
+    async def flush(self) -> None:
+        """Send every append again whose answer did not arrive, in order."""
+        for request in [*self._unanswered.values()]:
+            await self._send(request)
+
+    async def _send(self, request: memory_pb2.AppendRequest) -> None:
+        with peer_errors():
+            await self._peers.memory.Append(request, timeout=UNARY_TIMEOUT_S, metadata=forwarded())
+        self.updated_at = ids.now_ms()
+        self._unanswered.pop(request.request_id, None)
