@@ -15,7 +15,16 @@ def cpu_us(pid: int) -> float:
 
 def rss_mb(pid: int) -> float:
     """Resident memory of `pid` in MB."""
+    return _status_mb(pid, "VmRSS:")
+
+
+def peak_rss_mb(pid: int) -> float:
+    """The most that it has ever had."""
+    return _status_mb(pid, "VmHWM:")
+
+
+def _status_mb(pid: int, name: str) -> float:
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("VmRSS:"):
+        if line.startswith(name):
             return int(line.split()[1]) / 1024
     return 0.0

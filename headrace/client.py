@@ -65,10 +65,12 @@ class Client:
         params: str | None = None,
         on_disconnect: str | None = None,
         when_busy: str | None = None,
+        deep_think: int | None = None,
     ) -> AbstractAsyncContextManager[AsyncIterator[agent_pb2.AgentDelta]]:
         """Start a run; the block reads its events, the first ones before any model is called.
 
         Leaving the block early leaves the run going, unless `on_disconnect` is "cancel". `params` is JSON text.
+        `deep_think` 0 asks for REACT, anything else for PLAN_EXECUTE, of an agent that can do both.
         """
         request = agent_pb2.QueryRequest(
             message=message,
@@ -78,6 +80,7 @@ class Client:
             params=params,
             on_disconnect=on_disconnect,
             when_busy=when_busy,
+            deep_think=deep_think,
         )
         return reading(self._agents.Query(request))
 
@@ -86,6 +89,10 @@ class Client:
     ) -> AbstractAsyncContextManager[AsyncIterator[agent_pb2.AgentDelta]]:
         """Read what a run did after `last_seq`, and while it runs, what it does."""
         return reading(self._agents.Attach(agent_pb2.AttachRequest(run_id=run_id, last_seq=last_seq)))
+
+    def compact(self, chat_id: str) -> AbstractAsyncContextManager[AsyncIterator[agent_pb2.AgentDelta]]:
+        """Have a chat summarised now; the block reads the events of that run."""
+        return reading(self._agents.Compact(agent_pb2.CompactChatRequest(chat_id=chat_id)))
 
     async def submit(
         self, run_id: str, payload: str, *, tool_id: str | None = None, approval_id: str | None = None

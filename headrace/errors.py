@@ -145,6 +145,13 @@ class PlanMissing(HeadraceError):
     reason = "PLAN_MISSING"
 
 
+class SkillUnavailable(HeadraceError):
+    """The skill is broken, or its dependencies cannot be installed; `skillId` names it."""
+
+    code = grpc.StatusCode.FAILED_PRECONDITION
+    reason = "SKILL_UNAVAILABLE"
+
+
 class NoAnswer(HeadraceError):
     """The model ended without an answer."""
 

@@ -158,7 +158,7 @@ def _field(field: FieldDescriptor) -> Encode:
         keeps_empty = not rules.omit_empty
         return lambda message: prefix + value(items) if (items := getattr(message, name)) or keeps_empty else b""
     if rules.json:
-        return lambda message: prefix + text.encode().translate(_ONE_LINE) if (text := getattr(message, name)) else b""
+        return lambda message: prefix + value(text) if (text := getattr(message, name)) else b""
     if field.has_presence:
         return lambda message: prefix + value(getattr(message, name)) if message.HasField(name) else b""
     return lambda message: prefix + value(getattr(message, name))
@@ -171,9 +171,15 @@ def _value(field: FieldDescriptor) -> Encode:
         one = lambda message: _object(kind)(message)  # noqa: E731 - looked up late: a type may hold itself
     elif field.type == FieldDescriptor.TYPE_BYTES:
         one = _base64
+    elif rules_of(field).json:
+        one = _as_it_is
     if field.is_repeated:
         return lambda items: b"[%b]" % b",".join([one(item) for item in items])
     return one
+
+
+def _as_it_is(text: str) -> bytes:
+    return text.encode().translate(_ONE_LINE)
 
 
 def _base64(data: bytes) -> bytes:

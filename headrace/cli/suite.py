@@ -62,11 +62,13 @@ class SuitePlan:
             service(
                 "orchestrator",
                 LISTEN=f"{sockets['orchestrator']},127.0.0.1:{self.grpc_port}",
+                # Sockets and ports change from start to start; the one orchestrator of this suite does not.
+                ADVERTISE="orchestrator",
                 LLM_GATEWAY_ADDRESS=sockets["llm_gateway"],
                 MEMORY_ADDRESS=sockets["memory"],
                 TOOLS_ADDRESS=sockets["tools"],
             ),
-            service("tools", LISTEN=sockets["tools"], LLM_GATEWAY_ADDRESS=sockets["llm_gateway"]),
+            service("tools", LISTEN=sockets["tools"], LLM_GATEWAY_ADDRESS=sockets["llm_gateway"], **self._web()),
             service("llm_gateway", LISTEN=sockets["llm_gateway"]),
             service(
                 "memory",
@@ -78,6 +80,14 @@ class SuitePlan:
             command = (sys.executable, "-m", "services.simulator", "--port", str(self.simulator_port))
             children.append(ChildSpec("simulator", command))
         return children
+
+    def _web(self) -> dict[str, str]:
+        """The simulator is the web to search, and its pages may be read, unless a real endpoint is configured."""
+        if self.simulator_port is None or os.environ.get("HEADRACE_TOOLS_SEARCH_URL"):
+            return {}
+        host = f"127.0.0.1:{self.simulator_port}"
+        allowed = filter(None, (os.environ.get("HEADRACE_TOOLS_FETCH_ALLOW"), host))
+        return {"SEARCH_URL": f"http://{host}/search", "FETCH_ALLOW": ",".join(allowed)}
 
 
 def environment(spec: ChildSpec) -> dict[str, str]:

@@ -37,6 +37,7 @@ class QueryRequest(_message.Message):
     DEEP_THINK_FIELD_NUMBER: _builtins.int
     ON_DISCONNECT_FIELD_NUMBER: _builtins.int
     WHEN_BUSY_FIELD_NUMBER: _builtins.int
+    CLIENT_TOOLS_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     """The caller's id of this request; absent: a new one. Repeating it in the same chat attaches to the first run."""
     chat_id: _builtins.str
@@ -46,7 +47,9 @@ class QueryRequest(_message.Message):
     role: _builtins.str
     """Who speaks; absent: user."""
     message: _builtins.str
-    """What is asked, byte for byte."""
+    """What is asked, byte for byte. The word /compact, alone or with a hint for the summary behind it, asks for no answer:
+    the run only compacts the chat.
+    """
     params: _builtins.str
     """JSON for the agent's tools and front end; kept as it is."""
     stream: _builtins.bool
@@ -56,7 +59,9 @@ class QueryRequest(_message.Message):
     on_disconnect: _builtins.str
     """continue (when absent) or cancel: what the run does when this stream's caller leaves."""
     when_busy: _builtins.str
-    """reject, enqueue (when absent), interrupt or rollback: what to do when the chat already has a run."""
+    """reject, enqueue (when absent), interrupt or rollback: what to do when the chat already has a run. Interrupt cancels
+    the runs before this one; rollback does too, and their messages are shown to no model any more.
+    """
     @_builtins.property
     def references(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.Reference]:
         """Files the message refers to."""
@@ -64,6 +69,13 @@ class QueryRequest(_message.Message):
     @_builtins.property
     def scene(self) -> Global___Scene:
         """Where the user is."""
+
+    @_builtins.property
+    def client_tools(self) -> _containers.RepeatedCompositeFieldContainer[Global___ClientTool]:
+        """Functions of the caller, for this run alone: frontend tools beside the agent's own ones. A call of one has tool_type
+        `frontend` and tool_api `client`; the run waits until its result is submitted. None may have the name of another
+        tool of the agent.
+        """
 
     def __init__(
         self,
@@ -80,10 +92,11 @@ class QueryRequest(_message.Message):
         deep_think: _builtins.int | None = ...,
         on_disconnect: _builtins.str | None = ...,
         when_busy: _builtins.str | None = ...,
+        client_tools: _abc.Iterable[Global___ClientTool] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_agent_key", b"_agent_key", "_chat_id", b"_chat_id", "_deep_think", b"_deep_think", "_on_disconnect", b"_on_disconnect", "_params", b"_params", "_request_id", b"_request_id", "_role", b"_role", "_stream", b"_stream", "_when_busy", b"_when_busy", "agent_key", b"agent_key", "chat_id", b"chat_id", "deep_think", b"deep_think", "on_disconnect", b"on_disconnect", "params", b"params", "request_id", b"request_id", "role", b"role", "scene", b"scene", "stream", b"stream", "when_busy", b"when_busy"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_agent_key", b"_agent_key", "_chat_id", b"_chat_id", "_deep_think", b"_deep_think", "_on_disconnect", b"_on_disconnect", "_params", b"_params", "_request_id", b"_request_id", "_role", b"_role", "_stream", b"_stream", "_when_busy", b"_when_busy", "agent_key", b"agent_key", "chat_id", b"chat_id", "deep_think", b"deep_think", "message", b"message", "on_disconnect", b"on_disconnect", "params", b"params", "references", b"references", "request_id", b"request_id", "role", b"role", "scene", b"scene", "stream", b"stream", "when_busy", b"when_busy"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_agent_key", b"_agent_key", "_chat_id", b"_chat_id", "_deep_think", b"_deep_think", "_on_disconnect", b"_on_disconnect", "_params", b"_params", "_request_id", b"_request_id", "_role", b"_role", "_stream", b"_stream", "_when_busy", b"_when_busy", "agent_key", b"agent_key", "chat_id", b"chat_id", "client_tools", b"client_tools", "deep_think", b"deep_think", "message", b"message", "on_disconnect", b"on_disconnect", "params", b"params", "references", b"references", "request_id", b"request_id", "role", b"role", "scene", b"scene", "stream", b"stream", "when_busy", b"when_busy"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__agent_key: _TypeAlias = _typing.Literal["agent_key"]  # noqa: Y015
     _WhichOneofArgType__agent_key: _TypeAlias = _typing.Literal["_agent_key", b"_agent_key"]  # noqa: Y015
@@ -123,6 +136,38 @@ class QueryRequest(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__when_busy) -> _WhichOneofReturnType__when_busy | None: ...
 
 Global___QueryRequest: _TypeAlias = QueryRequest  # noqa: Y015
+
+@_typing.final
+class ClientTool(_message.Message):
+    """A function that the caller carries out itself."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    DESCRIPTION_FIELD_NUMBER: _builtins.int
+    PARAMETERS_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Name, as the model calls it."""
+    description: _builtins.str
+    """What it does, for the model."""
+    parameters: _builtins.str
+    """JSON schema of its arguments, an object; absent: it takes none."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        description: _builtins.str = ...,
+        parameters: _builtins.str | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_parameters", b"_parameters", "parameters", b"parameters"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_parameters", b"_parameters", "description", b"description", "name", b"name", "parameters", b"parameters"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__parameters: _TypeAlias = _typing.Literal["parameters"]  # noqa: Y015
+    _WhichOneofArgType__parameters: _TypeAlias = _typing.Literal["_parameters", b"_parameters"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__parameters) -> _WhichOneofReturnType__parameters | None: ...
+
+Global___ClientTool: _TypeAlias = ClientTool  # noqa: Y015
 
 @_typing.final
 class Scene(_message.Message):

@@ -156,8 +156,9 @@ class AgentServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Compact(self, request, context):
-        """Compact a chat by hand, as a run of stage compact, and stream its events.
+        """Compact a chat by hand, as a run of stage compact of its last agent, and stream its events.
 
+        The same as a Query whose message is /compact; there a hint for the summary may follow the word.
         With nothing to gain: compaction.fail NOTHING_TO_COMPACT, then run.complete.
         Errors: NOT_FOUND (chat); CHAT_BUSY.
         """

@@ -78,8 +78,9 @@ class AgentServiceStub:
     Errors: INVALID_REQUEST; NOT_FOUND (run). Idempotent by request_id.
     """
     Compact: _grpc.UnaryStreamMultiCallable[_agent_pb2.CompactChatRequest, _agent_pb2.AgentDelta]
-    """Compact a chat by hand, as a run of stage compact, and stream its events.
+    """Compact a chat by hand, as a run of stage compact of its last agent, and stream its events.
 
+    The same as a Query whose message is /compact; there a hint for the summary may follow the word.
     With nothing to gain: compaction.fail NOTHING_TO_COMPACT, then run.complete.
     Errors: NOT_FOUND (chat); CHAT_BUSY.
     """
@@ -154,8 +155,9 @@ class AgentServiceAsyncStub(AgentServiceStub):
     Errors: INVALID_REQUEST; NOT_FOUND (run). Idempotent by request_id.
     """
     Compact: _aio.UnaryStreamMultiCallable[_agent_pb2.CompactChatRequest, _agent_pb2.AgentDelta]  # type: ignore[assignment]
-    """Compact a chat by hand, as a run of stage compact, and stream its events.
+    """Compact a chat by hand, as a run of stage compact of its last agent, and stream its events.
 
+    The same as a Query whose message is /compact; there a hint for the summary may follow the word.
     With nothing to gain: compaction.fail NOTHING_TO_COMPACT, then run.complete.
     Errors: NOT_FOUND (chat); CHAT_BUSY.
     """
@@ -263,8 +265,9 @@ class AgentServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _agent_pb2.CompactChatRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_agent_pb2.AgentDelta], _abc.AsyncIterator[_agent_pb2.AgentDelta]]:
-        """Compact a chat by hand, as a run of stage compact, and stream its events.
+        """Compact a chat by hand, as a run of stage compact of its last agent, and stream its events.
 
+        The same as a Query whose message is /compact; there a hint for the summary may follow the word.
         With nothing to gain: compaction.fail NOTHING_TO_COMPACT, then run.complete.
         Errors: NOT_FOUND (chat); CHAT_BUSY.
         """

@@ -525,16 +525,25 @@ Global___CountTokensResponse: _TypeAlias = CountTokensResponse  # noqa: Y015
 
 @_typing.final
 class ListModelsRequest(_message.Message):
-    """No parameters."""
+    """Which models."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    PROVIDER_KEY_FIELD_NUMBER: _builtins.int
+    MODEL_FIELD_NUMBER: _builtins.int
+    provider_key: _builtins.str
+    """Only those of this provider; empty: all."""
+    model: _builtins.str
+    """Only the one that answers for this model of provider_key; none when there is no such model. Empty: all."""
     def __init__(
         self,
+        *,
+        provider_key: _builtins.str = ...,
+        model: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["model", b"model", "provider_key", b"provider_key"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -577,6 +586,7 @@ class ModelInfo(_message.Message):
     CAPABILITIES_FIELD_NUMBER: _builtins.int
     INPUT_USD_PER_MTOK_FIELD_NUMBER: _builtins.int
     OUTPUT_USD_PER_MTOK_FIELD_NUMBER: _builtins.int
+    SUMMARY_MODEL_FIELD_NUMBER: _builtins.int
     provider_key: _builtins.str
     """Key of its provider."""
     model: _builtins.str
@@ -589,6 +599,8 @@ class ModelInfo(_message.Message):
     """US dollars for a million input tokens; absent when not configured."""
     output_usd_per_mtok: _builtins.float
     """US dollars for a million output tokens; absent when not configured."""
+    summary_model: _builtins.str
+    """The provider's model that writes summaries for its models; absent: each writes its own."""
     @_builtins.property
     def capabilities(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """tools, reasoning, vision."""
@@ -603,18 +615,23 @@ class ModelInfo(_message.Message):
         capabilities: _abc.Iterable[_builtins.str] | None = ...,
         input_usd_per_mtok: _builtins.float | None = ...,
         output_usd_per_mtok: _builtins.float | None = ...,
+        summary_model: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_input_usd_per_mtok", b"_input_usd_per_mtok", "_output_usd_per_mtok", b"_output_usd_per_mtok", "input_usd_per_mtok", b"input_usd_per_mtok", "output_usd_per_mtok", b"output_usd_per_mtok"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_input_usd_per_mtok", b"_input_usd_per_mtok", "_output_usd_per_mtok", b"_output_usd_per_mtok", "_summary_model", b"_summary_model", "input_usd_per_mtok", b"input_usd_per_mtok", "output_usd_per_mtok", b"output_usd_per_mtok", "summary_model", b"summary_model"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_input_usd_per_mtok", b"_input_usd_per_mtok", "_output_usd_per_mtok", b"_output_usd_per_mtok", "capabilities", b"capabilities", "context_window_tokens", b"context_window_tokens", "input_usd_per_mtok", b"input_usd_per_mtok", "model", b"model", "output_tokens_max", b"output_tokens_max", "output_usd_per_mtok", b"output_usd_per_mtok", "provider_key", b"provider_key"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_input_usd_per_mtok", b"_input_usd_per_mtok", "_output_usd_per_mtok", b"_output_usd_per_mtok", "_summary_model", b"_summary_model", "capabilities", b"capabilities", "context_window_tokens", b"context_window_tokens", "input_usd_per_mtok", b"input_usd_per_mtok", "model", b"model", "output_tokens_max", b"output_tokens_max", "output_usd_per_mtok", b"output_usd_per_mtok", "provider_key", b"provider_key", "summary_model", b"summary_model"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__input_usd_per_mtok: _TypeAlias = _typing.Literal["input_usd_per_mtok"]  # noqa: Y015
     _WhichOneofArgType__input_usd_per_mtok: _TypeAlias = _typing.Literal["_input_usd_per_mtok", b"_input_usd_per_mtok"]  # noqa: Y015
     _WhichOneofReturnType__output_usd_per_mtok: _TypeAlias = _typing.Literal["output_usd_per_mtok"]  # noqa: Y015
     _WhichOneofArgType__output_usd_per_mtok: _TypeAlias = _typing.Literal["_output_usd_per_mtok", b"_output_usd_per_mtok"]  # noqa: Y015
+    _WhichOneofReturnType__summary_model: _TypeAlias = _typing.Literal["summary_model"]  # noqa: Y015
+    _WhichOneofArgType__summary_model: _TypeAlias = _typing.Literal["_summary_model", b"_summary_model"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__input_usd_per_mtok) -> _WhichOneofReturnType__input_usd_per_mtok | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__output_usd_per_mtok) -> _WhichOneofReturnType__output_usd_per_mtok | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__summary_model) -> _WhichOneofReturnType__summary_model | None: ...
 
 Global___ModelInfo: _TypeAlias = ModelInfo  # noqa: Y015

@@ -85,7 +85,7 @@ class LlmServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ListModels(self, request, context):
-        """List the models of the provider file in force, in the file's order.
+        """List the models of the provider file in force, all or those asked for, in the file's order.
 
         Changes nothing; may be repeated. Does not ask the providers.
         """

@@ -54,7 +54,7 @@ class LlmServiceStub:
     Errors: INVALID_REQUEST for an unknown model.
     """
     ListModels: _grpc.UnaryUnaryMultiCallable[_llm_pb2.ListModelsRequest, _llm_pb2.ListModelsResponse]
-    """List the models of the provider file in force, in the file's order.
+    """List the models of the provider file in force, all or those asked for, in the file's order.
 
     Changes nothing; may be repeated. Does not ask the providers.
     """
@@ -85,7 +85,7 @@ class LlmServiceAsyncStub(LlmServiceStub):
     Errors: INVALID_REQUEST for an unknown model.
     """
     ListModels: _aio.UnaryUnaryMultiCallable[_llm_pb2.ListModelsRequest, _llm_pb2.ListModelsResponse]  # type: ignore[assignment]
-    """List the models of the provider file in force, in the file's order.
+    """List the models of the provider file in force, all or those asked for, in the file's order.
 
     Changes nothing; may be repeated. Does not ask the providers.
     """
@@ -131,7 +131,7 @@ class LlmServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _llm_pb2.ListModelsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_llm_pb2.ListModelsResponse, _abc.Awaitable[_llm_pb2.ListModelsResponse]]:
-        """List the models of the provider file in force, in the file's order.
+        """List the models of the provider file in force, all or those asked for, in the file's order.
 
         Changes nothing; may be repeated. Does not ask the providers.
         """

@@ -459,6 +459,8 @@ class AppendRequest(_message.Message):
     GENERATION_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     LINES_FIELD_NUMBER: _builtins.int
+    OWNER_FIELD_NUMBER: _builtins.int
+    TTL_MS_FIELD_NUMBER: _builtins.int
     chat_id: _builtins.str
     """The chat."""
     run_id: _builtins.str
@@ -467,6 +469,10 @@ class AppendRequest(_message.Message):
     """The writer's lease generation; 0 for the first owner."""
     request_id: _builtins.str
     """UUID of this append; kept as the first line's uuid."""
+    owner: _builtins.str
+    """With a query line: who runs it, as in AcquireLease, with generation 0; empty: nobody holds a lease of it."""
+    ttl_ms: _builtins.int
+    """With owner: how long its lease holds without renewal, in milliseconds."""
     @_builtins.property
     def lines(self) -> _containers.RepeatedCompositeFieldContainer[Global___LogLine]:
         """In order."""
@@ -479,10 +485,12 @@ class AppendRequest(_message.Message):
         generation: _builtins.int = ...,
         request_id: _builtins.str = ...,
         lines: _abc.Iterable[Global___LogLine] | None = ...,
+        owner: _builtins.str = ...,
+        ttl_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chat_id", b"chat_id", "generation", b"generation", "lines", b"lines", "request_id", b"request_id", "run_id", b"run_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chat_id", b"chat_id", "generation", b"generation", "lines", b"lines", "owner", b"owner", "request_id", b"request_id", "run_id", b"run_id", "ttl_ms", b"ttl_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1161,6 +1169,7 @@ class CompactRequest(_message.Message):
     TURN_FIELD_NUMBER: _builtins.int
     SUMMARY_MODEL_FIELD_NUMBER: _builtins.int
     MESSAGE_HISTORY_MAX_FIELD_NUMBER: _builtins.int
+    HINT_FIELD_NUMBER: _builtins.int
     chat_id: _builtins.str
     """The chat."""
     run_id: _builtins.str
@@ -1177,6 +1186,8 @@ class CompactRequest(_message.Message):
     """The model turn this precedes; absent at a run's entry."""
     message_history_max: _builtins.int
     """As in LoadContext: nothing is kept beside the summary that the window does not show."""
+    hint: _builtins.str
+    """What the summary is to keep, in the words of the user who asked for it; empty: nothing in particular."""
     @_builtins.property
     def tools(self) -> _containers.RepeatedCompositeFieldContainer[_llm_pb2.ToolSchema]:
         """Tools of the context's requests."""
@@ -1208,10 +1219,11 @@ class CompactRequest(_message.Message):
         turn: _builtins.int | None = ...,
         summary_model: Global___ModelLimits | None = ...,
         message_history_max: _builtins.int = ...,
+        hint: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_context_id", b"_context_id", "_turn", b"_turn", "context_id", b"context_id", "limits", b"limits", "summary_model", b"summary_model", "turn", b"turn"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_context_id", b"_context_id", "_turn", b"_turn", "chat_id", b"chat_id", "context_id", b"context_id", "files", b"files", "generation", b"generation", "limits", b"limits", "message_history_max", b"message_history_max", "run_id", b"run_id", "summary_model", b"summary_model", "system", b"system", "tools", b"tools", "trigger", b"trigger", "turn", b"turn"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_context_id", b"_context_id", "_turn", b"_turn", "chat_id", b"chat_id", "context_id", b"context_id", "files", b"files", "generation", b"generation", "hint", b"hint", "limits", b"limits", "message_history_max", b"message_history_max", "run_id", b"run_id", "summary_model", b"summary_model", "system", b"system", "tools", b"tools", "trigger", b"trigger", "turn", b"turn"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__context_id: _TypeAlias = _typing.Literal["context_id"]  # noqa: Y015
     _WhichOneofArgType__context_id: _TypeAlias = _typing.Literal["_context_id", b"_context_id"]  # noqa: Y015

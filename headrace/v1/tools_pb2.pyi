@@ -134,6 +134,7 @@ class Tool(_message.Message):
     CATEGORY_FIELD_NUMBER: _builtins.int
     TAGS_FIELD_NUMBER: _builtins.int
     TIMEOUT_MS_FIELD_NUMBER: _builtins.int
+    ASKS_MODEL_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name, unique without regard to case."""
     description: _builtins.str
@@ -160,6 +161,8 @@ class Tool(_message.Message):
     """For people who look for a tool, for example network."""
     timeout_ms: _builtins.int
     """Frontend tools: how long a submit is waited for, in milliseconds; absent: 300,000."""
+    asks_model: _builtins.bool
+    """It asks a model while it runs: a part of the run's budget is reserved for it."""
     @_builtins.property
     def tags(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Words for the same."""
@@ -181,10 +184,11 @@ class Tool(_message.Message):
         category: _builtins.str | None = ...,
         tags: _abc.Iterable[_builtins.str] | None = ...,
         timeout_ms: _builtins.int | None = ...,
+        asks_model: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_after_call_hint", b"_after_call_hint", "_approval", b"_approval", "_category", b"_category", "_timeout_ms", b"_timeout_ms", "_unavailable", b"_unavailable", "_viewport_key", b"_viewport_key", "after_call_hint", b"after_call_hint", "approval", b"approval", "category", b"category", "timeout_ms", b"timeout_ms", "unavailable", b"unavailable", "viewport_key", b"viewport_key"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_after_call_hint", b"_after_call_hint", "_approval", b"_approval", "_category", b"_category", "_timeout_ms", b"_timeout_ms", "_unavailable", b"_unavailable", "_viewport_key", b"_viewport_key", "after_call_hint", b"after_call_hint", "always_available", b"always_available", "approval", b"approval", "category", b"category", "description", b"description", "effect", b"effect", "kind", b"kind", "name", b"name", "parameters", b"parameters", "tags", b"tags", "tier", b"tier", "timeout_ms", b"timeout_ms", "unavailable", b"unavailable", "viewport_key", b"viewport_key"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_after_call_hint", b"_after_call_hint", "_approval", b"_approval", "_category", b"_category", "_timeout_ms", b"_timeout_ms", "_unavailable", b"_unavailable", "_viewport_key", b"_viewport_key", "after_call_hint", b"after_call_hint", "always_available", b"always_available", "approval", b"approval", "asks_model", b"asks_model", "category", b"category", "description", b"description", "effect", b"effect", "kind", b"kind", "name", b"name", "parameters", b"parameters", "tags", b"tags", "tier", b"tier", "timeout_ms", b"timeout_ms", "unavailable", b"unavailable", "viewport_key", b"viewport_key"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__after_call_hint: _TypeAlias = _typing.Literal["after_call_hint"]  # noqa: Y015
     _WhichOneofArgType__after_call_hint: _TypeAlias = _typing.Literal["_after_call_hint", b"_after_call_hint"]  # noqa: Y015
@@ -617,16 +621,20 @@ class LinkSkillResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     PATH_FIELD_NUMBER: _builtins.int
+    INTERPRETER_FIELD_NUMBER: _builtins.int
     path: _builtins.str
     """Path of its SKILL.md in the workspace."""
+    interpreter: _builtins.str
+    """Path in the workspace of a Python that has its dependencies, for commands."""
     def __init__(
         self,
         *,
         path: _builtins.str = ...,
+        interpreter: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["path", b"path"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["interpreter", b"interpreter", "path", b"path"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -696,10 +704,10 @@ class UploadFileRequest(_message.Message):
     START_FIELD_NUMBER: _builtins.int
     DATA_FIELD_NUMBER: _builtins.int
     data: _builtins.bytes
-    """Then the bytes, at most 1 MiB each."""
+    """At most 1 MiB of the bytes."""
     @_builtins.property
     def start(self) -> Global___UploadStart:
-        """First."""
+        """Once; before, between or after the bytes."""
 
     def __init__(
         self,
@@ -726,31 +734,41 @@ class UploadStart(_message.Message):
     CHAT_ID_FIELD_NUMBER: _builtins.int
     NAME_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
+    SIZE_BYTES_FIELD_NUMBER: _builtins.int
     chat_id: _builtins.str
     """The chat; absent: a new one."""
     name: _builtins.str
     """File name."""
     request_id: _builtins.str
     """The caller's id of this request."""
+    size_bytes: _builtins.int
+    """Size in bytes: a stream that carries fewer or more is refused. Sent behind the bytes, a start needs none, because a
+    stream that was cut short does not have it; else state it.
+    """
     def __init__(
         self,
         *,
         chat_id: _builtins.str | None = ...,
         name: _builtins.str = ...,
         request_id: _builtins.str | None = ...,
+        size_bytes: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_chat_id", b"_chat_id", "_request_id", b"_request_id", "chat_id", b"chat_id", "request_id", b"request_id"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_chat_id", b"_chat_id", "_request_id", b"_request_id", "_size_bytes", b"_size_bytes", "chat_id", b"chat_id", "request_id", b"request_id", "size_bytes", b"size_bytes"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_chat_id", b"_chat_id", "_request_id", b"_request_id", "chat_id", b"chat_id", "name", b"name", "request_id", b"request_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_chat_id", b"_chat_id", "_request_id", b"_request_id", "_size_bytes", b"_size_bytes", "chat_id", b"chat_id", "name", b"name", "request_id", b"request_id", "size_bytes", b"size_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__chat_id: _TypeAlias = _typing.Literal["chat_id"]  # noqa: Y015
     _WhichOneofArgType__chat_id: _TypeAlias = _typing.Literal["_chat_id", b"_chat_id"]  # noqa: Y015
     _WhichOneofReturnType__request_id: _TypeAlias = _typing.Literal["request_id"]  # noqa: Y015
     _WhichOneofArgType__request_id: _TypeAlias = _typing.Literal["_request_id", b"_request_id"]  # noqa: Y015
+    _WhichOneofReturnType__size_bytes: _TypeAlias = _typing.Literal["size_bytes"]  # noqa: Y015
+    _WhichOneofArgType__size_bytes: _TypeAlias = _typing.Literal["_size_bytes", b"_size_bytes"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__chat_id) -> _WhichOneofReturnType__chat_id | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__request_id) -> _WhichOneofReturnType__request_id | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__size_bytes) -> _WhichOneofReturnType__size_bytes | None: ...
 
 Global___UploadStart: _TypeAlias = UploadStart  # noqa: Y015
 
@@ -797,9 +815,9 @@ class ReadFileRequest(_message.Message):
     path: _builtins.str
     """Path in the workspace."""
     offset: _builtins.int
-    """First byte wanted."""
+    """First byte wanted; negative: so many bytes before the end."""
     length: _builtins.int
-    """Bytes wanted; 0: to the end."""
+    """Bytes wanted, fewer at the end of the file; 0: to the end."""
     def __init__(
         self,
         *,
@@ -854,6 +872,7 @@ class FileInfo(_message.Message):
     SIZE_BYTES_FIELD_NUMBER: _builtins.int
     MIME_TYPE_FIELD_NUMBER: _builtins.int
     MODIFIED_AT_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
     path: _builtins.str
     """Path in the workspace."""
     size_bytes: _builtins.int
@@ -862,6 +881,8 @@ class FileInfo(_message.Message):
     """MIME type by content."""
     modified_at: _builtins.int
     """Unix milliseconds."""
+    version: _builtins.str
+    """Changes whenever the content may have changed; absent in lists."""
     def __init__(
         self,
         *,
@@ -869,12 +890,15 @@ class FileInfo(_message.Message):
         size_bytes: _builtins.int = ...,
         mime_type: _builtins.str = ...,
         modified_at: _builtins.int = ...,
+        version: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_version", b"_version", "version", b"version"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["mime_type", b"mime_type", "modified_at", b"modified_at", "path", b"path", "size_bytes", b"size_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_version", b"_version", "mime_type", b"mime_type", "modified_at", b"modified_at", "path", b"path", "size_bytes", b"size_bytes", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__version: _TypeAlias = _typing.Literal["version"]  # noqa: Y015
+    _WhichOneofArgType__version: _TypeAlias = _typing.Literal["_version", b"_version"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__version) -> _WhichOneofReturnType__version | None: ...
 
 Global___FileInfo: _TypeAlias = FileInfo  # noqa: Y015
 
@@ -911,18 +935,22 @@ class ListFilesResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     FILES_FIELD_NUMBER: _builtins.int
+    HAS_MORE_FIELD_NUMBER: _builtins.int
+    has_more: _builtins.bool
+    """The folder has more."""
     @_builtins.property
     def files(self) -> _containers.RepeatedCompositeFieldContainer[Global___FileInfo]:
-        """Ordered by path."""
+        """Ordered by path; at most 2,000."""
 
     def __init__(
         self,
         *,
         files: _abc.Iterable[Global___FileInfo] | None = ...,
+        has_more: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["files", b"files"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["files", b"files", "has_more", b"has_more"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -110,14 +110,17 @@ class ToolServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Execute(self, request, context):
-        """Execute one call of a backend tool and stream what it does.
+        """Execute one call of a backend tool and stream what it does. Of an action or a frontend tool only the arguments are
+        checked, and the result is OK: what it does is the front end's.
 
         Effect: the tool's own, by its effect class. What the model can act on (wrong arguments, a command that
         failed, a file that is not there, no sandbox to run in) is a result with ok false, never an error.
         Order: output, artifacts and sources as they come; `usage` when a model was called; `result` exactly once, last.
         Leaving the stream stops the tool and everything it started within 500 ms.
-        Errors: NOT_FOUND (no such tool); INVALID_REQUEST; OVERLOADED.
-        Idempotency: by effect class: read and idempotent tools may be executed again, once tools may not (CheckEffect).
+        Errors: NOT_FOUND (no such tool); INVALID_REQUEST; OVERLOADED (nothing was run, or this very call is running).
+        Idempotency: a read tool runs again. Of the others, a call whose effect key has ended is answered with the recorded
+        result; one that was started and not seen to end runs again when the tool is idempotent, and when it is a once
+        tool gets a result with ok false, {"ok":false,"error":"unknown",…}. Without an effect key it always runs.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -126,8 +129,10 @@ class ToolServiceServicer(object):
     def CheckEffect(self, request, context):
         """Ask whether a call's effect took place, after a crash.
 
-        Changes nothing. not_done: the tool was never started with this key, and is not running. done: it has ended, with
-        this result. unknown: it was started and nobody saw its end.
+        Changes nothing. not_done: the tool was never started with this key, or it is a read tool, which leaves no record.
+        done: it has ended, with this result. unknown: it was started and nobody saw its end, or it is still running.
+        Records are kept as long as unused workspaces (7 days). Errors: INVALID_REQUEST when the key is of another tool's
+        call.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -143,7 +148,10 @@ class ToolServiceServicer(object):
     def LinkSkill(self, request, context):
         """Link a skill read-only into a chat's workspace and prepare its dependencies.
 
-        Idempotent. Errors: NOT_FOUND (skill); FAILED_PRECONDITION when its dependencies cannot be installed.
+        Idempotent. What a command has changed of it is put back. The first link of a skill with dependencies takes as long
+        as installing them, at most 300 s.
+        Errors: NOT_FOUND (skill); SKILL_UNAVAILABLE when it is broken, its dependencies cannot be installed, or the
+        workspace has no room for it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -159,10 +167,16 @@ class ToolServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def UploadFile(self, request_iterator, context):
-        """Store a file in a chat's uploads; the first message names it, the others carry its bytes.
+        """Store a file in a chat's uploads; one message names it, the others carry its bytes in order.
 
-        Effect: the file appears whole or not at all. Without a chat_id a chat is made and returned.
-        Errors: INVALID_REQUEST (size over the type's limit, name).
+        Effect: the file appears whole or not at all, under its name, or as `name (2).ext` when another one has it.
+        Pictures with a side above 2048 px are stored smaller. Without a chat_id a chat id is made and returned.
+        Limits by content: images 10 MiB, text 5, PDF 50, office 20, other files 10.
+        Errors: INVALID_REQUEST (size over the type's limit, name, damaged picture); QUOTA_EXCEEDED (the workspace is
+        full); OVERLOADED (too many uploads at a time, disk full); STREAM_STALLED (not at its end after 10 minutes).
+        Idempotency: with a request_id, the same bytes under the same name in the same chat are not stored again.
+
+        Over HTTP: multipart/form-data with the parts file, chatId and requestId, in any order.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -171,14 +185,19 @@ class ToolServiceServicer(object):
     def ReadFile(self, request, context):
         """Read a file of a chat's workspace, or a range of it, in order.
 
-        Changes nothing. Errors: NOT_FOUND; OUT_OF_RANGE.
+        Changes nothing. Errors: NOT_FOUND; INVALID_REQUEST (the path leads out of the workspace, or names no file);
+        OUT_OF_RANGE (offset at or beyond the end; `sizeBytes` says where that is); INTERRUPTED (cut short while read).
+
+        Over HTTP: the bytes themselves, with Range, ETag and HEAD; what a browser could run comes as an attachment.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListFiles(self, request, context):
-        """List files of a chat's workspace, ordered by path. Changes nothing. Errors: NOT_FOUND (folder).
+        """List files of a chat's workspace, ordered by path, without links. Changes nothing.
+
+        Errors: NOT_FOUND (chat, folder); INVALID_REQUEST (the path leads out of the workspace).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

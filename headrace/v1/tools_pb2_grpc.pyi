@@ -44,27 +44,35 @@ class ToolServiceStub:
     Changes nothing. Errors: NOT_FOUND.
     """
     Execute: _grpc.UnaryStreamMultiCallable[_tools_pb2.ExecuteRequest, _tools_pb2.ToolDelta]
-    """Execute one call of a backend tool and stream what it does.
+    """Execute one call of a backend tool and stream what it does. Of an action or a frontend tool only the arguments are
+    checked, and the result is OK: what it does is the front end's.
 
     Effect: the tool's own, by its effect class. What the model can act on (wrong arguments, a command that
     failed, a file that is not there, no sandbox to run in) is a result with ok false, never an error.
     Order: output, artifacts and sources as they come; `usage` when a model was called; `result` exactly once, last.
     Leaving the stream stops the tool and everything it started within 500 ms.
-    Errors: NOT_FOUND (no such tool); INVALID_REQUEST; OVERLOADED.
-    Idempotency: by effect class: read and idempotent tools may be executed again, once tools may not (CheckEffect).
+    Errors: NOT_FOUND (no such tool); INVALID_REQUEST; OVERLOADED (nothing was run, or this very call is running).
+    Idempotency: a read tool runs again. Of the others, a call whose effect key has ended is answered with the recorded
+    result; one that was started and not seen to end runs again when the tool is idempotent, and when it is a once
+    tool gets a result with ok false, {"ok":false,"error":"unknown",…}. Without an effect key it always runs.
     """
     CheckEffect: _grpc.UnaryUnaryMultiCallable[_tools_pb2.CheckEffectRequest, _tools_pb2.CheckEffectResponse]
     """Ask whether a call's effect took place, after a crash.
 
-    Changes nothing. not_done: the tool was never started with this key, and is not running. done: it has ended, with
-    this result. unknown: it was started and nobody saw its end.
+    Changes nothing. not_done: the tool was never started with this key, or it is a read tool, which leaves no record.
+    done: it has ended, with this result. unknown: it was started and nobody saw its end, or it is still running.
+    Records are kept as long as unused workspaces (7 days). Errors: INVALID_REQUEST when the key is of another tool's
+    call.
     """
     ListSkills: _grpc.UnaryUnaryMultiCallable[_tools_pb2.ListSkillsRequest, _tools_pb2.ListSkillsResponse]
     """List the skills in force, ordered by id. Changes nothing."""
     LinkSkill: _grpc.UnaryUnaryMultiCallable[_tools_pb2.LinkSkillRequest, _tools_pb2.LinkSkillResponse]
     """Link a skill read-only into a chat's workspace and prepare its dependencies.
 
-    Idempotent. Errors: NOT_FOUND (skill); FAILED_PRECONDITION when its dependencies cannot be installed.
+    Idempotent. What a command has changed of it is put back. The first link of a skill with dependencies takes as long
+    as installing them, at most 300 s.
+    Errors: NOT_FOUND (skill); SKILL_UNAVAILABLE when it is broken, its dependencies cannot be installed, or the
+    workspace has no room for it.
     """
     GetViewport: _grpc.UnaryUnaryMultiCallable[_tools_pb2.GetViewportRequest, _tools_pb2.GetViewportResponse]
     """Get the view of a frontend tool.
@@ -72,18 +80,30 @@ class ToolServiceStub:
     Changes nothing. Errors: NOT_FOUND.
     """
     UploadFile: _grpc.StreamUnaryMultiCallable[_tools_pb2.UploadFileRequest, _tools_pb2.UploadFileResponse]
-    """Store a file in a chat's uploads; the first message names it, the others carry its bytes.
+    """Store a file in a chat's uploads; one message names it, the others carry its bytes in order.
 
-    Effect: the file appears whole or not at all. Without a chat_id a chat is made and returned.
-    Errors: INVALID_REQUEST (size over the type's limit, name).
+    Effect: the file appears whole or not at all, under its name, or as `name (2).ext` when another one has it.
+    Pictures with a side above 2048 px are stored smaller. Without a chat_id a chat id is made and returned.
+    Limits by content: images 10 MiB, text 5, PDF 50, office 20, other files 10.
+    Errors: INVALID_REQUEST (size over the type's limit, name, damaged picture); QUOTA_EXCEEDED (the workspace is
+    full); OVERLOADED (too many uploads at a time, disk full); STREAM_STALLED (not at its end after 10 minutes).
+    Idempotency: with a request_id, the same bytes under the same name in the same chat are not stored again.
+
+    Over HTTP: multipart/form-data with the parts file, chatId and requestId, in any order.
     """
     ReadFile: _grpc.UnaryStreamMultiCallable[_tools_pb2.ReadFileRequest, _tools_pb2.ReadFileResponse]
     """Read a file of a chat's workspace, or a range of it, in order.
 
-    Changes nothing. Errors: NOT_FOUND; OUT_OF_RANGE.
+    Changes nothing. Errors: NOT_FOUND; INVALID_REQUEST (the path leads out of the workspace, or names no file);
+    OUT_OF_RANGE (offset at or beyond the end; `sizeBytes` says where that is); INTERRUPTED (cut short while read).
+
+    Over HTTP: the bytes themselves, with Range, ETag and HEAD; what a browser could run comes as an attachment.
     """
     ListFiles: _grpc.UnaryUnaryMultiCallable[_tools_pb2.ListFilesRequest, _tools_pb2.ListFilesResponse]
-    """List files of a chat's workspace, ordered by path. Changes nothing. Errors: NOT_FOUND (folder)."""
+    """List files of a chat's workspace, ordered by path, without links. Changes nothing.
+
+    Errors: NOT_FOUND (chat, folder); INVALID_REQUEST (the path leads out of the workspace).
+    """
 
 @_typing.type_check_only
 class ToolServiceAsyncStub(ToolServiceStub):
@@ -101,27 +121,35 @@ class ToolServiceAsyncStub(ToolServiceStub):
     Changes nothing. Errors: NOT_FOUND.
     """
     Execute: _aio.UnaryStreamMultiCallable[_tools_pb2.ExecuteRequest, _tools_pb2.ToolDelta]  # type: ignore[assignment]
-    """Execute one call of a backend tool and stream what it does.
+    """Execute one call of a backend tool and stream what it does. Of an action or a frontend tool only the arguments are
+    checked, and the result is OK: what it does is the front end's.
 
     Effect: the tool's own, by its effect class. What the model can act on (wrong arguments, a command that
     failed, a file that is not there, no sandbox to run in) is a result with ok false, never an error.
     Order: output, artifacts and sources as they come; `usage` when a model was called; `result` exactly once, last.
     Leaving the stream stops the tool and everything it started within 500 ms.
-    Errors: NOT_FOUND (no such tool); INVALID_REQUEST; OVERLOADED.
-    Idempotency: by effect class: read and idempotent tools may be executed again, once tools may not (CheckEffect).
+    Errors: NOT_FOUND (no such tool); INVALID_REQUEST; OVERLOADED (nothing was run, or this very call is running).
+    Idempotency: a read tool runs again. Of the others, a call whose effect key has ended is answered with the recorded
+    result; one that was started and not seen to end runs again when the tool is idempotent, and when it is a once
+    tool gets a result with ok false, {"ok":false,"error":"unknown",…}. Without an effect key it always runs.
     """
     CheckEffect: _aio.UnaryUnaryMultiCallable[_tools_pb2.CheckEffectRequest, _tools_pb2.CheckEffectResponse]  # type: ignore[assignment]
     """Ask whether a call's effect took place, after a crash.
 
-    Changes nothing. not_done: the tool was never started with this key, and is not running. done: it has ended, with
-    this result. unknown: it was started and nobody saw its end.
+    Changes nothing. not_done: the tool was never started with this key, or it is a read tool, which leaves no record.
+    done: it has ended, with this result. unknown: it was started and nobody saw its end, or it is still running.
+    Records are kept as long as unused workspaces (7 days). Errors: INVALID_REQUEST when the key is of another tool's
+    call.
     """
     ListSkills: _aio.UnaryUnaryMultiCallable[_tools_pb2.ListSkillsRequest, _tools_pb2.ListSkillsResponse]  # type: ignore[assignment]
     """List the skills in force, ordered by id. Changes nothing."""
     LinkSkill: _aio.UnaryUnaryMultiCallable[_tools_pb2.LinkSkillRequest, _tools_pb2.LinkSkillResponse]  # type: ignore[assignment]
     """Link a skill read-only into a chat's workspace and prepare its dependencies.
 
-    Idempotent. Errors: NOT_FOUND (skill); FAILED_PRECONDITION when its dependencies cannot be installed.
+    Idempotent. What a command has changed of it is put back. The first link of a skill with dependencies takes as long
+    as installing them, at most 300 s.
+    Errors: NOT_FOUND (skill); SKILL_UNAVAILABLE when it is broken, its dependencies cannot be installed, or the
+    workspace has no room for it.
     """
     GetViewport: _aio.UnaryUnaryMultiCallable[_tools_pb2.GetViewportRequest, _tools_pb2.GetViewportResponse]  # type: ignore[assignment]
     """Get the view of a frontend tool.
@@ -129,18 +157,30 @@ class ToolServiceAsyncStub(ToolServiceStub):
     Changes nothing. Errors: NOT_FOUND.
     """
     UploadFile: _aio.StreamUnaryMultiCallable[_tools_pb2.UploadFileRequest, _tools_pb2.UploadFileResponse]  # type: ignore[assignment]
-    """Store a file in a chat's uploads; the first message names it, the others carry its bytes.
+    """Store a file in a chat's uploads; one message names it, the others carry its bytes in order.
 
-    Effect: the file appears whole or not at all. Without a chat_id a chat is made and returned.
-    Errors: INVALID_REQUEST (size over the type's limit, name).
+    Effect: the file appears whole or not at all, under its name, or as `name (2).ext` when another one has it.
+    Pictures with a side above 2048 px are stored smaller. Without a chat_id a chat id is made and returned.
+    Limits by content: images 10 MiB, text 5, PDF 50, office 20, other files 10.
+    Errors: INVALID_REQUEST (size over the type's limit, name, damaged picture); QUOTA_EXCEEDED (the workspace is
+    full); OVERLOADED (too many uploads at a time, disk full); STREAM_STALLED (not at its end after 10 minutes).
+    Idempotency: with a request_id, the same bytes under the same name in the same chat are not stored again.
+
+    Over HTTP: multipart/form-data with the parts file, chatId and requestId, in any order.
     """
     ReadFile: _aio.UnaryStreamMultiCallable[_tools_pb2.ReadFileRequest, _tools_pb2.ReadFileResponse]  # type: ignore[assignment]
     """Read a file of a chat's workspace, or a range of it, in order.
 
-    Changes nothing. Errors: NOT_FOUND; OUT_OF_RANGE.
+    Changes nothing. Errors: NOT_FOUND; INVALID_REQUEST (the path leads out of the workspace, or names no file);
+    OUT_OF_RANGE (offset at or beyond the end; `sizeBytes` says where that is); INTERRUPTED (cut short while read).
+
+    Over HTTP: the bytes themselves, with Range, ETag and HEAD; what a browser could run comes as an attachment.
     """
     ListFiles: _aio.UnaryUnaryMultiCallable[_tools_pb2.ListFilesRequest, _tools_pb2.ListFilesResponse]  # type: ignore[assignment]
-    """List files of a chat's workspace, ordered by path. Changes nothing. Errors: NOT_FOUND (folder)."""
+    """List files of a chat's workspace, ordered by path, without links. Changes nothing.
+
+    Errors: NOT_FOUND (chat, folder); INVALID_REQUEST (the path leads out of the workspace).
+    """
 
 class ToolServiceServicer(metaclass=_abc_1.ABCMeta):
     """Executes tools and keeps workspaces. Holds no provider key and no database credential."""
@@ -173,14 +213,17 @@ class ToolServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _tools_pb2.ExecuteRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_tools_pb2.ToolDelta], _abc.AsyncIterator[_tools_pb2.ToolDelta]]:
-        """Execute one call of a backend tool and stream what it does.
+        """Execute one call of a backend tool and stream what it does. Of an action or a frontend tool only the arguments are
+        checked, and the result is OK: what it does is the front end's.
 
         Effect: the tool's own, by its effect class. What the model can act on (wrong arguments, a command that
         failed, a file that is not there, no sandbox to run in) is a result with ok false, never an error.
         Order: output, artifacts and sources as they come; `usage` when a model was called; `result` exactly once, last.
         Leaving the stream stops the tool and everything it started within 500 ms.
-        Errors: NOT_FOUND (no such tool); INVALID_REQUEST; OVERLOADED.
-        Idempotency: by effect class: read and idempotent tools may be executed again, once tools may not (CheckEffect).
+        Errors: NOT_FOUND (no such tool); INVALID_REQUEST; OVERLOADED (nothing was run, or this very call is running).
+        Idempotency: a read tool runs again. Of the others, a call whose effect key has ended is answered with the recorded
+        result; one that was started and not seen to end runs again when the tool is idempotent, and when it is a once
+        tool gets a result with ok false, {"ok":false,"error":"unknown",…}. Without an effect key it always runs.
         """
 
     @_abc_1.abstractmethod
@@ -191,8 +234,10 @@ class ToolServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_tools_pb2.CheckEffectResponse, _abc.Awaitable[_tools_pb2.CheckEffectResponse]]:
         """Ask whether a call's effect took place, after a crash.
 
-        Changes nothing. not_done: the tool was never started with this key, and is not running. done: it has ended, with
-        this result. unknown: it was started and nobody saw its end.
+        Changes nothing. not_done: the tool was never started with this key, or it is a read tool, which leaves no record.
+        done: it has ended, with this result. unknown: it was started and nobody saw its end, or it is still running.
+        Records are kept as long as unused workspaces (7 days). Errors: INVALID_REQUEST when the key is of another tool's
+        call.
         """
 
     @_abc_1.abstractmethod
@@ -211,7 +256,10 @@ class ToolServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_tools_pb2.LinkSkillResponse, _abc.Awaitable[_tools_pb2.LinkSkillResponse]]:
         """Link a skill read-only into a chat's workspace and prepare its dependencies.
 
-        Idempotent. Errors: NOT_FOUND (skill); FAILED_PRECONDITION when its dependencies cannot be installed.
+        Idempotent. What a command has changed of it is put back. The first link of a skill with dependencies takes as long
+        as installing them, at most 300 s.
+        Errors: NOT_FOUND (skill); SKILL_UNAVAILABLE when it is broken, its dependencies cannot be installed, or the
+        workspace has no room for it.
         """
 
     @_abc_1.abstractmethod
@@ -231,10 +279,16 @@ class ToolServiceServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _MaybeAsyncIterator[_tools_pb2.UploadFileRequest],
         context: _ServicerContext,
     ) -> _typing.Union[_tools_pb2.UploadFileResponse, _abc.Awaitable[_tools_pb2.UploadFileResponse]]:
-        """Store a file in a chat's uploads; the first message names it, the others carry its bytes.
+        """Store a file in a chat's uploads; one message names it, the others carry its bytes in order.
 
-        Effect: the file appears whole or not at all. Without a chat_id a chat is made and returned.
-        Errors: INVALID_REQUEST (size over the type's limit, name).
+        Effect: the file appears whole or not at all, under its name, or as `name (2).ext` when another one has it.
+        Pictures with a side above 2048 px are stored smaller. Without a chat_id a chat id is made and returned.
+        Limits by content: images 10 MiB, text 5, PDF 50, office 20, other files 10.
+        Errors: INVALID_REQUEST (size over the type's limit, name, damaged picture); QUOTA_EXCEEDED (the workspace is
+        full); OVERLOADED (too many uploads at a time, disk full); STREAM_STALLED (not at its end after 10 minutes).
+        Idempotency: with a request_id, the same bytes under the same name in the same chat are not stored again.
+
+        Over HTTP: multipart/form-data with the parts file, chatId and requestId, in any order.
         """
 
     @_abc_1.abstractmethod
@@ -245,7 +299,10 @@ class ToolServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_abc.Iterator[_tools_pb2.ReadFileResponse], _abc.AsyncIterator[_tools_pb2.ReadFileResponse]]:
         """Read a file of a chat's workspace, or a range of it, in order.
 
-        Changes nothing. Errors: NOT_FOUND; OUT_OF_RANGE.
+        Changes nothing. Errors: NOT_FOUND; INVALID_REQUEST (the path leads out of the workspace, or names no file);
+        OUT_OF_RANGE (offset at or beyond the end; `sizeBytes` says where that is); INTERRUPTED (cut short while read).
+
+        Over HTTP: the bytes themselves, with Range, ETag and HEAD; what a browser could run comes as an attachment.
         """
 
     @_abc_1.abstractmethod
@@ -254,6 +311,9 @@ class ToolServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _tools_pb2.ListFilesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_tools_pb2.ListFilesResponse, _abc.Awaitable[_tools_pb2.ListFilesResponse]]:
-        """List files of a chat's workspace, ordered by path. Changes nothing. Errors: NOT_FOUND (folder)."""
+        """List files of a chat's workspace, ordered by path, without links. Changes nothing.
+
+        Errors: NOT_FOUND (chat, folder); INVALID_REQUEST (the path leads out of the workspace).
+        """
 
 def add_ToolServiceServicer_to_server(servicer: ToolServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

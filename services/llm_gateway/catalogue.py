@@ -39,6 +39,13 @@ class Catalogue:
         self._providers = {provider.key: provider for provider in read.providers}
         log.info("provider file loaded", file=str(self._path), providers=[*self._providers])
 
+    def listed(self, key: str, model: str) -> list[tuple[Provider, Model]]:
+        """The entries in the file's order; with a `key` those of that provider, with a `model` the ones that answer."""
+        providers = [provider for provider in self.providers if key in ("", provider.key)]
+        if model:
+            return [(provider, entry) for provider in providers if (entry := provider.entry_for(model)) is not None]
+        return [(provider, entry) for provider in providers for entry in provider.models]
+
     def find(self, key: str, model: str) -> tuple[Provider, Model]:
         """The provider `key` and its entry for `model`: the one of that name, or else the longest that begins it.
 

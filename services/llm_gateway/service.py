@@ -29,9 +29,8 @@ class LlmService(llm_pb2_grpc.LlmServiceServicer):
         return self._chats.stream(request, context.time_remaining())
 
     async def ListModels(self, request: llm_pb2.ListModelsRequest, context: Context) -> llm_pb2.ListModelsResponse:
-        providers = self._catalogue.providers
-        models = [_info(provider, model) for provider in providers for model in provider.models]
-        return llm_pb2.ListModelsResponse(models=models)
+        entries = self._catalogue.listed(request.provider_key, request.model)
+        return llm_pb2.ListModelsResponse(models=[_info(provider, model) for provider, model in entries])
 
     async def CountTokens(self, request: llm_pb2.CountTokensRequest, context: Context) -> llm_pb2.CountTokensResponse:
         _, model = self._catalogue.find(request.provider_key, request.model)
@@ -47,4 +46,5 @@ def _info(provider: Provider, model: Model) -> llm_pb2.ModelInfo:
         capabilities=model.capabilities,
         input_usd_per_mtok=model.price.input_per_m_tok if model.price else None,
         output_usd_per_mtok=model.price.output_per_m_tok if model.price else None,
+        summary_model=provider.summary_model,
     )

@@ -1,4 +1,8 @@
-"""Request and trace ids: from a call's metadata into context, and on to the calls made meanwhile."""
+"""What every call of the suite carries along: from its metadata into context, and on to the calls made meanwhile.
+
+These are request and trace ids, and users' credentials for MCP servers: `x-mcp-<server>-authorization` is the
+Authorization header of the user's calls to that server. Credentials are never logged.
+"""
 
 from __future__ import annotations
 
@@ -7,23 +11,50 @@ import uuid
 from collections.abc import Iterable
 from contextvars import ContextVar
 
+import structlog
+
 REQUEST_ID, TRACEPARENT = "x-request-id", "traceparent"
 
 _SAFE = re.compile(r"[A-Za-z0-9._:/+=-]{1,128}")
 """What a caller's request id may look like: anything else would forge log lines or headers."""
+
+_CREDENTIAL = re.compile(r"x-mcp-[a-z0-9_-]{1,32}-authorization")
+
+CREDENTIALS_CHARS_MAX = 4096
+"""Of all together: gRPC refuses calls with more than 8 KiB of metadata."""
+
+log = structlog.get_logger()
 
 _forwarded: ContextVar[tuple[tuple[str, str], ...]] = ContextVar("forwarded", default=())
 
 
 def adopt(metadata: Iterable[tuple[str, str | bytes]]) -> str:
     """Take the ids of an incoming call, or make them, and return the request id; the caller's task owns them."""
-    given = {key: value for key, value in metadata if key in (REQUEST_ID, TRACEPARENT) and isinstance(value, str)}
+    given = {key: value for key, value in metadata if isinstance(value, str)}
     request_id = safe_request_id(given.get(REQUEST_ID))
     forwarded = [(REQUEST_ID, request_id)]
     if TRACEPARENT in given:
         forwarded.append((TRACEPARENT, given[TRACEPARENT]))
-    _forwarded.set(tuple(forwarded))
+    _forwarded.set((*forwarded, *credentials(given.items())))
     return request_id
+
+
+def credentials(given: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+    """The users' credentials for MCP servers among headers or metadata; none when they are too long to be sent on."""
+    found = tuple(
+        (key.lower(), value)
+        for key, value in given
+        if _CREDENTIAL.fullmatch(key.lower()) and value.isascii() and value.isprintable()
+    )
+    if sum(len(key) + len(value) for key, value in found) > CREDENTIALS_CHARS_MAX:
+        log.warning("credentials dropped", keys=[key for key, _ in found], chars_max=CREDENTIALS_CHARS_MAX)
+        return ()
+    return found
+
+
+def credential(server: str) -> str:
+    """What the user of this call has given for the MCP server; empty: nothing."""
+    return dict(_forwarded.get()).get(f"x-mcp-{server.lower()}-authorization", "")
 
 
 def safe_request_id(given: str | None) -> str:

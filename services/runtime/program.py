@@ -13,6 +13,10 @@ import uvloop
 from services.runtime import config as settings
 from services.runtime import logs
 
+# Read by gRPC when it is imported, which is after us. Its handlers run in every child that the tools service forks,
+# before that becomes a command, and end some of them there when other threads are in gRPC (grpcio 1.85).
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+
 C = TypeVar("C")
 
 log = structlog.get_logger()

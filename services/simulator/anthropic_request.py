@@ -34,7 +34,9 @@ def parse_ask(body: Any, headers: Mapping[str, str]) -> Ask:
     answers = [message for message in messages[last_user + 1 :] if message["role"] == "assistant"]
     return Ask(
         model=model,
+        system=_system(body.get("system") or ""),
         text=_text(messages[last_user]) if spoken else "",
+        run_up="",  # the protocol has no two user messages in a row
         turn=1 + len(answers),
         results=_newest_results(messages),
         tools=_tools(body),
@@ -42,6 +44,11 @@ def parse_ask(body: Any, headers: Mapping[str, str]) -> Ask:
         stream=bool(body.get("stream")),
         include_usage=True,
     )
+
+
+def _system(given: Any) -> str:
+    """A text, or a list of text blocks."""
+    return given if isinstance(given, str) else "".join(str(block.get("text", "")) for block in given)
 
 
 def _checked_messages(messages: Any) -> list[dict[str, Any]]:

@@ -19,8 +19,14 @@ class Ask:
 
     model: str
 
+    system: str
+    """The system prompt."""
+
     text: str
     """The last user message."""
+
+    run_up: str
+    """The user messages that stand directly before it."""
 
     turn: int
     """1 for the answer to a user message, 2 after its first tool results, and so on."""

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import orjson
 
+from services.simulator.planning import arguments, of_task, plan_call, plan_text
+from services.simulator.research import web_wish, written
 from services.simulator.steps import Content, Reasoning, Reply, ToolCall
 
 if TYPE_CHECKING:
@@ -30,6 +32,11 @@ _RESULT_CHARS_MAX = 2000
 
 def built_in(ask: Ask) -> Reply:
     """The reply to any question."""
+    if text := written(ask) or plan_text(ask):
+        return Reply(steps=(Content(content=words(text)),))
+    if call := plan_call(ask):
+        return Reply(steps=(_call(call[0], arguments(call[1]), 0),))
+    ask = of_task(ask)
     if ask.results:
         return Reply(steps=(_thought("The tool has answered; I can put it into words."), _answer(ask.results)))
     if calls := tuple(_calls(ask)):
@@ -54,11 +61,14 @@ def _thought(text: str) -> Reasoning:
 
 def _calls(ask: Ask) -> Iterator[ToolCall]:
     """The calls that the question asks for."""
-    for index, (name, arguments) in enumerate(_wishes(ask)):
+    for index, (name, given) in enumerate(_wishes(ask)):
         offered = ask.tools[name]
-        known = {key: value for key, value in arguments.items() if key in offered or not offered}
-        arguments_text = words(orjson.dumps(known).decode())
-        yield ToolCall(tool_call=name, id=f"call_{token_hex(4)}", index=index, arguments=arguments_text)
+        known = {key: value for key, value in given.items() if key in offered or not offered}
+        yield _call(name, orjson.dumps(known).decode(), index)
+
+
+def _call(name: str, arguments: str, index: int) -> ToolCall:
+    return ToolCall(tool_call=name, id=f"call_{token_hex(4)}", index=index, arguments=words(arguments))
 
 
 def _wishes(ask: Ask) -> Iterator[tuple[str, dict[str, str]]]:
@@ -70,6 +80,8 @@ def _wishes(ask: Ask) -> Iterator[tuple[str, dict[str, str]]]:
         yield weather, {"city": _city(ask.text), "date": datetime.now(UTC).date().isoformat()}
     if "city_datetime" in ask.tools and _TIME.search(ask.text):
         yield "city_datetime", {"city": _city(ask.text)}
+    if wish := web_wish(ask):
+        yield wish
 
 
 def _city(text: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 from services.simulator.ask import Ask, Refused, ToolAnswer
@@ -28,7 +29,9 @@ def parse_ask(body: Any, _: Mapping[str, str]) -> Ask:
     options: Any = body.get("stream_options") or {}
     return Ask(
         model=model,
+        system="".join(_text(message) for message in messages if message["role"] in ("system", "developer")),
         text=_text(messages[last_user]) if last_user >= 0 else "",
+        run_up=_run_up(messages[: max(last_user, 0)]),
         turn=1 + len(answers),
         results=_newest_results(messages),
         tools=_tools(body),
@@ -36,6 +39,11 @@ def parse_ask(body: Any, _: Mapping[str, str]) -> Ask:
         stream=bool(body.get("stream")),
         include_usage=bool(options.get("include_usage")),
     )
+
+
+def _run_up(messages: list[dict[str, Any]]) -> str:
+    spoken = takewhile(lambda message: message["role"] == "user", reversed(messages))
+    return "\n\n".join(reversed([_text(message) for message in spoken]))
 
 
 def _checked_messages(messages: Any) -> list[dict[str, Any]]:

@@ -17,6 +17,7 @@ from services.simulator.protocols import PROTOCOLS, WireProtocol
 from services.simulator.records import RecordedRequest, Records
 from services.simulator.script import BadScript, parse_script, scripted
 from services.simulator.steps import Refusal, Reply, Rule
+from services.simulator.web import add_routes
 
 if TYPE_CHECKING:
     from collections import deque
@@ -64,6 +65,7 @@ class Simulator:
         app.router.add_get("/v1/models", self._models)
         app.router.add_get("/simulator/requests", self._recorded)
         app.router.add_post("/simulator/script", self._replace_script)
+        add_routes(app)
         return app
 
     async def _chat(self, request: web.Request) -> web.StreamResponse:

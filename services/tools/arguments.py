@@ -12,21 +12,32 @@ from typing import Any
 
 from jsonschema_rs import Draft202012Validator, RegexOptions, ValidationError
 
+from services.runtime.rules import JSON_DEPTH_MAX, json_depth
 from services.tools.tool import ToolFailed
 
 BYTES_MAX = 4 * 1024 * 1024
 """As large as a message at the edge."""
+
+PATTERN_BYTES_MAX = 1024 * 1024
+"""A compiled pattern; ten times what a schema of an honest tool needs."""
+
+MESSAGE_CHARS_MAX = 400
+"""Of one violation, which repeats the value."""
 
 VIOLATIONS_SHOWN_MAX = 5
 """Enough for a model to correct its call at once."""
 
 
 def compile_schema(schema: str) -> Draft202012Validator:
-    """The validator of a JSON Schema; raises ValueError with the reason when it is none.
+    """The validator of a JSON Schema; raises ValueError with path and reason when it is none.
 
-    Patterns run in linear time, and references are not fetched.
+    Patterns run in linear time and of bounded size, and references are not fetched.
     """
-    return Draft202012Validator(schema, offline=True, pattern_options=RegexOptions())
+    try:
+        options = RegexOptions(size_limit=PATTERN_BYTES_MAX, dfa_size_limit=PATTERN_BYTES_MAX)
+        return Draft202012Validator(schema, offline=True, pattern_options=options)
+    except ValidationError as error:
+        raise ValueError(f"{_path(error)}: {error.message}") from error
 
 
 def parse(text: str, schemas: Iterable[Draft202012Validator]) -> dict[str, Any]:
@@ -34,6 +45,8 @@ def parse(text: str, schemas: Iterable[Draft202012Validator]) -> dict[str, Any]:
     value = _load(text or "{}")
     if not isinstance(value, dict):
         raise ToolFailed("invalid arguments: $: must be a JSON object")
+    if json_depth(value) > JSON_DEPTH_MAX:
+        raise ToolFailed(f"invalid arguments: $: nested too deeply, more than {JSON_DEPTH_MAX} levels")
     violations = [error for schema in schemas for error in schema.iter_errors(value)]
     if violations:
         shown = list(dict.fromkeys(map(_describe, violations)))[:VIOLATIONS_SHOWN_MAX]
@@ -62,5 +75,12 @@ def _refuse_constant(name: str) -> float:
 
 
 def _describe(error: ValidationError) -> str:
-    path = "$" + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error.instance_path)
-    return f"{path}: {error.message} (rule: {error.kind.name})"
+    message = error.message
+    if len(message) > MESSAGE_CHARS_MAX:
+        # The value stands first, what was expected of it last.
+        message = f"{message[: MESSAGE_CHARS_MAX // 2]}…{message[-MESSAGE_CHARS_MAX // 2 :]}"
+    return f"{_path(error)}: {message} (rule: {error.kind.name})"
+
+
+def _path(error: ValidationError) -> str:
+    return "$" + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error.instance_path)

@@ -9,7 +9,7 @@ from typing import Literal
 
 from headrace.v1 import tools_pb2
 from services.tools.files import in_thread
-from services.tools.sandbox.policy import Policy
+from services.tools.sandbox.policy import Limits, Policy
 from services.tools.sandbox.process import OUTPUT_BYTES_MAX, Exited, Output, run
 from services.tools.tool import Call, ToolFailed, output, result
 
@@ -35,10 +35,10 @@ class Command:
 async def run_command(call: Call, command: Command) -> AsyncGenerator[tools_pb2.ToolDelta]:
     """Run it in the chat's workspace. Raises ToolFailed when it cannot be started."""
     timeout_s = min(command.timeout_s, call.timeout_s or TIMEOUT_S_MAX, TIMEOUT_S_MAX)
-    policy = await _policy(call, command, timeout_s)
+    policy = await policy_of(call, command, timeout_s)
     said: list[Output] = []
     ending = Exited("failed")
-    async with aclosing(run(policy)) as events:
+    async with aclosing(run(policy, call.sandbox.allow)) as events:
         async for event in events:
             match event:
                 case Output(stream=stream, text=text):
@@ -50,22 +50,33 @@ async def run_command(call: Call, command: Command) -> AsyncGenerator[tools_pb2.
         raise ToolFailed(f"the command could not be run: {ending.error}")
     ok = ending.reason == "exited" and ending.status == 0
     shown = "".join(piece.text for piece in said if not ok or command.shown == "all" or piece.stream == "stdout")
-    yield result(_with_note(shown, _note(ending, timeout_s)), ok=ok)
+    shown = with_note(shown, _note(ending, timeout_s))
+    yield result(with_note(shown, await _room_note(call)), ok=ok)
 
 
-async def _policy(call: Call, command: Command, timeout_s: float) -> Policy:
+async def policy_of(call: Call, command: Command, timeout_s: float) -> Policy:
+    """The command in the chat's workspace and this service's sandbox. Raises ToolFailed where there is none."""
     if call.sandbox.tier is None:
         raise ToolFailed(unavailable(call.sandbox.problem))
     workspace = await in_thread(".", lambda: call.workspaces.open(call.chat_id))
+    room_bytes = await in_thread(".", workspace.room_bytes)
     return Policy(
         command=command.arguments,
         folder=str(workspace.folder),
         input=command.input,
         readable=(*command.readable, *call.sandbox.readable),
         writable=call.sandbox.writable,
-        confined=call.sandbox.tier == "process",
+        confined=call.sandbox.confined,
+        namespaces=call.sandbox.namespaces,
+        network=call.sandbox.allow is not None,
         timeout_s=timeout_s,
+        limits=Limits(file_bytes=min(Limits().file_bytes, room_bytes)),  # in a full workspace, files can be deleted
     )
+
+
+async def _room_note(call: Call) -> str:
+    is_full = await in_thread(".", lambda: call.workspaces.open(call.chat_id).room_bytes() == 0)
+    return "[the workspace is full: nothing can be written until files are deleted]" if is_full else ""
 
 
 def unavailable(problem: str) -> str:
@@ -84,7 +95,7 @@ def _note(ending: Exited, timeout_s: float) -> str:
             return f"[exit code {status}]" if status > 0 else f"[ended by signal {-status}]"
 
 
-def _with_note(text: str, note: str) -> str:
+def with_note(text: str, note: str) -> str:
     if not text or not note:
         return text or note or "(no output)"
     return text + ("" if text.endswith("\n") else "\n") + note

@@ -6,6 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from services.runtime.config import ServerSettings, setting
+from services.tools.fetching.allow import parse_allow_list
+
+SANDBOXES = ("auto", "process", "bubblewrap", "external", "none")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +27,8 @@ class Config:
     """Asked by tools that need a model."""
 
     sandbox: str = "auto"
-    """Where the process tier fails its self-test: auto refuses commands, process does not start the service."""
+    """auto: the strongest tier that works, or commands are refused. process, bubblewrap: the service does not start
+    where that fails its self-test. external: its pod is under gVisor or Kata. none: see ALLOW_UNSANDBOXED."""
 
     allow_unsandboxed: bool = setting(False, name="HEADRACE_ALLOW_UNSANDBOXED")
     """Run commands without any sandbox where none works. For machines on which nothing can be lost."""
@@ -32,12 +36,44 @@ class Config:
     commands_max: int = 64
     """Commands at a time; the next one gets OVERLOADED at once. Each has a supervisor of 9 MB beside it."""
 
+    interpreters_max: int = 16
+    """Python interpreters alive at a time, one for each run that uses python; the idlest one gives way."""
+
     bash_working_directory: Path | None = setting(None, aliases=("AGENT_BASH_WORKING_DIRECTORY",))
     """A folder that commands may read and write beside their workspace."""
+
+    fetch_allow: str = ""
+    """Hosts, host:port and networks, separated by commas, that fetch_web may reach beside the public web."""
+
+    search_url: str = ""
+    """SearXNG's address, or Bing's .../v7.0/search; empty: web_search and deep_search are unavailable."""
+
+    search_key: str = setting("", secret=True)
+
+    network_allow: str = ""
+    """Hosts, host:port and networks, separated by commas, that commands reach through the proxy; in the bubblewrap tier
+    alone. Empty: commands have no network."""
 
     bash_allowed_paths: str = setting("", aliases=("AGENT_BASH_ALLOWED_PATHS",))
     """Paths, separated by commas, that commands may read."""
 
+    workspace_bytes_max: int = 1024**3
+    """What a chat's workspace may hold; then uploads and file tools are refused until something is deleted."""
+
+    workspace_retention_days: float = 7.0
+    """Workspaces, and the records of what calls have done, that nobody has used for so long are removed."""
+
     def __post_init__(self) -> None:
-        if self.sandbox not in ("auto", "process"):
-            raise ValueError(f"HEADRACE_TOOLS_SANDBOX: {self.sandbox!r}: expected auto or process")
+        for name, allowed in (("FETCH", self.fetch_allow), ("NETWORK", self.network_allow)):
+            try:
+                parse_allow_list(allowed)
+            except ValueError as error:
+                raise ValueError(f"HEADRACE_TOOLS_{name}_ALLOW: {error}") from error
+        if self.search_url and not self.search_url.startswith(("http://", "https://")):
+            raise ValueError("HEADRACE_TOOLS_SEARCH_URL: must begin with http:// or https://")
+        if self.workspace_retention_days <= 0:
+            raise ValueError("HEADRACE_TOOLS_WORKSPACE_RETENTION_DAYS: must be greater than 0")
+        if self.sandbox not in SANDBOXES:
+            raise ValueError(f"HEADRACE_TOOLS_SANDBOX: {self.sandbox!r}: expected one of {', '.join(SANDBOXES)}")
+        if self.sandbox == "none" and not self.allow_unsandboxed:
+            raise ValueError("HEADRACE_TOOLS_SANDBOX: none needs HEADRACE_ALLOW_UNSANDBOXED=1 beside it")

@@ -1,4 +1,4 @@
-"""One call from its name to its result: look up, validate, run. What the model can act on ends as a result."""
+"""One call from its name to its result: look up, validate, perform. What the model can act on ends as a result."""
 
 from __future__ import annotations
 
@@ -10,12 +10,17 @@ from headrace.errors import NotFound, Overloaded
 from headrace.v1 import tools_pb2
 from services.tools import arguments
 from services.tools.catalogue import Catalogue, Offered
-from services.tools.sandbox.selftest import Sandbox
+from services.tools.effects import Effects
+from services.tools.outputs import Outputs
+from services.tools.performing import perform
+from services.tools.sandbox.tier import Sandbox
 from services.tools.tool import Call, Tool, ToolFailed, result
 from services.tools.workspace import Workspaces
 
 if TYPE_CHECKING:
     from headrace.v1.llm_pb2_grpc import LlmServiceAsyncStub
+    from services.tools.interpreter.interpreters import Interpreters
+    from services.tools.web import Web
 
 
 class Executor:
@@ -25,15 +30,22 @@ class Executor:
         self,
         catalogue: Catalogue,
         workspaces: Workspaces,
+        effects: Effects,
         sandbox: Sandbox,
         llm: LlmServiceAsyncStub,
+        web: Web,
+        interpreters: Interpreters,
         commands_max: int,
     ) -> None:
         self._catalogue = catalogue
         self._workspaces = workspaces
+        self._effects = effects
         self._sandbox = sandbox
         self._llm = llm
+        self._web = web
+        self._interpreters = interpreters
         self._commands_max = commands_max
+        self._outputs = Outputs(workspaces)
         self._commands = 0
 
     async def execute(self, request: tools_pb2.ExecuteRequest) -> AsyncGenerator[tools_pb2.ToolDelta]:
@@ -41,7 +53,7 @@ class Executor:
 
         Raises:
             NotFound: No tool has this name.
-            Overloaded: As many commands as may run are running.
+            Overloaded: As many commands as may run are running, or this very call is; see performing.py.
         """
         offered = self._catalogue.find(request.tool_name)
         if offered is None:
@@ -52,17 +64,31 @@ class Executor:
                     yield delta
 
     async def _run(self, offered: Offered, request: tools_pb2.ExecuteRequest) -> AsyncGenerator[tools_pb2.ToolDelta]:
-        tool_params: str | None = None
         try:
             given = arguments.parse(request.arguments, offered.schemas)
-            tool_params = request.arguments or "{}"
-            timeout_s = request.timeout_ms / 1000 if request.timeout_ms > 0 else None
-            call = Call(given, request.chat_id, self._workspaces, self._sandbox, timeout_s, request, self._llm)
-            async with aclosing(offered.tool.execute(call)) as deltas:
-                async for delta in deltas:
-                    yield _with_params(delta, tool_params)
         except ToolFailed as failure:
-            yield _with_params(result(str(failure), ok=False), tool_params)
+            yield result(str(failure), ok=False)
+            return
+        timeout_s = request.timeout_ms / 1000 if request.timeout_ms > 0 else None
+        call = Call(
+            given,
+            request.chat_id,
+            self._workspaces,
+            self._sandbox,
+            timeout_s,
+            request,
+            self._llm,
+            self._web,
+            self._interpreters,
+        )
+        performed = perform(self._effects, offered.tool, call)
+        if offered.tool.effect != "read":
+            performed = self._outputs.publishing(call, performed)
+        async with aclosing(performed) as deltas:
+            async for delta in deltas:
+                if delta.HasField("result"):
+                    delta.result.tool_params = request.arguments or "{}"
+                yield delta
 
     @contextmanager
     def _place(self, tool: Tool) -> Generator[None]:
@@ -74,10 +100,3 @@ class Executor:
             yield
         finally:
             self._commands -= tool.is_command
-
-
-def _with_params(delta: tools_pb2.ToolDelta, tool_params: str | None) -> tools_pb2.ToolDelta:
-    """The delta, which when it is the result says what ran; None: nothing did."""
-    if tool_params is not None and delta.HasField("result"):
-        delta.result.tool_params = tool_params
-    return delta

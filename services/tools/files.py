@@ -8,6 +8,7 @@ from collections.abc import Callable
 from errno import ELOOP, EXDEV
 from typing import TypeVar
 
+from services.tools.quota import WorkspaceFull
 from services.tools.tool import ToolFailed
 
 T = TypeVar("T")
@@ -17,6 +18,8 @@ async def in_thread(path: str, work: Callable[[], T]) -> T:
     """The result of `work` on `path`; raises ToolFailed when the file system refuses."""
     try:
         return await asyncio.to_thread(work)
+    except WorkspaceFull as error:
+        raise ToolFailed(error.text) from error
     except OSError as error:
         if error.errno in (EXDEV, ELOOP):
             raise ToolFailed(f"{path!r} leads out of the workspace; use a path relative to it") from error

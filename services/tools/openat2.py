@@ -12,22 +12,23 @@ from errno import ENOSYS
 from services.tools.sandbox import kernel
 
 OPENAT2 = 437
-RESOLVE_NO_MAGICLINKS, RESOLVE_BENEATH = 0x02, 0x08
+RESOLVE_NO_MAGICLINKS, RESOLVE_NO_SYMLINKS, RESOLVE_BENEATH = 0x02, 0x04, 0x08
 
 
 class _How(ctypes.Structure):
     _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
 
 
-def open_beneath(folder_fd: int, path: str, flags: int) -> int:
+def open_beneath(folder_fd: int, path: str, flags: int, *, follow_links: bool = True) -> int:
     """A descriptor of `path`, relative to the folder; the caller closes it.
 
-    Raises OSError: EXDEV when the path leads outside, ENOSYS where the kernel is older than Linux 5.6; ValueError
-    for a path with a null character, at which the kernel would stop reading.
+    Raises OSError: EXDEV when the path leads outside, ELOOP at a link that is not to be followed, ENOSYS where the
+    kernel is older than Linux 5.6; ValueError for a path with a null character, at which the kernel would stop reading.
     """
     if "\0" in path:
         raise ValueError("embedded null character")
-    how = _How(flags | os.O_CLOEXEC, 0, RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS)
+    resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS | (0 if follow_links else RESOLVE_NO_SYMLINKS)
+    how = _How(flags | os.O_CLOEXEC, 0, resolve)
     try:
         return kernel.syscall(OPENAT2, folder_fd, os.fsencode(path), ctypes.byref(how), ctypes.sizeof(how))
     except OSError as error:

@@ -35,6 +35,7 @@ def own_tool(definition: Definition, folder: Path) -> Tool:
         tier="enabled",
         after_call_hint=definition.after_call_hint or "",
         is_command=True,
+        approval=definition.approval,
     )
 
 

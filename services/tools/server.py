@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+import dataclasses
+import os
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from headrace.v1 import llm_pb2_grpc, tools_pb2, tools_pb2_grpc
@@ -12,26 +14,62 @@ from services.runtime.server import Running, Served, serving
 from services.runtime.watching import watch
 from services.tools.catalogue import Catalogue
 from services.tools.config import Config
+from services.tools.effects import Effects, Sync
 from services.tools.executing import Executor
-from services.tools.sandbox.selftest import Sandbox
+from services.tools.fetching.allow import parse_allow_list
+from services.tools.fetching.fetcher import Fetcher
+from services.tools.interpreter.interpreters import interpreters
+from services.tools.mcp_client.servers import mcp_servers
+from services.tools.retention import remove_unused
+from services.tools.sandbox.tier import Sandbox
+from services.tools.searching import Search
 from services.tools.service import ToolService
+from services.tools.skills.environments import Environments
+from services.tools.skills.linking import Linker
+from services.tools.skills.shelf import Shelf
+from services.tools.web import Web
 from services.tools.workspace import Workspaces
 
 NAME = tools_pb2.DESCRIPTOR.services_by_name["ToolService"].full_name
 
 
 @asynccontextmanager
-async def tool_server(config: Config, sandbox: Sandbox, catalogue: Catalogue) -> AsyncGenerator[Running]:
-    """A tools service that serves inside the block."""
+async def tool_server(
+    config: Config,
+    sandbox: Sandbox,
+    catalogue: Catalogue,
+    *,
+    env: Mapping[str, str] | None = None,
+    sync: Sync = os.fsync,
+) -> AsyncGenerator[Running]:
+    """A tools service that serves inside the block.
+
+    `env` has what mcp.json leaves to the environment. `sync` makes its records durable.
+    """
     async with AsyncExitStack() as stack:
         # Not among the peers of readiness: most tools work without a model.
         gateway = await stack.enter_async_context(connect(config.llm_gateway_address))
         llm = llm_pb2_grpc.LlmServiceStub(gateway)
-        workspaces = Workspaces(config.data_dir / "workspaces")
+        web = _web(config)
+        workspaces = Workspaces(config.data_dir / "workspaces", config.workspace_bytes_max)
+        effects = Effects(config.data_dir / "effects", sync)
         group = await stack.enter_async_context(asyncio.TaskGroup())
-        watcher = group.create_task(watch(config.config_dir / "tools", catalogue.reload))
-        stack.callback(watcher.cancel)
-        executor = Executor(catalogue, workspaces, sandbox, llm, config.commands_max)
-        service = ToolService(catalogue, executor, sandbox)  # pyright: ignore[reportAbstractUsage] - later issues
+        for watched in ("tools", "tools.yaml"):
+            watcher = group.create_task(watch(config.config_dir / watched, catalogue.reload))
+            stack.callback(watcher.cancel)
+        daily = group.create_task(remove_unused((workspaces.root, effects.root), config.workspace_retention_days))
+        stack.callback(daily.cancel)
+        await stack.enter_async_context(mcp_servers(config.config_dir, env or {}, catalogue.offer))
+        environments = Environments(config.data_dir / "skill_envs", group)
+        stack.callback(environments.stop)
+        sandbox = dataclasses.replace(sandbox, readable=(*sandbox.readable, str(environments.root)))
+        skills = Linker(Shelf(config.config_dir / "skills"), environments, workspaces)
+        sessions = await stack.enter_async_context(interpreters(config.interpreters_max))
+        executor = Executor(catalogue, workspaces, effects, sandbox, llm, web, sessions, config.commands_max)
+        service = ToolService(catalogue, executor, workspaces, skills, effects, sandbox, web)
         served = Served(NAME, service, tools_pb2_grpc.add_ToolServiceServicer_to_server)
         yield await stack.enter_async_context(serving(config.server, [served]))
+
+
+def _web(config: Config) -> Web:
+    return Web(Fetcher(parse_allow_list(config.fetch_allow)), Search(config.search_url, config.search_key))

@@ -1,27 +1,49 @@
-"""The RPCs of ToolService that exist so far; the others are answered UNIMPLEMENTED by the base class."""
+"""The RPCs of ToolService: each is one call of what does the work."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from typing import Any
 
 from headrace.errors import NotFound
 from headrace.v1 import tools_pb2, tools_pb2_grpc
+from services.tools import downloads, performing
 from services.tools.catalogue import Catalogue
 from services.tools.commands import unavailable
+from services.tools.effects import Effects
 from services.tools.executing import Executor
-from services.tools.sandbox.selftest import Sandbox
+from services.tools.sandbox.tier import Sandbox
+from services.tools.searching import NOT_CONFIGURED
+from services.tools.skills import linking
+from services.tools.skills.linking import Linker
 from services.tools.tool import Tool
+from services.tools.uploads import Uploads
+from services.tools.web import Web
+from services.tools.workspace import Workspaces
 
 
 class ToolService(tools_pb2_grpc.ToolServiceServicer):
     """Shared by all calls."""
 
-    def __init__(self, catalogue: Catalogue, executor: Executor, sandbox: Sandbox) -> None:
+    def __init__(
+        self,
+        catalogue: Catalogue,
+        executor: Executor,
+        workspaces: Workspaces,
+        skills: Linker,
+        effects: Effects,
+        sandbox: Sandbox,
+        web: Web,
+    ) -> None:
         self._catalogue = catalogue
         self._executor = executor
+        self._workspaces = workspaces
+        self._uploads = Uploads(workspaces)
+        self._skills = skills
+        self._effects = effects
         self._sandbox = sandbox
+        self._web = web
 
     async def ListTools(self, request: tools_pb2.ListToolsRequest, context: Any) -> tools_pb2.ListToolsResponse:
         wanted = {name.casefold() for name in request.names}
@@ -39,15 +61,57 @@ class ToolService(tools_pb2_grpc.ToolServiceServicer):
             async for delta in deltas:
                 yield delta
 
+    async def CheckEffect(self, request: tools_pb2.CheckEffectRequest, context: Any) -> tools_pb2.CheckEffectResponse:
+        return await performing.check(self._effects, request)
+
+    async def ListSkills(self, request: tools_pb2.ListSkillsRequest, context: Any) -> tools_pb2.ListSkillsResponse:
+        return tools_pb2.ListSkillsResponse(skills=[linking.message(skill) for skill in await self._skills.skills()])
+
+    async def LinkSkill(self, request: tools_pb2.LinkSkillRequest, context: Any) -> tools_pb2.LinkSkillResponse:
+        return await self._skills.link(request)
+
+    async def GetViewport(self, request: tools_pb2.GetViewportRequest, context: Any) -> tools_pb2.GetViewportResponse:
+        view = self._catalogue.view(request.viewport_key)
+        if view is None:
+            raise NotFound(f"view {request.viewport_key!r} does not exist", viewportKey=request.viewport_key)
+        if view.is_html:
+            return tools_pb2.GetViewportResponse(html=view.text)
+        return tools_pb2.GetViewportResponse(view=view.text)
+
+    async def UploadFile(
+        self, request_iterator: AsyncIterator[tools_pb2.UploadFileRequest], context: Any
+    ) -> tools_pb2.UploadFileResponse:
+        return await self._uploads.receive(request_iterator)
+
+    async def ReadFile(
+        self, request: tools_pb2.ReadFileRequest, context: Any
+    ) -> AsyncGenerator[tools_pb2.ReadFileResponse]:
+        async with aclosing(downloads.read_file(self._workspaces, request)) as pieces:
+            async for piece in pieces:
+                yield piece
+
+    async def ListFiles(self, request: tools_pb2.ListFilesRequest, context: Any) -> tools_pb2.ListFilesResponse:
+        return await downloads.list_files(self._workspaces, request)
+
     def _message(self, tool: Tool) -> tools_pb2.Tool:
         refused = tool.is_command and self._sandbox.tier is None
+        problem = unavailable(self._sandbox.problem) if refused else tool.unavailable
+        if tool.needs_search and not self._web.search.url:
+            problem = NOT_CONFIGURED
         return tools_pb2.Tool(
             name=tool.name,
             description=tool.description,
             parameters=tool.parameters,
-            kind="backend",
+            kind=tool.kind,
             tier=tool.tier,
             effect=tool.effect,
             after_call_hint=tool.after_call_hint or None,
-            unavailable=unavailable(self._sandbox.problem) if refused else None,
+            viewport_key=tool.viewport_key or None,
+            unavailable=problem or None,
+            approval=tool.approval,
+            always_available=tool.always_available,
+            category=tool.category or None,
+            tags=tool.tags,
+            timeout_ms=tool.timeout_ms,
+            asks_model=tool.asks_model,
         )

@@ -8,16 +8,24 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Generator
-from contextlib import contextmanager
+import stat
+import threading
+from collections.abc import Callable, Generator
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
+from errno import ENOENT
 from pathlib import Path
 
 from headrace.errors import InvalidRequest
 from services.runtime.rules import is_uuid
+from services.tools import quota
 from services.tools.openat2 import open_beneath
+from services.tools.walking import DEPTH_MAX, walk
 
 FOLDERS = ("uploads", "outputs")
+
+LOCKS = 64
+"""Chats that share a lock wait for each other's writes, a few milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,74 +34,130 @@ class File:
 
     path: str
     size_bytes: int
+    modified_ns: int = 0
 
 
 class Workspaces:
     """All workspaces below one folder."""
 
-    def __init__(self, root: Path) -> None:
-        self._root = root.absolute()
+    def __init__(self, root: Path, bytes_max: int = quota.BYTES_MAX) -> None:
+        self.root = root.absolute()
+        self._bytes_max = bytes_max
+        self._locks = tuple(threading.RLock() for _ in range(LOCKS))
 
     def open(self, chat_id: str) -> Workspace:
         """The chat's workspace, made when it does not exist yet."""
+        folder = self._folder(chat_id)
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in FOLDERS:
+            with suppress(FileExistsError):  # a command may have put something else in its place
+                (folder / name).mkdir()
+        return self._workspace(chat_id, folder)
+
+    def find(self, chat_id: str) -> Workspace:
+        """The chat's workspace; raises FileNotFoundError when nothing has made it."""
+        folder = self._folder(chat_id)
+        if not folder.is_dir():
+            raise FileNotFoundError(ENOENT, os.strerror(ENOENT))
+        return self._workspace(chat_id, folder)
+
+    def incoming(self) -> Path:
+        """The folder for what is not yet in a workspace, on the same file system and out of every command's reach."""
+        folder = self.root / ".incoming"
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    def _folder(self, chat_id: str) -> Path:
         if not is_uuid(chat_id):
             raise InvalidRequest.of("chatId", "must be a UUID in lower case")
-        folder = self._root / chat_id
-        for name in FOLDERS:
-            (folder / name).mkdir(parents=True, exist_ok=True)
-        return Workspace(folder)
+        return self.root / chat_id
+
+    def _workspace(self, chat_id: str, folder: Path) -> Workspace:
+        os.utime(folder)  # it is in use: retention.py looks when that was
+        return Workspace(folder, self._bytes_max, self._locks[hash(chat_id) % LOCKS])
 
 
 class Workspace:
     """One chat's workspace. Paths are relative to it."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, bytes_max: int, lock: threading.RLock) -> None:
         self.folder = folder
+        self.bytes_max = bytes_max
+        self.lock = lock
+        """Held while a file is read to be written again, so that two edits of one file are both in it."""
 
     @contextmanager
     def reading(self, path: str) -> Generator[int]:
-        """A descriptor to read a file, open inside the block. A pipe in its place opens at once, and reads as empty."""
-        with self._handle() as folder_fd:
-            fd = open_beneath(folder_fd, path, os.O_RDONLY | os.O_NONBLOCK)
+        """A descriptor to read a file, open inside the block. What is no file (a folder, a pipe) is refused."""
+        with self.handle() as folder_fd:
+            # O_NONBLOCK: opening a pipe would wait for its writer.
+            fd = open_beneath(folder_fd, path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
         try:
+            mode = os.fstat(fd).st_mode
+            if stat.S_ISDIR(mode):
+                raise ValueError("is a folder")
+            if not stat.S_ISREG(mode):
+                raise ValueError("is not a file that can be read (a pipe, a socket or a device)")
             yield fd
         finally:
             os.close(fd)
 
     def write(self, path: str, data: bytes) -> None:
-        """Put `data` at `path`, whole or not at all; folders on the way are made."""
+        """Put `data` at `path`, whole or not at all; folders on the way are made. Raises WorkspaceFull."""
         folder, _, name = path.rstrip("/").rpartition("/")
         if name in ("", ".", "..") or path.endswith("/"):
             raise ValueError("must end with a file name")
         if path.startswith("/"):
             raise ValueError("must be relative to the workspace")
-        with self._handle() as root_fd:
+        with self.lock, self.handle() as root_fd:
+            quota.check_room(root_fd, len(data), self.bytes_max)
             folder_fd = _make_folders(root_fd, folder)
-        try:
-            _replace(folder_fd, name, data)
-        finally:
-            os.close(folder_fd)
+            try:
+                _replace(folder_fd, name, data)
+            finally:
+                os.close(folder_fd)
 
-    def files(self, path: str, files_max: int) -> list[File]:
-        """Files below a folder, ordered by path, links not followed; one more than `files_max` when there are more."""
+    def room_bytes(self) -> int:
+        """How much more it may hold; 0 when it is full, of bytes or of files."""
+        with self.handle() as fd:
+            return quota.room_bytes(fd, self.bytes_max)
+
+    def files(
+        self,
+        path: str,
+        files_max: int,
+        *,
+        matches: Callable[[str], bool] = lambda _: True,
+        depth_max: int = DEPTH_MAX,
+    ) -> list[File]:
+        """Files below a folder, ordered by path, without links; one more than `files_max` when there are more.
+
+        `matches` is asked with the path relative to that folder.
+        """
         found: list[File] = []
-        with self._handle() as root_fd:
-            folder_fd = open_beneath(root_fd, path or ".", os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            for folder, folders, names, fd in os.fwalk(".", dir_fd=folder_fd):
-                folders.sort()
-                for name in sorted(names):
-                    size_bytes = os.stat(name, dir_fd=fd, follow_symlinks=False).st_size
-                    found.append(File(os.path.normpath(f"{path or '.'}/{folder}/{name}"), size_bytes))
-                    if len(found) > files_max:
-                        return found
-        finally:
-            os.close(folder_fd)
-        return sorted(found, key=lambda file: file.path)
+        with self.opening(path or ".") as folder_fd, closing(walk(folder_fd, depth_max=depth_max)) as entries:
+            for entry in entries:
+                if entry.is_file and matches(entry.path):
+                    size_bytes, modified_ns = entry.status.st_size, entry.status.st_mtime_ns
+                    found.append(File(os.path.normpath(f"{path or '.'}/{entry.path}"), size_bytes, modified_ns))
+                if len(found) > files_max:
+                    break
+        return found
 
     @contextmanager
-    def _handle(self) -> Generator[int]:
-        fd = os.open(self.folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    def opening(self, path: str) -> Generator[int]:
+        """A descriptor of a folder in the workspace, open inside the block."""
+        with self.handle() as root_fd:
+            fd = open_beneath(root_fd, path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            yield fd
+        finally:
+            os.close(fd)
+
+    @contextmanager
+    def handle(self) -> Generator[int]:
+        """A descriptor of the workspace's own folder, open inside the block."""
+        fd = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             yield fd
         finally:

@@ -57,6 +57,14 @@ def test_a_service_takes_its_environment_from_compose(service: str) -> None:
     load(CONFIGS[service], service.replace("-", "_").upper(), environment(service))
 
 
+def test_the_gateways_settings_stand_in_compose_with_their_defaults() -> None:
+    source = (DEPLOY / "gateway" / "settings.go").read_text()
+    given = source.split("given := map[string]string{")[1].split("}")[0]
+    known = {f"HEADRACE_GATEWAY_{name}": value for name, value in re.findall(r'"([A-Z_]+)": "([^"]*)"', given)}
+    assert stated_defaults("gateway") == known
+    assert environment("gateway").keys() == known.keys()
+
+
 def test_the_image_is_built_from_files_that_exist() -> None:
     assert (DEPLOY / COMPOSE["services"]["memory"]["build"]["context"]).resolve() == DEPLOY.parent
     lines = (DEPLOY / "Dockerfile").read_text().splitlines()

@@ -87,8 +87,24 @@ def test_the_longest_name_that_begins_a_models_name_answers_for_it(tmp_path: Pat
     models = [{"name": "gpt-4o"}, {"name": "gpt-4o-mini"}]
     catalogue = loaded(tmp_path, provider_entry(URL, models=models))
     assert catalogue.find("sim", model)[1].name == entry
+    assert [known.name for _, known in catalogue.listed("sim", model)] == [entry]
     with pytest.raises(InvalidRequest):
         catalogue.find("sim", "gpt-4oo")
+    assert catalogue.listed("sim", "gpt-4oo") == []
+
+
+async def test_models_are_listed_all_or_those_asked_for(asking: Asking) -> None:
+    models = [{"name": "a"}, {"name": "b"}]
+    async with asking(models=models, summaryModel="b", spare={"key": "x", "models": models}) as gateway:
+
+        async def listed(**asked: str) -> list[tuple[str, str, str]]:
+            reply = await gateway.llm.ListModels(llm_pb2.ListModelsRequest(**asked), timeout=5)
+            return [(info.provider_key, info.model, info.summary_model) for info in reply.models]
+
+        assert await listed() == [("sim", "a", "b"), ("sim", "b", "b"), ("x", "a", ""), ("x", "b", "")]
+        assert await listed(provider_key="x") == [("x", "a", ""), ("x", "b", "")]
+        assert await listed(provider_key="sim", model="a-2") == [("sim", "a", "b")]
+        assert await listed(provider_key="nobody", model="a") == []
 
 
 async def test_a_changed_file_takes_effect_without_a_restart(asking: Asking) -> None:

@@ -18,7 +18,7 @@ from services.runtime.channels import connect
 from services.runtime.config import ServerSettings
 from services.tools.catalogue import Catalogue
 from services.tools.config import Config
-from services.tools.sandbox.selftest import Sandbox
+from services.tools.sandbox.tier import Sandbox
 from services.tools.server import tool_server
 
 RUN = "00000000-0000-4000-8000-000000000001"
@@ -34,30 +34,31 @@ class Suite:
     definitions: Path
     workspace: Path
 
-    def call(self, tool: str, arguments: str, timeout_ms: int = 0) -> Any:
+    def call(self, tool: str, arguments: str, timeout_ms: int = 0, effect_key: str = "") -> Any:
         return self.stub.Execute(
             tools_pb2.ExecuteRequest(
                 run_id=RUN,
                 tool_call_id="call_1",
                 tool_name=tool,
                 arguments=arguments,
+                effect_key=effect_key,
                 chat_id=CHAT,
                 timeout_ms=timeout_ms,
             )
         )
 
     async def execute(
-        self, tool: str, arguments: str = "", timeout_ms: int = 0
+        self, tool: str, arguments: str = "", timeout_ms: int = 0, effect_key: str = ""
     ) -> tuple[list[tuple[str, str]], tools_pb2.ToolOutcome]:
         """The output pieces and the result, which must come once and last."""
         pieces: list[tuple[str, str]] = []
         outcomes: list[tools_pb2.ToolOutcome] = []
-        async with reading(self.call(tool, arguments, timeout_ms)) as deltas:
+        async with reading(self.call(tool, arguments, timeout_ms, effect_key)) as deltas:
             async for delta in deltas:
                 assert not outcomes
                 if delta.HasField("output"):
                     pieces.append((delta.output.stream, delta.output.delta))
-                else:
+                elif delta.HasField("result"):
                     outcomes.append(delta.result)
         (outcome,) = outcomes
         return pieces, outcome
@@ -76,22 +77,27 @@ Serve = Callable[..., AbstractAsyncContextManager[Suite]]
 
 @pytest.fixture
 def serve(tmp_path: Path) -> Serve:
-    """`async with serve() as suite`, with the sandbox that this machine should have, or another."""
+    """`async with serve() as suite`, with the sandbox that this machine should have, or another, and settings.
+
+    `lasting`: processes may live as long as the server, not only as long as a call.
+    """
 
     @asynccontextmanager
-    async def start(sandbox: Sandbox | None = None) -> AsyncGenerator[Suite]:
+    async def start(sandbox: Sandbox | None = None, *, lasting: bool = False, **settings: Any) -> AsyncGenerator[Suite]:
         definitions = tmp_path / "tools"
         definitions.mkdir(exist_ok=True)
         catalogue = Catalogue(definitions)
         sandbox = sandbox or Sandbox("process")
-        settings = ServerSettings(listen="127.0.0.1:0", drain_s=0)
-        config = Config(server=settings, config_dir=tmp_path, data_dir=tmp_path, commands_max=2)
+        server = ServerSettings(listen="127.0.0.1:0", drain_s=0)
+        config = Config(server=server, config_dir=tmp_path, data_dir=tmp_path, commands_max=2, **settings)
         async with (
             tool_server(config, sandbox, catalogue) as running,
             connect(running.addresses[0]) as channel,
         ):
             stub = tools_pb2_grpc.ToolServiceStub(channel)
             yield Suite(stub, catalogue, definitions, tmp_path / "workspaces" / CHAT)
-            await nothing_running()
+            if not lasting:
+                await nothing_running()
+        await nothing_running()
 
     return start

@@ -55,6 +55,7 @@ def test_a_violation_names_path_and_rule(text: str, path: str, rule: str) -> Non
         "null",
         "7",
         "[" * 100_000,
+        '{"a":' * 64 + "{}" + "}" * 64,
         '{"n": NaN}',
         '{"n": 1, "text": "\\ud800"}',
         '{"n": ' + "9" * 5000 + "}",

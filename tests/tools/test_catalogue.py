@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 import structlog
 
 from services.runtime.watching import watch
+from services.tools.builtin import BUILTIN
 from services.tools.catalogue import Catalogue
 
 OWN = {"name": "hello", "description": "Say hello.", "command": ["echo", "hello"], "parameters": {"type": "object"}}
@@ -26,7 +28,7 @@ def refusals(logged: Any) -> list[dict[str, Any]]:
 
 def test_without_files_the_built_in_tools_are_in_force(tmp_path: Path) -> None:
     names = [tool.name for tool in Catalogue(tmp_path / "missing").tools()]
-    assert names == ["_bash_", "city_datetime", "list_files", "mock_city_weather", "read_file", "write_file"]
+    assert names == sorted(tool.name for tool in BUILTIN)
 
 
 def test_the_discovered_tier_is_bash_alone(tmp_path: Path) -> None:
@@ -81,6 +83,71 @@ def test_a_bad_file_is_named_with_field_and_reason_and_the_others_go_on(
     assert refusal["file"] == "bad.backend"
     assert problem in refusal["problem"]
     assert catalogue.find("hello") is not None
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "problem"),
+    [
+        ("a.action", {"command": ["ls"]}, "tools[0]: command: only a backend tool has it"),
+        ("a.frontend", {"command": ["ls"]}, "tools[0]: command: only a backend tool has it"),
+        ("a.action", {"viewport": "v"}, "tools[0]: viewport: only a frontend tool has it"),
+        ("a.backend", {"timeoutMs": 5}, "tools[0]: timeoutMs: only a frontend tool has it"),
+        ("a.frontend", {"timeoutMs": 0}, "tools[0].timeoutMs: "),
+        ("a.frontend", {"timeoutMs": 10**9}, "tools[0].timeoutMs: "),
+        ("a.frontend", {"viewport": "../v"}, "tools[0].viewport: "),
+        ("a.action", {"approval": "maybe"}, "tools[0].approval: "),
+        ("a.action", {"kind": "frontend"}, "tools[0].kind: "),
+        ("a.action", {"afterCallHint": "1", "after_call_hint": "2"}, "tools[0].after_call_hint: "),
+        ("a.backend", {"parameters": {"properties": {"x": {"pattern": "(?=a)"}}}}, "tools[0].parameters: $.properties"),
+        ("a.backend", {"parameters": {"properties": {"x": {"pattern": "((\\w{99}){99}){99}"}}}}, "tools[0].parameters"),
+        ("a.backend", {"parameters": {"$ref": "http://127.0.0.1:9/x"}}, "tools[0].parameters: $: "),
+    ],
+)
+def test_a_field_that_does_not_fit_is_named_with_its_rule(
+    tmp_path: Path, name: str, fields: dict[str, Any], problem: str
+) -> None:
+    write(tmp_path, name, {"name": "tool", **fields})
+    with structlog.testing.capture_logs() as logged:
+        catalogue = Catalogue(tmp_path)
+    (refusal,) = refusals(logged)
+    assert refusal["file"] == name
+    assert refusal["problem"].startswith(problem)
+    assert catalogue.find("tool") is None
+
+
+def test_actions_and_frontend_tools_have_what_their_files_state(tmp_path: Path) -> None:
+    write(tmp_path, "a.action", {"name": "fireworks", "description": "Bang.", "effect": "read"})
+    write(tmp_path, "b.frontend", {"name": "dialog", "viewport": "form", "timeoutMs": 5000, "approval": "deny"})
+    (tmp_path / "form.html").write_text("<form>")
+    fireworks, dialog = (Catalogue(tmp_path).find(name) for name in ("fireworks", "dialog"))
+    assert fireworks is not None
+    assert dialog is not None
+    assert (fireworks.tool.kind, fireworks.tool.effect, fireworks.tool.viewport_key) == ("action", "read", "")
+    assert (dialog.tool.kind, dialog.tool.effect, dialog.tool.viewport_key) == ("frontend", "once", "form")
+    assert (dialog.tool.timeout_ms, dialog.tool.approval) == (5000, "deny")
+
+
+def test_tools_of_other_sources_come_and_go_and_take_no_name_away(tmp_path: Path) -> None:
+    write(tmp_path, "a.backend", OWN)
+    catalogue = Catalogue(tmp_path)
+    found = catalogue.find("hello")
+    assert found is not None
+    given = [dataclasses.replace(found.tool, name=name) for name in ("files__read", "HELLO", "Read_File", "twice")]
+    given.append(dataclasses.replace(found.tool, name="bad", parameters='{"type": "nonsense"}'))
+    with structlog.testing.capture_logs() as logged:
+        catalogue.offer("files", given)
+        catalogue.offer("others", [dataclasses.replace(found.tool, name="TWICE")])
+    assert {entry["tool"] for entry in refusals(logged)} == {"HELLO", "Read_File", "bad", "twice", "TWICE"}
+    assert catalogue.find("FILES__read") is not None
+    own = catalogue.find("hello")
+    assert own is not None
+    assert own.tool.name == "hello"
+    assert all(catalogue.find(name) is None for name in ("bad", "twice"))
+    catalogue.reload()
+    assert catalogue.find("files__read") is not None
+    catalogue.offer("files", [])
+    assert catalogue.find("files__read") is None
+    assert catalogue.find("twice") is not None
 
 
 @pytest.mark.parametrize(

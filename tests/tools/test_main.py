@@ -16,7 +16,7 @@ from headrace.v1 import tools_pb2, tools_pb2_grpc
 from services.runtime.channels import connect
 from services.tools.__main__ import choose_sandbox
 from services.tools.config import Config
-from services.tools.sandbox.selftest import Sandbox
+from services.tools.sandbox.tier import Sandbox
 from tests.tools.conftest import CHAT, RUN
 
 CALL = tools_pb2.ExecuteRequest(
@@ -57,6 +57,8 @@ async def test_the_service_starts_serves_and_stops(tmp_path: Path) -> None:
 def test_a_demanded_sandbox_that_does_not_work_stops_the_start() -> None:
     with pytest.raises(OSError, match="no Landlock"):
         choose_sandbox(Config(sandbox="process"), BROKEN)
+    with pytest.raises(OSError, match="the bubblewrap sandbox was demanded"):
+        choose_sandbox(Config(sandbox="bubblewrap"), BROKEN)
     assert choose_sandbox(Config(), BROKEN) == BROKEN
 
 
@@ -67,5 +69,34 @@ def test_paths_of_the_operator_reach_the_sandbox() -> None:
 
 
 def test_an_unknown_sandbox_setting_is_refused() -> None:
-    with pytest.raises(ValueError, match="auto or process"):
+    with pytest.raises(ValueError, match="ALLOW_UNSANDBOXED=1"):
+        Config(sandbox="none")
+    with pytest.raises(ValueError, match="expected one of auto, process, bubblewrap, external, none"):
         Config(sandbox="docker")
+
+
+async def test_commands_start_while_other_calls_come_and_go(tmp_path: Path) -> None:
+    """gRPC's fork handlers, in force unless somebody says otherwise, end some children before they are commands."""
+    socket = f"unix:{tmp_path}/tools.sock"
+    settings = {"HEADRACE_TOOLS_LISTEN": socket, "HEADRACE_DATA_DIR": str(tmp_path)}
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("GRPC_")}
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        *("-m", "services.tools"),
+        env={**inherited, **settings},
+        stderr=asyncio.subprocess.PIPE,
+    )
+    async with asyncio.timeout(30):
+        async with connect(socket) as channel:
+            stub = tools_pb2_grpc.ToolServiceStub(channel)
+            await stub.ListTools(tools_pb2.ListToolsRequest(), wait_for_ready=True)
+
+            async def call() -> bool:
+                async with reading(stub.Execute(CALL)) as deltas:
+                    return [delta.result.ok async for delta in deltas][-1]
+
+            ended = [ok for _ in range(6) for ok in await asyncio.gather(*(call() for _ in range(8)))]
+        process.send_signal(signal.SIGTERM)
+        _, logged = await process.communicate()
+    assert ended == [True] * 48
+    assert b"fork" not in logged

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from headrace.errors import InvalidRequest
-from services.tools.workspace import File, Workspace, Workspaces
+from services.tools.quota import WorkspaceFull
+from services.tools.workspace import Workspace, Workspaces
 
 CHAT = "00000000-0000-4000-8000-000000000002"
 
@@ -72,12 +73,12 @@ def test_writing_onto_a_folder_leaves_it_and_no_temporary_file(workspace: Worksp
     assert not [path for path in workspace.folder.iterdir() if path.name.endswith(".tmp")]
 
 
-def test_files_are_listed_in_order_and_links_not_followed(workspace: Workspace) -> None:
+def test_files_are_listed_in_order_and_links_left_out(workspace: Workspace) -> None:
     workspace.write("outputs/b", b"12")
     workspace.write("outputs/a/z", b"1")
     listed = workspace.files("", 100)
-    assert [file.path for file in listed] == ["leak", "outputs/a/z", "outputs/b"]
-    assert workspace.files("outputs/a", 100) == [File("outputs/a/z", 1)]
+    assert [(file.path, file.size_bytes) for file in listed] == [("outputs/a/z", 1), ("outputs/b", 2)]
+    assert [file.path for file in workspace.files("outputs/a", 100)] == ["outputs/a/z"]
     assert len(workspace.files("", 1)) == 2
 
 
@@ -92,3 +93,26 @@ def test_a_chat_id_that_is_no_uuid_is_refused(tmp_path: Path, chat_id: str) -> N
     with pytest.raises(InvalidRequest):
         Workspaces(tmp_path).open(chat_id)
     assert not list(tmp_path.iterdir())
+
+
+def test_folders_that_lie_too_deep_do_not_stop_a_walk(workspace: Workspace) -> None:
+    workspace.write("outputs/a", b"1")
+    fd = os.open(workspace.folder, os.O_RDONLY)
+    for _ in range(80):
+        os.mkdir("x" * 200, dir_fd=fd)
+        inner = os.open("x" * 200, os.O_RDONLY, dir_fd=fd)
+        os.close(fd)
+        fd = inner
+    os.close(fd)
+    assert [file.path for file in workspace.files("", 100)] == ["outputs/a"]
+    assert workspace.room_bytes()
+    workspace.write("outputs/b", b"2")
+
+
+@pytest.mark.parametrize("bytes_max", [0, 4095, 4096 * 2 - 1])
+def test_a_full_workspace_takes_no_more(tmp_path: Path, bytes_max: int) -> None:
+    found = Workspaces(tmp_path, bytes_max).open(CHAT)
+    (found.folder / "outputs/a").write_bytes(b"x" * 100)
+    with pytest.raises(WorkspaceFull, match="delete files"):
+        found.write("outputs/b", b"x" * 4096)
+    assert os.listdir(found.folder / "outputs") == ["a"]

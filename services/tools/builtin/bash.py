@@ -45,10 +45,10 @@ async def execute(call: Call) -> AsyncGenerator[tools_pb2.ToolDelta]:
 TOOL = Tool(
     name="_bash_",
     description=(
-        "Run a bash command line in the chat's workspace and get what it prints. There is no network. Files of the "
-        "system can be read, and nothing outside the workspace written: instead of /tmp use $HOME, which is emptied "
-        "afterwards (export TMPDIR=$HOME for programs that insist). Files for the user belong into outputs/. Nothing "
-        "keeps running when the command ends."
+        "Run a bash command line in the chat's workspace and get what it prints. There is no network unless "
+        "https_proxy is set. Files of the system can be read, and nothing outside the workspace written: instead of "
+        "/tmp use $HOME, which is emptied afterwards (export TMPDIR=$HOME for programs that insist). Files for the "
+        "user belong into outputs/. Nothing keeps running when the command ends."
     ),
     parameters=json.dumps(PARAMETERS),
     effect="once",

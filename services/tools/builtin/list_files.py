@@ -7,25 +7,41 @@ from collections.abc import AsyncGenerator
 
 from headrace.v1 import tools_pb2
 from services.tools.files import in_thread
+from services.tools.globs import compile_glob
 from services.tools.tool import Call, Tool, result
+from services.tools.walking import DEPTH_MAX
 
 FILES_MAX = 500
 """A longer list says nothing to a model that a narrower folder does not say better."""
 
 PARAMETERS = {
     "type": "object",
-    "properties": {"path": {"type": "string", "description": "Folder in the workspace; without it: all of it"}},
+    "properties": {
+        "path": {"type": "string", "description": "Folder in the workspace; without it: all of it"},
+        "glob": {
+            "type": "string",
+            "minLength": 1,
+            "description": "Only files whose path in that folder matches, for example *.csv or reports/**/*.md",
+        },
+        "depth": {
+            "type": "integer",
+            "minimum": 1,
+            "maximum": DEPTH_MAX,
+            "description": "How many levels of folders; 1 is the folder's own files; without it: all",
+        },
+    },
     "additionalProperties": False,
 }
 
 
 async def execute(call: Call) -> AsyncGenerator[tools_pb2.ToolDelta]:
-    path = call.arguments.get("path", "")
+    path, glob = call.arguments.get("path", ""), call.arguments.get("glob")
+    depth, matches = int(call.arguments.get("depth", DEPTH_MAX)), compile_glob(glob)
     workspace = await in_thread(path, lambda: call.workspaces.open(call.chat_id))
-    files = await in_thread(path, lambda: workspace.files(path, FILES_MAX))
+    files = await in_thread(path, lambda: workspace.files(path, FILES_MAX, matches=matches, depth_max=depth))
     lines = [f"{file.path} ({file.size_bytes} bytes)" for file in files[:FILES_MAX]]
     if len(files) > FILES_MAX:
-        lines.append(f"[… more than {FILES_MAX} files; list a folder …]")
+        lines.append(f"[… more than {FILES_MAX} files; list a folder, or give a glob …]")
     # A file's name may hold bytes that are not UTF-8, which Python keeps as lone surrogates.
     yield result("\n".join(lines).encode(errors="replace").decode() or "no files")
 

@@ -43,4 +43,5 @@ TOOL = Tool(
     parameters=json.dumps(PARAMETERS),
     effect="read",
     execute=execute,
+    tier="enabled",
 )

@@ -50,6 +50,13 @@ DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 PATH = f"/usr/local/bin:/usr/bin:/bin:{sys.base_prefix}/bin"
 """Our own interpreter comes last, for systems without a python3."""
 
+USER_PROCESSES_MAX = 4096
+"""All of the user, the service's own included; the kernel exempts root. What counts is processes.py; this is for
+the tiers without it."""
+
+NICE = 5
+"""Behind the services that stream to people: twenty busy commands on two cores must not hold up a delta."""
+
 CAPSET = {"x86_64": 126, "aarch64": 91}
 CAPABILITY_VERSION_3 = 0x20080522
 
@@ -58,10 +65,13 @@ class _CapabilityHeader(ctypes.Structure):
     _fields_ = (("version", ctypes.c_uint32), ("pid", ctypes.c_int))
 
 
-def become(policy: Policy, home: str, untouchable_pids: tuple[int, ...], questions: socket.socket) -> NoReturn:
+def become(
+    policy: Policy, home: str, port: int | None, untouchable_pids: tuple[int, ...], questions: socket.socket
+) -> NoReturn:
     """Turn this process, a fresh fork, into the command. Raises OSError at the layer that does not work.
 
-    What the filter asks is sent over `questions` as a descriptor, when there is a filter.
+    `port` is the proxy's, on the loopback device. What the filter asks is sent over `questions` as a descriptor, when
+    there is a filter.
     """
     supervisor = os.getppid()
     os.setsid()
@@ -73,24 +83,30 @@ def become(policy: Policy, home: str, untouchable_pids: tuple[int, ...], questio
     for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD):
         signal.signal(number, signal.SIG_DFL)  # the interpreter ignores the first two, and exec would keep that
     _limit(policy.limits)
+    os.nice(NICE)
+    _offer_to_oom_killer()
     kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
     if policy.confined:
-        socket.send_fds(questions, [b"."], [_confine(policy, home, untouchable_pids)])
+        socket.send_fds(questions, [b"."], [_confine(policy, home, port, untouchable_pids)])
     environment = {"PATH": PATH, "HOME": home, "LANG": "C.UTF-8"}
+    if port is not None:
+        environment |= dict.fromkeys(("http_proxy", "https_proxy"), f"http://127.0.0.1:{port}")
+    if policy.channel is not None:
+        os.set_inheritable(policy.channel, True)
     try:
         os.execvpe(policy.command[0], policy.command, environment)
     except FileNotFoundError as error:
         raise FileNotFoundError(ENOENT, f"there is no program {policy.command[0]!r}") from error
 
 
-def _confine(policy: Policy, home: str, untouchable_pids: tuple[int, ...]) -> int:
+def _confine(policy: Policy, home: str, port: int | None, untouchable_pids: tuple[int, ...]) -> int:
     _drop_capabilities()
     version = landlock.abi()
     if version < landlock.ABI_MIN:
         raise OSError(ENOSYS, f"Landlock ABI {landlock.ABI_MIN} (Linux 6.2) is needed, this kernel has {version}")
     readable = (*SYSTEM, sys.base_prefix, *policy.readable)
-    landlock.restrict(readable, (policy.folder, home, *policy.writable), DEVICES, version)
-    return seccomp.install(untouchable_pids)
+    landlock.restrict(readable, (policy.folder, home, *policy.writable), DEVICES, port, version)
+    return seccomp.install(untouchable_pids, network=port is not None)
 
 
 def _connect_input(text: str) -> None:
@@ -108,13 +124,19 @@ def _limit(limits: Limits) -> None:
         (resource.RLIMIT_CPU, limits.cpu_s),
         (resource.RLIMIT_AS, limits.memory_bytes),
         (resource.RLIMIT_FSIZE, limits.file_bytes),
-        (resource.RLIMIT_NPROC, limits.processes),
+        (resource.RLIMIT_NPROC, USER_PROCESSES_MAX),
         (resource.RLIMIT_NOFILE, limits.open_files),
         (resource.RLIMIT_CORE, 0),
     ):
         _, most = resource.getrlimit(kind)
         value = wanted if most == resource.RLIM_INFINITY else min(wanted, most)
         resource.setrlimit(kind, (value, value))
+
+
+def _offer_to_oom_killer() -> None:
+    """When the machine has no memory left, the command ends and not the service."""
+    with open("/proc/self/oom_score_adj", "w") as file:
+        file.write("1000")
 
 
 def _drop_capabilities() -> None:

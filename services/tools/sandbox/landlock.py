@@ -41,6 +41,10 @@ class _Ruleset(ctypes.Structure):
     _fields_ = (("files", ctypes.c_uint64), ("network", ctypes.c_uint64), ("scoped", ctypes.c_uint64))
 
 
+class _Port(ctypes.Structure):
+    _fields_ = (("allowed", ctypes.c_uint64), ("port", ctypes.c_uint64))
+
+
 class _BelowPath(ctypes.Structure):
     _pack_ = 1
     _fields_ = (("allowed", ctypes.c_uint64), ("parent_fd", ctypes.c_int32))
@@ -54,8 +58,13 @@ def abi() -> int:
         return 0
 
 
-def restrict(readable: Iterable[str], writable: Iterable[str], devices: Iterable[str], version: int) -> None:
-    """Confine this process and its children to these paths; needs no_new_privs. Missing paths are left out."""
+def restrict(
+    readable: Iterable[str], writable: Iterable[str], devices: Iterable[str], port: int | None, version: int
+) -> None:
+    """Confine this process and its children to these paths; needs no_new_privs. Missing paths are left out.
+
+    `port` is the one that TCP may connect to.
+    """
     ruleset = _Ruleset(
         FILES_ALL | (IOCTL_DEV if version >= 5 else 0),
         BIND_TCP | CONNECT_TCP if version >= 4 else 0,
@@ -66,6 +75,8 @@ def restrict(readable: Iterable[str], writable: Iterable[str], devices: Iterable
     for rights, paths in ((READ, readable), (WRITE, writable), (READ_FILE | WRITE_FILE, devices)):
         for path in paths:
             _grant(fd, path, rights)
+    if port is not None and version >= 4:
+        kernel.syscall(ADD_RULE, fd, 2, ctypes.byref(_Port(CONNECT_TCP, port)), 0)
     kernel.syscall(RESTRICT_SELF, fd, 0)
     os.close(fd)
 

@@ -17,35 +17,36 @@ import socket
 import sys
 import time
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from services.tools.sandbox import kernel
 from services.tools.sandbox.become import become
-from services.tools.sandbox.modes import answer
 from services.tools.sandbox.policy import Policy, from_json
+from services.tools.sandbox.processes import Population
+from services.tools.sandbox.questions import answer
+from services.tools.sandbox.sweeping import parent, reap, remove_tree, sweep
 
 GRACE_S = 2.0
 """Between TERM and KILL when the time is over."""
 
-SWEEP_S = 10.0
-"""How long survivors are killed again and again; only a process stuck in the kernel outlasts it."""
+INTERRUPTED = b"i"
+"""The answer to an interrupt, once the signal is sent: what the command does next is not hit by it."""
 
 Ending = dict[str, Any]
 """reason (exited, timeout, failed, abandoned), and status (negative: a signal) or error."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Watched:
+class _Watched(NamedTuple):
     """What the supervisor waits for, as descriptors, and the process it waits for."""
 
     child: int
     link: int
     wakeups: int
     listener: int | None
-    """What the filter asks (modes.py); None without a filter."""
+    """What the filter asks (questions.py); None without a filter."""
 
     writable: tuple[str, ...]
+    population: Population
 
 
 def main() -> None:
@@ -60,19 +61,20 @@ def main() -> None:
     try:
         ending = _supervise(policy, home, link, wakeups)
     finally:
-        _sweep()
+        sweep()
     with suppress(OSError):  # the service may have left
         os.write(link, json.dumps(ending).encode())
     with suppress(OSError, RecursionError):  # a tree too deep for us stays for whoever empties the temporary folder
-        _remove(home)
+        remove_tree(home)
 
 
 def _supervise(policy: Policy, home: str, link: int, wakeups: int) -> Ending:
+    port = _hand_over_listener(link) if policy.network else None
     failure, told = os.pipe()
     questions, theirs = socket.socketpair()
     child = os.fork()
     if child == 0:
-        _become(policy, home, told, theirs)
+        _become(policy, home, port, told, theirs)
     os.close(told)
     theirs.close()
     # Only the command holds the pipes of its output now: their end is its end.
@@ -81,27 +83,37 @@ def _supervise(policy: Policy, home: str, link: int, wakeups: int) -> Ending:
         os.dup2(nowhere, fd)
     _, listeners, _, _ = socket.recv_fds(questions, 1, 1)
     writable = tuple(os.path.realpath(path) for path in (policy.folder, home, *policy.writable))
-    watched = _Watched(child, link, wakeups, listeners[0] if listeners else None, writable)
+    population = Population(policy.limits.processes)
+    watched = _Watched(child, link, wakeups, listeners[0] if listeners else None, writable, population)
     ending = _wait(watched, policy.timeout_s)
     error = os.read(failure, 4096)
     return {"reason": "failed", "error": error.decode(errors="replace")} if error else ending
 
 
-def _become(policy: Policy, home: str, told: int, questions: socket.socket) -> NoReturn:
+def _become(policy: Policy, home: str, port: int | None, told: int, questions: socket.socket) -> NoReturn:
     try:
-        become(policy, home, (os.getppid(), _service_pid()), questions)
+        become(policy, home, port, (os.getppid(), _service_pid()), questions)
     except BaseException as error:  # whatever it is, a second supervisor must not come back from here
         os.write(told, f"{type(error).__name__}: {error}"[:4000].encode(errors="replace"))
     os._exit(127)
 
 
+def _hand_over_listener(link: int) -> int:
+    """The port at which the service answers from now on, in our network namespace; its socket goes over the link."""
+    with socket.socket() as listener, socket.socket(fileno=os.dup(link)) as sending:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        socket.send_fds(sending, [b"n"], [listener.fileno()])
+        return listener.getsockname()[1]
+
+
 def _service_pid() -> int:
     """The parent of our parent."""
-    return _parent(os.getppid())
+    return parent(os.getppid())
 
 
 def _wait(watched: _Watched, timeout_s: float) -> Ending:
-    """Until the command ends, its time is over, or the link says something, which can only be that it has ended."""
+    """Until the command ends, its time is over, or the link has ended."""
     poll = select.poll()
     for fd in (watched.link, watched.wakeups, watched.listener):
         if fd is not None:
@@ -109,13 +121,13 @@ def _wait(watched: _Watched, timeout_s: float) -> Ending:
     deadline, reason = time.monotonic() + timeout_s, "exited"
     while True:
         ready = dict(poll.poll(max(0.0, deadline - time.monotonic()) * 1000))
-        if watched.link in ready:
+        if watched.link in ready and not _obeyed(watched):
             return {"reason": "abandoned"}
         if watched.listener in ready and not _answered(watched, ready[watched.listener]):
             poll.unregister(watched.listener)
         if watched.wakeups in ready:
             os.read(watched.wakeups, 4096)
-            status = _reap(watched.child)
+            status = reap(watched.child)
             if status is not None:
                 return {"reason": reason, "status": status}
         if time.monotonic() < deadline:
@@ -126,11 +138,21 @@ def _wait(watched: _Watched, timeout_s: float) -> Ending:
         _signal_group(watched.child, signal.SIGTERM)
 
 
+def _obeyed(watched: _Watched) -> bool:
+    """Whether the link said something; the only thing it says is that what the command does is to be interrupted."""
+    if not os.read(watched.link, 16):
+        return False
+    _signal_group(watched.child, signal.SIGINT)
+    with suppress(OSError):
+        os.write(watched.link, INTERRUPTED)
+    return True
+
+
 def _answered(watched: _Watched, event: int) -> bool:
     """Whether the filter had a question; it has none any more when all that it confined has ended."""
     if watched.listener is None or not event & select.POLLIN:
         return False
-    answer(watched.listener, watched.writable)
+    answer(watched.listener, watched.writable, watched.population)
     return True
 
 
@@ -144,57 +166,6 @@ def _notice_children() -> int:
     return readable
 
 
-def _reap(child: int) -> int | None:
-    """Collect what has ended, inherited daemons included; the status of `child` if it was among them."""
-    found = None
-    while True:
-        try:
-            pid, status = os.waitpid(-1, os.WNOHANG)
-        except ChildProcessError:
-            return found
-        if pid == 0:
-            return found
-        if pid == child:
-            found = os.waitstatus_to_exitcode(status)
-
-
-def _sweep() -> None:
-    """Kill our children until there are none: killing one hands its own children over to us."""
-    deadline = time.monotonic() + SWEEP_S
-    own = os.getpid()
-    while time.monotonic() < deadline:
-        try:
-            pid, _ = os.waitpid(-1, os.WNOHANG)
-        except ChildProcessError:
-            return
-        if pid:
-            continue
-        for name in os.listdir("/proc"):
-            if name.isdecimal() and _parent(int(name)) == own:
-                os.kill(int(name), signal.SIGKILL)  # ours until we collect it: the id cannot be another's
-        time.sleep(0.001)
-
-
-def _parent(pid: int) -> int:
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            return int(file.read().rpartition(b")")[2].split()[1])
-    except (FileNotFoundError, ProcessLookupError):
-        return 0
-
-
 def _signal_group(leader: int, number: int) -> None:
     with suppress(ProcessLookupError):  # it may have ended a moment ago
         os.killpg(leader, number)
-
-
-def _remove(folder: str) -> None:
-    for path, _, _ in os.walk(folder):
-        os.chmod(path, 0o700)  # the walk goes on into it after this
-    for path, folders, files in os.walk(folder, topdown=False):
-        for name in files:
-            os.unlink(f"{path}/{name}")
-        for name in folders:
-            inner = f"{path}/{name}"
-            os.unlink(inner) if os.path.islink(inner) else os.rmdir(inner)
-    os.rmdir(folder)

@@ -1,32 +1,29 @@
 """What a command is and what it may do: the one message from the service to the supervisor.
 
-Imported by the supervisor: the standard library only.
+Imported by the supervisor: the standard library only, and no dataclasses, which would take a quarter of its start.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Per process of the command; the kernel's rlimits."""
+class Limits(NamedTuple):
+    """Per process of the command, by the kernel's rlimits, except for their number."""
 
     cpu_s: int = 300
     memory_bytes: int = 4 * 1024**3
     """Address space. Interpreters reserve much more than they use."""
 
     file_bytes: int = 512 * 1024**2
-    processes: int = 1024
-    """All processes and threads of the user, the service's own included; the kernel exempts root."""
+    processes: int = 256
+    """Processes and threads of the command at a time, counted by its supervisor (processes.py)."""
 
     open_files: int = 512
 
 
-@dataclass(frozen=True, slots=True)
-class Policy:
+class Policy(NamedTuple):
     """One command. Paths are absolute; what is not listed cannot be opened."""
 
     command: tuple[str, ...]
@@ -49,11 +46,20 @@ class Policy:
     confined: bool = True
     """False: without Landlock and seccomp, where the operator has allowed it."""
 
+    namespaces: bool = False
+    """In namespaces of its own, made by bwrap (bubblewrap.py)."""
+
+    network: bool = False
+    """It reaches the service's proxy (network.py); needs namespaces."""
+
+    channel: int | None = None
+    """A descriptor of the service that the command gets under the same number."""
+
     timeout_s: float = 120.0
-    limits: Limits = field(default_factory=Limits)
+    limits: Limits = Limits()
 
     def to_json(self) -> str:
-        return json.dumps(asdict(self))
+        return json.dumps({**self._asdict(), "limits": self.limits._asdict()})
 
 
 def from_json(text: str) -> Policy:

@@ -1,83 +1,88 @@
-"""Whether the sandbox really denies what it promises, found by trying, at start-up."""
+"""Which tier of the sandbox works: whether it really denies what it promises, found by trying, at start-up."""
 
 from __future__ import annotations
 
 import os
-import sys
 import tempfile
 from contextlib import aclosing
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from services.tools.sandbox import bubblewrap
 from services.tools.sandbox.policy import Policy
 from services.tools.sandbox.process import Exited, Output, run
+from services.tools.sandbox.supervised import INTERPRETER
+from services.tools.sandbox.tier import Sandbox
 
 PROBES = str(Path(__file__).with_name("probes.py"))
 
 TIMEOUT_S = 20.0
 """For all probes; they take a tenth of a second on an idle machine."""
 
-Tier = Literal["process", "none"]
+NAMESPACES = ("ipc", "mnt", "net", "pid", "user", "uts")
+
+Tested = Literal["bubblewrap", "process", "none"]
+"""`none` tries the probes where nothing is denied, to see that they notice."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sandbox:
-    """What commands run in here."""
-
-    tier: Tier | None
-    """None: nothing works, and commands are refused."""
-
-    problem: str = ""
-    """Why the process tier does not work; empty when it does."""
-
-    readable: tuple[str, ...] = ()
-    """Paths that the operator lets all commands read."""
-
-    writable: tuple[str, ...] = ()
-
-
-async def find_sandbox(*, allow_unsandboxed: bool) -> Sandbox:
-    """The strongest tier that works."""
-    return choose(await try_process_tier(), allow_unsandboxed=allow_unsandboxed)
+async def find_sandbox(wanted: str, *, allow_unsandboxed: bool) -> Sandbox:
+    """The tier that is `wanted` (HEADRACE_TOOLS_SANDBOX), or for auto the strongest one that works."""
+    match wanted:
+        case "auto":
+            problems: dict[Tested, str] = {}
+            for tier in ("bubblewrap", "process"):
+                if not (problem := await try_tier(tier)):
+                    break
+                problems[tier] = problem
+            return choose(problems, allow_unsandboxed=allow_unsandboxed)
+        case "bubblewrap" | "process":
+            problem = await try_tier(wanted)
+            return Sandbox(None if problem else wanted, problem)
+        case "external":
+            return Sandbox("external", await try_tier("process"))
+        case _:
+            return Sandbox("none")
 
 
-def choose(problem: str, *, allow_unsandboxed: bool) -> Sandbox:
-    """The tier to take; `none` only where the operator has allowed it."""
-    if not problem:
-        return Sandbox("process")
+def choose(problems: dict[Tested, str], *, allow_unsandboxed: bool) -> Sandbox:
+    """The strongest tier without a problem; `none` only where the operator has allowed it."""
+    problem = "; ".join(f"{tier}: {problem}" for tier, problem in problems.items())
+    if "bubblewrap" not in problems:
+        return Sandbox("bubblewrap")
+    if "process" not in problems:
+        return Sandbox("process", problem)
     return Sandbox("none" if allow_unsandboxed else None, problem)
 
 
-async def try_process_tier(*, confined: bool = True) -> str:
-    """What the process tier fails to deny, or why it does not start; empty: it works.
-
-    `confined` False tries the probes where nothing is denied, to see that they notice.
-    """
+async def try_tier(tier: Tested) -> str:
+    """What the tier fails to deny, or why it does not start; empty: it works."""
+    if tier == "bubblewrap" and not bubblewrap.is_installed():
+        return f"{bubblewrap.PROGRAM} is not installed"
     with tempfile.TemporaryDirectory(prefix="headrace-selftest-") as outside:
-        return judge(*await _said(_probing(Path(outside), confined)))
+        return judge(*await _said(_probing(Path(outside), tier)))
 
 
 def judge(said: str, ending: Exited) -> str:
     """The problem, if any, that the probes' output and end show."""
     if ending.error:
-        return ending.error
+        return f"{ending.error} {said}".strip()
     *allowed, last = said.splitlines() or [""]
     if ending.reason != "exited" or last != "done":
         return f"the probes ended early: {ending.reason}, status {ending.status}"
     return "a command " + ", ".join(allowed) if allowed else ""
 
 
-def _probing(outside: Path, confined: bool) -> Policy:
+def _probing(outside: Path, tier: Tested) -> Policy:
     secret, folder = outside / "secret", outside / "workspace"
     secret.touch()
     folder.mkdir()
     return Policy(
-        command=(_interpreter(), "-I", "-S", PROBES, str(secret), str(os.getpid())),
+        command=(INTERPRETER, "-I", "-S", PROBES, str(secret), str(os.getpid()), *_namespaces(tier)),
         folder=str(folder),
         readable=(PROBES,),
         home_parent=str(outside),
-        confined=confined,
+        confined=tier != "none",
+        namespaces=tier == "bubblewrap",
         timeout_s=TIMEOUT_S,
     )
 
@@ -94,6 +99,6 @@ async def _said(policy: Policy) -> tuple[str, Exited]:
     return said, ending
 
 
-def _interpreter() -> str:
-    """The real one: a virtual environment's is a link into a place that commands may not read."""
-    return os.path.realpath(sys.executable)
+def _namespaces(tier: Tested) -> list[str]:
+    """Ours, which a command in the tier must not be in."""
+    return [os.readlink(f"/proc/self/ns/{name}") for name in NAMESPACES] if tier == "bubblewrap" else []

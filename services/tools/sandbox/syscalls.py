@@ -109,8 +109,14 @@ DENIED: dict[int, dict[str, Numbers]] = {
         "removexattrat": (466, 466),
     },
     ENOSYS: {
+        # Forerunners of utimensat, which libc has long been using instead.
+        "utime": (132, None),
+        "utimes": (235, None),
+        "futimesat": (261, None),
         # Its flags lie in memory, which a filter cannot read; libc falls back to clone.
         "clone3": (435, 435),
+        # Its mode lies in memory, too.
+        "openat2": (437, 437),
         # Programs that know io_uring fall back to ordinary calls.
         "io_uring_setup": (425, 425),
         "io_uring_enter": (426, 426),
@@ -118,12 +124,31 @@ DENIED: dict[int, dict[str, Numbers]] = {
     },
 }
 
-ASKED: dict[str, Numbers] = {"chmod": (90, None), "fchmodat": (268, 53), "fchmodat2": (452, 452)}
-"""Calls that the supervisor is asked about (modes.py)."""
+ASKED: dict[str, Numbers] = {
+    # attributes.py
+    "chmod": (90, None),
+    "fchmodat": (268, 53),
+    "fchmodat2": (452, 452),
+    # processes.py, and clone when it makes no namespace
+    "fork": (57, None),
+    "vfork": (58, None),
+}
+"""Calls that the supervisor is asked about (questions.py)."""
 
 SECCOMP: Numbers = (317, 277)
 CLONE: Numbers = (56, 220)
 SOCKETPAIR: Numbers = (53, 199)
+SETTING_MODES: dict[str, tuple[Numbers, int, int | None]] = {
+    "fchmod": ((91, 52), 1, None),
+    "creat": ((85, None), 1, None),
+    "mknod": ((133, None), 1, None),
+    "mknodat": ((259, 33), 2, None),
+    "open": ((2, None), 2, 1),
+    "openat": ((257, 56), 3, 2),
+}
+"""Calls that could make a file set-user-id: their numbers, and the arguments with the mode and the open flags."""
+
+UTIMENSAT: Numbers = (280, 88)
 PRLIMIT64: Numbers = (302, 261)
 SCHED_SETAFFINITY: Numbers = (203, 122)
 SETPRIORITY: Numbers = (141, 140)

@@ -3,18 +3,38 @@
 from __future__ import annotations
 
 import pytest
+from prometheus_client import generate_latest
 
 from services.tools.sandbox import seccomp, selftest
 from services.tools.sandbox.process import Exited
 from services.tools.sandbox.syscalls import LAST_KNOWN
+from services.tools.sandbox.tier import Sandbox, Tier
+from tests.tools.sandbox.tiers import TIERS
 
 
 async def test_this_machine_has_the_process_tier() -> None:
-    assert await selftest.find_sandbox(allow_unsandboxed=False) == selftest.Sandbox("process")
+    assert await selftest.find_sandbox("process", allow_unsandboxed=False) == Sandbox("process")
+
+
+async def test_auto_takes_the_strongest_tier_that_works() -> None:
+    found = await selftest.find_sandbox("auto", allow_unsandboxed=False)
+    assert found.tier == TIERS[-1]
+    assert found.confined
+    assert found.namespaces == ("bubblewrap" in TIERS)
+
+
+async def test_an_external_sandbox_has_the_process_tier_inside() -> None:
+    found = await selftest.find_sandbox("external", allow_unsandboxed=False)
+    assert (found.tier, found.confined, found.namespaces) == ("external", True, False)
+    assert not Sandbox("external", "no Landlock").confined
+
+
+async def test_no_sandbox_is_taken_when_asked_for() -> None:
+    assert not (await selftest.find_sandbox("none", allow_unsandboxed=True)).confined
 
 
 async def test_a_sandbox_that_denies_nothing_is_found_out() -> None:
-    problem = await selftest.try_process_tier(confined=False)
+    problem = await selftest.try_tier("none")
     assert "reads a file outside" in problem
     assert "opens a TCP socket" in problem
     assert "signals the service" in problem
@@ -35,9 +55,18 @@ def test_only_probes_that_all_end_well_are_good(said: str, ending: Exited, probl
 
 
 def test_no_tier_is_taken_silently() -> None:
-    assert selftest.choose("broken", allow_unsandboxed=False) == selftest.Sandbox(None, "broken")
-    assert selftest.choose("broken", allow_unsandboxed=True) == selftest.Sandbox("none", "broken")
-    assert selftest.choose("", allow_unsandboxed=True) == selftest.Sandbox("process")
+    broken: dict[selftest.Tested, str] = {"bubblewrap": "not installed", "process": "no Landlock"}
+    problem = "bubblewrap: not installed; process: no Landlock"
+    assert selftest.choose(broken, allow_unsandboxed=False) == Sandbox(None, problem)
+    assert selftest.choose(broken, allow_unsandboxed=True) == Sandbox("none", problem)
+    assert selftest.choose({"bubblewrap": "x"}, allow_unsandboxed=True) == Sandbox("process", "bubblewrap: x")
+    assert selftest.choose({}, allow_unsandboxed=True) == Sandbox("bubblewrap")
+
+
+@pytest.mark.parametrize(("tier", "shown"), [("bubblewrap", "bubblewrap"), (None, "refused")])
+def test_the_tier_is_a_metric(tier: Tier | None, shown: str) -> None:
+    Sandbox(tier).show_in_metrics()
+    assert f'headrace_sandbox_tier{{tier="{shown}"}} 1.0' in generate_latest().decode()
 
 
 @pytest.mark.parametrize("machine", seccomp.ARCHITECTURES)

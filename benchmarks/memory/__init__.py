@@ -1,0 +1,1 @@
+"""What memory costs, measured: `python -m benchmarks.memory` prints its tables."""

@@ -1,0 +1,82 @@
+"""Compaction without the model's time: the summary is written by a script, at once."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.cpu import peak_rss_mb, rss_mb
+from benchmarks.memory.chats import chat_of
+from benchmarks.memory.lines import PROSE, TIMEOUT_S
+from benchmarks.memory.service import running
+from benchmarks.memory.tables import table
+from headrace.streams import reading
+from headrace.v1 import llm_pb2, llm_pb2_grpc, memory_pb2
+from services.runtime.config import ServerSettings
+from services.runtime.server import Served, serving
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from headrace.v1.memory_pb2_grpc import MemoryServiceAsyncStub
+
+SIZES = (10, 100, 1_000, 10_000)
+SUMMARY = f"<analysis>hm</analysis><summary>{PROSE * 20}</summary>"
+LIMITS = memory_pb2.ModelLimits(provider_key="p", model="gpt-4o", context_window_tokens=10_000_000, output_tokens=1_000)
+
+
+class Summariser(llm_pb2_grpc.LlmServiceServicer):
+    """Answers at once."""
+
+    async def StreamChat(self, request: Any, context: Any) -> AsyncGenerator[llm_pb2.LlmDelta]:
+        yield llm_pb2.LlmDelta(content=SUMMARY)
+        yield llm_pb2.LlmDelta(finish=llm_pb2.LlmFinish(reason="stop"))
+
+
+async def compacting(folder: Path) -> Table:
+    found = table("Compaction without the model's time", "messages", "ms", "MB added", "tokens", "to", "left", "×10")
+    summariser = Summariser()  # pyright: ignore[reportAbstractUsage] - its other RPCs are not called
+    gateway = Served("headrace.v1.LlmService", summariser, llm_pb2_grpc.add_LlmServiceServicer_to_server)
+    settings = ServerSettings(listen=f"unix:{folder}/gateway.sock", drain_s=0)
+    times: list[float] = []
+    async with serving(settings, [gateway]) as llm:
+        for size in SIZES:
+            async with running(folder / str(size), llm.addresses[0]) as memory:
+                chat_id, run_id = await chat_of(memory.stub, size, size)
+                await _loaded(memory.stub, chat_id, run_id)
+                before_mb = rss_mb(memory.pid)
+                started = time.perf_counter()
+                done = await _compacted(memory.stub, chat_id, run_id)
+                elapsed_ms = (time.perf_counter() - started) * 1000
+                added_mb = max(0, peak_rss_mb(memory.pid) - before_mb)
+            found.add_row(
+                f"{size:,}", f"{elapsed_ms:.0f}", f"{added_mb:.0f}", *_outcome(done), _ratio(times, elapsed_ms)
+            )
+            times.append(elapsed_ms)
+    return found
+
+
+def _outcome(done: memory_pb2.CompactDelta) -> tuple[str, str, str]:
+    if not done.HasField("complete"):
+        return str(done.WhichOneof("delta")), (done.fail.reason or done.fallback.reason), ""
+    pre, post = done.complete.pre_tokens, done.complete.post_tokens
+    return f"{pre:,}", f"{post:,}", f"{post / pre:.0%}"
+
+
+def _ratio(times: list[float], elapsed_ms: float) -> str:
+    return f"{elapsed_ms / times[-1]:.1f}" if times else ""
+
+
+async def _loaded(stub: MemoryServiceAsyncStub, chat_id: str, run_id: str) -> None:
+    """As a run does before each turn."""
+    request = memory_pb2.LoadContextRequest(chat_id=chat_id, run_id=run_id, limits=LIMITS)
+    await stub.LoadContext(request, timeout=TIMEOUT_S)
+
+
+async def _compacted(stub: MemoryServiceAsyncStub, chat_id: str, run_id: str) -> memory_pb2.CompactDelta:
+    """The last delta."""
+    request = memory_pb2.CompactRequest(chat_id=chat_id, run_id=run_id, trigger="manual", limits=LIMITS)
+    async with reading(stub.Compact(request, timeout=TIMEOUT_S)) as deltas:
+        return [delta async for delta in deltas][-1]

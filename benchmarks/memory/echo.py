@@ -1,0 +1,35 @@
+"""The floor under Append: the suite's own server, whose Append answers at once.
+
+`python -m benchmarks.memory.echo FOLDER` listens where the memory service would.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import uvloop
+
+from headrace.v1 import memory_pb2, memory_pb2_grpc
+from services.runtime import logs
+from services.runtime.config import ServerSettings
+from services.runtime.server import Served, serving, until_stopped
+
+
+class Echo(memory_pb2_grpc.MemoryServiceServicer):
+    """Stores nothing."""
+
+    async def Append(self, request: memory_pb2.AppendRequest, context: Any) -> memory_pb2.AppendResponse:
+        return memory_pb2.AppendResponse(first_n=1, last_n=len(request.lines), chat_name="hello")
+
+
+async def main(folder: str) -> None:
+    logs.configure("INFO", "memory")
+    echo = Echo()  # pyright: ignore[reportAbstractUsage] - its other RPCs are not called
+    served = Served("headrace.v1.MemoryService", echo, memory_pb2_grpc.add_MemoryServiceServicer_to_server)
+    async with serving(ServerSettings(listen=f"unix:{folder}/memory.sock", drain_s=0), [served]):
+        await until_stopped()
+
+
+if __name__ == "__main__":
+    uvloop.run(main(sys.argv[1]))

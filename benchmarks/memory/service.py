@@ -1,0 +1,61 @@
+"""The memory service as a process of its own, over an empty folder."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+from headrace.v1.memory_pb2_grpc import MemoryServiceStub
+from services.runtime.channels import connect
+
+if TYPE_CHECKING:
+    from headrace.v1.memory_pb2_grpc import MemoryServiceAsyncStub
+
+START_TIMEOUT_S = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A memory service."""
+
+    stub: MemoryServiceAsyncStub
+    address: str
+    pid: int
+
+
+@asynccontextmanager
+async def running(
+    folder: Path, llm_gateway: str = "", command: Sequence[str] = ("services.memory",)
+) -> AsyncGenerator[Running]:
+    """Run it inside the block, over `folder`; again for a restart. `command` is the module, with its arguments."""
+    address = f"unix:{folder}/memory.sock"
+    settings = {
+        "HEADRACE_MEMORY_LISTEN": address,
+        "HEADRACE_MEMORY_LLM_GATEWAY_ADDRESS": llm_gateway or f"unix:{folder}/nobody.sock",
+        "HEADRACE_DATA_DIR": str(folder),
+    }
+    with _log(folder) as log:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", *command, env=os.environ | settings, stderr=log
+        )
+    try:
+        async with connect(address) as channel:
+            async with asyncio.timeout(START_TIMEOUT_S):
+                await channel.channel_ready()
+            yield Running(MemoryServiceStub(channel), address, process.pid)
+    finally:
+        if process.returncode is None:
+            process.terminate()
+        await process.wait()
+
+
+def _log(folder: Path) -> IO[bytes]:
+    """Where its log lines go: they are part of what it costs."""
+    folder.mkdir(parents=True, exist_ok=True)
+    return open(folder / "memory.log", "ab")

@@ -1,0 +1,26 @@
+"""Argument templates: any text comes through or is refused by name, and JSON stays JSON of the same shape."""
+
+from __future__ import annotations
+
+import json
+
+from services.orchestrator.templates import Unresolvable, resolved
+
+RESULT = '{"id": 12345678901234567890, "day": "2026-02-27", "list": [1]}'
+
+
+def check(data: bytes) -> None:
+    """Resolve the arguments that `data` is in UTF-8, over one tool's result."""
+    arguments = data.decode(errors="ignore")
+    try:
+        result = resolved(arguments, lambda tool: RESULT if tool == "t" else None)
+    except Unresolvable:
+        return
+    if "{{" not in arguments:
+        assert result == arguments
+        return
+    try:
+        given = json.loads(arguments)
+    except (ValueError, RecursionError):
+        return
+    assert type(json.loads(result)) is type(given) or isinstance(given, str)

@@ -1,0 +1,87 @@
+"""python: a piece of code in the run's own interpreter, its output streamed, its variables kept for the next call."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+
+from headrace.v1 import tools_pb2
+from services.tools.commands import TIMEOUT_S, TIMEOUT_S_MAX, Command, policy_of, with_note
+from services.tools.interpreter.session import Ended, Session, start_session
+from services.tools.sandbox.process import OUTPUT_BYTES_MAX, Output
+from services.tools.tool import Call, Tool, ToolFailed, output, result
+
+CODE_CHARS_MAX = 100_000
+
+FORGOTTEN = "[a new interpreter: the one that had the variables of earlier calls has ended]\n"
+
+PARAMETERS = {
+    "type": "object",
+    "properties": {
+        "code": {"type": "string", "minLength": 1, "maxLength": CODE_CHARS_MAX, "description": "Python code"},
+    },
+    "required": ["code"],
+    "additionalProperties": False,
+}
+
+
+async def execute(call: Call) -> AsyncGenerator[tools_pb2.ToolDelta]:
+    key = (call.chat_id, call.request.run_id)
+    async with call.interpreters.borrowing(key, lambda: _start(call)) as borrowed:
+        note = FORGOTTEN if borrowed.has_forgotten else ""
+        if note:
+            yield output("stderr", note)
+        async with aclosing(_run(call, borrowed.session, note)) as deltas:
+            async for delta in deltas:
+                yield delta
+
+
+async def _start(call: Call) -> Session:
+    try:
+        return await start_session(await policy_of(call, Command(()), TIMEOUT_S_MAX), call.sandbox.allow)
+    except OSError as error:
+        raise ToolFailed(f"the interpreter could not be started: {error}") from error
+
+
+async def _run(call: Call, session: Session, shown: str) -> AsyncGenerator[tools_pb2.ToolDelta]:
+    timeout_s = min(call.timeout_s or TIMEOUT_S, TIMEOUT_S_MAX)
+    said, ended = [shown], Ended("died")
+    async with aclosing(session.execute(call.arguments["code"], timeout_s)) as pieces:
+        async for piece in pieces:
+            match piece:
+                case Output(stream=stream, text=text):
+                    said.append(text)
+                    yield output(stream, text)
+                case Ended():
+                    ended = piece
+    yield result(with_note("".join(said), _note(ended, timeout_s, session.is_alive)), ok=ended.ok)
+
+
+def _note(ended: Ended, timeout_s: float, is_alive: bool) -> str:
+    kept = "its variables are kept" if is_alive else "the interpreter had to be ended, and its variables are lost"
+    match ended.reason:
+        case "late":
+            return f"[interrupted after {timeout_s:g} s: its time was over; {kept}]"
+        case "flood":
+            return f"[interrupted: more than {OUTPUT_BYTES_MAX} bytes of output; {kept}]"
+        case "died":
+            return f"[the interpreter has ended by itself ({ended.problem}); its variables are lost]"
+        case "ended":
+            return ""
+
+
+TOOL = Tool(
+    name="python",
+    description=(
+        "Run Python code in the chat's workspace and get what it prints, and the value of a last expression. "
+        "Variables, imports and functions stay for the next call of this run. There is no network unless https_proxy "
+        "is set. numpy, pandas, matplotlib and openpyxl can be imported if they are installed. Open figures are saved "
+        "as pictures; files for the user belong into outputs/."
+    ),
+    parameters=json.dumps(PARAMETERS),
+    effect="once",
+    execute=execute,
+    tier="enabled",
+    is_command=True,
+)

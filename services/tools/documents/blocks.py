@@ -1,0 +1,132 @@
+"""Markdown as the blocks that slides and pages are made of. Raw HTML in it is text, like everything else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from markdown_it import MarkdownIt
+from markdown_it.tree import SyntaxTreeNode
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A stretch of text of one look."""
+
+    text: str
+    bold: bool = False
+    italic: bool = False
+    code: bool = False
+    link: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Heading:
+    """Level 1 is the title."""
+
+    level: int
+    spans: tuple[Span, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Paragraph:
+    spans: tuple[Span, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """Of a list; depth 0 is outermost, and an item of a numbered list has its number as mark."""
+
+    depth: int
+    mark: str
+    spans: tuple[Span, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Its first row is the head."""
+
+    rows: tuple[tuple[tuple[Span, ...], ...], ...]
+
+
+Block: TypeAlias = Heading | Paragraph | Item | Code | Table
+
+BULLET = "•"
+
+
+def markdown() -> MarkdownIt:
+    """CommonMark with tables. Raw HTML is off, and links to scripts are refused by the parser itself."""
+    return MarkdownIt("commonmark", {"html": False}).enable("table")
+
+
+def parse_blocks(text: str) -> list[Block]:
+    """The blocks, in order; quotes and rules are taken for the paragraphs that they are around and between."""
+    return list(_blocks(SyntaxTreeNode(markdown().parse(text)), depth=0))
+
+
+def plain(spans: tuple[Span, ...]) -> str:
+    return "".join(span.text for span in spans)
+
+
+def _blocks(node: SyntaxTreeNode, depth: int) -> Iterator[Block]:
+    for child in node.children:
+        match child.type:
+            case "heading":
+                yield Heading(int(child.tag[1:]), _inline(child))
+            case "paragraph":
+                yield Paragraph(_inline(child))
+            case "bullet_list" | "ordered_list":
+                yield from _items(child, depth)
+            case "fence" | "code_block":
+                yield Code(child.content.rstrip("\n"))
+            case "table":
+                yield Table(tuple(_rows(child)))
+            case _:
+                yield from _blocks(child, depth)
+
+
+def _items(node: SyntaxTreeNode, depth: int) -> Iterator[Block]:
+    first = int(node.attrs.get("start", 1))
+    for number, item in enumerate(node.children, start=first):
+        mark = BULLET if node.type == "bullet_list" else f"{number}."
+        for block in _blocks(item, depth + 1):
+            if isinstance(block, Paragraph):
+                yield Item(depth, mark, block.spans)
+                mark = ""  # a second paragraph of the same item
+            else:
+                yield block
+
+
+def _rows(node: SyntaxTreeNode) -> Iterator[tuple[tuple[Span, ...], ...]]:
+    for part in node.children:
+        for row in part.children:
+            yield tuple(_inline(cell) for cell in row.children)
+
+
+def _inline(node: SyntaxTreeNode) -> tuple[Span, ...]:
+    return tuple(span for child in node.children for span in _spans(child, Span("")))
+
+
+def _spans(node: SyntaxTreeNode, look: Span) -> Iterator[Span]:
+    """The texts below `node`, in the look that they stand in."""
+    bold, italic, link = look.bold or node.type == "strong", look.italic or node.type == "em", look.link
+    if node.type == "link":
+        link = str(node.attrs.get("href", ""))
+    match node.type:
+        case "text" | "html_inline":
+            yield Span(node.content, bold, italic, link=link)
+        case "code_inline":
+            yield Span(node.content, bold, italic, code=True, link=link)
+        case "softbreak" | "hardbreak":
+            yield Span("\n" if node.type == "hardbreak" else " ", bold, italic, link=link)
+        case "image":
+            yield Span(node.content or "image", bold, italic, link=str(node.attrs.get("src", "")))
+        case _:
+            for child in node.children:
+                yield from _spans(child, Span("", bold, italic, link=link))

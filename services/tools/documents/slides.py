@@ -1,0 +1,151 @@
+"""Slides from Markdown, by python-pptx: `#` begins the title slide, each further heading a slide of its own."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from pptx import Presentation
+from pptx.util import Pt
+
+from services.tools.documents.blocks import (
+    BULLET,
+    Block,
+    Code,
+    Heading,
+    Item,
+    Paragraph,
+    Span,
+    Table,
+    parse_blocks,
+    plain,
+)
+
+LINES_MAX = 10
+CHARS_MAX = 700
+"""What a slide has room for at TEXT_PT; the rest goes on on the next slide."""
+
+TEXT_PT, CODE_PT = 18, 14
+
+TITLE_LAYOUT, TEXT_LAYOUT = 0, 1
+"""Of python-pptx's own template."""
+
+LEVELS_MAX = 4
+
+# XML 1.0 has no place for these, not even escaped.
+UNWRITABLE = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A paragraph of a slide."""
+
+    spans: tuple[Span, ...]
+    level: int = 0
+    code: bool = False
+
+
+@dataclass(slots=True)
+class Slide:
+    """Being filled."""
+
+    title: str
+    lines: list[Line] = field(default_factory=list[Line])
+
+    def has_room_for(self, line: Line) -> bool:
+        chars = sum(len(plain(kept.spans)) for kept in self.lines) + len(plain(line.spans))
+        return not self.lines or (len(self.lines) < LINES_MAX and chars <= CHARS_MAX)
+
+
+def to_slides(text: str, title: str) -> bytes:
+    presentation = Presentation()
+    slides = list(_slides(parse_blocks(UNWRITABLE.sub("", text)), UNWRITABLE.sub("", title)))
+    _add_title(presentation, slides[0])
+    for slide in slides[1:]:
+        _add(presentation, slide)
+    presentation.core_properties.title = slides[0].title[:255]
+    file = io.BytesIO()
+    presentation.save(file)
+    return file.getvalue()
+
+
+def _slides(blocks: Iterable[Block], title: str) -> Iterator[Slide]:
+    """First the title's, then the others; a slide that is full goes on under the same title."""
+    slide, is_first = Slide(title), True
+    for block in blocks:
+        if isinstance(block, Heading):
+            name = plain(block.spans)
+            if is_first and block.level == 1 and not slide.lines:
+                slide.title = name
+            else:
+                yield slide
+                slide, is_first = Slide(name), False
+            continue
+        for line in _lines(block):
+            if (is_first and _is_long(line)) or not slide.has_room_for(line):
+                yield slide
+                slide, is_first = Slide(slide.title), False
+            slide.lines.append(line)
+    yield slide
+
+
+def _is_long(line: Line) -> bool:
+    """Too long for the subtitle below the title."""
+    return line.code or len(plain(line.spans)) > 200
+
+
+def _lines(block: Block) -> Iterator[Line]:
+    match block:
+        case Paragraph(spans=spans):
+            yield from _pieces(spans, 0)
+        case Item(depth=depth, mark=mark, spans=spans):
+            numbered = (Span(f"{mark} "), *spans) if mark not in ("", BULLET) else spans
+            yield from _pieces(numbered, min(depth + 1, LEVELS_MAX))
+        case Code(text=text):
+            yield from (Line((Span(line[:CHARS_MAX]),), code=True) for line in text.splitlines())
+        case Table(rows=rows):
+            for row in rows:
+                yield Line((Span(" | ".join(plain(cell) for cell in row)[:CHARS_MAX]),))
+        case Heading():
+            raise AssertionError("a heading begins a slide")
+
+
+def _pieces(spans: tuple[Span, ...], level: int) -> Iterator[Line]:
+    """One line, or several of a paragraph that is longer than a slide."""
+    text = plain(spans)
+    if len(text) <= CHARS_MAX:
+        yield Line(spans, level)
+        return
+    for start in range(0, len(text), CHARS_MAX):
+        yield Line((Span(text[start : start + CHARS_MAX]),), level)
+
+
+def _add_title(presentation: Any, slide: Slide) -> None:
+    made = presentation.slides.add_slide(presentation.slide_layouts[TITLE_LAYOUT])
+    made.shapes.title.text = slide.title
+    made.placeholders[1].text = "\n".join(plain(line.spans) for line in slide.lines)
+
+
+def _add(presentation: Any, slide: Slide) -> None:
+    made = presentation.slides.add_slide(presentation.slide_layouts[TEXT_LAYOUT])
+    made.shapes.title.text = slide.title
+    frame = made.placeholders[1].text_frame
+    for number, line in enumerate(slide.lines):
+        paragraph = frame.paragraphs[0] if number == 0 else frame.add_paragraph()
+        paragraph.level = line.level
+        for span in line.spans:
+            _add_run(paragraph, span, is_code=line.code or span.code)
+
+
+def _add_run(paragraph: Any, span: Span, *, is_code: bool) -> None:
+    run = paragraph.add_run()
+    run.text = span.text
+    run.font.size = Pt(CODE_PT if is_code else TEXT_PT)
+    run.font.bold, run.font.italic = span.bold or None, span.italic or None
+    if is_code:
+        run.font.name = "Courier New"
+    if span.link.startswith(("http://", "https://")):
+        run.hyperlink.address = span.link

@@ -1,0 +1,80 @@
+"""Which addresses belong to the public web. What is not known to be public is refused.
+
+Python's own tables are those of its release; EXTRA is what IANA's special-purpose registries have beyond those of
+Python 3.11 (2026-11), and addresses that clouds keep for their own services.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
+from typing import TypeAlias
+
+Address: TypeAlias = IPv4Address | IPv6Address
+Network: TypeAlias = IPv4Network | IPv6Network
+
+EXTRA: tuple[tuple[Network, str], ...] = (
+    (IPv4Network("192.0.0.0/24"), "reserved"),
+    (IPv4Network("192.31.196.0/24"), "reserved"),
+    (IPv4Network("192.52.193.0/24"), "reserved"),
+    (IPv4Network("192.88.99.0/24"), "a 6to4 relay"),
+    (IPv4Network("192.175.48.0/24"), "reserved"),
+    (IPv4Network("168.63.129.16/32"), "a cloud's own service"),
+    (IPv6Network("64:ff9b:1::/48"), "a local NAT64 address"),
+    (IPv6Network("2001::/23"), "reserved"),  # Teredo's prefix, 2001::/32, is in here
+    (IPv6Network("2001:db8::/32"), "reserved"),
+    (IPv6Network("2002::/16"), "a 6to4 address"),
+    (IPv6Network("2620:4f:8000::/48"), "reserved"),
+    (IPv6Network("3fff::/20"), "reserved"),
+)
+
+NAT64 = IPv6Network("64:ff9b::/96")
+UNICAST = IPv6Network("2000::/3")
+"""All that IANA has given out of IPv6."""
+
+ISATAP = (0x00005EFE, 0x02005EFE)
+"""Third quarter of an address that wraps an IPv4 address in its last one (RFC 5214)."""
+
+
+def refusal(address: Address) -> str | None:
+    """Why `address` is not of the public web; None: it is."""
+    if isinstance(address, IPv6Address):
+        if (inner := embedded(address)) is not None:
+            return refusal(inner)
+        if address.scope_id or address not in UNICAST:
+            return _named(address)
+        if (int(address) >> 32) & 0xFFFFFFFF in ISATAP:
+            return "an ISATAP address"
+    for network, what in EXTRA:
+        if address in network:
+            return what
+    return None if address.is_global and not address.is_multicast else _named(address)
+
+
+def embedded(address: IPv6Address) -> IPv4Address | None:
+    """The IPv4 address that a packet to `address` would really reach: mapped ones and those behind a NAT64."""
+    if address.ipv4_mapped is not None:
+        return address.ipv4_mapped
+    if address in NAT64:
+        return IPv4Address(int(address) & 0xFFFFFFFF)
+    return None
+
+
+def parse_address(text: str) -> Address | None:
+    """The address that `text` is; None: it is a name. IPv4 in its usual form only."""
+    try:
+        return ipaddress.ip_address(text)
+    except ValueError:
+        return None
+
+
+def _named(address: Address) -> str:
+    kinds = (
+        (address.is_unspecified, "unspecified"),
+        (address.is_loopback, "a loopback address"),
+        (address.is_link_local, "a link-local address"),
+        (address.is_multicast, "a multicast address"),
+        (address.is_reserved, "reserved"),
+        (address.is_private, "a private address"),
+    )
+    return next((name for holds, name in kinds if holds), "not of the public web")

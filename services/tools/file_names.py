@@ -1,0 +1,43 @@
+"""Names of uploaded files: what a user calls a file, as a name that is safe on every file system and in every list."""
+
+from __future__ import annotations
+
+import unicodedata
+
+from headrace.errors import InvalidRequest
+
+BYTES_MAX = 255
+"""What file systems take for one name."""
+
+_FORBIDDEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+"""Controls, invisible format characters (which can show a name backwards), half surrogates, line ends."""
+
+_JOINERS = frozenset("\u200c\u200d")
+"""Invisible, and part of how emoji and several scripts are written."""
+
+
+def checked(name: str) -> str:
+    """The name in its composed form. Raises InvalidRequest, naming the rule that it breaks."""
+    name = unicodedata.normalize("NFC", name)
+    if not name.strip() or name.strip(". ") == "":
+        raise InvalidRequest.of("name", "must be a file name")
+    if "/" in name or "\\" in name:
+        raise InvalidRequest.of("name", "must be a file name without a path")
+    if any(unicodedata.category(letter) in _FORBIDDEN and letter not in _JOINERS for letter in name):
+        raise InvalidRequest.of("name", "must not have control or invisible characters")
+    if name.startswith("."):
+        raise InvalidRequest.of("name", "must not begin with a dot")
+    if len(name.encode()) > BYTES_MAX:
+        raise InvalidRequest.of("name", f"must not be longer than {BYTES_MAX} bytes")
+    return name
+
+
+def numbered(name: str, number: int) -> str:
+    """The name for the `number`th file of that name: a.txt, a (2).txt; shortened before its end where needed."""
+    if number == 1:
+        return name
+    stem, dot, suffix = name.rpartition(".")
+    if not stem or len(suffix) > 16:
+        stem, dot, suffix = name, "", ""
+    end = f" ({number}){dot}{suffix}"
+    return stem.encode()[: BYTES_MAX - len(end.encode())].decode(errors="ignore") + end

@@ -1,0 +1,133 @@
+"""Runs in the sandbox: executes one piece of code after the other, all in one namespace.
+
+Arguments: the number of the channel, then folders with packages. The channel brings lines of JSON {"mark", "code"};
+when a piece has ended it takes back 1 or 0, and both outputs get the mark, so that the service knows their end.
+Standard library only; numpy, pandas and matplotlib are served where the code itself has imported them.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import io
+import json
+import linecache
+import os
+import signal
+import socket
+import sys
+import traceback
+import warnings
+from types import CodeType
+from typing import Any
+
+NAME = "<python>"
+"""What tracebacks call the code; a number follows, so that each shows lines of its own."""
+
+TABLE_ROWS_MAX, TABLE_COLUMNS_MAX = 60, 30
+
+
+def main() -> None:
+    own = os.getpid()
+    channel = socket.socket(fileno=int(sys.argv[1]))
+    os.set_inheritable(channel.fileno(), False)
+    sys.path = ["", *sys.path, *sys.argv[2:]]
+    sys.argv = [""]
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # matplotlib says this at every show(); the figures are saved when the code has ended.
+    warnings.filterwarnings("ignore", "FigureCanvasAgg is non-interactive")
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(encoding="utf-8", errors="backslashreplace", line_buffering=True)
+    namespace: dict[str, Any] = {"__name__": "__main__", "__builtins__": __builtins__}
+    with channel, channel.makefile("r", encoding="utf-8") as requests:
+        channel.sendall(b"r")  # ready: from now on an interrupt ends the code and not the interpreter
+        for number, line in enumerate(requests, start=1):
+            request = json.loads(line)
+            ok = _run(request["code"], number, namespace)
+            if os.getpid() != own:
+                os._exit(0)  # the code has forked and this is the copy
+            channel.sendall(b"1" if ok else b"0")
+            for fd in (1, 2):
+                os.write(fd, request["mark"].encode())
+
+
+def _run(code: str, number: int, namespace: dict[str, Any]) -> bool:
+    """Whether the code ran to its end. Its errors are printed as the interpreter does."""
+    name = f"{NAME[:-1]} {number}>"
+    linecache.cache[name] = (len(code), None, code.splitlines(keepends=True), name)
+    ok = True
+    try:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        try:
+            _execute(code, name, namespace)
+            _save_figures(number)
+        finally:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+    except SystemExit as ending:
+        ok = ending.code in (None, 0)
+    except BaseException as error:  # the code's own, KeyboardInterrupt from the service included
+        ok = False
+        _print_error(error)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # again: an interrupt may have come in the way of the first time
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):  # the code may have put anything in their place
+            stream.flush()
+    return ok
+
+
+def _execute(code: str, name: str, namespace: dict[str, Any]) -> None:
+    """Run the statements; the value of a last expression is shown, and kept as `_`."""
+    tree = ast.parse(code, name)
+    last = tree.body[-1] if tree.body else None
+    if isinstance(last, ast.Expr):
+        tree.body.pop()
+    exec(compile(tree, name, "exec"), namespace)  # what this program is for
+    if isinstance(last, ast.Expr):
+        expression: CodeType = compile(ast.Expression(last.value), name, "eval")
+        value = eval(expression, namespace)
+        if value is not None:
+            namespace["_"] = value
+            print(_shown(value))  # noqa: T201 - printing is how an interpreter answers
+
+
+def _shown(value: Any) -> str:
+    pandas = sys.modules.get("pandas")
+    if pandas is not None and isinstance(value, pandas.DataFrame):
+        return value.to_string(max_rows=TABLE_ROWS_MAX, max_cols=TABLE_COLUMNS_MAX)
+    if pandas is not None and isinstance(value, pandas.Series):
+        return value.to_string(max_rows=TABLE_ROWS_MAX)
+    return repr(value)
+
+
+def _save_figures(number: int) -> None:
+    """Every figure that is open becomes a picture in outputs/, and is closed."""
+    pyplot = sys.modules.get("matplotlib.pyplot")
+    if pyplot is None:
+        return
+    for figure in pyplot.get_fignums():
+        path = _free_path(number, figure)
+        pyplot.figure(figure).savefig(path, bbox_inches="tight")
+        print(f"[figure saved: {path}]")  # noqa: T201
+    pyplot.close("all")
+
+
+def _free_path(number: int, figure: int) -> str:
+    """A run's second interpreter counts from 1 again and must not write over the first one's pictures."""
+    path, copy = f"outputs/figure-{number}-{figure}.png", 1
+    while os.path.lexists(path):
+        copy += 1
+        path = f"outputs/figure-{number}-{figure}-{copy}.png"
+    return path
+
+
+def _print_error(error: BaseException) -> None:
+    frames = error.__traceback__
+    while frames is not None and not frames.tb_frame.f_code.co_filename.startswith(NAME[:-1]):
+        frames = frames.tb_next  # ours
+    with contextlib.suppress(Exception):
+        traceback.print_exception(type(error), error, frames)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,70 @@
+"""What the SDK and the transports below it raise, as one error of ours. Everything they can raise is named here."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Generator
+from contextlib import contextmanager
+
+import anyio
+import httpx2
+from mcp import MCPError
+from mcp.client.subscriptions import SubscriptionLost
+from pydantic import ValidationError
+
+REASON_CHARS_MAX = 500
+"""What a server says may be long, and goes to a model or into a log."""
+
+FOREIGN = (
+    MCPError,
+    SubscriptionLost,
+    httpx2.HTTPError,
+    httpx2.InvalidURL,
+    anyio.ClosedResourceError,
+    anyio.BrokenResourceError,
+    anyio.EndOfStream,
+    ValidationError,
+    OSError,
+    RuntimeError,  # the SDK's for a protocol version that it does not know, and for input it cannot give
+    ValueError,  # a null character in a command
+)
+
+# The SDK logs what it cannot parse with the text itself, which is what users or tools wrote.
+logging.getLogger("mcp").setLevel(logging.CRITICAL + 1)
+
+
+class ServerFailed(Exception):
+    """A server cannot be reached, has gone, or refuses; the text says why."""
+
+
+@contextmanager
+def server_errors() -> Generator[None]:
+    """Raises ServerFailed in place of what is foreign. The SDK's task groups wrap even a single error."""
+    try:
+        yield
+    except ExceptionGroup as group:
+        first = _first(group)
+        if not isinstance(first, FOREIGN):
+            raise
+        raise ServerFailed(_reason(first)) from group
+    except FOREIGN as error:
+        raise ServerFailed(_reason(error)) from error
+
+
+def _first(group: ExceptionGroup[Exception]) -> Exception:
+    error: Exception = group
+    while isinstance(error, ExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+def _reason(error: Exception) -> str:
+    match error:
+        case ValidationError():
+            return "its answer breaks the protocol"  # the error's own text repeats the answer
+        case anyio.ClosedResourceError() | anyio.BrokenResourceError() | anyio.EndOfStream():
+            return "the connection has ended"
+        case TimeoutError():
+            return "it did not answer in time"
+        case _:
+            return (str(error) or type(error).__name__)[:REASON_CHARS_MAX]

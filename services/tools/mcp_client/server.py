@@ -1,0 +1,147 @@
+"""One MCP server: connected, listed, listened to, and connected again when it was lost."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import random
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+
+import mcp
+import structlog
+
+from services.tools.mcp_client.calling import calls
+from services.tools.mcp_client.failures import ServerFailed
+from services.tools.mcp_client.offered import offered
+from services.tools.mcp_client.session import Session, opened
+from services.tools.mcp_client.settings import Http, Settings
+from services.tools.mcp_client.user_sessions import UserSessions
+from services.tools.tool import Tool
+
+RETRY_S, RETRY_S_MAX = 1.0, 60.0
+"""Before it is tried again; doubled each time, with jitter."""
+
+STEADY_S = 30.0
+"""A connection that lasted as long was a good one: the next failure is a new one."""
+
+SETTLE_S = 0.2
+"""Between news of a changed list and asking for it: several changes are one."""
+
+LIST_S = 20.0
+"""For all pages of the list."""
+
+TOOLS_MAX = 256
+"""Of one server; no model chooses well among more. It bounds the pages that are asked for, too."""
+
+ENDED = "the connection has ended"
+
+log = structlog.get_logger()
+
+
+class Server:
+    """A server of mcp.json; `run` is its task. `offer` takes its tools whenever they have changed."""
+
+    def __init__(
+        self, name: str, settings: Settings, env: Mapping[str, str], offer: Callable[[Sequence[Tool]], None]
+    ) -> None:
+        self.name = name
+        self.tried = asyncio.Event()
+        """It has been connected, or could not be, for the first time."""
+        self._settings = settings
+        self._env = env
+        self._offer = offer
+        self._tools: list[Tool] = []
+        self._session: Session | None = None
+        self._users: UserSessions | None = None
+        self._problem = "it is not connected yet"
+
+    @asynccontextmanager
+    async def session(self, authorization: str) -> AsyncGenerator[Session]:
+        """A session for one call: the user's, where the server can tell users apart. Raises ServerFailed."""
+        if authorization and self._users is not None and isinstance(self._settings, Http):
+            async with self._users.borrow(authorization) as session:
+                yield session
+        elif self._session is not None and not self._session.ended:
+            yield self._session
+        else:
+            raise ServerFailed(self._problem)
+
+    async def run(self) -> None:
+        """Keep connected until cancelled."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                self._users = UserSessions(group, lambda given: opened(self._settings, self._env, given))
+                await self._keep_connected()
+        finally:
+            self._offer(())
+
+    async def _keep_connected(self) -> None:
+        loop = asyncio.get_running_loop()
+        delay_s = 0.0
+        while True:
+            started = loop.time()
+            problem = await self._connect()
+            # A task group of the SDK that breaks in the same moment swallows our own cancellation (anyio 4.16).
+            if (task := asyncio.current_task()) is not None and task.cancelling():
+                raise asyncio.CancelledError
+            if loop.time() - started > STEADY_S:
+                delay_s = 0.0
+            self._withdraw(problem)
+            self.tried.set()
+            if not delay_s:
+                log.warning("mcp server down", server=self.name, problem=problem)
+            delay_s = min(delay_s * 2 or RETRY_S, RETRY_S_MAX)
+            await asyncio.sleep(delay_s * random.uniform(0.8, 1.2))
+
+    async def _connect(self) -> str:
+        """Be connected for as long as it goes; why it ended."""
+        try:
+            async with opened(self._settings, self._env) as session:
+                try:
+                    await self._follow(session)
+                finally:
+                    self._withdraw(ENDED)  # at once: closing takes a process some time
+        except ServerFailed as failure:
+            return str(failure)
+        except Exception:
+            # Ours or the SDK's bug: this server must not take the others and the service with it.
+            log.exception("mcp server failed", server=self.name)
+            return "internal error"
+        return ENDED
+
+    async def _follow(self, session: Session) -> None:
+        """Offer what the server lists, and again when it has changed, until the session ends."""
+        async with asyncio.TaskGroup() as group:
+            listening = group.create_task(session.listen())
+            while not session.ended:
+                session.news.clear()
+                await self._list(session)
+                await session.news.wait()
+                if not session.ended:
+                    await asyncio.sleep(SETTLE_S)
+            listening.cancel()
+
+    async def _list(self, session: Session) -> None:
+        listed: list[mcp.Tool] = []
+        cursor: str | None = None
+        async with asyncio.timeout(LIST_S):
+            while len(listed) < TOOLS_MAX:
+                page = await session.client.list_tools(cursor=cursor)
+                listed += page.tools
+                cursor = page.next_cursor
+                if not cursor or not page.tools:
+                    break
+        self._tools = offered(self.name, listed[:TOOLS_MAX], lambda tool: calls(self, tool))
+        self._session = session
+        self._offer(self._tools)
+        self.tried.set()
+        log.info("mcp server listed", server=self.name, listed=len(listed), offered=len(self._tools))
+
+    def _withdraw(self, problem: str) -> None:
+        """Its tools stay known, so that agents and models are told why they cannot be used."""
+        text = f"its MCP server {self.name!r} cannot be used now: {problem}"
+        self._session, self._problem = None, problem
+        if self._tools and self._tools[0].unavailable != text:
+            self._tools = [dataclasses.replace(tool, unavailable=text) for tool in self._tools]
+            self._offer(self._tools)

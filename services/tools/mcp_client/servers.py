@@ -1,0 +1,93 @@
+"""The servers of mcp.json in force: what the file adds is started, what it drops or changes is stopped."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+import structlog
+
+from services.runtime.watching import watch
+from services.tools.mcp_client.server import Server
+from services.tools.mcp_client.settings import BadFile, Settings, read_servers
+from services.tools.tool import Tool
+
+FILE = "mcp.json"
+
+START_S = 2.0
+"""How long the service's start waits for tools, so that a run that comes back with it finds them."""
+
+log = structlog.get_logger()
+
+Put = Callable[[str, Sequence[Tool]], None]
+"""Takes the tools of a source, by its name: Catalogue.offer."""
+
+
+class Servers:
+    """Servers by name, each with its task in `group`."""
+
+    def __init__(self, path: Path, env: Mapping[str, str], put: Put, group: asyncio.TaskGroup) -> None:
+        self._path = path
+        self._env = env
+        self._put = put
+        self._group = group
+        self._running: dict[str, tuple[Settings, Server, asyncio.Task[None]]] = {}
+
+    def reload(self) -> None:
+        """Read the file again; a bad one changes nothing."""
+        try:
+            stated = read_servers(self._path, self._env)
+        except BadFile as problem:
+            log.error("mcp file refused", file=self._path.name, problem=str(problem), servers_kept=len(self._running))
+            return
+        for name, problem in stated.problems.items():
+            log.error("mcp server refused", file=self._path.name, server=name, problem=problem)
+        for name, (settings, _, task) in list(self._running.items()):
+            if stated.servers.get(name) != settings:
+                task.cancel()
+                del self._running[name]
+        for name, settings in stated.servers.items():
+            if name not in self._running:
+                self._start(name, settings)
+
+    async def tried(self) -> None:
+        """Return when each server was tried once."""
+        for _, server, _ in list(self._running.values()):
+            await server.tried.wait()
+
+    def stop(self) -> None:
+        for _, _, task in self._running.values():
+            task.cancel()
+
+    def _start(self, name: str, settings: Settings) -> None:
+        source = f"mcp server {name}"
+
+        def offer(tools: Sequence[Tool]) -> None:
+            # One that was replaced is still stopping, and has nothing to say any more.
+            current = self._running.get(name)
+            if current is None or current[1] is server:
+                self._put(source, tools)
+
+        self._put(source, ())  # what another server of this name may have left
+        server = Server(name, settings, self._env, offer)
+        self._running[name] = (settings, server, self._group.create_task(server.run()))
+
+
+@asynccontextmanager
+async def mcp_servers(config_dir: Path, env: Mapping[str, str], put: Put) -> AsyncGenerator[None]:
+    """Keep the tools of the servers in force inside the block; leaving it stops their processes."""
+    path = config_dir / FILE
+    async with asyncio.TaskGroup() as group:
+        servers = Servers(path, env, put, group)
+        servers.reload()
+        watching = group.create_task(watch(path, servers.reload))
+        try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(START_S):
+                    await servers.tried()
+            yield
+        finally:
+            watching.cancel()
+            servers.stop()

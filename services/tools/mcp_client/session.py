@@ -1,0 +1,81 @@
+"""One session with a server, owned by a task: the SDK's client must be closed by the task that has opened it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+
+from mcp import Client, Implementation, MCPError
+from mcp.client.session import IncomingMessage
+from mcp_types import CONNECTION_CLOSED, ToolListChangedNotification
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
+from services.tools.mcp_client.failures import ServerFailed, server_errors
+from services.tools.mcp_client.settings import Settings
+from services.tools.mcp_client.transports import transport
+
+OPEN_S = 20.0
+"""For a process to start, or a server to be reached, and to say who it is."""
+
+TERMINATED = "Session terminated"
+"""The SDK's words for a session that an HTTP server has forgotten (mcp 2.3); it has no code of its own."""
+
+
+class Session:
+    """A session that calls share."""
+
+    client: Client
+
+    def __init__(self) -> None:
+        self.news = asyncio.Event()
+        """The server's list of tools has changed, or `ended` has."""
+        self.ended = False
+        """No call will succeed any more."""
+
+    def end(self) -> None:
+        self.ended = True
+        self.news.set()
+
+    async def hear(self, message: IncomingMessage) -> None:
+        if isinstance(message, ToolListChangedNotification):
+            self.news.set()
+
+    def judge(self, error: MCPError) -> None:
+        """End the session when a call's error shows that it is of no use."""
+        if error.code == CONNECTION_CLOSED or error.message == TERMINATED:
+            self.end()
+
+    async def listen(self) -> None:
+        """Hear of changed lists from a server that must be asked to tell. Ends at once for the others."""
+        capability = self.client.server_capabilities.tools
+        if self.client.protocol_version not in MODERN_PROTOCOL_VERSIONS or not (capability and capability.list_changed):
+            return
+        async with self.client.listen(tools_list_changed=True) as subscription:
+            self.news.set()  # of what changed between the first list and now nobody tells
+            async for _ in subscription:
+                self.news.set()
+        self.end()  # a server that stops telling is about to stop
+
+
+@asynccontextmanager
+async def opened(settings: Settings, env: Mapping[str, str], authorization: str = "") -> AsyncGenerator[Session]:
+    """A session inside the block. Raises ServerFailed, also when the connection breaks meanwhile."""
+    session = Session()
+    session.client = Client(
+        transport(settings, env, authorization, session.end),
+        message_handler=session.hear,
+        cache=None,  # lists are asked for when they have changed, and kept by us
+        client_info=Implementation(name="headrace", version="1"),
+    )
+    with server_errors():
+        async with AsyncExitStack() as stack:
+            try:
+                async with asyncio.timeout(OPEN_S):
+                    await stack.enter_async_context(session.client)
+            except TimeoutError:
+                raise ServerFailed(f"it did not answer within {OPEN_S:g} s") from None
+            try:
+                yield session
+            finally:
+                session.end()

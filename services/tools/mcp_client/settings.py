@@ -1,0 +1,130 @@
+"""mcp.json: which MCP servers there are, in the form that other MCP clients read too.
+
+    {"mcpServers": {"files": {"command": "python", "args": ["server.py"], "env": {"TOKEN": "env:FILES_TOKEN"}},
+                    "search": {"url": "https://…", "headers": {"Authorization": "env:SEARCH_TOKEN"}}}}
+
+`env:NAME` as a whole value is taken from the service's environment. A command runs in the folder of the file. It is
+the operator's own program: it runs outside the sandbox.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+FILE_BYTES_MAX = 1024 * 1024
+"""Written by people."""
+
+SERVERS_MAX = 64
+"""Each has a connection, and a stdio server two processes."""
+
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,32}")
+"""It begins the names of the server's tools, and is part of a metadata key."""
+
+
+class Stdio(BaseModel):
+    """A server that is a process of ours."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    type: Literal["stdio"] = "stdio"
+    command: Annotated[str, Field(min_length=1)]
+    args: tuple[str, ...] = ()
+    env: dict[str, str] = {}
+    """Its whole environment, beside PATH, HOME and LANG."""
+
+    cwd: str = ""
+    """Relative to the file's folder; empty: that folder."""
+
+
+class Http(BaseModel):
+    """A server behind streamable HTTP."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    type: Literal["http", "streamable-http"] = "http"
+    url: Annotated[str, Field(pattern=r"^https?://[^\s/?#@]+([/?][^\s#]*)?$")]
+    headers: dict[str, str] = {}
+
+
+Settings = Stdio | Http
+
+_FORMS: dict[str, TypeAdapter[Any]] = {"command": TypeAdapter(Stdio), "url": TypeAdapter(Http)}
+
+
+@dataclass(frozen=True, slots=True)
+class McpFile:
+    """What mcp.json says."""
+
+    servers: dict[str, Settings]
+    problems: dict[str, str]
+    """Why a server is refused, by its name; the others go on."""
+
+
+class BadFile(Exception):
+    """Why the file as a whole is refused."""
+
+
+def read_servers(path: Path, env: Mapping[str, str]) -> McpFile:
+    """The servers of the file, none when there is no file. Raises BadFile."""
+    servers: dict[str, Settings] = {}
+    problems: dict[str, str] = {}
+    for name, stated in _entries(path).items():
+        try:
+            servers[name] = _server(name, stated, path.parent, env)
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            problems[name] = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+        except ValueError as error:
+            problems[name] = str(error)
+    return McpFile(servers, problems)
+
+
+def _entries(path: Path) -> dict[str, Any]:
+    try:
+        if path.stat().st_size > FILE_BYTES_MAX:
+            raise BadFile(f"larger than {FILE_BYTES_MAX} bytes")
+        stated = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except RecursionError as error:
+        raise BadFile("nested too deeply") from error
+    except ValueError as error:
+        raise BadFile(f"not valid JSON: {error}") from error
+    except OSError as error:
+        raise BadFile(f"cannot be read: {error.strerror}") from error
+    entries = stated.get("mcpServers") if isinstance(stated, dict) else None
+    if not isinstance(entries, dict):
+        raise BadFile('mcpServers: an object is expected: {"mcpServers": {…}}')
+    if len(entries) > SERVERS_MAX:
+        raise BadFile(f"mcpServers: at most {SERVERS_MAX} servers")
+    return entries
+
+
+def _server(name: str, stated: Any, folder: Path, env: Mapping[str, str]) -> Settings:
+    if not _NAME.fullmatch(name):
+        raise ValueError("a server's name has 1 to 32 letters, digits, _ or -")
+    kinds = [kind for kind in _FORMS if isinstance(stated, dict) and kind in stated]
+    if len(kinds) != 1:
+        raise ValueError("either command or url is expected")
+    settings = _FORMS[kinds[0]].validate_python(stated)
+    if isinstance(settings, Http):
+        return settings.model_copy(update={"headers": _filled("headers", settings.headers, env)})
+    cwd = str((folder / settings.cwd).absolute())
+    return settings.model_copy(update={"env": _filled("env", settings.env, env), "cwd": cwd})
+
+
+def _filled(field: str, values: dict[str, str], env: Mapping[str, str]) -> dict[str, str]:
+    filled: dict[str, str] = {}
+    for key, value in values.items():
+        name = value.removeprefix("env:")
+        if name != value and name not in env:
+            raise ValueError(f"{field}.{key}: {name} is not set in the service's environment")
+        filled[key] = value if name == value else env[name]
+    return filled

@@ -1,0 +1,73 @@
+"""The supervisor of one stdio server: gives it its environment, and leaves nothing behind when it or we end.
+
+The SDK kills a server's process group, which a server's own daemons leave, and not even that when the service itself
+is killed. This process, between the two, is told by the kernel when the service dies and inherits every process
+below it. Standard library only: it runs in a small interpreter without site packages.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from contextlib import suppress
+from types import FrameType
+from typing import NoReturn
+
+from services.tools.sandbox import kernel
+from services.tools.sandbox.sweeping import sweep
+
+GRACE_S = 1.0
+"""Between TERM and KILL; shorter than the 2 s after which the SDK kills us."""
+
+
+def main() -> None:
+    """Arguments: the service's process id, variables that the server shall not have, the command with its full path."""
+    service, unwanted, *command = sys.argv[1:]
+    kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
+    kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGTERM)
+    signal.signal(signal.SIGTERM, _leave)
+    if os.getppid() != int(service):
+        return
+    try:
+        child = os.fork()
+        if child == 0:
+            _become(command, unwanted.split(","))
+        # Only the server holds the pipes now: their end is its end.
+        nowhere = os.open(os.devnull, os.O_RDWR)
+        os.dup2(nowhere, 0)
+        os.dup2(nowhere, 1)
+        while os.waitpid(-1, 0)[0] != child:
+            pass
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        _end()
+
+
+def _leave(number: int, frame: FrameType | None) -> NoReturn:
+    del number, frame
+    raise SystemExit(0)
+
+
+def _become(command: list[str], unwanted: list[str]) -> NoReturn:
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    for name in unwanted:
+        os.unsetenv(name)
+    with suppress(OSError):  # the SDK sees the end of its output
+        os.execv(command[0], command)
+    os._exit(127)
+
+
+def _end() -> None:
+    """Ask our children to end, and kill what is left after a while, with all below it."""
+    deadline = time.monotonic() + GRACE_S
+    with open(f"/proc/self/task/{os.getpid()}/children", encoding="ascii") as file:
+        for pid in file.read().split():
+            os.kill(int(pid), signal.SIGTERM)  # ours until we collect it: the id cannot be another's
+    with suppress(ChildProcessError):
+        while time.monotonic() < deadline:
+            os.waitpid(-1, os.WNOHANG)
+            time.sleep(0.005)
+    sweep()

@@ -1,0 +1,139 @@
+"""Ways to a server: a process of ours, or streamable HTTP; both end when the block does."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from errno import ENOENT
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import httpx2
+from mcp import StdioServerParameters, stdio_client
+from mcp.client.stdio import DEFAULT_INHERITED_ENV_VARS
+from mcp.client.streamable_http import streamable_http_client
+
+from services.tools.commands import TIMEOUT_S_MAX
+from services.tools.mcp_client.settings import Http, Settings, Stdio
+
+SOURCE = str(Path(__file__).parents[3])
+START = f"import sys; sys.path.insert(0, {SOURCE!r}); from services.tools.mcp_client.supervise import main; main()"
+
+ANSWER_BYTES_MAX = 32 * 1024 * 1024
+"""Of one answer over HTTP: a picture of 20 MB in base64. A longer one ends the session."""
+
+CONNECT_S = 10.0
+
+
+@asynccontextmanager
+async def transport(
+    settings: Settings, env: Mapping[str, str], authorization: str, end: Callable[[], None]
+) -> AsyncGenerator[tuple[Any, Any]]:
+    """Streams for the SDK's client. Calls `end` when the server's side ends, which the SDK tells only to callers.
+
+    `authorization` is a user's Authorization header; empty: what the settings say. A process is nobody's in particular.
+    """
+    opened = _process(settings, env) if isinstance(settings, Stdio) else _http(settings, authorization)
+    async with opened as (read, write):
+        yield _Noticing(read, end), write
+
+
+@asynccontextmanager
+async def _process(settings: Stdio, env: Mapping[str, str]) -> AsyncGenerator[tuple[Any, Any]]:
+    # Our own interpreter first: `python` is one that has the SDK.
+    path = f"{Path(sys.executable).parent}:{env.get('PATH', '/usr/local/bin:/usr/bin:/bin')}"
+    program = settings.command if "/" in settings.command else shutil.which(settings.command, path=path)
+    if program is None:
+        raise FileNotFoundError(ENOENT, f"there is no program {settings.command!r}")
+    given = {"PATH": path, "HOME": env.get("HOME", "/"), "LANG": "C.UTF-8", **settings.env}
+    unwanted = ",".join(name for name in DEFAULT_INHERITED_ENV_VARS if name not in given)
+    supervisor = ("-I", "-S", "-c", START, str(os.getpid()), unwanted)
+    parameters = StdioServerParameters(
+        command=sys.executable, args=[*supervisor, program, *settings.args], env=given, cwd=settings.cwd
+    )
+    # What it says on standard error may hold what users wrote, and our own is a log of JSON lines.
+    with open(os.devnull, "w", encoding="utf-8") as nowhere:  # noqa: ASYNC230 - a device
+        async with stdio_client(parameters, errlog=nowhere) as streams:
+            yield streams
+
+
+@asynccontextmanager
+async def _http(settings: Http, authorization: str) -> AsyncGenerator[tuple[Any, Any]]:
+    headers = {name.lower(): value for name, value in settings.headers.items()}
+    if authorization:
+        headers["authorization"] = authorization
+    # A silent server is ended by the call's own time.
+    timeout = httpx2.Timeout(CONNECT_S, read=TIMEOUT_S_MAX + CONNECT_S)
+    async with (
+        httpx2.AsyncClient(headers=headers, timeout=timeout, transport=_Bounded()) as client,
+        streamable_http_client(settings.url, http_client=client, max_sse_event_size=ANSWER_BYTES_MAX) as streams,
+    ):
+        yield streams
+
+
+class _Noticing:
+    """A stream of the SDK that tells when it has ended."""
+
+    def __init__(self, stream: Any, end: Callable[[], None]) -> None:
+        self._stream = stream
+        self._end = end
+
+    @property
+    def last_context(self) -> Any:
+        return getattr(self._stream, "last_context", None)  # only some of the SDK's streams have it
+
+    async def receive(self) -> Any:
+        return await self._stream.receive()
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Any:
+        try:
+            return await self._stream.__anext__()
+        except StopAsyncIteration:
+            self._end()
+            raise
+
+    async def __aenter__(self) -> Self:
+        await self._stream.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        return await self._stream.__aexit__(kind, error, trace)
+
+
+class _Bounded(httpx2.AsyncHTTPTransport):
+    """Ends answers that are longer than ANSWER_BYTES_MAX; the SDK bounds the events of streams, and nothing else."""
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        response = await super().handle_async_request(request)
+        if not response.headers.get("content-type", "").startswith("text/event-stream"):
+            assert isinstance(response.stream, httpx2.AsyncByteStream)
+            response.stream = _Cut(response.stream)
+        return response
+
+
+class _Cut(httpx2.AsyncByteStream):
+    def __init__(self, stream: httpx2.AsyncByteStream) -> None:
+        self._stream = stream
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        seen_bytes = 0
+        async for piece in self._stream:
+            seen_bytes += len(piece)
+            if seen_bytes > ANSWER_BYTES_MAX:
+                raise httpx2.ReadError(f"its answer is longer than {ANSWER_BYTES_MAX} bytes")
+            yield piece
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()

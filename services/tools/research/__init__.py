@@ -1,0 +1,1 @@
+"""Deep search: a question is split, searched in parallel, judged, and answered from what was found."""

@@ -1,0 +1,63 @@
+"""bwrap around the supervisor: namespaces of its own, an empty environment, a read-only system, the workspace bound.
+
+The supervisor and the whole process tier run inside, so that both layers must fail before a command reaches anything.
+Nothing is mounted below what a command may write: bwrap before 0.12 follows links there that a command has planted.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import shutil
+import sys
+from collections.abc import Iterable
+
+from services.tools.sandbox.become import SYSTEM
+from services.tools.sandbox.policy import Policy
+
+PROGRAM = "bwrap"
+
+HOME_BYTES_MAX = 1024**3
+"""The private home lies in memory here."""
+
+NAMESPACES = (
+    *("--unshare-user", "--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try"),
+    *("--disable-userns", "--die-with-parent", "--clearenv", "--hostname", "sandbox", "--cap-drop", "ALL"),
+    *("--proc", "/proc", "--dev", "/dev"),
+)
+"""A kernel may have no cgroup namespaces; all others must be."""
+
+
+@functools.cache
+def is_installed() -> bool:
+    return shutil.which(PROGRAM) is not None
+
+
+def arguments(policy: Policy, needed: Iterable[str]) -> tuple[str, ...]:
+    """What to put before the supervisor's command line; `needed` are paths that it reads itself."""
+    writable = {os.path.realpath(path) for path in (policy.folder, *policy.writable)}
+    readable = {path for path in (*policy.readable, *needed) if os.path.exists(path)}
+    binds = dict.fromkeys(_system(), "--ro-bind") | dict.fromkeys(readable, "--ro-bind")
+    binds |= dict.fromkeys((policy.folder, *policy.writable), "--bind")
+    mounts = ["--size", str(HOME_BYTES_MAX), "--tmpfs", policy.home_parent]
+    # Parents before what lies in them: a later mount covers an earlier one.
+    for path, kind in sorted(binds.items()):
+        if kind == "--bind" or not _is_inside(os.path.realpath(path), writable):
+            mounts += (kind, path, path)
+    return (_program(), *NAMESPACES, *mounts, "--chdir", policy.folder, "--")
+
+
+@functools.cache
+def _program() -> str:
+    return shutil.which(PROGRAM) or PROGRAM
+
+
+@functools.cache
+def _system() -> tuple[str, ...]:
+    """What of the system exists; /proc and /dev are bwrap's own."""
+    paths = (*SYSTEM, sys.base_prefix)
+    return tuple(path for path in dict.fromkeys(paths) if not path.startswith("/proc/") and os.path.exists(path))
+
+
+def _is_inside(path: str, folders: Iterable[str]) -> bool:
+    return any(path.startswith(folder + "/") or path == folder for folder in folders)

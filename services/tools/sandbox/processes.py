@@ -1,0 +1,60 @@
+"""How many processes and threads a confined command may have at a time, counted by its supervisor.
+
+The kernel's own limit counts all processes of the user, ours included, and exempts root. The filter therefore asks
+us before each new one (questions.py); while we sweep nobody answers, and a fork bomb stands still to be killed.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+REFUSED_S = 0.05
+"""After a refusal for want of room the next ones are refused without counting again: a bomb asks without end."""
+
+
+class Population:
+    """The processes below this one. `limit` may be passed by what ends between two counts, never by what lives."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._most = 0
+        """Alive at the last count, plus all that were allowed since."""
+        self._refused_until_s = 0.0
+
+    def may_grow(self) -> bool:
+        """Whether one more may start; it is then counted."""
+        if self._most >= self._limit:
+            if time.monotonic() < self._refused_until_s:
+                return False
+            self._most = descendants(os.getpid())
+            if self._most >= self._limit:
+                self._refused_until_s = time.monotonic() + REFUSED_S
+                return False
+        self._most += 1
+        return True
+
+
+def descendants(ancestor: int) -> int:
+    """Threads of all processes below `ancestor`."""
+    parents: dict[int, int] = {}
+    threads: dict[int, int] = {}
+    for name in os.listdir("/proc"):
+        if name.isdecimal():
+            pid = int(name)
+            try:
+                with open(f"/proc/{pid}/stat", "rb") as file:
+                    fields = file.read().rpartition(b")")[2].split()
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+            parents[pid], threads[pid] = int(fields[1]), int(fields[17])
+    return sum(count for pid, count in threads.items() if _is_below(pid, ancestor, parents))
+
+
+def _is_below(pid: int, ancestor: int, parents: dict[int, int]) -> bool:
+    """Ids may have been reused while we read, so that parents form a ring: no way is longer than their number."""
+    for _ in parents:
+        pid = parents.get(pid, 0)
+        if pid in (0, ancestor):
+            break
+    return pid == ancestor

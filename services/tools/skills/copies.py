@@ -1,0 +1,112 @@
+"""A skill in a workspace: a copy, written anew whenever it differs from the original.
+
+Why a copy: file tools do not follow links out of a workspace, and a bind mount needs privileges. It is read-only by
+its modes alone, so a command that insists can change it, in its own chat, where it could as well run what it wrote
+there; nobody else sees that, and linking the skill again puts the original back.
+
+It is made out of the commands' reach and moved into place. These functions block, and raise OSError or ValueError.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from contextlib import suppress
+from pathlib import Path
+
+from services.tools import quota
+from services.tools.openat2 import open_beneath
+from services.tools.sandbox.sweeping import remove_tree
+from services.tools.workspace import Workspace, Workspaces
+
+FOLDER = "skills"
+
+FILES_MAX = 500
+BYTES_MAX = 20 * 1024 * 1024
+"""A skill is instructions, scripts and templates; each chat that uses it has a copy."""
+
+INTERPRETER = "python"
+"""Beside SKILL.md: runs Python with the skill's dependencies."""
+
+
+def read_files(folder: Path, launcher: str) -> dict[str, tuple[bytes, bool]]:
+    """Content of each file of the skill, and whether it is a program, by its path there; `launcher` among them.
+
+    Hidden files stay where they are: editors', git's, and those that a mounted ConfigMap is made of.
+    """
+    found = {INTERPRETER: (launcher.encode(), True)}
+    room = BYTES_MAX
+    for where, folders, names in os.walk(folder):
+        folders[:] = sorted(name for name in folders if name[0] != "." and name != "__pycache__")
+        for name in sorted(name for name in names if name[0] != "."):
+            path = Path(where, name)
+            relative = str(path.relative_to(folder))
+            if relative == INTERPRETER:
+                raise ValueError(f"a file of a skill cannot be named {INTERPRETER!r}: it is the interpreter's place")
+            with open(path, "rb") as file:
+                data = file.read(room + 1)
+            room -= len(data)
+            found[relative] = (data, os.access(path, os.X_OK))
+            if room < 0 or len(found) > FILES_MAX:
+                raise ValueError(f"a skill has at most {FILES_MAX} files and {BYTES_MAX} bytes")
+    return found
+
+
+def place(workspaces: Workspaces, chat_id: str, skill_id: str, files: dict[str, tuple[bytes, bool]]) -> None:
+    """Make skills/<id> of the workspace be `files`, and nothing else."""
+    workspace = workspaces.open(chat_id)
+    with workspace.lock:
+        if _is_there(workspace, skill_id, files):
+            return
+        with workspace.handle() as root_fd:
+            quota.check_room(root_fd, sum(len(data) for data, _ in files.values()), workspace.bytes_max)
+        aside = workspaces.incoming() / f"skill-{secrets.token_hex(8)}"
+        aside.mkdir()
+        try:
+            _write(aside / "made", files)
+            with workspace.handle() as root_fd:
+                _move(root_fd, skill_id, aside)
+        finally:
+            # Not by rmtree, which waits at a pipe, if one was in the skill's place (Python 3.11).
+            with suppress(OSError, RecursionError):  # a tree too deep for us stays, out of everybody's way
+                remove_tree(str(aside))
+
+
+def _is_there(workspace: Workspace, skill_id: str, files: dict[str, tuple[bytes, bool]]) -> bool:
+    base = f"{FOLDER}/{skill_id}"
+    try:
+        present = workspace.files(base, len(files))
+        if {file.path: file.size_bytes for file in present} != {
+            f"{base}/{path}": len(data) for path, (data, _) in files.items()
+        }:
+            return False
+        return all(_read(workspace, f"{base}/{path}") == data for path, (data, _) in files.items())
+    except (OSError, ValueError):  # whatever stands there, it is not the skill
+        return False
+
+
+def _read(workspace: Workspace, path: str) -> bytes:
+    with workspace.reading(path) as fd, open(fd, "rb", closefd=False) as file:
+        return file.read(BYTES_MAX)
+
+
+def _write(folder: Path, files: dict[str, tuple[bytes, bool]]) -> None:
+    folder.mkdir()
+    for path, (data, is_program) in files.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        with open(folder / path, "xb") as file:
+            file.write(data)
+            os.fchmod(file.fileno(), 0o555 if is_program else 0o444)
+
+
+def _move(root_fd: int, skill_id: str, aside: Path) -> None:
+    """Put aside/made in the skill's place, and what was there into the folder `aside`."""
+    with suppress(FileExistsError):
+        os.mkdir(FOLDER, dir_fd=root_fd)
+    skills_fd = open_beneath(root_fd, FOLDER, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        with suppress(FileNotFoundError):
+            os.rename(skill_id, aside / "before", src_dir_fd=skills_fd)
+        os.rename(aside / "made", skill_id, dst_dir_fd=skills_fd)
+    finally:
+        os.close(skills_fd)

@@ -1,0 +1,100 @@
+"""One skill: what its SKILL.md says at the front, or why it cannot be used.
+
+    ---
+    name: Sales charts
+    description: Draws a chart from a CSV file. Use it when numbers should become a picture.
+    fileTypes: [csv]
+    ---
+
+Other keys of the open form (license, metadata, …) may be there. The text below is for the model, which reads it with
+read_file.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import yaml
+from pydantic import AliasChoices, BaseModel, Field, StringConstraints, ValidationError
+
+FILE = "SKILL.md"
+
+FILE_BYTES_MAX = 256 * 1024
+"""A model reads it whole."""
+
+_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+"""What can be mentioned: @id."""
+
+_FRONT = re.compile(r"\A---[ \t]*\r?\n(.*?)^---[ \t]*$", re.DOTALL | re.MULTILINE)
+
+
+class _Front(BaseModel):
+    name: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=64)]
+    description: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=1024)]
+    file_types: tuple[Annotated[str, StringConstraints(pattern=r"^\.?[A-Za-z0-9]{1,16}$")], ...] = Field(
+        default=(), validation_alias=AliasChoices("fileTypes", "file-types", "file_types")
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Skill:
+    """A folder of the configuration."""
+
+    id: str
+    folder: Path
+    name: str
+    description: str = ""
+    file_types: tuple[str, ...] = ()
+    """Upload types it claims, in lower case and without a dot."""
+
+    problem: str = ""
+    """Why it cannot be used; empty when it can."""
+
+
+def read_skill(folder: Path) -> Skill:
+    """The skill in `folder`; whatever is wrong is its `problem`. Blocks."""
+    try:
+        front = _read_front(folder)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        field = ".".join(map(str, first["loc"]))
+        return Skill(folder.name, folder, folder.name, problem=f"{FILE}: {field}: {first['msg']}")
+    except ValueError as error:
+        return Skill(folder.name, folder, folder.name, problem=str(error))
+    except OSError as error:
+        return Skill(folder.name, folder, folder.name, problem=f"{FILE}: {error.strerror}")
+    types = tuple(dict.fromkeys(kind.lstrip(".").lower() for kind in front.file_types))
+    return Skill(folder.name, folder, front.name, front.description, types)
+
+
+def _read_front(folder: Path) -> _Front:
+    if not _ID.fullmatch(folder.name):
+        raise ValueError("its folder's name must be 1 to 64 letters, digits, _ or -")
+    with open(folder / FILE, "rb") as file:
+        data = file.read(FILE_BYTES_MAX + 1)
+    if len(data) > FILE_BYTES_MAX:
+        raise ValueError(f"{FILE}: larger than {FILE_BYTES_MAX} bytes")
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{FILE}: is not UTF-8") from error
+    found = _FRONT.match(text)
+    if found is None:
+        raise ValueError(f"{FILE}: must begin with its front matter, between two lines of ---")
+    return _Front.model_validate(_parse(found[1]))
+
+
+def _parse(front: str) -> dict[str, Any]:
+    try:
+        stated = yaml.safe_load(front)
+    except yaml.YAMLError as error:
+        # Its first line alone: the others quote the file.
+        raise ValueError(f"{FILE}: the front matter is not YAML: {str(error).splitlines()[0]}") from error
+    except RecursionError as error:
+        raise ValueError(f"{FILE}: the front matter is nested too deeply") from error
+    if not isinstance(stated, dict):
+        raise ValueError(f"{FILE}: the front matter must have name and description")
+    return stated

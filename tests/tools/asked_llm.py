@@ -1,0 +1,62 @@
+"""A gateway that answers each question with the next of its scripts, and remembers what it was asked."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from headrace.v1 import common_pb2, llm_pb2, llm_pb2_grpc
+from services.runtime.config import ServerSettings
+from services.runtime.server import serving
+from tests.scripted_llm import served
+
+Step: TypeAlias = str | Exception | None
+"""A delta, an error, or silence until the caller leaves."""
+
+USAGE = common_pb2.Usage(input_tokens=100, output_tokens=10, model_calls=1, cost_usd=0.5)
+
+
+@dataclass
+class AskedLlm(llm_pb2_grpc.LlmServiceServicer):
+    """Its address, once served, is what a tools service is configured with."""
+
+    scripts: Sequence[Sequence[Step]]
+    address: str = ""
+    requests: list[Any] = field(default_factory=list[Any])
+    finish_reason: str = "stop"
+    left: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when a caller left in mid-answer."""
+
+    async def StreamChat(self, request: Any, context: Any) -> AsyncGenerator[llm_pb2.LlmDelta]:
+        script = self.scripts[len(self.requests)]
+        self.requests.append(request)
+        try:
+            yield llm_pb2.LlmDelta(started=llm_pb2.LlmStarted(provider="p", model="m", attempt=1))
+            for step in script:
+                if isinstance(step, Exception):
+                    raise step
+                if step is None:
+                    await asyncio.Event().wait()
+                else:
+                    yield llm_pb2.LlmDelta(content=step)
+        except asyncio.CancelledError:
+            self.left.set()
+            raise
+        yield llm_pb2.LlmDelta(usage=USAGE)
+        yield llm_pb2.LlmDelta(finish=llm_pb2.LlmFinish(reason=self.finish_reason))
+
+    def texts(self) -> list[str]:
+        """What was asked, the user's part."""
+        return [request.messages[-1].content[0].text for request in self.requests]
+
+
+@asynccontextmanager
+async def asked_llm(*scripts: Sequence[Step]) -> AsyncGenerator[AskedLlm]:
+    llm = AskedLlm(scripts)  # pyright: ignore[reportAbstractUsage] - only questions are asked
+    settings = ServerSettings(listen="127.0.0.1:0", drain_s=0)
+    async with serving(settings, [served(llm)]) as running:  # pyright: ignore[reportArgumentType] - a servicer like that one
+        llm.address = running.addresses[0]
+        yield llm

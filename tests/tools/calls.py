@@ -1,0 +1,56 @@
+"""Executing a call of a tool that may ask a model, and all that it streams."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from headrace.streams import reading
+from headrace.v1 import tools_pb2
+from tests.tools.conftest import CHAT, RUN, Suite
+
+MODEL = tools_pb2.ToolModel(provider_key="p", model="m")
+BUDGET = tools_pb2.ToolBudget(model_calls=10)
+
+
+def request(
+    tool: str,
+    arguments: dict[str, Any],
+    *,
+    budget: tools_pb2.ToolBudget | None = BUDGET,
+    model: tools_pb2.ToolModel | None = MODEL,
+    **fields: Any,
+) -> tools_pb2.ExecuteRequest:
+    return tools_pb2.ExecuteRequest(
+        run_id=RUN,
+        tool_call_id="call_1",
+        tool_name=tool,
+        arguments=json.dumps(arguments),
+        chat_id=CHAT,
+        model=model,
+        budget=budget,
+        **fields,
+    )
+
+
+async def deltas_of(suite: Suite, call: tools_pb2.ExecuteRequest) -> list[Any]:
+    """All deltas; the result is the last, and only files come between the usage, where there is one, and it."""
+    async with reading(suite.stub.Execute(call)) as deltas:
+        seen = [delta async for delta in deltas]
+    kinds = [delta.WhichOneof("delta") for delta in seen]
+    assert kinds.count("result") == 1
+    assert kinds[-1] == "result"
+    assert "usage" not in kinds or set(kinds[kinds.index("usage") + 1 : -1]) <= {"artifact"}
+    return seen
+
+
+def texts(deltas: list[Any], stream: str = "text") -> list[str]:
+    return [delta.output.delta for delta in deltas if delta.output.stream == stream]
+
+
+def sources(deltas: list[Any]) -> list[str]:
+    return [delta.source.url for delta in deltas if delta.HasField("source")]
+
+
+def usage(deltas: list[Any]) -> Any:
+    return next(delta.usage for delta in deltas if delta.HasField("usage"))

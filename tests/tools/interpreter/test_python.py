@@ -1,0 +1,211 @@
+"""The tool `python` over a real server: real interpreters in the sandbox that this machine has."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import json
+import time
+
+import pytest
+
+from headrace.streams import reading
+from headrace.v1 import tools_pb2
+from services.tools.sandbox.tier import Sandbox
+from tests.tools.conftest import Serve, Suite
+from tests.tools.sandbox.test_process import is_running
+from tests.tools.sandbox.tiers import TIERS
+
+
+@pytest.fixture
+def serve(serve: Serve) -> Serve:
+    return functools.partial(serve, lasting=True)
+
+
+FIGURES = """
+import sys, types
+class Figure:
+    def savefig(self, path, **settings): open(path, 'wb').write(b'\\x89PNG\\r\\n\\x1a\\n')
+pyplot = types.ModuleType('matplotlib.pyplot')
+open_ones = [1, 2]
+pyplot.get_fignums, pyplot.figure = lambda: open_ones, lambda number: Figure()
+pyplot.close = lambda which: open_ones.clear()
+sys.modules['matplotlib.pyplot'] = pyplot
+"""
+"""matplotlib as the interpreter uses it."""
+
+
+async def python(suite: Suite, code: str, timeout_ms: int = 0) -> tools_pb2.ToolOutcome:
+    return (await suite.execute("python", json.dumps({"code": code}), timeout_ms))[1]
+
+
+@pytest.mark.parametrize("tier", TIERS)
+async def test_variables_stay_from_call_to_call(serve: Serve, tier: str) -> None:
+    async with asyncio.timeout(10), serve(Sandbox(tier)) as suite:  # pyright: ignore[reportArgumentType] - one of its literals
+        assert (await python(suite, "import math\nx = 20\ndef twice(n): return 2 * n")).result == "(no output)"
+        assert (await python(suite, "print('x is', x)\ntwice(x) + math.floor(2.5)")).result == "x is 20\n42\n"
+        assert (await python(suite, "_ + 1")).result == "43\n"
+
+
+@pytest.mark.parametrize(
+    ("code", "ok", "said"),
+    [
+        ("1 / 0", False, 'File "<python 1>", line 1, in <module>\n    1 / 0'),
+        ("1 +", False, "SyntaxError"),
+        ("raise SystemExit", True, ""),
+        ("exit(3)", False, ""),
+        ("import os; os.write(1, b'\\xff\\x00')", True, "\ufffd\0"),
+        ("import subprocess; subprocess.run(['echo', 'below'])", True, "below"),
+        ("import os\nif os.fork() == 0: x = 1\nelse: os.wait()\nprint('once' * (os.getpid() > 0))", True, "once"),
+        ("import sys; sys.stdout = None", True, ""),
+        ("input()", False, "EOFError"),
+        ("open('outputs/a.txt', 'w').write('x')", True, "1"),
+        ("import threading; threading.Thread(target=print, args=('thread',)).start()", True, "thread"),
+        ("print('x', end='')", True, "x"),
+        ("print('\\ud800')", True, "\\ud800"),
+    ],
+)
+async def test_a_piece_of_code_ends_with_what_it_said(serve: Serve, code: str, ok: bool, said: str) -> None:
+    async with asyncio.timeout(10), serve() as suite:
+        outcome = await python(suite, code)
+        assert (outcome.ok, said in outcome.result) == (ok, True), outcome.result
+        assert "services/" not in outcome.result
+        assert "/repl.py" not in outcome.result
+        assert (await python(suite, "print('lives')")).ok
+
+
+async def test_output_streams_line_by_line(serve: Serve) -> None:
+    code = "import time\nfor n in range(4):\n print(n)\n time.sleep(0.1)"
+    seen: list[tuple[str, float]] = []
+    async with (
+        asyncio.timeout(10),
+        serve() as suite,
+        reading(suite.call("python", json.dumps({"code": code}))) as deltas,
+    ):
+        async for delta in deltas:
+            if delta.HasField("output"):
+                seen.append((delta.output.delta, time.monotonic()))
+    assert [text for text, _ in seen] == ["0\n", "1\n", "2\n", "3\n"]
+    assert seen[-1][1] - seen[0][1] > 0.25
+
+
+async def test_late_code_is_interrupted_and_its_variables_are_kept(serve: Serve) -> None:
+    async with asyncio.timeout(10), serve() as suite:
+        outcome = await python(suite, "x = 1\nprint('up')\nwhile True: pass", timeout_ms=400)
+        assert not outcome.ok
+        assert outcome.result.startswith("up\n")
+        assert "KeyboardInterrupt" in outcome.result
+        assert outcome.result.endswith("[interrupted after 0.4 s: its time was over; its variables are kept]")
+        assert (await python(suite, "x")).result == "1\n"
+
+
+async def test_code_that_ignores_the_interrupt_is_killed_and_the_next_call_is_told(serve: Serve) -> None:
+    stubborn = "x = 1\nimport time\nwhile True:\n try: time.sleep(9)\n except KeyboardInterrupt: pass"
+    async with asyncio.timeout(10), serve() as suite:
+        outcome = await python(suite, stubborn, timeout_ms=300)
+        assert "had to be ended, and its variables are lost" in outcome.result
+        again = await python(suite, "x")
+        assert again.result.startswith("[a new interpreter")
+        assert "NameError" in again.result
+        assert "[a new" not in (await python(suite, "1")).result
+
+
+async def test_an_interpreter_that_dies_says_so(serve: Serve) -> None:
+    async with asyncio.timeout(10), serve() as suite:
+        outcome = await python(suite, "import os; print('last', flush=True); os.kill(os.getpid(), 9)")
+        assert outcome.result == "last\n[the interpreter has ended by itself (signal 9); its variables are lost]"
+        assert "[a new interpreter" in (await python(suite, "1")).result
+
+
+async def test_a_flood_is_interrupted(serve: Serve) -> None:
+    async with asyncio.timeout(10), serve() as suite:
+        outcome = await python(suite, "x = 1\nwhile True: print('y' * 1000)")
+        assert not outcome.ok
+        assert outcome.result.endswith("bytes of output; its variables are kept]")
+        assert (await python(suite, "x")).result == "1\n"
+
+
+async def test_leaving_interrupts_the_code_and_keeps_the_interpreter(serve: Serve) -> None:
+    async with asyncio.timeout(10), serve() as suite:
+        code = "x = 7\nprint('up')\nimport time; time.sleep(60)"
+        async with reading(suite.call("python", json.dumps({"code": code}))) as deltas:
+            await anext(deltas)
+        assert (await python(suite, "x")).result == "7\n"
+
+
+async def test_calls_of_a_run_wait_for_each_other(serve: Serve) -> None:
+    async with asyncio.timeout(10), serve() as suite:
+        await python(suite, "said = []")
+        slow = "import time\nsaid.append(1); time.sleep(0.2); said.append(2)"
+        await asyncio.gather(python(suite, slow), python(suite, slow))
+        assert (await python(suite, "said")).result == "[1, 2, 1, 2]\n"
+
+
+async def test_runs_have_interpreters_of_their_own_and_the_idlest_gives_way(serve: Serve) -> None:
+    async with asyncio.timeout(10), serve(interpreters_max=2) as suite:
+
+        async def of_run(number: int, code: str) -> str:
+            run_id = f"00000000-0000-4000-8000-00000000000{number}"
+            request = tools_pb2.ExecuteRequest(
+                run_id=run_id,
+                tool_call_id="1",
+                tool_name="python",
+                chat_id="00000000-0000-4000-8000-000000000002",
+                arguments=json.dumps({"code": code}),
+            )
+            async with reading(suite.stub.Execute(request)) as deltas:
+                return [delta.result.result async for delta in deltas][-1]
+
+        await of_run(1, "x = 1")
+        assert "NameError" in await of_run(2, "x")
+        assert await of_run(1, "x") == "1\n"
+        assert await of_run(3, "3") == "3\n"  # as many as the suite allows are two: the second run's gives way
+        assert await of_run(1, "x") == "1\n"
+        assert (await of_run(2, "2")).startswith("[a new interpreter")
+
+
+async def test_figures_are_saved_as_pictures_and_published(serve: Serve) -> None:
+    async with asyncio.timeout(10), serve() as suite:
+        artifacts, result = list[str](), ""
+        async with reading(suite.call("python", json.dumps({"code": FIGURES}))) as deltas:
+            async for delta in deltas:
+                if delta.HasField("artifact"):
+                    artifacts.append(delta.artifact.name)
+                result = delta.result.result
+        assert result == "[figure saved: outputs/figure-1-1.png]\n[figure saved: outputs/figure-1-2.png]\n"
+        assert artifacts == ["figure-1-1.png", "figure-1-2.png"]
+        assert sorted(path.name for path in (suite.workspace / "outputs").glob("*.png")) == artifacts
+
+
+async def test_tables_are_text(serve: Serve) -> None:
+    table = """
+import sys, types
+pandas = types.ModuleType('pandas')
+class DataFrame:
+    def to_string(self, max_rows, max_cols): return f'a table of {max_rows} rows at most'
+pandas.DataFrame, pandas.Series = DataFrame, type('Series', (), {})
+sys.modules['pandas'] = pandas
+DataFrame()
+"""
+    async with asyncio.timeout(10), serve() as suite:
+        assert (await python(suite, table)).result == "a table of 60 rows at most\n"
+
+
+async def test_the_service_packages_can_be_imported(serve: Serve) -> None:
+    async with asyncio.timeout(10), serve() as suite:
+        assert (await python(suite, "import tzdata; tzdata.__name__")).result == "'tzdata'\n"
+
+
+async def test_without_a_sandbox_nothing_is_started(serve: Serve) -> None:
+    async with asyncio.timeout(10), serve(Sandbox(None, "no Landlock")) as suite:
+        outcome = await python(suite, "open('made', 'w')")
+        assert not outcome.ok
+        assert "no Landlock" in outcome.result
+        assert not (suite.workspace / "made").exists()
+
+
+async def test_interpreters_end_with_the_service(serve: Serve) -> None:
+    async with asyncio.timeout(10), serve() as suite:
+        await python(suite, "import subprocess; subprocess.Popen(['sleep', '1040.5'], start_new_session=True)")
+        assert is_running("1040.5")
+    assert not is_running("1040.5")

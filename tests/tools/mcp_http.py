@@ -1,0 +1,113 @@
+"""A real MCP server over streamable HTTP: the SDK's, on a port of its own, in the test's loop."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import socket
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+
+import uvicorn
+from mcp.server.mcpserver import Context, Image, MCPServer
+from mcp.server.mcpserver.exceptions import ToolError
+from mcp_types import CallToolResult, ImageContent, ResourceLink, TextContent, ToolAnnotations
+
+PIXEL = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+)
+
+
+@dataclass(slots=True)
+class Http:
+    """The server as a test sees it."""
+
+    port: int
+    cancelled: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}/mcp"
+
+
+class _Quiet(uvicorn.Server):
+    @contextmanager
+    def capture_signals(self) -> Generator[None]:
+        yield  # they are the test run's
+
+
+@asynccontextmanager
+async def http_server(port: int = 0) -> AsyncGenerator[Http]:
+    """Serve inside the block, on `port` if it is given."""
+    with socket.create_server(("127.0.0.1", port)) as listening:
+        http = Http(listening.getsockname()[1])
+        config = uvicorn.Config(_app(http).streamable_http_app(), log_config=None, lifespan="on", ws="none")
+        config.timeout_graceful_shutdown = 0
+        server = _Quiet(config)
+        serving = asyncio.create_task(server.serve(sockets=[listening]))
+        try:
+            yield http
+        finally:
+            server.should_exit = True
+            await serving
+
+
+def _app(http: Http) -> MCPServer:
+    app = MCPServer("scripted")
+
+    @app.tool(annotations=ToolAnnotations(read_only_hint=True))
+    def whoami(context: Context) -> str:
+        """Tell the Authorization header of the call."""
+        return (context.headers or {}).get("authorization", "nobody")
+
+    @app.tool(annotations=ToolAnnotations(idempotent_hint=True))
+    def picture() -> CallToolResult:
+        """Answer in many forms."""
+        data = base64.b64encode(PIXEL).decode()
+        return CallToolResult(
+            content=[
+                TextContent(text="a pixel"),
+                Image(data=PIXEL, format="png").to_image_content(),
+                ImageContent(data="no base64 " + data, mime_type="image/png"),
+                ResourceLink(name="more", uri="https://example.org/more"),
+            ]
+        )
+
+    @app.tool()
+    def structured() -> CallToolResult:
+        """Answer with a value only."""
+        return CallToolResult(content=[], structured_content={"answer": 42})
+
+    @app.tool()
+    def fail() -> str:
+        """Fail."""
+        raise ToolError("this tool always fails")
+
+    @app.tool()
+    def long() -> str:
+        """Answer with a megabyte."""
+        return "x" * 1_000_000
+
+    @app.tool()
+    async def wait(context: Context) -> str:
+        """Wait until cancelled."""
+        await context.report_progress(1, 2, "waiting")
+        try:
+            await asyncio.sleep(60)
+        finally:
+            http.cancelled.set()
+        return "waited"
+
+    @app.tool()
+    async def grow(context: Context) -> str:
+        """Add a tool."""
+
+        def grown() -> str:
+            return "grown up"
+
+        app.add_tool(grown)
+        await context.notify_tools_changed()
+        return "grown"
+
+    return app

@@ -1,0 +1,75 @@
+"""A small MCP server of the older protocol on standard input and output, run as a process by tests.
+
+Without the SDK: it starts at once, and it does what a good server does not. Its argument: a folder it may write to.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+FOLDER = Path(sys.argv[1])
+TOOLS = ["environment", "daemon", "grow", "die", "hang", "stubborn", "noise"]
+
+
+def send(message: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
+    sys.stdout.flush()
+
+
+def call(name: str) -> str:
+    if name == "environment":
+        return json.dumps(dict(os.environ))
+    if name == "daemon":
+        sleeper = subprocess.Popen(["sleep", "1013.5"], start_new_session=True, stdin=subprocess.DEVNULL)
+        return str(sleeper.pid)
+    if name == "grow":
+        TOOLS.append("grown")
+        send({"method": "notifications/tools/list_changed"})
+        return "grown"
+    if name == "die":
+        os._exit(3)
+    if name == "stubborn":
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        while True:
+            time.sleep(100)
+    if name == "noise":
+        sys.stdout.write("this is not JSON\n")
+        sys.stderr.write("nor this\n")
+        return "noisy"
+    return "grown up"
+
+
+def listed(name: str) -> dict[str, Any]:
+    return {"name": name, "description": "A tool.", "inputSchema": {"type": "object"}}
+
+
+def answer(method: str, params: dict[str, Any]) -> dict[str, Any]:
+    if method == "initialize":
+        return {
+            "protocolVersion": params["protocolVersion"],
+            "capabilities": {"tools": {"listChanged": True}},
+            "serverInfo": {"name": "plain", "version": "1"},
+        }
+    if method == "tools/list":
+        return {"tools": [listed(name) for name in TOOLS]}
+    return {"content": [{"type": "text", "text": call(params["name"])}]}
+
+
+for line in sys.stdin:
+    message = json.loads(line)
+    method, params = message.get("method", ""), message.get("params", {})
+    with (FOLDER / "heard").open("a") as heard:
+        heard.write(method + "\n")
+    if "id" not in message or params.get("name") == "hang":
+        continue
+    if method in ("initialize", "tools/list", "tools/call"):
+        send({"id": message["id"], "result": answer(method, params)})
+    else:
+        send({"id": message["id"], "error": {"code": -32601, "message": "no such method"}})

@@ -1,0 +1,100 @@
+"""The attack battery (attacks/): everything a command tries ends as the table says, in every tier that works here."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import json
+import os
+import tempfile
+from collections import Counter
+from contextlib import aclosing
+from pathlib import Path
+
+import pytest
+
+from services.tools.sandbox import syscalls
+from services.tools.sandbox.policy import Policy
+from services.tools.sandbox.process import Exited, Output, run
+from services.tools.sandbox.seccomp import ARCHITECTURES
+from services.tools.sandbox.supervised import INTERPRETER
+from services.tools.sandbox.syscalls import Numbers
+from tests.tools.sandbox.attacks.table import ATTEMPTS, Attempt
+from tests.tools.sandbox.attacks.victims import as_json, victims
+from tests.tools.sandbox.tiers import TIERS
+
+PROGRAM = Path(__file__).with_name("attacks") / "attempts.py"
+MACHINE = os.uname().machine
+OTHERS: dict[str, Numbers] = {
+    "clone": syscalls.CLONE,
+    "tgkill": syscalls.SIGNALLING[2],
+    "prlimit64": syscalls.PRLIMIT64,
+    "seccomp": syscalls.SECCOMP,
+    "prctl": (157, 167),
+    "capset": (126, 91),
+}
+
+
+def numbers() -> dict[str, int]:
+    column = ARCHITECTURES[MACHINE][1]
+    known = OTHERS | {name: pair for calls in syscalls.DENIED.values() for name, pair in calls.items()}
+    return {name: number for name, pair in known.items() if (number := pair[column]) is not None}
+
+
+def here() -> list[Attempt]:
+    """The attempts that this machine has calls for."""
+    known = numbers()
+    missing = {f"call {name} with nothing" for calls in syscalls.DENIED.values() for name in calls if name not in known}
+    if MACHINE != "x86_64":
+        missing |= {"a 32-bit call", "an x32 call"}
+    return [item for item in ATTEMPTS if item.name not in missing]
+
+
+@functools.cache
+def endings(tier: str) -> tuple[dict[str, str], list[str]]:
+    """How every attempt ended, and the harm done: one command for all of them, each in a process of its own."""
+    with tempfile.TemporaryDirectory(prefix="headrace-attacks-") as folder:
+        return asyncio.run(_endings(Path(folder), tier))
+
+
+async def _endings(folder: Path, tier: str) -> tuple[dict[str, str], list[str]]:
+    (folder / "workspace").mkdir()
+    with victims(folder) as (found, harm):
+        attempts = [(item.name, item.code) for item in here()]
+        given = {"victims": as_json(found), "numbers": numbers(), "attempts": attempts}
+        policy = Policy(
+            command=(INTERPRETER, "-I", "-S", str(PROGRAM)),
+            folder=str(folder / "workspace"),
+            input=json.dumps(given),
+            readable=(str(PROGRAM),),
+            home_parent=str(folder),
+            namespaces=tier == "bubblewrap",
+        )
+        said = ""
+        async with asyncio.timeout(60), aclosing(run(policy)) as events:
+            async for event in events:
+                said += event.text if isinstance(event, Output) else ""
+                said += f"{event}\n" if isinstance(event, Exited) else ""
+        return {name: ending for line in said.splitlines() for name, _, ending in [line.partition("\t")]}, harm()
+
+
+@pytest.mark.parametrize("tier", TIERS)
+@pytest.mark.parametrize("attempt", here(), ids=lambda item: item.name)
+def test_an_attempt_ends_as_the_table_says(attempt: Attempt, tier: str) -> None:
+    ending = endings(tier)[0].get(attempt.name, "never made")
+    expected = attempt.bubblewrap if tier == "bubblewrap" else attempt.process
+    # What a namespace hides is not there; without one that would be a mistake of the attempt.
+    assert ending.replace("HIDDEN", "DENIED" if tier == "bubblewrap" else "HIDDEN").split()[0] == expected, ending
+
+
+@pytest.mark.parametrize("tier", TIERS)
+def test_nothing_has_reached_the_victims(tier: str) -> None:
+    ended, harm = endings(tier)
+    assert harm == []
+    assert str(Exited("exited", 0)) in ended
+
+
+def test_the_table_is_well_formed() -> None:
+    assert len(ATTEMPTS) >= 60
+    assert max(Counter(item.name for item in ATTEMPTS).values()) == 1
+    assert all(item.reason for item in ATTEMPTS if "ALLOWED" in (item.process, item.bubblewrap))

@@ -1,0 +1,123 @@
+"""The bubblewrap tier: what bwrap is told, on every machine; what then happens, where it works (tiers.py)."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from contextlib import aclosing
+from pathlib import Path
+
+import pytest
+
+from services.tools.sandbox import bubblewrap
+from services.tools.sandbox.policy import Policy
+from services.tools.sandbox.process import Exited, Output, run
+from tests.tools.sandbox.test_process import bash, is_running, said
+from tests.tools.sandbox.tiers import TIERS
+
+works = [tier for tier in TIERS if tier == "bubblewrap"]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "workspace").mkdir()
+    return tmp_path / "workspace"
+
+
+def pairs(arguments: tuple[str, ...], option: str) -> list[str]:
+    """What follows each `option`."""
+    return [arguments[index + 1] for index, value in enumerate(arguments) if value == option]
+
+
+def test_every_namespace_is_unshared_and_the_environment_empty(folder: Path) -> None:
+    arguments = bubblewrap.arguments(Policy(("true",), str(folder)), ())
+    for name in ("user", "ipc", "pid", "net", "uts"):
+        assert f"--unshare-{name}" in arguments
+    assert {"--unshare-cgroup-try", "--clearenv", "--die-with-parent", "--disable-userns"} <= set(arguments)
+
+
+def test_only_what_the_policy_names_is_writable(folder: Path) -> None:
+    shared = folder.parent / "shared"
+    shared.mkdir()
+    arguments = bubblewrap.arguments(Policy(("true",), str(folder), writable=(str(shared),)), ())
+    assert pairs(arguments, "--bind") == [str(shared), str(folder)]
+    assert pairs(arguments, "--tmpfs") == ["/tmp"]
+    assert "/usr" in pairs(arguments, "--ro-bind")
+    assert not {"/", "/home", "/root", "/etc", "/var", "/proc", "/sys"} & set(pairs(arguments, "--ro-bind"))
+
+
+def test_nothing_is_mounted_below_what_a_command_may_write(folder: Path) -> None:
+    (folder / "skills").mkdir()
+    (folder / "link").symlink_to(folder.parent)
+    readable = (str(folder / "skills"), str(folder.parent / "tool.py"))
+    (folder.parent / "tool.py").touch()
+    arguments = bubblewrap.arguments(Policy(("true",), str(folder), readable=readable), ())
+    mounted = pairs(arguments, "--ro-bind") + pairs(arguments, "--bind")
+    assert str(folder.parent / "tool.py") in mounted
+    assert [path for path in mounted if path.startswith(f"{folder}/")] == []
+
+
+def test_what_does_not_exist_is_left_out(folder: Path) -> None:
+    arguments = bubblewrap.arguments(Policy(("true",), str(folder), readable=("/no/such",)), ())
+    assert "/no/such" not in arguments
+
+
+@pytest.mark.parametrize("tier", works)
+async def test_only_its_own_processes_are_there(folder: Path, tier: str) -> None:
+    text, _ = await said(bash(folder, "echo $$; stat -c %n /proc/[0-9]* 2>/dev/null; hostname", namespaces=True))
+    assert int(text.split()[0]) < 10
+    assert text.split()[-1] == "sandbox"
+
+
+@pytest.mark.parametrize("tier", works)
+async def test_files_made_inside_are_there_outside(folder: Path, tier: str) -> None:
+    text, ending = await said(bash(folder, "umask; echo made > a; chmod 750 a; stat -c %u a", namespaces=True))
+    assert ending == Exited("exited", 0), text
+    assert (folder / "a").read_text() == "made\n"
+    assert (folder / "a").stat().st_mode & 0o777 == 0o750
+    assert (folder / "a").stat().st_uid == os.getuid()
+
+
+@pytest.mark.parametrize("tier", works)
+async def test_nothing_of_the_home_is_left(folder: Path, tier: str) -> None:
+    text, _ = await said(bash(folder, "echo x > ~/a; cat ~/a; cd ~; pwd", namespaces=True))
+    assert text.startswith("x\n")
+    assert [path.name for path in folder.parent.iterdir()] == ["workspace"]
+
+
+@pytest.mark.parametrize("tier", works)
+async def test_a_daemon_does_not_outlive_the_command(folder: Path, tier: str) -> None:
+    _, ending = await said(bash(folder, "(setsid nohup sleep 1020.5 >/dev/null 2>&1 &)", namespaces=True))
+    assert ending == Exited("exited", 0)
+    assert not is_running("1020.5")
+
+
+@pytest.mark.parametrize("tier", works)
+async def test_time_is_kept(folder: Path, tier: str) -> None:
+    text, ending = await said(
+        bash(folder, "trap 'echo bye; exit 4' TERM; sleep 1021.5 & wait", timeout_s=0.3, namespaces=True)
+    )
+    assert (text, ending) == ("bye\n", Exited("timeout", 4))
+    assert not is_running("1021.5")
+
+
+@pytest.mark.parametrize("tier", works)
+async def test_leaving_kills_everything(folder: Path, tier: str) -> None:
+    command = bash(folder, "setsid sleep 1022.5 & echo up; sleep 1022.5", namespaces=True)
+    async with asyncio.timeout(10), aclosing(run(command)) as stream:
+        assert await anext(stream) == Output("stdout", "up\n")
+    assert not is_running("1022.5")
+
+
+@pytest.mark.parametrize("tier", works)
+async def test_a_bwrap_that_is_killed_takes_everything_with_it(folder: Path, tier: str) -> None:
+    children = Path(f"/proc/self/task/{os.getpid()}/children")
+    command = bash(folder, "setsid sleep 1023.5 & echo up; exec sleep 1023.5", namespaces=True)
+    async with asyncio.timeout(10), aclosing(run(command)) as stream:
+        await anext(stream)
+        (outermost,) = children.read_text().split()  # noqa: ASYNC240 - /proc does not block
+        os.kill(int(outermost), signal.SIGKILL)
+        assert (await anext(stream)) == Exited("failed", error="its supervisor was killed")
+        while is_running("1023.5"):
+            await asyncio.sleep(0.01)

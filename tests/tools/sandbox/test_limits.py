@@ -1,0 +1,125 @@
+"""A command's limits, in every tier that works here: it is held back or ended, and the service is not."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import time
+from contextlib import aclosing
+from pathlib import Path
+
+import pytest
+
+from services.tools.sandbox.policy import Limits, Policy
+from services.tools.sandbox.process import OUTPUT_BYTES_MAX, Exited, Output, run
+from tests.tools.sandbox.test_process import bash, is_running, said
+from tests.tools.sandbox.tiers import TIERS
+
+pytestmark = pytest.mark.parametrize("tier", TIERS)
+
+FORKS = """
+import os, time
+made = 0
+for _ in range(300):
+    try:
+        if os.fork() == 0: time.sleep(60); os._exit(0)
+        made += 1
+    except BlockingIOError: pass
+print(made, flush=True)
+"""
+
+BOMB = """
+import os, time
+print('up', flush=True)
+for _ in range(9):
+    try: os.fork()
+    except BlockingIOError: pass
+time.sleep(60)
+"""
+"""512 processes where nothing holds it back; each sleeps."""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "workspace").mkdir()
+    return tmp_path / "workspace"
+
+
+def python(folder: Path, code: str, tier: str, **limits: int) -> Policy:
+    return Policy(
+        ("python3", "-c", code),
+        str(folder),
+        home_parent=str(folder.parent),
+        namespaces=tier == "bubblewrap",
+        limits=Limits(**limits),
+        timeout_s=10,
+    )
+
+
+async def test_processes_are_counted(folder: Path, tier: str) -> None:
+    text, ending = await said(python(folder, FORKS, tier, processes=40))
+    assert ending == Exited("exited", 0)
+    assert 30 <= int(text) <= 40
+
+
+async def test_places_of_processes_that_have_ended_come_back(folder: Path, tier: str) -> None:
+    policy = bash(
+        folder,
+        "for i in $(seq 30); do /bin/true || exit 1; done",
+        namespaces=tier == "bubblewrap",
+        limits=Limits(processes=8),
+    )
+    assert await said(policy) == ("", Exited("exited", 0))
+
+
+async def test_threads_are_counted(folder: Path, tier: str) -> None:
+    start = "threading.Thread(target=time.sleep, args=(5,), daemon=True).start()"
+    code = f"import threading, time\nfor _ in range(50): {start}"
+    text, ending = await said(python(folder, code, tier, processes=20))
+    assert "can't start new thread" in text
+    assert ending == Exited("exited", 1)
+
+
+async def test_a_fork_bomb_is_held_back_and_swept(folder: Path, tier: str) -> None:
+    async with asyncio.timeout(10), aclosing(run(python(folder, BOMB + "# 1030.5", tier, processes=40))) as stream:
+        assert await anext(stream) == Output("stdout", "up\n")
+        await asyncio.sleep(0.3)
+        started = time.monotonic()
+    assert time.monotonic() - started < 1
+    assert not is_running(BOMB + "# 1030.5")
+
+
+async def test_memory_is_limited(folder: Path, tier: str) -> None:
+    text, _ = await said(python(folder, "bytearray(10**9)", tier, memory_bytes=512 * 1024**2))
+    assert "MemoryError" in text
+
+
+async def test_a_files_size_is_limited(folder: Path, tier: str) -> None:
+    text, _ = await said(python(folder, "open('big', 'wb').write(bytes(2_000_000))", tier, file_bytes=1_000_000))
+    assert (folder / "big").stat().st_size == 1_000_000, text
+
+
+async def test_open_files_are_limited(folder: Path, tier: str) -> None:
+    text, _ = await said(python(folder, "[open('/dev/null') for _ in range(100)]", tier, open_files=50))
+    assert "Too many open files" in text
+
+
+async def test_processor_time_is_limited(folder: Path, tier: str) -> None:
+    _, ending = await said(python(folder, "while True: pass", tier, cpu_s=1))
+    assert ending.status in (-9, -24)
+    assert ending.reason == "exited"
+
+
+async def test_output_is_cut_and_held_in_bounded_memory(folder: Path, tier: str) -> None:
+    before_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    taken, ending = 0, Exited("failed")
+    command = bash(folder, "head -c 200000000 /dev/zero", namespaces=tier == "bubblewrap")
+    async with asyncio.timeout(10), aclosing(run(command)) as stream:
+        async for event in stream:
+            if isinstance(event, Output):
+                taken += len(event.text)
+            else:
+                ending = event
+    assert ending == Exited("flood")
+    assert OUTPUT_BYTES_MAX <= taken < OUTPUT_BYTES_MAX + 1024 * 1024
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before_kb < 32 * 1024

@@ -1,0 +1,131 @@
+"""web_search against endpoints of both shapes, over a real service."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from services.simulator.server import simulator
+from services.tools.config import Config
+from tests.tools.calls import deltas_of, request, sources
+from tests.tools.conftest import Serve
+
+SEARXNG = {"results": [{"url": "https://a.example/", "title": "A", "content": "about a", "engine": "x", "score": 1.5}]}
+BING = {
+    "_type": "SearchResponse",
+    "webPages": {"value": [{"url": "https://b.example/", "name": "B", "snippet": "about b"}]},
+}
+
+
+@asynccontextmanager
+async def endpoint(answer: Any, status: int = 200) -> AsyncGenerator[tuple[str, list[web.Request]]]:
+    """A server that gives `answer` to everything, its address, and what it was asked."""
+    asked: list[web.Request] = []
+
+    async def search(request: web.Request) -> web.Response:
+        asked.append(request)
+        body = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
+        return web.Response(body=body, status=status, headers={"Location": "/elsewhere"} if status == 302 else {})
+
+    app = web.Application()
+    app.router.add_get("/{path:.*}", search)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    try:
+        async with asyncio.timeout(20):
+            yield f"http://127.0.0.1:{runner.addresses[0][1]}", asked
+    finally:
+        await runner.cleanup()
+
+
+async def searched(serve: Serve, url: str, key: str = "", **arguments: Any) -> list[Any]:
+    async with serve(None, search_url=url, search_key=key) as suite:
+        return await deltas_of(suite, request("web_search", {"query": "water & mills", **arguments}))
+
+
+@pytest.mark.parametrize("path", ["", "/", "/search", "/search?categories=general"])
+async def test_searxng_is_asked_and_read(serve: Serve, path: str) -> None:
+    async with endpoint(SEARXNG) as (url, asked):
+        seen = await searched(serve, url + path, "k1")
+    assert sources(seen) == ["https://a.example/"]
+    assert seen[-1].result.result == "[1] A\nhttps://a.example/\nabout a"
+    assert asked[0].path == "/search"
+    assert (asked[0].query["q"], asked[0].query["format"]) == ("water & mills", "json")
+    assert asked[0].headers["Authorization"] == "Bearer k1"
+
+
+async def test_bing_is_asked_and_read(serve: Serve) -> None:
+    async with endpoint(BING) as (url, asked):
+        seen = await searched(serve, f"{url}/v7.0/search", "k1", count=3)
+    assert seen[-1].result.result == "[1] B\nhttps://b.example/\nabout b"
+    assert (asked[0].path, asked[0].query["count"]) == ("/v7.0/search", "3")
+    assert asked[0].headers["Ocp-Apim-Subscription-Key"] == "k1"
+
+
+async def test_as_many_results_as_asked_for_and_only_addresses_of_the_web(serve: Serve) -> None:
+    results = [{"url": f"https://{number}.example/", "title": str(number), "content": None} for number in range(30)]
+    async with endpoint({"results": [{"url": "javascript:alert(1)"}, {"title": "none"}, *results]}) as (url, _):
+        assert len(sources(await searched(serve, url))) == 5
+        assert len(sources(await searched(serve, url, count=2))) == 2
+
+
+async def test_nothing_found_is_a_result(serve: Serve) -> None:
+    async with endpoint({"results": []}) as (url, _):
+        seen = await searched(serve, url)
+    assert (seen[-1].result.ok, seen[-1].result.result) == (True, "nothing was found")
+
+
+@pytest.mark.parametrize(
+    ("answer", "status", "said"),
+    [
+        (b"<html>", 200, "known form"),
+        ({"results": "none"}, 200, "known form"),
+        ([], 200, "known form"),
+        (b"\xff", 200, "known form"),
+        (b" " * 6_000_000, 200, "larger than 5 MiB"),
+        ({}, 403, "status 403"),
+        ({}, 302, "status 302"),
+    ],
+)
+async def test_an_endpoint_that_is_none_is_told(serve: Serve, answer: Any, status: int, said: str) -> None:
+    async with endpoint(answer, status) as (url, asked):
+        seen = await searched(serve, url, "k1")
+    assert not seen[-1].result.ok
+    assert said in seen[-1].result.result
+    assert len(asked) == 1, "the key goes nowhere else"
+
+
+async def test_an_endpoint_that_is_not_there_is_told(serve: Serve) -> None:
+    seen = await searched(serve, "http://127.0.0.1:1/search")
+    assert "cannot be reached" in seen[-1].result.result
+
+
+async def test_the_simulated_web_can_be_searched(serve: Serve) -> None:
+    async with asyncio.timeout(20), simulator() as sim:
+        url = sim.base_url.replace("/v1", "/search")
+        first, second = await searched(serve, url), await searched(serve, url)
+    assert len(sources(first)) == 5
+    assert first[-1].result == second[-1].result
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"search_url": "searx.example"}, "HEADRACE_TOOLS_SEARCH_URL: must begin with http"),
+        ({"fetch_allow": "10.0.0.1/8"}, "HEADRACE_TOOLS_FETCH_ALLOW: '10.0.0.1/8'"),
+    ],
+)
+def test_a_setting_that_is_wrong_is_named(settings: dict[str, str], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        Config(**settings)  # pyright: ignore[reportArgumentType] - both are texts
+
+
+def test_the_key_is_not_shown() -> None:
+    assert "secret-key" not in repr(Config(search_key="secret-key"))
