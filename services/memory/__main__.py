@@ -6,6 +6,8 @@ import asyncio
 from contextlib import closing
 from typing import TYPE_CHECKING
 
+from headrace.encodings import encoding
+from headrace.tokens import ESTIMATE_ENCODING
 from headrace.v1 import memory_pb2
 from headrace.v1.llm_pb2_grpc import LlmServiceStub
 from headrace.v1.memory_pb2_grpc import add_MemoryServiceServicer_to_server
@@ -16,7 +18,7 @@ from services.memory.context import Window
 from services.memory.counting import Counting
 from services.memory.disk import Disk
 from services.memory.loading import Loading
-from services.memory.retention import pruning
+from services.memory.retention import tidying
 from services.memory.service import MemoryService
 from services.memory.store import Store, opened
 from services.runtime import program
@@ -33,9 +35,12 @@ async def main(config: Config) -> None:
         async with (
             connect(config.llm_gateway_address) as channel,
             opened(disk) as store,
-            pruning(store, config.chat_retention_days),
+            tidying(store, config.chat_retention_days),
             serving(config.server, [served(store, config, LlmServiceStub(channel))]),
+            asyncio.TaskGroup() as group,
         ):
+            # It takes a third of a second, for which the first append would have to wait.
+            group.create_task(asyncio.to_thread(encoding, ESTIMATE_ENCODING))
             await until_stopped()
 
 
@@ -46,9 +51,9 @@ def served(
     summary_timeout_s: float = SUMMARY_TIMEOUT_S,
 ) -> Served:
     """The service over `store`; without `llm` every compaction falls back."""
-    window, counting = Window(config.chat_k, config.message_history_max), Counting()
+    window, counting = Window(config.chat_k, config.message_history_max), Counting(store.find_blob)
     loading, compacting = Loading(window, counting), Compacting(store, window, counting, llm, summary_timeout_s)
-    servicer = MemoryService(store, loading, compacting, config.action_tools)
+    servicer = MemoryService(store, counting, loading, compacting, config.action_tools)
     name = memory_pb2.DESCRIPTOR.services_by_name["MemoryService"].full_name
     return Served(name, servicer, add_MemoryServiceServicer_to_server)
 

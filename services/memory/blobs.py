@@ -1,7 +1,7 @@
 """Pictures and other large parts of a chat, each in a file named by its content. Everything here blocks.
 
 `blobs/<chatId>/<SHA-256>` holds the MIME type, a line break, and the content. A blob is there before any line that
-refers to it, and goes with its chat.
+refers to it, and goes with its chat; a chat's folder is as old as the last wish to put something in.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import hashlib
 import os
 import re
 import shutil
+import threading
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,13 +68,17 @@ class Blobs:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self._wanted = threading.Lock()
+        """Held while a chat's folder is made or found wanted, and while one that is not wanted is deleted."""
 
     def put(self, chat_id: str, blob: Blob) -> None:
         """Keep a blob; on disk when this returns. One that is there already stays as it is."""
         path = self._path(chat_id, blob.id)
+        with self._wanted:
+            _make(path.parent)
+            os.utime(path.parent)
         if path.exists():
             return
-        _make(path.parent)
         unfinished = path.with_name(f".{uuid.uuid4()}")
         try:
             with open(unfinished, "xb") as file:
@@ -113,6 +118,21 @@ class Blobs:
         """Remove all blobs of a chat."""
         if self._chat_folder(chat_id).exists():
             shutil.rmtree(self._chat_folder(chat_id))
+
+    def unwanted_since(self, time_s: float) -> list[str]:
+        """Chats in whose folder nobody has wanted to put anything since `time_s` (Unix)."""
+        if not self._folder.exists():
+            return []
+        with os.scandir(self._folder) as entries:
+            return [entry.name for entry in entries if is_uuid(entry.name) and entry.stat().st_mtime < time_s]
+
+    def delete_unwanted(self, chat_id: str, time_s: float) -> bool:
+        """Remove all blobs of a chat unless somebody has wanted to put one since `time_s`; whether they are gone."""
+        with self._wanted:
+            if self._chat_folder(chat_id).stat().st_mtime >= time_s:
+                return False
+            self.delete(chat_id)
+        return True
 
     def _path(self, chat_id: str, blob_id: str) -> Path:
         return self._chat_folder(chat_id) / blob_id

@@ -1,37 +1,48 @@
-"""What messages cost in tokens: each counted once, its count kept beside the chat as long as the chat is in memory.
+"""What messages cost in tokens: each counted once, when it is appended, in the encoding of its chat's model.
 
 Exact for OpenAI's encodings. Other models are counted in one of them, times a ratio that their reported usage teaches.
+What the log has no count of (older lines, another encoding, shortened forms) is counted when it is needed, and kept
+beside the chat as long as the chat is in memory.
 """
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache, partial
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from weakref import WeakKeyDictionary
 
 from headrace import model_table, tokens
+from headrace.encodings import is_loaded
 from headrace.v1 import llm_pb2
+from services.memory.dialogue import WITHOUT_REASONING
+from services.memory.drafts import Drafting, drafted
+from services.memory.images import with_images
+from services.memory.lines import Tokens
+from services.memory.ratios import Ratios
 
 if TYPE_CHECKING:
     from headrace.encodings import EncodingName
+    from headrace.v1 import memory_pb2
+    from services.memory.blobs import Blob
     from services.memory.chat import Chat
     from services.memory.dialogue import Position, Said, Unit
+    from services.memory.images import Find
+    from services.memory.lines import Known
+    from services.memory.story import Story
 
-RATIO_MIN, RATIO_MAX = 0.5, 4.0
-"""Bounds of what a ratio may be: a provider that reports nonsense must not switch compaction off, or on for good."""
+INLINE_BYTES_MAX = 16 * 1024
+"""Of a request whose lines are made on the event loop: some 0.5 ms; a thread costs a small one more than that."""
 
-RATIO_INERTIA = 0.8
-"""Weight of what was known before in a new ratio: single requests vary with their language."""
+_WHOLE = ("", WITHOUT_REASONING)
+"""Forms whose pieces are told as they are, or not at all."""
 
-MODELS_MAX = 1000
-"""Models whose ratio is kept: their names come from requests."""
-
-REQUESTS_MAX = 10_000
-"""Requests whose usage may still be reported."""
+CHATS_MAX = 10_000
+"""Chats whose model's encoding is kept in mind."""
 
 FRAMES_MAX = 128
 """Systems with their tools whose count is kept: some 30 KB each, the same at every turn of a run."""
@@ -55,6 +66,8 @@ class Counter:
     ratio: float
     """What a token of that encoding is in tokens of the model."""
     known: _Counts
+    find: Find
+    """Contents of images that stand as references. May block."""
 
     def text(self, text: str) -> int:
         """Of text that is part of a message."""
@@ -62,16 +75,32 @@ class Counter:
 
     def message(self, message: llm_pb2.Message) -> int:
         """Of a message that is in no log."""
-        return tokens.count_message(message, self.encoding)
+        return tokens.count_message(with_images(message, self.find), self.encoding)
+
+    def stored(self, message: llm_pb2.Message) -> Tokens:
+        """The same as the log keeps it."""
+        return Tokens(self.encoding, self.message(message))
 
     def said(self, said: Said) -> int:
         if said.at is None:
             return self.message(said.message)
+        if said.form in _WHOLE and (stored := self._stored(said)) is not None:
+            return stored
         key = _Key(self.encoding, said.at, said.pieces, said.form)
         count = self.known.get(key)
         if count is None:
             count = self.known[key] = self.message(said.message)
         return count
+
+    def _stored(self, said: Said) -> int | None:
+        """The sum of what its pieces cost by the log; None: it does not say, or in another encoding."""
+        count = 0
+        for piece in said.tokens:
+            if piece is None or piece.encoding != self.encoding:
+                return None
+            count += piece.count
+        # Each piece was counted as a message of its own.
+        return count - (len(said.tokens) - 1) * _head_tokens(said.message.role, self.encoding) if said.tokens else None
 
     def unit(self, unit: Unit) -> int:
         return sum(map(self.said, unit.all()))
@@ -101,6 +130,12 @@ class Counter:
         return math.floor(tokens_max / self.ratio)
 
 
+@cache
+def _head_tokens(role: str, encoding: EncodingName) -> int:
+    """Of a message that says nothing."""
+    return tokens.count_message(llm_pb2.Message(role=role), encoding)
+
+
 @lru_cache(maxsize=FRAMES_MAX)
 def _frame_tokens(system: str, tools: tuple[bytes, ...], encoding: EncodingName) -> int:
     messages = [llm_pb2.Message(role="system", content=[llm_pb2.ContentPart(text=system)])] if system else []
@@ -108,36 +143,59 @@ def _frame_tokens(system: str, tools: tuple[bytes, ...], encoding: EncodingName)
 
 
 class Counting:
-    """All counts of a service, and what its models' usage has taught."""
+    """All counts of a service. Touched on the event loop only."""
 
-    def __init__(self) -> None:
+    def __init__(self, find_blob: Callable[[str, str], Blob | None]) -> None:
+        """`find_blob` gives the contents of a chat's images; it may block, and is called in threads."""
+        self._find_blob = find_blob
         self._known: WeakKeyDictionary[Chat, _Counts] = WeakKeyDictionary()
-        self._ratios: OrderedDict[str, float] = OrderedDict()
-        self._asked: OrderedDict[tuple[str, str | None], tuple[str, int, int]] = OrderedDict()
+        self._encodings: OrderedDict[str, EncodingName] = OrderedDict()
+        """Of the model that a chat was last told to, by chat."""
+        self._ratios = Ratios()
 
     def counter(self, chat: Chat, model: str) -> Counter:
-        """The counter of a chat's messages for `model`. Called on the event loop."""
+        """The counter of a chat's messages for `model`."""
         known = self._known.setdefault(chat, {})
-        facts = model_table.known_facts(model)
-        if facts is not None and facts.encoding is not None:
-            return Counter(facts.encoding, 1.0, known)
-        return Counter(tokens.ESTIMATE_ENCODING, self._ratios.get(model, tokens.ESTIMATE_RATIO), known)
+        find = partial(self._find_blob, chat.chat_id)
+        if encoding := _exact(model):
+            return Counter(encoding, 1.0, known, find)
+        return Counter(tokens.ESTIMATE_ENCODING, self._ratios.of(model, chat.log), known, find)
 
-    def asked(self, run_id: str, context_id: str | None, model: str, n: int, count: int) -> None:
-        """A request of `count` tokens, not scaled, was made of a log of `n` lines."""
-        self._asked[run_id, context_id] = (model, n, count)
-        self._asked.move_to_end((run_id, context_id))
-        if len(self._asked) > REQUESTS_MAX:
-            self._asked.popitem(last=False)
+    def asked(self, chat: Chat, told: Story, model: str, count: int) -> None:
+        """A request of `count` tokens, not scaled, is made to `model`."""
+        self._encodings[chat.chat_id] = _exact(model) or tokens.ESTIMATE_ENCODING
+        self._encodings.move_to_end(chat.chat_id)
+        if len(self._encodings) > CHATS_MAX:
+            self._encodings.popitem(last=False)
+        if _exact(model) is None:
+            self._ratios.asked(told.run_id, told.context_id, model, count)
 
-    def reported(self, run_id: str, context_id: str | None, n: int, input_tokens: int) -> None:
-        """Line `n` has the answer to a request of that context, and what its provider says that the request had."""
-        model, asked_n, count = self._asked.get((run_id, context_id), ("", 0, 0))
-        if n <= asked_n or not count or not input_tokens:
-            return
-        del self._asked[run_id, context_id]
-        ratio = min(max(input_tokens / count, RATIO_MIN), RATIO_MAX)
-        before = self._ratios.pop(model, None)
-        self._ratios[model] = ratio if before is None else RATIO_INERTIA * before + (1 - RATIO_INERTIA) * ratio
-        if len(self._ratios) > MODELS_MAX:
-            self._ratios.popitem(last=False)
+    async def drafted(
+        self, request: memory_pb2.AppendRequest, action_tools: frozenset[str]
+    ) -> tuple[list[Known], list[Blob]]:
+        """The lines of `request` with the counts of their messages, and what is to be kept beside the log first.
+
+        Raises:
+            InvalidRequest: See drafted.
+        """
+        encoding = self._encodings.get(request.chat_id, tokens.ESTIMATE_ENCODING)
+        counter = Counter(encoding, 1.0, {}, partial(self._find_blob, request.chat_id))
+        drafting = Drafting(action_tools, counter.stored, self._ratios.learned(request))
+        if is_loaded(encoding) and request.ByteSize() <= INLINE_BYTES_MAX and not _has_images(request):
+            return drafted(request, drafting), drafting.blobs
+        return await asyncio.to_thread(drafted, request, drafting), drafting.blobs
+
+
+def _exact(model: str) -> EncodingName | None:
+    """The encoding of a model of OpenAI's."""
+    facts = model_table.known_facts(model)
+    return None if facts is None else facts.encoding
+
+
+def _has_images(request: memory_pb2.AppendRequest) -> bool:
+    return any(
+        part.HasField("image")
+        for line in request.lines
+        for message in line.step.messages
+        for part in message.message.content
+    )

@@ -234,6 +234,11 @@ class Database:
                 for chat_id, run in runs.values()
             ),
         )
+        begun = ((run_id, lease) for change in changes for run_id, lease in change.leases.items())
+        self._db.executemany(
+            "REPLACE INTO leases VALUES (?, ?, ?, ?)",
+            ((run_id, lease.owner, lease.generation, lease.expires_at) for run_id, lease in begun),
+        )
         ended = ((run.run_id,) for _, run in runs.values() if run.is_ended)
         self._db.executemany("DELETE FROM leases WHERE run_id=?", ended)
         self._put_texts((change.chat.chat_id, text) for change in changes for text in change.texts)

@@ -16,7 +16,7 @@ from services.memory.messages import content
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from services.memory.lines import StoredMessage
+    from services.memory.lines import StoredMessage, Tokens
 
 WITHOUT_REASONING = "without reasoning"
 """The form of an answer that has lost its reasoning."""
@@ -46,6 +46,8 @@ class Said:
     """Which of the forms that a stored message can take; empty: the whole of it."""
     is_error: bool = False
     """Of a result: whether its tool failed."""
+    tokens: list[Tokens | None] = field(default_factory=list["Tokens | None"])
+    """Counts of its pieces, as the log has them; None: not counted, or not as it is told."""
 
 
 @dataclass(slots=True)
@@ -84,9 +86,9 @@ class Dialogue:
         self._open: dict[str, list[tuple[Unit, int]]] = {}
         """Calls without a result, by id: ids are unique in one answer at best."""
 
-    def ask(self, text: str, at: Position) -> None:
+    def ask(self, text: str, at: Position, tokens: Tokens | None) -> None:
         """A user message of one text."""
-        self._units.append(Unit(Said(text_message("user", text), at)))
+        self._units.append(Unit(Said(text_message("user", text), at, tokens=[tokens])))
 
     def add(self, messages: Sequence[StoredMessage], n: int) -> None:
         """The next messages of the log: those of line `n`."""
@@ -99,7 +101,7 @@ class Dialogue:
                     self._answer(message, at)
                 case _:
                     said = llm_pb2.Message(role="user", content=content(message.content))
-                    self._units.append(Unit(Said(said, at)))
+                    self._units.append(Unit(Said(said, at, tokens=[message.tokens])))
 
     def units(self) -> list[Unit]:
         """All that was said. Reasoning alone is left out: providers refuse an assistant message that says nothing."""
@@ -128,7 +130,12 @@ class Dialogue:
         if not self._with_reasoning:
             if piece.reasoning_content:
                 said.form = WITHOUT_REASONING
+            else:
+                said.tokens.append(piece.tokens)
             return
+        # Two texts of reasoning are joined to one, which may cost less than they do.
+        is_joined = bool(piece.reasoning_content and said.message.reasoning_content)
+        said.tokens.append(None if is_joined else piece.tokens)
         if piece.reasoning_content:
             said.message.reasoning_content += "".join(part.text for part in piece.reasoning_content)
         if piece.provider_state:
@@ -140,7 +147,7 @@ class Dialogue:
             unit, index = waiting.pop(0)
             result = _result(call_id, unit.said.message.tool_calls[index].name)
             result.content.extend(content(piece.content) or [llm_pb2.ContentPart(text="")])
-            unit.answers[index] = Said(result, at, is_error=piece.ok is False)
+            unit.answers[index] = Said(result, at, is_error=piece.ok is False, tokens=[piece.tokens])
 
 
 def text_message(role: str, text: str) -> llm_pb2.Message:

@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from headrace.errors import LogDamaged, Overloaded
 from services.runtime.rules import is_uuid
+
+OPEN_MAX = 32
+"""Files that one thread has open at a time: a process may have 1,024 on most systems, and sockets are among them."""
 
 _SUFFIX = ".json"
 
@@ -30,6 +34,16 @@ def disk_errors(chat_id: str) -> Generator[None]:
             chatId=chat_id,
             errno=code,
         ) from error
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """What is to be stored at the end of a log."""
+
+    chat_id: str
+    end: int
+    """The byte where what was acknowledged ends."""
+    data: bytes
 
 
 class Disk:
@@ -69,7 +83,7 @@ class Disk:
         return self._path(chat_id).stat().st_mtime_ns
 
     def append(self, chat_id: str, end: int, data: bytes) -> int:
-        """Store `data` at byte `end`, the end of what was acknowledged; on disk when this returns.
+        """Store `data` at byte `end` of a log; on disk when this returns.
 
         Returns the file's time of change, in nanoseconds.
 
@@ -78,20 +92,45 @@ class Disk:
         Raises:
             LogDamaged: The file may hold part of `data`: it must not be written to.
         """
+        (outcome,) = self.append_each([Piece(chat_id, end, data)])
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    def append_each(self, pieces: Sequence[Piece]) -> list[int | OSError | LogDamaged]:
+        """Store the pieces, each of another log: for each what `append` returns or raises.
+
+        Some are written before the first is synced: one sync of the file system's journal then often does for several.
+        """
+        outcomes: list[int | OSError | LogDamaged] = []
+        for first in range(0, len(pieces), OPEN_MAX):
+            some = pieces[first : first + OPEN_MAX]
+            files = [_outcome(self._written, piece) for piece in some]
+            for piece, fd in zip(some, files, strict=True):
+                outcomes.append(_outcome(self._synced, piece, fd) if isinstance(fd, int) else fd)
+        return outcomes
+
+    def _written(self, piece: Piece) -> int:
+        """The open file that has the piece, not yet on disk."""
         # A log that somebody has removed must not come back with a hole at its beginning.
-        create = os.O_CREAT if end == 0 else 0
-        fd = os.open(self._path(chat_id), os.O_WRONLY | os.O_CLOEXEC | create, 0o600)
+        create = os.O_CREAT if piece.end == 0 else 0
+        fd = os.open(self._path(piece.chat_id), os.O_WRONLY | os.O_CLOEXEC | create, 0o600)
         try:
-            try:
-                _write(fd, data, end)
+            with _put_right(fd, piece):
+                _write(fd, piece.data, piece.end)
+        except BaseException:
+            os.close(fd)
+            raise
+        return fd
+
+    def _synced(self, piece: Piece, fd: int) -> int:
+        """Make the piece durable and close its file, whose time of change is returned."""
+        try:
+            with _put_right(fd, piece):
                 self._sync(fd)
-                if end == 0:
+                if piece.end == 0:
                     os.fsync(self._lock)  # the file's name
                 return os.fstat(fd).st_mtime_ns
-            except OSError:
-                with _torn(chat_id):
-                    os.ftruncate(fd, end)
-                raise
         finally:
             os.close(fd)
 
@@ -128,6 +167,25 @@ def _write(fd: int, data: bytes, at: int) -> None:
     while rest:
         written = os.pwrite(fd, rest, at)
         rest, at = rest[written:], at + written
+
+
+def _outcome(do: Callable[..., int], *given: object) -> int | OSError | LogDamaged:
+    """What comes of one of several, as a value: the others go on."""
+    try:
+        return do(*given)
+    except (OSError, LogDamaged) as error:
+        return error
+
+
+@contextmanager
+def _put_right(fd: int, piece: Piece) -> Generator[None]:
+    """After an OSError, take back what the file has got of the piece."""
+    try:
+        yield
+    except OSError:
+        with _torn(piece.chat_id):
+            os.ftruncate(fd, piece.end)
+        raise
 
 
 @contextmanager

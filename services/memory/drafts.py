@@ -3,28 +3,42 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from headrace.errors import InvalidRequest
-from headrace.v1 import memory_pb2
+from headrace.v1 import llm_pb2, memory_pb2
 from services.memory.blobs import Blob
+from services.memory.dialogue import text_message
 from services.memory.json_load import dump
-from services.memory.lines import ABSENT, Event, Insight, Intent, Known, Query, Run, Step
+from services.memory.lines import ABSENT, Event, Insight, Intent, Known, Learned, Query, Run, Step, Tokens
 from services.memory.messages import stored, stored_range
 
 
-def drafted(request: memory_pb2.AppendRequest, action_tools: frozenset[str]) -> tuple[list[Known], list[Blob]]:
-    """The lines of `request`, without number and time, and what is to be kept beside them first.
+@dataclass(frozen=True, slots=True)
+class Drafting:
+    """What goes into lines beside what their request says."""
+
+    action_tools: frozenset[str]
+    count: Callable[[llm_pb2.Message], Tokens]
+    learned: Mapping[int, Learned]
+    """By index of the line whose usage has taught it."""
+    blobs: list[Blob] = field(default_factory=list[Blob])
+    """Out: what is to be kept beside the log first."""
+
+
+def drafted(request: memory_pb2.AppendRequest, drafting: Drafting) -> list[Known]:
+    """The lines of `request`, without number and time. Counts, so a large request belongs into a thread.
 
     Raises:
         InvalidRequest: Naming the line that breaks the format.
     """
     _check_order([line.WhichOneof("line") for line in request.lines])
-    blobs: list[Blob] = []
-    lines = [_line(request, index, action_tools, blobs) for index in range(len(request.lines))]
+    lines = [_line(request, index, drafting) for index in range(len(request.lines))]
     lines[0].uuid = request.request_id
     lines[0].lines = len(lines)
-    return lines, blobs
+    return lines
 
 
 def stamp(chat_id: str, run_id: str, generation: int) -> dict[str, Any]:
@@ -51,14 +65,18 @@ def _check_order(kinds: list[str | None]) -> None:
             raise InvalidRequest.of(f"lines[{index}].run", "must be the run's last line")
 
 
-def _line(request: memory_pb2.AppendRequest, index: int, action_tools: frozenset[str], blobs: list[Blob]) -> Known:
+def _line(request: memory_pb2.AppendRequest, index: int, drafting: Drafting) -> Known:
     given, path = request.lines[index], f"lines[{index}]"
     stamped = stamp(request.chat_id, request.run_id, request.generation)
     match given.WhichOneof("line"):
         case "query":
-            return Query(**stamped, query=dump(given.query.query), agent_hash=given.query.agent_hash)
+            query = given.query.query
+            tokens = drafting.count(text_message("user", query.message))
+            return Query(**stamped, query=dump(query), agent_hash=given.query.agent_hash, tokens=tokens)
         case "step":
-            return _step(given.step, f"{path}.step", stamped, action_tools, blobs)
+            step = _step(given.step, f"{path}.step", stamped, drafting)
+            step.learned = drafting.learned.get(index)
+            return step
         case "event":
             return _event(given.event, f"{path}.event", stamped)
         case "run":
@@ -75,9 +93,7 @@ def _line(request: memory_pb2.AppendRequest, index: int, action_tools: frozenset
             return Intent(**stamped, context_id=given.intent.context_id or None, text=given.intent.text)
 
 
-def _step(
-    given: memory_pb2.StepLine, path: str, stamped: dict[str, Any], action_tools: frozenset[str], blobs: list[Blob]
-) -> Step:
+def _step(given: memory_pb2.StepLine, path: str, stamped: dict[str, Any], drafting: Drafting) -> Step:
     return Step(
         **stamped,
         stage=given.stage,
@@ -87,7 +103,7 @@ def _step(
         system=given.system if given.HasField("system") else None,
         plan=dump(given.plan) if given.HasField("plan") else ABSENT,
         messages=[
-            stored(message, f"{path}.messages[{index}]", action_tools, blobs)
+            stored(message, f"{path}.messages[{index}]", drafting.action_tools, drafting.blobs, drafting.count)
             for index, message in enumerate(given.messages)
         ],
         events=stored_range(given),

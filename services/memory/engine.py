@@ -21,9 +21,12 @@ if TYPE_CHECKING:
 class Engine(Protocol):
     """All chats. What it says was done is on disk."""
 
-    async def append(self, chat_id: str, lines: list[Known], size_bytes: int) -> tuple[Chat, Span | str]:
-        """Commit `lines`, all or none, under the rules of Chat.check; a new chat is made by its query line. The answer
-        to an append that was made before is what it was then, and to a query that the chat has the run that has it.
+    async def append(
+        self, chat_id: str, lines: list[Known], size_bytes: int, lease: Lease | None = None
+    ) -> tuple[Chat, Span | str]:
+        """Commit `lines`, all or none, under the rules of Chat.check; a new chat is made by its query line, and a run
+        that begins has `lease`. The answer to an append that was made before is what it was then, and to a query that
+        the chat has the run that has it.
         """
         ...
 
@@ -69,6 +72,10 @@ class Engine(Protocol):
 
     async def acquire(self, chat_id: str, run_id: str, owner: str, ttl_ms: int) -> Lease:
         """Make `owner` the run's owner; nothing that an earlier one asked for is committed after this."""
+        ...
+
+    def first_lease(self, owner: str, ttl_ms: int) -> Lease:
+        """The lease of a run that `owner` is about to begin."""
         ...
 
     async def renew(self, run_id: str, generation: int, ttl_ms: int) -> Lease: ...

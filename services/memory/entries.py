@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from services.memory.facts import ASKED, RunFacts
@@ -12,6 +12,7 @@ from services.memory.messages import text_of
 
 if TYPE_CHECKING:
     from services.memory.chat import Chat
+    from services.memory.leases import Lease
 
 TEXT_CHARS_MAX = 100_000
 """Of one line that are searched: a longer one is a file that somebody pasted, and would fill the index."""
@@ -54,6 +55,8 @@ class Change:
     texts: Sequence[Text]
     is_whole: bool = False
     """Whether nothing else is known of the chat: other runs and texts go."""
+    leases: Mapping[str, Lease] = field(default_factory=dict[str, "Lease"])
+    """Of runs that have begun."""
 
 
 @dataclass(frozen=True, slots=True)

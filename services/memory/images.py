@@ -48,6 +48,16 @@ def filled(messages: Iterable[llm_pb2.Message], find: Find) -> None:
                     part.image.CopyFrom(image)
 
 
+def with_images(message: llm_pb2.Message, find: Find) -> llm_pb2.Message:
+    """The message with the contents of its images: itself where it has all of them."""
+    if not any(part.HasField("image") and blob_id(part.image.url) for part in message.content):
+        return message
+    whole = llm_pb2.Message()
+    whole.CopyFrom(message)
+    filled([whole], find)
+    return whole
+
+
 def filled_json(text: str, find: Find) -> str:
     """Put the contents of images into stored messages as JSON, as data URLs."""
 

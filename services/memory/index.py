@@ -10,6 +10,7 @@ import asyncio
 import re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import TypeVar
 
 import structlog
@@ -26,8 +27,9 @@ PAGE_DEFAULT = 50
 WAITING_MAX = 4096
 """Changes that wait; then the commits do, or memory would fill while the file is slower than the logs."""
 
-GATHER_S = 0.02
-"""How long changes gather before they are written together; a question does not wait for it."""
+GATHER_S = 0.25
+"""How long changes gather before they are written together; a question does not wait for it. A text costs 80 µs among a
+hundred, 140 among ten and 600 alone (400 characters, 2026-11)."""
 
 _TOKEN = re.compile(r"([0-9]{1,15})\.([0-9a-f-]{36})")
 
@@ -47,7 +49,7 @@ class Index:
         """Chats whose changes were refused. Touched in the thread only."""
         self._wake = asyncio.Event()
         self._room = asyncio.Event()
-        self._is_closed = False
+        self._closed = asyncio.Event()
 
     def put(self, change: Change) -> None:
         """Take over what is known of a chat now."""
@@ -65,11 +67,12 @@ class Index:
     async def run(self) -> None:
         """Write changes until closed, and close the file."""
         try:
-            while self._waiting or not self._is_closed:
+            while self._waiting or not self._closed.is_set():
                 await self._wake.wait()
                 self._wake.clear()
-                if not self._is_closed:
-                    await asyncio.sleep(GATHER_S)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(GATHER_S):
+                        await self._closed.wait()
                 await asyncio.get_running_loop().run_in_executor(self._thread, self._apply, self._taken())
                 self._room.set()
         finally:
@@ -78,7 +81,7 @@ class Index:
 
     def close(self) -> None:
         """Let `run` end when nothing waits any more."""
-        self._is_closed = True
+        self._closed.set()
         self._wake.set()
 
     async def ask(self, question: Callable[[Database], T]) -> T:

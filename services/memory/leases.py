@@ -47,6 +47,19 @@ class Leases:
         lease = self._held.get(run_id)
         return lease.generation if lease else 0
 
+    def first_of(self, owner: str, ttl_ms: int) -> Lease:
+        """The lease of a run that `owner` is about to begin. Raises InvalidRequest: the time is out of bounds."""
+        return Lease(owner, 0, self._clock() + _checked(ttl_ms))
+
+    def begin(self, run_id: str, lease: Lease) -> None:
+        """Take in the first lease of a run; the index gets it with the run itself."""
+        self._held[run_id] = lease
+
+    def first(self, run_id: str) -> Lease | None:
+        """The lease that the run began with, while nobody has taken the run over."""
+        lease = self._held.get(run_id)
+        return lease if lease and not lease.generation else None
+
     async def acquire(self, run_id: str, written: int, owner: str, ttl_ms: int) -> Lease:
         """Make `owner` the owner of a run whose lines have generation `written` at most.
 

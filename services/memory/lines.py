@@ -56,6 +56,20 @@ class Timing(Struct, frozen=True, gc=False, rename="camel"):
     ended_at: int
 
 
+class Tokens(Struct, frozen=True, gc=False):
+    """What a message costs in a request, counted when it was appended and never again."""
+
+    encoding: str
+    count: int
+
+
+class Learned(Struct, frozen=True, gc=False):
+    """What a token of our counts is in tokens of a model, by all usage that was reported until then."""
+
+    model: str
+    ratio: float
+
+
 class StoredMessage(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """A message of a step. The pieces of one model answer share msg_id, and each has one of the three contents."""
 
@@ -80,6 +94,8 @@ class StoredMessage(Struct, frozen=True, omit_defaults=True, kw_only=True):
     finish_reason: str | None = field(default=None, name="_finishReason")
     provider_state: Raw = field(default=ABSENT, name="_providerState")
     events: Range | None = field(default=None, name="_events")
+    tokens: Tokens | None = field(default=None, name="_tokens")
+    """Of this piece as a message of its own; absent in older logs."""
 
 
 class Stamped(Struct, tag_field="_type", omit_defaults=True, kw_only=True, rename="camel"):
@@ -102,6 +118,7 @@ class Stamped(Struct, tag_field="_type", omit_defaults=True, kw_only=True, renam
 class Query(Stamped, kw_only=True, tag="query"):
     query: Raw
     agent_hash: str = field(default="", name="_agentHash")
+    tokens: Tokens | None = field(default=None, name="_tokens")
 
 
 class Step(Stamped, kw_only=True, tag="step"):
@@ -113,6 +130,8 @@ class Step(Stamped, kw_only=True, tag="step"):
     plan: Raw = ABSENT
     messages: list[StoredMessage]
     events: Range | None = field(default=None, name="_events")
+    learned: Learned | None = field(default=None, name="_learned")
+    """What the usage in it has taught."""
 
 
 class Event(Stamped, kw_only=True, tag="event"):
@@ -182,6 +201,7 @@ class CompactSummary(Stamped, kw_only=True, tag="compact_summary"):
     is_compact_summary: bool = False
     content: str
     retained_from: RetainedFrom = field(name="_retainedFrom")
+    tokens: Tokens | None = field(default=None, name="_tokens")
 
 
 class Revert(Stamped, kw_only=True, tag="revert"):

@@ -6,15 +6,14 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from headrace.v1 import common_pb2, memory_pb2
+from headrace.v1 import memory_pb2
 from services.memory import recap
 from services.memory.compaction.pinned import intent_of, open_tasks
 from services.memory.compaction.plan import is_due
 from services.memory.context import View, Window, request_messages, view
 from services.memory.fit import check, fitted
-from services.memory.json_load import load
 from services.memory.limit import request_tokens_max
-from services.memory.lines import Line, Step
+from services.memory.lines import Line
 from services.memory.reminders import reminder
 from services.memory.story import Story, story
 
@@ -35,26 +34,11 @@ class Loading:
         window = self.window.asked(request.message_history_max)
         runs = snapshot(chat)
         told = story(runs, request.run_id, request.context_id or None)
-        if request.HasField("limits"):
-            self._learn(told)
         counter = self._counting.counter(chat, request.limits.model)
-        n = chat.facts.last_n
         response, count = await asyncio.to_thread(_loaded, runs, told, request, window, counter)
         if request.HasField("limits"):
-            self._counting.asked(told.run_id, told.context_id, request.limits.model, n, count)
+            self._counting.asked(chat, told, request.limits.model, count)
         return response
-
-    def _learn(self, told: Story) -> None:
-        """Take in what the provider says that the last request of this context had."""
-        for line in reversed(told.lines):
-            if isinstance(line, Step) and line.context_id == told.context_id:
-                for message in line.messages:
-                    if message.usage:
-                        usage = common_pb2.Usage()
-                        load(message.usage, usage)
-                        if not usage.estimated:
-                            self._counting.reported(told.run_id, told.context_id, line.n, usage.input_tokens)
-                        return
 
 
 def snapshot(chat: Chat) -> dict[str, Sequence[Line]]:
@@ -105,10 +89,12 @@ def _counted(
     count = frame + counter.units(shown.units)
     # Before anything is left out to make it fit: what does not fit is due all the more.
     due = is_due(told, [*shown.earlier, *shown.own], counter, counter.scaled(count), tokens_max)
-    left = fitted(shown.units, counter, counter.unscaled(tokens_max) - frame, summary=shown.summary is not None)
-    count = frame + counter.units(left)
-    user = max((counter.unit(unit) for unit in left if unit.role == "user"), default=0)
-    check(counter.scaled(count), tokens_max, counter.frame(request.system, ()), user)
+    left = shown.units
+    if count > counter.unscaled(tokens_max):
+        left = fitted(left, counter, counter.unscaled(tokens_max) - frame, summary=shown.summary is not None)
+        count = frame + counter.units(left)
+        user = max((counter.unit(unit) for unit in left if unit.role == "user"), default=0)
+        check(counter.scaled(count), tokens_max, counter.frame(request.system, ()), user)
     messages = request_messages(request.system, left, reminding)
     tokens = counter.scaled(count)
     return memory_pb2.LoadContextResponse(messages=messages, compaction_due=due, tokens=tokens), count

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import orjson
 
 from headrace.errors import InvalidRequest
@@ -20,10 +22,17 @@ from services.memory.lines import (
     StoredMessage,
     TextPart,
     Timing,
+    Tokens,
 )
 
 
-def stored(given: memory_pb2.LogMessage, path: str, action_tools: frozenset[str], blobs: list[Blob]) -> StoredMessage:
+def stored(
+    given: memory_pb2.LogMessage,
+    path: str,
+    action_tools: frozenset[str],
+    blobs: list[Blob],
+    count: Callable[[llm_pb2.Message], Tokens],
+) -> StoredMessage:
     """`given` as the log keeps it; `path` names it in an error. What is kept beside the log is added to `blobs`.
 
     Raises:
@@ -56,6 +65,7 @@ def stored(given: memory_pb2.LogMessage, path: str, action_tools: frozenset[str]
         finish_reason=given.finish_reason or None,
         provider_state=embedded(message.provider_state) if message.provider_state else ABSENT,
         events=stored_range(given),
+        tokens=count(message if is_whole else _with_empty_arguments(message)),
     )
 
 
@@ -85,6 +95,14 @@ def _check(message: llm_pb2.Message, path: str) -> None:
         raise InvalidRequest.of(path, f"must have content, and that alone, in a {message.role} message")
     if (message.role == "tool") != message.HasField("tool_call_id"):
         raise InvalidRequest.of(f"{path}.toolCallId", "must be set in tool messages, and only there")
+
+
+def _with_empty_arguments(message: llm_pb2.Message) -> llm_pb2.Message:
+    """The call as a model is told of it."""
+    told = llm_pb2.Message()
+    told.CopyFrom(message)
+    told.tool_calls[0].arguments = "{}"
+    return told
 
 
 def _is_object(arguments: str) -> bool:

@@ -1,4 +1,4 @@
-"""Chats that nobody has used for long go, when somebody has said how long that is."""
+"""Once a day: blobs without a chat go, and chats that nobody has used for long, when somebody has said how long."""
 
 from __future__ import annotations
 
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 DAY_S = 24 * 60 * 60
 
+ORPHAN_AGE_S = DAY_S
+"""A blob is put before its chat's first line; a caller that takes longer than this will not come."""
+
 log = structlog.get_logger()
 
 
@@ -34,11 +37,8 @@ async def prune(store: Store, days: float) -> list[str]:
 
 
 @asynccontextmanager
-async def pruning(store: Store, days: float | None) -> AsyncGenerator[None]:
-    """Inside the block, prune every day; without `days` never."""
-    if days is None:
-        yield
-        return
+async def tidying(store: Store, days: float | None) -> AsyncGenerator[None]:
+    """Inside the block, tidy up every day; without `days` no chat is ever deleted."""
     daily = asyncio.create_task(_daily(store, days))
     try:
         yield
@@ -47,11 +47,12 @@ async def pruning(store: Store, days: float | None) -> AsyncGenerator[None]:
         await asyncio.wait([daily])
 
 
-async def _daily(store: Store, days: float) -> None:
+async def _daily(store: Store, days: float | None) -> None:
     while True:
         try:
-            gone = await prune(store, days)
-            log.info("chats pruned", chats=len(gone), older_than_days=days)
+            orphans = await store.delete_orphan_blobs(ORPHAN_AGE_S)
+            gone = [] if days is None else await prune(store, days)
+            log.info("chats tidied", orphans=len(orphans), pruned=len(gone), older_than_days=days)
         except Exception:
-            log.exception("chats not pruned")  # tomorrow is another day
+            log.exception("chats not tidied")  # tomorrow is another day
         await asyncio.sleep(DAY_S)

@@ -16,7 +16,7 @@ from services.memory import copies, history, images
 from services.memory.appended import appended
 from services.memory.blobs import Blob
 from services.memory.chat import first_n
-from services.memory.drafts import drafted, stamp
+from services.memory.drafts import stamp
 from services.memory.facts import ALL
 from services.memory.lines import Revert
 from services.memory.searching import Question
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
     from services.memory.compaction.compacting import Compacting
+    from services.memory.counting import Counting
     from services.memory.engine import Engine
     from services.memory.loading import Loading
 
@@ -35,16 +36,25 @@ Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
 class MemoryService(MemoryServiceServicer):
     """Serves the chats of one store."""
 
-    def __init__(self, store: Engine, loading: Loading, compacting: Compacting, action_tools: frozenset[str]) -> None:
+    def __init__(
+        self,
+        store: Engine,
+        counting: Counting,
+        loading: Loading,
+        compacting: Compacting,
+        action_tools: frozenset[str],
+    ) -> None:
         self._store = store
+        self._counting = counting
         self._loading = loading
         self._compacting = compacting
         self._action_tools = action_tools
 
     async def Append(self, request: memory_pb2.AppendRequest, context: Context) -> memory_pb2.AppendResponse:
-        lines, blobs = drafted(request, self._action_tools)
+        lines, blobs = await self._counting.drafted(request, self._action_tools)
         await self._store.put_blobs(request.chat_id, blobs)
-        chat, answer = await self._store.append(request.chat_id, lines, request.ByteSize())
+        lease = self._store.first_lease(request.owner, request.ttl_ms) if request.owner else None
+        chat, answer = await self._store.append(request.chat_id, lines, request.ByteSize(), lease)
         if isinstance(answer, str):
             return memory_pb2.AppendResponse(chat_name=chat.facts.name, duplicate_run_id=answer)
         return memory_pb2.AppendResponse(

@@ -103,13 +103,15 @@ class Store:
         self._keep(chat)
         return chat
 
-    async def append(self, chat_id: str, lines: list[Known], size_bytes: int) -> tuple[Chat, Span | str]:
+    async def append(
+        self, chat_id: str, lines: list[Known], size_bytes: int, lease: Lease | None = None
+    ) -> tuple[Chat, Span | str]:
         """Commit `lines`; a new chat is made by its query line. See Commits.append."""
         chat = await self._opened(chat_id)
         run_id = lines[0].run_id
         if run_id and run_id not in chat.facts.runs and await self._index.chat_of(run_id) not in (None, chat_id):
             raise NotFound(f"run {run_id} is not of chat {chat_id}", runId=run_id)
-        answer = await self._commits.append(chat, lines, size_bytes)
+        answer = await self._commits.append(chat, lines, size_bytes, lease)
         self._keep(chat)
         return chat, answer
 
@@ -175,6 +177,9 @@ class Store:
         await self._commits.settled()
         return lease
 
+    def first_lease(self, owner: str, ttl_ms: int) -> Lease:
+        return self._leases.first_of(owner, ttl_ms)
+
     async def renew(self, run_id: str, generation: int, ttl_ms: int) -> Lease:
         return await self._leases.renew(run_id, generation, ttl_ms)
 
@@ -185,6 +190,16 @@ class Store:
         for blob in blobs:
             with disk_errors(chat_id):
                 await asyncio.to_thread(self._blobs.put, chat_id, blob)
+
+    async def delete_orphan_blobs(self, age_s: float) -> list[str]:
+        """Delete the blobs of chats that have never come to be, or whose deletion was cut short, when nobody has put
+        any there for so long; the ids of those chats.
+        """
+        before_s = now_ms() / 1000 - age_s
+        unwanted = await asyncio.to_thread(self._blobs.unwanted_since, before_s)
+        chats = set(await self.all()) if unwanted else set[str]()
+        orphans = [chat_id for chat_id in unwanted if chat_id not in chats]
+        return [found for found in orphans if await asyncio.to_thread(self._blobs.delete_unwanted, found, before_s)]
 
     def find_blob(self, chat_id: str, blob_id: str) -> Blob | None:
         with disk_errors(chat_id):

@@ -45,7 +45,8 @@ class Compacted:
     @property
     def unit(self) -> Unit:
         """The summary as a message."""
-        return Unit(Said(text_message("user", self.summary.content), Position(self.summary.n, 0)))
+        at, tokens = Position(self.summary.n, 0), [self.summary.tokens]
+        return Unit(Said(text_message("user", self.summary.content), at, tokens=tokens))
 
     def retains(self, unit: Unit) -> bool:
         """Whether `unit` was there and was kept."""
@@ -128,7 +129,7 @@ def units(lines: Iterable[Line], scope: Scope, *, is_own: bool) -> list[Unit]:
         if isinstance(line, Query) and scope.has(None, line.n):
             message = ASKED.decode(line.query).message
             if message.split(maxsplit=1)[:1] != [COMPACT]:
-                dialogue.ask(message, Position(line.n, 0))
+                dialogue.ask(message, Position(line.n, 0), line.tokens)
         elif isinstance(line, Step) and line.stage not in untold and scope.has(line.context_id, line.n):
             dialogue.add(line.messages, line.n)
     return dialogue.units()

@@ -175,7 +175,7 @@ async def test_a_query_line_stands_in_the_file_as_the_format_says(memory: Memory
     query = line.pop("query")
     assert line == {
         "_type": "query", "_n": 1, "chatId": chat_id, "runId": run_id,
-        "_tenant": "", "_user": "", "_gen": 0, "_agentHash": "abc",
+        "_tenant": "", "_user": "", "_gen": 0, "_agentHash": "abc", "_tokens": {"encoding": "o200k_base", "count": 9},
     }  # fmt: skip
     assert text.count(BIG.encode()) == 2
     assert b'"params":{   "big": ' in text
@@ -220,6 +220,7 @@ async def test_a_step_line_stands_in_the_file_as_the_format_says(memory: Memory,
     assert (line["system"], line["taskId"], line["contextId"]) == ("You are", "12345678", "task-12345678")
     assert line["plan"] == {"planId": "p", "tasks": [{"taskId": "12345678", "description": "d", "status": "init"}]}
     assert line["_events"] == {"from": 4, "to": 12}
+    assert all(message.pop("_tokens")["count"] > 4 for message in line["messages"])
     assert line["messages"] == [
         {"role": "assistant", "reasoning_content": [{"type": "text", "text": "hm\n\n"}], "ts": ts,
          "_reasoningId": "r_1", "_msgId": msg, "_timing": {"startedAt": 1, "endedAt": 2},

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import os
+import time
+from contextlib import closing
 from pathlib import Path
 
 import orjson
@@ -10,8 +13,11 @@ import pytest
 
 from headrace.errors import InvalidRequest, NotFound
 from headrace.v1 import llm_pb2, memory_pb2
+from services.memory.disk import Disk
+from services.memory.retention import DAY_S
+from services.memory.store import opened
 from tests.memory.conftest import Serve, logs_in
-from tests.memory.writing import Memory, new_id, run_line, step_line, user
+from tests.memory.writing import Memory, new_id, query_line, run_line, step_line, user
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(256))
 
@@ -78,3 +84,23 @@ async def test_blobs_go_with_their_chat(memory: Memory, folder: Path) -> None:
     assert (await memory.blob(copy, blob_id)).data == PNG
     assert logs_in(folder) == [f"{copy}.json"]
     assert [path.name for path in (folder / "blobs").iterdir()] == [copy]
+
+
+async def test_blobs_of_chats_that_never_came_to_be_go_after_a_day(serve: Serve, folder: Path) -> None:
+    orphan, young, late = new_id(), new_id(), new_id()
+    async with serve() as memory:
+        chat_id, _ = await memory.begin()
+        for each in (chat_id, orphan, young, late):
+            await memory.put_blob(each, PNG)
+        yesterday = time.time() - DAY_S - 60
+        for each in (chat_id, orphan, late):
+            os.utime(folder / "blobs" / each, (yesterday, yesterday))
+        await memory.put_blob(late, PNG)
+    with closing(Disk(folder)) as disk:
+        async with opened(disk) as store:
+            assert await store.delete_orphan_blobs(DAY_S) == [orphan]
+            assert await store.delete_orphan_blobs(DAY_S) == []
+    async with serve() as memory:
+        await memory.append(late, new_id(), query_line())
+        for each in (chat_id, young, late):
+            assert (await memory.blob(each, hashlib.sha256(PNG).hexdigest())).data == PNG

@@ -288,6 +288,10 @@ async def test_what_is_open_is_pinned(folder: Path) -> None:
         plan.tasks.add(task_id="00000002", description="is open", status="init")
         ask = agent_pb2.ApprovalAsk(approval_id="a1", tool_id="x1", reason="rm")
         answered = agent_pb2.ApprovalAsk(approval_id="a2", tool_id="x2", reason="ls")
+        foreign = agent_pb2.ApprovalAsk(approval_id="a3", tool_id="x3", reason="of a sub-agent")
+        elsewhere = memory_pb2.EventLine(
+            context_id="subagent-00000001", event=agent_pb2.AgentDelta(seq=8, approval_ask=foreign)
+        )
         await memory.append(
             chat_id,
             run_id,
@@ -295,6 +299,7 @@ async def test_what_is_open_is_pinned(folder: Path) -> None:
             event_line(seq=5, approval_ask=ask),
             event_line(seq=6, approval_ask=answered),
             event_line(seq=7, approval_answer=agent_pb2.ApprovalAnswer(approval_id="a2", decision="approve")),
+            memory_pb2.LogLine(event=elsewhere),
         )
         await compact(memory, chat_id, run_id, limits=LIMITS)
         summary, asked, *rest = await memory.context(chat_id, run_id)
@@ -304,6 +309,7 @@ async def test_what_is_open_is_pinned(folder: Path) -> None:
     assert '- weather {"cmd": "rm"} (x1)' in text
     assert "- x1: rm (a1)" in text
     assert "a2" not in text
+    assert "of a sub-agent" not in text
     assert "Todos:\n- [pending] buy milk" in text
     assert text_of(asked) == "the goal"
     check_paired(rest)

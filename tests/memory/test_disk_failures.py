@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from headrace.errors import LogDamaged, NotFound, Overloaded
+from services.memory.commits import FILES_MIN
 from services.memory.disk import Disk
 from tests.memory.conftest import HeldSync, Serve, logs_in
 from tests.memory.writing import Memory, content, new_id, query_line, run_line, step_line, user
@@ -95,6 +96,22 @@ async def test_appends_that_share_a_failed_write_all_fail_and_leave_no_gap(serve
         assert {type(reply) for reply in replies} == {Overloaded}
         sync.fails = False
         assert (await memory.append(chat_id, run_id, step_line(user("x")))).first_n == 2
+
+
+async def test_of_many_chats_that_are_written_together_one_fails_alone(serve: Serve, folder: Path) -> None:
+    sync = HeldSync()
+    async with asyncio.timeout(20), serve(sync=sync) as memory:
+        chats = [await memory.begin() for _ in range(2 * FILES_MIN + 1)]
+        os.unlink(folder / f"{chats[7][0]}.json")
+        sync.hold()
+        first = asyncio.create_task(memory.append(*chats[0], step_line(user("a"))))
+        await asyncio.to_thread(sync.reached.wait, 10)
+        others = [asyncio.create_task(memory.append(*chat, step_line(user("b")))) for chat in chats[1:]]
+        await memory.context(*chats[0])  # the server has seen them before this call
+        sync.go_on.set()
+        replies = await asyncio.gather(first, *others, return_exceptions=True)
+        assert [index for index, reply in enumerate(replies) if isinstance(reply, Overloaded)] == [7]
+        assert [len(await memory.context(*chat)) for chat in chats] == [2] * 7 + [1] + [2] * (len(chats) - 8)
 
 
 async def test_a_failure_that_nobody_waits_for_any_more_does_not_stop_the_writer(serve: Serve) -> None:

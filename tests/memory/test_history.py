@@ -149,7 +149,7 @@ async def test_raw_messages_are_given_as_they_are_stored_and_only_when_asked_for
     assert raw[0]["content"] == [{"type": "text", "text": "one"}]
     assert raw[1] == {
         "role": "assistant", "content": [{"type": "text", "text": "水\n"}], "ts": 1_700_000_000_000,
-        "_contentId": "c_1", "_msgId": "m_00000001",
+        "_contentId": "c_1", "_msgId": "m_00000001", "_tokens": {"encoding": "o200k_base", "count": 7},
     }  # fmt: skip
     assert raw[4]["_rawArguments"] == "{cut"
     one_run = orjson.loads((await memory.chat(run_id=run_id, include_raw_messages=True)).raw_messages)

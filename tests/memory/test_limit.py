@@ -10,7 +10,7 @@ from headrace import tokens
 from headrace.errors import ContextLengthExceeded
 from headrace.streams import rpc_errors
 from headrace.v1 import common_pb2, llm_pb2, memory_pb2
-from services.memory.counting import RATIO_MAX
+from services.memory.ratios import RATIO_MAX
 from tests.memory.conftest import Serve
 from tests.memory.test_context import check_paired, shown, text_of
 from tests.memory.writing import Memory, call, content, new_id, reasoning, result, run_line, step_line, user

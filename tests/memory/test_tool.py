@@ -109,7 +109,7 @@ async def test_the_service_prunes_every_day_when_it_is_told_to(tmp_path: Path, s
             sys.executable, "-m", "services.memory", env=env, stderr=asyncio.subprocess.PIPE
         )
         assert process.stderr is not None
-        while b'"chats pruned"' not in (line := await process.stderr.readline()):
+        while b'"chats tidied"' not in (line := await process.stderr.readline()):
             assert line
         process.terminate()
         await process.communicate()

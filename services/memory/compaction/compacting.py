@@ -162,6 +162,7 @@ def _lines(draft: Draft, result: Result, strategy: str) -> list[Known]:
         is_compact_summary=True,
         content=result.content,
         retained_from=RetainedFrom(start.n, start.message),
+        tokens=result.content_tokens,
     )
     return [boundary, summary]
 

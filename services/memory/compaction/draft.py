@@ -18,6 +18,7 @@ from services.memory.story import place
 
 if TYPE_CHECKING:
     from services.memory.counting import Counter
+    from services.memory.lines import Tokens
     from services.memory.story import Story
 
 TEMPERATURE = 0.2
@@ -30,6 +31,7 @@ class Result:
 
     plan: Plan
     content: str
+    content_tokens: Tokens
     files: list[str]
     """Paths of the files in it."""
     tokens: int
@@ -80,7 +82,7 @@ class Draft:
         model = given.summary_model if given.HasField("summary_model") else given.limits
         room = counter.unscaled(request_tokens_max(model)) - counter.frame(given.system, given.tools)
         files = context_files.fitting(context_files.bounded(given.files), room // 2, counter.text)
-        last = text_message("user", instruction(files))
+        last = text_message("user", instruction(files, given.hint))
         told = [*([] if self.former is None else [self.former]), *self.units]
         told = fitted(told, counter, room - counter.message(last), summary=self.former is not None)
         request = llm_pb2.ChatRequest(
@@ -113,11 +115,12 @@ class Draft:
 
     def _result(self, ratio: float, text: str, files: list[memory_pb2.ContextFile]) -> Result:
         content = content_of(text, self.pins, files)
-        cost = self._frame + self.counter.message(text_message("user", content))
+        content_tokens = self.counter.stored(text_message("user", content))
+        cost = self._frame + content_tokens.count
         # What is left must not be due again at once.
         plan = self._plan(ratio, int(DUE_RATIO * self.counter.unscaled(self.tokens_max)) - cost)
         tokens = self.counter.scaled(cost + self.counter.units(plan.kept))
-        return Result(plan, content, [file.path for file in files], tokens)
+        return Result(plan, content, content_tokens, [file.path for file in files], tokens)
 
     def _plan(self, ratio: float, room: int) -> Plan:
         return planned(self.units, ratio, self.counter, room, first=self._first_shown)

@@ -30,6 +30,9 @@ class Todo(msgspec.Struct):
     status: str = ""
 
 
+_APPROVAL = b'"approval.'
+"""What an event of an approval has in it: most others need not be read."""
+
 _TODOS = msgspec.json.Decoder(list[Todo])
 
 
@@ -40,7 +43,7 @@ def pinned(story: Story, intent: str, todos: Iterable[Todo]) -> str:
         "Todos": [f"[{todo.status}] {todo.content}" for todo in todos if todo.content],
         "Open tasks of the plan": open_tasks(story.lines, story.context_id),
         "Tool calls without a result": open_calls(story.own()),
-        "Approvals that are waited for": open_approvals(story.lines),
+        "Approvals that are waited for": open_approvals(story.lines, story.context_id),
     }
     return "\n\n".join(
         f"{name}:\n" + "\n".join(f"- {item}" for item in items) for name, items in sections.items() if items
@@ -96,11 +99,13 @@ def open_calls(units: Sequence[Unit]) -> list[str]:
     return [f"{call.name} {call.arguments} ({call.id})" for index, call in calls if index not in last.answers]
 
 
-def open_approvals(lines: Iterable[Line]) -> list[str]:
-    """What people were asked to allow and have not answered."""
+def open_approvals(lines: Iterable[Line], context_id: str | None) -> list[str]:
+    """What people were asked to allow in a context and have not answered."""
     waiting: dict[str, str] = {}
     for line in lines:
-        delta = load_delta(line.event) if isinstance(line, Event) else None
+        if not isinstance(line, Event) or line.context_id != context_id or _APPROVAL not in bytes(line.event):
+            continue
+        delta = load_delta(line.event)
         if delta is not None and delta.HasField("approval_ask"):
             ask = delta.approval_ask
             waiting[ask.approval_id] = f"{ask.tool_id}: {ask.reason} ({ask.approval_id})"

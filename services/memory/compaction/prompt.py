@@ -32,6 +32,8 @@ conversation, with these sections:
 
 Keep ids, paths, figures and names exactly as they are."""
 
+HINT = "The user who asked for the compaction wants the summary to heed this:"
+
 FILES = "These files of the workspace were mentioned, as they are now:"
 
 HEAD = "The conversation was compacted. This summary stands for what went before the messages that follow."
@@ -40,10 +42,10 @@ _SUMMARY = re.compile(r"<summary>(.*?)(?:</summary>|\Z)", re.DOTALL)
 _ANALYSIS = re.compile(r"<analysis>.*?(?:</analysis>|\Z)", re.DOTALL)
 
 
-def instruction(files: Iterable[memory_pb2.ContextFile]) -> str:
+def instruction(files: Iterable[memory_pb2.ContextFile], hint: str) -> str:
     """The last message of the request."""
     blocks = [block(file) for file in files]
-    return "\n\n".join([*([FILES, *blocks] if blocks else []), INSTRUCTION])
+    return "\n\n".join([*([FILES, *blocks] if blocks else []), INSTRUCTION, *([HINT, hint] if hint else [])])
 
 
 def content_of(summary: str, pins: str, files: Iterable[memory_pb2.ContextFile]) -> str:
