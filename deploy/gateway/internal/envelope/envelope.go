@@ -1,0 +1,169 @@
+// Package envelope is the one shape of every answer that is no stream: {"code":0,"msg":"success","data":…}, or a
+// failure in it, with the HTTP status of its gRPC code and `error` {code, retriable, details}.
+package envelope
+
+import (
+	"math"
+	"net/http"
+	"slices"
+	"strconv"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"headrace/gateway/internal/jsonform"
+)
+
+// ContentType is of every answer in the envelope.
+const ContentType = "application/json; charset=utf-8"
+
+// Domain is ErrorInfo.domain of every error of the suite.
+const Domain = "headrace"
+
+// Status is google/rpc/code.proto; 499 is nginx's "client closed request".
+var Status = map[codes.Code]int{
+	codes.OK:                 200,
+	codes.InvalidArgument:    400,
+	codes.FailedPrecondition: 400,
+	codes.OutOfRange:         400,
+	codes.Unauthenticated:    401,
+	codes.PermissionDenied:   403,
+	codes.NotFound:           404,
+	codes.Aborted:            409,
+	codes.AlreadyExists:      409,
+	codes.ResourceExhausted:  429,
+	codes.Canceled:           499,
+	codes.Unknown:            500,
+	codes.Internal:           500,
+	codes.DataLoss:           500,
+	codes.Unimplemented:      501,
+	codes.Unavailable:        503,
+	codes.DeadlineExceeded:   504,
+}
+
+// safeMessages are for statuses that no service of the suite gave a reason for; their own text may tell of the inside.
+var safeMessages = map[codes.Code]string{
+	codes.Unimplemented:     "this version does not do that",
+	codes.DeadlineExceeded:  "a service did not answer in time; try again",
+	codes.ResourceExhausted: "the request or its answer is too large",
+	codes.Canceled:          "the request was cancelled",
+}
+
+// names are the words of gRPC codes, as error.code has them for statuses without a reason.
+var names = map[codes.Code]string{
+	codes.Canceled: "CANCELLED", codes.Unknown: "UNKNOWN", codes.InvalidArgument: "INVALID_ARGUMENT",
+	codes.DeadlineExceeded: "DEADLINE_EXCEEDED", codes.NotFound: "NOT_FOUND", codes.AlreadyExists: "ALREADY_EXISTS",
+	codes.PermissionDenied: "PERMISSION_DENIED", codes.ResourceExhausted: "RESOURCE_EXHAUSTED",
+	codes.FailedPrecondition: "FAILED_PRECONDITION", codes.Aborted: "ABORTED", codes.OutOfRange: "OUT_OF_RANGE",
+	codes.Unimplemented: "UNIMPLEMENTED", codes.Internal: "INTERNAL", codes.Unavailable: "UNAVAILABLE",
+	codes.DataLoss: "DATA_LOSS", codes.Unauthenticated: "UNAUTHENTICATED",
+}
+
+// Failure is a refusal in its parts.
+type Failure struct {
+	Status     int
+	Reason     string
+	Message    string
+	Retriable  bool
+	Details    map[string]string
+	Data       []byte // JSON; nil: {}
+	RetryAfter string // seconds, rounded up; empty: not said
+}
+
+// Success writes the answer of an RPC; `responseBody` names the field that is `data`, the others stand beside it.
+func Success(response proto.Message, responseBody string) []byte {
+	out := []byte(`{"code":0,"msg":"success","data":`)
+	if responseBody == "" {
+		return append(append(out, jsonform.Encode(response)...), '}')
+	}
+	data, beside := jsonform.Split(response, responseBody)
+	out = append(out, data...)
+	if len(beside) > 0 {
+		out = append(append(out, ','), beside...)
+	}
+	return append(out, '}')
+}
+
+// Told is a success that no RPC gave; `data` is JSON.
+func Told(data []byte) []byte {
+	return append(append([]byte(`{"code":0,"msg":"success","data":`), data...), '}')
+}
+
+// Of gives the failure of an error: one of the suite's, a request that breaks a rule, or a bare status.
+func Of(err error) Failure {
+	if invalid, ok := err.(*jsonform.Invalid); ok {
+		details := map[string]string{"field": invalid.Field, "rule": invalid.Rule}
+		return Failure{Status: 400, Reason: "INVALID_REQUEST", Message: invalid.Error(), Details: details}
+	}
+	given := status.Convert(err)
+	code := given.Code()
+	if code == codes.Unavailable && len(given.Details()) == 0 {
+		// For the caller it is the same as a provider that cannot be reached.
+		message := "a service of the suite cannot be reached; try again"
+		return Failure{Status: Status[code], Reason: "PROVIDER_UNAVAILABLE", Message: message, Retriable: true}
+	}
+	failure := Failure{Status: Status[code], Reason: names[code], Message: "internal error"}
+	failure.Retriable = code == codes.Unavailable || code == codes.DeadlineExceeded
+	if safe, ok := safeMessages[code]; ok {
+		failure.Message = safe
+	}
+	for _, detail := range given.Details() {
+		switch detail := detail.(type) {
+		case *errdetails.ErrorInfo:
+			if detail.GetDomain() == Domain {
+				failure.Reason, failure.Message = detail.GetReason(), given.Message()
+				failure.Details = map[string]string{}
+				for key, value := range detail.GetMetadata() {
+					if key != "retriable" {
+						failure.Details[key] = value
+					}
+				}
+				failure.Retriable = detail.GetMetadata()["retriable"] == "true"
+			}
+		case *errdetails.RetryInfo:
+			failure.RetryAfter = strconv.Itoa(int(math.Ceil(detail.GetRetryDelay().AsDuration().Seconds())))
+		}
+	}
+	return failure
+}
+
+// Write answers with the failure.
+func (f Failure) Write(w http.ResponseWriter) {
+	out := append([]byte(`{"code":`), strconv.Itoa(f.Status)...)
+	out = jsonform.AppendString(append(out, `,"msg":`...), f.Message)
+	out = append(out, `,"data":`...)
+	if f.Data != nil {
+		out = append(out, f.Data...)
+	} else {
+		out = append(out, "{}"...)
+	}
+	out = jsonform.AppendString(append(out, `,"error":{"code":`...), f.Reason)
+	out = strconv.AppendBool(append(out, `,"retriable":`...), f.Retriable)
+	out = append(out, `,"details":{`...)
+	keys := make([]string, 0, len(f.Details))
+	for key := range f.Details {
+		keys = append(keys, key)
+	}
+	slices.Sort(keys)
+	for i, key := range keys {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		out = append(jsonform.AppendString(out, key), ':')
+		out = jsonform.AppendString(out, f.Details[key])
+	}
+	if f.RetryAfter != "" {
+		w.Header().Set("Retry-After", f.RetryAfter)
+	}
+	WriteJSON(w, f.Status, append(out, "}}}"...))
+}
+
+// WriteJSON answers with a JSON body.
+func WriteJSON(w http.ResponseWriter, status int, body []byte) {
+	w.Header().Set("Content-Type", ContentType)
+	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+	w.WriteHeader(status)
+	_, _ = w.Write(body)
+}

@@ -1,0 +1,86 @@
+package gateway
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"runtime/debug"
+	"time"
+
+	"headrace/gateway/internal/envelope"
+	"headrace/gateway/internal/jsonform"
+)
+
+// around takes the caller's ids or makes them, gives them to every call and to the answer, and writes one log line. The
+// gateway's last resort stands here and nowhere else.
+func around(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
+		started := time.Now()
+		id, forwarded := idsOf(request.Header)
+		line := &logLine{ResponseWriter: w, route: "unknown"}
+		defer func() {
+			line.end(recover(), request)
+			slog.Info("http done", "method", request.Method, "route", line.route, "status", line.status,
+				"request_id", id, "ms", float64(time.Since(started).Microseconds())/1000, "peer", request.RemoteAddr)
+			if line.aborted {
+				panic(http.ErrAbortHandler)
+			}
+		}()
+		w.Header().Set("X-Request-Id", id)
+		if err := once(request, "X-Request-Id"); err != nil {
+			envelope.Of(err).Write(line)
+			return
+		}
+		next.ServeHTTP(line, request.WithContext(forwarding(request.Context(), forwarded)))
+	})
+}
+
+// logLine is what is said of a request: the route as annotated, and the status, which is kept on its way out.
+type logLine struct {
+	http.ResponseWriter
+	route   string
+	status  int
+	aborted bool
+}
+
+// end takes what a handler panicked with. An answer that has begun cannot become another one: its connection is cut.
+func (l *logLine) end(problem any, request *http.Request) {
+	switch {
+	case problem != nil:
+		if err, ok := problem.(error); !ok || !errors.Is(err, http.ErrAbortHandler) {
+			slog.Error("http failed", "method", request.Method, "route", l.route,
+				"problem", fmt.Sprint(problem), "stack", string(debug.Stack()))
+		}
+		if l.aborted = l.status != 0; !l.aborted {
+			envelope.Failure{Status: http.StatusInternalServerError, Reason: "INTERNAL", Message: "internal error"}.Write(l)
+		}
+	case l.status == 0 && request.Context().Err() != nil:
+		l.status = 499 // the client has gone
+	}
+}
+
+func (l *logLine) WriteHeader(status int) {
+	if l.status == 0 {
+		l.status = status
+	}
+	l.ResponseWriter.WriteHeader(status)
+}
+
+func (l *logLine) Write(data []byte) (int, error) {
+	if l.status == 0 {
+		l.status = http.StatusOK
+	}
+	return l.ResponseWriter.Write(data)
+}
+
+// Unwrap lets http.ResponseController reach the connection.
+func (l *logLine) Unwrap() http.ResponseWriter { return l.ResponseWriter }
+
+// once refuses a header that may not be repeated.
+func once(request *http.Request, name string) error {
+	if len(request.Header.Values(name)) > 1 {
+		return &jsonform.Invalid{Field: name, Rule: "must be given once"}
+	}
+	return nil
+}

@@ -1,0 +1,99 @@
+package gateway
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+)
+
+var (
+	// What a caller's request id may look like: anything else would forge log lines or headers.
+	safeID      = regexp.MustCompile(`^[A-Za-z0-9._:/+=-]{1,128}$`)
+	traceparent = regexp.MustCompile(`^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$`)
+	credential  = regexp.MustCompile(`^x-mcp-[a-z0-9_-]{1,32}-authorization$`)
+	printable   = regexp.MustCompile(`^[ -~]*$`)
+)
+
+// credentialCharsMax is of all together: gRPC refuses calls with more than 8 KiB of metadata.
+const credentialCharsMax = 4096
+
+type forwardedKey struct{}
+
+// idsOf gives the request's id, and the whole list of what is passed on of its headers: request and trace id, and the
+// user's credentials for MCP servers (services/runtime/ids.py).
+func idsOf(header http.Header) (string, metadata.MD) {
+	id := header.Get("X-Request-Id")
+	if !safeID.MatchString(id) {
+		id = newID()
+	}
+	forwarded := credentials(header)
+	forwarded.Set("x-request-id", id)
+	if trace := header.Get("Traceparent"); traceparent.MatchString(trace) {
+		forwarded.Set("traceparent", trace)
+	}
+	return id, forwarded
+}
+
+func credentials(header http.Header) metadata.MD {
+	found, chars := metadata.MD{}, 0
+	for name, values := range header {
+		key := strings.ToLower(name)
+		if !credential.MatchString(key) {
+			continue
+		}
+		for _, value := range values {
+			if printable.MatchString(value) {
+				found.Append(key, value)
+				chars += len(key) + len(value)
+			}
+		}
+	}
+	if chars > credentialCharsMax {
+		slog.Warn("credentials dropped", "keys", slices.Sorted(maps.Keys(found)), "chars_max", credentialCharsMax)
+		return metadata.MD{}
+	}
+	return found
+}
+
+func forwarding(ctx context.Context, forwarded metadata.MD) context.Context {
+	return context.WithValue(ctx, forwardedKey{}, forwarded)
+}
+
+// Forwarding gives every call of a connection the metadata of its request and no other: grpc-gateway alone would add
+// the Authorization header and the client's address.
+func Forwarding() []grpc.DialOption {
+	own := func(ctx context.Context) context.Context {
+		forwarded, _ := ctx.Value(forwardedKey{}).(metadata.MD)
+		return metadata.NewOutgoingContext(ctx, forwarded)
+	}
+	unary := func(
+		ctx context.Context, method string, request, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker,
+		options ...grpc.CallOption,
+	) error {
+		return invoke(own(ctx), method, request, reply, conn, options...)
+	}
+	stream := func(
+		ctx context.Context, kind *grpc.StreamDesc, conn *grpc.ClientConn, method string, open grpc.Streamer,
+		options ...grpc.CallOption,
+	) (grpc.ClientStream, error) {
+		return open(own(ctx), kind, conn, method, options...)
+	}
+	return []grpc.DialOption{grpc.WithUnaryInterceptor(unary), grpc.WithStreamInterceptor(stream)}
+}
+
+// newID makes a random UUID.
+func newID() string {
+	var random [16]byte
+	_, _ = rand.Read(random[:])
+	random[6], random[8] = random[6]&0x0f|0x40, random[8]&0x3f|0x80
+	return fmt.Sprintf("%x-%x-%x-%x-%x", random[:4], random[4:6], random[6:8], random[8:10], random[10:])
+}

@@ -1,0 +1,241 @@
+package jsonform
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"sync"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+)
+
+// Invalid is a request that breaks a rule: the field is named as in JSON.
+type Invalid struct {
+	Field string
+	Rule  string
+}
+
+func (e *Invalid) Error() string { return e.Field + ": " + e.Rule }
+
+// Body is the name of the whole body in errors.
+const Body = "body"
+
+// nameCharsMax is how much of an unknown field's name an error repeats.
+const nameCharsMax = 64
+
+var names sync.Map // protoreflect.FullName → map[string]protoreflect.FieldDescriptor
+
+// fieldsByName gives the fields of a message by the names that JSON and query parameters may give them.
+func fieldsByName(descriptor protoreflect.MessageDescriptor) map[string]protoreflect.FieldDescriptor {
+	if known, ok := names.Load(descriptor.FullName()); ok {
+		return known.(map[string]protoreflect.FieldDescriptor)
+	}
+	found := map[string]protoreflect.FieldDescriptor{}
+	for i := range descriptor.Fields().Len() {
+		field := descriptor.Fields().Get(i)
+		found[field.JSONName()] = field
+		if alias := rulesOf(field).GetAlias(); alias != "" {
+			found[alias] = field
+		}
+	}
+	known, _ := names.LoadOrStore(descriptor.FullName(), found)
+	return known.(map[string]protoreflect.FieldDescriptor)
+}
+
+// unknownField is the error for a name that a message does not have, with the closest one that it has.
+func unknownField(name, path string, known map[string]protoreflect.FieldDescriptor) error {
+	if chars := []rune(name); len(chars) > nameCharsMax {
+		name = string(chars[:nameCharsMax])
+	}
+	rule := "is not a field of this request"
+	if close := closest(name, slices.Collect(maps.Keys(known))); close != "" {
+		rule += "; did you mean '" + close + "'?"
+	}
+	return &Invalid{path + name, rule}
+}
+
+// Decode fills `message` with what `body` says, strictly; what is not in the contract is an *Invalid.
+func Decode(body []byte, message proto.Message) error {
+	if err := checkSyntax(body); err != nil {
+		return err
+	}
+	return decodeMessage(body, message.ProtoReflect(), "")
+}
+
+func decodeMessage(raw []byte, message protoreflect.Message, path string) error {
+	values, err := members(raw)
+	if err != nil {
+		name := Body
+		if path != "" {
+			name = path[:len(path)-1]
+		}
+		return &Invalid{name, "must be a JSON object"}
+	}
+	known := fieldsByName(message.Descriptor())
+	given := map[protoreflect.FieldNumber]string{}
+	for _, member := range values {
+		field := known[member.name]
+		if field == nil {
+			return unknownField(member.name, path, known)
+		}
+		if string(member.value) == "null" {
+			continue
+		}
+		if other, ok := given[field.Number()]; ok && other != member.name {
+			return &Invalid{path + member.name, fmt.Sprintf("is the same field as '%s'; give one of them", other)}
+		}
+		given[field.Number()] = member.name
+		if err := setField(message, field, member.value, path+member.name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+type member struct {
+	name  string
+	value []byte
+}
+
+// members splits an object into its members, each value as its own text, the last of a repeated name alone.
+func members(raw []byte) ([]member, error) {
+	decoder := json.NewDecoder(bytes.NewReader(raw))
+	if token, err := decoder.Token(); err != nil || token != json.Delim('{') {
+		return nil, errors.New("no object")
+	}
+	var found []member
+	at := map[string]int{}
+	for decoder.More() {
+		token, err := decoder.Token()
+		if err != nil {
+			return nil, err
+		}
+		name := token.(string)
+		var value json.RawMessage
+		if err := decoder.Decode(&value); err != nil {
+			return nil, err
+		}
+		if i, ok := at[name]; ok {
+			found[i].value = value
+			continue
+		}
+		at[name] = len(found)
+		found = append(found, member{name, value})
+	}
+	return found, nil
+}
+
+func setField(message protoreflect.Message, field protoreflect.FieldDescriptor, raw []byte, name string) error {
+	if field.IsList() {
+		return setList(message, field, raw, name)
+	}
+	if field.Message() != nil {
+		return decodeMessage(raw, message.Mutable(field).Message(), name+".")
+	}
+	if rulesOf(field).GetJson() {
+		message.Set(field, protoreflect.ValueOfString(string(raw)))
+		return nil
+	}
+	value, err := scalar(field, raw, name)
+	if err != nil {
+		return err
+	}
+	message.Set(field, value)
+	return nil
+}
+
+func setList(message protoreflect.Message, field protoreflect.FieldDescriptor, raw []byte, name string) error {
+	var items []json.RawMessage
+	if err := json.Unmarshal(raw, &items); err != nil {
+		return &Invalid{name, "must be a list"}
+	}
+	list := message.Mutable(field).List()
+	for i, item := range items {
+		at := fmt.Sprintf("%s[%d]", name, i)
+		if field.Message() != nil {
+			element := list.NewElement()
+			if err := decodeMessage(item, element.Message(), at+"."); err != nil {
+				return err
+			}
+			list.Append(element)
+			continue
+		}
+		value, err := scalar(field, item, at)
+		if err != nil {
+			return err
+		}
+		list.Append(value)
+	}
+	return nil
+}
+
+// scalar reads a JSON value as a value of `field`.
+func scalar(field protoreflect.FieldDescriptor, raw []byte, name string) (protoreflect.Value, error) {
+	none := protoreflect.Value{}
+	switch field.Kind() {
+	case protoreflect.StringKind:
+		var text string
+		if raw[0] != '"' || json.Unmarshal(raw, &text) != nil {
+			return none, &Invalid{name, "must be a string"}
+		}
+		return protoreflect.ValueOfString(text), nil
+	case protoreflect.BoolKind:
+		switch string(raw) {
+		case "true", "false":
+			return protoreflect.ValueOfBool(raw[0] == 't'), nil
+		}
+		return none, &Invalid{name, "must be true or false"}
+	case protoreflect.DoubleKind:
+		number, err := strconv.ParseFloat(string(raw), 64)
+		if err != nil || raw[0] == '"' {
+			return none, &Invalid{name, "must be a number"}
+		}
+		return protoreflect.ValueOfFloat64(number), nil
+	case protoreflect.BytesKind:
+		var text string
+		if raw[0] == '"' && json.Unmarshal(raw, &text) == nil {
+			if data, err := base64.StdEncoding.DecodeString(text); err == nil {
+				return protoreflect.ValueOfBytes(data), nil
+			}
+		}
+		return none, &Invalid{name, "must be base64 text"}
+	default:
+		return wholeNumber(field.Kind(), string(raw), name)
+	}
+}
+
+func wholeNumber(kind protoreflect.Kind, text, name string) (protoreflect.Value, error) {
+	switch kind {
+	case protoreflect.Int32Kind:
+		if number, err := strconv.ParseInt(text, 10, 32); err == nil {
+			return protoreflect.ValueOfInt32(int32(number)), nil
+		}
+		return bad(name, math.MinInt32, math.MaxInt32)
+	case protoreflect.Int64Kind:
+		if number, err := strconv.ParseInt(text, 10, 64); err == nil {
+			return protoreflect.ValueOfInt64(number), nil
+		}
+		return bad(name, math.MinInt64, math.MaxInt64)
+	case protoreflect.Uint32Kind:
+		if number, err := strconv.ParseUint(text, 10, 32); err == nil {
+			return protoreflect.ValueOfUint32(uint32(number)), nil
+		}
+		return bad(name, 0, math.MaxUint32)
+	default:
+		if number, err := strconv.ParseUint(text, 10, 64); err == nil {
+			return protoreflect.ValueOfUint64(number), nil
+		}
+		return bad(name, 0, math.MaxUint64)
+	}
+}
+
+func bad(name string, low int64, high uint64) (protoreflect.Value, error) {
+	return protoreflect.Value{}, &Invalid{name, fmt.Sprintf("must be a whole number from %d to %d", low, high)}
+}

@@ -1,0 +1,24 @@
+package main
+
+import (
+	"log/slog"
+	"os"
+	"strings"
+)
+
+// logToStderr makes the log what the other services' is: one JSON object a line, with their names for time and event.
+func logToStderr() {
+	rename := func(groups []string, attribute slog.Attr) slog.Attr {
+		switch attribute.Key {
+		case slog.MessageKey:
+			attribute.Key = "event"
+		case slog.TimeKey:
+			attribute.Key = "timestamp"
+		case slog.LevelKey:
+			attribute.Value = slog.StringValue(strings.ToLower(attribute.Value.String()))
+		}
+		return attribute
+	}
+	handler := slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{ReplaceAttr: rename})
+	slog.SetDefault(slog.New(handler).With("service", "gateway"))
+}
