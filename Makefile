@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up test check lint types bench fuzz proto proto-check proto-release
+.PHONY: help setup demo up test check lint types bench soak fuzz proto proto-check proto-release gateway gateway-check
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -21,10 +21,10 @@ demo: $(VENV)/run ## Start the suite with a simulated model, ask one question, s
 up: $(VENV)/run ## Start the suite with a simulated model and keep it running
 	@$(BIN)/headrace up --simulate --config-dir examples --data-dir .data
 
-test: $(VENV)/dev ## Run all tests
+test: $(VENV)/dev $(if $(shell command -v go),build/gateway) ## Run all tests
 	$(BIN)/pytest
 
-check: $(VENV)/dev lint types proto-check test ## What CI runs: format, lint, types, protos, tests
+check: $(VENV)/dev lint types proto-check gateway-check test ## What CI runs: format, lint, types, protos, tests
 
 lint: $(VENV)/dev
 	$(BIN)/ruff format --check .
@@ -33,14 +33,22 @@ lint: $(VENV)/dev
 types: $(VENV)/dev
 	$(BIN)/pyright
 
-bench: $(VENV)/dev ## Measure what a delta costs, beside a bare relay
+bench: $(VENV)/dev $(if $(shell command -v go),build/gateway) ## Measure what a delta costs, beside a bare relay, the facades and memory
 	$(BIN)/python -m benchmarks
+	$(BIN)/python -m benchmarks.facades
+	$(BIN)/python -m benchmarks.memory
+	$(BIN)/python -m benchmarks.runs
+
+SOAK_ROUNDS ?= 1000
+soak: $(VENV)/dev ## Kill the orchestrator's part of a run at random events and look at what its readers get (SOAK_ROUNDS=1000)
+	HEADRACE_SOAK_ROUNDS=$(SOAK_ROUNDS) $(BIN)/pytest -q tests/orchestrator/test_crashes.py -k any_event
 
 FUZZ_S ?= 60
-fuzz: $(VENV)/fuzz ## Search for bytes that break the readers of streams, logs and agent files (FUZZ_S=60 each)
+fuzz: $(VENV)/fuzz $(VENV)/dev ## Search for bytes that break the readers of streams, logs and agent files, or a route (FUZZ_S=60 each)
 	@for target in sse log_lines triple_quotes; do \
 		$(BIN)/python -m fuzz $$target -max_total_time=$(FUZZ_S) || exit 1; \
 	done
+	$(BIN)/pytest -q tests/e2e/test_openapi.py --http-examples $(FUZZ_S)
 
 setup: $(VENV)/dev ## Make .venv with everything that development needs
 
@@ -63,11 +71,33 @@ $(PROTO_VENV)/done: protos/requirements.txt
 	$(PROTO_VENV)/bin/$(PIP) -r protos/requirements.txt
 	@touch $@
 
+GATEWAY := deploy/gateway
+# The same flags for every step, so that each package is compiled once.
+GO_RUN := cd $(GATEWAY) && CGO_ENABLED=0 GOFLAGS='-trimpath -buildvcs=false'
+gateway: build/gateway ## Build the production facade, deploy/gateway, as a static binary (needs Go)
+
+$(GATEWAY)/gen/done: build/image.binpb $(GATEWAY)/buf.gen.yaml $(GATEWAY)/go.mod $(VENV)/dev
+	$(GO_RUN) $(CURDIR)/$(BIN)/buf generate $(CURDIR)/build/image.binpb --path headrace
+	@touch $@
+
+build/gateway: $(GATEWAY)/gen/done $(GATEWAY)/go.sum $(shell find $(GATEWAY) -name '*.go' -not -path '*/gen/*')
+	$(GO_RUN) go build -o $(CURDIR)/$@ .
+
+gateway-check:
+ifeq ($(shell command -v go),)
+	@echo "NOTICE: Go is not installed: deploy/gateway is NOT built, linted or tested" >&2
+else
+	@$(MAKE) --no-print-directory build/gateway
+	@test -z "$$(gofmt -l $(GATEWAY))" || { gofmt -l $(GATEWAY); exit 1; }
+	$(GO_RUN) go vet ./...
+endif
+
 GENERATED := .
-proto: $(PROTO_VENV)/done ## Regenerate the stubs in headrace/v1
+proto: build/image.binpb ## Regenerate the stubs and the comments in headrace/v1
 	@mkdir -p $(GENERATED)
 	$(PROTO_RUN) --python_out=$(GENERATED) --mypy_out=quiet:$(GENERATED) $(PROTOS)
 	$(PROTO_RUN) --grpc_python_out=$(GENERATED) --mypy_grpc_out=quiet:$(GENERATED) $(SERVICES)
+	$(PROTO_VENV)/bin/python protos/comments build/image.binpb $(GENERATED)/headrace/v1/comments.json
 
 build/image.binpb: $(PROTOS) $(PROTO_VENV)/done
 	@mkdir -p build

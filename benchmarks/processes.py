@@ -7,10 +7,11 @@ import json
 import os
 import re
 import sys
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 STARTED = re.compile(r"http://\S+")
 GRPC = re.compile(r"grpc (\S+)")
@@ -30,15 +31,24 @@ class Stack:
 
 
 @asynccontextmanager
-async def stack(folder: Path, models: list[str]) -> AsyncGenerator[Stack]:
-    """All of them, with an agent for each of `models` whose key is the model's name."""
+async def stack(
+    folder: Path, models: list[str], *, agents: Mapping[str, Any] | None = None, script: list[Any] | None = None
+) -> AsyncGenerator[Stack]:
+    """All of them, with an agent for each of `models` whose key is the model's name, and further `agents` by key.
+
+    The simulator follows `script`, and where no rule of it fits its built-in behaviour.
+    """
     async with AsyncExitStack() as processes:
-        simulator, line = await _start(processes, "-m", "services.simulator", "--port", "0")
+        (folder / "script.json").write_text(json.dumps(script or []))
+        simulated = ("-m", "services.simulator", "--port", "0", "--script", str(folder / "script.json"))
+        simulator, line = await _start(processes, *simulated)
         base_url = _found(STARTED, line)
         upstream = f"{base_url}/chat/completions"
         relay, line = await _start(processes, "-m", "benchmarks.relay", upstream)
         relay_url = _found(STARTED, line)
         _configure(folder / "config", base_url, models)
+        for key, agent in (agents or {}).items():
+            (folder / "config" / "agents" / f"{key}.json").write_text(json.dumps(agent))
         flags = ("--port", "0", "--grpc-port", "0", "--data-dir", str(folder / "data"))
         up, line = await _start(processes, "-m", "headrace.cli", "up", "--config-dir", str(folder / "config"), *flags)
         pids = {"simulator": simulator, "relay": relay} | _services(up)

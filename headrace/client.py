@@ -87,7 +87,11 @@ class Client:
     def attach(
         self, run_id: str, last_seq: int = 0
     ) -> AbstractAsyncContextManager[AsyncIterator[agent_pb2.AgentDelta]]:
-        """Read what a run did after `last_seq`, and while it runs, what it does."""
+        """Read what a run did after `last_seq`, and while it runs, what it does.
+
+        A stream that ends without run.complete, run.cancel or run.error was cut: the run goes on in another process.
+        Attach again with the seq of the last event; an attempt.reset then says what of it to drop.
+        """
         return reading(self._agents.Attach(agent_pb2.AttachRequest(run_id=run_id, last_seq=last_seq)))
 
     def compact(self, chat_id: str) -> AbstractAsyncContextManager[AsyncIterator[agent_pb2.AgentDelta]]:
@@ -105,6 +109,11 @@ class Client:
         """Stop a run: "now", or "after_step". The answer comes when the cancel is under way."""
         request = agent_pb2.CancelRequest(run_id=run_id, mode=mode)
         return await _answer(self._agents.Cancel(request, timeout=UNARY_TIMEOUT_S))
+
+    async def steer(self, run_id: str, message: str, *, request_id: str | None = None) -> agent_pb2.SteerResponse:
+        """Tell a run something on its way; it, or the query that it became, is stored when this returns."""
+        request = agent_pb2.SteerRequest(run_id=run_id, message=message, request_id=request_id)
+        return await _answer(self._agents.Steer(request, timeout=UNARY_TIMEOUT_S))
 
     async def agents(self, tag: str | None = None) -> list[agent_pb2.Agent]:
         """The agents in force, ordered by key."""

@@ -9,7 +9,7 @@ Event = dict[str, Any]
 
 TERMINAL = {"run.complete", "run.cancel", "run.error"}
 TEXT_KINDS = {"reasoning": "reasoningId", "content": "contentId"}
-IDS = {"reasoning": "reasoningId", "content": "contentId", "tool": "toolId"}
+IDS = {"reasoning": "reasoningId", "content": "contentId", "tool": "toolId", "action": "actionId"}
 
 
 def check_order(events: Sequence[Event]) -> None:
@@ -24,20 +24,30 @@ def check_order(events: Sequence[Event]) -> None:
     assert not [kind for kind in kinds if kind.endswith(".snapshot") and kind != "source.snapshot"]
     _check_blocks(events)
     _check_tools(events)
+    _check_compactions(events)
+    _check_tasks(events)
+    _check_subagents(events)
     times = [event["timestamp"] for event in events]
     assert times == sorted(times)
 
 
+def _scope(event: Event) -> tuple[str | None, str | None]:
+    """Where an event happened: block rules hold for each of these by itself."""
+    return event.get("subagentId"), event.get("taskId")
+
+
 def _check_blocks(events: Iterable[Event]) -> None:
-    """Text blocks open, take deltas, close; one at a time; a tool call's first fragment closes them."""
-    open_id: tuple[str, str] | None = None
+    """Text blocks open, take deltas, close; one at a time in a scope; a tool call's first fragment closes them."""
+    open_ids: dict[tuple[str | None, str | None], tuple[str, str] | None] = {}
     used: set[str] = set()
     for event in events:
+        scope = _scope(event)
+        open_id = open_ids.get(scope)
         kind, _, part = event["type"].partition(".")
-        if kind == "tool" and part == "start":
-            assert open_id is None, f"{open_id} is still open at tool.start"
+        if kind in ("tool", "action") and part == "start":
+            assert open_id is None, f"{open_id} is still open at {kind}.start"
         if event["type"] in TERMINAL:
-            assert open_id is None, f"{open_id} is still open at the end"
+            assert not any(open_ids.values()), f"{open_ids} are still open at the end"
         if kind not in TEXT_KINDS:
             continue
         block_id = event[TEXT_KINDS[kind]]
@@ -45,11 +55,11 @@ def _check_blocks(events: Iterable[Event]) -> None:
             assert open_id is None, f"{open_id} is still open at the start of {block_id}"
             assert block_id not in used, f"{block_id} is used twice"
             used.add(block_id)
-            open_id = (kind, block_id)
+            open_ids[scope] = (kind, block_id)
         else:
             assert open_id == (kind, block_id), f"{event['type']} of {block_id} while {open_id} is open"
             if part == "end":
-                open_id = None
+                open_ids[scope] = None
 
 
 def _check_tools(events: Iterable[Event]) -> None:
@@ -60,24 +70,88 @@ def _check_tools(events: Iterable[Event]) -> None:
         kind, _, part = event["type"].partition(".")
         if event["type"] in TERMINAL:
             assert set(state.values()) <= {"result"}, f"open calls at the end: {state}"
-        if kind != "tool":
+        if kind not in ("tool", "action"):
             continue
-        tool_id = event["toolId"]
+        tool_id = event[IDS[kind]]
         before = state.get(tool_id)
         allowed = {"start": {None}, "args": {"start", "args"}, "end": {"start", "args"}}
-        allowed |= {"output": {"end", "output"}, "result": {"end", "output"}}
-        assert before in allowed[part], f"tool.{part} after {before} for {tool_id}"
-        if part == "args":
+        allowed |= {"output": {"end", "output"}, "param": {"end"}, "result": {"end", "output", "param"}}
+        assert before in allowed[part], f"{kind}.{part} after {before} for {tool_id}"
+        if part == "args" and kind == "tool":
             assert event["chunkIndex"] == chunks.get(tool_id, 0)
             chunks[tool_id] = event["chunkIndex"] + 1
         state[tool_id] = part
 
 
+def _check_compactions(events: Iterable[Event]) -> None:
+    """start, then one of complete, fallback and fail, with nothing open and nothing in between; a cut run leaves out
+    the latter."""
+    is_open = False
+    blocks = 0
+    events = list(events)
+    if any(_scope(event) != (None, None) for event in events):
+        return  # scopes interleave freely
+    for event in events:
+        kind, _, part = event["type"].partition(".")
+        if kind in TEXT_KINDS:
+            blocks += {"start": 1, "end": -1}.get(part, 0)
+        if kind != "compaction":
+            assert not is_open or event["type"] in TERMINAL, f"{event['type']} within a compaction"
+            continue
+        assert blocks == 0, "a block is open at a compaction"
+        assert is_open == (part != "start"), f"compaction.{part}"
+        is_open = part == "start"
+
+
+def _check_tasks(events: Iterable[Event]) -> None:
+    """plan.create, then plan.update; each task starts once, after it was planned, and ends once, before the run; what
+    carries its id lies in between, but for a task that others were split from."""
+    planned: dict[str | None, set[str]] = {}
+    state: dict[str, str] = {}
+    for event in events:
+        kind, _, part = event["type"].partition(".")
+        task_id = event.get("taskId")
+        if kind == "plan":
+            subagent = event.get("subagentId")
+            assert (part == "create") == (subagent not in planned), f"plan.{part}"
+            planned[subagent] = {task["taskId"] for task in event["plan"]}
+        elif kind == "task" and part == "start":
+            assert task_id in planned.get(event.get("subagentId"), ()), f"{task_id} is in no plan"
+            assert task_id not in state, f"{task_id} starts twice"
+            state[task_id] = "started"
+        elif kind == "task":
+            assert task_id is not None
+            assert state.get(task_id) == "started", f"task.{part} of {task_id}, which is {state.get(task_id)}"
+            state[task_id] = part
+        elif task_id is not None:
+            assert state.get(task_id) == "started", f"{event['type']} in task {task_id}, which is {state.get(task_id)}"
+        if event["type"] in TERMINAL:
+            assert "started" not in state.values(), f"tasks without an end: {state}"
+
+
+def _check_subagents(events: Iterable[Event]) -> None:
+    """Each starts once, under the run or one that has started, and ends once, with nothing of it outside."""
+    state: dict[str, str] = {}
+    for event in events:
+        subagent, kind = event.get("subagentId"), event["type"]
+        if kind == "subagent.start":
+            assert subagent not in state, f"{subagent} starts twice"
+            parent = event["parentId"]
+            assert parent == event["runId"] or state.get(parent) == "started", f"{subagent} starts under {parent}"
+            state[event["subagentId"]] = "started"
+        elif subagent is not None:
+            assert state.get(subagent) == "started", f"{kind} of {subagent}, which has {state.get(subagent)}"
+            if kind == "subagent.end":
+                state[subagent] = "ended"
+        elif kind in TERMINAL:
+            assert set(state.values()) <= {"ended"}, f"the run ends before its sub-agents: {state}"
+
+
 def fold(events: Iterable[Event]) -> dict[str, Any]:
     """What a reader of `events` knows at the end: texts, calls, results, the terminal event.
 
-    A start or a snapshot of a known id replaces that block, a delta appends; attempt.reset drops the text of its run's
-    blocks that began after fromSeq.
+    A start or a snapshot of a known id replaces that block, a delta appends; attempt.reset drops the blocks of its own
+    scope (the run itself, a task, a sub-agent) that began after fromSeq.
     """
     blocks: dict[str, dict[str, Any]] = {}
     earlier: dict[str, dict[str, Any]] = {}
@@ -90,28 +164,33 @@ def fold(events: Iterable[Event]) -> dict[str, Any]:
         if kind in IDS:
             _fold_block(blocks, kind, part, event)
         elif event["type"] == "attempt.reset":
-            blocks = {block_id: block for block_id, block in blocks.items() if block["seq"] <= event["fromSeq"]}
+            lost = (block for block in blocks.items() if block[1]["scope"] == _scope(event))
+            for block_id in [block_id for block_id, block in lost if block["seq"] > event["fromSeq"]]:
+                del blocks[block_id]
         elif event["type"] in TERMINAL:
             end = {key: value for key, value in event.items() if key != "timestamp"}
     blocks = earlier | blocks
     for block in blocks.values():
-        del block["seq"]
+        del block["seq"], block["scope"]
     return {"blocks": blocks, "end": end}
 
 
 def _fold_block(blocks: dict[str, dict[str, Any]], kind: str, part: str, event: Event) -> None:
     block_id = event[IDS[kind]]
     if part == "start":
-        blocks[block_id] = {"kind": kind, "text": "", "name": event.get("toolName"), "seq": event["seq"]}
+        name = event.get(f"{kind}Name")
+        blocks[block_id] = {"kind": kind, "text": "", "name": name, "seq": event["seq"], "scope": _scope(event)}
     elif part == "snapshot":
-        block = {"kind": kind, "text": event.get("text", ""), "name": event.get("toolName"), "seq": event["seq"]}
+        name = event.get(f"{kind}Name")
+        text = event.get("text", "")
+        block = {"kind": kind, "text": text, "name": name, "seq": event["seq"], "scope": _scope(event)}
         blocks[block_id] = block | ({"params": event.get("toolParams")} if kind == "tool" else {})
     elif part == "delta":
         blocks[block_id]["text"] += event["delta"]
     elif part == "end" and kind == "tool":
         blocks[block_id]["params"] = event.get("toolParams")
     elif part == "result":
-        blocks[block_id] |= {"result": event["result"], "ok": event["ok"]}
+        blocks[block_id] |= {"result": event["result"]} | ({"ok": event["ok"]} if kind == "tool" else {})
 
 
 def texts(events: Iterable[Event], kind: str) -> list[str]:

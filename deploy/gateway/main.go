@@ -31,6 +31,7 @@ func run() error {
 	if err != nil {
 		return err
 	}
+	slog.Info("settings in force", "settings", settings.inForce)
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
 	var peers gateway.Peers
@@ -59,7 +60,7 @@ func serve(ctx context.Context, stop func(), settings settings, handler http.Han
 	server := &http.Server{
 		Handler:           handler,
 		ReadHeaderTimeout: 10 * time.Second,
-		IdleTimeout:       2 * time.Minute,
+		IdleTimeout:       75 * time.Second, // longer than proxies keep a connection
 		MaxHeaderBytes:    32 << 10,
 	}
 	slog.Info("serving", "addresses", []string{listener.Addr().String()}, "tls", settings.certificate != "")

@@ -18,6 +18,8 @@ type settings struct {
 	certificate, key                    string
 	drain                               time.Duration
 	handlers                            gateway.Settings
+	// all of them as they were given or are by default; none is a secret
+	inForce map[string]string
 }
 
 // readSettings reports all problems together; an unknown variable with our prefix is nearly always a typo.
@@ -53,7 +55,7 @@ func readSettings(environment []string) (settings, error) {
 	read := settings{
 		listen: given["LISTEN"], orchestrator: given["ORCHESTRATOR_ADDRESS"], memory: given["MEMORY_ADDRESS"],
 		tools: given["TOOLS_ADDRESS"], certificate: given["TLS_CERTIFICATE"], key: given["TLS_KEY"],
-		drain: seconds("DRAIN_S"),
+		drain: seconds("DRAIN_S"), inForce: given,
 		handlers: gateway.Settings{
 			Heartbeat: seconds("HEARTBEAT_S"), SlowReader: seconds("SLOW_READER_S"),
 		},

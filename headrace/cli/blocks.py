@@ -10,6 +10,8 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from headrace.cli.events import Event
+from headrace.cli.lanes import Lanes
+from headrace.cli.sentences import Sentences
 from headrace.cli.views import View
 
 Show: TypeAlias = Callable[[str, str], None]
@@ -26,28 +28,58 @@ class Blocks:
         """Text of each block that the view has."""
         self._repeated: dict[str, str] = {}
         """Of blocks that have begun again, the part that is still to be repeated."""
+        self._speaking: set[str] = set()
+        """Open blocks of tasks and sub-agents."""
+        self._rest: dict[str, str] = {}
+        """What is left to show of such blocks: the beginning of a line."""
+        self._lanes = Lanes()
+        self._sentences = Sentences()
         self._called: set[str] = set()
         self._answered: set[str] = set()
 
     def show(self, event: Event) -> None:
         """Pass on what is new in `event`."""
         kind, _, step = event.type.partition(".")
+        lane = self._lanes.of(event)
+        self._view.enter(lane)
         if event.type in TERMINAL:
             self._view.ended(event)
         elif kind in ("content", "reasoning"):
-            is_aside = kind == "reasoning" or event.subagent_id
-            show = self._view.reasoning if is_aside else self._view.content
+            show = self._view.reasoning if kind == "reasoning" else self._view.content
             self._block(step, event.content_id or event.reasoning_id, event, show)
         elif kind in ("tool", "action"):
             self._call(step, event.tool_id or event.action_id, event)
         else:
-            self._other(event)
+            for text in self._sentences.told(event):
+                self._view.notice(text)
 
     def _block(self, step: str, block_id: str, event: Event, show: Show) -> None:
         if step in ("start", "snapshot"):
             self._begin(block_id)
+        if event.subagent_id or event.task_id:
+            show = self._aside(step, block_id, show)
+        if step in ("end", "snapshot") and (rest := self._rest.pop(block_id, "")):
+            show(block_id, rest)
         if step in ("delta", "snapshot"):
             self._append(block_id, event.delta or event.text, show)
+
+    def _aside(self, step: str, block_id: str, show: Show) -> Show:
+        """How to show a block of a task or a sub-agent: by whole lines while others speak too, whose words would
+        stand between.
+        """
+        if step in ("end", "snapshot"):
+            self._speaking.discard(block_id)
+            return show
+        self._speaking.add(block_id)
+        if len(self._speaking) == 1 and block_id not in self._rest:
+            return show
+        return lambda block_id, text: self._by_lines(block_id, text, show)
+
+    def _by_lines(self, block_id: str, text: str, show: Show) -> None:
+        lines, end, rest = (self._rest.get(block_id, "") + text).rpartition("\n")
+        self._rest[block_id] = rest
+        if end:
+            show(block_id, lines + end)
 
     def _begin(self, block_id: str) -> None:
         self._repeated[block_id] = self._shown.get(block_id, "")
@@ -79,18 +111,3 @@ class Blocks:
             self._view.tool_result(tool_id, event.result, event.ok)
         if step in ("end", "snapshot"):
             self._view.tool_ended(tool_id)
-
-    def _other(self, event: Event) -> None:
-        match event.type:
-            case "run.notice":
-                self._view.notice(event.message)
-            case "attempt.reset":
-                self._view.notice("the last part was lost and is made again")
-            case "plan.create" | "plan.update":
-                self._view.notice("plan: " + "; ".join(f"{task.description} [{task.status}]" for task in event.plan))
-            case "task.start":
-                self._view.notice(f"task: {event.task_name or event.task_id}")
-            case "subagent.start":
-                self._view.notice(f"{event.agent_key}: {event.goal}")
-            case _:
-                pass

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from headrace.cli.spent import Usage
+
 
 class Failure(msgspec.Struct, frozen=True):
     """Why a run or a task has failed."""
@@ -19,6 +21,11 @@ class Task(msgspec.Struct, frozen=True, rename="camel"):
     description: str = ""
     status: str = ""
 
+    @property
+    def words(self) -> str:
+        """For people."""
+        return f"[{self.status}] {self.description}"
+
 
 class Event(msgspec.Struct, frozen=True, rename="camel"):
     """One event of the contract; a field that its type does not have is empty."""
@@ -29,13 +36,23 @@ class Event(msgspec.Struct, frozen=True, rename="camel"):
     chat_id: str = ""
     subagent_id: str = ""
     task_id: str = ""
+    parent_id: str = ""
     task_name: str = ""
+    description: str = ""
     agent_key: str = ""
     message: str = ""
     content_id: str = ""
     reasoning_id: str = ""
     tool_id: str = ""
     tool_name: str = ""
+    tool_type: str = ""
+    tool_params: msgspec.Raw = msgspec.Raw(b"")
+    """JSON."""
+    approval_id: str = ""
+    risk: str = ""
+    decision: str = ""
+    by: str = ""
+    note: str = ""
     action_id: str = ""
     action_name: str = ""
     arguments: msgspec.Raw = msgspec.Raw(b"")
@@ -46,6 +63,12 @@ class Event(msgspec.Struct, frozen=True, rename="camel"):
     ok: bool = True
     reason: str = ""
     goal: str = ""
+    summary: str = ""
+    name: str = ""
+    url: str = ""
+    pre_tokens: int = 0
+    post_tokens: int = 0
+    usage: Usage = Usage()
     finish_reason: str = ""
     error: Failure = Failure()
     plan: tuple[Task, ...] = ()

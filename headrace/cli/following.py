@@ -6,15 +6,19 @@ import asyncio
 import random
 import signal
 import uuid
-from collections.abc import AsyncIterator, Generator
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager
-from typing import Any
+from typing import Any, TypeAlias
+
+import msgspec
 
 from headrace.cli.blocks import TERMINAL, Blocks
 from headrace.cli.events import Event
-from headrace.cli.exits import CANCELLED, COMPLETED, FAILED, Away, Cut, Unreachable
+from headrace.cli.exits import CANCELLED, COMPLETED, FAILED, Away, Cut, Refused, Unreachable
 from headrace.cli.server import Server
+from headrace.cli.spent import Standing
 from headrace.cli.views import View
+from headrace.cli.waits import Waits
 
 TRIES_MAX = 8
 """Attaching again without a single new event; with the waits between them about half a minute."""
@@ -24,7 +28,12 @@ WAIT_FIRST_S, WAIT_MAX_S = 0.2, 8.0
 TICK_S = 0.25
 """How often the status line moves."""
 
+BUDGET_EVERY_S = 2.0
+"""How often the server is asked what is left of the budget."""
+
 EXIT_CODES = {"run.complete": COMPLETED, "run.cancel": CANCELLED, "run.error": FAILED}
+
+Person: TypeAlias = Callable[["Following"], Coroutine[Any, Any, None]]
 
 
 class Following:
@@ -33,6 +42,10 @@ class Following:
     def __init__(self, server: Server, view: View, message: str, agent_key: str | None, chat_id: str | None) -> None:
         self.chat_id = chat_id
         """The run's chat, once it is known."""
+        self.waits = Waits()
+        """For people."""
+        self.person: Person | None = None
+        """Who answers them, and may stop or steer the run; None: nobody here."""
         self._server = server
         self._view = view
         self._blocks = Blocks(view)
@@ -57,13 +70,35 @@ class Following:
         try:
             with self._ctrl_c():
                 async with asyncio.TaskGroup() as group:
-                    beside = [group.create_task(self._tick()), group.create_task(self._cancel_on_interrupt())]
+                    beside = [group.create_task(work) for work in self._beside()]
                     await self._read()
                     for task in beside:
                         task.cancel()
         except ExceptionGroup as errors:
             raise errors.exceptions[0] from errors
         return EXIT_CODES[self._end.type] if self._end else FAILED
+
+    def _beside(self) -> Iterator[Coroutine[Any, Any, None]]:
+        """What is done while the run is read."""
+        yield self._tick()
+        yield self._cancel_on_interrupt()
+        if self._view.is_live:
+            yield self._tell_budget()
+        if self.person is not None:
+            yield self.person(self)
+
+    async def cancel(self) -> None:
+        """Ask the run to end; it is shown to its end."""
+        if self._run_id:
+            await self._server.post("/api/cancel", {"runId": self._run_id})
+
+    async def steer(self, message: str) -> None:
+        """Tell the running agent something."""
+        await self._server.post("/api/steer", {"runId": self._run_id, "message": message})
+
+    async def submit(self, body: dict[str, Any]) -> None:
+        """Give the run what a person decided."""
+        await self._server.post("/api/submit", {"runId": self._run_id} | body)
 
     async def _read(self) -> None:
         """Read until the run has ended, over any number of breaks that bring something new."""
@@ -98,18 +133,33 @@ class Following:
         if event.type in TERMINAL:
             self._end = event
         self._blocks.show(event)
+        if self.person is not None and (wait := self.waits.note(event)):
+            self._view.ask(wait.prompt)
 
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(TICK_S)
-            self._view.waiting(asyncio.get_running_loop().time() - self._last_event_s)
+            if self.waits.first is None:
+                self._view.waiting(asyncio.get_running_loop().time() - self._last_event_s)
+
+    async def _tell_budget(self) -> None:
+        """Keep the view informed of what is left; what cannot be learned is left out."""
+        while True:
+            await asyncio.sleep(BUDGET_EVERY_S)
+            if not self._run_id:
+                continue
+            try:
+                run = msgspec.json.decode(await self._server.get("/api/run", runId=self._run_id), type=Standing)
+            except (Refused, Unreachable):
+                continue
+            self._view.left(run.budget_left.words if run.budget_left is not None else "")
 
     async def _cancel_on_interrupt(self) -> None:
         await self._interrupted.wait()
         if not self._run_id:
             raise SystemExit(CANCELLED)
         self._view.notice("cancelling; Ctrl-C again leaves at once")
-        await self._server.post("/api/cancel", {"runId": self._run_id})
+        await self.cancel()
 
     @contextmanager
     def _ctrl_c(self) -> Generator[None]:
@@ -128,9 +178,10 @@ class Following:
 
 
 async def follow(
-    url: str, view: View, message: str, agent_key: str | None, chat_id: str | None
+    url: str, view: View, message: str, agent_key: str | None, chat_id: str | None, person: Person | None = None
 ) -> tuple[int, str | None]:
-    """Ask and show the run to its end: its exit code and its chat."""
+    """Ask and show the run to its end: its exit code and its chat. A `person` acts while it runs."""
     async with Server(url) as server:
         following = Following(server, view, message, agent_key, chat_id)
+        following.person = person
         return await following.to_the_end(), following.chat_id

@@ -1,6 +1,7 @@
 """A run as plain text, for pipes, files and logs: the answer byte for byte, each tool call on one line.
 
 No escape codes. `[tool] name(arguments) -> result` is written when the result is there, and always begins a line.
+What a task or a sub-agent does begins with its name in brackets.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 from typing import BinaryIO
 
 from headrace.cli.events import Event
+from headrace.cli.lanes import MAIN, Lane
 
 RESULT_CHARS_MAX = 500
 """A line is for reading; the whole result is in the chat."""
@@ -16,23 +18,29 @@ RESULT_CHARS_MAX = 500
 class PlainView:
     """Writes to one binary stream, flushed after each piece."""
 
+    is_live = False
+
     def __init__(self, out: BinaryIO) -> None:
         self._out = out
+        self._lane = MAIN
         self._block = ""
         """The block whose text was written last; empty: none."""
         self._at_line_start = True
         self._calls: dict[str, list[str]] = {}
         """Name and argument pieces of calls without a result yet."""
 
+    def enter(self, lane: Lane) -> None:
+        self._lane = lane
+
     def query(self, text: str) -> None:
         self._line(f"> {text}")
 
     def content(self, block_id: str, text: str) -> None:
-        self._turn_to(block_id, "")
+        self._turn_to(block_id, self._label)
         self._write(text)
 
     def reasoning(self, block_id: str, text: str) -> None:
-        self._turn_to(block_id, "[reasoning] ")
+        self._turn_to(block_id, f"{self._label}[reasoning] ")
         self._write(text)
 
     def tool_started(self, tool_id: str, name: str) -> None:
@@ -50,10 +58,16 @@ class PlainView:
     def tool_result(self, tool_id: str, result: str, ok: bool) -> None:
         name, *arguments = self._calls.pop(tool_id, ["tool"])
         outcome = "" if ok else "failed: "
-        self._line(f"[tool] {name}({_one_line(''.join(arguments))}) -> {outcome}{_one_line(result)}")
+        self._line(f"{self._label}[tool] {name}({_one_line(''.join(arguments))}) -> {outcome}{_one_line(result)}")
 
     def notice(self, text: str) -> None:
-        self._line(f"[notice] {_one_line(text)}")
+        self._line(f"{self._label}[notice] {_one_line(text)}")
+
+    def ask(self, prompt: str) -> None:
+        self._line("\n".join(f"? {line}" for line in prompt.splitlines()))
+
+    def left(self, text: str) -> None:
+        pass
 
     def waiting(self, elapsed_s: float) -> None:
         pass
@@ -65,6 +79,11 @@ class PlainView:
             self._line(f"[failed] {event.error.code}: {_one_line(event.error.message)}")
         elif event.type == "run.cancel":
             self._line("[cancelled]")
+
+    @property
+    def _label(self) -> str:
+        """Before what a task or a sub-agent does."""
+        return f"[{self._lane.label}] " if self._lane.label else ""
 
     def _turn_to(self, block_id: str, prefix: str) -> None:
         if self._block != block_id:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import sys
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -13,10 +14,10 @@ import click
 from headrace.cli.child import CannotStart, Child
 from headrace.cli.complaints import Complaints
 from headrace.cli.exits import CANCELLED, COMPLETED, Unreachable
-from headrace.cli.following import follow
+from headrace.cli.lines import Lines
 from headrace.cli.server import Server
 from headrace.cli.suite import SuitePlan
-from headrace.cli.views import view
+from headrace.cli.talking import Talk
 
 START_TIMEOUT_S = 60.0
 """From the first process to readiness; a slow machine needs about five."""
@@ -90,13 +91,20 @@ async def _serve(plan: SuitePlan, question: Question | None, stopped: asyncio.Ev
         await stopped.wait()
         return COMPLETED
     stopping = asyncio.create_task(stopped.wait())
-    asking = asyncio.create_task(follow(plan.url, view(), question.message, question.agent_key, None))
+    asking = asyncio.create_task(_answered(plan, question))
     try:
         await asyncio.wait((stopping, asking), return_when=asyncio.FIRST_COMPLETED)
-        return asking.result()[0] if asking.done() else CANCELLED
+        return asking.result() if asking.done() else CANCELLED
     finally:
         stopping.cancel()
         asking.cancel()
+
+
+async def _answered(plan: SuitePlan, question: Question) -> int:
+    """The exit code of the question's run. What it waits for is answered here, from standard input."""
+    with Lines() as lines:
+        talk = Talk(plan.url, lines, question.agent_key, None, is_terminal=sys.stdin.isatty())
+        return await talk.ask(question.message)
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from typing import Protocol
 from rich.console import Console
 
 from headrace.cli.events import Event
+from headrace.cli.lanes import Lane
 from headrace.cli.plain import PlainView
 from headrace.cli.terminal import TerminalView
 
@@ -15,16 +16,23 @@ from headrace.cli.terminal import TerminalView
 class View(Protocol):
     """Gets each piece once, in order, and shows it at once."""
 
+    is_live: bool
+    """Whether a person watches, to whom standing figures are of use."""
+
     def query(self, text: str) -> None:
         """What was asked; history only."""
         ...
 
+    def enter(self, lane: Lane) -> None:
+        """Where what follows happens."""
+        ...
+
     def content(self, block_id: str, text: str) -> None:
-        """A piece of the answer."""
+        """A piece of the answer, or of what a task or a sub-agent says."""
         ...
 
     def reasoning(self, block_id: str, text: str) -> None:
-        """A piece of what the model thinks, or of what a sub-agent says."""
+        """A piece of what the model thinks."""
         ...
 
     def tool_started(self, tool_id: str, name: str) -> None: ...
@@ -45,6 +53,14 @@ class View(Protocol):
 
     def notice(self, text: str) -> None:
         """Something to know that ends nothing."""
+        ...
+
+    def ask(self, prompt: str) -> None:
+        """What a person is asked now."""
+        ...
+
+    def left(self, text: str) -> None:
+        """What the run may still spend."""
         ...
 
     def waiting(self, elapsed_s: float) -> None:

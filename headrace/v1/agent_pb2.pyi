@@ -43,7 +43,9 @@ class QueryRequest(_message.Message):
     chat_id: _builtins.str
     """The chat; absent: a new one."""
     agent_key: _builtins.str
-    """The agent; absent: the chat's last one, else the default. `default` is the default, `auto` asks the router."""
+    """The agent; absent: the chat's last one, else the default. `default` is the default, `auto` asks the router: one call
+    of the default agent's model picks by description, and the first event waits for it.
+    """
     role: _builtins.str
     """Who speaks; absent: user."""
     message: _builtins.str
@@ -51,7 +53,9 @@ class QueryRequest(_message.Message):
     the run only compacts the chat.
     """
     params: _builtins.str
-    """JSON for the agent's tools and front end; kept as it is."""
+    """JSON for the agent's tools and front end; kept as it is. Two fields of an object hold for the whole chat:
+    persistentTools, names of tools that stay visible, and modelPref, the agent's model to ask (vision, code, or "").
+    """
     stream: _builtins.bool
     """False asks the HTTP facades for one JSON answer instead of a stream; absent: true. Over gRPC without effect."""
     deep_think: _builtins.int
@@ -248,7 +252,7 @@ class SubmitRequest(_message.Message):
     approval_id: _builtins.str
     """The approval; or else tool_id."""
     payload: _builtins.str
-    """JSON: the frontend tool's result; for an approval {decision, arguments?, note?}."""
+    """JSON: the frontend tool's result; for an approval {decision, arguments?, note?, by?}."""
     request_id: _builtins.str
     """The caller's id of this request."""
     chat_id: _builtins.str
@@ -2800,9 +2804,11 @@ class AttemptReset(_message.Message):
     run_id: _builtins.str
     """The run."""
     from_seq: _builtins.int
-    """The text of blocks after this seq is to be dropped."""
+    """Blocks of this scope (the run itself, or the task or sub-agent of the envelope) that began after this seq are to be
+    dropped.
+    """
     reason: _builtins.str
-    """Why."""
+    """Why: INTERRUPTED where the process that had the run died, HANDED_OVER where it stopped in order."""
     def __init__(
         self,
         *,

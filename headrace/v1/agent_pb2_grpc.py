@@ -92,7 +92,7 @@ class AgentServiceServicer(object):
     """
 
     def Query(self, request, context):
-        """Start a run and stream it; the first event goes out before any model is called.
+        """Start a run and stream it; the first event goes out before any model is called (but for agent_key auto).
 
         Effect: the query is committed to the chat log, then the run starts. The run goes on when the caller
         leaves, unless on_disconnect is cancel. A chat has one running run; when_busy says what happens to a second.

@@ -34,7 +34,7 @@ class AgentServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> AgentServiceAsyncStub: ...
     Query: _grpc.UnaryStreamMultiCallable[_agent_pb2.QueryRequest, _agent_pb2.AgentDelta]
-    """Start a run and stream it; the first event goes out before any model is called.
+    """Start a run and stream it; the first event goes out before any model is called (but for agent_key auto).
 
     Effect: the query is committed to the chat log, then the run starts. The run goes on when the caller
     leaves, unless on_disconnect is cancel. A chat has one running run; when_busy says what happens to a second.
@@ -111,7 +111,7 @@ class AgentServiceAsyncStub(AgentServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     Query: _aio.UnaryStreamMultiCallable[_agent_pb2.QueryRequest, _agent_pb2.AgentDelta]  # type: ignore[assignment]
-    """Start a run and stream it; the first event goes out before any model is called.
+    """Start a run and stream it; the first event goes out before any model is called (but for agent_key auto).
 
     Effect: the query is committed to the chat log, then the run starts. The run goes on when the caller
     leaves, unless on_disconnect is cancel. A chat has one running run; when_busy says what happens to a second.
@@ -191,7 +191,7 @@ class AgentServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _agent_pb2.QueryRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_agent_pb2.AgentDelta], _abc.AsyncIterator[_agent_pb2.AgentDelta]]:
-        """Start a run and stream it; the first event goes out before any model is called.
+        """Start a run and stream it; the first event goes out before any model is called (but for agent_key auto).
 
         Effect: the query is committed to the chat log, then the run starts. The run goes on when the caller
         leaves, unless on_disconnect is cancel. A chat has one running run; when_busy says what happens to a second.

@@ -1816,9 +1816,9 @@ class UnfinishedRun(_message.Message):
     last_seq: _builtins.int
     """The last seq that the log covers."""
     owner: _builtins.str
-    """Address of the owner; empty: none known."""
+    """Address of the owner, also of the last one after it gave its lease up; empty: none known."""
     lease_expires_at: _builtins.int
-    """When the owner's lease ends, Unix milliseconds; 0: no lease."""
+    """When the owner's lease ends, Unix milliseconds; 0: it holds none."""
     def __init__(
         self,
         *,

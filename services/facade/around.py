@@ -16,7 +16,7 @@ import structlog
 from aiohttp import web
 
 from headrace.errors import HeadraceError
-from services.facade import envelope
+from services.facade import envelope, metrics
 from services.facade.incoming import once
 from services.runtime import ids
 
@@ -44,6 +44,7 @@ async def around(request: web.Request, handler: Handler) -> web.StreamResponse:
             status = answer.status
         finally:
             # Left by cancellation or a broken connection: the client has gone.
+            metrics.REQUESTS.labels(_route(request), status).inc()
             log.info(
                 "http done",
                 method=request.method,
@@ -60,6 +61,11 @@ async def on_prepare(request: web.Request, response: web.StreamResponse) -> None
     """Signal of the application: the answer's headers are about to go out."""
     request[_BEGUN] = response
     response.headers[REQUEST_ID] = request[_ID]
+
+
+def has_begun(request: web.Request) -> bool:
+    """Whether the answer's headers have gone out: what fails now can have no status of its own."""
+    return _BEGUN in request
 
 
 async def _answered(request: web.Request, handler: Handler) -> tuple[web.StreamResponse, str]:
@@ -87,7 +93,7 @@ def _adopt_ids(request: web.Request) -> str:
     given = [(ids.REQUEST_ID, request.headers.get(REQUEST_ID, ""))]
     if _TRACEPARENT.fullmatch(traceparent := request.headers.get(ids.TRACEPARENT, "")):
         given.append((ids.TRACEPARENT, traceparent))
-    return ids.adopt(given)
+    return ids.adopt([*given, *ids.credentials(request.headers.items())])
 
 
 def _route(request: web.Request) -> str:

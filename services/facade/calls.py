@@ -8,11 +8,11 @@ from typing import Any, TypeAlias
 import grpc
 from aiohttp import web
 from google.protobuf.message import Message
-from google.protobuf.message_factory import GetMessageClass
 
 from headrace.errors import InvalidRequest, Unsupported
 from headrace.streams import rpc_errors
-from services.facade import decode, envelope, fold, query_string, sse
+from headrace.v1 import tools_pb2
+from services.facade import decode, envelope, fold, query_string, resource, sse, upload
 from services.facade.incoming import body, once
 from services.facade.routes import Route
 from services.runtime import ids
@@ -25,12 +25,16 @@ LAST_EVENT_ID = "Last-Event-ID"
 Answer: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-def answering(route: Route, channel: grpc.aio.Channel, heartbeat_s: float) -> Answer:
+def answering(route: Route, channel: grpc.aio.Channel, pace: sse.Pace) -> Answer:
     """What serves `route` through `channel`."""
     if route.is_unary:
         return _unary(route, channel)
     if route.is_stream_of_events:
-        return _events(route, channel, heartbeat_s)
+        return _events(route, channel, pace)
+    if route.is_upload:
+        return upload.answering(route, channel)
+    if route.is_file:
+        return resource.answering(route, channel, pace)
 
     async def unsupported(_: web.Request) -> web.StreamResponse:
         raise Unsupported(f"{route.verb} {route.path} is not served by this version")
@@ -39,19 +43,26 @@ def answering(route: Route, channel: grpc.aio.Channel, heartbeat_s: float) -> An
 
 
 def _unary(route: Route, channel: grpc.aio.Channel) -> Answer:
-    rpc = channel.unary_unary(route.grpc_path, *_serializers(route))
+    rpc = channel.unary_unary(route.grpc_path, *route.serializers)
 
     async def answer(request: web.Request) -> web.StreamResponse:
         message = await _message(request, route)
         with rpc_errors():
             reply = await rpc(message, timeout=UNARY_TIMEOUT_S, metadata=ids.forwarded())
-        return envelope.success(reply, route.response_body)
+        return envelope.success(reply, _data_field(route, reply))
 
     return answer
 
 
-def _events(route: Route, channel: grpc.aio.Channel, heartbeat_s: float) -> Answer:
-    rpc = channel.unary_stream(route.grpc_path, *_serializers(route))
+def _data_field(route: Route, reply: Message) -> str:
+    """The reply's field that is `data`; empty: the whole reply. A view that is JSON is the data itself."""
+    if isinstance(reply, tools_pb2.GetViewportResponse) and reply.HasField("view"):
+        return "view"
+    return route.response_body
+
+
+def _events(route: Route, channel: grpc.aio.Channel, pace: sse.Pace) -> Answer:
+    rpc = channel.unary_stream(route.grpc_path, *route.serializers)
     can_fold = "stream" in route.rpc.input_type.fields_by_name
 
     async def answer(request: web.Request) -> web.StreamResponse:
@@ -59,13 +70,9 @@ def _events(route: Route, channel: grpc.aio.Channel, heartbeat_s: float) -> Answ
         call = rpc(message, metadata=ids.forwarded())
         if can_fold and message.HasField("stream") and not message.stream:
             return await fold.answer(call)
-        return await sse.stream(request, call, heartbeat_s)
+        return await sse.stream(request, call, pace)
 
     return answer
-
-
-def _serializers(route: Route) -> tuple[Callable[[Any], bytes], Callable[[bytes], Any]]:
-    return GetMessageClass(route.rpc.input_type).SerializeToString, GetMessageClass(route.rpc.output_type).FromString
 
 
 async def _message(request: web.Request, route: Route) -> Message:

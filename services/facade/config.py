@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from services.runtime.config import setting
+
+_ORIGIN = re.compile(r"https?://[a-z0-9.-]+(:\d{1,5})?|https?://\[[0-9a-f:]+\](:\d{1,5})?")
+"""As browsers write it in the header Origin: in lower case, without a path."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +30,16 @@ class Config:
     heartbeat_s: float = 15.0
     """A stream that was silent for so long gets a comment, so that proxies keep it open."""
 
+    slow_reader_s: float = 60.0
+    """A client that takes nothing of its stream for so long is hung up on; its run goes on."""
+
+    idle_s: float = 75.0
+    """How long a connection may take to send the head of its next request. Longer than proxies keep one (60 s is
+    usual), which would else send a request into a connection that is being closed."""
+
+    cors_origins: str = ""
+    """Origins whose pages may call this facade, separated by commas: https://app.example. Empty: none."""
+
     log_level: str = setting("INFO", name="HEADRACE_LOG_LEVEL")
     """DEBUG, INFO, WARNING or ERROR."""
 
@@ -35,5 +49,16 @@ class Config:
     def __post_init__(self) -> None:
         if self.port > 65535:
             raise ValueError(f"HEADRACE_FACADE_PORT: {self.port}: expected 0 to 65535")
-        if self.heartbeat_s <= 0:
-            raise ValueError("HEADRACE_FACADE_HEARTBEAT_S: expected more than 0")
+        for name in ("heartbeat_s", "slow_reader_s", "idle_s"):
+            if getattr(self, name) <= 0:
+                raise ValueError(f"HEADRACE_FACADE_{name.upper()}: expected more than 0")
+        for origin in self.origins:
+            if not _ORIGIN.fullmatch(origin):
+                raise ValueError(
+                    f"HEADRACE_FACADE_CORS_ORIGINS: {origin!r}: expected scheme://host or scheme://host:port"
+                )
+
+    @property
+    def origins(self) -> frozenset[str]:
+        """The origins of `cors_origins`."""
+        return frozenset(origin.strip() for origin in self.cors_origins.split(",") if origin.strip())

@@ -1,24 +1,15 @@
-"""What is taken of a request before it is an RPC's message: its body and its headers, each of them or a clear refusal.
-
-Broken HTTP is a caller's mistake, so it is told to the caller and is one INFO line; aiohttp would log an error with
-its traceback and the bytes in question, which are the user's.
-"""
+"""What is taken of a request before it is an RPC's message: body and headers, each of them or a clear refusal."""
 
 from __future__ import annotations
 
 import asyncio
-import logging
 
-import structlog
 from aiohttp import web
-from aiohttp.http_exceptions import HttpProcessingError
 
 from headrace.errors import InvalidRequest
 
 BODY_TIMEOUT_S = 60.0
 """For the whole body, 4 MiB at 70 kB/s. aiohttp waits for ever for one that does not end, or breaks in the middle."""
-
-log = structlog.get_logger()
 
 
 async def body(request: web.Request, *, timeout_s: float = BODY_TIMEOUT_S) -> bytes:
@@ -44,24 +35,3 @@ def once(request: web.Request, name: str) -> str | None:
     if len(values) > 1:
         raise InvalidRequest.of(name, "must be given once")
     return values[0] if values else None
-
-
-class _BrokenHttp(logging.Filter):
-    """Takes what aiohttp says of callers' broken HTTP out of its log."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        error = record.exc_info[1] if record.exc_info else None
-        if not isinstance(error, HttpProcessingError):
-            return True
-        log.info("http refused", status=400, reason=type(error).__name__)
-        return False
-
-
-def aiohttp_logger() -> logging.Logger:
-    """The logger for aiohttp's server."""
-    logger = logging.getLogger(__name__)
-    logger.addFilter(_BROKEN_HTTP)
-    return logger
-
-
-_BROKEN_HTTP = _BrokenHttp()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from google.api import annotations_pb2, http_pb2
 from google.protobuf.descriptor import Descriptor, FileDescriptor, MethodDescriptor
+from google.protobuf.message_factory import GetMessageClass
 
 from headrace.v1 import agent_pb2, memory_pb2, tools_pb2
 
@@ -46,6 +47,22 @@ class Route:
     def grpc_path(self) -> str:
         """The RPC's name on the wire."""
         return f"/{self.rpc.containing_service.full_name}/{self.rpc.name}"
+
+    @property
+    def serializers(self) -> tuple[Callable[[Any], bytes], Callable[[bytes], Any]]:
+        """Of its request, and the other way of its reply."""
+        kinds = self.rpc.input_type, self.rpc.output_type
+        return GetMessageClass(kinds[0]).SerializeToString, GetMessageClass(kinds[1]).FromString
+
+    @property
+    def is_upload(self) -> bool:
+        """Whether the request is a form with a file."""
+        return self.rpc.input_type is tools_pb2.UploadFileRequest.DESCRIPTOR
+
+    @property
+    def is_file(self) -> bool:
+        """Whether the answer is a file's bytes."""
+        return self.rpc.output_type is tools_pb2.ReadFileResponse.DESCRIPTOR
 
     @property
     def is_stream_of_events(self) -> bool:

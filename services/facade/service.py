@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
+from typing import Any
 
 import grpc
 import structlog
@@ -12,14 +14,24 @@ from aiohttp import web
 from services.facade.around import around, on_prepare
 from services.facade.calls import answering
 from services.facade.config import Config
+from services.facade.connection import Connection
+from services.facade.console import serving as console
+from services.facade.cors import Cors
 from services.facade.draining import OpenRequests
-from services.facade.incoming import aiohttp_logger
+from services.facade.openai_face import face as openai_face
+from services.facade.openai_face.errors import openai_form
+from services.facade.openapi.document import openapi
 from services.facade.readiness import healthz, readyz
 from services.facade.routes import routes
+from services.facade.sse import Pace
+from services.runtime.metrics import exposition
 from services.runtime.server import EDGE_MESSAGE_BYTES_MAX
 
 HANG_UP_S = 0.2
 """For connections to close once the drain is over; aiohttp waits twice that."""
+
+BACKLOG = 128
+"""Connections that wait to be accepted; the kernel refuses more."""
 
 log = structlog.get_logger()
 
@@ -32,39 +44,63 @@ async def serving(config: Config, peers: Mapping[str, grpc.aio.Channel]) -> Asyn
     Raises OSError when the address cannot be bound.
     """
     open_requests = OpenRequests()
-    application = _application(peers, config.heartbeat_s, open_requests)
     runner = web.AppRunner(
-        application,
-        access_log=None,  # `around` writes the one line
-        logger=aiohttp_logger(),
-        auto_decompress=False,  # compressed bodies are refused: a small one may hide gigabytes
+        _application(config, peers, open_requests),
         handler_cancellation=True,  # a client that leaves stops the RPC behind it, even while nothing is written
         shutdown_timeout=HANG_UP_S,
     )
     await runner.setup()
+    assert runner.server is not None, "it has been set up"
     try:
-        site = web.TCPSite(runner, config.host, config.port)
-        await site.start()
-        address = f"{config.host}:{runner.addresses[0][1]}"
-        log.info("serving", addresses=[address])
-        yield address
-        await site.stop()
-        if runner.server is not None:
-            runner.server.pre_shutdown()  # kept-alive connections get no further request
+        listener = await _listening(config, runner.server)
+        try:
+            address = f"{config.host}:{listener.sockets[0].getsockname()[1]}"
+            log.info("serving", addresses=[address])
+            yield address
+        finally:
+            listener.close()  # not waited for: that would be for its connections too (Python 3.12)
+        runner.server.pre_shutdown()  # kept-alive connections get no further request
         await open_requests.wait(config.drain_s)
     finally:
         await runner.cleanup()
     log.info("stopped", addresses=[address], cut=open_requests.count)
 
 
-def _application(
-    peers: Mapping[str, grpc.aio.Channel], heartbeat_s: float, open_requests: OpenRequests
-) -> web.Application:
-    application = web.Application(middlewares=[open_requests.counting, around], client_max_size=EDGE_MESSAGE_BYTES_MAX)
+async def _listening(config: Config, server: web.Server) -> asyncio.Server:
+    """A listener whose connections belong to `server`."""
+    loop = asyncio.get_running_loop()
+    # Any: aiohttp's own types do not know that there may be no access log.
+    settings: dict[str, Any] = {
+        "access_log": None,  # `around` writes the one line
+        "auto_decompress": False,  # compressed bodies are refused: a small one may hide gigabytes
+        "keepalive_timeout": config.idle_s,
+    }
+
+    def connection() -> Connection:
+        return Connection(server, loop=loop, **settings)
+
+    return await loop.create_server(connection, config.host, config.port, backlog=BACKLOG)
+
+
+def _application(config: Config, peers: Mapping[str, grpc.aio.Channel], open_requests: OpenRequests) -> web.Application:
+    cors = Cors(config.origins)
+    middlewares = [open_requests.counting, openai_form, around, cors.refusals]
+    if config.origins:
+        middlewares.append(cors.preflights)
+    application = web.Application(middlewares=middlewares, client_max_size=EDGE_MESSAGE_BYTES_MAX)
     application.on_response_prepare.append(on_prepare)
+    if config.origins:
+        application.on_response_prepare.append(cors.on_prepare)
+    pace = Pace(config.heartbeat_s, config.slow_reader_s)
     for route in routes():
-        answer = answering(route, peers[route.peer], heartbeat_s)
+        answer = answering(route, peers[route.peer], pace)
         application.router.add_route(route.verb, route.path, answer)
+        if route.is_file:
+            application.router.add_head(route.path, answer)
+    openai_face.add_routes(application, peers["orchestrator"], pace)
+    console.add_routes(application)
     application.router.add_get("/healthz", healthz)
     application.router.add_get("/readyz", readyz(peers))
+    application.router.add_get("/metrics", exposition)
+    application.router.add_get("/openapi.json", openapi)
     return application

@@ -1,24 +1,31 @@
-"""A run as Server-Sent Events: one frame for each delta, written the moment it comes.
+"""Server-Sent Events: frames written the moment they come, with comments in between, to a client that reads them.
 
-The answer begins with the first event, or after `heartbeat_s` without one (attaching to a run that waits): what
+The answer begins with the first frame, or after `heartbeat_s` without one (attaching to a run that waits): what
 fails before is a JSON answer with its status. A stream that breaks later simply ends, without `[DONE]`: the run may
 well live, so a made-up run.error would be a lie; the caller attaches again after its last id. Nothing is sent
 after the end of a run but `data: [DONE]`, which says that there is nothing to come back for.
+
+Nothing is kept for a client that stops reading: its stream is not read on, and after `slow_reader_s` it is hung up on,
+while its run goes on.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
+from dataclasses import dataclass
 from typing import Any
 
 import grpc
+import structlog
 from aiohttp import web
 
 from headrace.errors import Interrupted
 from headrace.json_form import event
 from headrace.streams import reading
 from headrace.v1 import agent_pb2
+from services.facade.metrics import OPEN_STREAMS
 
 HEADERS = {
     "Content-Type": "text/event-stream; charset=utf-8",
@@ -28,66 +35,104 @@ HEADERS = {
 HEARTBEAT = b": heartbeat\n\n"
 DONE = b"data: [DONE]\n\n"
 
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """What is done about silence, on either side."""
+
+    heartbeat_s: float
+    """A stream that was silent for so long gets a comment, so that proxies keep it open."""
+
+    slow_reader_s: float
+    """A client that let a write wait for so long is hung up on."""
+
 
 async def stream(
-    request: web.Request, call: grpc.aio.UnaryStreamCall[Any, agent_pb2.AgentDelta], heartbeat_s: float
+    request: web.Request, call: grpc.aio.UnaryStreamCall[Any, agent_pb2.AgentDelta], pace: Pace
 ) -> web.StreamResponse:
     """Answer `request` with what `call` streams. However this is left, the call is cancelled."""
-    async with reading(call) as deltas:
-        try:
-            async with asyncio.TaskGroup() as group:
-                first = group.create_task(_next(deltas))
-                await asyncio.wait({first}, timeout=heartbeat_s)
-                sent = _Sent(web.StreamResponse(headers=HEADERS))
-                await sent.response.prepare(request)
-                beating = group.create_task(sent.beat(heartbeat_s))
-                await sent.copy(await first, deltas)
-                beating.cancel()
-        except ExceptionGroup as errors:
-            raise errors.exceptions[0] from errors
+    async with reading(call) as deltas, aclosing(_frames(deltas)) as frames:
+        return await send(request, frames, pace)
+
+
+async def send(request: web.Request, frames: AsyncGenerator[bytes], pace: Pace) -> web.StreamResponse:
+    """Answer `request` with `frames`, each of them whole; closing them is the caller's."""
+    OPEN_STREAMS.inc()
+    try:
+        async with asyncio.TaskGroup() as group:
+            first = group.create_task(_next(frames))
+            await asyncio.wait({first}, timeout=pace.heartbeat_s)
+            sent = _Sent(request, web.StreamResponse(headers=HEADERS), pace)
+            await sent.response.prepare(request)
+            watching = group.create_task(sent.watch())
+            if frame := await first:
+                await sent.write(frame)
+                async for frame in frames:
+                    await sent.write(frame)
+            watching.cancel()
+    except ExceptionGroup as errors:
+        raise errors.exceptions[0] from errors
+    finally:
+        OPEN_STREAMS.dec()
     return sent.response
 
 
 class _Sent:
     """What one response has been sent. Two tasks write to it, each write a whole frame."""
 
-    def __init__(self, response: web.StreamResponse) -> None:
+    def __init__(self, request: web.Request, response: web.StreamResponse, pace: Pace) -> None:
         self.response = response
+        self._request = request
+        self._pace = pace
         self._now = asyncio.get_running_loop().time
         self._last_s = self._now()
+        """When the last write began."""
+        self._writes = 0
+        """Those that have not returned: the client has yet to take what came before."""
 
-    async def copy(self, first: agent_pb2.AgentDelta | None, deltas: AsyncIterator[agent_pb2.AgentDelta]) -> None:
-        """Write every delta, and `[DONE]` when the run has ended; raise Interrupted when only the stream has."""
-        if first is None or await self._is_last(first):
-            # None at all: the caller attached after the run's last event.
-            await self.response.write(DONE)
-            return
-        async for delta in deltas:
-            if await self._is_last(delta):
-                await self.response.write(DONE)
-                return
-        raise Interrupted("the run's stream ended before the run did")
+    async def write(self, frame: bytes) -> None:
+        """Write a frame; waits while the client does not read."""
+        self._last_s = self._now()
+        self._writes += 1
+        await self.response.write(frame)
+        self._writes -= 1
 
-    async def beat(self, heartbeat_s: float) -> None:
-        """Write a comment whenever nothing was written for `heartbeat_s`, until cancelled."""
+    async def watch(self) -> None:
+        """Write a comment whenever nothing was written for `heartbeat_s`; hang up on a client that stopped reading."""
+        pace = self._pace
         while True:
-            wait_s = self._last_s + heartbeat_s - self._now()
+            wait_s = self._last_s + (pace.slow_reader_s if self._writes else pace.heartbeat_s) - self._now()
             if wait_s > 0:
-                await asyncio.sleep(wait_s)
+                await asyncio.sleep(min(wait_s, pace.slow_reader_s))
+            elif self._writes:
+                log.info("slow reader dropped", slow_reader_s=pace.slow_reader_s)
+                if self._request.transport is not None:
+                    self._request.transport.abort()
+                raise ConnectionResetError
             else:
-                self._last_s = self._now()
-                await self.response.write(HEARTBEAT)
+                await self.write(HEARTBEAT)
 
-    async def _is_last(self, delta: agent_pb2.AgentDelta) -> bool:
-        """Write one delta and return whether it ends the run."""
+
+async def _frames(deltas: AsyncIterator[agent_pb2.AgentDelta]) -> AsyncGenerator[bytes]:
+    """Every delta, and `[DONE]` when the run has ended; Interrupted when only the stream has."""
+    has_any = False
+    async for delta in deltas:
+        has_any = True
         sent = event(delta)
         if sent is None:
-            return False
-        self._last_s = self._now()
-        await self.response.write(b"id: %d\nevent: message\ndata: %b\n\n" % (sent.seq, sent.json))
-        return sent.is_terminal
+            continue
+        yield b"id: %d\nevent: message\ndata: %b\n\n" % (sent.seq, sent.json)
+        if sent.is_terminal:
+            yield DONE
+            return
+    if has_any:
+        raise Interrupted("the run's stream ended before the run did")
+    # The caller attached after the run's last event.
+    yield DONE
 
 
-async def _next(deltas: AsyncIterator[agent_pb2.AgentDelta]) -> agent_pb2.AgentDelta | None:
-    """The next delta; None at the end."""
-    return await anext(deltas, None)
+async def _next(frames: AsyncIterator[bytes]) -> bytes | None:
+    """The next frame; None at the end."""
+    return await anext(frames, None)

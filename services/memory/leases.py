@@ -87,10 +87,10 @@ class Leases:
         return await self._keep(run_id, replace(lease, expires_at=self._clock() + _checked(ttl_ms)))
 
     async def release(self, run_id: str, generation: int) -> None:
-        """Give a lease up, if it still is one."""
+        """Give a lease up, if it still is one; who had it stays known."""
         lease = self._held.get(run_id)
         if lease and lease.generation == generation and lease.expires_at:
-            await self._keep(run_id, Lease("", generation, 0))
+            await self._keep(run_id, replace(lease, expires_at=0))
 
     def forget(self, run_ids: Iterable[str]) -> None:
         """Runs that have ended: their logs fence everybody."""

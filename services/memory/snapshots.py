@@ -50,6 +50,8 @@ def _snapshot(run_id: str, message: StoredMessage) -> agent_pb2.AgentDelta | Non
 
 def _call(message: StoredMessage, call: Call) -> agent_pb2.AgentDelta:
     arguments = call.function.arguments if message.raw_arguments is None else None
+    # Arguments with braces that nobody resolved were refused (argument templates): they are none to run with.
+    params = None if arguments and "{{" in arguments else arguments
     if message.action_id is not None:
         action = agent_pb2.ActionSnapshot(
             action_id=message.action_id, action_name=call.function.name, arguments=arguments
@@ -58,7 +60,7 @@ def _call(message: StoredMessage, call: Call) -> agent_pb2.AgentDelta:
     tool = agent_pb2.ToolSnapshot(
         tool_id=message.tool_id or call.id,
         tool_name=call.function.name,
-        tool_params=bytes(message.tool_params).decode() if message.tool_params else arguments,
+        tool_params=bytes(message.tool_params).decode() if message.tool_params else params,
         arguments=arguments,
     )
     return agent_pb2.AgentDelta(tool_snapshot=tool)

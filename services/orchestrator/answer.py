@@ -1,50 +1,27 @@
 """One model answer: each LlmDelta becomes one event at once, and the log's pieces collect on the side.
 
 The block rules of events.md live here: reasoning and content close each other, a tool call's first fragment closes
-both, every block is closed by the end. Nothing here waits, and a delta costs its one event.
+both, every block is closed by the end. Nothing here waits, and a delta costs its one event. A kind of text that is
+hidden from readers is only collected; content that a tool call follows is no answer, and is sent then.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from io import StringIO
 from typing import TypeAlias
 
-import orjson
-
 from headrace.v1 import agent_pb2, common_pb2, llm_pb2, memory_pb2
 from services.orchestrator import ids
+from services.orchestrator.call import Call, args_event, begin, end_event, recalled, start_event
+from services.orchestrator.templates import resolve
+from services.orchestrator.toolbox import Toolbox
 
 Delta = agent_pb2.AgentDelta
 
 Send: TypeAlias = Callable[[str, Delta], int]
 """Numbers an event, whose payload is named first, and passes it on; returns its seq."""
-
-
-@dataclass(slots=True)
-class Call:
-    """A tool call that the model asked for."""
-
-    tool_id: str
-    name: str
-    first_seq: int
-    started_at: int
-    pieces: list[str] = field(default_factory=list[str])
-    ended: bool = False
-
-    @property
-    def arguments(self) -> str:
-        """JSON text as the model wrote it; no arguments at all mean an empty object."""
-        return "".join(self.pieces) or "{}"
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether the arguments are a JSON object, and not what was written of it before a cut."""
-        try:
-            return isinstance(orjson.loads(self.arguments), dict)
-        except ValueError:
-            return False
 
 
 @dataclass(slots=True)
@@ -57,13 +34,34 @@ class BlockNames:
     tool_ids: set[str] = field(default_factory=set[str])
     """Tool ids that the chat's context has; some providers count from call_0 in every answer."""
 
+    @classmethod
+    def after(cls, run_id: str, messages: Iterable[memory_pb2.LogMessage]) -> BlockNames:
+        """The names of a run that has these messages already."""
+        names = cls(run_id)
+        for message in messages:
+            names.reasoning = max(names.reasoning, _number(message.reasoning_id))
+            names.content = max(names.content, _number(message.content_id))
+        return names
+
+
+def _number(block_id: str) -> int:
+    number = block_id.rpartition("_")[2]
+    return int(number) if number.isdecimal() else 0
+
+
+def is_draft(piece: memory_pb2.LogMessage) -> bool:
+    """Whether a piece is an answer's text that was not sent."""
+    return piece.message.role == "assistant" and bool(piece.message.content) and not piece.HasField("content_id")
+
 
 class Answer:
     """Turns the deltas of one StreamChat call into events and log messages. Used by one task."""
 
-    def __init__(self, send: Send, names: BlockNames) -> None:
+    def __init__(self, send: Send, names: BlockNames, tools: Toolbox, hidden: Collection[str] = ()) -> None:
+        """`hidden` may have content and reasoning."""
         self._send = send
         self._names = names
+        self._tools = tools
         self._msg_id = ids.new_msg_id()
         self._kind = ""
         """reasoning or content while such a block is open."""
@@ -71,6 +69,9 @@ class Answer:
         self._text = StringIO()
         self._block_first = 0
         self._block_started = 0
+        self._draft: list[str] | None = [] if "content" in hidden else None
+        """Content that no reader has; None: it is sent."""
+        self._thought: list[str] | None = [] if "reasoning" in hidden else None
         self._by_index: dict[int, Call] = {}
         self.calls: list[Call] = []
         self.messages: list[memory_pb2.LogMessage] = []
@@ -98,11 +99,26 @@ class Answer:
             # A further attempt: what the one before wanted back is of another answer.
             self.provider_state = ""
 
+    def recall(self, pieces: list[memory_pb2.LogMessage]) -> None:
+        """Be an answer that the log has already: nothing of it is sent."""
+        self.messages = pieces
+        self.calls = [self._recalled(piece) for piece in pieces if piece.message.tool_calls]
+        last = pieces[-1]
+        self.usage = last.usage if last.HasField("usage") else None
+        self.finish_reason, self.provider_state = last.finish_reason, last.message.provider_state
+
     def close(self) -> None:
         """Close every open block: the answer is complete, or was cut. Puts usage and state on the last piece."""
         self._close_text()
         for call in self.calls:
             self._end_call(call)
+        if self._thought:
+            thought = llm_pb2.Message(role="assistant", reasoning_content="".join(self._thought))
+            self.messages.insert(0, self._unsent(thought))
+        if self._draft:
+            draft = llm_pb2.Message(role="assistant")
+            draft.content.add(text="".join(self._draft))
+            self.messages.append(self._unsent(draft))
         if not self.messages:
             return
         if self.usage is not None:
@@ -113,13 +129,30 @@ class Answer:
             self.messages[-1].message.provider_state = self.provider_state
 
     @property
+    def is_empty(self) -> bool:
+        """Whether nothing of it has reached a reader."""
+        return not (self._kind or self.messages or self.calls)
+
+    @property
     def text(self) -> str:
-        """The answer text of the closed pieces."""
-        return "".join(
-            part.text for piece in self.messages if piece.HasField("content_id") for part in piece.message.content
-        )
+        """The answer text of the closed pieces, whether readers have it or not."""
+        return "".join(part.text for piece in self.messages for part in piece.message.content)
+
+    @property
+    def is_draft(self) -> bool:
+        """Whether its text has reached no reader."""
+        return any(is_draft(piece) for piece in self.messages)
+
+    @property
+    def hidden_reasoning(self) -> str:
+        """The reasoning of the closed pieces that no reader has."""
+        return "".join(piece.message.reasoning_content for piece in self.messages if not piece.HasField("reasoning_id"))
 
     def _content(self, text: str) -> None:
+        if self._draft is not None:
+            self._close_text()
+            self._draft.append(text)
+            return
         if self._kind != "content":
             self._close_text()
             self._names.content += 1
@@ -130,6 +163,9 @@ class Answer:
         self._send("content_delta", Delta(content_delta=agent_pb2.ContentDelta(content_id=self._block_id, delta=text)))
 
     def _reasoning(self, text: str) -> None:
+        if self._thought is not None:
+            self._thought.append(text)
+            return
         if self._kind != "reasoning":
             self._close_text()
             self._names.reasoning += 1
@@ -176,38 +212,50 @@ class Answer:
         chunk_index = len(call.pieces)
         if fragment.arguments:
             call.pieces.append(fragment.arguments)
-            args = agent_pb2.ToolArgs(tool_id=call.tool_id, delta=fragment.arguments, chunk_index=chunk_index)
-            self._send("tool_args", Delta(tool_args=args))
+            self._send(*args_event(call, fragment.arguments, chunk_index))
 
     def _start_call(self, fragment: llm_pb2.ToolCallDelta) -> Call:
+        draft, self._draft = self._draft, None
+        for text in draft or ():
+            self._content(text)
         self._close_text()
         for earlier in self.calls:
             if not earlier.ended and earlier.pieces and earlier.is_whole:
                 self._end_call(earlier)
-        tool_id = ids.unique_tool_id(fragment.id, self._names.tool_ids)
-        start = agent_pb2.ToolStart(
-            tool_id=tool_id, run_id=self._names.run_id, tool_name=fragment.name, tool_type="backend"
-        )
-        event = Delta(tool_start=start)
-        seq = self._send("tool_start", event)
-        call = Call(tool_id, fragment.name, seq, event.timestamp)
+        call_id = ids.unique_tool_id(fragment.id, self._names.tool_ids)
+        call = begin(call_id, fragment.name, self._tools.find(fragment.name))
+        kind, event = start_event(call, self._names.run_id)
+        call.first_seq = self._send(kind, event)
+        call.started_at = event.timestamp
         self._by_index[fragment.index] = call
         self.calls.append(call)
+        return call
+
+    def _recalled(self, piece: memory_pb2.LogMessage) -> Call:
+        asked = piece.message.tool_calls[0]
+        call = recalled(asked, piece, self._tools.find(asked.name))
+        self._names.tool_ids.add(call.call_id)
+        if call.tool is not None and call.is_whole and not call.params:
+            resolve(call, self._tools)
         return call
 
     def _end_call(self, call: Call) -> None:
         if call.ended:
             return
         call.ended = True
-        arguments = call.arguments
-        end = agent_pb2.ToolEnd(tool_id=call.tool_id)
-        if call.is_whole:
-            end.tool_params = arguments
-        event = Delta(tool_end=end)
-        last = self._send("tool_end", event)
-        piece = memory_pb2.LogMessage(tool_id=call.tool_id, message=llm_pb2.Message(role="assistant"))
-        piece.message.tool_calls.add(id=call.tool_id, name=call.name, arguments=arguments)
+        if call.tool is not None and call.is_whole:
+            resolve(call, self._tools)
+        kind, event = end_event(call)
+        last = self._send(kind, event)
+        piece = memory_pb2.LogMessage(message=llm_pb2.Message(role="assistant"))
+        call.keep_in(piece)
+        piece.message.tool_calls.add(id=call.call_id, name=call.name, arguments=call.arguments)
+        if call.params:
+            piece.tool_params = call.params
         self._keep(piece, call.first_seq, last, call.started_at, event.timestamp)
+
+    def _unsent(self, message: llm_pb2.Message) -> memory_pb2.LogMessage:
+        return memory_pb2.LogMessage(msg_id=self._msg_id, ts=ids.now_ms(), message=message)
 
     def _keep(self, piece: memory_pb2.LogMessage, first: int, last: int, started_at: int, ended_at: int) -> None:
         piece.msg_id = self._msg_id

@@ -30,5 +30,9 @@ class Config:
 
     tools_address: str = "127.0.0.1:7004"
 
+    advertise: str = ""
+    """Address at which other replicas reach this one, and the name it owns runs by: a process that starts with it goes
+    on with what the one before left. Empty: the first address of listen."""
+
     runs_max: int = 2000
     """Runs at a time, queued ones included; the next query gets OVERLOADED at once."""

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import grpc
 
-from headrace.errors import ProviderUnavailable, StreamStalled
+from headrace.errors import ContextLengthExceeded, ProviderUnavailable, StreamStalled
 from headrace.streams import reading
-from headrace.v1 import llm_pb2, memory_pb2, tools_pb2
-from services.orchestrator import tool_calls
-from services.orchestrator.answer import Answer, Call
-from services.orchestrator.peers import UNARY_TIMEOUT_S, Peers, peer_errors
+from headrace.v1 import common_pb2, llm_pb2, tools_pb2
+from services.orchestrator import returning, steering
+from services.orchestrator.answer import Answer
+from services.orchestrator.call import Call
+from services.orchestrator.calls import executing
+from services.orchestrator.context import Context
+from services.orchestrator.peers import Peers
 from services.orchestrator.scope import Scope
+from services.orchestrator.toolbox import Toolbox
 from services.runtime.ids import forwarded
+
+OUTPUT_TOKENS = 4096
+"""Reserved for an answer where the agent sets no max_tokens; few are longer."""
 
 
 class Conversation:
@@ -21,31 +30,55 @@ class Conversation:
         self.scope = scope
         self.run = scope.run
         self.has_tools = bool(tools)
-        self._peers = peers
-        self._schemas = [
-            llm_pb2.ToolSchema(name=tool.name, description=tool.description, parameters=tool.parameters)
-            for tool in tools
-        ]
-        self._names = {tool.name for tool in tools}
+        self.peers = peers
+        self.tools = tools
+        scope.tools = Toolbox(tools, scope.tools.results)
+        self._schemas = scope.tools.schemas
+        self.context = Context(scope, peers, self._schemas)
 
-    async def ask(self, tool_choice: str, *, parallel: bool = False, beyond_budget: bool = False) -> Answer:
+    async def ask(
+        self,
+        tool_choice: str,
+        *,
+        parallel: bool = False,
+        beyond_budget: bool = False,
+        reasoning: bool | None = None,
+    ) -> Answer:
         """Stream one model turn: each delta becomes an event at once; the pieces are committed at its end.
 
-        `tool_choice` is none, auto or required. Tools stay in a request that may not call them, so that the
-        provider's prefix cache keeps hitting.
+        `tool_choice` is none, auto, required or a tool's name; `reasoning` None is as the stage has it. Tools stay in
+        a request that may not call them, so that the provider's prefix cache keeps hitting.
         """
         run = self.run
         run.check_stop()
-        request = await self._request(tool_choice, parallel)
-        run.spending.reserve_model_call(beyond=beyond_budget)
-        answer = self.scope.begin_answer()
-        try:
-            await self._stream(request, answer)
-        finally:
-            if answer.usage is not None:
-                run.spending.settle(answer.usage)
+        if self.scope is run.main:
+            await steering.tell(self.scope)
+        if recalled := self.scope.recalled_answer():
+            self.context.skip_turn()
+            run.spending.recall_model_call(recalled.usage or common_pb2.Usage())
+            return self.scope.hear(recalled)
+        run.go_live()
+        request = self._request(await self.context.messages(), tool_choice, parallel, reasoning)
+        tokens = self.context.tokens + (request.max_tokens or OUTPUT_TOKENS)
+        async with run.spending.model_call(tokens, beyond=beyond_budget):
+            answer = self.scope.begin_answer(self._hidden(tool_choice))
+            try:
+                await self._stream_fitting(request, answer)
+            finally:
+                if answer.usage is not None:
+                    run.spending.settle(answer.usage)
         await self.scope.end_answer()
-        return answer
+        return self.scope.hear(answer)
+
+    def _hidden(self, tool_choice: str) -> list[str]:
+        """What of the turn readers do not get: reasoning that is summed up for them, an answer that is checked first.
+
+        A turn that has to call a tool gives no answer.
+        """
+        settings = self.scope.settings
+        is_draft = settings.verify != "NONE" and tool_choice in ("none", "auto") and not self.scope.attention.draft
+        hidden = ["content"] if is_draft else []
+        return [*hidden, "reasoning"] if settings.output != "PLAIN" else hidden
 
     async def execute(self, answer: Answer, *, parallel: bool, warning: str = "") -> None:
         """Run the calls of an answer and commit each result as it comes; every call is answered.
@@ -56,47 +89,42 @@ class Conversation:
             BudgetExceeded: There were more calls than the budget has left; those got executed:false results.
         """
         runnable: list[Call] = []
-        for call in answer.calls:
-            if call.name not in self._names:
-                known = ", ".join(sorted(self._names)) or "none"
-                await tool_calls.refuse(self.scope, call, f"there is no tool {call.name!r}; tools: {known}")
+        open_calls = [call for call in answer.calls if not await executing.recall(self.scope, self.peers, call)]
+        for call in open_calls:
+            if call.tool is None:
+                known = ", ".join(self.scope.tools.names) or "none"
+                await executing.refuse(self.scope, call, f"there is no tool {call.name!r}; tools: {known}")
             elif answer.finish_reason == "length" and not (call.pieces and call.is_whole):
-                await tool_calls.refuse(self.scope, call, "the answer was cut at the token limit within the arguments")
+                await executing.refuse(self.scope, call, "the answer was cut at the token limit within the arguments")
+            elif call.problem:
+                await executing.refuse(self.scope, call, call.problem)
             elif runnable and not parallel:
-                await tool_calls.refuse(self.scope, call, "only one tool runs at a time; ask again for this one")
+                await executing.refuse(self.scope, call, "only one tool runs at a time; ask again for this one")
             else:
                 runnable.append(call)
         granted = [call for call in runnable if self.run.spending.reserve_tool_calls(1)]
         for call in runnable[len(granted) :]:
-            await tool_calls.refuse(self.scope, call, "the budget of tool calls is used up")
-        await tool_calls.execute_all(self.scope, self._peers, granted, warning)
-        if len(granted) < len(runnable):
+            await executing.refuse(self.scope, call, executing.OVER_BUDGET)
+        await executing.execute_all(self.scope, self.peers, granted, warning)
+        await returning.restore(self.scope, answer)
+        if len(granted) < len(runnable) or executing.ran_out(self.scope, answer.calls):
             raise self.run.spending.exceeded("maxToolCalls")
 
     async def refuse(self, answer: Answer, why: str) -> None:
         """Answer every call of `answer` without running any."""
         for call in answer.calls:
-            await tool_calls.refuse(self.scope, call, why)
+            if not await executing.recall(self.scope, self.peers, call):
+                await executing.refuse(self.scope, call, why)
 
-    async def _request(self, tool_choice: str, parallel: bool) -> llm_pb2.ChatRequest:
-        model = self.run.agent.model
-        with peer_errors():
-            context = await self._peers.memory.LoadContext(
-                memory_pb2.LoadContextRequest(
-                    chat_id=self.run.chat_id,
-                    run_id=self.run.id,
-                    context_id=self.scope.context_id,
-                    system=self.scope.system,
-                    message_history_max=self.run.agent.memory.max_message_history,
-                ),
-                timeout=UNARY_TIMEOUT_S,
-                metadata=forwarded(),
-            )
-        self.run.names.tool_ids.update(call.id for message in context.messages for call in message.tool_calls)
+    def _request(
+        self, messages: Sequence[llm_pb2.Message], tool_choice: str, parallel: bool, reasoning: bool | None
+    ) -> llm_pb2.ChatRequest:
+        model = self.scope.settings.model
+        self.run.names.tool_ids.update(call.id for message in messages for call in message.tool_calls)
         request = llm_pb2.ChatRequest(
             provider_key=model.provider_key or "",
             model=model.model or "",
-            messages=context.messages,
+            messages=messages,
             tools=self._schemas,
             temperature=model.temperature,
             top_p=model.top_p,
@@ -109,19 +137,38 @@ class Conversation:
         if model.reasoning is not None:
             request.reasoning.enabled = model.reasoning.enabled is not False
             request.reasoning.effort = model.reasoning.effort or ""
+        if reasoning is not None:
+            request.reasoning.enabled = reasoning
         return request
+
+    async def _stream_fitting(self, request: llm_pb2.ChatRequest, answer: Answer) -> None:
+        """Stream the turn; one that the provider refuses as too long is compacted, and tried once more.
+
+        Both are one model call of the budget: what a provider refuses so, it does not answer.
+        """
+        try:
+            await self._stream(request, answer)
+        except ContextLengthExceeded:
+            shorter = await self.context.shortened() if answer.is_empty else None
+            if shorter is None:
+                raise
+            del request.messages[:]
+            request.messages.extend(shorter)
+            await self._stream(request, answer)
 
     async def _stream(self, request: llm_pb2.ChatRequest, answer: Answer) -> None:
         timeout_s = min(self.run.spending.model_timeout_s, self.run.spending.time_left_s)
         take = answer.take
         try:
-            async with reading(self._peers.llm.StreamChat(request, timeout=timeout_s, metadata=forwarded())) as deltas:
+            async with reading(self.peers.llm.StreamChat(request, timeout=timeout_s, metadata=forwarded())) as deltas:
                 async for delta in deltas:
                     take(delta)
         except grpc.aio.AioRpcError as error:
             # The gateway's own errors arrive as ours; what is left is our deadline, or a bug of the gateway.
             if error.code() is not grpc.StatusCode.DEADLINE_EXCEEDED:
                 raise
+            if timeout_s < self.run.spending.model_timeout_s:
+                raise self.run.spending.exceeded("timeoutMs") from error
             raise StreamStalled(f"the model took longer than {timeout_s:g} s (modelTimeoutMs)") from error
         if not answer.finish_reason:
             raise ProviderUnavailable("the model's stream ended before its answer was complete; try again")

@@ -6,16 +6,16 @@ import asyncio
 
 import structlog
 
-from headrace.errors import HeadraceError, Interrupted, to_failure
+from headrace.errors import HeadraceError, to_failure
 from headrace.v1 import common_pb2, memory_pb2
-from services.orchestrator import briefing
+from services.orchestrator import briefing, by_hand, goal, leases, rollback
 from services.orchestrator.conversation import Conversation
-from services.orchestrator.oneshot import oneshot
+from services.orchestrator.modes import MODES
+from services.orchestrator.outset import outset
 from services.orchestrator.peers import Peers
-from services.orchestrator.react import react
 from services.orchestrator.run import Run, Stopped
-
-MODES = {"ONESHOT": oneshot, "REACT": react}
+from services.orchestrator.steering import Steer
+from services.orchestrator.subagents import delegate
 
 CANCELLED_RESULT = '{"ok":false,"error":"cancelled"}'
 INTERRUPTED_RESULT = '{"ok":false,"error":"interrupted"}'
@@ -23,6 +23,9 @@ INTERRUPTED_RESULT = '{"ok":false,"error":"interrupted"}'
 
 FINISH_RETRY_DELAYS_S = (0.0, 0.2, 1.0, 3.0)
 """When the last lines are tried again: memory may be restarting. After that recovery ends the run."""
+
+HAND_OVER_S = 3.0
+"""For the last lines of a run that another owner is to go on with: within the process's stop."""
 
 INTERNAL = common_pb2.Failure(code="INTERNAL", message="internal error", retriable=False)
 
@@ -46,34 +49,54 @@ async def drive(run: Run, peers: Peers, chat_created: bool, chat_name: str) -> N
     )
     await run.my_turn.wait()
     if chat_created:
+        run.opens_chat = True
         run.main.publish("chat_start", chat_id=run.chat_id, chat_name=chat_name)
     run.main.publish("run_start", run_id=run.id, chat_id=run.chat_id, agent_key=run.agent.key)
+    await _to_the_end(run, peers)
+
+
+async def go_on(run: Run, peers: Peers) -> None:
+    """Run what an earlier owner has left, as `drive` does."""
+    await run.my_turn.wait()
+    await _to_the_end(run, peers)
+
+
+async def _to_the_end(run: Run, peers: Peers) -> None:
     line = await _outcome(run, peers)
-    await _finish(run, line)
+    if line is None:
+        await _hand_over(run, peers)
+    else:
+        await _finish(run, line)
 
 
-async def _outcome(run: Run, peers: Peers) -> memory_pb2.RunLine:
-    """Do the work and say how it ended."""
+async def _outcome(run: Run, peers: Peers) -> memory_pb2.RunLine | None:
+    """Do the work and say how it ended; None: it has not, and is left to its next owner."""
     run.state = "running"
-    run.spending.start_clock()
+    run.spending.start_clock(run.recording.worked_ms / 1000)
     out_of_time: HeadraceError | None = None
     run.work = asyncio.create_task(_work(run, peers))
+    timer = asyncio.create_task(run.spending.clock.run_out())
     try:
-        if run.stop == "now" or run.stop_error is not None:
+        if (run.stop == "now" and run.is_live) or run.stop_error is not None or run.is_given_up:
             run.work.cancel()
-        done, _ = await asyncio.wait({run.work}, timeout=run.spending.timeout_s)
-        if not done:
+        await asyncio.wait({run.work, timer}, return_when=asyncio.FIRST_COMPLETED)
+        if not run.work.done():
             out_of_time = run.out_of_time()
             await asyncio.wait({run.work})
     finally:
+        timer.cancel()
         run.work.cancel()
     try:
         return memory_pb2.RunLine(state="completed", finish_reason=await run.work)
     except (asyncio.CancelledError, Stopped):
         error = run.stop_error or out_of_time
+        if run.is_given_up and (run.log.is_lost or run.stop != "now"):
+            return None
         return _failed(error) if error is not None else memory_pb2.RunLine(state="cancelled")
     except HeadraceError as error:
         # What a peer says of a call that a cancel has just broken off is not why the run ended.
+        if run.is_given_up or run.log.is_lost:
+            return None
         return memory_pb2.RunLine(state="cancelled") if run.stop == "now" else _failed(error)
     except Exception:
         # The supervisor of a run: a bug in one run must end it honestly and leave the others alone.
@@ -81,35 +104,77 @@ async def _outcome(run: Run, peers: Peers) -> memory_pb2.RunLine:
         return memory_pb2.RunLine(state="failed", error=INTERNAL)
 
 
+async def _hand_over(run: Run, peers: Peers) -> None:
+    """Leave the run as the log has it to whoever takes it over; readers are to attach again."""
+    try:
+        if not run.log.is_lost:
+            async with asyncio.timeout(HAND_OVER_S):
+                await run.flush()
+                await leases.release(run, peers)
+    except (HeadraceError, TimeoutError) as error:
+        # Its lease runs out, then.
+        log.warning("run not handed over", run_id=run.id, reason=getattr(error, "reason", "TIMEOUT"))
+    except Exception:
+        # The supervisor again.
+        log.exception("run not handed over", run_id=run.id)
+    finally:
+        run.feed.cut()
+    log.info("run left to another owner", run_id=run.id, seq=run.feed.seq)
+
+
 async def _work(run: Run, peers: Peers) -> str:
-    tools = await briefing.tools(run, peers)
-    run.main.system = await briefing.system(run, peers, tools)
-    return await MODES[run.agent.mode](Conversation(run.main, peers, tools))
+    if run.past.reason:
+        await run.tell_readers_to_reset()
+        await peers.wait_for()
+    if run.past.is_changed:
+        await run.main.notice(
+            "AGENT_CHANGED", "the agent was changed while this run was stopped; it goes on as it is now"
+        )
+    for code, message in run.notices:
+        await run.main.notice(code, message)
+    await rollback.take_back(run, peers)
+    await goal.note(run, peers)
+    run.delegate = delegate
+    found = await outset(run, peers)
+    run.main.brief = await briefing.brief(run, peers, found)
+    run.main.enter(run.agent.primary)
+    talk = Conversation(run.main, peers, found.tools)
+    if by_hand.is_asked_for(run.query.message):
+        run.main.stage = by_hand.STAGE
+        return await by_hand.compact(talk)
+    return await MODES[run.agent.mode](talk)
 
 
 async def _finish(run: Run, line: memory_pb2.RunLine) -> None:
+    unheard = run.steering.close()
     line.usage.CopyFrom(run.usage)
     run.close(line, CANCELLED_RESULT if line.state == "cancelled" else INTERRUPTED_RESULT)
     try:
-        failure = await _commit_end(run)
+        failure = await _commit_end(run, unheard)
     except asyncio.CancelledError:
-        # The process ends and memory does not answer.
-        error = to_failure(Interrupted("the service was stopped before the run's end was stored; ask again"))
-        _publish_end(run, memory_pb2.RunLine(state="failed", error=error, usage=run.usage))
+        run.feed.cut()  # the process ends and memory does not answer
         raise
+    if failure is not None and (failure.retriable or run.log.is_lost):
+        # What the log does not have did not happen: whoever takes the run over comes to its end again.
+        run.feed.cut()
+        return
     if failure is not None:
-        # What the log does not have did not happen: recovery will end the run as interrupted, a failure too.
+        run.unstored_end = failure
         line = memory_pb2.RunLine(state="failed", error=failure, usage=run.usage)
     _publish_end(run, line)
     log.info("run ended", run_id=run.id, state=line.state, error=line.error.code or None, seq=run.feed.seq)
 
 
-async def _commit_end(run: Run) -> common_pb2.Failure | None:
-    """Commit the run's last lines; why not, when they could not be."""
+async def _commit_end(run: Run, unheard: list[Steer]) -> common_pb2.Failure | None:
+    """Have asked what its model did not hear, and commit the run's last lines; why not, when they could not be."""
+    assert run.ask_next is not None, "set when the run entered"
     failure: common_pb2.Failure | None = None
     for delay_s in FINISH_RETRY_DELAYS_S:
         await asyncio.sleep(delay_s)
         try:
+            while unheard:
+                await run.ask_next(run, unheard[0])
+                del unheard[0]
             await run.flush()
         except HeadraceError as error:
             failure = to_failure(error)

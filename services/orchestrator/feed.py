@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterable
 
 from headrace.errors import OutOfRange
 from headrace.v1 import agent_pb2
@@ -53,11 +53,16 @@ class _Reader:
 class Feed:
     """The events of one live run. Published to by the run's task, read by any number of readers."""
 
-    def __init__(self, seq: int = 0) -> None:
+    def __init__(self, seq: int = 0, history: Iterable[agent_pb2.AgentDelta] = ()) -> None:
+        """`seq` is that of the last event; `history` is what an earlier owner has said."""
         self.seq = seq
         """Of the last event."""
         self.ended = False
+        """The terminal event was published."""
+        self.is_cut = False
+        """The run goes on elsewhere, or later: readers are to attach again."""
         self._journal = Journal()
+        self._journal.recall(history)
         self._readers: set[_Reader] = set()
         self._held: set[int] = set()
         """Seqs of events that are on their way to the log."""
@@ -96,8 +101,13 @@ class Feed:
         self._held.clear()
         self._wake()
 
+    def cut(self) -> None:
+        """End the readers' streams behind what the log has, without a terminal event."""
+        self.is_cut = True
+        self._wake()
+
     async def read(self, last_seq: int) -> AsyncGenerator[agent_pb2.AgentDelta]:
-        """Everything after `last_seq`, to the terminal event.
+        """Everything after `last_seq`, to the terminal event, or to where the feed is cut.
 
         Raises:
             OutOfRange: `last_seq` is beyond what the run has sent.
@@ -116,7 +126,7 @@ class Feed:
                 if reader.behind:
                     reader.behind = False
                     reader.queue.extend(self.since(last_seq))
-                elif self.ended and not reader.queue:
+                elif self.is_cut or (self.ended and not reader.queue):
                     return
                 else:
                     await reader.wait()

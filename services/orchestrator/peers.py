@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+import asyncio
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,9 +14,10 @@ from headrace.streams import rpc_errors
 from headrace.v1.llm_pb2_grpc import LlmServiceStub
 from headrace.v1.memory_pb2_grpc import MemoryServiceStub
 from headrace.v1.tools_pb2_grpc import ToolServiceStub
+from services.orchestrator.patience import patient
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Generator, Sequence
 
     from headrace.v1.llm_pb2_grpc import LlmServiceAsyncStub
     from headrace.v1.memory_pb2_grpc import MemoryServiceAsyncStub
@@ -23,6 +25,9 @@ if TYPE_CHECKING:
 
 UNARY_TIMEOUT_S = 30.0
 """For a unary call to memory or tools; an append waits for a disk, so it is not short."""
+
+WAITED_FOR = ("Append", "LoadContext", "GetState", "UpdateState", "GetChat", "PutBlob", "Revert", "ListUnfinishedRuns")
+"""What a run asks memory, and its owner of the runs there are."""
 
 
 @contextmanager
@@ -44,8 +49,20 @@ class Peers:
     llm: LlmServiceAsyncStub
     memory: MemoryServiceAsyncStub
     tools: ToolServiceAsyncStub
+    channels: Sequence[grpc.aio.Channel] = ()
+    """Of those that no call waits for."""
 
     @classmethod
     def over(cls, *, llm_gateway: grpc.aio.Channel, memory: grpc.aio.Channel, tools: grpc.aio.Channel) -> Peers:
-        """The stubs of these channels, which stay the caller's."""
-        return cls(LlmServiceStub(llm_gateway), MemoryServiceStub(memory), ToolServiceStub(tools))
+        """The stubs of these channels, which stay the caller's. A memory that restarts is waited for: runs go on."""
+        remembering = MemoryServiceStub(memory)
+        for name in WAITED_FOR:
+            setattr(remembering, name, patient(getattr(remembering, name)))
+        return cls(LlmServiceStub(llm_gateway), remembering, ToolServiceStub(tools), (llm_gateway, tools))
+
+    async def wait_for(self) -> None:
+        """Wait until all are there: those of one machine start at the same time. For a while; calls say what is not."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(UNARY_TIMEOUT_S):
+                for channel in self.channels:
+                    await channel.channel_ready()

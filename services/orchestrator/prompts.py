@@ -5,11 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from functools import cache
+from importlib.resources import files
 
 from headrace.errors import UnknownPlaceholder
 
 _PLACEHOLDER = re.compile(r"\{\{\s*([\w-]+)\s*\}\}")
 """Names with a dot are tool templates and none of ours."""
+
+_TEXTS = files("services.orchestrator") / "texts"
 
 ALIASES = {"taskHistory": "task_history", "fileNameDesc": "file_names"}
 
@@ -25,6 +29,12 @@ def check(prompt: str) -> None:
         if _name(match) not in NAMES:
             known = ", ".join(sorted(NAMES))
             raise UnknownPlaceholder(f"{match[0]} is no placeholder; known ones: {known}", placeholder=match[1])
+
+
+@cache
+def stored(name: str) -> str:
+    """One of the prompts that the service itself gives to models: texts/`name`.txt."""
+    return _TEXTS.joinpath(f"{name}.txt").read_text(encoding="utf-8").strip()
 
 
 def uses(prompt: str, name: str) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from services.orchestrator.answer import Answer
 from services.orchestrator.conversation import Conversation
-from services.orchestrator.oneshot import ask_for_tool, final_answer, finish
+from services.orchestrator.oneshot import ask_for_tool, final_answer, finish, must_call
 
 REPEATS_WARNED = 3
 """The same call this many times running: its result carries a warning; once more ends the loop (agents.md)."""
@@ -14,19 +14,19 @@ WARNING = "warning: this was the same call with the same arguments for the third
 
 async def react(talk: Conversation) -> str:
     """Run to the answer; returns the finish reason."""
-    spending, agent = talk.run.spending, talk.run.agent
-    parallel = agent.react is not None and agent.react.parallel_tool_calls
-    must_call = talk.has_tools and agent.policy == "REQUIRE"
+    spending, settings = talk.run.spending, talk.scope.settings
+    parallel = settings.parallel_tool_calls
+    required = must_call(talk)
     last_calls: list[tuple[str, str]] = []
     repeats = 0
-    for _ in range(spending.steps_max):
-        if spending.model_calls_left == 0:
+    for _ in range(settings.steps_max):
+        if spending.is_out_of_calls:
             return await final_answer(talk)
-        answer = await ask_for_tool(talk, parallel=parallel) if must_call else await _think(talk, parallel)
-        must_call = False
+        answer = await ask_for_tool(talk, parallel=parallel) if required else await _think(talk, parallel)
+        required = False
         if not answer.calls:
             if answer.text.strip() or answer.finish_reason == "content_filter":
-                return finish(answer)
+                return await finish(talk, answer)
             return await final_answer(talk)
         calls = [(call.name, call.arguments) for call in answer.calls]
         repeats = repeats + 1 if calls == last_calls else 1

@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from headrace.errors import LogDamaged, NotFound, OutOfRange
 from headrace.v1 import agent_pb2, memory_pb2
 from services.orchestrator.peers import UNARY_TIMEOUT_S, Peers, peer_errors
-from services.orchestrator.recovery import end_abandoned
 from services.runtime.ids import forwarded
 
 ENDS = {"run_complete": "completed", "run_cancel": "cancelled", "run_error": "failed"}
@@ -20,7 +19,7 @@ async def chat_of(peers: Peers, request: memory_pb2.GetChatRequest) -> memory_pb
 
 
 async def events_of(peers: Peers, run_id: str, last_seq: int) -> list[agent_pb2.AgentDelta]:
-    """The recorded events of a run that is not live here, after `last_seq`. One that nobody has ended is ended now.
+    """The recorded events of a run that nobody runs, after `last_seq`.
 
     Raises:
         NotFound: No such run.
@@ -28,18 +27,24 @@ async def events_of(peers: Peers, run_id: str, last_seq: int) -> list[agent_pb2.
         LogDamaged: The run has no end and can get none.
     """
     chat = await chat_of(peers, memory_pb2.GetChatRequest(run_id=run_id))
-    if not _has_ended(chat):
-        await end_abandoned(peers, run_id)
-        chat = await chat_of(peers, memory_pb2.GetChatRequest(run_id=run_id))
-        if not _has_ended(chat):
-            raise LogDamaged(f"run {run_id} has no end, and its chat's log takes none", runId=run_id)
+    if not has_ended(chat):
+        raise LogDamaged(f"run {run_id} has no end, and its chat's log takes none", runId=run_id)
     last = chat.events[-1].seq
     if last_seq > last:
         raise OutOfRange(f"lastSeq {last_seq} is beyond the run's last event {last}", lastSeq=last)
     return [event for event in chat.events if event.seq > last_seq]
 
 
-def _has_ended(chat: memory_pb2.GetChatResponse) -> bool:
+async def unfinished(peers: Peers) -> list[memory_pb2.UnfinishedRun]:
+    """Every run without an end, oldest first."""
+    request = memory_pb2.ListUnfinishedRunsRequest()
+    with peer_errors():
+        reply = await peers.memory.ListUnfinishedRuns(request, timeout=UNARY_TIMEOUT_S)
+    return list(reply.runs)
+
+
+def has_ended(chat: memory_pb2.GetChatResponse) -> bool:
+    """Whether a run's events are complete."""
     return bool(chat.events) and chat.events[-1].WhichOneof("payload") in ENDS
 
 

@@ -6,11 +6,13 @@ started with, because definitions are values.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import structlog
 
-from headrace.errors import InvalidRequest, NotFound
+from headrace.errors import NotFound
+from services.orchestrator import recap
 from services.orchestrator.definition import Definition, DefinitionError, parse
 
 FILE_BYTES_MAX = 1024 * 1024
@@ -67,9 +69,12 @@ class Registry:
 
     def choose(self, key: str) -> Definition:
         """The agent that a query's agentKey means."""
-        if key == "auto":
-            raise InvalidRequest.of("agentKey", "'auto' is not supported by this version; name an agent")
         return self.default() if key in ("", "default") else self.get(key)
+
+    @property
+    def by_key(self) -> Mapping[str, Definition]:
+        """Those in force now; what a later reload finds is in another mapping."""
+        return self._agents
 
     def all(self) -> list[Definition]:
         """Ordered by key."""
@@ -84,4 +89,7 @@ class Registry:
 def _read(path: Path) -> Definition:
     if path.stat().st_size > FILE_BYTES_MAX:
         raise DefinitionError(f"larger than {FILE_BYTES_MAX} bytes")
-    return parse(path.read_bytes(), path.stem)
+    agent = parse(path.read_bytes(), path.stem)
+    if tokens_over := recap.prompt_tokens_over(agent):
+        log.warning("prompt larger than activePromptMaxTokens", file=path.name, tokens_over=tokens_over)
+    return agent

@@ -3,20 +3,38 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Literal
+from collections import Counter
+from collections.abc import Awaitable, Callable, Generator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from headrace.errors import BudgetExceeded, HeadraceError
 from headrace.v1 import agent_pb2, common_pb2, memory_pb2
 from services.orchestrator import ids
 from services.orchestrator.answer import BlockNames
+from services.orchestrator.approvals.file import RulesFile
 from services.orchestrator.budget import Spending
-from services.orchestrator.definition import Definition
+from services.orchestrator.definition import Definition, StageSettings
 from services.orchestrator.feed import Feed
+from services.orchestrator.past import Past
 from services.orchestrator.peers import Peers
-from services.orchestrator.run_log import RunLog
+from services.orchestrator.resets import resets
+from services.orchestrator.routing import Routed
 from services.orchestrator.scope import Scope
+from services.orchestrator.steering import Steer, Steering
 
-State = Literal["queued", "running", "completed", "cancelled", "failed"]
+if TYPE_CHECKING:
+    from headrace.v1 import tools_pb2
+    from services.orchestrator.call import Call
+    from services.orchestrator.calls.subagent import Errand
+
+    Delegate: TypeAlias = Callable[[Scope, Peers, Call, Errand], Awaitable[tools_pb2.ToolOutcome]]
+
+State = Literal["queued", "running", "waiting", "completed", "cancelled", "failed"]
+
+
+SETTLING_S = 0.05
+"""In which siblings of what goes on first go on too; each has but recorded lines to go through."""
 
 
 class Stopped(Exception):
@@ -26,34 +44,115 @@ class Stopped(Exception):
 class Run:
     """A live run. Owned by `Runs`; the tasks of its scopes alone publish and commit."""
 
-    def __init__(self, run_id: str, agent: Definition, query: agent_pb2.QueryRequest, peers: Peers) -> None:
+    def __init__(
+        self,
+        run_id: str,
+        agent: Definition,
+        query: agent_pb2.QueryRequest,
+        peers: Peers,
+        past: Past | None = None,
+    ) -> None:
         self.id = run_id
         self.chat_id = query.chat_id
         self.agent = agent
         self.query = query
-        self.feed = Feed()
-        self.names = BlockNames(run_id)
+        self.past = past = past or Past()
+        self.recording = past.recording
+        self.feed = Feed(past.seq, past.history)
+        self.names = BlockNames.after(run_id, past.recording.messages())
         self.spending = Spending(agent)
         self.state: State = "queued"
-        self.created_at = ids.now_ms()
+        self.created_at = past.history[0].timestamp if past.history else ids.now_ms()
         self.my_turn = asyncio.Event()
         """Set when no earlier run of the chat is live."""
         self.work: asyncio.Task[str] | None = None
         self.stop: Literal["", "now", "after_step"] = ""
+        self.opens_chat = any(event.HasField("chat_start") for event in past.history)
+        """Whether its query is the chat's first."""
+        self.checkpoint_id: int | None = None
+        """What taking it back goes back to: before its query, or what it has taken back itself; None: nothing yet."""
+        self.rolls_back: list[Run] = []
+        """Cancelled runs whose messages this one's model is not to see."""
+        self.notices: list[tuple[str, str]] = []
+        """Code and text of what its user is told first."""
         self.stop_error: HeadraceError | None = None
         """Why the run was stopped, when it was not a caller's wish."""
-        self.log = RunLog(query.chat_id, run_id, peers)
-        self.main = Scope(self, agent.mode.lower())
+        self.is_accepted = bool(past.reason)
+        """Whether it is in the log, and ours."""
+        self.unstored_end: common_pb2.Failure | None = None
+        """What readers were told it ended with, where its log takes no end."""
+        self.is_live = not past.recording.steps
+        """Whether it does what no earlier owner has done."""
+        self._settling: asyncio.TimerHandle | None = None
+        self.is_given_up = False
+        """Whether it is left to its next owner."""
+        self.log = past.log(query.chat_id, run_id, peers)
+        self.waits = past.waits()
+        self.agents: Mapping[str, Definition] = {}
+        """Those there are, by key."""
+        self.steering = Steering(past.recording.told("request_steer"))
+        self.ask_next: Callable[[Run, Steer], Awaitable[None]] | None = None
+        """Has a message, which this run did not hear, asked behind it; set by who has the chat's runs."""
+        self.delegate: Delegate | None = None
+        """Has a sub-agent work; set where the modes are known, above all that may call one."""
+        self.turns = Counter[str | None]()
+        """Answers of models by sub-agent, those of its tasks included; None: the run's own."""
+        self.rules = RulesFile()
+        """Which calls people are asked about, at any moment."""
+        self.main = Scope(self, agent.primary)
         """The run itself."""
         self._scopes = [self.main]
         """Those that are open, each behind the one that opened it."""
+
+    def take_note_of(self, routed: Routed) -> None:
+        """Charge what picking the agent has cost, and have the user told when it was no choice."""
+        if routed.usage is not None:
+            self.spending.recall_model_call(routed.usage)
+        if routed.problem:
+            self.notices.append(("AGENT_NOT_PICKED", routed.problem))
 
     def cancel(self, mode: Literal["now", "after_step"] = "now") -> None:
         """Ask the run to end with run.cancel. Returns at once; repeating it is harmless."""
         if self.stop != "now":
             self.stop = mode
-        if mode == "now":
+        if mode == "now" and self.is_live:
             self._end_work()
+
+    def go_live(self) -> None:
+        """Note that the recording is used up somewhere: what was open is open again in a moment, and the run may be
+        cancelled then. A cancel before that would leave calls without results and tasks without an end.
+        """
+        if not self.is_live and self._settling is None:
+            self._settling = asyncio.get_running_loop().call_later(SETTLING_S, self._settled)
+
+    def _settled(self) -> None:
+        self.is_live = True
+        if self.stop == "now":
+            self._end_work()
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether nothing more is to begin."""
+        return bool(self.stop) and self.is_live
+
+    def give_up(self) -> None:
+        """Leave the run to its next owner: nothing is said of how it ends."""
+        self.is_given_up = True
+        self._end_work()
+
+    async def tell_readers_to_reset(self) -> None:
+        """Commit and send what a new owner says first. Readers see nothing of it, or behind it, before that."""
+        await self.log.send(self._resets)
+        for line in self._resets.lines:
+            self.feed.release(line.event.event.seq)
+
+    def go_on(self) -> None:
+        """Go on with the run of an earlier owner: from now on its events are ours."""
+        known = [event.seq for event in self.past.history if event.HasField("run_start")]
+        lines = resets(self.id, self.recording, self.past.reason, max(known, default=0))
+        for line in lines:
+            self.feed.publish("attempt_reset", line.event, held=True)
+        self._resets = self.log.keep([memory_pb2.LogLine(event=line) for line in lines])
 
     def interrupt(self, error: HeadraceError) -> None:
         """Ask the run to end with run.error: its process stops."""
@@ -65,14 +164,19 @@ class Run:
         self._end_work()
         return self.spending.exceeded("timeoutMs")
 
+    @property
+    def hears(self) -> bool:
+        """Whether a message for its model would come before one of its turns, or be passed on."""
+        return self.state != "queued" and not self.steering.is_over
+
     def check_stop(self) -> None:
         """Raise Stopped between steps, when an after_step cancel is waiting."""
-        if self.stop:
+        if self.is_stopping:
             raise Stopped
 
-    def open_scope(self, stage: str, **ids: str | None) -> Scope:
+    def open_scope(self, settings: StageSettings, **ids: str | None) -> Scope:
         """A further scope of this run, with the ids that Scope takes; `leave` ends it."""
-        scope = Scope(self, stage, **ids)
+        scope = Scope(self, settings, **ids)
         self._scopes.append(scope)
         return scope
 
@@ -80,14 +184,39 @@ class Run:
         """Forget a scope that has nothing open."""
         self._scopes.remove(scope)
 
+    def close_within(self, scope: Scope, line: memory_pb2.RunLine, open_result: str) -> list[memory_pb2.LogLine]:
+        """Close and forget the scope of a sub-agent and those below it, innermost first; the lines for the log."""
+        family = [other for other in reversed(self._scopes) if other.lineage[: scope.depth] == scope.lineage]
+        self._scopes = [other for other in self._scopes if other not in family]
+        return [step for other in family for step in (*other.close(open_result), *other.end(line))]
+
     def close(self, line: memory_pb2.RunLine, open_result: str) -> None:
         """Close what is open, give each call without a result `open_result`, and make the run's last lines.
 
         The lines are committed by `flush`; the terminal event is the caller's, after that.
         """
-        lines = [step for scope in reversed(self._scopes) for step in scope.close(open_result)]
+        self.waits.close()
+        scopes = reversed(self._scopes)
+        lines = [step for scope in scopes for step in (*scope.close(open_result), *scope.end(line))]
         line.events.first_seq = line.events.last_seq = self.feed.seq + 1
         self.log.keep([*lines, memory_pb2.LogLine(run=line)])
+
+    @contextmanager
+    def waiting(self) -> Generator[None]:
+        """The run waits for a person inside this block; that time is not charged."""
+        with self.spending.clock.waiting():
+            self.state = "waiting"
+            try:
+                yield
+            finally:
+                if self.spending.clock.waits == 1:
+                    self.state = "running"
+
+    def is_waited_for(self, tool_id: str) -> bool:
+        """Whether a person may submit for this id, or could have."""
+        if tool_id in self.waits or self.recording.awaits(tool_id):
+            return True
+        return any(scope.calls_waiting_for(tool_id) for scope in self._scopes)
 
     async def flush(self) -> None:
         """Commit what is not known to be committed; readers have everything after that."""

@@ -6,6 +6,7 @@ commit neither loses nor doubles a line (Append is idempotent by its request id)
 
 from __future__ import annotations
 
+from headrace.errors import StaleLease
 from headrace.v1 import memory_pb2
 from services.orchestrator import ids
 from services.orchestrator.peers import UNARY_TIMEOUT_S, Peers, peer_errors
@@ -15,12 +16,19 @@ from services.runtime.ids import forwarded
 class RunLog:
     """The log of one run, shared by its scopes."""
 
-    def __init__(self, chat_id: str, run_id: str, peers: Peers) -> None:
+    def __init__(
+        self, chat_id: str, run_id: str, peers: Peers, *, generation: int = 0, step: int = 0, covered_seq: int = 0
+    ) -> None:
+        """`step` and `covered_seq` are the last ones of the owner before."""
+        self.generation = generation
+        """Of our lease: memory takes nothing from owners with an earlier one."""
+        self.is_lost = False
+        """Another owner has the run, or has ended it: nothing is committed here any more."""
         self._chat_id = chat_id
         self._run_id = run_id
         self._peers = peers
-        self._step = 0
-        self._covered_seq = 0
+        self._step = step
+        self._covered_seq = covered_seq
         self._unanswered: dict[str, memory_pb2.AppendRequest] = {}
         self.updated_at = ids.now_ms()
         """When memory last answered, Unix milliseconds."""
@@ -36,12 +44,16 @@ class RunLog:
 
     async def append(self, lines: list[memory_pb2.LogLine]) -> None:
         """Commit lines; they are on disk when this returns."""
-        await self._send(self.keep(lines))
+        await self.send(self.keep(lines))
 
     def keep(self, lines: list[memory_pb2.LogLine]) -> memory_pb2.AppendRequest:
         """Lines that `flush` commits."""
         request = memory_pb2.AppendRequest(
-            chat_id=self._chat_id, run_id=self._run_id, request_id=ids.new_uuid(), lines=lines
+            chat_id=self._chat_id,
+            run_id=self._run_id,
+            generation=self.generation,
+            request_id=ids.new_uuid(),
+            lines=lines,
         )
         self._unanswered[request.request_id] = request
         return request
@@ -49,10 +61,15 @@ class RunLog:
     async def flush(self) -> None:
         """Send every append again whose answer did not arrive, in order."""
         for request in [*self._unanswered.values()]:
-            await self._send(request)
+            await self.send(request)
 
-    async def _send(self, request: memory_pb2.AppendRequest) -> None:
-        with peer_errors():
-            await self._peers.memory.Append(request, timeout=UNARY_TIMEOUT_S, metadata=forwarded())
+    async def send(self, request: memory_pb2.AppendRequest) -> None:
+        """Commit what `keep` has made; may be repeated. Raises StaleLease: the run is another's."""
+        try:
+            with peer_errors():
+                await self._peers.memory.Append(request, timeout=UNARY_TIMEOUT_S, metadata=forwarded())
+        except StaleLease:
+            self.is_lost = True
+            raise
         self.updated_at = ids.now_ms()
         self._unanswered.pop(request.request_id, None)

@@ -3,39 +3,60 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
+from dataclasses import replace
 from itertools import takewhile
 
-from headrace.errors import ChatBusy, Interrupted, InvalidRequest, NotFound, Overloaded, QueueFull
-from headrace.v1 import agent_pb2, memory_pb2
-from services.orchestrator import ids, recorded
+from headrace.errors import ChatBusy, HeadraceError, NotFound, Overloaded, QueueFull
+from headrace.v1 import agent_pb2, common_pb2, memory_pb2
+from services.orchestrator import by_hand, ids, leases, recorded, routing, steers, submits
+from services.orchestrator.approvals.file import RulesFile
 from services.orchestrator.definition import Definition
-from services.orchestrator.drive import drive
+from services.orchestrator.drive import drive, go_on
 from services.orchestrator.peers import UNARY_TIMEOUT_S, Peers, peer_errors
 from services.orchestrator.registry import Registry
+from services.orchestrator.routing import Routed
 from services.orchestrator.run import Run
+from services.orchestrator.steering import Steer
 from services.runtime.ids import forwarded
 
 WAITING_MAX = 8
 """Queries of one chat that wait for its running one (operations.md, Limits)."""
 
+UNSTORED_MAX = 1000
+"""Kept until the process ends; a log that takes nothing is rare."""
+
 ENDING_S = 5.0
-"""How long interrupted runs may take to store their ends: as long as a restart of memory, and the process's stop must
-fit into compose's stop_grace_period."""
+"""How long runs that are given up may take to hand over: the process's stop must fit into compose's
+stop_grace_period."""
 
 
 class Runs:
     """Starts and finds runs; `group`, which lives as long as the service, owns their tasks."""
 
-    def __init__(self, registry: Registry, peers: Peers, group: asyncio.TaskGroup, runs_max: int) -> None:
+    def __init__(
+        self,
+        registry: Registry,
+        peers: Peers,
+        group: asyncio.TaskGroup,
+        runs_max: int,
+        rules: RulesFile,
+        owner: str = "",
+    ) -> None:
+        """`owner` is the name that this process owns its runs by."""
         self._registry = registry
         self._peers = peers
         self._runs_max = runs_max
+        self._rules = rules
+        self._owner = owner
         self._live: dict[str, Run] = {}
         self._by_chat: dict[str, list[Run]] = {}
         """Live runs of a chat in the order of their queries; the first one runs."""
         self._tasks: dict[str, asyncio.Task[None]] = {}
         """The tasks of the live runs."""
-        self._draining = False
+        self.unstored: dict[str, common_pb2.Failure] = {}
+        """What the last runs ended with whose logs took no end: whoever ends them is to say the same."""
+        self.is_draining = False
         self._idle = asyncio.Event()
         """Set while no run is live."""
         self._idle.set()
@@ -48,16 +69,20 @@ class Runs:
             NotFound, InvalidRequest: The agent.
             ChatBusy, QueueFull, Overloaded: As the contract says.
         """
-        agent = await self._agent(request)
+        routed = await self._agent(request)
         query = agent_pb2.QueryRequest()
         query.CopyFrom(request)
         query.chat_id = request.chat_id or ids.new_uuid()
         query.request_id = request.request_id or ids.new_uuid()
-        query.agent_key = agent.key
+        query.agent_key = routed.agent.key
         query.role = request.role or "user"
         self._check_room()
         self._check_busy(query)
-        run = Run(ids.new_uuid(), agent, query, self._peers)
+        run = Run(ids.new_uuid(), routed.agent, query, self._peers)
+        run.take_note_of(routed)
+        return await self._begin(run)
+
+    async def _begin(self, run: Run) -> Run | str:
         self._enter(run)
         earlier: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._tasks[run.id] = self._group.create_task(self._drive(run, earlier))
@@ -65,24 +90,62 @@ class Runs:
             return await earlier or run
         except asyncio.CancelledError:
             # The caller left while its line was on the way to the disk. It may be there already, so the run goes on.
-            if query.on_disconnect == "cancel":
+            if run.query.on_disconnect == "cancel":
                 run.cancel()
             raise
+
+    async def compact(self, chat_id: str) -> Run | str:
+        """Start a run that only compacts the chat. Raises NotFound for an unknown chat, and what `start` raises."""
+        request = memory_pb2.GetChatRequest(chat_id=chat_id, without_events=True)
+        agent_key = (await recorded.chat_of(self._peers, request)).last_agent_key
+        return await self.start(
+            agent_pb2.QueryRequest(chat_id=chat_id, agent_key=agent_key, message=by_hand.COMMAND, when_busy="reject")
+        )
+
+    async def submit(self, run: Run, request: agent_pb2.SubmitRequest) -> agent_pb2.SubmitResponse:
+        """Take what a person decided for a live run."""
+        return await submits.submit(run, request, self._group)
+
+    async def steer(self, run: Run | None, request: agent_pb2.SteerRequest) -> agent_pb2.SteerResponse:
+        """Take a message for a run; one that hears nothing any more (None: it has ended) leaves it to the next query.
+
+        Raises:
+            NotFound: There is no such run.
+            QueueFull, Overloaded: It could not be taken.
+        """
+        request_id = request.request_id or ids.new_uuid()
+        if run is not None and (run.hears or run.steering.find(request_id)):
+            return await steers.steer(run, request_id, request.message, self._group)
+        query = await steers.query_of(self._peers, request) if run is None else run.query
+        if query is None:
+            return steers.accepted(request.run_id)
+        begun = await self.start(steers.as_query(query, request_id, request.message))
+        return agent_pb2.SteerResponse(run_id=begun.id if isinstance(begun, Run) else begun, status="queued")
+
+    def go_on(self, run: Run) -> None:
+        """Drive a run that was taken over, behind its chat's earlier ones."""
+        run.go_on()
+        self._enter(run)
+        self._tasks[run.id] = self._group.create_task(self._drive_on(run))
 
     def find(self, run_id: str) -> Run | None:
         """The live run with this id."""
         return self._live.get(run_id)
+
+    def all(self) -> list[Run]:
+        """The live runs."""
+        return list(self._live.values())
 
     def of_chat(self, chat_id: str) -> list[Run]:
         """The live runs of a chat, in order."""
         return list(self._by_chat.get(chat_id, ()))
 
     async def drain(self, grace_s: float) -> None:
-        """Take no new runs, let the live ones end for `grace_s`, then end them as interrupted."""
-        self._draining = True
+        """Take no new runs, let the live ones end for `grace_s`, then leave them to their next owner."""
+        self.is_draining = True
         if not await self._empty(grace_s):
             for run in list(self._live.values()):
-                run.interrupt(Interrupted("the service is being stopped; the chat is in order, ask again"))
+                run.give_up()
             if not await self._empty(ENDING_S):
                 for task in self._tasks.values():
                     task.cancel()
@@ -96,14 +159,25 @@ class Runs:
         return True
 
     def _check_room(self) -> None:
-        if self._draining:
+        if self.is_draining:
             raise Overloaded("the service is being stopped; try again")
         if len(self._live) >= self._runs_max:
             raise Overloaded(f"{self._runs_max} runs are live already; try again later")
 
-    async def _agent(self, request: agent_pb2.QueryRequest) -> Definition:
-        if request.HasField("deep_think"):
-            raise InvalidRequest.of("deepThink", "needs an agent with the sections react and planExecute")
+    async def _agent(self, request: agent_pb2.QueryRequest) -> Routed:
+        routed = await self._routed(request) if request.agent_key == routing.KEY else Routed(await self._named(request))
+        if not request.HasField("deep_think"):
+            return routed
+        return replace(routed, agent=routed.agent.thinking(request.deep_think))
+
+    async def _routed(self, request: agent_pb2.QueryRequest) -> Routed:
+        """Ask the router, but not again for a repeated query."""
+        for run in self.of_chat(request.chat_id) if request.request_id else ():
+            if run.query.request_id == request.request_id:
+                return Routed(run.agent)
+        return await routing.route(request.message, self._registry.default(), self._registry.all(), self._peers)
+
+    async def _named(self, request: agent_pb2.QueryRequest) -> Definition:
         if request.agent_key or not request.chat_id:
             return self._registry.choose(request.agent_key)
         try:
@@ -120,8 +194,6 @@ class Runs:
             return
         if query.when_busy == "reject":
             raise ChatBusy("the chat has a run already; wait, cancel it or enqueue", runId=earlier[0].id)
-        if query.when_busy == "rollback":
-            raise InvalidRequest.of("whenBusy", "'rollback' is not supported by this version")
         if len(earlier) > WAITING_MAX:
             raise QueueFull(f"{WAITING_MAX} queries of this chat are waiting already", runId=earlier[0].id)
 
@@ -132,8 +204,11 @@ class Runs:
                 memory_pb2.AppendRequest(
                     chat_id=run.chat_id,
                     run_id=run.id,
-                    request_id=ids.new_uuid(),
+                    # Its id again: repeated, the append is answered as it was at first.
+                    request_id=run.id,
                     lines=[memory_pb2.LogLine(query=line)],
+                    owner=self._owner,
+                    ttl_ms=leases.TTL_MS,
                 ),
                 timeout=UNARY_TIMEOUT_S,
                 metadata=forwarded(),
@@ -141,11 +216,21 @@ class Runs:
 
     def _enter(self, run: Run) -> None:
         self._live[run.id] = run
+        run.rules = self._rules
+        run.agents = self._registry.by_key
+        run.ask_next = self._ask_next
         self._idle.clear()
         queue = self._by_chat.setdefault(run.chat_id, [])
         queue.append(run)
         if queue[0] is run:
             run.my_turn.set()
+
+    async def _ask_next(self, run: Run, message: Steer) -> None:
+        """Ask what `run` was told too late. No limit refuses it: it was accepted."""
+        query = steers.as_query(run.query, message.request_id, message.text)
+        begun = await self._begin(Run(ids.new_uuid(), run.agent, query, self._peers))
+        if self.is_draining and isinstance(begun, Run):
+            begun.give_up()
 
     async def _drive(self, run: Run, earlier: asyncio.Future[str]) -> None:
         """Have `run` accepted, drive it, forget it. `earlier` gets the run that it repeats, else "", or the error."""
@@ -153,6 +238,16 @@ class Runs:
             reply = await self._accept(run, earlier)
             if reply is not None:
                 await drive(run, self._peers, reply.chat_created, reply.chat_name)
+        finally:
+            self._leave(run)
+
+    async def _drive_on(self, run: Run) -> None:
+        """Drive a run that was taken over, forget it."""
+        try:
+            with suppress(HeadraceError):
+                # Only for a later query that takes this run back: nothing else is lost without it.
+                run.checkpoint_id = (await self._append_query(run)).checkpoint_id
+            await go_on(run, self._peers)
         finally:
             self._leave(run)
 
@@ -172,13 +267,21 @@ class Runs:
             earlier.set_result(reply.duplicate_run_id)
         if reply.HasField("duplicate_run_id"):
             return None
-        if run.query.when_busy == "interrupt":
-            for before in takewhile(lambda other: other is not run, self.of_chat(run.chat_id)):
+        run.checkpoint_id, run.is_accepted = reply.checkpoint_id, True
+        if run.query.when_busy in ("interrupt", "rollback"):
+            earlier_runs = list(takewhile(lambda other: other is not run, self.of_chat(run.chat_id)))
+            for before in earlier_runs:
                 before.cancel()
+            if run.query.when_busy == "rollback":
+                run.rolls_back = earlier_runs
         return reply
 
     def _leave(self, run: Run) -> None:
         del self._live[run.id], self._tasks[run.id]
+        if run.unstored_end is not None:
+            self.unstored[run.id] = run.unstored_end
+            while len(self.unstored) > UNSTORED_MAX:
+                del self.unstored[next(iter(self.unstored))]
         if not self._live:
             self._idle.set()
         queue = self._by_chat[run.chat_id]

@@ -5,14 +5,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 
 from headrace.v1 import agent_pb2_grpc
+from services.orchestrator import leases, recorded
+from services.orchestrator.approvals.file import RulesFile
 from services.orchestrator.config import Config
 from services.orchestrator.peers import Peers
-from services.orchestrator.recovery import recover
+from services.orchestrator.recovery import patiently
 from services.orchestrator.registry import Registry
 from services.orchestrator.runs import Runs
 from services.orchestrator.service import AgentService
+from services.orchestrator.takeover import Takeover
 from services.runtime.channels import connect
 from services.runtime.server import EDGE_MESSAGE_BYTES_MAX, Running, Served, serving
 from services.runtime.watching import watch
@@ -32,15 +36,25 @@ async def orchestrator(config: Config) -> AsyncGenerator[Running]:
             "tools": await stack.enter_async_context(connect(config.tools_address)),
         }
         peers = Peers.over(**channels)
-        await recover(peers)
+        await patiently(partial(recorded.unfinished, peers))
         # Only now: what changes while memory is waited for would be missed by the watcher, which compares from here on.
         registry.reload()
         group = await stack.enter_async_context(asyncio.TaskGroup())
         watcher = group.create_task(watch(agents_dir, registry.reload, interval_ms=config.refresh_interval_ms))
         stack.callback(watcher.cancel)
-        runs = Runs(registry, peers, group, config.runs_max)
-        # Submit, Steer and Compact come later: the generated base answers UNIMPLEMENTED for them.
-        service = AgentService(registry, runs, peers)  # pyright: ignore[reportAbstractUsage]
+        rules = RulesFile(config.config_dir / "approvals.yaml")
+        rules.reload()
+        rules_watcher = group.create_task(
+            watch(config.config_dir / "approvals.yaml", rules.reload, interval_ms=config.refresh_interval_ms)
+        )
+        stack.callback(rules_watcher.cancel)
+        owner = config.advertise or config.server.listen.partition(",")[0]
+        runs = Runs(registry, peers, group, config.runs_max, rules, owner)
+        takeover = Takeover(runs, registry, peers, owner)
+        await takeover.at_start()
+        for beside in (leases.keep(runs.all, peers), takeover.watch()):
+            stack.callback(group.create_task(beside).cancel)
+        service = AgentService(registry, runs, takeover, peers)
         served = Served(NAME, service, agent_pb2_grpc.add_AgentServiceServicer_to_server)
         yield await stack.enter_async_context(
             serving(

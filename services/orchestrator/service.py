@@ -6,12 +6,13 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 from headrace.v1 import agent_pb2, agent_pb2_grpc, memory_pb2
-from services.orchestrator import recorded
+from services.orchestrator import recorded, submits
 from services.orchestrator.definition import Definition
 from services.orchestrator.peers import Peers
 from services.orchestrator.registry import Registry
 from services.orchestrator.run import Run
 from services.orchestrator.runs import Runs
+from services.orchestrator.takeover import Takeover
 from services.runtime.interceptors import Context
 
 Events = AsyncGenerator[agent_pb2.AgentDelta]
@@ -20,18 +21,21 @@ Events = AsyncGenerator[agent_pb2.AgentDelta]
 class AgentService(agent_pb2_grpc.AgentServiceServicer):
     """Answers for live runs from `runs`, for ended ones from memory."""
 
-    def __init__(self, registry: Registry, runs: Runs, peers: Peers) -> None:
+    def __init__(self, registry: Registry, runs: Runs, takeover: Takeover, peers: Peers) -> None:
         self._registry = registry
         self._runs = runs
+        self._takeover = takeover
         self._peers = peers
 
     async def Query(self, request: agent_pb2.QueryRequest, context: Context) -> Events:
         started = await self._runs.start(request)
-        if isinstance(started, str):
-            events = self._events(started, 0)
-        else:
-            events = _follow(started, cancel_on_leave=request.on_disconnect == "cancel")
-        async with aclosing(events):
+        async with aclosing(self._started(started, cancel_on_leave=request.on_disconnect == "cancel")) as events:
+            async for event in events:
+                yield event
+
+    async def Compact(self, request: agent_pb2.CompactChatRequest, context: Context) -> Events:
+        started = await self._runs.compact(request.chat_id)
+        async with aclosing(self._started(started)) as events:
             async for event in events:
                 yield event
 
@@ -41,12 +45,22 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
                 yield event
 
     async def Cancel(self, request: agent_pb2.CancelRequest, context: Context) -> agent_pb2.CancelResponse:
-        run = self._runs.find(request.run_id)
+        run = await self._takeover.live(request.run_id)
         if run is None:
             state = (await recorded.run_of(self._peers, request.run_id)).state
             return agent_pb2.CancelResponse(run_id=request.run_id, state=state)
         run.cancel("after_step" if request.mode == "after_step" else "now")
         return agent_pb2.CancelResponse(run_id=run.id, state=run.state)
+
+    async def Submit(self, request: agent_pb2.SubmitRequest, context: Context) -> agent_pb2.SubmitResponse:
+        submits.check(request)
+        run = await self._takeover.live(request.run_id)
+        if run is None:
+            return await submits.too_late(self._peers, request)
+        return await self._runs.submit(run, request)
+
+    async def Steer(self, request: agent_pb2.SteerRequest, context: Context) -> agent_pb2.SteerResponse:
+        return await self._runs.steer(await self._takeover.live(request.run_id), request)
 
     async def ListAgents(self, request: agent_pb2.ListAgentsRequest, context: Context) -> agent_pb2.ListAgentsResponse:
         agents = [_agent(agent) for agent in self._registry.all()]
@@ -56,7 +70,7 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
     async def GetAgent(self, request: agent_pb2.GetAgentRequest, context: Context) -> agent_pb2.GetAgentResponse:
         definition = self._registry.get(request.agent_key)
         agent = _agent(definition)
-        agent.instructions = definition.stage.system_prompt
+        agent.instructions = definition.primary.system_prompt
         return agent_pb2.GetAgentResponse(agent=agent)
 
     async def ListRuns(self, request: agent_pb2.ListRunsRequest, context: Context) -> agent_pb2.ListRunsResponse:
@@ -70,8 +84,14 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
         run = live.as_run() if live is not None else await recorded.run_of(self._peers, request.run_id)
         return agent_pb2.GetRunResponse(run=run)
 
+    def _started(self, started: Run | str, *, cancel_on_leave: bool = False) -> Events:
+        """The events of a run that a query has started, or that it repeats."""
+        if isinstance(started, str):
+            return self._events(started, 0)
+        return _follow(started, cancel_on_leave=cancel_on_leave)
+
     async def _events(self, run_id: str, last_seq: int) -> Events:
-        run = self._runs.find(run_id)
+        run = await self._takeover.live(run_id)
         if run is not None:
             async with aclosing(_follow(run, last_seq)) as live:
                 async for event in live:
@@ -88,7 +108,7 @@ async def _follow(run: Run, last_seq: int = 0, *, cancel_on_leave: bool = False)
             async for event in events:
                 yield event
     finally:
-        if cancel_on_leave and not run.feed.ended:
+        if cancel_on_leave and not (run.feed.ended or run.feed.is_cut):
             run.cancel()
 
 
@@ -99,8 +119,9 @@ def _agent(definition: Definition) -> agent_pb2.Agent:
         icon=definition.icon,
         description=definition.description,
         mode=definition.mode,
-        model=definition.model.model or "",
+        model=definition.primary.model.model or "",
         tools=definition.tools,
+        skills=definition.skills,
     )
 
 

@@ -24,7 +24,7 @@ async def metrics_served(listen: str) -> AsyncGenerator[str]:
         return
     host, _, port = listen.rpartition(":")
     app = web.Application()
-    app.router.add_get("/metrics", _metrics)
+    app.router.add_get("/metrics", exposition)
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
     try:
@@ -34,5 +34,6 @@ async def metrics_served(listen: str) -> AsyncGenerator[str]:
         await runner.cleanup()
 
 
-async def _metrics(_: web.Request) -> web.Response:
+async def exposition(_: web.Request) -> web.Response:
+    """What the process has counted, as Prometheus reads it."""
     return web.Response(body=generate_latest(), headers={"Content-Type": CONTENT_TYPE_LATEST})

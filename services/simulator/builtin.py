@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING
 
 import orjson
 
+from services.simulator.beside import beside
+from services.simulator.delegating import delegated
+from services.simulator.people import people_wish
 from services.simulator.planning import arguments, of_task, plan_call, plan_text
 from services.simulator.research import web_wish, written
 from services.simulator.steps import Content, Reasoning, Reply, ToolCall
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from services.simulator.ask import Ask, ToolAnswer
 
@@ -32,7 +35,7 @@ _RESULT_CHARS_MAX = 2000
 
 def built_in(ask: Ask) -> Reply:
     """The reply to any question."""
-    if text := written(ask) or plan_text(ask):
+    if text := beside(ask) or written(ask) or plan_text(ask):
         return Reply(steps=(Content(content=words(text)),))
     if call := plan_call(ask):
         return Reply(steps=(_call(call[0], arguments(call[1]), 0),))
@@ -71,7 +74,10 @@ def _call(name: str, arguments: str, index: int) -> ToolCall:
     return ToolCall(tool_call=name, id=f"call_{token_hex(4)}", index=index, arguments=words(arguments))
 
 
-def _wishes(ask: Ask) -> Iterator[tuple[str, dict[str, str]]]:
+def _wishes(ask: Ask) -> Iterator[tuple[str, Mapping[str, object]]]:
+    if calls := [*delegated(ask)]:
+        yield from calls
+        return
     command = _COMMAND.search(ask.text)
     if command and "_bash_" in ask.tools:
         yield "_bash_", {"command": command[1]}
@@ -81,6 +87,8 @@ def _wishes(ask: Ask) -> Iterator[tuple[str, dict[str, str]]]:
     if "city_datetime" in ask.tools and _TIME.search(ask.text):
         yield "city_datetime", {"city": _city(ask.text)}
     if wish := web_wish(ask):
+        yield wish
+    if wish := people_wish(ask):
         yield wish
 
 

@@ -24,6 +24,9 @@ FEEDBACK_ASKED = "All tasks of the plan have ended"
 SUMMARY_ASKED = "No task is left."
 RESULT = re.compile(r"^What it was: (.+)\nIts result:\n(.+)$", re.MULTILINE)
 
+TOGETHER = "at the same time"
+"""A question with these words gets a plan whose tasks are of one group."""
+
 TASKS_MAX = 8
 
 
@@ -39,7 +42,8 @@ def plan_call(ask: Ask) -> tuple[str, dict[str, object]] | None:
         return None
     if asked := SPLIT_ASKED.search(ask.text):
         return ADD, {"tasks": [{"description": f"{part} {asked[1]}"} for part in ("Begin to", "Finish to")]}
-    return ADD, {"tasks": [{"description": part} for part in _parts(ask.text)]}
+    together = {"group": "together"} if TOGETHER in ask.text else {}
+    return ADD, {"tasks": [{"description": part, **together} for part in _parts(ask.text)]}
 
 
 def plan_text(ask: Ask) -> str | None:

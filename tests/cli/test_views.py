@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Sequence
 
 import msgspec
 from rich.console import Console
 
 from headrace.cli.blocks import Blocks
-from headrace.cli.events import Event, Failure
+from headrace.cli.events import Event, Failure, Task
 from headrace.cli.plain import PlainView
+from headrace.cli.spent import BudgetLeft, Usage
 from headrace.cli.terminal import TerminalView
+
+ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
 
 START = Event("content.start", content_id="c")
 CALL = [
@@ -121,4 +125,51 @@ def test_a_call_that_comes_again_as_a_snapshot_is_shown_once() -> None:
 
 def test_what_a_sub_agent_says_is_not_the_answer() -> None:
     aside = Event("content.delta", content_id="s", subagent_id="subagent-1", delta="aside")
-    assert plain([aside, START, said("answer")]) == "[reasoning] aside\nanswer"
+    assert plain([aside, START, said("answer")]) == "[subagent-1] aside\nanswer"
+
+
+def test_terminal_indents_what_tasks_and_sub_agents_do_under_their_names() -> None:
+    task = Event("task.start", task_id="a1", description="look around")
+    child = Event("subagent.start", subagent_id="s", parent_id="r", task_id="a1", agent_key="helper", goal="dig")
+    within = Event("content.delta", content_id="x", subagent_id="s", delta="one\ntwo")
+    shown = terminal([task, child, within, START, said("answer")])
+    assert "    ▸ helper: dig\n" in ESCAPES.sub("", shown)
+    assert "    one\n    two\nanswer" in ESCAPES.sub("", shown)
+
+
+def test_terminal_tells_what_a_run_has_cost_and_what_is_left() -> None:
+    usage = Usage(input_tokens=12, output_tokens=5, model_calls=2, tool_calls=1, cost_usd=0.5)
+    shown = terminal([START, said("a"), Event("run.complete", usage=usage)])
+    assert "12 tokens in, 5 out, 2 model calls, 1 tool call, $0.5000" in shown
+    left = BudgetLeft(model_calls=1, tool_calls=2, time_ms=3999, tokens=10)
+    assert left.words == "left: 1 model call, 2 tool calls, 3 s, 10 tokens"
+    out = io.StringIO()
+    view = TerminalView(Console(file=out, force_terminal=True, width=80, color_system="standard", highlight=False))
+    view.left(left.words)
+    view.waiting(2.0)
+    assert "waiting 2 s · left: 1 model call" in out.getvalue()
+
+
+def test_a_plan_is_told_task_by_task_and_only_what_has_changed() -> None:
+    before = Event("plan.create", plan=(Task("a", "look", "init"), Task("b", "go", "init")))
+    after = Event("plan.update", plan=(Task("a", "look", "completed"), Task("b", "go", "init")))
+    assert plain([before, after]).splitlines() == [
+        "[notice] plan: [init] look",
+        "[notice] plan: [init] go",
+        "[notice] plan: [completed] look",
+    ]
+
+
+def test_what_several_say_at_once_is_shown_by_lines() -> None:
+    def says(agent: str, step: str, text: str = "") -> Event:
+        return Event(f"content.{step}", content_id=f"c{agent}", subagent_id=agent, delta=text)
+
+    both = [says(agent, "start") for agent in "ab"]
+    words = [says(agent, "delta", f"{word} ") for word in ("one", "two\n", "three") for agent in "ab"]
+    ends = [says(agent, "end") for agent in "ab"]
+    assert plain([*both, *words, *ends]).splitlines() == [
+        "[a] one two",
+        "[b] one two",
+        "[a]  three ",
+        "[b]  three ",
+    ]

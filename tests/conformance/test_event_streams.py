@@ -1,4 +1,4 @@
-"""Streams through the facade, five ways; the orchestrator is scripted, all sockets are real."""
+"""Streams through each facade, five ways; the orchestrator is scripted, all sockets are real."""
 
 from __future__ import annotations
 
@@ -10,8 +10,23 @@ import orjson
 import pytest
 
 from headrace.errors import ChatBusy, Overloaded
+from headrace.sse import SseFrame
 from headrace.v1 import agent_pb2
-from tests.facade.scripted import CHAT, RUN, Script, Suite, answering, complete, delta, frames_of, opening, suite, text
+from tests.conformance.fronts import Front, Timing
+from tests.facade.scripted import (
+    CHAT,
+    RUN,
+    Script,
+    Step,
+    Suite,
+    answering,
+    complete,
+    delta,
+    frames_of,
+    opening,
+    suite,
+    text,
+)
 
 PIECES = ["\n\n", " ", "水", "half wo", "rd", "\u2028", '"\\', "\r", "\x00", "🧭"]
 ASK = {"message": "hi"}
@@ -29,9 +44,9 @@ async def _read_one(suite: Suite) -> None:
         response.close()
 
 
-async def test_every_delta_is_one_frame_byte_for_byte_and_done_comes_last(tmp_path: Path) -> None:
+async def test_every_delta_is_one_frame_byte_for_byte_and_done_comes_last(tmp_path: Path, front: Front) -> None:
     async with (
-        suite(tmp_path, Script(query=answering(*PIECES))) as facade,
+        suite(tmp_path, front=front, script=Script(query=answering(*PIECES))) as facade,
         facade.http.post("/api/query", json=ASK) as response,
     ):
         assert response.status == 200
@@ -48,9 +63,9 @@ async def test_every_delta_is_one_frame_byte_for_byte_and_done_comes_last(tmp_pa
     assert events[-1]["type"] == "run.complete"
 
 
-async def test_an_error_before_the_first_event_is_a_json_answer_with_its_status(tmp_path: Path) -> None:
+async def test_an_error_before_the_first_event_is_a_json_answer_with_its_status(tmp_path: Path, front: Front) -> None:
     async with (
-        suite(tmp_path, Script(query=[ChatBusy("the chat has a run", runId=RUN)])) as facade,
+        suite(tmp_path, front=front, script=Script(query=[ChatBusy("the chat has a run", runId=RUN)])) as facade,
         facade.http.post("/api/query", json=ASK) as response,
     ):
         assert response.status == 409
@@ -62,18 +77,20 @@ async def test_an_error_before_the_first_event_is_a_json_answer_with_its_status(
         }
 
 
-async def test_waiting_helps_is_said_as_retry_after(tmp_path: Path) -> None:
+async def test_waiting_helps_is_said_as_retry_after(tmp_path: Path, front: Front) -> None:
     async with (
-        suite(tmp_path, Script(query=[Overloaded("full", retry_after_s=1.2)])) as facade,
+        suite(tmp_path, front=front, script=Script(query=[Overloaded("full", retry_after_s=1.2)])) as facade,
         facade.http.post("/api/query", json=ASK) as response,
     ):
         assert (response.status, response.headers["Retry-After"]) == (503, "2")
 
 
 @pytest.mark.parametrize("error", [Overloaded("gone"), KeyError("a bug inside")])
-async def test_a_stream_that_breaks_after_its_first_event_ends_without_done(tmp_path: Path, error: Exception) -> None:
+async def test_a_stream_that_breaks_after_its_first_event_ends_without_done(
+    tmp_path: Path, front: Front, error: Exception
+) -> None:
     async with (
-        suite(tmp_path, Script(query=[*opening(), text(4, "a"), error])) as facade,
+        suite(tmp_path, front=front, script=Script(query=[*opening(), text(4, "a"), error])) as facade,
         facade.http.post("/api/query", json=ASK) as response,
     ):
         frames = await frames_of(response)
@@ -81,22 +98,22 @@ async def test_a_stream_that_breaks_after_its_first_event_ends_without_done(tmp_
     assert [frame.id for frame in frames] == ["1", "2", "3", "4"]
 
 
-async def test_a_stream_that_ends_without_a_terminal_event_is_not_done(tmp_path: Path) -> None:
+async def test_a_stream_that_ends_without_a_terminal_event_is_not_done(tmp_path: Path, front: Front) -> None:
     async with (
-        suite(tmp_path, Script(query=opening())) as facade,
+        suite(tmp_path, front=front, script=Script(query=opening())) as facade,
         facade.http.post("/api/query", json=ASK) as response,
     ):
         assert [frame.id for frame in await frames_of(response)] == ["1", "2", "3"]
 
 
-async def test_leaving_while_nothing_is_written_cancels_the_call_within_500_ms(tmp_path: Path) -> None:
-    async with suite(tmp_path, Script(query=[*opening(), asyncio.Event()])) as facade:
+async def test_leaving_while_nothing_is_written_cancels_the_call_within_500_ms(tmp_path: Path, front: Front) -> None:
+    async with suite(tmp_path, front=front, script=Script(query=[*opening(), asyncio.Event()])) as facade:
         await _read_one(facade)
         await _assert_closed_soon(facade.script)
 
 
-async def test_leaving_before_the_first_event_cancels_the_call(tmp_path: Path) -> None:
-    async with suite(tmp_path, Script(query=[asyncio.Event()])) as facade:
+async def test_leaving_before_the_first_event_cancels_the_call(tmp_path: Path, front: Front) -> None:
+    async with suite(tmp_path, front=front, script=Script(query=[asyncio.Event()])) as facade:
         asking = asyncio.create_task(facade.http.post("/api/query", json=ASK).__aenter__())
         await facade.script.heard.wait()
         asking.cancel()
@@ -105,9 +122,9 @@ async def test_leaving_before_the_first_event_cancels_the_call(tmp_path: Path) -
             await asking
 
 
-async def test_a_slow_reader_holds_the_orchestrator_back_and_leaving_then_cancels(tmp_path: Path) -> None:
+async def test_a_slow_reader_holds_the_orchestrator_back_and_leaving_then_cancels(tmp_path: Path, front: Front) -> None:
     flood = [text(4 + index, "x" * 10_000) for index in range(10_000)]
-    async with suite(tmp_path, Script(query=[*opening(), *flood])) as facade:
+    async with suite(tmp_path, front=front, script=Script(query=[*opening(), *flood])) as facade:
         reader, writer = await asyncio.open_connection("127.0.0.1", int(facade.url.rpartition(":")[2]), limit=1024)
         body = orjson.dumps(ASK)
         writer.write(b"POST /api/query HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
@@ -121,10 +138,31 @@ async def test_a_slow_reader_holds_the_orchestrator_back_and_leaving_then_cancel
         await _assert_closed_soon(facade.script)
 
 
-async def test_a_silent_stream_gets_heartbeats_that_no_reader_sees_as_events(tmp_path: Path) -> None:
+async def test_a_client_that_stops_reading_is_dropped_and_others_are_not(tmp_path: Path, front: Front) -> None:
+    flood = [text(4 + index, "x" * 10_000) for index in range(5_000)]
+    script = Script(query=[*opening(), *flood])
+    async with suite(tmp_path, script, front=front, timing=Timing(slow_reader_s=0.5)) as facade:
+        reader, writer = await asyncio.open_connection("127.0.0.1", int(facade.url.rpartition(":")[2]), limit=1024)
+        body = orjson.dumps(ASK)
+        writer.write(b"POST /api/query HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
+        await reader.readline()
+        while not script.closed.is_set():
+            async with facade.http.get("/api/agents") as response:
+                assert response.status == 200
+            await asyncio.sleep(0.05)
+        assert script.sent < len(flood)
+        writer.transport.abort()
+
+
+async def test_a_silent_stream_gets_heartbeats_that_no_reader_sees_as_events(tmp_path: Path, front: Front) -> None:
     go_on = asyncio.Event()
     async with (
-        suite(tmp_path, Script(query=[*opening(), go_on, *answering()[3:]]), heartbeat_s=0.05) as facade,
+        suite(
+            tmp_path,
+            front=front,
+            script=Script(query=[*opening(), go_on, *answering()[3:]]),
+            timing=Timing(heartbeat_s=0.05),
+        ) as facade,
         facade.http.post("/api/query", json=ASK) as response,
     ):
         seen = b""
@@ -135,17 +173,19 @@ async def test_a_silent_stream_gets_heartbeats_that_no_reader_sees_as_events(tmp
     assert frames[-1].data == b"[DONE]"
 
 
-async def test_headers_go_out_when_nothing_happens_for_a_heartbeat(tmp_path: Path) -> None:
+async def test_headers_go_out_when_nothing_happens_for_a_heartbeat(tmp_path: Path, front: Front) -> None:
     async with (
-        suite(tmp_path, Script(attaches=[[asyncio.Event()]]), heartbeat_s=0.05) as facade,
+        suite(
+            tmp_path, front=front, script=Script(attaches=[[asyncio.Event()]]), timing=Timing(heartbeat_s=0.05)
+        ) as facade,
         facade.http.get("/api/attach", params={"runId": RUN}) as response,
     ):
         assert response.status == 200
         assert await response.content.readuntil(b"\n\n") == b": heartbeat\n\n"
 
 
-async def test_attach_takes_last_event_id_for_last_seq_even_beside_it(tmp_path: Path) -> None:
-    async with suite(tmp_path, Script(attaches=[[complete(9)]])) as facade:
+async def test_attach_takes_last_event_id_for_last_seq_even_beside_it(tmp_path: Path, front: Front) -> None:
+    async with suite(tmp_path, front=front, script=Script(attaches=[[complete(9)]])) as facade:
         for parameters in ({"runId": RUN}, {"runId": RUN, "lastSeq": "2"}):
             async with facade.http.get("/api/attach", params=parameters, headers={"Last-Event-ID": "7"}) as response:
                 assert [frame.id for frame in await frames_of(response)] == ["9", None]
@@ -154,24 +194,24 @@ async def test_attach_takes_last_event_id_for_last_seq_even_beside_it(tmp_path: 
             assert (await response.json())["error"]["details"]["field"] == "lastSeq"
 
 
-async def test_attaching_after_the_last_event_is_done_at_once(tmp_path: Path) -> None:
+async def test_attaching_after_the_last_event_is_done_at_once(tmp_path: Path, front: Front) -> None:
     async with (
-        suite(tmp_path, Script(attaches=[[]])) as facade,
+        suite(tmp_path, front=front, script=Script(attaches=[[]])) as facade,
         facade.http.get("/api/attach", params={"runId": RUN, "lastSeq": "9"}) as response,
     ):
         assert [frame.data for frame in await frames_of(response)] == [b"[DONE]"]
 
 
-async def test_an_event_newer_than_the_facade_is_left_out(tmp_path: Path) -> None:
+async def test_an_event_newer_than_the_facade_is_left_out(tmp_path: Path, front: Front) -> None:
     unknown = agent_pb2.AgentDelta.FromString(delta(4).SerializeToString() + b"\xfa\x7f\x00")
     async with (
-        suite(tmp_path, Script(query=[*opening(), unknown, complete(5)])) as facade,
+        suite(tmp_path, front=front, script=Script(query=[*opening(), unknown, complete(5)])) as facade,
         facade.http.post("/api/query", json=ASK) as response,
     ):
         assert [frame.id for frame in await frames_of(response)] == ["1", "2", "3", "5", None]
 
 
-async def test_stream_false_folds_the_run_into_one_answer(tmp_path: Path) -> None:
+async def test_stream_false_folds_the_run_into_one_answer(tmp_path: Path, front: Front) -> None:
     steps = answering("draft")[:-1]
     steps += [
         delta(10, tool_start=agent_pb2.ToolStart(tool_id="t", run_id=RUN)),
@@ -184,7 +224,7 @@ async def test_stream_false_folds_the_run_into_one_answer(tmp_path: Path) -> Non
         complete(17),
     ]
     async with (
-        suite(tmp_path, Script(query=steps)) as facade,
+        suite(tmp_path, front=front, script=Script(query=steps)) as facade,
         facade.http.post("/api/query", json=ASK | {"stream": False}) as response,
     ):
         assert (await response.json())["data"] == {
@@ -196,11 +236,11 @@ async def test_stream_false_folds_the_run_into_one_answer(tmp_path: Path) -> Non
         }
 
 
-async def test_stream_false_gives_a_failed_run_the_status_of_its_error(tmp_path: Path) -> None:
+async def test_stream_false_gives_a_failed_run_the_status_of_its_error(tmp_path: Path, front: Front) -> None:
     failed = agent_pb2.RunError(run_id=RUN)
     failed.error.code, failed.error.message, failed.error.retriable = "RATE_LIMITED", "slow down", True
     async with (
-        suite(tmp_path, Script(query=[*opening(), delta(4, run_error=failed)])) as facade,
+        suite(tmp_path, front=front, script=Script(query=[*opening(), delta(4, run_error=failed)])) as facade,
         facade.http.post("/api/query", json=ASK | {"stream": False}) as response,
     ):
         assert response.status == 429
@@ -219,29 +259,77 @@ async def test_stream_false_gives_a_failed_run_the_status_of_its_error(tmp_path:
     ],
 )
 async def test_stream_false_says_when_there_is_no_answer(
-    tmp_path: Path, last: list[agent_pb2.AgentDelta], status: int, reason: str
+    tmp_path: Path, front: Front, last: list[agent_pb2.AgentDelta], status: int, reason: str
 ) -> None:
     async with (
-        suite(tmp_path, Script(query=[*opening(), *last])) as facade,
+        suite(tmp_path, front=front, script=Script(query=[*opening(), *last])) as facade,
         facade.http.post("/api/query", json=ASK | {"stream": False}) as response,
     ):
         assert (response.status, (await response.json())["error"]["code"]) == (status, reason)
 
 
-async def test_stopping_lets_an_open_stream_go_on_to_its_end(tmp_path: Path) -> None:
+async def test_stopping_lets_an_open_stream_go_on_to_its_end(tmp_path: Path, front: Front) -> None:
     go_on = asyncio.Event()
     async with aiohttp.ClientSession() as http:
-        async with suite(tmp_path, Script(query=[*opening(), go_on, complete(4)]), drain_s=5) as facade:
+        async with suite(
+            tmp_path, front=front, script=Script(query=[*opening(), go_on, complete(4)]), timing=Timing(drain_s=5)
+        ) as facade:
             response = await http.post(f"{facade.url}/api/query", json=ASK)
             asyncio.get_running_loop().call_later(0.8, go_on.set)
         assert [frame.id for frame in await frames_of(response)] == ["1", "2", "3", "4", None]
 
 
-async def test_stopping_cuts_a_stream_that_outlasts_the_drain(tmp_path: Path) -> None:
+async def test_stopping_cuts_a_stream_that_outlasts_the_drain(tmp_path: Path, front: Front) -> None:
     async with aiohttp.ClientSession() as http:
-        async with suite(tmp_path, Script(query=[*opening(), asyncio.Event()]), drain_s=0.1) as facade:
+        async with suite(
+            tmp_path, front=front, script=Script(query=[*opening(), asyncio.Event()]), timing=Timing(drain_s=0.1)
+        ) as facade:
             response = await http.post(f"{facade.url}/api/query", json=ASK)
             await response.content.readany()
         with pytest.raises(aiohttp.ClientPayloadError):
             await response.read()
     await _assert_closed_soon(facade.script)
+
+
+async def test_forty_streams_at_once_are_each_byte_exact(tmp_path: Path, front: Front) -> None:
+    steps: list[Step] = []
+    for step in answering(*PIECES * 20):
+        steps += [step, 0.001]
+    async with suite(tmp_path, Script(query=steps), front=front) as facade:
+        connector = aiohttp.TCPConnector(limit=0)
+        async with aiohttp.ClientSession(facade.url, connector=connector) as http:
+
+            async def ask() -> list[SseFrame]:
+                async with http.post("/api/query", json=ASK) as response:
+                    return await frames_of(response)
+
+            answers = await asyncio.gather(*(ask() for _ in range(40)))
+    events = [orjson.loads(frame.data) for frame in answers[0][:-1]]
+    assert [event["delta"] for event in events if event["type"] == "content.delta"] == PIECES * 20
+    assert all(frames == answers[0] for frames in answers)
+
+
+async def test_a_connection_serves_on_after_a_stream(tmp_path: Path, front: Front) -> None:
+    steps = [*opening(), 0.3, complete(4)]
+    async with suite(tmp_path, Script(query=steps), front=front, timing=Timing(0.1, 0.2)) as facade:
+        connector = aiohttp.TCPConnector(limit=1)
+        async with aiohttp.ClientSession(facade.url, connector=connector) as http:
+            for _ in range(2):
+                async with http.post("/api/query", json=ASK) as response:
+                    assert (await frames_of(response))[-1].data == b"[DONE]"
+                await asyncio.sleep(0.3)
+                async with http.get("/api/agents") as response:
+                    assert response.status == 200
+
+
+async def test_open_streams_and_ended_requests_are_counted(tmp_path: Path, front: Front) -> None:
+    async with suite(tmp_path, Script(query=[*opening(), asyncio.Event()]), front=front) as facade:
+        await (await facade.http.get("/api/agents")).read()
+        async with facade.http.post("/api/query", json=ASK) as response:
+            await response.content.readany()
+            async with facade.http.get("/metrics") as metrics:
+                lines = (await metrics.text()).splitlines()
+            response.close()
+    assert "headrace_facade_open_streams 1.0" in lines or "headrace_facade_open_streams 1" in lines
+    ended = [line for line in lines if line.startswith("headrace_facade_requests_total{")]
+    assert any('route="/api/agents",status="200"' in line for line in ended)

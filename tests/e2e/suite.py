@@ -61,6 +61,11 @@ AGENTS: dict[str, dict[str, Any]] = {
         "budget": {"maxModelCalls": 1},
         "react": {"systemPrompt": "Answer."},
     },
+    "small": {
+        "mode": "ONESHOT",
+        "modelConfig": {"providerKey": "sim", "model": "small-1"},
+        "plain": {"systemPrompt": "Answer."},
+    },
     "hurried": {
         "mode": "ONESHOT",
         "modelConfig": MODEL,
@@ -68,6 +73,8 @@ AGENTS: dict[str, dict[str, Any]] = {
         "plain": {"systemPrompt": "Answer."},
     },
 }
+WINDOWS: dict[str, dict[str, Any]] = {"small-1": {"contextWindow": 2400, "maxOutput": 400}}
+
 # A model that failed has a breaker, which is not to open for another test: each that fails has its own.
 for number in range(6):
     model = {"providerKey": "sim", "model": f"fail-{number}"}
@@ -114,12 +121,26 @@ class Suite:
         check_order(seen)
         return seen
 
+    async def compact(self, chat_id: str) -> list[Event]:
+        """A run that only compacts, its order checked."""
+        async with self.http.post(f"{self.url}/api/compact", json={"chatId": chat_id}) as response:
+            assert response.status == 200, await response.text()
+            seen = [event async for event in _events(response)]
+        check_order(seen)
+        return seen
+
     async def attach(self, run_id: str, last_seq: int = 0) -> list[Event]:
         """What a run's readers get after `last_seq`, to its end."""
+        async with self.attached(run_id, last_seq) as events:
+            return [event async for event in events]
+
+    @asynccontextmanager
+    async def attached(self, run_id: str, last_seq: int = 0) -> AsyncGenerator[AsyncGenerator[Event]]:
+        """The events of a run after `last_seq`, as they come."""
         params = {"runId": run_id, "lastSeq": str(last_seq)}
         async with self.http.get(f"{self.url}/api/attach", params=params) as response:
             assert response.status == 200, await response.text()
-            return [event async for event in _events(response)]
+            yield _events(response)
 
     def play(self, *rules: dict[str, Any]) -> None:
         """Let the provider play these rules instead of its built-in answers."""
@@ -198,7 +219,7 @@ def write_config(config_dir: Path, sim: Simulator) -> None:
         for key, agent in AGENTS.items():
             (agents / f"{key}.json").write_text(json.dumps(agent))
     names = {agent["modelConfig"]["model"] for agent in AGENTS.values()} | {"idle", "bench"}
-    models = [{"name": name} for name in sorted(names)]
+    models = [{"name": name} | WINDOWS.get(name, {}) for name in sorted(names)]
     provider: dict[str, Any] = {"key": "sim", "protocol": "openai", "baseUrl": sim.base_url, "models": models}
     provider["retry"] = {"maxAttempts": 1}
     (config_dir / "providers.json").write_text(json.dumps({"providers": [provider]}))

@@ -62,7 +62,6 @@ async def test_a_body_of_30_mb_is_too_large(suite: Suite) -> None:
         ("/api/attach?runId=x", 400),
         ("/api/chats?pageSize=many", 400),
         ("/api/query", 405),
-        ("/api/skills", 501),
     ],
 )
 async def test_a_bad_question_is_refused(suite: Suite, path: str, status: int) -> None:
@@ -86,4 +85,4 @@ async def test_a_bad_agent_file_harms_only_itself(suite: Suite) -> None:
     log = (suite.data_dir / "logs" / "orchestrator.log").read_text()
     refused = [json.loads(line) for line in log.splitlines() if "agent file refused" in line]
     assert refused[-1]["file"] == "broken.json"
-    assert "mode: Input should be 'ONESHOT' or 'REACT'" in refused[-1]["problem"]
+    assert "mode: Input should be 'ONESHOT', 'REACT' or 'PLAN_EXECUTE'" in refused[-1]["problem"]

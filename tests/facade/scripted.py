@@ -13,14 +13,12 @@ import aiohttp
 
 from headrace.errors import HeadraceError, NotFound
 from headrace.sse import SseFrame, SseReader
-from headrace.v1 import agent_pb2, agent_pb2_grpc, common_pb2, memory_pb2, memory_pb2_grpc, tools_pb2_grpc
-from services.facade import service
-from services.facade.config import Config
-from services.runtime.channels import connect
+from headrace.v1 import agent_pb2, agent_pb2_grpc, common_pb2, memory_pb2, memory_pb2_grpc, tools_pb2, tools_pb2_grpc
 from services.runtime.config import ServerSettings
 from services.runtime.interceptors import Context
 from services.runtime.server import Served
 from services.runtime.server import serving as serving_rpcs
+from tests.conformance.fronts import DEFAULTS, PEERS, Front, Timing, embedded
 
 RUN, CHAT = "11111111-1111-4111-8111-111111111111", "22222222-2222-4222-8222-222222222222"
 BLOCK = f"{RUN}_c_1"
@@ -77,6 +75,9 @@ class Script(_AgentServicer):
     attaches: list[Sequence[Step]] = field(default_factory=list[Sequence[Step]])
     """One for each Attach; the last one again and again."""
 
+    run: agent_pb2.Run | None = None
+    """What GetRun gives; None: a bug of the orchestrator."""
+
     requests: list[Any] = field(default_factory=list[Any])
     metadata: list[dict[str, str]] = field(default_factory=list[dict[str, str]])
     sent: int = 0
@@ -85,6 +86,7 @@ class Script(_AgentServicer):
     """A stream's generator was closed."""
 
     cancelled: asyncio.Event = field(default_factory=asyncio.Event)
+    submitted: asyncio.Event = field(default_factory=asyncio.Event)
 
     def _heard(self, request: Any, context: Context) -> None:
         self.requests.append(request)
@@ -122,7 +124,12 @@ class Script(_AgentServicer):
 
     async def Submit(self, request: Any, context: Context) -> agent_pb2.SubmitResponse:
         self._heard(request, context)
+        self.submitted.set()
         return agent_pb2.SubmitResponse(accepted=True, status="accepted", run_id=request.run_id)
+
+    async def Steer(self, request: Any, context: Context) -> agent_pb2.SteerResponse:
+        self._heard(request, context)
+        return agent_pb2.SteerResponse(run_id=request.run_id, status="accepted")
 
     async def Cancel(self, request: Any, context: Context) -> agent_pb2.CancelResponse:
         self._heard(request, context)
@@ -140,7 +147,9 @@ class Script(_AgentServicer):
         raise NotFound(f"no agent {request.agent_key!r}", agentKey=request.agent_key)
 
     async def GetRun(self, request: Any, context: Context) -> agent_pb2.GetRunResponse:
-        raise KeyError("secret inside")
+        if self.run is None:
+            raise KeyError("secret inside")
+        return agent_pb2.GetRunResponse(run=self.run)
 
 
 @dataclass
@@ -163,6 +172,18 @@ class ScriptedMemory(_MemoryServicer):
         return self.chat
 
 
+VIEWS = {"page": {"html": "<p>你好</p>"}, "form": {"view": '{"size": 12345678901234567890,\n "html": "<p>"}'}}
+
+
+class ScriptedTools(_ToolServicer):
+    """Tools with two views."""
+
+    async def GetViewport(self, request: Any, context: Context) -> tools_pb2.GetViewportResponse:
+        if request.viewport_key not in VIEWS:
+            raise NotFound(f"view {request.viewport_key!r} does not exist", viewportKey=request.viewport_key)
+        return tools_pb2.GetViewportResponse(**VIEWS[request.viewport_key])
+
+
 @dataclass(frozen=True)
 class Suite:
     """A facade and the scripts behind it."""
@@ -176,7 +197,7 @@ class Suite:
 
 @asynccontextmanager
 async def suite(
-    folder: Path, script: Script | None = None, *, heartbeat_s: float = 15.0, drain_s: float = 1.0
+    folder: Path, script: Script | None = None, *, front: Front = embedded, timing: Timing = DEFAULTS
 ) -> AsyncGenerator[Suite]:
     """A running facade; `folder` is for its peers' sockets. Nothing inside may take longer than 20 s."""
     script, memory = script or Script(), ScriptedMemory()
@@ -185,11 +206,7 @@ async def suite(
         await stack.enter_async_context(asyncio.timeout(20))
         settings = ServerSettings(listen=address, drain_s=0)
         await stack.enter_async_context(serving_rpcs(settings, served(script, memory)))
-        peers = {
-            name: await stack.enter_async_context(connect(address)) for name in ("orchestrator", "memory", "tools")
-        }
-        config = Config(port=0, heartbeat_s=heartbeat_s, drain_s=drain_s)
-        url = f"http://{await stack.enter_async_context(service.serving(config, peers))}"
+        url = await stack.enter_async_context(front(dict.fromkeys(PEERS, address), timing))
         http = await stack.enter_async_context(aiohttp.ClientSession(url))
         yield Suite(url, script, memory, http)
 
@@ -201,7 +218,7 @@ def served(script: Script, memory: ScriptedMemory) -> list[Served]:
         Served("headrace.v1.MemoryService", memory, memory_pb2_grpc.add_MemoryServiceServicer_to_server),
         Served(
             "headrace.v1.ToolService",
-            _ToolServicer(),
+            ScriptedTools(),
             tools_pb2_grpc.add_ToolServiceServicer_to_server,
         ),
     ]

@@ -70,8 +70,8 @@ async def test_a_success_is_enveloped_and_other_fields_stand_beside_data(tmp_pat
         ("GET", "/api/query", 405, "UNSUPPORTED"),
         ("GET", f"/api/run?runId={RUN}", 500, "INTERNAL"),
         ("GET", f"/api/runs?chatId={CHAT}", 501, "UNIMPLEMENTED"),
-        ("GET", f"/api/resource?chatId={CHAT}&path=x", 501, "UNSUPPORTED"),
-        ("POST", "/api/upload", 501, "UNSUPPORTED"),
+        ("GET", f"/api/resource?chatId={CHAT}&path=x", 501, "UNIMPLEMENTED"),
+        ("POST", "/api/upload", 400, "INVALID_REQUEST"),
         ("DELETE", "/api/chat?chatId=../../x", 400, "INVALID_REQUEST"),
     ],
 )
@@ -139,6 +139,15 @@ async def test_request_id_and_traceparent_go_in_out_and_on(tmp_path: Path) -> No
     assert (heard[0]["x-request-id"], heard[0]["traceparent"]) == ("mine-1", trace)
     assert heard[1]["x-request-id"] == made != "a\tb"
     assert "traceparent" not in heard[1]
+
+
+async def test_a_users_credential_for_an_mcp_server_goes_on_and_others_do_not(tmp_path: Path) -> None:
+    headers = {"X-MCP-Search-Authorization": "Bearer ann", "X-MCP-Authorization": "no", "Authorization": "no"}
+    async with suite(tmp_path) as facade, facade.http.get("/api/agents", headers=headers) as response:
+        assert response.status == 200
+    (heard,) = facade.script.metadata
+    assert heard["x-mcp-search-authorization"] == "Bearer ann"
+    assert "no" not in heard.values()
 
 
 async def test_a_repeated_request_id_is_refused(tmp_path: Path) -> None:

@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from headrace.errors import InvalidRequest, NotFound, StaleLease
+from headrace.streams import rpc_errors
+from headrace.v1 import memory_pb2
 from tests.memory.conftest import HeldSync, Serve
-from tests.memory.writing import Memory, content, new_id, run_line, step_line
+from tests.memory.writing import Memory, content, new_id, query_line, run_line, step_line
 
 A, B = "127.0.0.1:7001", "127.0.0.1:7011"
 
@@ -41,6 +43,28 @@ async def test_a_run_has_one_owner_until_its_lease_ends(serve: Serve) -> None:
         assert await memory.acquire(chat_id, run_id, B) == 2
         with pytest.raises(StaleLease, match="was lost"):
             await memory.renew(run_id, 1)
+
+
+async def test_a_run_may_begin_with_its_owners_lease(serve: Serve) -> None:
+    clock = Clock()
+    async with serve(clock=clock) as memory:
+        chat_id, run_id, refused = new_id(), new_id(), new_id()
+        request = memory_pb2.AppendRequest(
+            chat_id=chat_id, run_id=run_id, request_id=new_id(), lines=[query_line()], owner=A, ttl_ms=15_000
+        )
+        await memory.stub.Append(request)
+        with pytest.raises(StaleLease, match="has an owner"):
+            await memory.acquire(chat_id, run_id, B)
+        clock.now_ms += 5_000
+        assert await memory.renew(run_id, 0) == clock.now_ms + 15_000
+        request.request_id, request.run_id, request.ttl_ms = new_id(), refused, -1
+        with pytest.raises(InvalidRequest), rpc_errors():
+            await memory.stub.Append(request)
+    async with serve(clock=clock) as memory:
+        [run] = await memory.unfinished()
+        assert (run.owner, run.generation, run.lease_expires_at) == (A, 0, clock.now_ms + 15_000)
+        clock.now_ms += 15_000
+        assert await memory.acquire(chat_id, run_id, B) == 1
 
 
 async def test_a_later_owner_fences_the_earlier_one_before_it_has_written(memory: Memory) -> None:
@@ -82,7 +106,7 @@ async def test_unfinished_runs_name_their_owner(serve: Serve) -> None:
             await memory.acquire(chat_id, run_id, B)
         await memory.release(run_id, 1)
         await memory.release(run_id, 1)
-        assert [(run.owner, run.lease_expires_at) for run in await memory.unfinished()] == [("", 0)]
+        assert [(run.owner, run.lease_expires_at) for run in await memory.unfinished()] == [(A, 0)]
         with pytest.raises(StaleLease):
             await memory.renew(run_id, 1)
         assert await memory.acquire(chat_id, run_id, B) == 2

@@ -5,16 +5,17 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, closing
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager, closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import grpc
 import pytest
 
 from headrace import json_form
 from headrace.client import Client
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, NotFound, ProviderAuthentication
 from headrace.v1 import agent_pb2, llm_pb2, llm_pb2_grpc, memory_pb2, tools_pb2, tools_pb2_grpc
 from services.memory.__main__ import served as memory_served
 from services.memory.config import Config as MemoryConfig
@@ -22,6 +23,7 @@ from services.memory.disk import Disk
 from services.memory.store import opened
 from services.orchestrator.config import Config
 from services.orchestrator.server import orchestrator
+from services.runtime.channels import connect
 from services.runtime.config import ServerSettings
 from services.runtime.server import Served, serving
 from tests.order import Event, check_order
@@ -36,6 +38,11 @@ ONESHOT = {"mode": "ONESHOT", "modelConfig": MODEL, "plain": {}}
 
 Step: TypeAlias = llm_pb2.LlmDelta | HeadraceError | float
 """A delta to send, an error to raise, seconds to wait."""
+
+ToolStep: TypeAlias = tools_pb2.ToolDelta | HeadraceError | float | str
+
+BREAK = "break"
+"""The tools service goes away here."""
 
 OnAppend: TypeAlias = Callable[[memory_pb2.AppendRequest], Awaitable[None]]
 
@@ -60,17 +67,40 @@ def finish(reason: str = "stop") -> list[Step]:
     return [usage, llm_pb2.LlmDelta(finish=llm_pb2.LlmFinish(reason=reason))]
 
 
+def summary(text: str = "They spoke of the weather.") -> list[Step]:
+    """What a model writes that is asked for a summary."""
+    return [*content(f"<analysis>hm</analysis><summary>{text}</summary>"), *finish()]
+
+
 class ScriptedLlm(llm_pb2_grpc.LlmServiceServicer):
-    """Plays one list of steps for each call, the last one again and again; keeps the requests."""
+    """Plays one list of steps for each call, the last one again and again; keeps the requests.
+
+    What is asked beside the turns (summaries, insights) has steps and requests of its own, by stage.
+    """
 
     def __init__(self, *turns: list[Step]) -> None:
         self.turns = list(turns)
+        self.reply: Callable[[llm_pb2.ChatRequest], list[Step]] | None = None
+        """What is played instead, where the order of requests is not fixed."""
         self.requests: list[llm_pb2.ChatRequest] = []
+        self.aside: dict[str, list[Step]] = {"compact": summary()}
+        self.aside_requests: list[llm_pb2.ChatRequest] = []
+        self.models: list[llm_pb2.ModelInfo] | HeadraceError = []
         self.open = 0
 
+    async def ListModels(self, request: llm_pb2.ListModelsRequest, context: Any) -> llm_pb2.ListModelsResponse:
+        if isinstance(self.models, HeadraceError):
+            raise self.models
+        models = [info for info in self.models if info.model == request.model]
+        return llm_pb2.ListModelsResponse(models=models)
+
     async def StreamChat(self, request: llm_pb2.ChatRequest, context: Any) -> AsyncGenerator[llm_pb2.LlmDelta]:
-        steps = self.turns[min(len(self.requests), len(self.turns) - 1)]
-        self.requests.append(request)
+        if request.stage in self.aside:
+            steps = self.aside[request.stage]
+            self.aside_requests.append(request)
+        else:
+            steps = self.reply(request) if self.reply else self.turns[min(len(self.requests), len(self.turns) - 1)]
+            self.requests.append(request)
         self.open += 1
         try:
             yield llm_pb2.LlmDelta(started=llm_pb2.LlmStarted(provider="scripted", model="m", attempt=1))
@@ -86,18 +116,52 @@ class ScriptedLlm(llm_pb2_grpc.LlmServiceServicer):
 
 
 class ScriptedTools(tools_pb2_grpc.ToolServiceServicer):
-    """Two tools: `look` answers at once, `slow` says something and then waits to be stopped."""
+    """Two tools: `look` answers at once, `slow` says something and then waits to be stopped. Tests add others, and
+    what they do at each attempt: deltas to send, seconds to wait, an error to raise, or BREAK.
+    """
 
     def __init__(self) -> None:
+        self.tools = [tools_pb2.Tool(name=name, parameters="{}", kind="backend") for name in ("look", "slow")]
+        self.plays: dict[str, list[list[ToolStep]]] = {}
+        self.effects = [tools_pb2.CheckEffectResponse(state="unknown")]
+        self.checked: list[str] = []
+        self.skills: list[tools_pb2.Skill] = []
+        self.linked: list[str] = []
         self.requests: list[tools_pb2.ExecuteRequest] = []
         self.open = 0
         self.delay_s = 0.0
         self.outcome = True
+        self.result_chars = 0
+        """Of what is seen; 0: as it comes."""
+        self.files: dict[str, bytes] = {}
+        """Of every workspace."""
+        self.lists_files = True
         self.error: HeadraceError | None = None
+        self.execute: Callable[[tools_pb2.ExecuteRequest], AsyncGenerator[tools_pb2.ToolDelta]] | None = None
+        self.check: Callable[[str], tools_pb2.CheckEffectResponse] | None = None
+        """What is done instead, by a world of a test's own."""
 
     async def ListTools(self, request: tools_pb2.ListToolsRequest, context: Any) -> tools_pb2.ListToolsResponse:
-        tools = [tools_pb2.Tool(name=name, parameters="{}", kind="backend") for name in ("look", "slow")]
-        return tools_pb2.ListToolsResponse(tools=[tool for tool in tools if tool.name in request.names])
+        return tools_pb2.ListToolsResponse(
+            tools=[tool for tool in self.tools if not request.names or tool.name in request.names]
+        )
+
+    async def CheckEffect(self, request: tools_pb2.CheckEffectRequest, context: Any) -> tools_pb2.CheckEffectResponse:
+        self.checked.append(request.effect_key)
+        if self.check is not None:
+            return self.check(request.effect_key)
+        return self.effects[min(len(self.checked), len(self.effects)) - 1]
+
+    async def ListSkills(self, request: tools_pb2.ListSkillsRequest, context: Any) -> tools_pb2.ListSkillsResponse:
+        return tools_pb2.ListSkillsResponse(skills=self.skills)
+
+    async def LinkSkill(self, request: tools_pb2.LinkSkillRequest, context: Any) -> tools_pb2.LinkSkillResponse:
+        self.linked.append(request.skill_id)
+        if request.skill_id == "broken":
+            raise ProviderAuthentication("its dependencies cannot be installed")
+        folder = f"skills/{request.skill_id}"
+        interpreter = f"{folder}/python" if request.skill_id == "chart" else ""
+        return tools_pb2.LinkSkillResponse(path=f"{folder}/SKILL.md", interpreter=interpreter)
 
     async def Execute(self, request: tools_pb2.ExecuteRequest, context: Any) -> AsyncGenerator[tools_pb2.ToolDelta]:
         self.requests.append(request)
@@ -105,13 +169,45 @@ class ScriptedTools(tools_pb2_grpc.ToolServiceServicer):
         try:
             if self.error is not None:
                 raise self.error
+            if self.execute is not None:
+                async with aclosing(self.execute(request)) as deltas:
+                    async for delta in deltas:
+                        yield delta
+                return
+            if plays := self.plays.get(request.tool_name):
+                for step in plays.pop(0) if len(plays) > 1 else plays[0]:
+                    if step == BREAK:
+                        # Without details, as the end of a connection is seen.
+                        await context.abort(grpc.StatusCode.UNAVAILABLE, "gone")
+                    elif isinstance(step, HeadraceError):
+                        raise step
+                    elif isinstance(step, tools_pb2.ToolDelta):
+                        yield step
+                    else:
+                        await asyncio.sleep(float(step))
+                return
             yield tools_pb2.ToolDelta(output=tools_pb2.ToolOutputDelta(stream="stdout", delta="looking\n"))
             await asyncio.sleep(60 if request.tool_name == "slow" else self.delay_s)
-            outcome = tools_pb2.ToolOutcome(ok=True, result=f"seen {request.arguments}", tool_params=request.arguments)
+            result = f"seen {request.arguments}".ljust(self.result_chars, "·")
+            outcome = tools_pb2.ToolOutcome(ok=True, result=result, tool_params=request.arguments)
             if self.outcome:
                 yield tools_pb2.ToolDelta(result=outcome)
         finally:
             self.open -= 1
+
+    async def ListFiles(self, request: tools_pb2.ListFilesRequest, context: Any) -> tools_pb2.ListFilesResponse:
+        if not self.lists_files:
+            raise NotImplementedError
+        return tools_pb2.ListFilesResponse(files=[tools_pb2.FileInfo(path=path) for path in sorted(self.files)])
+
+    async def ReadFile(
+        self, request: tools_pb2.ReadFileRequest, context: Any
+    ) -> AsyncGenerator[tools_pb2.ReadFileResponse]:
+        if request.path not in self.files:
+            raise NotFound("no such file")
+        data = self.files[request.path]
+        yield tools_pb2.ReadFileResponse(info=tools_pb2.FileInfo(path=request.path, size_bytes=len(data)))
+        yield tools_pb2.ReadFileResponse(data=data)
 
 
 class WatchedMemory:
@@ -121,7 +217,11 @@ class WatchedMemory:
         self._real = real
         self.before: OnAppend = pass_on
         self.after: OnAppend = pass_on
+        self.before_release: Callable[[memory_pb2.ReleaseLeaseRequest], Awaitable[None]] = pass_on
         self.context_error: HeadraceError | None = None
+        self.compaction: list[memory_pb2.CompactDelta | HeadraceError] = []
+        """What Compact says in place of the real one; empty: the real one."""
+        self.compact_requests: list[memory_pb2.CompactRequest] = []
 
     def __getattr__(self, rpc: str) -> Any:
         return getattr(self._real, rpc)
@@ -132,13 +232,32 @@ class WatchedMemory:
         await self.after(request)
         return answer
 
+    async def ReleaseLease(
+        self, request: memory_pb2.ReleaseLeaseRequest, context: Any
+    ) -> memory_pb2.ReleaseLeaseResponse:
+        await self.before_release(request)
+        return await self._real.ReleaseLease(request, context)
+
     async def LoadContext(self, request: memory_pb2.LoadContextRequest, context: Any) -> memory_pb2.LoadContextResponse:
         if self.context_error is not None:
             raise self.context_error
         return await self._real.LoadContext(request, context)
 
+    async def Compact(
+        self, request: memory_pb2.CompactRequest, context: Any
+    ) -> AsyncGenerator[memory_pb2.CompactDelta]:
+        self.compact_requests.append(request)
+        if not self.compaction:
+            async with aclosing(self._real.Compact(request, context)) as deltas:
+                async for delta in deltas:
+                    yield delta
+        for step in self.compaction:
+            if isinstance(step, HeadraceError):
+                raise step
+            yield step
 
-async def pass_on(request: memory_pb2.AppendRequest) -> None:
+
+async def pass_on(request: object) -> None:
     pass
 
 
@@ -153,6 +272,9 @@ class House:
     agents: Path
     stop: Callable[[], Awaitable[None]]
     """Stops the orchestrator as SIGTERM does."""
+    config: Config = field(default_factory=Config)
+    """Of the orchestrator; another one with it is the same owner."""
+    address: str = ""
     chat_id: str = ""
     run_ids: list[str] = field(default_factory=list[str])
 
@@ -189,22 +311,24 @@ def house(tmp_path: Path) -> Open:
         agents.mkdir(exist_ok=True)
         for key, agent in {"react": REACT | changes, "oneshot": ONESHOT}.items():
             (agents / f"{key}.json").write_text(json.dumps(agent))
-        llm = ScriptedLlm(*turns)  # pyright: ignore[reportAbstractUsage] - one RPC is asked
-        tools = ScriptedTools()  # pyright: ignore[reportAbstractUsage] - two RPCs are asked
+        llm = ScriptedLlm(*turns)  # pyright: ignore[reportAbstractUsage] - two RPCs are asked
+        tools = ScriptedTools()  # pyright: ignore[reportAbstractUsage] - four RPCs are asked
         async with asyncio.timeout(TEST_TIMEOUT_S), AsyncExitStack() as stack:
+            llm_served = Served("headrace.v1.LlmService", llm, llm_pb2_grpc.add_LlmServiceServicer_to_server)
+            gateway = await stack.enter_async_context(serving(ANYWHERE, [llm_served]))
+            gateway_channel = await stack.enter_async_context(connect(gateway.addresses[0]))
             memory_config = MemoryConfig(data_dir=tmp_path / "data")
             disk = stack.enter_context(closing(Disk(memory_config.logs_dir)))
             store = await stack.enter_async_context(opened(disk))
-            real = memory_served(store, memory_config)
+            real = memory_served(store, memory_config, llm_pb2_grpc.LlmServiceStub(gateway_channel))
             watched = WatchedMemory(real.servicer)
             watched.before = before_append
             memory = await stack.enter_async_context(serving(NO_DRAIN, [replace(real, servicer=watched)]))
-            llm_served = Served("headrace.v1.LlmService", llm, llm_pb2_grpc.add_LlmServiceServicer_to_server)
-            gateway = await stack.enter_async_context(serving(ANYWHERE, [llm_served]))
             tools_served = Served("headrace.v1.ToolService", tools, tools_pb2_grpc.add_ToolServiceServicer_to_server)
             tool_server = await stack.enter_async_context(serving(ANYWHERE, [tools_served]))
             config = Config(
                 server=ANYWHERE,
+                config_dir=tmp_path,
                 agents_dir=agents,
                 memory_address=memory.addresses[0],
                 llm_gateway_address=gateway.addresses[0],
@@ -214,6 +338,6 @@ def house(tmp_path: Path) -> Open:
             service = await stack.enter_async_context(AsyncExitStack())
             running = await service.enter_async_context(orchestrator(config))
             client = await stack.enter_async_context(Client(running.addresses[0], memory_address=memory.addresses[0]))
-            yield House(client, watched, llm, tools, agents, service.aclose)
+            yield House(client, watched, llm, tools, agents, service.aclose, config, running.addresses[0])
 
     return start

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from structlog.testing import capture_logs
 
-from headrace.errors import NotFound
+from headrace.errors import InvalidRequest, NotFound
 from services.orchestrator import prompts, triple_quotes
 from services.orchestrator.budget import Spending
 from services.orchestrator.definition import DefinitionError, parse
@@ -33,7 +34,7 @@ def test_the_file_name_gives_the_key_and_defaults_hold() -> None:
     agent = parsed()
     assert agent.key == "helper"
     spending = Spending(agent)
-    assert (spending.model_calls_max, spending.tool_calls_max, spending.steps_max, spending.timeout_s) == (
+    assert (spending.model_calls_max, spending.tool_calls_max, agent.primary.steps_max, spending.timeout_s) == (
         15,
         20,
         6,
@@ -43,7 +44,7 @@ def test_the_file_name_gives_the_key_and_defaults_hold() -> None:
 
 def test_a_stage_overrides_the_model_field_by_field() -> None:
     stage = {"systemPrompt": "x", "modelConfig": {"model": "sim-2", "reasoning": {"effort": "HIGH"}, "top_p": 0.5}}
-    model = parsed(react=stage).model
+    model = parsed(react=stage).primary.model
     assert (model.provider_key, model.model, model.top_p) == ("simulator", "sim-2", 0.5)
     assert model.reasoning is not None
     assert (model.reasoning.enabled, model.reasoning.effort) == (True, "HIGH")
@@ -60,13 +61,13 @@ def test_the_other_forms_of_budget_and_tool_choice_are_taken() -> None:
         toolChoice="REQUIRED",
     )
     assert (agent.limits.timeout_ms, agent.limits.max_model_calls, agent.limits.model_timeout_ms) == (5000, 2, 100)
-    assert agent.policy == "REQUIRE"
+    assert agent.primary.policy == "REQUIRE"
 
 
 @pytest.mark.parametrize(
     ("changes", "problem"),
     [
-        ({"mode": "LOOP"}, "mode: Input should be 'ONESHOT' or 'REACT'"),
+        ({"mode": "LOOP"}, "mode: Input should be 'ONESHOT', 'REACT' or 'PLAN_EXECUTE'"),
         ({"react": None}, "react: is required for mode REACT"),
         ({"modelConfig": {"model": "x"}}, "modelConfig: providerKey and model must be set"),
         ({"sytemPrompt": "x"}, "sytemPrompt: unknown, or not supported by this version"),
@@ -87,7 +88,7 @@ def test_a_bad_field_is_named_with_what_was_expected(changes: dict[str, Any], pr
 ODD: list[Any] = [None, True, 5, -0.5, "", "x", [], ["x"], [[]], {}, {"x": 1}, {"model": 5, "tool": [1]}]
 FIELDS = [
     *("key", "name", "tags", "mode", "modelConfig", "toolConfig", "toolPolicy", "toolChoice", "budget", "memory"),
-    *("plain", "react", "output", "verify", "skills", "subagents"),
+    *("plain", "react", "planExecute", "output", "verify", "skills", "subagents"),
 ]
 
 
@@ -115,9 +116,6 @@ def test_what_is_off_in_every_agent_so_far_may_be_said() -> None:
         react={"output": "PLAIN", "verify": "NONE"},
     )
     assert agent.tools == ("city_datetime",)
-    for asked in ({"output": "REASONING_SUMMARY"}, {"skills": ["pdf"]}, {"memory": {"recap": {"enabled": True}}}):
-        with pytest.raises(DefinitionError):
-            parsed(**asked)
 
 
 def test_a_stage_overrides_tools_and_budget_field_by_field() -> None:
@@ -128,12 +126,97 @@ def test_a_stage_overrides_tools_and_budget_field_by_field() -> None:
     assert (agent.limits.max_cost_usd, agent.limits.timeout_ms) == (0.5, 100)
 
 
+PLAN: dict[str, Any] = {
+    "plan": {"systemPrompt": "plan", "modelConfig": {"model": "sim-2"}},
+    "execute": {"systemPrompt": "work on {{task_id}}"},
+}
+
+
+def planning(**changes: Any) -> Any:
+    return parsed(mode="PLAN_EXECUTE", planExecute=PLAN | changes)
+
+
+def test_each_stage_of_a_plan_has_its_settings() -> None:
+    agent = planning(maxSteps=3, execute={"systemPrompt": "work", "toolConfig": None})
+    plan, execute, summary = agent.stages
+    assert (plan.model.model, execute.model.model, summary.model.model) == ("sim-2", "sim-1", "sim-1")
+    assert (plan.system_prompt, execute.system_prompt, summary.system_prompt) == ("plan", "work", "work")
+    assert (execute.tools, execute.may_use_tools, execute.steps_max) == ((), False, 3)
+    assert (agent.primary, agent.working) == (plan, execute)
+    assert (agent.plan_execute.strategy, agent.plan_execute.max_rounds, agent.plan_execute.max_parallel) == (
+        "SEQUENTIAL",
+        10,
+        8,
+    )
+    spending = Spending(agent)
+    assert (spending.model_calls_max, spending.tool_calls_max, spending.timeout_s) == (30, 50, 300)
+    assert planning().working.steps_max == 15
+    assert parsed(mode="PLAN_EXECUTE", planExecute=PLAN, budget={"maxSteps": 4}).working.steps_max == 4
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"planExecute": None}, "planExecute: is required for mode PLAN_EXECUTE"),
+        ({"planExecute": {"plan": {}}}, "planExecute.execute: Field required"),
+        ({"planExecute": PLAN | {"strategy": "RANDOM"}}, "planExecute.strategy: Input should be 'SEQUENTIAL'"),
+        ({"planExecute": PLAN | {"maxParallel": 0}}, "planExecute.maxParallel: Input should be greater than 0"),
+        ({"modelConfig": None}, "providerKey and model must be set, here or in planExecute.plan.modelConfig"),
+        ({"planExecute": PLAN | {"summary": {"systemPrompt": "{{x}}"}}}, "planExecute.summary.systemPrompt: {{x}} is"),
+    ],
+)
+def test_a_bad_plan_section_is_named(changes: dict[str, Any], problem: str) -> None:
+    with pytest.raises(DefinitionError) as caught:
+        parsed(**({"mode": "PLAN_EXECUTE", "planExecute": PLAN} | changes))
+    assert problem in str(caught.value)
+
+
+def test_policies_models_and_verify_are_those_of_the_stage() -> None:
+    agent = parsed(
+        verify="SECOND_PASS_FIX",
+        output="REASONING_SUMMARY",
+        planExecute=PLAN | {"summary": {"output": "PLAIN"}},
+        react={"verify": "NONE"},
+        models={"vision": {"model": "eyes"}, "code": {}},
+    )
+    assert (agent.primary.verify, agent.primary.output) == ("NONE", "REASONING_SUMMARY")
+    settings = [agent.settings(stage) for stage in ("plan", "execute", "summary")]
+    assert [one.verify for one in settings] == ["NONE", "NONE", "SECOND_PASS_FIX"], "only answers are checked"
+    assert [one.output for one in settings] == ["REASONING_SUMMARY", "REASONING_SUMMARY", "PLAIN"]
+    seeing = agent.with_model("vision")
+    assert seeing is not None
+    assert {seeing.settings(stage).model.model for stage in ("react", "plan", "execute", "summary")} == {"eyes"}
+    assert [agent.with_model(name) for name in ("code", "", "model_fields")] == [None, None, None]
+
+
+def test_a_required_tool_needs_a_stage_that_may_have_one() -> None:
+    with pytest.raises(DefinitionError, match=r"react\.toolConfig: must not be null where toolPolicy is REQUIRE"):
+        parsed(toolPolicy="REQUIRE", react={"toolConfig": None})
+    assert parsed(toolPolicy="REQUIRE", react={"toolConfig": None, "toolPolicy": "ALLOW"}).primary.tools == ()
+
+
+def test_retry_counts_are_taken_and_named_in_a_warning() -> None:
+    nested = {"runTimeoutMs": 1000, "model": {"maxCalls": 2, "retryCount": 3}, "tool": {"retryCount": 1}}
+    with capture_logs() as logs:
+        agent = parsed(budget=nested)
+    assert agent.limits.max_model_calls == 2
+    assert [entry["field"] for entry in logs] == ["budget.model.retryCount", "budget.tool.retryCount"]
+
+
+def test_deep_think_needs_both_sections() -> None:
+    agent = parsed(planExecute=PLAN)
+    assert [agent.thinking(value).mode for value in (0, 1, -1)] == ["REACT", "PLAN_EXECUTE", "PLAN_EXECUTE"]
+    for one in (parsed(), parsed(mode="PLAN_EXECUTE", react=None, planExecute=PLAN)):
+        with pytest.raises(InvalidRequest):
+            one.thinking(1)
+
+
 def test_a_file_may_begin_with_a_byte_order_mark_and_have_windows_lines() -> None:
     source = json.dumps(AGENT | {"react": {}}, indent=1).replace(
         '"react": {}', '"react": {"systemPrompt": """\nHi\n"""}'
     )
     agent = parse(b"\xef\xbb\xbf" + source.replace("\n", "\r\n").encode(), "helper")
-    assert agent.stage.system_prompt == "Hi"
+    assert agent.primary.system_prompt == "Hi"
 
 
 def test_line_numbers_of_a_syntax_error_are_those_of_the_file() -> None:

@@ -16,6 +16,7 @@ from headrace.errors import OutOfRange
 from headrace.v1 import agent_pb2, llm_pb2
 from services.orchestrator.answer import Answer, BlockNames
 from services.orchestrator.feed import QUEUE_MAX, Feed
+from services.orchestrator.toolbox import Toolbox
 from tests.order import Event, check_order, fold, texts
 
 RUN_ID = "3f0c0000-0000-4000-8000-000000000001"
@@ -82,7 +83,7 @@ def test_attaching_at_every_seq_at_every_moment_folds_to_the_same_result(
     feed.publish = publish_and_attach  # type: ignore[method-assign]
     begin(feed)
     for turn in turns:
-        answer = Answer(feed.publish, names)
+        answer = Answer(feed.publish, names, Toolbox())
         for delta in turn:
             answer.take(delta)
         answer.close()
@@ -103,7 +104,7 @@ async def test_two_readers_get_the_same_deltas_one_by_one() -> None:
     begin(feed)
     readers = [asyncio.create_task(collect(feed.read(0))) for _ in range(2)]
     await asyncio.sleep(0)
-    answer = Answer(feed.publish, BlockNames(RUN_ID))
+    answer = Answer(feed.publish, BlockNames(RUN_ID), Toolbox())
     for text in ("\n\n", " ", "half", ""):
         answer.take(llm_pb2.LlmDelta(content=text))
     answer.close()
@@ -121,7 +122,7 @@ async def test_a_reader_too_slow_is_brought_up_to_date_and_holds_no_more_than_it
     seen = [as_json(await anext(reader)), as_json(await anext(reader))]
     waiting = asyncio.create_task(anext(reader))
     await asyncio.sleep(0)
-    answer = Answer(feed.publish, BlockNames(RUN_ID))
+    answer = Answer(feed.publish, BlockNames(RUN_ID), Toolbox())
     for number in range(QUEUE_MAX + 10):
         answer.take(llm_pb2.LlmDelta(content=f"{number} "))
     answer.close()
@@ -156,7 +157,7 @@ def test_a_call_is_closed_when_the_next_one_starts_and_its_arguments_are_whole()
     kinds: list[str] = []
     publish = feed.publish
     feed.publish = lambda kind, delta: (kinds.append(kind), publish(kind, delta))[1]  # type: ignore[method-assign]
-    answer = Answer(feed.publish, BlockNames(RUN_ID))
+    answer = Answer(feed.publish, BlockNames(RUN_ID), Toolbox())
     for index, arguments in ((0, '{"city":'), (0, '"Rome"}'), (1, "{}")):
         call = llm_pb2.ToolCallDelta(index=index, id=f"call_{index}", name="weather", arguments=arguments)
         answer.take(llm_pb2.LlmDelta(tool_call=call))

@@ -1,9 +1,43 @@
 package envelope
 
+import "google.golang.org/grpc/codes"
+
 // StatusOfReason gives the HTTP status of a reason of headrace/errors.py; 500 for one that is not known.
 func StatusOfReason(reason string) int {
 	if code, ok := reasons[reason]; ok {
 		return Status[code]
 	}
 	return 500
+}
+
+// reasons is the table of headrace/errors.py, for failures that come as events; tests/conformance/test_errors.py goes
+// through all of them.
+var reasons = map[string]codes.Code{
+	"BAD_FRAME":               codes.Unavailable,
+	"BUDGET_EXCEEDED":         codes.ResourceExhausted,
+	"CHAT_BUSY":               codes.Aborted,
+	"CONTENT_FILTERED":        codes.FailedPrecondition,
+	"CONTEXT_LENGTH_EXCEEDED": codes.FailedPrecondition,
+	"INTERRUPTED":             codes.Aborted,
+	"INVALID_REQUEST":         codes.InvalidArgument,
+	"LOG_DAMAGED":             codes.DataLoss,
+	"NOT_FOUND":               codes.NotFound,
+	"NO_ANSWER":               codes.FailedPrecondition,
+	"OUT_OF_RANGE":            codes.OutOfRange,
+	"OVERLOADED":              codes.Unavailable,
+	"PERMISSION_DENIED":       codes.PermissionDenied,
+	"PLAN_MISSING":            codes.FailedPrecondition,
+	"PROVIDER_AUTHENTICATION": codes.FailedPrecondition,
+	"PROVIDER_UNAVAILABLE":    codes.Unavailable,
+	"QUEUE_FULL":              codes.ResourceExhausted,
+	"QUOTA_EXCEEDED":          codes.ResourceExhausted,
+	"RATE_LIMITED":            codes.ResourceExhausted,
+	"SKILL_UNAVAILABLE":       codes.FailedPrecondition,
+	"STALE_LEASE":             codes.Aborted,
+	"STREAM_STALLED":          codes.DeadlineExceeded,
+	"TOOL_REQUIRED":           codes.FailedPrecondition,
+	"UNAUTHENTICATED":         codes.Unauthenticated,
+	"UNKNOWN_PLACEHOLDER":     codes.InvalidArgument,
+	"UNPAIRED_MESSAGES":       codes.InvalidArgument,
+	"UNSUPPORTED":             codes.Unimplemented,
 }

@@ -1,16 +1,19 @@
 package gateway
 
 import (
-	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
 	"runtime/debug"
+	"strconv"
 	"time"
 
 	"headrace/gateway/internal/envelope"
 	"headrace/gateway/internal/jsonform"
 )
+
+// restTimeout is for the rest of a body whose request has been answered.
+const restTimeout = 5 * time.Second
 
 // around takes the caller's ids or makes them, gives them to every call and to the answer, and writes one log line. The
 // gateway's last resort stands here and nowhere else.
@@ -21,6 +24,9 @@ func around(next http.Handler) http.Handler {
 		line := &logLine{ResponseWriter: w, route: "unknown"}
 		defer func() {
 			line.end(recover(), request)
+			// What nobody has read of the body is waited for by net/http, but not for ever.
+			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(restTimeout))
+			requestsTotal.WithLabelValues(line.route, strconv.Itoa(line.status)).Inc()
 			slog.Info("http done", "method", request.Method, "route", line.route, "status", line.status,
 				"request_id", id, "ms", float64(time.Since(started).Microseconds())/1000, "peer", request.RemoteAddr)
 			if line.aborted {
@@ -48,10 +54,8 @@ type logLine struct {
 func (l *logLine) end(problem any, request *http.Request) {
 	switch {
 	case problem != nil:
-		if err, ok := problem.(error); !ok || !errors.Is(err, http.ErrAbortHandler) {
-			slog.Error("http failed", "method", request.Method, "route", l.route,
-				"problem", fmt.Sprint(problem), "stack", string(debug.Stack()))
-		}
+		slog.Error("http failed", "method", request.Method, "route", l.route,
+			"problem", fmt.Sprint(problem), "stack", string(debug.Stack()))
 		if l.aborted = l.status != 0; !l.aborted {
 			envelope.Failure{Status: http.StatusInternalServerError, Reason: "INTERNAL", Message: "internal error"}.Write(l)
 		}

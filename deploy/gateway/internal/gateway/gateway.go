@@ -33,7 +33,7 @@ type Peers struct{ Orchestrator, Memory, Tools *grpc.ClientConn }
 type gateway struct {
 	settings Settings
 	peers    Peers
-	// by method and path pattern
+	// by method and pattern
 	routes map[string]route
 }
 
@@ -42,7 +42,7 @@ func New(ctx context.Context, settings Settings, peers Peers) (http.Handler, err
 	g := &gateway{settings, peers, map[string]route{}}
 	all := routes()
 	for _, r := range all {
-		g.routes[r.verb+" "+r.path] = r
+		g.routes[r.verb+" "+r.pattern()] = r
 	}
 	mux := runtime.NewServeMux(
 		runtime.WithMarshalerOption(runtime.MIMEWildcard, marshaler{}),
@@ -92,6 +92,9 @@ func (g *gateway) handleOwn(mux *runtime.ServeMux, all []route) error {
 		}
 	}
 	if err := handle("/healthz", healthz, "GET", "HEAD"); err != nil {
+		return err
+	}
+	if err := handle("/metrics", metrics, "GET", "HEAD"); err != nil {
 		return err
 	}
 	return handle("/readyz", g.readyz, "GET", "HEAD")

@@ -23,11 +23,6 @@ const (
 	lastEventID = "Last-Event-ID"
 )
 
-// refused is a request that HTTP itself refuses, by its status.
-type refused int
-
-func (r refused) Error() string { return strings.ToLower(http.StatusText(int(r))) }
-
 // readRequest fills the RPC's request from the path, and from the JSON body or the parameters; it also gives the body.
 func readRequest(
 	w http.ResponseWriter, request *http.Request, r route, inPath map[string]string, message proto.Message,

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"net/http"
+	"regexp"
 
 	"google.golang.org/genproto/googleapis/api/annotations"
 	"google.golang.org/protobuf/proto"
@@ -33,6 +34,11 @@ func (r route) isUpload() bool { return is(r.rpc.Input(), &headracev1.UploadFile
 
 // isFile tells whether the answer is a file's bytes.
 func (r route) isFile() bool { return is(r.rpc.Output(), &headracev1.ReadFileResponse{}) }
+
+// pattern is the path as grpc-gateway spells it.
+func (r route) pattern() string { return inPath.ReplaceAllString(r.path, "{$1=*}") }
+
+var inPath = regexp.MustCompile(`\{(\w+)\}`)
 
 // grpcPath is the RPC's name on the wire.
 func (r route) grpcPath() string {
@@ -77,13 +83,13 @@ func routesOf(rpc protoreflect.MethodDescriptor) []route {
 	}
 	var found []route
 	for _, binding := range append([]*annotations.HttpRule{rule}, rule.GetAdditionalBindings()...) {
-		verb, path := pattern(binding)
+		verb, path := verbAndPath(binding)
 		found = append(found, route{verb, path, rpc, binding.GetBody() == "*", binding.GetResponseBody()})
 	}
 	return found
 }
 
-func pattern(rule *annotations.HttpRule) (verb, path string) {
+func verbAndPath(rule *annotations.HttpRule) (verb, path string) {
 	switch rule.GetPattern().(type) {
 	case *annotations.HttpRule_Get:
 		return http.MethodGet, rule.GetGet()

@@ -123,5 +123,4 @@ func (s *sse) stop() {
 	defer s.mutex.Unlock()
 	s.ended = true
 	s.beat.Stop()
-	_ = s.control.SetWriteDeadline(time.Time{}) // the connection may serve another request
 }

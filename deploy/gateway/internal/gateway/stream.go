@@ -33,6 +33,8 @@ func (g *gateway) events(r route) runtime.HandlerFunc {
 			fold(w, call)
 			return
 		}
+		openStreams.Inc()
+		defer openStreams.Dec()
 		sent := newSSE(w, g.settings)
 		defer sent.stop()
 		sent.copy(call)

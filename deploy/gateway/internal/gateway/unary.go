@@ -6,8 +6,6 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
@@ -94,12 +92,13 @@ func (marshaler) ContentType(any) string { return envelope.ContentType }
 func rewrite(all []route) runtime.ForwardResponseRewriter {
 	fields := map[string]string{}
 	for _, r := range all {
-		fields[string(r.rpc.Output().FullName())] = r.responseBody
+		fields[r.grpcPath()] = r.responseBody
 	}
-	return func(_ context.Context, response proto.Message) (any, error) {
+	return func(ctx context.Context, response proto.Message) (any, error) {
 		// A generated wrapper for response_body reflects as the response that it holds.
 		whole := response.ProtoReflect().Interface()
-		field := fields[string(whole.ProtoReflect().Descriptor().FullName())]
+		rpc, _ := runtime.RPCMethod(ctx)
+		field := fields[rpc]
 		if view, ok := whole.(*headracev1.GetViewportResponse); ok && view.View != nil {
 			field = "view" // a view that is JSON is the data itself
 		}
@@ -118,53 +117,4 @@ func (parameters) Parse(message proto.Message, values url.Values, _ *utilities.D
 		}
 	}
 	return jsonform.DecodeQuery(found, message)
-}
-
-// refuse answers with an RPC's error.
-func refuse(
-	_ context.Context, _ *runtime.ServeMux, _ runtime.Marshaler, w http.ResponseWriter, _ *http.Request, err error,
-) {
-	fail(w, err)
-}
-
-// refuseRoute answers for a route that is not there, or not with this method.
-func (g *gateway) refuseRoute(
-	_ context.Context, _ *runtime.ServeMux, _ runtime.Marshaler, w http.ResponseWriter, request *http.Request, status int,
-) {
-	if status == http.StatusMethodNotAllowed {
-		w.Header().Set("Allow", strings.Join(g.verbsOf(request.URL.Path), ","))
-	}
-	fail(w, refused(status))
-}
-
-func (g *gateway) verbsOf(path string) []string {
-	var found []string
-	for _, r := range g.routes {
-		if r.path != path {
-			continue
-		}
-		found = append(found, r.verb)
-		if r.isFile() {
-			found = append(found, http.MethodHead)
-		}
-	}
-	if len(found) == 0 {
-		found = []string{http.MethodGet, http.MethodHead} // the health pages
-	}
-	slices.Sort(found)
-	return found
-}
-
-// fail answers with an error: one of the suite's, a broken rule, or what HTTP itself refuses.
-func fail(w http.ResponseWriter, err error) {
-	status, ok := err.(refused)
-	if !ok {
-		envelope.Of(err).Write(w)
-		return
-	}
-	reason := map[refused]string{404: "NOT_FOUND", 405: "UNSUPPORTED"}[status]
-	if reason == "" {
-		reason = "INVALID_REQUEST"
-	}
-	envelope.Failure{Status: int(status), Reason: reason, Message: status.Error()}.Write(w)
 }

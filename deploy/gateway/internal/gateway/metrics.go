@@ -1,0 +1,24 @@
+package gateway
+
+import (
+	"net/http"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// What is counted, under the names of services/facade/metrics.py.
+var (
+	requestsTotal = promauto.NewCounterVec(prometheus.CounterOpts{
+		Name: "headrace_facade_requests_total", Help: "Requests that have ended, by the route as annotated.",
+	}, []string{"route", "status"})
+	openStreams = promauto.NewGauge(prometheus.GaugeOpts{
+		Name: "headrace_facade_open_streams", Help: "Streams of callers that are open.",
+	})
+	exposition = promhttp.Handler()
+)
+
+func metrics(w http.ResponseWriter, request *http.Request, _ map[string]string) {
+	exposition.ServeHTTP(w, request)
+}

@@ -1,0 +1,39 @@
+"""One connection of a client: what HTTP itself refuses is told in the envelope, and is one line in the log.
+
+Made by us instead of by aiohttp's runner, whose own connections answer in plain text and log an error with its
+traceback and the bytes in question, which are the user's.
+"""
+
+from __future__ import annotations
+
+import structlog
+from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
+
+from headrace.errors import InvalidRequest
+from services.facade import envelope
+
+REFUSED = "the request is no HTTP that this server takes: a broken line, or a head that is too long"
+
+log = structlog.get_logger()
+
+
+class Connection(web.RequestHandler):
+    """Belongs to one client; aiohttp drives it."""
+
+    __slots__ = ()
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """The answer to what is no request; the connection ends with it."""
+        if not isinstance(exc, HttpProcessingError) or request.writer.output_size > 0:
+            return super().handle_error(request, status, exc, message)
+        log.info("http refused", status=status, reason=type(exc).__name__)
+        answer = envelope.refused(status, InvalidRequest.reason, REFUSED)
+        answer.force_close()
+        return answer

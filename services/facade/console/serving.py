@@ -1,0 +1,65 @@
+"""The console's files at `/` and `/console/`, read once at start: no request reaches the disk.
+
+The page shows what models and tools say, so its policy leaves it no way to run any of it: scripts and styles from here
+alone, and no string becomes markup (Trusted Types). The views of tools are pages of their own, in a frame without
+an origin.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Awaitable, Callable
+from importlib import resources
+from typing import TypeAlias
+
+from aiohttp import web
+
+TYPES = {
+    "html": "text/html; charset=utf-8",
+    "css": "text/css; charset=utf-8",
+    "js": "text/javascript; charset=utf-8",
+    "svg": "image/svg+xml",
+}
+
+PAGE_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; frame-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+    "require-trusted-types-for 'script'; trusted-types 'none'"
+)
+
+FRAME_POLICY = (
+    "sandbox allow-scripts; default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:; "
+    "font-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'self'"
+)
+"""A view may run scripts and talk to the page around it: it can reach neither our routes nor any other server."""
+
+FRAME = "frame.html"
+
+Answer: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+def add_routes(application: web.Application) -> None:
+    """Serve every file of the package's `static` folder."""
+    for file in resources.files("services.facade.console").joinpath("static").iterdir():
+        path = "/" if file.name == "index.html" else f"/console/{file.name}"
+        application.router.add_get(path, _serving(file.name, file.read_bytes()))
+
+
+def _serving(name: str, body: bytes) -> Answer:
+    headers = {
+        "Content-Type": TYPES[name.rpartition(".")[2]],
+        "Content-Security-Policy": FRAME_POLICY if name == FRAME else PAGE_POLICY,
+        "X-Content-Type-Options": "nosniff",
+        "Referrer-Policy": "no-referrer",
+        "Cross-Origin-Opener-Policy": "same-origin",
+        "Cache-Control": "no-cache",  # asked for again each time with its ETag: modules of one version belong together
+    }
+    tag = hashlib.sha256(body).hexdigest()[:32]
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        is_known = any(known.value in ("*", tag) for known in request.if_none_match or ())
+        response = web.Response(status=304, headers=headers) if is_known else web.Response(body=body, headers=headers)
+        response.etag = tag
+        return response
+
+    return answer

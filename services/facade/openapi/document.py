@@ -1,0 +1,60 @@
+"""The whole document, made once."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import metadata
+from typing import Any
+
+import orjson
+from aiohttp import web
+
+from services.facade.openapi import answers
+from services.facade.openapi.paths import paths
+from services.facade.openapi.schemas import Schemas
+
+ABOUT = (
+    "Runs LLM agents and streams what they do. Made from the gRPC contract in protos/headrace/v1, whose comments are "
+    "the descriptions."
+)
+
+OPENAI_ERROR: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "error": {
+            "type": "object",
+            "properties": {
+                "message": {"type": "string"},
+                "type": {"type": "string"},
+                "param": {"type": ["string", "null"]},
+                "code": {"type": "string"},
+            },
+            "required": ["message", "type", "param", "code"],
+        }
+    },
+    "required": ["error"],
+}
+
+
+def document() -> dict[str, Any]:
+    """The contract's HTTP side as OpenAPI 3.1."""
+    schemas = Schemas()
+    found = paths(schemas)
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "Headrace", "version": metadata.version("headrace"), "description": ABOUT},
+        "paths": found,
+        "components": {
+            "schemas": schemas.made | {"FailureAnswer": answers.FAILURE, "OpenAIError": OPENAI_ERROR},
+        },
+    }
+
+
+async def openapi(_: web.Request) -> web.StreamResponse:
+    """Answer with the document."""
+    return web.Response(body=_text(), content_type="application/json", charset="utf-8")
+
+
+@cache
+def _text() -> bytes:
+    return orjson.dumps(document())

@@ -1,0 +1,141 @@
+"""The routes as operations: what they take, and what they answer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headrace.json_form import rules_of
+from headrace.v1 import tools_pb2
+from services.facade.openapi import answers
+from services.facade.openapi.comments import comment
+from services.facade.openapi.schemas import Schema, Schemas
+from services.facade.routes import Route, routes
+
+TAGS = {"orchestrator": "runs and agents", "memory": "chats", "tools": "tools and files"}
+
+BY_HEADER = {"ReadFileRequest": ("offset", "length")}
+"""Fields that a header says: Range."""
+
+OPENAI_STATUSES = (400, 401, 403, 404, 408, 409, 413, 429, 499, 500, 501, 503, 504)
+
+
+def paths(schemas: Schemas) -> dict[str, Any]:
+    """All paths of the facade."""
+    found: dict[str, Any] = {}
+    for route in routes():
+        found.setdefault(route.path, {})[route.verb.lower()] = _operation(route, schemas)
+        if route.is_file:
+            found[route.path]["head"] = _operation(route, schemas) | {"operationId": f"{route.rpc.name}Head"}
+    return found | _pages() | _openai()
+
+
+def _operation(route: Route, schemas: Schemas) -> dict[str, Any]:
+    text = comment(route.rpc.full_name)
+    operation: dict[str, Any] = {
+        "operationId": route.rpc.name,
+        "summary": text.partition("\n")[0],
+        "description": text,
+        "tags": [TAGS[route.peer]],
+        "responses": answers.success(route, schemas)
+        | answers.failures(route.rpc.full_name, has_body=route.has_body or route.is_upload),
+    }
+    if route.is_upload:
+        operation["requestBody"] = _form(schemas)
+    elif route.has_body:
+        schema = schemas.of(route.rpc.input_type, "in")
+        operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": schema}}}
+    else:
+        operation["parameters"] = _parameters(route, schemas)
+    return operation
+
+
+def _parameters(route: Route, schemas: Schemas) -> list[dict[str, Any]]:
+    left_out = BY_HEADER.get(route.rpc.input_type.name, ())
+    found: list[dict[str, Any]] = [
+        {
+            "name": field.json_name,
+            "in": "path" if f"{{{field.name}}}" in route.path else "query",
+            "required": rules_of(field).required,
+            "schema": schemas.field(field, "in"),
+        }
+        for field in route.rpc.input_type.fields
+        if field.name not in left_out
+    ]
+    if route.is_file:
+        found.append({"name": "Range", "in": "header", "schema": {"type": "string", "examples": ["bytes=0-99"]}})
+    if "last_seq" in route.rpc.input_type.fields_by_name:
+        resume: Schema = {"type": "integer", "minimum": 0, "maximum": 2**64 - 1, "description": "Wins over lastSeq."}
+        found.append({"name": "Last-Event-ID", "in": "header", "schema": resume})
+    return found
+
+
+def _form(schemas: Schemas) -> dict[str, Any]:
+    fields = tools_pb2.UploadStart.DESCRIPTOR.fields
+    properties: dict[str, Any] = {field.json_name: schemas.field(field, "in") for field in fields}
+    properties["file"] = {"type": "string", "contentMediaType": "application/octet-stream"}
+    # The name is the file's own unless it is given.
+    required = ["file", *(field.json_name for field in fields if rules_of(field).required and field.name != "name")]
+    schema = {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+    return {"required": True, "content": {"multipart/form-data": {"schema": schema}}}
+
+
+def _pages() -> dict[str, Any]:
+    ready = answers.enveloped({"type": "object", "additionalProperties": {"type": "boolean"}})
+    live = answers.enveloped({"type": "object", "properties": {"status": {"const": "live"}}})
+    return {
+        "/healthz": {"get": _page("Whether the facade lives; asks nobody.", {"application/json": {"schema": live}})},
+        "/readyz": {
+            "get": _page("Whether the whole chain behind it is ready.", {"application/json": {"schema": ready}}, "503")
+        },
+        "/metrics": {"get": _page("What the facade has counted, for Prometheus.", {"text/plain": {"schema": {}}})},
+        "/openapi.json": {"get": _page("This document.", {"application/json": {"schema": {"type": "object"}}})},
+    }
+
+
+def _page(summary: str, content: dict[str, Any], *failures: str) -> dict[str, Any]:
+    failed = {status: told for status, told in answers.failures().items() if status in failures}
+    return {
+        "summary": summary,
+        "tags": ["pages"],
+        "responses": {"200": {"description": "OK", "content": content}} | failed,
+    }
+
+
+def _openai() -> dict[str, Any]:
+    model = [{"name": "model", "in": "path", "required": True, "schema": {"type": "string"}}]
+    known = [{"name": "id", "in": "path", "required": True, "schema": {"type": "string"}}]
+    resume = [
+        {"name": "stream", "in": "query", "schema": {"type": "string", "enum": ["true", "false"]}},
+        {"name": "starting_after", "in": "query", "schema": {"type": "integer", "minimum": 0, "maximum": 10**18 - 1}},
+    ]
+    ask = {"type": "object", "properties": {"model": {"type": "string"}, "stream": {"type": "boolean"}}}
+    chat = ask | {"required": ["model", "messages"]}
+    return {
+        "/v1/models": {"get": _openai_route("Agents as models.")},
+        "/v1/models/{model}": {"get": _openai_route("One agent as a model.", parameters=model)},
+        "/v1/chat/completions": {"post": _openai_route("Chat completions.", body=chat, streams=True)},
+        "/v1/responses": {"post": _openai_route("Responses.", body=ask | {"required": ["input"]}, streams=True)},
+        "/v1/responses/{id}": {
+            "get": _openai_route("A run as a response, or its events.", parameters=known + resume, streams=True)
+        },
+        "/v1/responses/{id}/cancel": {"post": _openai_route("Stop a run.", parameters=known)},
+    }
+
+
+def _openai_route(
+    summary: str, *, parameters: list[dict[str, Any]] | None = None, body: Schema | None = None, streams: bool = False
+) -> dict[str, Any]:
+    content: dict[str, Any] = {"application/json": {"schema": {"type": "object"}}}
+    if streams:
+        content["text/event-stream"] = {"schema": {"type": "string"}}
+    responses = {"200": {"description": "As OpenAI's API has it.", "content": content}}
+    operation: dict[str, Any] = {
+        "summary": summary,
+        "tags": ["OpenAI"],
+        "responses": responses | answers.of_openai(OPENAI_STATUSES),
+    }
+    if parameters:
+        operation["parameters"] = parameters
+    if body:
+        operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": body}}}
+    return operation

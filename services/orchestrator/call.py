@@ -1,0 +1,164 @@
+"""A tool call that a model asked for, and the events of its block: a tool's, or an action's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import orjson
+
+from headrace.v1 import agent_pb2, llm_pb2, memory_pb2, tools_pb2
+from services.orchestrator import ids
+
+Delta = agent_pb2.AgentDelta
+
+CLIENT = "client"
+"""The tier and the tool_api of functions that the caller of a query carries out itself."""
+
+FRONTEND_WAIT_MS = 300_000
+"""How long a person is waited for where a tool does not say (agents.md)."""
+
+
+@dataclass(slots=True)
+class Call:
+    """From its first fragment to its result. Used by the run's tasks alone."""
+
+    call_id: str
+    """The model's own id, made unique: what pairs the call with its result in requests."""
+
+    tool_id: str
+    """The id in events: a backend tool's is the call_id, a frontend tool's and an action's are ours."""
+
+    name: str
+    tool: tools_pb2.Tool | None
+    """None: the model may not call a tool of this name."""
+
+    first_seq: int = 0
+    started_at: int = 0
+    pieces: list[str] = field(default_factory=list[str])
+    ended: bool = False
+    params: str = ""
+    """The arguments as they will run, templates resolved or a person's edit; empty: as the model wrote them."""
+
+    siblings: int = 1
+    """How many calls of its answer run together: they share what is left of the budget."""
+
+    is_resumed: bool = False
+    """It may have been started by an earlier owner of the run; its effect decides whether it runs."""
+
+    waits_since: int = 0
+    """When an earlier owner began to wait for a person, Unix milliseconds; 0: nobody has."""
+
+    asked: int = 0
+    """How often people were asked about it."""
+
+    problem: str = ""
+    """Why the call cannot run as it was written."""
+
+    @property
+    def kind(self) -> str:
+        return self.tool.kind if self.tool is not None else "backend"
+
+    @property
+    def is_action(self) -> bool:
+        return self.kind == "action"
+
+    @property
+    def arguments(self) -> str:
+        """JSON text as the model wrote it; no arguments at all mean an empty object."""
+        return "".join(self.pieces) or "{}"
+
+    @property
+    def effective(self) -> str:
+        """The arguments to run with."""
+        return self.params or self.arguments
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the arguments are a JSON object, and not what was written of it before a cut."""
+        try:
+            return isinstance(orjson.loads(self.arguments), dict)
+        except ValueError:
+            return False
+
+    @property
+    def wait_left_ms(self) -> int:
+        """Frontend tools: how long a person is waited for from now on."""
+        waited_ms = ids.now_ms() - self.waits_since if self.waits_since else 0
+        return max(0, self.timeout_ms - waited_ms)
+
+    @property
+    def timeout_ms(self) -> int:
+        """Frontend tools: how long a person is waited for."""
+        return self.tool.timeout_ms if self.tool is not None and self.tool.timeout_ms > 0 else FRONTEND_WAIT_MS
+
+    def keep_in(self, piece: memory_pb2.LogMessage) -> None:
+        """Put the event id on a message of the log: the call's, or its result's."""
+        if self.is_action:
+            piece.action_id = self.tool_id
+        else:
+            piece.tool_id = self.tool_id
+
+
+def begin(call_id: str, name: str, tool: tools_pb2.Tool | None) -> Call:
+    """A call of `tool` with the event id of its kind."""
+    if tool is not None and tool.kind == "frontend":
+        return Call(call_id, ids.new_frontend_id(), name, tool)
+    if tool is not None and tool.kind == "action":
+        return Call(call_id, ids.new_action_id(), name, tool)
+    return Call(call_id, call_id, name, tool)
+
+
+def recalled(asked: llm_pb2.ToolCall, piece: memory_pb2.LogMessage, tool: tools_pb2.Tool | None) -> Call:
+    """The call that an earlier owner has put into the log with `piece`."""
+    call = Call(asked.id, piece.action_id or piece.tool_id or asked.id, asked.name, tool)
+    call.pieces = [] if asked.arguments == "{}" else [asked.arguments]
+    call.params, call.started_at = piece.tool_params, piece.timing.started_at
+    call.ended = call.is_resumed = True
+    call.waits_since = piece.timing.ended_at
+    return call
+
+
+def start_event(call: Call, run_id: str) -> tuple[str, Delta]:
+    """The event that opens the call's block, after the name of its payload; so are the others."""
+    tool = call.tool
+    description = tool.description if tool is not None and tool.description else None
+    if call.is_action:
+        action = agent_pb2.ActionStart(
+            action_id=call.tool_id, run_id=run_id, action_name=call.name, description=description
+        )
+        return "action_start", Delta(action_start=action)
+    start = agent_pb2.ToolStart(tool_id=call.tool_id, run_id=run_id, tool_name=call.name, tool_type="backend")
+    if call.kind == "own":
+        start.tool_type = "orchestrator"
+    if tool is not None and tool.kind == "frontend":
+        start.tool_type = "frontend"
+        if tool.tier == CLIENT:
+            start.tool_api = CLIENT
+        else:
+            start.viewport_key = tool.viewport_key or tool.name
+        start.tool_timeout = call.timeout_ms
+        if description is not None:
+            start.description = description
+    return "tool_start", Delta(tool_start=start)
+
+
+def args_event(call: Call, delta: str, chunk_index: int) -> tuple[str, Delta]:
+    if call.is_action:
+        return "action_args", Delta(action_args=agent_pb2.ActionArgs(action_id=call.tool_id, delta=delta))
+    args = agent_pb2.ToolArgs(tool_id=call.tool_id, delta=delta, chunk_index=chunk_index)
+    return "tool_args", Delta(tool_args=args)
+
+
+def end_event(call: Call) -> tuple[str, Delta]:
+    if call.is_action:
+        return "action_end", Delta(action_end=agent_pb2.ActionEnd(action_id=call.tool_id))
+    end = agent_pb2.ToolEnd(tool_id=call.tool_id)
+    if call.is_whole and not call.problem:
+        end.tool_params = call.effective
+    return "tool_end", Delta(tool_end=end)
+
+
+def result_event(call: Call, text: str, ok: bool) -> tuple[str, Delta]:
+    if call.is_action:
+        return "action_result", Delta(action_result=agent_pb2.ActionResult(action_id=call.tool_id, result=text))
+    return "tool_result", Delta(tool_result=agent_pb2.ToolResult(tool_id=call.tool_id, result=text, ok=ok))

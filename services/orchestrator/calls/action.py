@@ -1,0 +1,18 @@
+"""Actions: the front end does something (a theme, fireworks), and the model is told OK at once."""
+
+from __future__ import annotations
+
+from headrace.v1 import tools_pb2
+from services.orchestrator import arguments
+from services.orchestrator.call import Call
+from services.orchestrator.calls import outcomes
+from services.orchestrator.peers import Peers
+from services.orchestrator.scope import Scope
+
+
+async def execute(scope: Scope, peers: Peers, call: Call) -> tools_pb2.ToolOutcome:
+    """Tell the front end what to do; nobody is waited for."""
+    if problem := arguments.violation(call):
+        return outcomes.failed("INVALID_ARGUMENTS", problem)
+    scope.publish("action_param", action_id=call.tool_id, param=call.effective)
+    return tools_pb2.ToolOutcome(ok=True, result="OK")

@@ -1,0 +1,124 @@
+"""Backend tools: executed by the tools service, whose output is passed on as it comes."""
+
+from __future__ import annotations
+
+import grpc
+
+from headrace.errors import HeadraceError, Overloaded, ProviderUnavailable
+from headrace.streams import reading
+from headrace.v1 import common_pb2, tools_pb2
+from services.orchestrator.call import Call
+from services.orchestrator.calls import outcomes
+from services.orchestrator.calls.effects import Patience, after_break, effect_key
+from services.orchestrator.patience import is_break
+from services.orchestrator.peers import Peers
+from services.orchestrator.scope import Scope
+from services.runtime.ids import forwarded
+
+RPC_SLACK_S = 5.0
+"""The tools service ends a tool at its timeout by itself; this much later we stop waiting for it."""
+
+
+async def execute(scope: Scope, peers: Peers, call: Call) -> tools_pb2.ToolOutcome:
+    """Run the call; after a break of the stream, what its effect allows."""
+    key = effect_key(scope.run.id, call)
+    patience = Patience(_timeout_s(scope))
+    is_open = call.is_resumed
+    while True:
+        if not is_open:
+            try:
+                return await _stream(scope, peers, call, key)
+            except ProviderUnavailable as error:
+                if not _is_break(error):
+                    return outcomes.failed(error.reason, error.message)
+            except Overloaded as error:
+                # Full, or the call that broke off is still being stopped: it was not begun, so it may be asked again.
+                if not await patience.pause():
+                    return outcomes.failed(error.reason, error.message)
+                continue
+            except HeadraceError as error:
+                return outcomes.failed(error.reason, error.message)
+            except grpc.aio.AioRpcError as error:
+                if error.code() is not grpc.StatusCode.DEADLINE_EXCEEDED:
+                    raise
+                return outcomes.failed("TIMEOUT", "the tool did not end in time")
+        is_open = False
+        found = await after_break(scope, peers, call, key, patience)
+        if isinstance(found, tools_pb2.ToolOutcome):
+            return found
+        key = found
+
+
+def _is_break(error: ProviderUnavailable) -> bool:
+    """Whether the connection ended, and not the tool by an error of its own."""
+    cause = error.__cause__
+    return isinstance(cause, grpc.aio.AioRpcError) and is_break(cause)
+
+
+def _timeout_s(scope: Scope) -> float:
+    spending = scope.run.spending
+    return min(spending.tool_timeout_ms / 1000, spending.time_left_s)
+
+
+def _request(scope: Scope, call: Call, key: str, timeout_s: float) -> tools_pb2.ExecuteRequest:
+    run = scope.run
+    model = scope.settings.model
+    return tools_pb2.ExecuteRequest(
+        run_id=run.id,
+        tool_call_id=call.call_id,
+        tool_name=call.name,
+        arguments=call.effective,
+        effect_key=key,
+        chat_id=run.chat_id,
+        timeout_ms=round(timeout_s * 1000),
+        model=tools_pb2.ToolModel(
+            provider_key=model.provider_key or "", model=model.model or "", max_tokens=model.max_tokens
+        ),
+        budget=run.spending.for_tool(call.siblings) if call.tool is not None and call.tool.asks_model else None,
+    )
+
+
+async def _stream(scope: Scope, peers: Peers, call: Call, key: str) -> tools_pb2.ToolOutcome:
+    timeout_s = _timeout_s(scope)
+    outcome = outcomes.failed("NO_RESULT", "the tool ended without a result")
+    request = _request(scope, call, key, timeout_s)
+    rpc = peers.tools.Execute(request, timeout=timeout_s + RPC_SLACK_S, metadata=forwarded())
+    charged = common_pb2.Usage()
+    try:
+        async with reading(rpc) as deltas:
+            async for delta in deltas:
+                match delta.WhichOneof("delta"):
+                    case "output":
+                        output = delta.output
+                        scope.publish("tool_output", tool_id=call.tool_id, stream=output.stream, delta=output.delta)
+                    case "artifact" | "source" as kind:
+                        await _record(scope, delta, kind)
+                    case "usage":
+                        charged = delta.usage
+                    case "result":
+                        outcome = delta.result
+                    case _:
+                        pass
+    finally:
+        scope.run.spending.settle_tool(request.budget, charged)
+    return outcome
+
+
+async def _record(scope: Scope, delta: tools_pb2.ToolDelta, kind: str) -> None:
+    """Publish what the tool has made or drawn on, once it is in the log."""
+    if kind == "artifact":
+        made = delta.artifact
+        await scope.record(
+            "artifact_publish",
+            artifact_id=made.artifact_id,
+            run_id=scope.run.id,
+            name=made.name,
+            mime_type=made.mime_type,
+            size_bytes=made.size_bytes,
+            url=made.url,
+        )
+        scope.artifact_ids[made.artifact_id] = None
+    else:
+        used = delta.source
+        given = {name: getattr(used, name) for name in ("icon", "title", "url") if used.HasField(name)}
+        await scope.record("source_snapshot", source_id=used.source_id, run_id=scope.run.id, **given)

@@ -1,0 +1,110 @@
+"""A call whose end nobody saw, because the tools service went away: by its effect it runs again, or is asked about.
+
+A `once` tool never runs twice blindly (tools.md, Effects).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+
+import grpc
+import orjson
+import structlog
+
+from headrace.errors import HeadraceError, ProviderUnavailable
+from headrace.v1 import tools_pb2
+from services.orchestrator.approvals import asking
+from services.orchestrator.call import Call
+from services.orchestrator.calls import outcomes
+from services.orchestrator.peers import UNARY_TIMEOUT_S, Peers, peer_errors
+from services.orchestrator.scope import Scope
+from services.runtime.ids import forwarded
+
+BACK_WITHIN_S = 30.0
+"""How long a tools service that went away is waited for."""
+
+DELAY_S, DELAY_S_MAX = 0.1, 2.0
+"""Between attempts, doubled each time."""
+
+UNKNOWN_CHECKS_MAX = 3
+"""A tool whose caller has just been cut off is still being stopped: its outcome is asked for again."""
+
+log = structlog.get_logger()
+
+
+class Patience:
+    """How long one call goes on trying, all its attempts together."""
+
+    def __init__(self, timeout_s: float) -> None:
+        self._until = asyncio.get_running_loop().time() + min(timeout_s, BACK_WITHIN_S)
+        self._delay_s = DELAY_S
+
+    async def pause(self) -> bool:
+        """Wait a little; False when there is no time left for another attempt."""
+        if asyncio.get_running_loop().time() + self._delay_s > self._until:
+            return False
+        await asyncio.sleep(self._delay_s)
+        self._delay_s = min(2 * self._delay_s, DELAY_S_MAX)
+        return True
+
+
+def effect_key(run_id: str, call: Call) -> str:
+    """Names the effect of a call: the run, the call and the hash of its canonical arguments."""
+    try:
+        canonical = orjson.dumps(orjson.loads(call.effective), option=orjson.OPT_SORT_KEYS)
+    except ValueError:
+        canonical = call.effective.encode()
+    return f"{run_id}/{call.call_id}/{hashlib.sha256(canonical).hexdigest()[:32]}"
+
+
+async def after_break(
+    scope: Scope, peers: Peers, call: Call, key: str, patience: Patience
+) -> tools_pb2.ToolOutcome | str:
+    """The call's result, or the key with which it is to run again."""
+    log.warning("tool stream broke", run_id=scope.run.id, tool=call.name)
+    if call.tool is not None and call.tool.effect in ("read", "idempotent"):
+        if await patience.pause():
+            return key
+        return outcomes.failed(ProviderUnavailable.reason, "the tools service went away and did not come back in time")
+    checked = await _checked(scope, peers, call, key, patience)
+    if checked.state == "not_done":
+        return key
+    if checked.state == "done" and checked.HasField("result"):
+        return checked.result
+    return await _unknown(scope, call, key)
+
+
+async def _checked(
+    scope: Scope, peers: Peers, call: Call, key: str, patience: Patience
+) -> tools_pb2.CheckEffectResponse:
+    request = tools_pb2.CheckEffectRequest(effect_key=key, tool_name=call.name, chat_id=scope.run.chat_id)
+    reply = tools_pb2.CheckEffectResponse(state="unknown")
+    unknown = 0
+    while unknown < UNKNOWN_CHECKS_MAX and await patience.pause():
+        try:
+            with peer_errors():
+                reply = await peers.tools.CheckEffect(request, timeout=UNARY_TIMEOUT_S, metadata=forwarded())
+        except ProviderUnavailable:
+            continue
+        except (HeadraceError, grpc.aio.AioRpcError):
+            # No such tool any more, or a tools service that keeps no records: nothing will be known.
+            return tools_pb2.CheckEffectResponse(state="unknown")
+        if reply.state != "unknown":
+            return reply
+        unknown += 1
+    return reply
+
+
+async def _unknown(scope: Scope, call: Call, key: str) -> tools_pb2.ToolOutcome | str:
+    """Tell the user; who is there may have the call run again, as another effect."""
+    known = f"tool {call.name!r} was cut off, and whether it has taken effect is not known"
+    await scope.notice("OUTCOME_UNKNOWN", known)
+    note = ""
+    if scope.run.feed.readers:
+        answer = await asking.ask(scope, call, f"{known}; approve to run it again", "high")
+        if answer.decision != "reject":
+            call.params = answer.arguments or call.params
+            return f"{effect_key(scope.run.id, call)}/{key.count('/')}"
+        note = answer.note
+    return outcomes.failed("unknown", f"{known}; find out before you try again", **({"note": note} if note else {}))

@@ -1,0 +1,34 @@
+"""Frontend tools: a view is shown, and the run waits for what a person submits; ask_human is one of them."""
+
+from __future__ import annotations
+
+import msgspec
+
+from headrace.v1 import tools_pb2
+from services.orchestrator import arguments
+from services.orchestrator.call import Call
+from services.orchestrator.calls import outcomes
+from services.orchestrator.peers import Peers
+from services.orchestrator.scope import Scope
+
+ASK_HUMAN = "ask_human"
+
+
+class _Question(msgspec.Struct):
+    default: str = ""
+    required: bool = True
+
+
+async def execute(scope: Scope, peers: Peers, call: Call) -> tools_pb2.ToolOutcome:
+    """Wait for the call's submit; its payload is the result."""
+    if problem := arguments.violation(call):
+        return outcomes.failed("INVALID_ARGUMENTS", problem)
+    with scope.run.waiting():
+        payload = await scope.run.waits.wait(call.tool_id, call.wait_left_ms / 1000)
+    if payload is not None:
+        return tools_pb2.ToolOutcome(ok=True, result=outcomes.bounded(payload))
+    if call.name.casefold() == ASK_HUMAN:
+        question = msgspec.json.decode(call.effective, type=_Question)
+        if question.default and not question.required:
+            return outcomes.succeeded(answer=question.default, expired=True)
+    return outcomes.failed("expired")

@@ -1,0 +1,42 @@
+"""Whether a call may run: allowed, refused, or decided by a person, who may change its arguments."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headrace.v1 import tools_pb2
+from services.orchestrator.approvals import asking
+from services.orchestrator.approvals.verdict import verdict
+from services.orchestrator.call import Call
+from services.orchestrator.calls import outcomes
+from services.orchestrator.scope import Scope
+
+
+@dataclass(frozen=True, slots=True)
+class Passed:
+    """What the gate says of a call."""
+
+    outcome: tools_pb2.ToolOutcome | None = None
+    """The call's result, when it does not run."""
+
+    note: str = ""
+    """For the model, behind the result."""
+
+
+async def pass_through(scope: Scope, call: Call) -> Passed:
+    """Let the call through, with the arguments that a person gave it, or answer it."""
+    if call.kind == "own":
+        return Passed()
+    found = await verdict(scope.run.rules.current, call)
+    if found.then == "allow":
+        return Passed()
+    if found.then == "deny":
+        return Passed(outcomes.not_run("denied", message=f"not allowed here: {found.reason}"))
+    answer = await asking.ask(scope, call, found.reason, found.risk)
+    if answer.decision == "reject":
+        return Passed(outcomes.not_run("rejected", message=answer.note or "a person rejected this call"))
+    if answer.decision == "edit":
+        call.params = answer.arguments
+        changed = f"a person changed the arguments before this ran: {answer.arguments}"
+        return Passed(note=f"{changed}; {answer.note}" if answer.note else changed)
+    return Passed(note=f"a person approved this call and says: {answer.note}" if answer.note else "")

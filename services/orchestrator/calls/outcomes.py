@@ -1,0 +1,48 @@
+"""Results that the orchestrator makes itself, for the model to act on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+
+from headrace.v1 import tools_pb2
+
+RESULT_CHARS_MAX = 30_000
+"""What a model gets of one result (tools.md)."""
+
+_NOT_EXECUTED = '{"ok":false,"executed":false,'
+
+
+def succeeded(**fields: Any) -> tools_pb2.ToolOutcome:
+    return tools_pb2.ToolOutcome(ok=True, result=orjson.dumps({"ok": True, **fields}).decode())
+
+
+def failed(error: str, message: str = "", **fields: Any) -> tools_pb2.ToolOutcome:
+    """The tool failed, or nobody answered."""
+    told = {"ok": False, "error": error} | ({"message": message} if message else {}) | fields
+    return tools_pb2.ToolOutcome(ok=False, result=orjson.dumps(told).decode())
+
+
+def not_run(error: str, **fields: Any) -> tools_pb2.ToolOutcome:
+    """The call was not run, and why."""
+    told = {"ok": False, "executed": False, "error": error, **fields}
+    return tools_pb2.ToolOutcome(ok=False, result=orjson.dumps(told).decode())
+
+
+def is_refusal(text: str) -> bool:
+    """Whether a result says that its call did not come so far that the budget was charged for it."""
+    if not text.startswith(_NOT_EXECUTED):
+        return False
+    try:
+        return orjson.loads(text).get("error") not in ("denied", "rejected")
+    except ValueError:
+        return False
+
+
+def bounded(text: str) -> str:
+    """`text`, or its beginning and a note with its full size."""
+    if len(text) <= RESULT_CHARS_MAX:
+        return text
+    note = f"\n[… cut here: {len(text)} characters in all …]"
+    return text[: RESULT_CHARS_MAX - len(note)] + note

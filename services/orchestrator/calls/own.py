@@ -1,0 +1,50 @@
+"""Tools of the orchestrator itself: they work on the run and its session, so no other service could execute them.
+
+A new one is a row of OWN: its definition, and a function unless its kind is another than `own`.
+"""
+
+from __future__ import annotations
+
+from headrace.v1 import tools_pb2
+from services.orchestrator.call import Call
+from services.orchestrator.calls import planning, subagent, todos
+from services.orchestrator.calls.frontend import ASK_HUMAN
+from services.orchestrator.peers import Peers
+from services.orchestrator.scope import Scope
+
+_ASK_HUMAN = tools_pb2.Tool(
+    name=ASK_HUMAN,
+    description="Ask the user something that only they can decide or know, and wait for the answer.",
+    parameters="""{"type":"object","properties":{
+"question":{"type":"string","minLength":1},
+"context":{"type":"string","description":"What the user should know to answer"},
+"choices":{"type":"array","items":{"type":"string"},"maxItems":20},
+"default":{"type":"string","description":"The answer when nobody answers and required is false"},
+"required":{"type":"boolean"}},
+"required":["question"],"additionalProperties":false}""",
+    kind="frontend",
+    tier="core",
+    effect="read",
+)
+
+FUNCTIONS = {
+    "todo_write": todos.write,
+    "todo_read": todos.read,
+    subagent.NAME: subagent.execute,
+    **planning.FUNCTIONS,
+}
+
+OWN = (todos.WRITE, todos.READ, subagent.TOOL, _ASK_HUMAN)
+
+
+async def recall(scope: Scope, peers: Peers, call: Call, result: str) -> None:
+    """Do again what a call, whose result the log has, did to the run's own state; it tells nobody again."""
+    if call.name.casefold() == subagent.NAME:
+        subagent.recall(scope, call, result)
+    if function := planning.FUNCTIONS.get(call.name.casefold()):
+        await function(scope, peers, call)
+
+
+async def execute(scope: Scope, peers: Peers, call: Call) -> tools_pb2.ToolOutcome:
+    """Run one of FUNCTIONS."""
+    return await FUNCTIONS[call.name.casefold()](scope, peers, call)

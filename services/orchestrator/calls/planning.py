@@ -1,0 +1,151 @@
+"""The plan tools: a planner adds tasks or restates what is left, an executor says how its own task stands.
+
+They change the plan of the scope alone, so that going through a recorded run again builds the same plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Literal
+
+import msgspec
+
+from headrace.v1 import tools_pb2
+from services.orchestrator import arguments
+from services.orchestrator.call import Call
+from services.orchestrator.calls import outcomes
+from services.orchestrator.peers import Peers
+from services.orchestrator.plan import STATUSES, PlanProblem, Task
+from services.orchestrator.planned import Planned
+from services.orchestrator.scope import Scope
+
+TASKS_MAX = 50
+"""Of one call: a plan is read by people."""
+
+DESCRIPTION_CHARS_MAX = 4000
+
+_STATUS = '"status":{"enum":[' + ",".join(f'"{status}"' for status in STATUSES) + "]}"
+_DESCRIPTION = f'"description":{{"type":"string","minLength":1,"maxLength":{DESCRIPTION_CHARS_MAX}}}'
+_COMPOSITE = '"composite":{"type":"boolean","description":"Whether it is to be split into smaller tasks first"}'
+_GROUP = '"group":{"type":"string","maxLength":64,"description":"Neighbours of one group may run at the same time"}'
+_TASK_ID = '"taskId":{"type":"string","maxLength":64}'
+
+
+def _tool(name: str, description: str, properties: str, *required: str) -> tools_pb2.Tool:
+    names = ",".join(f'"{name}"' for name in required)
+    schema = f'{{"type":"object","properties":{{{properties}}},"required":[{names}],"additionalProperties":false}}'
+    return tools_pb2.Tool(name=name, description=description, parameters=schema, kind="own", effect="idempotent")
+
+
+def _tasks(properties: str, *, least: int) -> str:
+    item = f'{{"type":"object","properties":{{{properties}}},"required":["description"],"additionalProperties":false}}'
+    return f'"tasks":{{"type":"array","minItems":{least},"maxItems":{TASKS_MAX},"items":{item}}}'
+
+
+ADD = _tool(
+    "_plan_add_tasks_",
+    "Add tasks to the plan, in the order in which they are to be done. Answers with their ids.",
+    _tasks(f"{_DESCRIPTION},{_STATUS},{_GROUP},{_COMPOSITE}", least=1),
+    "tasks",
+)
+
+UPDATE = _tool(
+    "_plan_update_task_",
+    "Say how your task stands: completed, failed, canceled or skipped end it.",
+    f"{_TASK_ID},{_STATUS},{_DESCRIPTION}",
+    "taskId",
+    "status",
+)
+
+GET = _tool("_plan_get_tasks_", "Read the plan: all tasks, with their status.", "")
+
+RESTATE = _tool(
+    "_plan_restate_tasks_",
+    "State what is left to be done now: keep a task by its taskId, change its description, leave it out, add or split"
+    " tasks. An empty list says that nothing is left.",
+    _tasks(f"{_TASK_ID},{_DESCRIPTION},{_COMPOSITE}", least=0),
+    "tasks",
+)
+
+
+class _Added(msgspec.Struct):
+    description: str
+    status: Literal["init", "in_progress", "completed", "failed", "canceled", "skipped"] = "init"
+    group: str | None = None
+    composite: bool | None = None
+    taskId: str = ""
+
+
+class _Tasks(msgspec.Struct):
+    tasks: list[_Added]
+
+
+class _Update(msgspec.Struct):
+    taskId: str
+    status: str
+    description: str = ""
+
+
+async def _add(planned: Planned, scope: Scope, call: Call) -> tools_pb2.ToolOutcome:
+    added = await planned.add(_given(call), call.call_id)
+    return outcomes.succeeded(tasks=[_told(task) for task in added])
+
+
+async def _restate(planned: Planned, scope: Scope, call: Call) -> tools_pb2.ToolOutcome:
+    remaining = await planned.restate(_given(call), call.call_id)
+    return outcomes.succeeded(tasks=[_told(task) for task in remaining])
+
+
+async def _update(planned: Planned, scope: Scope, call: Call) -> tools_pb2.ToolOutcome:
+    given = msgspec.json.decode(call.effective, type=_Update)
+    task = planned.plan.find(given.taskId)
+    if task.task_id != scope.task_id:
+        raise PlanProblem(f"task {task.task_id} is not yours; yours is {scope.task_id}")
+    await planned.mark(task, given.status, given.description)
+    return outcomes.succeeded(**_told(task))
+
+
+async def _get(planned: Planned, scope: Scope, call: Call) -> tools_pb2.ToolOutcome:
+    return outcomes.succeeded(tasks=[_told(task) for task in planned.plan.tasks])
+
+
+_CHANGES: dict[str, Callable[[Planned, Scope, Call], Awaitable[tools_pb2.ToolOutcome]]] = {
+    ADD.name: _add,
+    UPDATE.name: _update,
+    GET.name: _get,
+    RESTATE.name: _restate,
+}
+
+PLAN_NAMES = frozenset(_CHANGES)
+"""No other tool may have these names."""
+
+
+async def _execute(scope: Scope, peers: Peers, call: Call) -> tools_pb2.ToolOutcome:
+    if problem := arguments.violation(call):
+        return outcomes.failed("INVALID_ARGUMENTS", problem)
+    assert scope.planned is not None, "only scopes of a plan have its tools"
+    try:
+        return await _CHANGES[call.name.casefold()](scope.planned, scope, call)
+    except PlanProblem as problem:
+        return outcomes.failed("INVALID_ARGUMENTS", str(problem))
+
+
+FUNCTIONS = dict.fromkeys(PLAN_NAMES, _execute)
+
+
+def _given(call: Call) -> list[Task]:
+    tasks = msgspec.json.decode(call.effective, type=_Tasks).tasks
+    return [
+        Task(
+            task_id=task.taskId,
+            description=task.description,
+            status=task.status,
+            group=task.group,
+            composite=task.composite,
+        )
+        for task in tasks
+    ]
+
+
+def _told(task: Task) -> dict[str, str]:
+    return {"taskId": task.task_id, "description": task.description, "status": task.status}

@@ -1,0 +1,120 @@
+"""call_subagent: a task is given to an agent of its own, whose result alone comes back.
+
+Here is who may be called, and by whom; subagents.py has the work done.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+
+from headrace.v1 import common_pb2, tools_pb2
+from services.orchestrator import arguments
+from services.orchestrator.call import Call
+from services.orchestrator.calls import outcomes
+from services.orchestrator.definition import Definition
+from services.orchestrator.ids import subagent_id
+from services.orchestrator.peers import Peers
+from services.orchestrator.scope import Scope
+
+NAME = "call_subagent"
+
+LOOPS_DEFAULT = 10
+LOOPS_MAX = 50
+"""Turns with tools; more is a run of its own."""
+
+TASK_CHARS_MAX = 100_000
+
+TOOL = tools_pb2.Tool(
+    name=NAME,
+    description="Give a task to a sub-agent. It sees nothing but the task and works on its own; its result comes back.",
+    parameters=f"""{{"type":"object","properties":{{
+"agentKey":{{"type":"string","maxLength":128,"description":"Who; left out: an agent with your model and tools"}},
+"task":{{"type":"string","minLength":1,"maxLength":{TASK_CHARS_MAX},"description":"All that it has to know"}},
+"maxLoops":{{"type":"integer","minimum":1,"maximum":{LOOPS_MAX},"description":"Turns with tools; {LOOPS_DEFAULT}"}}}},
+"required":["task"],"additionalProperties":false}}""",
+    kind="own",
+    tier="core",
+    effect="idempotent",
+)
+
+
+class _Given(msgspec.Struct):
+    task: str
+    agentKey: str = ""
+    maxLoops: int = LOOPS_DEFAULT
+
+
+class _Result(msgspec.Struct):
+    result: str = ""
+    error: str = ""
+    contextId: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Errand:
+    """What a sub-agent is called for."""
+
+    agent: Definition | None
+    """None: one like the caller."""
+
+    task: str
+    loops_max: int
+
+
+def is_offered(scope: Scope) -> bool:
+    """Whether the scope's model may call sub-agents: some are configured or mentioned, and there is a level below."""
+    listed = NAME in (name.casefold() for name in scope.agent.working.tools)
+    return scope.depth < scope.run.agent.depth_max and (listed or bool(_callable(scope)))
+
+
+def described(scope: Scope) -> tools_pb2.Tool:
+    """The tool, with the agents that the scope's model may call."""
+    tool = tools_pb2.Tool()
+    tool.CopyFrom(TOOL)
+    for agent in _callable(scope).values():
+        tool.description += f"\n- agentKey {agent.key}: {agent.description or agent.name or agent.key}"
+    return tool
+
+
+async def execute(scope: Scope, peers: Peers, call: Call) -> tools_pb2.ToolOutcome:
+    """Have the task done."""
+    if problem := arguments.violation(call):
+        return outcomes.failed("INVALID_ARGUMENTS", problem)
+    given = msgspec.json.decode(call.effective, type=_Given)
+    agent = _callable(scope).get(given.agentKey.casefold())
+    if agent is None and given.agentKey:
+        known = ", ".join(agent.key for agent in _callable(scope).values()) or "none; leave agentKey out"
+        return outcomes.failed("UNKNOWN_AGENT", f"there is no agent {given.agentKey!r} to call; agents: {known}")
+    assert scope.run.delegate is not None, "set before the first turn"
+    return await scope.run.delegate(scope, peers, call, Errand(agent, given.task, given.maxLoops))
+
+
+def recall(scope: Scope, call: Call, result: str) -> None:
+    """Count what a sub-agent has spent whose result the log has, and its own sub-agents."""
+    run = scope.run
+    for agent_id in run.recording.subagents_of(subagent_id(run.id, call.tool_id)):
+        for answer in run.recording.answers(agent_id):
+            run.spending.recall_model_call(answer.usage if answer.HasField("usage") else common_pb2.Usage())
+        for message in run.recording.messages(agent_id):
+            if message.message.role == "tool":
+                text = "".join(part.text for part in message.message.content)
+                run.spending.reserve_tool_calls(not outcomes.is_refusal(text))
+    note_return(scope, call, result)
+
+
+def note_return(scope: Scope, call: Call, result: str) -> None:
+    """Keep what the parent's model is told when all calls of its answer have ended; see returning.py."""
+    # Behind it the log may have notes for the model, on lines of their own.
+    said = msgspec.json.decode(result.partition("\n")[0], type=_Result)
+    if said.contextId and scope.agent.memory.recap.enabled:
+        task = msgspec.json.decode(call.effective, type=_Given).task
+        scope.returned[call.tool_id] = (task, said.result or said.error)
+
+
+def _callable(scope: Scope) -> dict[str, Definition]:
+    """The agents that its model may call, by key without regard to case: listed ones, then those the user named."""
+    there_are = {agent.key.casefold(): agent for agent in scope.run.agents.values()}
+    wanted = (key.casefold() for key in (*scope.agent.subagents, *scope.attention.agents))
+    return {key: there_are[key] for key in wanted if key in there_are}

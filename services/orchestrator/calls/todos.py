@@ -1,0 +1,69 @@
+"""todo_write and todo_read: a context's list of things to do, in its session state."""
+
+from __future__ import annotations
+
+import msgspec
+
+from headrace.v1 import tools_pb2
+from services.orchestrator import arguments, session
+from services.orchestrator.attention import Todo
+from services.orchestrator.call import Call
+from services.orchestrator.calls import outcomes
+from services.orchestrator.peers import Peers
+from services.orchestrator.scope import Scope
+
+TODOS_MAX = 100
+"""A longer list is no plan any more."""
+
+CONTENT_CHARS_MAX = 1000
+"""Of one entry: the list goes into each request of the run."""
+
+_LIST = f"""{{"type":"object","properties":{{"todos":{{"type":"array","maxItems":{TODOS_MAX},"items":{{"type":"object",
+"properties":{{"content":{{"type":"string","minLength":1,"maxLength":{CONTENT_CHARS_MAX}}},
+"status":{{"enum":["pending","in_progress","completed"]}},
+"id":{{"type":"string","maxLength":64}},"priority":{{"type":"string","maxLength":32}}}},
+"required":["content","status"],"additionalProperties":false}}}}}},"required":["todos"],"additionalProperties":false}}"""
+
+WRITE = tools_pb2.Tool(
+    name="todo_write",
+    description="Replace your list of things to do. Keep it true: at most one entry is in_progress.",
+    parameters=_LIST,
+    kind="own",
+    tier="core",
+    effect="idempotent",
+)
+
+READ = tools_pb2.Tool(
+    name="todo_read",
+    description="Read your list of things to do.",
+    parameters='{"type":"object","properties":{},"additionalProperties":false}',
+    kind="own",
+    tier="core",
+    effect="read",
+)
+
+
+class _Given(msgspec.Struct):
+    todos: list[Todo]
+
+
+async def write(scope: Scope, peers: Peers, call: Call) -> tools_pb2.ToolOutcome:
+    """Replace the list."""
+    if problem := arguments.violation(call):
+        return outcomes.failed("INVALID_ARGUMENTS", problem)
+    todos = msgspec.json.decode(call.effective, type=_Given).todos
+    if sum(todo.status == "in_progress" for todo in todos) > 1:
+        return outcomes.failed("INVALID_ARGUMENTS", "todos: at most one may be in_progress")
+    for number, todo in enumerate(todos, start=1):
+        todo.id = todo.id or str(number)
+    await session.change(scope, peers, todos=msgspec.json.encode(todos))
+    scope.attention.todos = todos
+    return outcomes.succeeded(todos=msgspec.to_builtins(todos))
+
+
+async def read(scope: Scope, peers: Peers, call: Call) -> tools_pb2.ToolOutcome:
+    """The list as it stands."""
+    if problem := arguments.violation(call):
+        return outcomes.failed("INVALID_ARGUMENTS", problem)
+    scope.attention.todos = (await session.load(scope, peers)).read("todos", list[Todo], [])
+    return outcomes.succeeded(todos=msgspec.to_builtins(scope.attention.todos))

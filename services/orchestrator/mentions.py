@@ -1,0 +1,37 @@
+"""What a message names: `@name` for a tool, a skill or an agent, `#file.name` for an upload. The text stays as it is.
+
+A name begins where no e-mail address can: behind anything but the characters of one, CJK text included.
+"""
+
+from __future__ import annotations
+
+import re
+
+MENTIONS_MAX = 32
+"""Distinct ones of a message; a longer list is a pasted text and no request."""
+
+_NAME = re.compile(r"(?<![A-Za-z0-9._%+@-])@((?>[A-Za-z0-9_](?:[A-Za-z0-9_.-]{0,126}[A-Za-z0-9_])?))(?![@A-Za-z0-9_])")
+_END = r"\s\"'#@<>|*?,;:!()\[\]{}，。；：、！？（）【】《》"
+_FILE = re.compile(rf"(?<![A-Za-z0-9&/#])#(?:\"([^\"\n]{{1,255}})\"|([^{_END}]{{1,255}}))")
+
+
+def names(message: str) -> list[str]:
+    """The names behind @, as they are written, each once without regard to case."""
+    found = {match[1].casefold(): match[1] for match in _NAME.finditer(message)}
+    return [*found.values()][:MENTIONS_MAX]
+
+
+def files(message: str, paths: list[str]) -> list[str]:
+    """Those of `paths` in uploads/ that the message refers to by name or by path, in the order of the message."""
+    by_name = {path.rpartition("/")[2]: path for path in paths} | {
+        path.removeprefix("uploads/"): path for path in paths
+    }
+    by_name |= {path: path for path in paths}
+    found: dict[str, None] = {}
+    for match in _FILE.finditer(message):
+        wanted = match[1] or match[2]
+        # A full stop behind the name is the sentence's, unless there is such a file.
+        path = by_name.get(wanted) or by_name.get(wanted.rstrip("."))
+        if path is not None:
+            found[path] = None
+    return [*found][:MENTIONS_MAX]

@@ -1,0 +1,46 @@
+"""What the gateway knows of a model, and what of it limits a context."""
+
+from __future__ import annotations
+
+import structlog
+
+from headrace.errors import HeadraceError
+from headrace.v1 import llm_pb2, memory_pb2
+from services.orchestrator.definition import ModelConfig
+from services.orchestrator.peers import UNARY_TIMEOUT_S, Peers, peer_errors
+from services.runtime.ids import forwarded
+
+log = structlog.get_logger()
+
+
+async def info_of(peers: Peers, provider_key: str, model: str) -> llm_pb2.ModelInfo:
+    """What the provider file says of a model; nothing but its name where that cannot be learned."""
+    request = llm_pb2.ListModelsRequest(provider_key=provider_key, model=model)
+    known: list[llm_pb2.ModelInfo] = []
+    try:
+        with peer_errors():
+            known += (await peers.llm.ListModels(request, timeout=UNARY_TIMEOUT_S, metadata=forwarded())).models
+    except HeadraceError as error:
+        # The turn that follows will say whether the gateway is there; memory has a table of its own.
+        log.warning("model's limits not known", provider_key=provider_key, model=model, reason=error.reason)
+    info = llm_pb2.ModelInfo()
+    if known:
+        info.CopyFrom(known[0])
+    info.provider_key, info.model = provider_key, model
+    return info
+
+
+async def agent_limits(peers: Peers, model: ModelConfig) -> tuple[memory_pb2.ModelLimits, str]:
+    """The limits of an agent's model, and the model that writes summaries for it; empty: itself."""
+    info = await info_of(peers, model.provider_key or "", model.model or "")
+    return limits(info, model.max_tokens or 0), info.summary_model
+
+
+def limits(info: llm_pb2.ModelInfo, max_tokens: int = 0) -> memory_pb2.ModelLimits:
+    """As memory takes them; `max_tokens` is the greatest answer that is asked for, 0: the model's own."""
+    return memory_pb2.ModelLimits(
+        provider_key=info.provider_key,
+        model=info.model,
+        context_window_tokens=info.context_window_tokens,
+        output_tokens=max_tokens or info.output_tokens_max,
+    )

@@ -1,0 +1,115 @@
+"""Which of some paths a conversation mentions: how often, how late, and whether a tool has written them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import orjson
+
+from headrace.v1 import llm_pb2
+
+WRITING_TOOLS = frozenset({"write_file", "edit_file"})
+
+_WORD = re.compile(r"[^\s\"'`<>()\[\]{},;:|*?，。；：、（）《》「」“”]+")
+"""As long as it can be: `a.py` within `src/a.py` is no mention of `a.py`."""
+
+_EXTENSION = re.compile(r"\.[A-Za-z0-9]{1,10}(?![\w./+-])", re.ASCII)
+"""Where a name ends in scripts that put no space around it."""
+
+_NAME_CHARS_MAX = 255
+_NAMES_MAX = 4
+"""What is looked for in one word of such a script."""
+
+_SPLIT = re.compile(r"[\w./+-]{2}", re.ASCII)
+"""Two characters of one name."""
+
+_QUOTED = re.compile(r"[`\"“]([^`\"”\n]{1,255})[`\"”]")
+"""Names with spaces."""
+
+
+@dataclass(slots=True)
+class _Mentioned:
+    count: int = 0
+    last: int = 0
+    is_written: bool = False
+
+
+class Mentions:
+    """Takes the texts of a conversation in order, in time linear in their size."""
+
+    def __init__(self, paths: Collection[str]) -> None:
+        self._paths = paths
+        self._found: dict[str, _Mentioned] = {}
+        self._count = 0
+
+    def read(self, text: str) -> None:
+        """The next text."""
+        for path in self._in(text):
+            self._note(path)
+
+    def read_call(self, call: llm_pb2.ToolCall) -> None:
+        """The next call of a tool: all texts of its arguments; what a file tool writes is no mention but content."""
+        try:
+            arguments = orjson.loads(call.arguments)
+        except ValueError:
+            return
+        is_writing = call.name in WRITING_TOOLS and isinstance(arguments, dict)
+        for text in _strings(arguments.get("path") if is_writing else arguments):
+            self.read(text)
+            path = _normal(text)
+            if is_writing and path in self._paths:
+                self._found.setdefault(path, _Mentioned()).is_written = True
+
+    def ranked(self) -> list[str]:
+        """Those that were mentioned: written ones first, then the most, then the last mentioned."""
+        return sorted(self._found, key=lambda path: self._rank(self._found[path]), reverse=True)
+
+    def _rank(self, found: _Mentioned) -> tuple[bool, int, int]:
+        return found.is_written, found.count, found.last
+
+    def _note(self, path: str) -> None:
+        found = self._found.setdefault(path, _Mentioned())
+        self._count += 1
+        found.count += 1
+        found.last = self._count
+
+    def _in(self, text: str) -> Iterator[str]:
+        for match in _WORD.finditer(text):
+            if (path := _normal(match[0])) in self._paths:
+                yield path
+            elif not match[0].isascii():
+                yield from self._within(match[0])
+        yield from (
+            path for quoted in _QUOTED.findall(text) if " " in quoted and (path := _normal(quoted)) in self._paths
+        )
+
+    def _within(self, word: str) -> Iterator[str]:
+        """The longest path before each extension in a word whose script has no spaces."""
+        for extension in islice(_EXTENSION.finditer(word), _NAMES_MAX):
+            end = extension.end()
+            for start in range(max(0, end - _NAME_CHARS_MAX), end):
+                is_cut = start > 0 and bool(_SPLIT.match(word, start - 1))
+                if not is_cut and word[start:end] in self._paths:
+                    yield word[start:end]
+                    break
+
+
+def _normal(path: str) -> str:
+    return path.strip().removeprefix("./").rstrip(".!")
+
+
+def _strings(value: Any) -> Iterator[str]:
+    """The texts in parsed JSON, in order, nested ones too."""
+    waiting = [value]
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, str):
+            yield item
+        elif isinstance(item, dict):
+            waiting.extend(reversed(list(item.values())))
+        elif isinstance(item, list):
+            waiting.extend(reversed(item))

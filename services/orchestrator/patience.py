@@ -1,0 +1,46 @@
+"""Waiting for a service that went away: a unary call whose connection broke is made again within its own time.
+
+Every RPC that is called so may be repeated: an append by its request id, a change of state by its version. What the
+service itself says, an error too, is an answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Protocol
+
+import grpc
+
+DELAY_S = 0.05
+"""Before a call is made again; the channel itself waits until its peer is there."""
+
+
+class Unary(Protocol):
+    """A method of a stub."""
+
+    def __call__(self, request: Any, *, timeout: float, metadata: Any = None, wait_for_ready: bool = False) -> Any: ...
+
+
+def patient(ask: Unary) -> Any:
+    """`ask`, for a peer that may be restarting."""
+
+    async def asked(request: Any, *, timeout: float, metadata: Any = None) -> Any:
+        loop = asyncio.get_running_loop()
+        until = loop.time() + timeout
+        while True:
+            left_s = until - loop.time()
+            try:
+                return await ask(request, timeout=left_s, metadata=metadata, wait_for_ready=True)
+            except grpc.aio.AioRpcError as error:
+                if not is_break(error) or until - loop.time() <= DELAY_S:
+                    raise
+            await asyncio.sleep(DELAY_S)
+
+    return asked
+
+
+def is_break(error: grpc.aio.AioRpcError) -> bool:
+    """Whether the connection ended, and not the call by an error of the service, which comes with details."""
+    if error.code() is not grpc.StatusCode.UNAVAILABLE:
+        return False
+    return not any(name == "grpc-status-details-bin" for name, _ in error.trailing_metadata() or ())

@@ -1,0 +1,211 @@
+"""What the log holds of a run that is gone on with: its mode runs again from the beginning and is given this first.
+
+A run that a process left behind is not restored, it is repeated: each scope gets its recorded answers, results, user
+messages and events in the order in which it asked for them, and goes on by itself where they end.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from headrace.v1 import agent_pb2, memory_pb2
+from services.orchestrator.ids import SUBAGENT
+
+Delta = agent_pb2.AgentDelta
+
+PLANS = frozenset({"plan_create", "plan_update"})
+TASK_ENDS = frozenset({"task_complete", "task_fail", "task_cancel"})
+
+
+class ScopeRecording:
+    """The lines of one scope, taken one after the other by the mode that made them."""
+
+    def __init__(self, context_id: str = "") -> None:
+        self.context_id = context_id
+        self.systems: dict[str, str] = {}
+        """The system message of each stage, as it was last."""
+        self.last_system = ""
+        self.last_seq = 0
+        """Of the last block or result that a reader can rely on."""
+        self._said: deque[memory_pb2.LogMessage] = deque()
+        self._results: dict[str, memory_pb2.LogMessage] = {}
+        self._told: list[Delta] = []
+        self._insights: set[str] = set()
+
+    @property
+    def is_used_up(self) -> bool:
+        """Whether the scope goes on by itself from here."""
+        return not self._said
+
+    def answer(self) -> list[memory_pb2.LogMessage]:
+        """The pieces of the next answer; empty when the model is to be asked."""
+        pieces: list[memory_pb2.LogMessage] = []
+        while self._said and self._said[0].message.role == "assistant":
+            if pieces and self._said[0].msg_id != pieces[0].msg_id:
+                break
+            pieces.append(self._said.popleft())
+        return pieces
+
+    def user_message(self) -> str | None:
+        """The next message that is no model's, which is committed already; None when there is none."""
+        if not self._said or self._said[0].message.role != "user":
+            return None
+        return _text(self._said.popleft())
+
+    def is_next_said(self, text: str) -> bool:
+        """Whether the next message is no model's, and this one."""
+        return bool(self._said) and self._said[0].message.role == "user" and _text(self._said[0]) == text
+
+    def result(self, tool_call_id: str) -> memory_pb2.LogMessage | None:
+        """The result of a call; None when it has none."""
+        return self._results.get(tool_call_id)
+
+    def has_insight(self, tool_call_id: str) -> bool:
+        """Whether something was written about the result of a call."""
+        return tool_call_id in self._insights
+
+    @property
+    def artifact_ids(self) -> list[str]:
+        """What its tools have made."""
+        kind = "artifact_publish"
+        return [told.artifact_publish.artifact_id for told in self._told if told.WhichOneof("payload") == kind]
+
+    @property
+    def task_end(self) -> Delta | None:
+        """How the task that the scope stands for ended; None: it did not, or the scope has more to go through."""
+        ends = (told for told in self._told if told.WhichOneof("payload") in TASK_ENDS)
+        return next(ends, None) if self.is_used_up else None
+
+    def take_plan(self) -> list[agent_pb2.Task] | None:
+        """The plan as readers know it, which is asked for once; None: they know none."""
+        last: list[agent_pb2.Task] | None = None
+        for told in [told for told in self._told if told.WhichOneof("payload") in PLANS]:
+            self._told.remove(told)
+            last = list((told.plan_update if told.HasField("plan_update") else told.plan_create).plan)
+        return last
+
+    def event(self, kind: str, made: Delta) -> Delta | None:
+        """The recorded event that says what `made` would say, which is told but once; None when there is none."""
+        for told in self._told:
+            if told.WhichOneof("payload") == kind and getattr(told, kind) == getattr(made, kind):
+                self._told.remove(told)
+                return told
+        return None
+
+    def note(self, line: memory_pb2.LogLine) -> None:
+        """Take in a line of the scope."""
+        if line.HasField("step"):
+            self._note_step(line.step)
+        elif line.HasField("event"):
+            self._told.append(line.event.event)
+        elif line.HasField("insight"):
+            self._insights.add(line.insight.tool_call_id)
+
+    def _note_step(self, step: memory_pb2.StepLine) -> None:
+        if step.HasField("system"):
+            self.systems[step.stage] = self.last_system = step.system
+        for message in step.messages:
+            self.last_seq = max(self.last_seq, message.events.last_seq)
+            if message.message.role == "tool":
+                self._results[message.message.tool_call_id] = message
+            else:
+                self._said.append(message)
+
+
+def _text(message: memory_pb2.LogMessage) -> str:
+    return "".join(part.text for part in message.message.content)
+
+
+class Recording:
+    """All of a run's lines; empty for a run that is new."""
+
+    def __init__(self, lines: Sequence[memory_pb2.LogLine] = ()) -> None:
+        self.lines = lines
+        self.events: list[Delta] = [line.event.event for line in lines if line.HasField("event")]
+        """What the event lines hold, in order: submits, approvals, steers, tasks, notices."""
+        self._scopes: dict[str, ScopeRecording] = {}
+        for line in lines:
+            kind = line.WhichOneof("line")
+            if kind in ("step", "event", "insight"):
+                context_id = getattr(line, kind).context_id
+                self._scopes.setdefault(context_id, ScopeRecording(context_id)).note(line)
+
+    def scope(self, context_id: str | None) -> ScopeRecording:
+        """The recording of a scope; it is taken from as the scope runs again."""
+        return self._scopes.get(context_id or "") or ScopeRecording(context_id or "")
+
+    def told(self, kind: str) -> Iterator[Any]:
+        """The recorded events of a kind, in order."""
+        return (getattr(event, kind) for event in self.events if event.WhichOneof("payload") == kind)
+
+    def has(self, kind: str, name: str, value: str) -> bool:
+        """Whether an event of this kind with this field was recorded: it is not made again."""
+        return any(getattr(event, name) == value for event in self.told(kind))
+
+    def awaits(self, wait_id: str) -> bool:
+        """Whether the run waits for a person with this id, or will when it has gone so far again."""
+        if any(ask.approval_id == wait_id for ask in self.told("approval_ask")):
+            return not self.has("approval_answer", "approval_id", wait_id)
+        pieces = [message for message in self.messages() if message.tool_id == wait_id]
+        return bool(pieces) and all(piece.message.role != "tool" for piece in pieces)
+
+    def messages(self, under: str = "") -> Iterator[memory_pb2.LogMessage]:
+        """All messages; those of the context `under` and of what is in it, when it is given."""
+        for line in self.lines:
+            if line.HasField("step") and line.step.context_id.startswith(under):
+                yield from line.step.messages
+
+    def answers(self, under: str = "") -> Iterator[memory_pb2.LogMessage]:
+        """The last piece of each answer, which has its usage; `under` is as in `messages`."""
+        last: dict[str, memory_pb2.LogMessage] = {}
+        for message in self.messages(under):
+            if message.message.role == "assistant":
+                last[message.msg_id] = message
+        return iter(last.values())
+
+    def subagents_of(self, agent_id: str) -> list[str]:
+        """A sub-agent, and those below it."""
+        found = [agent_id]
+        for start in self.told("subagent_start"):
+            if start.parent_id in found and start.subagent_id not in found:
+                found.append(start.subagent_id)
+        return found
+
+    @property
+    def stages(self) -> set[str]:
+        """Those it has gone through; sub-agents have modes of their own."""
+        return {
+            line.step.stage
+            for line in self.lines
+            if line.HasField("step") and not line.step.context_id.startswith(SUBAGENT)
+        }
+
+    @property
+    def steps(self) -> int:
+        """Number of the last step."""
+        return max((line.step.seq for line in self.lines if line.HasField("step")), default=0)
+
+    @property
+    def has_goal(self) -> bool:
+        """Whether its goal was noted, or it was found to have none: that comes before all else."""
+        return any(not line.HasField("query") for line in self.lines)
+
+    @property
+    def worked_ms(self) -> int:
+        """How long it thought and its tools ran, as far as answers and results tell; waits for people are left out."""
+        asked: dict[str, int] = {}
+        spans: list[tuple[int, int]] = []
+        for message in self.messages():
+            call_id = message.message.tool_call_id
+            if message.message.role == "assistant":
+                spans.append((message.timing.started_at, message.timing.ended_at))
+                asked |= {call.id: message.timing.ended_at for call in message.message.tool_calls}
+            elif call_id in asked and message.tool_id == call_id:
+                spans.append((asked[call_id], message.ts))
+        worked_ms = until = 0
+        for start, end in sorted(spans):
+            worked_ms += max(0, end - max(start, until))
+            until = max(until, end)
+        return worked_ms

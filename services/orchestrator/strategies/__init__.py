@@ -1,0 +1,1 @@
+"""How the tasks of a plan are gone through: one file a strategy."""

@@ -1,0 +1,190 @@
+"""Going on with runs that nobody runs: those a stopped process left, found at start and every few seconds after it.
+
+A run has one owner, whose lease memory knows. An owner that stops releases it, one that dies lets it run out; then
+whoever asks first gets the run with a new generation, and memory takes nothing from the owner before any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+
+import structlog
+
+from headrace.errors import HeadraceError, InvalidRequest, NotFound, Overloaded, ProviderUnavailable, StaleLease
+from headrace.v1 import memory_pb2
+from services.orchestrator import ids, recorded
+from services.orchestrator.definition import Definition
+from services.orchestrator.leases import TTL_MS
+from services.orchestrator.past import Past
+from services.orchestrator.peers import UNARY_TIMEOUT_S, Peers, peer_errors
+from services.orchestrator.recording import Recording
+from services.orchestrator.recovery import end_of, patiently
+from services.orchestrator.registry import Registry
+from services.orchestrator.resets import CRASHED, HANDED_OVER, crashes
+from services.orchestrator.run import Run
+from services.orchestrator.runs import Runs
+
+SEQ_PER_GENERATION = 1_000_000
+"""An owner with generation g numbers its events from g times this, plus 1 (events.md)."""
+
+GENERATION_MAX = 1_000_000
+"""Memory begins far above it where its index was lost: then seqs go on with the next free range, so that they stay
+numbers that JSON readers can count with."""
+
+CRASHES_MAX = 3
+"""A run whose owner has died so often is what kills it."""
+
+INTERVAL_S = 5.0
+"""Between two looks for runs that nobody runs: with a lease of 15 s they go on within 30 s (operations.md)."""
+
+STAGES = {
+    "ONESHOT": {"oneshot"},
+    "REACT": {"react"},
+    "PLAN_EXECUTE": {"plan", "execute", "summary"},
+}
+"""By which a run's lines tell the mode it has."""
+
+log = structlog.get_logger()
+
+
+class Takeover:
+    """Takes runs over for `runs`. One at a time, so that nobody takes over from us."""
+
+    def __init__(self, runs: Runs, registry: Registry, peers: Peers, owner: str) -> None:
+        self._runs = runs
+        self._registry = registry
+        self._peers = peers
+        self._owner = owner
+        self._taking = asyncio.Lock()
+
+    async def at_start(self) -> None:
+        """Take over what there is; waits for memory as long as it takes."""
+        for run in await patiently(partial(recorded.unfinished, self._peers)):
+            await patiently(partial(self._attempt, run))
+
+    async def watch(self) -> None:
+        """Take over what comes, until cancelled."""
+        while True:
+            await asyncio.sleep(INTERVAL_S)
+            try:
+                left = set[str]()
+                for run in await recorded.unfinished(self._peers):
+                    # A chat's runs keep their order: none goes before one that is still another's.
+                    if run.run_id in self._runs.unstored:
+                        continue
+                    if run.chat_id not in left and not await self._attempt(run):
+                        left.add(run.chat_id)
+            except HeadraceError as error:
+                log.warning("runs not looked for", reason=error.reason)
+            except Exception:
+                # The supervisor: what one look stumbles over must not end all that follow.
+                log.exception("runs not looked for")
+
+    async def live(self, run_id: str) -> Run | None:
+        """The run, live here, taken over where nobody runs it; None: it has ended.
+
+        Raises:
+            NotFound: No such run.
+            Overloaded: Another process has it.
+        """
+        run = self._runs.find(run_id)
+        if run is not None:
+            return run
+        chat = await recorded.chat_of(self._peers, memory_pb2.GetChatRequest(run_id=run_id))
+        if recorded.has_ended(chat):
+            return None
+        for entry in await recorded.unfinished(self._peers):
+            if entry.run_id == run_id:
+                async with self._taking:
+                    return await self._taken(entry)
+        return self._runs.find(run_id)
+
+    async def _attempt(self, entry: memory_pb2.UnfinishedRun) -> bool:
+        """Take the run over if nobody has it. Whether it is another's no more."""
+        try:
+            async with self._taking:
+                if not self._is_another_s(entry):
+                    await self._taken(entry)
+                    return True
+        except ProviderUnavailable:
+            raise
+        except HeadraceError as error:
+            # One log that takes no line must not keep the other chats waiting; whoever attaches tries again.
+            log.error("run not taken over", run_id=entry.run_id, reason=error.reason, problem=error.message)
+        except Exception:
+            # The supervisor of what was left: a run that cannot be read must not keep the service from starting.
+            log.exception("run not taken over", run_id=entry.run_id)
+        return False
+
+    def _is_another_s(self, entry: memory_pb2.UnfinishedRun) -> bool:
+        return entry.owner not in ("", self._owner) and entry.lease_expires_at > ids.now_ms()
+
+    async def _taken(self, entry: memory_pb2.UnfinishedRun) -> Run | None:
+        """The run, which goes on here now; None: it had ended, or was ended."""
+        if run := self._runs.find(entry.run_id):
+            return run
+        if self._runs.is_draining:
+            raise Overloaded("the service is being stopped; try again")
+        if self._is_another_s(entry):
+            raise Overloaded("another process has the run; try again")
+        generation = await self._acquired(entry)
+        if generation is None:
+            return None
+        request = memory_pb2.GetChatRequest(chat_id=entry.chat_id, run_id=entry.run_id, include_lines=True)
+        chat = await recorded.chat_of(self._peers, request)
+        return await self._gone_on_with(entry, chat, generation)
+
+    async def _gone_on_with(
+        self, entry: memory_pb2.UnfinishedRun, chat: memory_pb2.GetChatResponse, generation: int
+    ) -> Run | None:
+        recording = Recording(chat.lines)
+        query = next(line.query for line in chat.lines if line.HasField("query"))
+        agent = self._agent(query, recording)
+        base_seq = _base(generation, entry.last_seq)
+        told = self._runs.unstored.get(entry.run_id)
+        if told is not None or agent is None or crashes(recording) >= CRASHES_MAX:
+            with peer_errors():
+                await self._peers.memory.Append(end_of(entry, generation, base_seq, told), timeout=UNARY_TIMEOUT_S)
+            self._runs.unstored.pop(entry.run_id, None)
+            log.warning("run ended as interrupted", run_id=entry.run_id, last_seq=entry.last_seq)
+            return None
+        reason = HANDED_OVER if entry.owner and not entry.lease_expires_at else CRASHED
+        is_changed = agent.hash != query.agent_hash
+        past = Past(generation, base_seq, chat.events, recording, reason, is_changed=is_changed)
+        run = Run(entry.run_id, agent, query.query, self._peers, past)
+        self._runs.go_on(run)
+        log.warning("run taken over", run_id=run.id, generation=generation, last_seq=entry.last_seq, reason=reason)
+        return run
+
+    def _agent(self, query: memory_pb2.QueryLine, recording: Recording) -> Definition | None:
+        """The run's agent as it is now; None: there is none any more, or it works in another mode."""
+        try:
+            agent = self._registry.get(query.query.agent_key)
+            if query.query.HasField("deep_think"):
+                agent = agent.thinking(query.query.deep_think)
+        except (NotFound, InvalidRequest):
+            return None
+        others = set[str]().union(*STAGES.values()) - STAGES[agent.mode]
+        return None if recording.stages & others else agent
+
+    async def _acquired(self, entry: memory_pb2.UnfinishedRun) -> int | None:
+        """Our generation; None: the run has ended meanwhile. Raises Overloaded: another was faster."""
+        request = memory_pb2.AcquireLeaseRequest(
+            chat_id=entry.chat_id, run_id=entry.run_id, owner=self._owner, ttl_ms=TTL_MS
+        )
+        try:
+            with peer_errors():
+                return (await self._peers.memory.AcquireLease(request, timeout=UNARY_TIMEOUT_S)).generation
+        except StaleLease:
+            chat = await recorded.chat_of(self._peers, memory_pb2.GetChatRequest(run_id=entry.run_id))
+            if recorded.has_ended(chat):
+                return None
+            raise Overloaded("another process has the run; try again") from None
+
+
+def _base(generation: int, last_seq: int) -> int:
+    """The seq behind which an owner's events are numbered."""
+    if generation > GENERATION_MAX:
+        generation = last_seq // SEQ_PER_GENERATION + 1
+    return generation * SEQ_PER_GENERATION

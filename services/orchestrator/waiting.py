@@ -1,0 +1,97 @@
+"""A run's waits for people: the first submit of an id wins, and one that comes before its wait is kept.
+
+A submit is claimed, then committed, and only then given to who waits: what was answered `accepted` is in the log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from headrace.errors import QueueFull
+
+Claim: TypeAlias = Literal["accepted", "repeated", "duplicate", "expired"]
+
+KEPT_MAX = 32
+"""Submits that came before their waits; each may be as large as a message, and an answer has a few calls."""
+
+
+@dataclass(slots=True)
+class _Wait:
+    payload: asyncio.Future[str] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+    request_id: str = ""
+    is_claimed: bool = False
+    has_begun: bool = False
+    has_expired: bool = False
+
+
+class Waits:
+    """The waits of one run, by toolId or approvalId. An id stays known to the run's end."""
+
+    def __init__(self) -> None:
+        self._waits: dict[str, _Wait] = {}
+        self._is_over = False
+
+    def __contains__(self, wait_id: str) -> bool:
+        """Whether the id was ever waited for, or a submit was kept for it."""
+        return wait_id in self._waits
+
+    def expect(self, wait_id: str) -> None:
+        """Take submits for this id from now on."""
+        self._waits.setdefault(wait_id, _Wait())
+
+    def claim(self, wait_id: str, request_id: str) -> Claim:
+        """Take the submit with `request_id` (empty: none) as the one that counts; `repeated`: it was taken before.
+
+        Raises:
+            QueueFull: Too many are kept for waits that have not begun.
+        """
+        wait = self._waits.get(wait_id) or _Wait()
+        if wait.is_claimed:
+            return "repeated" if request_id and request_id == wait.request_id else "duplicate"
+        if wait.has_expired or self._is_over:
+            return "expired"
+        if not wait.has_begun and self._kept >= KEPT_MAX:
+            raise QueueFull(f"{KEPT_MAX} submits are kept for waits that have not begun; try again later")
+        self._waits[wait_id] = wait
+        wait.is_claimed, wait.request_id = True, request_id
+        return "accepted"
+
+    def recall(self, wait_id: str, request_id: str, payload: str) -> None:
+        """Take in a submit that an earlier owner of the run has committed."""
+        self._waits[wait_id] = _Wait(request_id=request_id, is_claimed=True, has_begun=True)
+        self.fulfil(wait_id, payload)
+
+    def end(self, wait_id: str) -> None:
+        """Its call has a result: whoever submits now is too late."""
+        self._waits.setdefault(wait_id, _Wait()).has_expired = True
+
+    def close(self) -> None:
+        """Take no submits any more: the run's last lines are made."""
+        self._is_over = True
+
+    def fulfil(self, wait_id: str, payload: str) -> None:
+        """Give the committed submit to who waits, now or later."""
+        future = self._waits[wait_id].payload
+        if not future.done():
+            future.set_result(payload)
+
+    async def wait(self, wait_id: str, timeout_s: float) -> str | None:
+        """What was submitted; None when nothing was within `timeout_s`, and nothing will be taken any more."""
+        wait = self._waits.setdefault(wait_id, _Wait())
+        wait.has_begun = True
+        try:
+            async with asyncio.timeout(timeout_s):
+                # Shielded: the timeout ends this wait, not the future that a claimed submit is still to be put into.
+                return await asyncio.shield(wait.payload)
+        except TimeoutError:
+            if not wait.is_claimed:
+                wait.has_expired = True
+                return None
+        # It came in time and is on its way to the disk; whoever commits it ends the run when that fails.
+        return await wait.payload
+
+    @property
+    def _kept(self) -> int:
+        return sum(wait.is_claimed and not wait.has_begun for wait in self._waits.values())

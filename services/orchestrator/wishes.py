@@ -1,0 +1,34 @@
+"""What a query asks for the whole chat, in its `params`: tools that stay visible, the kind of model that answers.
+
+`{"persistentTools": ["grep"], "modelPref": "code"}`; an empty list or text takes the wish back. All else in `params` is
+the caller's own.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from headrace.v1 import agent_pb2
+
+PERSISTENT_TOOLS_MAX = 100
+
+
+class _Wishes(msgspec.Struct, rename="camel"):
+    persistent_tools: list[str] | None = None
+    model_pref: Literal["", "vision", "code"] | None = None
+
+
+def of(query: agent_pb2.QueryRequest) -> dict[str, bytes]:
+    """Fields of the session state that the query sets, as JSON text."""
+    try:
+        wishes = msgspec.json.decode(query.params or "{}", type=_Wishes)
+    except msgspec.DecodeError:
+        return {}  # of another form: not meant for us
+    fields: dict[str, bytes] = {}
+    if wishes.persistent_tools is not None:
+        fields["persistent_tools"] = msgspec.json.encode(wishes.persistent_tools[:PERSISTENT_TOOLS_MAX])
+    if wishes.model_pref is not None:
+        fields["model_pref"] = msgspec.json.encode(wishes.model_pref)
+    return fields

@@ -1,0 +1,12 @@
+"""Every test here runs in front of the same peers once with each facade."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.conformance.fronts import FRONTS, Front
+
+
+@pytest.fixture(params=FRONTS)
+def front(request: pytest.FixtureRequest) -> Front:
+    return FRONTS[request.param]

@@ -1,0 +1,70 @@
+"""A peer that serves the whole contract, answers each RPC with what a test says, and keeps what it was asked."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import grpc
+from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
+from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
+
+from services.facade.routes import FILES
+from services.runtime.config import ServerSettings
+from services.runtime.interceptors import Context
+from services.runtime.server import Served, serving
+
+
+@dataclass
+class Peer:
+    """Every service of the contract."""
+
+    replies: Sequence[Message | Exception] = ()
+    """What any RPC answers: the first one of them, or all when it streams."""
+
+    heard: list[Any] = field(default_factory=list[Any])
+
+    def served(self) -> list[Served]:
+        """As a server takes it."""
+        services = [service for file in FILES.values() for service in file.services_by_name.values()]
+        return [Served(service.full_name, service, self._add) for service in services]
+
+    def _add(self, service: ServiceDescriptor, server: grpc.aio.Server) -> None:
+        handlers = {rpc.name: self._handler(rpc) for rpc in service.methods}
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service.full_name, handlers),))
+
+    def _handler(self, rpc: MethodDescriptor) -> grpc.RpcMethodHandler[Any, Any]:
+        kinds = GetMessageClass(rpc.input_type).FromString, GetMessageClass(rpc.output_type).SerializeToString
+        made: Any = (
+            grpc.stream_unary_rpc_method_handler(self._answer, *kinds)  # pyright: ignore[reportArgumentType] - stubs know only sync
+            if rpc.client_streaming
+            else grpc.unary_stream_rpc_method_handler(self._stream, *kinds)  # pyright: ignore[reportArgumentType] - the same
+            if rpc.server_streaming
+            else grpc.unary_unary_rpc_method_handler(self._answer, *kinds)  # pyright: ignore[reportArgumentType] - the same
+        )
+        return made
+
+    async def _answer(self, request: Any, context: Context) -> Message:
+        async for reply in self._stream(request, context):
+            return reply
+        raise AssertionError("no reply")
+
+    async def _stream(self, request: Any, context: Context) -> AsyncGenerator[Message]:
+        self.heard.append(request)
+        for reply in self.replies:
+            if isinstance(reply, Exception):
+                raise reply
+            yield reply
+
+
+@asynccontextmanager
+async def serving_peer(folder: Path, peer: Peer) -> AsyncGenerator[str]:
+    """The address that `peer` answers at."""
+    address = f"unix:{folder}/peer.sock"
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(serving(ServerSettings(listen=address, drain_s=0), peer.served()))
+        yield address

@@ -1,0 +1,80 @@
+"""What only deploy/gateway has: its own settings, and TLS."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import ssl
+import subprocess
+from collections.abc import AsyncGenerator
+from pathlib import Path
+
+import aiohttp
+
+from tests.conformance.fronts import GATEWAY, PEERS, Timing, gateway
+from tests.conformance.peers import Peer, serving_peer
+from tests.facade.scripted import Script, answering, frames_of, opening, suite
+
+ASK = {"message": "hi"}
+
+
+async def _started(**settings: str) -> tuple[int, bytes]:
+    """Exit status and log of a gateway that does not start."""
+    environment = os.environ | {f"HEADRACE_GATEWAY_{name}": value for name, value in settings.items()}
+    process = await asyncio.create_subprocess_exec(GATEWAY, env=environment, stderr=subprocess.PIPE)
+    async with asyncio.timeout(10):
+        _, log = await process.communicate()
+    return process.returncode or 0, log
+
+
+async def test_all_problems_with_the_settings_are_reported_together() -> None:
+    async with gateway(dict.fromkeys(PEERS, "unix:/nobody"), Timing()):
+        pass
+    status, log = await _started(HEARTBEAT_S="0", DRAIN_S="soon", TLS_KEY="x", LISTENS="y")
+    assert status == 1
+    for name in ("HEARTBEAT_S", "DRAIN_S", "TLS_KEY", "LISTENS"):
+        assert f"HEADRACE_GATEWAY_{name}".encode() in log
+
+
+async def test_it_speaks_tls_with_a_certificate(tmp_path: Path) -> None:
+    certificate, key = tmp_path / "tls.crt", tmp_path / "tls.key"
+    make = ("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
+    said = ("-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1")
+    process = await asyncio.create_subprocess_exec(
+        *make, *said, "-keyout", key, "-out", certificate, stderr=subprocess.DEVNULL
+    )
+    assert await process.wait() == 0
+    trusted = ssl.create_default_context(cafile=str(certificate))
+    async with serving_peer(tmp_path, Peer()) as address:
+        addresses = dict.fromkeys(PEERS, address)
+        async with (
+            gateway(addresses, Timing(), tls_certificate=str(certificate), tls_key=str(key)) as url,
+            aiohttp.ClientSession(url, connector=aiohttp.TCPConnector(ssl=trusted)) as http,
+            http.get("/healthz") as response,
+        ):
+            assert url.startswith("https://")
+            assert response.status == 200
+
+
+async def test_a_body_that_does_not_say_its_size_is_refused_at_4_mib(tmp_path: Path) -> None:
+    async def chunks() -> AsyncGenerator[bytes]:
+        for _ in range(6):
+            yield b" " * (1 << 20)
+
+    async with (
+        suite(tmp_path, Script(query=answering()), front=gateway) as facade,
+        facade.http.post("/api/query", data=chunks(), skip_auto_headers=["Content-Type"]) as response,
+    ):
+        assert (response.status, (await response.json())["error"]["code"]) == (413, "INVALID_REQUEST")
+
+
+async def test_frames_do_not_wait_for_each_other(tmp_path: Path) -> None:
+    go_on = asyncio.Event()
+    async with (
+        suite(tmp_path, Script(query=[*opening(), go_on, *answering()[3:]]), front=gateway) as facade,
+        facade.http.post("/api/query", json=ASK) as response,
+    ):
+        for seq in (1, 2, 3):
+            assert (await response.content.readuntil(b"\n\n")).startswith(b"id: %d\n" % seq)
+        go_on.set()
+        assert (await frames_of(response))[-1].data == b"[DONE]"

@@ -1,0 +1,44 @@
+"""Every route through both facades: the same request reaches the service, and the same answer comes back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from google.protobuf.message_factory import GetMessageClass
+
+from headrace.json_form import encode
+from headrace.v1 import tools_pb2
+from services.facade.routes import Route, routes
+from tests.conformance.both import Both, both
+from tests.conformance.messages import filled, parameters
+from tests.conformance.peers import Peer
+
+UNARY = [route for route in routes() if route.is_unary]
+
+
+async def _ask(facades: Both, route: Route, request: Any) -> Any:
+    if route.has_body:
+        return await facades.ask(route.verb, route.path, encode(request))
+    return await facades.ask(route.verb, f"{route.path}?{parameters(request)}")
+
+
+async def test_a_full_request_arrives_whole_and_both_give_the_same_answer(tmp_path: Path) -> None:
+    async with both(tmp_path, Peer()) as facades:
+        for route in UNARY:
+            asked = filled(route.rpc.input_type, "a b水&=+%/", json="[1e2]")
+            for reply in (filled(route.rpc.output_type), GetMessageClass(route.rpc.output_type)()):
+                facades.peer.replies = [reply]
+                answer = await _ask(facades, route, asked)
+                assert answer.status == 200, (route.path, answer.body)
+                assert answer.json["code"] == 0
+            assert facades.peer.heard == [asked] * 4, route.path
+            facades.peer.heard.clear()
+
+
+async def test_a_view_is_html_or_the_json_itself(tmp_path: Path) -> None:
+    html, view = tools_pb2.GetViewportResponse(html="<p>水"), tools_pb2.GetViewportResponse(view='{"big": 1e30}')
+    async with both(tmp_path, Peer()) as facades:
+        for reply, data in ((html, {"html": "<p>水"}), (view, {"big": 1e30})):
+            facades.peer.replies = [reply]
+            assert (await facades.ask("GET", "/api/viewport?viewportKey=k")).json["data"] == data

@@ -1,0 +1,291 @@
+"""A facade whose peers are scripted, for a browser: runs of every event of the contract, chats, files, views."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from headrace.errors import NotFound
+from headrace.v1 import agent_pb2, agent_pb2_grpc, common_pb2, memory_pb2, memory_pb2_grpc, tools_pb2, tools_pb2_grpc
+from services.facade import service
+from services.facade.config import Config
+from services.runtime.channels import connect
+from services.runtime.config import ServerSettings
+from services.runtime.server import Served
+from services.runtime.server import serving as serving_rpcs
+from tests.facade.scripted import CHAT, RUN, USAGE, Script, Step
+
+FORKED = "33333333-3333-4333-8333-333333333333"
+
+Request = TypeVar("Request")
+
+# Any: the stubs want every RPC implemented, by synchronous functions.
+_MemoryServicer: Any = memory_pb2_grpc.MemoryServiceServicer
+_ToolServicer: Any = tools_pb2_grpc.ToolServiceServicer
+
+VIEWS = {
+    "page": {
+        "html": """<p id="asked"></p><button id="take">Take it</button><script>
+            addEventListener("message", ({ data }) => (asked.textContent = data.toolParams.question));
+            take.onclick = () => parent.postMessage({ type: "submit", params: { taken: true } }, "*");
+        </script>"""
+    },
+    "hostile": {
+        "html": """<p id="seen"></p><script>
+            const tries = { cookie: () => document.cookie, page: () => parent.document.title };
+            const told = Object.entries(tries).map(([name, attempt]) => {
+                try { attempt(); return `${name} open`; } catch { return `${name} closed`; }
+            });
+            fetch("/api/agents").then(() => told.push("api open"), () => told.push("api closed"))
+                .then(() => (seen.textContent = told.join(", ")));
+        </script>"""
+    },
+    "order": {
+        "view": """{"type": "object", "title": "Your order", "required": ["size", "count"], "properties": {
+            "size": {"enum": ["small", "large"]},
+            "count": {"type": "integer", "minimum": 1, "description": "How many"},
+            "gift": {"type": "boolean"},
+            "note": {"type": "string"}}}"""
+    },
+}
+
+
+class Story:
+    """The events of one run, numbered as they are added."""
+
+    def __init__(self, message: str = "hi", *, run_id: str = RUN) -> None:
+        self.run_id = run_id
+        self.steps: list[Step] = []
+        query = agent_pb2.RequestQuery(request_id="q-1", chat_id=CHAT, role="user", message=message)
+        self.add(request_query=query)
+        self.add(run_start=agent_pb2.RunStart(run_id=run_id, chat_id=CHAT, agent_key="helper"))
+
+    @property
+    def seq(self) -> int:
+        """Of the last event."""
+        return sum(isinstance(step, agent_pb2.AgentDelta) for step in self.steps)
+
+    @property
+    def events(self) -> list[agent_pb2.AgentDelta]:
+        """Without the waits."""
+        return [step for step in self.steps if isinstance(step, agent_pb2.AgentDelta)]
+
+    def add(self, **payload: Any) -> Story:
+        """One event."""
+        seq = self.seq + 1
+        self.steps.append(agent_pb2.AgentDelta(seq=seq, timestamp=1_700_000_000_000 + 40 * seq, **payload))
+        return self
+
+    def wait(self, step: asyncio.Event | float) -> Story:
+        """Go on when something has happened, or after some seconds."""
+        self.steps.append(step)
+        return self
+
+    def reasoning(self, *pieces: str, number: int = 1, **where: str) -> Story:
+        """A whole block of reasoning."""
+        block = f"{self.run_id}_r_{number}"
+        self.add(reasoning_start=agent_pb2.ReasoningStart(reasoning_id=block, run_id=self.run_id), **where)
+        for piece in pieces:
+            self.add(reasoning_delta=agent_pb2.ReasoningDelta(reasoning_id=block, delta=piece), **where)
+        return self.add(reasoning_end=agent_pb2.ReasoningEnd(reasoning_id=block), **where)
+
+    def begin_content(self, number: int = 1, **where: str) -> Story:
+        """Open a block of the answer."""
+        block = f"{self.run_id}_c_{number}"
+        return self.add(content_start=agent_pb2.ContentStart(content_id=block, run_id=self.run_id), **where)
+
+    def say(self, *pieces: str, number: int = 1, **where: str) -> Story:
+        """Deltas of an open block."""
+        for piece in pieces:
+            delta = agent_pb2.ContentDelta(content_id=f"{self.run_id}_c_{number}", delta=piece)
+            self.add(content_delta=delta, **where)
+        return self
+
+    def end_content(self, number: int = 1, **where: str) -> Story:
+        """Close it."""
+        return self.add(content_end=agent_pb2.ContentEnd(content_id=f"{self.run_id}_c_{number}"), **where)
+
+    def content(self, *pieces: str, number: int = 1, **where: str) -> Story:
+        """A whole block of the answer."""
+        return self.begin_content(number, **where).say(*pieces, number=number, **where).end_content(number, **where)
+
+    def call(self, tool_id: str, name: str, params: str, *, start: dict[str, Any] | None = None, **where: str) -> Story:
+        """A tool call to the end of its arguments, which come in two pieces."""
+        begun = agent_pb2.ToolStart(tool_id=tool_id, run_id=self.run_id, tool_name=name, **(start or {}))
+        self.add(tool_start=begun, **where)
+        half = len(params) // 2
+        for index, piece in enumerate((params[:half], params[half:])):
+            self.add(tool_args=agent_pb2.ToolArgs(tool_id=tool_id, delta=piece, chunk_index=index), **where)
+        return self.add(tool_end=agent_pb2.ToolEnd(tool_id=tool_id, tool_params=params), **where)
+
+    def output(self, tool_id: str, *pieces: str, **where: str) -> Story:
+        """What a running tool prints."""
+        for piece in pieces:
+            self.add(tool_output=agent_pb2.ToolOutput(tool_id=tool_id, stream="stdout", delta=piece), **where)
+        return self
+
+    def result(self, tool_id: str, result: str, *, ok: bool = True, **where: str) -> Story:
+        """What the model gets."""
+        return self.add(tool_result=agent_pb2.ToolResult(tool_id=tool_id, result=result, ok=ok), **where)
+
+    def ask_approval(self, tool_id: str, approval_id: str = "ap_1") -> Story:
+        """A person is asked to allow a call."""
+        ask = agent_pb2.ApprovalAsk(
+            approval_id=approval_id,
+            tool_id=tool_id,
+            reason="deletes folders",
+            risk="high",
+            expires_at=1_900_000_000_000,
+        )
+        return self.add(approval_ask=ask)
+
+    def plan(self, *tasks: tuple[str, str, str], is_update: bool = False) -> Story:
+        """A plan of (taskId, description, status)."""
+        plan = [agent_pb2.Task(task_id=key, description=text, status=status) for key, text, status in tasks]
+        if is_update:
+            return self.add(plan_update=agent_pb2.PlanUpdate(plan_id="aaaa0001", chat_id=CHAT, plan=plan))
+        return self.add(plan_create=agent_pb2.PlanCreate(plan_id="aaaa0001", chat_id=CHAT, plan=plan))
+
+    def complete(self) -> Story:
+        """The end of a run that has its answer."""
+        done = agent_pb2.RunComplete(run_id=self.run_id, finish_reason="stop", usage=USAGE)
+        return self.add(run_complete=done)
+
+    def cancelled(self) -> Story:
+        """The end of a run that was stopped."""
+        return self.add(run_cancel=agent_pb2.RunCancel(run_id=self.run_id, usage=USAGE))
+
+
+@dataclass
+class Orchestrator(Script):
+    """The facade tests' script, and what a console asks beside it."""
+
+    agent_name: str = "Helper"
+    steered_into: str = ""
+    """The run that takes what a run is told; empty: that run itself."""
+
+    async def first(self, kind: type[Request]) -> Request:
+        """The first request of this type; waits for it."""
+        async with asyncio.timeout(5):
+            while True:
+                for request in self.requests:
+                    if isinstance(request, kind):
+                        return request
+                await asyncio.sleep(0.01)
+
+    async def ListAgents(self, request: Any, context: Any) -> agent_pb2.ListAgentsResponse:
+        helper = agent_pb2.Agent(
+            key="helper",
+            name=self.agent_name,
+            icon="emoji:🧭",
+            description="Helps with everything",
+            mode="REACT",
+            model="sim-1",
+            tools=["weather"],
+        )
+        return agent_pb2.ListAgentsResponse(
+            agents=[helper, agent_pb2.Agent(key="writer", name="Writer", mode="ONESHOT")]
+        )
+
+    async def Steer(self, request: Any, context: Any) -> agent_pb2.SteerResponse:
+        self.requests.append(request)
+        status = "queued" if self.steered_into else "accepted"
+        return agent_pb2.SteerResponse(run_id=self.steered_into or request.run_id, status=status)
+
+    async def GetRun(self, request: Any, context: Any) -> agent_pb2.GetRunResponse:
+        left = agent_pb2.BudgetLeft(model_calls=28, tool_calls=49, time_ms=110_000)
+        run = agent_pb2.Run(run_id=request.run_id, chat_id=CHAT, state="running", usage=USAGE, budget_left=left)
+        return agent_pb2.GetRunResponse(run=run)
+
+
+@dataclass
+class Memory(_MemoryServicer):
+    """Chats in two pages, and one chat's history."""
+
+    events: list[agent_pb2.AgentDelta] = field(default_factory=list[agent_pb2.AgentDelta])
+    chats: dict[str, str] = field(default_factory=lambda: {CHAT: "水车 怎么"})
+    older: dict[str, str] = field(default_factory=dict[str, str])
+    forked: list[memory_pb2.ForkChatRequest] = field(default_factory=list[memory_pb2.ForkChatRequest])
+
+    async def ListChats(self, request: memory_pb2.ListChatsRequest, context: Any) -> memory_pb2.ListChatsResponse:
+        page = self.older if request.page_token else self.chats
+        chats = [
+            memory_pb2.Chat(chat_id=key, chat_name=name, first_agent_key="helper", updated_at=1_700_000_060_000)
+            for key, name in page.items()
+        ]
+        is_last = bool(request.page_token) or not self.older
+        return memory_pb2.ListChatsResponse(chats=chats, next_page_token="" if is_last else "p2")
+
+    async def GetChat(self, request: memory_pb2.GetChatRequest, context: Any) -> memory_pb2.GetChatResponse:
+        if request.chat_id not in self.chats:
+            raise NotFound("the chat does not exist", chatId=request.chat_id)
+        return memory_pb2.GetChatResponse(chat_id=request.chat_id, events=self.events)
+
+    async def DeleteChat(self, request: memory_pb2.DeleteChatRequest, context: Any) -> memory_pb2.DeleteChatResponse:
+        del self.chats[request.chat_id]
+        return memory_pb2.DeleteChatResponse()
+
+    async def ForkChat(self, request: memory_pb2.ForkChatRequest, context: Any) -> memory_pb2.ForkChatResponse:
+        self.forked.append(request)
+        self.chats[FORKED] = "a fork"
+        return memory_pb2.ForkChatResponse(chat_id=FORKED)
+
+
+@dataclass
+class Tools(_ToolServicer):
+    """Views, and uploads that are counted."""
+
+    uploaded: list[tuple[str, bytes]] = field(default_factory=list[tuple[str, bytes]])
+
+    async def GetViewport(self, request: tools_pb2.GetViewportRequest, context: Any) -> tools_pb2.GetViewportResponse:
+        if request.viewport_key not in VIEWS:
+            raise NotFound(f"view {request.viewport_key!r} does not exist")
+        return tools_pb2.GetViewportResponse(**VIEWS[request.viewport_key])
+
+    async def UploadFile(self, parts: Any, context: Any) -> tools_pb2.UploadFileResponse:
+        data, start = b"", tools_pb2.UploadStart()
+        async for part in parts:
+            data += part.data
+            start.MergeFrom(part.start)
+        self.uploaded.append((start.name, data))
+        reference = common_pb2.Reference(id=f"uploads/{start.name}", type="file", name=start.name)
+        return tools_pb2.UploadFileResponse(chat_id=start.chat_id, reference=reference)
+
+
+@dataclass(frozen=True)
+class Suite:
+    """A facade and the scripts behind it."""
+
+    url: str
+    script: Orchestrator
+    memory: Memory
+    tools: Tools
+
+
+@asynccontextmanager
+async def serving(
+    folder: Path, *, script: Orchestrator, memory: Memory, tools: Tools, port: int = 0
+) -> AsyncGenerator[Suite]:
+    """A running facade; `folder` is for its peers' socket."""
+    address = f"unix:{folder}/peer.sock"
+    async with AsyncExitStack() as stack:
+        settings = ServerSettings(listen=address, drain_s=0)
+        await stack.enter_async_context(serving_rpcs(settings, _served(script, memory, tools)))
+        peers = {
+            name: await stack.enter_async_context(connect(address)) for name in ("orchestrator", "memory", "tools")
+        }
+        config = Config(port=port, drain_s=0)
+        url = f"http://{await stack.enter_async_context(service.serving(config, peers))}"
+        yield Suite(url, script, memory, tools)
+
+
+def _served(script: Orchestrator, memory: Memory, tools: Tools) -> list[Served]:
+    return [
+        Served("headrace.v1.AgentService", script, agent_pb2_grpc.add_AgentServiceServicer_to_server),
+        Served("headrace.v1.MemoryService", memory, memory_pb2_grpc.add_MemoryServiceServicer_to_server),
+        Served("headrace.v1.ToolService", tools, tools_pb2_grpc.add_ToolServiceServicer_to_server),
+    ]

@@ -1,0 +1,78 @@
+"""A chat that outgrows its model's window, over HTTP and real processes: it is compacted by itself, and goes on."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.e2e.suite import Suite
+from tests.order import Event, texts
+from tests.pairing import assert_paired
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+WORDS = "one two three four five six seven eight nine ten " * 15
+SUMMARY = {
+    "match": {"text": "about to be compacted"},
+    "steps": [{"content": ["<summary>", "Much was said.</summary>"]}],
+}
+ANSWER = {"steps": [{"content": ["Go ", "on."]}]}
+BROKEN = {"match": SUMMARY["match"], "steps": [{"status": 500}]}
+
+
+def of_compaction(events: list[Event]) -> list[Event]:
+    return [event for event in events if event["type"].startswith("compaction.")]
+
+
+async def outgrown(suite: Suite, times: int = 14) -> tuple[str, list[list[Event]]]:
+    """A chat of so many long messages; its id and the events of its runs."""
+    chat_id, runs = "", list[list[Event]]()
+    for number in range(times):
+        events = await suite.ask(f"{number}: {WORDS}", "small", **({"chatId": chat_id} if chat_id else {}))
+        assert events[-1]["type"] == "run.complete"
+        assert texts(events, "content") == ["Go ", "on."]
+        chat_id = events[0]["chatId"]
+        runs.append(events)
+    return chat_id, runs
+
+
+async def test_a_chat_larger_than_its_models_window_goes_on(suite: Suite) -> None:
+    suite.play(SUMMARY, ANSWER)
+    chat_id, runs = await outgrown(suite)
+    told = [event for events in runs for event in of_compaction(events)]
+    assert [event["type"] for event in told[:2]] == ["compaction.start", "compaction.complete"]
+    assert told[0]["preTokens"] > told[1]["postTokens"]
+    compacted = next(events for events in runs if of_compaction(events))
+    assert compacted[-1]["usage"]["modelCalls"] == 2
+    last = suite.requests()[-1]["messages"]
+    assert "Much was said." in json.dumps(last)
+    for request in suite.requests():
+        assert_paired(request["messages"])
+        assert len(json.dumps(request)) < 12_000, "no request is larger than the window"
+    _, chat = await suite.get("/api/chat", chatId=chat_id)
+    shown = [event["type"] for event in chat["data"]["events"]]
+    assert shown.count("request.query") == 14, "people see all that was said"
+    assert [kind for kind in shown if kind.startswith("compaction")] == [event["type"] for event in told]
+
+
+async def test_a_summariser_that_is_down_blocks_nobody(suite: Suite) -> None:
+    suite.play(BROKEN, ANSWER)
+    _, runs = await outgrown(suite)
+    told = [event for events in runs for event in of_compaction(events)]
+    assert [event["type"] for event in told[:2]] == ["compaction.start", "compaction.fallback"]
+
+
+async def test_a_chat_is_compacted_by_hand_over_http(suite: Suite) -> None:
+    suite.play(SUMMARY, ANSWER)
+    chat_id = ""
+    for number in range(4):
+        events = await suite.ask(f"{number}: {WORDS}", "plain", **({"chatId": chat_id} if chat_id else {}))
+        chat_id = events[0]["chatId"]
+    events = await suite.compact(chat_id)
+    kinds = [event["type"] for event in events]
+    assert kinds == ["request.query", "run.start", "compaction.start", "compaction.complete", "run.complete"]
+    again = await suite.ask("/compact", "plain", chatId=chat_id)
+    assert of_compaction(again)[-1]["reason"] == "NOTHING_TO_COMPACT"
+    status, refused = await suite.post("/api/compact", {"chatId": "5f0c0000-0000-4000-8000-000000000009"})
+    assert status == 404, refused

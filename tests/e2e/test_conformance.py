@@ -1,0 +1,95 @@
+"""The Go gateway in front of a real suite: what it shows is what the embedded facade and gRPC show."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from headrace import json_form
+from headrace.client import Client
+from tests.conformance.fronts import DEFAULTS, PEERS, gateway
+from tests.e2e.suite import Suite
+from tests.order import fold, texts
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+PIECES = ["\n\n", " ", "ha", "lf", "👩‍👩‍👧", "\u2028", "\u0000", "data: [DONE]\n\n"]
+
+
+@asynccontextmanager
+async def behind_gateway(suite: Suite) -> AsyncGenerator[Suite]:
+    """The same suite, through a gateway that is given the addresses of its facade."""
+    async with gateway(_addresses(suite.services()["facade"]), DEFAULTS) as url:
+        yield replace(suite, url=url)
+
+
+def _addresses(facade_pid: int) -> dict[str, str]:
+    pairs = Path(f"/proc/{facade_pid}/environ").read_text().split("\0")
+    environment = dict(pair.split("=", 1) for pair in pairs if "=" in pair)
+    return {name: environment[f"HEADRACE_FACADE_{name.upper()}_ADDRESS"] for name in PEERS}
+
+
+async def test_a_run_through_the_gateway_is_the_same_for_every_reader(suite: Suite) -> None:
+    async with behind_gateway(suite) as through, Client(suite.grpc) as client:
+        seen = await through.ask("What is the weather in Paris today?", "react")
+        run_id, chat_id = seen[2]["runId"], seen[1]["chatId"]
+        ended = [await each.attach(run_id) for each in (suite, through)]
+        async with client.attach(run_id) as deltas:
+            over_grpc = [json.loads(made.json) async for delta in deltas if (made := json_form.event(delta))]
+        assert ended[0] == ended[1] == over_grpc
+        assert fold(ended[0]) == fold(seen)
+        for seq in range(1, len(seen)):
+            assert fold([*seen[:seq], *await through.attach(run_id, seq)]) == fold(seen)
+        for path, parameters in (
+            ("/readyz", {}),
+            ("/api/agents", {}),
+            ("/api/agent", {"agentKey": "react"}),
+            ("/api/tools", {}),
+            ("/api/tool", {"toolName": "_bash_"}),
+            ("/api/skills", {}),
+            ("/api/chats", {"pageSize": "2"}),
+            ("/api/chat", {"chatId": chat_id, "includeRawMessages": "true"}),
+            ("/api/runs", {"chatId": chat_id}),
+            ("/api/run", {"runId": run_id}),
+            ("/api/run", {"runId": chat_id}),
+            ("/api/viewport", {"viewportKey": "none"}),
+        ):
+            assert await through.get(path, **parameters) == await suite.get(path, **parameters), path
+
+
+async def test_deltas_are_byte_exact_through_the_gateway_and_fold_to_one_answer(suite: Suite) -> None:
+    suite.play({"steps": [{"reasoning": PIECES}, {"content": PIECES}], "oneByteWrites": True})
+    async with behind_gateway(suite) as through:
+        events = await through.ask("go")
+        assert (texts(events, "reasoning"), texts(events, "content")) == (PIECES, PIECES)
+        status, answer = await through.post("/api/query", {"message": "go", "agentKey": "plain", "stream": False})
+    assert (status, answer["data"]["content"]) == (200, "".join(PIECES))
+
+
+async def test_a_file_goes_in_through_the_gateway_and_comes_out_anywhere(suite: Suite) -> None:
+    async with behind_gateway(suite) as through:
+        form = aiohttp.FormData()
+        form.add_field("file", b"a,b\n1,2\n", filename="a.csv")
+        async with suite.http.post(f"{through.url}/api/upload", data=form) as response:
+            reference = (await response.json())["data"]
+        for each in (suite, through):
+            async with suite.http.get(each.url + reference["url"], headers={"Range": "bytes=4-"}) as response:
+                assert (response.status, await response.read()) == (206, b"1,2\n")
+
+
+async def test_leaving_the_gateway_frees_the_provider_within_500_ms(suite: Suite) -> None:
+    suite.play({"steps": [{"content": "Hel"}, {"stall": True}]})
+    async with behind_gateway(suite) as through, asyncio.timeout(10):
+        async with through.query("go", onDisconnect="cancel") as events:
+            async for event in events:
+                if event["type"] == "content.delta":
+                    break
+        async with asyncio.timeout(0.5):
+            await suite.simulator.until_idle()

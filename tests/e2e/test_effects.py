@@ -1,0 +1,89 @@
+"""kill -9 of the tools service in the middle of a call, in the real suite: what the tool's effect allows, no more."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+from tests.e2e.suite import MODEL, Suite, fresh_suite
+from tests.order import Event, check_order
+from tests.pairing import assert_paired
+
+COMMAND = ["sh", "-c", "mkdir -p outputs; echo x >> outputs/count; echo on; sleep 1.5; echo done"]
+
+
+CASES = {
+    # effect, a person's decision, how often the command ran, what the model was told
+    "read": ("read", "", 2, "done"),
+    "idempotent": ("idempotent", "", 2, "done"),
+    "left": ("once", "reject", 1, '"error":"unknown"'),
+    "repeated": ("once", "approve", 2, "done"),
+}
+
+
+def add_tools(suite: Suite) -> None:
+    """A command tool for each case, and an agent that may call it; all are taken without a restart."""
+    schema = {"type": "object", "properties": {}}
+    form = {"type": "function", "description": "Acts", "parameters": schema, "command": COMMAND}
+    tools = [form | {"name": name, "effect": effect} for name, (effect, *_) in CASES.items()]
+    (suite.config_dir / "tools").mkdir(exist_ok=True)
+    (suite.config_dir / "tools" / "cases.backend").write_text(json.dumps({"tools": tools}))
+    for name in CASES:
+        agent = {"mode": "REACT", "modelConfig": MODEL, "toolConfig": {"backends": [name]}, "react": {}}
+        (suite.config_dir / "agents" / f"{name}.json").write_text(json.dumps(agent))
+
+
+async def in_force(suite: Suite) -> None:
+    while True:
+        _, agents = await suite.get("/api/agents")
+        _, tools = await suite.get("/api/tools")
+        if CASES.keys() <= {agent["key"] for agent in agents["data"]} & {tool["name"] for tool in tools["data"]}:
+            return
+        await asyncio.sleep(0.05)
+
+
+async def followed(suite: Suite, name: str, works: asyncio.Event) -> list[Event]:
+    """One case's run; `works` is set when its tool does."""
+    decision, events = CASES[name][1], list[Event]()
+    async with suite.query(f"go {name}", name) as stream:
+        async for event in stream:
+            events.append(event)
+            if event["type"] == "tool.output":
+                works.set()
+            if event["type"] == "approval.ask":
+                body = {"runId": events[2]["runId"], "approvalId": event["approvalId"]}
+                status, answer = await suite.post("/api/submit", body | {"params": {"decision": decision}})
+                assert (status, answer["data"]["status"]) == (200, "accepted")
+    check_order(events)
+    return events
+
+
+async def test_a_killed_tools_service_runs_nothing_twice_blindly(tmp_path: Path) -> None:
+    async with asyncio.timeout(60), fresh_suite(tmp_path) as suite:
+        add_tools(suite)
+        await in_force(suite)
+        rules: list[dict[str, Any]] = [
+            {"match": {"turn": 1, "text": name}, "steps": [{"toolCall": name, "id": "call_1", "arguments": ["{}"]}]}
+            for name in CASES
+        ]
+        suite.play(*rules, {"steps": [{"content": "fine"}]})
+        working = {name: asyncio.Event() for name in CASES}
+        async with asyncio.TaskGroup() as group:
+            runs = {name: group.create_task(followed(suite, name, works)) for name, works in working.items()}
+            await asyncio.gather(*(works.wait() for works in working.values()))
+            os.kill(suite.services()["tools"], signal.SIGKILL)
+        for name, (effect, _, times, told) in CASES.items():
+            events = runs[name].result()
+            assert events[-1]["type"] == "run.complete", name
+            [result] = [event["result"] for event in events if event["type"] == "tool.result"]
+            assert told in result, name
+            notices = [event["code"] for event in events if event["type"] == "run.notice"]
+            assert notices == (["OUTCOME_UNKNOWN"] if effect == "once" else []), name
+            count = tmp_path / "data" / "workspaces" / events[0]["chatId"] / "outputs" / "count"
+            assert len(count.read_text().splitlines()) == times, name
+        for request in suite.requests():
+            assert_paired(request["messages"])

@@ -1,0 +1,166 @@
+"""Every agent of examples/ does its work in the suite that `make demo` starts: simulated model, simulated web."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator
+from pathlib import Path
+
+import aiohttp
+import pytest
+import pytest_asyncio
+
+from headrace.sse import SseReader
+from tests.cli.test_ask import run
+from tests.e2e.suite import Running, up
+from tests.order import Event, check_order, texts
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+QUESTIONS = {
+    "assistant": ("What is the weather in Paris today?", "mock_city_weather"),
+    "researcher": ("Search for water mills", "web_search"),
+    "trip_planner": ("Plan a day out: pack; see what the weather in Paris is", "mock_city_weather"),
+    "research_team": ("Ask researcher to search for: water mills", "call_subagent"),
+    "shell": ("Please run `echo hello`", "_bash_"),
+    "writer": ("A line about mills", None),
+    "editor": ("How many wheels has a mill?", None),
+    "booker": ("Book a table for two", "confirm_dialog"),
+    "publisher": ("Publish that the mill is open", "publish_note"),
+}
+"""By agent: what it is asked, and the tool that it calls beside those of a plan."""
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def demo(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Running]:
+    data_dir = tmp_path_factory.mktemp("examples")
+    options = ("--simulate", "--simulate-port", "0", "--config-dir", str(EXAMPLES), "--data-dir", str(data_dir))
+    async with up(*options) as it:
+        yield it
+
+
+async def asked(demo: Running, agent: str, message: str) -> list[Event]:
+    """A whole run; a person says yes to everything."""
+    body = {"message": message, "agentKey": agent}
+    events: list[Event] = []
+    reader = SseReader()
+    async with (
+        asyncio.timeout(30),
+        aiohttp.ClientSession(demo.url) as http,
+        http.post("/api/query", json=body) as response,
+    ):
+        async for chunk in response.content.iter_any():
+            for frame in reader.feed(chunk):
+                if frame.data != b"[DONE]":
+                    events.append(json.loads(frame.data))
+                    await agree(http, events)
+    check_order(events)
+    assert events[-1]["type"] == "run.complete", events[-1]
+    return events
+
+
+async def agree(http: aiohttp.ClientSession, events: list[Event]) -> None:
+    """Answer what the last event asks a person."""
+    event = events[-1]
+    dialogs = {told["toolId"] for told in events if told.get("toolType") == "frontend"}
+    if event["type"] == "approval.ask":
+        answer = {"approvalId": event["approvalId"], "payload": {"decision": "approve"}}
+    elif event["type"] == "tool.end" and event["toolId"] in dialogs:
+        answer = {"toolId": event["toolId"], "payload": {"choice": "yes"}}
+    else:
+        return
+    run_id = next(told["runId"] for told in events if told["type"] == "run.start")
+    async with http.post("/api/submit", json={"runId": run_id} | answer) as response:
+        assert (await response.json())["data"]["status"] == "accepted"
+
+
+async def test_an_editors_answer_was_checked_and_its_thoughts_summed_up(demo: Running) -> None:
+    events = await asked(demo, "editor", "How many wheels has a mill?")
+    assert "".join(texts(events, "content")).endswith("I have read this twice.")
+    assert "".join(texts(events, "reasoning")) == "It was looked for what the question needs, and answered shortly."
+    assert events[-1]["usage"]["modelCalls"] == 3
+
+
+async def test_auto_picks_an_agent_by_its_description(demo: Running) -> None:
+    events = await asked(demo, "auto", "Which publisher publishes notes that other people read?")
+    assert next(event["agentKey"] for event in events if event["type"] == "run.start") == "publisher"
+
+
+def published(data_dir: Path) -> str:
+    """The notes of the one chat."""
+    [notes] = data_dir.rglob("outputs/notes.md")
+    return notes.read_text()
+
+
+async def test_a_person_at_the_console_approves_with_one_command(tmp_path: Path) -> None:
+    options = ("--simulate", "--simulate-port", "0", "--port", "0", "--grpc-port", "0")
+    folders = ("--config-dir", str(EXAMPLES), "--data-dir", str(tmp_path))
+    ask = ("--agent", "publisher", "--ask", "Publish that the mill is open")
+    code, out, _ = await run("up", *options, *folders, *ask, given=b"y\n")
+    assert code == 0
+    assert b"? Allow publish_note?" in out
+    assert b"added to outputs/notes.md" in out
+    assert published(tmp_path).startswith("## Publish that the mill is open")
+
+
+async def test_every_example_agent_is_asked() -> None:
+    assert {path.stem for path in (EXAMPLES / "agents").glob("*.json")} <= set(QUESTIONS)
+
+
+@pytest.mark.parametrize("agent", QUESTIONS)
+async def test_an_example_agent_calls_its_tool_and_answers(demo: Running, agent: str) -> None:
+    message, tool = QUESTIONS[agent]
+    events = await asked(demo, agent, message)
+    named = [event["toolName"] for event in events if event["type"] == "tool.start" and "subagentId" not in event]
+    called = [name for name in named if not name.startswith("_plan_")]
+    assert called == ([tool] if tool else [])
+    assert all(event["ok"] for event in events if event["type"] == "tool.result")
+    assert texts(events, "content")[-1]
+
+
+async def test_a_team_researches_the_parts_of_a_question_at_the_same_time(demo: Running) -> None:
+    events = await asked(demo, "research_team", "Ask researcher to search for: water mills; windmills; tides")
+    kinds = [event["type"] for event in events]
+    goals = [event["goal"] for event in events if event["type"] == "subagent.start"]
+    assert goals == ["search for water mills", "search for windmills", "search for tides"]
+    last_start = max(index for index, kind in enumerate(kinds) if kind == "subagent.start")
+    assert last_start < kinds.index("subagent.end")
+    searches = [event["subagentId"] for event in events if event.get("toolName") == "web_search"]
+    assert len(set(searches)) == 3
+    results = [event["result"] for event in events if event["type"] == "tool.result" and "subagentId" not in event]
+    assert all('"ok":true' in result for result in results)
+
+
+async def test_a_planned_trip_is_answered_from_the_results_of_its_tasks(demo: Running) -> None:
+    events = await asked(demo, "trip_planner", "Plan a day out: pack; see what the weather in Paris is")
+    (made,) = (event["plan"] for event in events if event["type"] == "plan.create")
+    assert [task["description"] for task in made] == ["pack", "see what the weather in Paris is"]
+    ended = [event["taskId"] for event in events if event["type"] == "task.complete"]
+    assert ended == [task["taskId"] for task in made]
+    answer = "".join(
+        event["delta"] for event in events if event["type"] == "content.delta" and event.get("taskId") is None
+    )
+    assert "mock_city_weather says" in answer
+
+
+async def test_a_deep_search_streams_sources_and_its_report_to_the_client(demo: Running) -> None:
+    events = await asked(demo, "researcher", "Research water mills")
+    said = [event["delta"] for event in events if event["type"] == "tool.output" and event["stream"] == "text"]
+    (result,) = (event["result"] for event in events if event["type"] == "tool.result")
+    urls = [event["url"] for event in events if event["type"] == "source.snapshot"]
+    assert len(urls) == 10
+    assert len(said) > 20, "delta by delta"
+    assert result == "".join(said)
+    assert events[-1]["usage"]["modelCalls"] == 5, "three of the tool and two of the agent"
+
+
+async def test_a_report_is_a_file_that_can_be_fetched(demo: Running) -> None:
+    events = await asked(demo, "researcher", "Write a report about mills as PDF")
+    (artifact,) = (event for event in events if event["type"] == "artifact.publish")
+    assert artifact["mimeType"] == "application/pdf"
+    async with asyncio.timeout(10), aiohttp.ClientSession(demo.url) as http, http.get(artifact["url"]) as response:
+        data = await response.read()
+    assert (response.status, len(data), data[:5]) == (200, artifact["sizeBytes"], b"%PDF-")

@@ -1,0 +1,90 @@
+"""The official client before a facade whose orchestrator is scripted, and runs that use the caller's functions."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from openai import AsyncOpenAI
+
+from headrace.v1 import agent_pb2
+from tests.facade.scripted import BLOCK, CHAT, RUN, Script, Step, Suite, complete, delta, opening, suite, text
+
+THOUGHT = f"{RUN}_r_1"
+RUN_HEX = RUN.replace("-", "")
+ANSWERED = [{"role": "user", "content": "How warm?"}]
+FUNCTION = {"name": "thermometer", "description": "Reads it.", "parameters": {"type": "object", "properties": {}}}
+
+
+@asynccontextmanager
+async def client(folder: Path, script: Script) -> AsyncGenerator[tuple[AsyncOpenAI, Suite]]:
+    """A client of a running facade."""
+    async with (
+        suite(folder, script) as facade,
+        AsyncOpenAI(base_url=f"{facade.url}/v1", api_key="none", max_retries=0) as openai,
+    ):
+        yield openai, facade
+
+
+def a_run(state: str) -> agent_pb2.Run:
+    """The run as GetRun gives it."""
+    return agent_pb2.Run(run_id=RUN, chat_id=CHAT, agent_key="helper", state=state, created_at=1_700_000_000_000)
+
+
+def thinking() -> list[Step]:
+    """A run that thinks, calls a tool of its own, and answers in two blocks."""
+    second = f"{RUN}_c_2"
+    return [
+        *opening(),
+        delta(4, reasoning_start=agent_pb2.ReasoningStart(reasoning_id=THOUGHT, run_id=RUN)),
+        delta(5, reasoning_delta=agent_pb2.ReasoningDelta(reasoning_id=THOUGHT, delta="Hm")),
+        delta(6, reasoning_end=agent_pb2.ReasoningEnd(reasoning_id=THOUGHT)),
+        delta(7, content_start=agent_pb2.ContentStart(content_id=BLOCK, run_id=RUN)),
+        text(8, "I "),
+        text(9, "look."),
+        delta(10, content_end=agent_pb2.ContentEnd(content_id=BLOCK)),
+        *own_call(11),
+        delta(15, content_start=agent_pb2.ContentStart(content_id=second, run_id=RUN)),
+        delta(16, content_delta=agent_pb2.ContentDelta(content_id=second, delta="20 °C")),
+        delta(17, content_end=agent_pb2.ContentEnd(content_id=second)),
+        complete(18),
+    ]
+
+
+def own_call(seq: int) -> list[Step]:
+    """A call of the agent's own tool; four events."""
+    return [
+        delta(seq, tool_start=agent_pb2.ToolStart(tool_id="x", run_id=RUN, tool_name="weather", tool_type="backend")),
+        delta(seq + 1, tool_args=agent_pb2.ToolArgs(tool_id="x", delta="{}", chunk_index=0)),
+        delta(seq + 2, tool_end=agent_pb2.ToolEnd(tool_id="x", tool_params="{}")),
+        delta(seq + 3, tool_result=agent_pb2.ToolResult(tool_id="x", result="20", ok=True)),
+    ]
+
+
+def client_call(seq: int, tool_id: str, name: str = "thermometer") -> list[Step]:
+    """A call of the caller's function; three events, its result comes later."""
+    start: dict[str, Any] = {"tool_type": "frontend", "tool_api": "client", "tool_name": name}
+    return [
+        delta(seq, tool_start=agent_pb2.ToolStart(tool_id=tool_id, run_id=RUN, **start)),
+        delta(seq + 1, tool_args=agent_pb2.ToolArgs(tool_id=tool_id, delta='{"room":', chunk_index=0)),
+        delta(seq + 2, tool_end=agent_pb2.ToolEnd(tool_id=tool_id, tool_params='{"room":1}')),
+    ]
+
+
+def result(seq: int, tool_id: str) -> Step:
+    """The result of a call."""
+    return delta(seq, tool_result=agent_pb2.ToolResult(tool_id=tool_id, result="20", ok=True))
+
+
+def answer_from(seq: int, *pieces: str) -> list[Step]:
+    """The rest of a run that says `pieces`."""
+    said = [text(seq + 1 + at, piece) for at, piece in enumerate(pieces)]
+    end = seq + 1 + len(pieces)
+    return [
+        delta(seq, content_start=agent_pb2.ContentStart(content_id=BLOCK, run_id=RUN)),
+        *said,
+        delta(end, content_end=agent_pb2.ContentEnd(content_id=BLOCK)),
+        complete(end + 1),
+    ]

@@ -1,0 +1,89 @@
+"""The OpenAPI document: valid, complete, and true of what the facade writes and reads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import orjson
+import pytest
+from openapi_spec_validator import validate
+
+from headrace import json_form
+from headrace.v1 import agent_pb2
+from services.facade.openapi.comments import comment
+from services.facade.openapi.document import document
+from services.facade.routes import routes
+from tests.conformance.messages import filled
+from tests.facade.scripted import suite
+
+PAYLOADS = [field.name for field in agent_pb2.AgentDelta.DESCRIPTOR.oneofs_by_name["payload"].fields]
+
+
+@pytest.fixture(scope="module")
+def openapi() -> dict[str, Any]:
+    return document()
+
+
+def check(value: bytes, openapi: dict[str, Any], name: str) -> None:
+    """Raise unless `value` is as the schema says."""
+    schema = {"$ref": f"#/components/schemas/{name}", "components": openapi["components"]}
+    jsonschema.Draft202012Validator(schema).validate(orjson.loads(value))
+
+
+def test_it_is_valid(openapi: dict[str, Any]) -> None:
+    validate(openapi)
+
+
+def test_every_route_is_there_with_its_comment(openapi: dict[str, Any]) -> None:
+    for route in routes():
+        operation = openapi["paths"][route.path][route.verb.lower()]
+        assert operation["description"] == comment(route.rpc.full_name) != ""
+        assert {"200", "400", "500", "503"} <= set(operation["responses"])
+    assert {"/healthz", "/readyz", "/metrics", "/openapi.json", "/v1/responses"} <= set(openapi["paths"])
+
+
+def test_the_failures_of_a_route_are_those_of_its_comment(openapi: dict[str, Any]) -> None:
+    query = openapi["paths"]["/api/query"]["post"]["responses"]
+    assert "NOT_FOUND" in query["404"]["description"]
+    assert "CHAT_BUSY" in query["409"]["description"]
+    assert "404" not in openapi["paths"]["/api/agents"]["get"]["responses"]
+
+
+@pytest.mark.parametrize("payload", PAYLOADS)
+def test_every_event_is_of_its_schema_full_or_empty(openapi: dict[str, Any], payload: str) -> None:
+    field = agent_pb2.AgentDelta.DESCRIPTOR.fields_by_name[payload]
+    assert field.message_type is not None
+    for inner in (filled(field.message_type, json="[1]"), None):
+        delta = agent_pb2.AgentDelta(seq=1, timestamp=2)
+        getattr(delta, payload).SetInParent()
+        if inner is not None:
+            getattr(delta, payload).CopyFrom(inner)
+        sent = json_form.event(delta)
+        assert sent is not None
+        check(sent.json, openapi, "AgentDelta")
+
+
+def test_every_request_is_of_its_schema_and_an_unknown_field_is_not(openapi: dict[str, Any]) -> None:
+    bodies = [route.rpc.input_type for route in routes() if route.has_body and not route.is_upload]
+    assert bodies
+    for kind in bodies:
+        body = orjson.loads(json_form.encode(filled(kind, text="a", json="[1]")))
+        check(orjson.dumps(body), openapi, kind.name)
+        with pytest.raises(jsonschema.ValidationError):
+            check(orjson.dumps(body | {"wurst": 1}), openapi, kind.name)
+
+
+def test_a_field_with_two_names_is_given_by_one(openapi: dict[str, Any]) -> None:
+    run = {"runId": "11111111-1111-4111-8111-111111111111"}
+    for name in ("payload", "params"):
+        check(orjson.dumps(run | {name: 1}), openapi, "SubmitRequest")
+    for given in ({}, {"payload": 1, "params": 1}):
+        with pytest.raises(jsonschema.ValidationError):
+            check(orjson.dumps(run | given), openapi, "SubmitRequest")
+
+
+async def test_the_facade_serves_it(tmp_path: Path, openapi: dict[str, Any]) -> None:
+    async with suite(tmp_path) as facade, facade.http.get("/openapi.json") as response:
+        assert await response.json() == openapi

@@ -1,0 +1,93 @@
+"""Clients that stop reading, over real sockets: what is kept for them, when they are left, what others notice."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import overload
+
+import pytest
+
+from tests.conformance.fronts import Timing
+from tests.facade.scripted import Script, Step, answering, frames_of, opening, suite, text
+
+ASK = b'POST /api/query HTTP/1.1\r\nHost: a\r\nContent-Length: 15\r\n\r\n{"message":"a"}'
+OPENAI = b'{"model":"helper","stream":true,"messages":[{"role":"user","content":"a"}]}'
+PIECE_BYTES = 1 << 16
+STREAM_BYTES_MAX = 8 << 20
+
+
+class Endless(Sequence[Step]):
+    """A run that goes on saying 64 KiB."""
+
+    def __iter__(self) -> Iterator[Step]:
+        yield from answering()[:4]
+        for seq in range(5, 10_000):
+            yield text(seq, "x" * PIECE_BYTES)
+
+    @overload
+    def __getitem__(self, at: int) -> Step: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[Step]: ...
+    def __getitem__(self, at: int | slice) -> Step | Sequence[Step]:
+        raise AssertionError("it is read from its beginning")
+
+    def __len__(self) -> int:
+        return 10_000
+
+
+@contextmanager
+def deaf(url: str, sent: bytes) -> Generator[None]:
+    """A client that asks and then reads nothing, with a small buffer in its kernel."""
+    host, _, port = url.removeprefix("http://").rpartition(":")
+    with socket.socket() as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.connect((host, int(port)))
+        client.sendall(sent)
+        yield
+
+
+async def test_little_is_kept_for_a_client_that_does_not_read_and_others_go_on(tmp_path: Path) -> None:
+    async with suite(tmp_path, Script(query=Endless())) as facade:
+        with deaf(facade.url, ASK):
+            await facade.script.heard.wait()
+            sent = -1
+            while sent != facade.script.sent:
+                sent = facade.script.sent
+                await asyncio.sleep(0.3)
+            assert sent * PIECE_BYTES < STREAM_BYTES_MAX
+            facade.script.query = answering("x")
+            async with asyncio.timeout(1), facade.http.post("/api/query", json={"message": "b"}) as response:
+                assert (await frames_of(response))[-1].data == b"[DONE]"
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        pytest.param(ASK, id="events"),
+        pytest.param(
+            b"POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%b" % (len(OPENAI), OPENAI),
+            id="chat completions",
+        ),
+    ],
+)
+async def test_a_client_that_does_not_read_is_left_in_the_end(tmp_path: Path, sent: bytes) -> None:
+    async with suite(tmp_path, Script(query=Endless()), timing=Timing(slow_reader_s=0.5)) as facade:
+        with deaf(facade.url, sent):
+            await facade.script.heard.wait()
+            async with asyncio.timeout(5):
+                await facade.script.closed.wait()
+        # What leaving means for the run is the query's to say; nothing said: it goes on.
+        assert sent is not ASK or not facade.script.cancelled.is_set()
+
+
+async def test_a_client_that_waits_for_a_silent_run_is_not_taken_for_one_that_does_not_read(tmp_path: Path) -> None:
+    script = Script(query=[*opening(), 1.0, *answering("x")[3:]])
+    async with (
+        suite(tmp_path, script, timing=Timing(slow_reader_s=0.2)) as facade,
+        facade.http.post("/api/query", json={"message": "a"}) as response,
+    ):
+        assert (await frames_of(response))[-1].data == b"[DONE]"

@@ -1,0 +1,84 @@
+"""Runs that a person takes part in: what is submitted when an event comes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import grpc
+
+from headrace.streams import reading, rpc_errors
+from headrace.v1 import agent_pb2, agent_pb2_grpc, tools_pb2
+from services.runtime.channels import connect
+from tests.orchestrator.conftest import House, as_json
+from tests.order import Event, check_order
+
+Act = Callable[[Event], Awaitable[None]]
+
+CHAT = "5f0c0000-0000-4000-8000-000000000077"
+
+
+def tool(name: str, kind: str, **fields: Any) -> tools_pb2.Tool:
+    given: dict[str, Any] = {"parameters": '{"type":"object"}'} | fields
+    return tools_pb2.Tool(name=name, kind=kind, **given)
+
+
+async def submit(it: House, run_id: str, wait_id: str, payload: Any, **fields: Any) -> str:
+    """Submit for a toolId or an approvalId; the status that comes back."""
+    kind = "approval_id" if wait_id.startswith("approval_") else "tool_id"
+    request = agent_pb2.SubmitRequest(run_id=run_id, payload=json.dumps(payload), **({kind: wait_id} | fields))
+    async with connect(it.address) as channel:
+        with rpc_errors():
+            response = await agent_pb2_grpc.AgentServiceStub(channel).Submit(request, timeout=10)
+    assert response.accepted == (response.status == "accepted")
+    return response.status
+
+
+async def state(it: House, run_id: str) -> str:
+    """The run's state now."""
+    async with connect(it.address) as channel:
+        reply = await agent_pb2_grpc.AgentServiceStub(channel).GetRun(
+            agent_pb2.GetRunRequest(run_id=run_id), timeout=10
+        )
+    return reply.run.state
+
+
+async def ask(it: House, *acts: tuple[str, Act], message: str = "hello", **fields: Any) -> list[Event]:
+    """A whole run; each act is done, in a task of its own, when the next event of its type comes."""
+    events: list[Event] = []
+    waiting = [*acts]
+    request = agent_pb2.QueryRequest(message=message, agent_key="react", chat_id=it.chat_id or CHAT, **fields)
+    async with asyncio.TaskGroup() as group, connect(it.address) as channel, _following(channel, request) as deltas:
+        async for delta in deltas:
+            event = as_json(delta)
+            events.append(event)
+            if act := next((act for act in waiting if act[0] == event["type"]), None):
+                waiting.remove(act)
+                group.create_task(_later(act[1], event))
+    check_order(events)
+    it.chat_id = it.chat_id or CHAT
+    it.run_ids.append(events[-1]["runId"])
+    assert not waiting, f"never happened: {[kind for kind, _ in waiting]}"
+    return events
+
+
+def _following(channel: grpc.aio.Channel, request: agent_pb2.QueryRequest) -> Any:
+    stub: Any = agent_pb2_grpc.AgentServiceStub(channel)
+    return reading(stub.Query(request))
+
+
+async def _later(act: Act, event: Event) -> None:
+    await act(event)
+
+
+def only(events: list[Event], kind: str) -> Event:
+    """The one event of this type."""
+    [event] = [event for event in events if event["type"] == kind]
+    return event
+
+
+def kinds(events: list[Event], *prefixes: str) -> list[str]:
+    """The types of the events whose type begins so."""
+    return [event["type"] for event in events if event["type"].startswith(prefixes)]

@@ -1,0 +1,211 @@
+"""Whatever happens in whatever mode: order, one end, paired requests, a readable log, and a chat that goes on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import pytest
+
+from headrace.errors import Overloaded
+from headrace.v1 import llm_pb2
+from tests.orchestrator import plans
+from tests.orchestrator.conftest import MODEL, House, Open, Step, as_json, call, content, finish, reasoning
+from tests.orchestrator.people import submit, tool
+from tests.order import TERMINAL, Event, check_order
+
+FORM = "form"
+
+MODES: dict[str, dict[str, Any]] = {
+    "ONESHOT": {"mode": "ONESHOT", "plain": {}},
+    "REACT": {"mode": "REACT"},
+    "PLAN_EXECUTE": plans.agent(),
+}
+
+TOOLS: dict[str, dict[str, Any]] = {
+    "no tools": {"toolConfig": None},
+    "tools": {"toolConfig": {"backends": ["look"]}},
+    "required": {"toolConfig": {"backends": ["look"]}, "toolPolicy": "REQUIRE"},
+    "a form": {"toolConfig": {"frontends": [FORM]}},
+    "checked": {"toolConfig": {"backends": ["look"]}, "verify": "SECOND_PASS_FIX", "output": "REASONING_SUMMARY"},
+}
+
+
+def working(request: llm_pb2.ChatRequest) -> list[Step]:
+    """A turn: the tool once, if there is one, then an answer."""
+    ordinary = [one.name for one in request.tools if not one.name.startswith("_plan_")]
+    if ordinary and request.messages[-1].role != "tool" and request.tool_choice in ("auto", "required"):
+        return [*content("Let me look."), *call(ordinary[0]), *finish("tool_calls")]
+    return [*reasoning("hm"), *content("All ", "good."), *finish()]
+
+
+PLAN_EVENTS = 40
+"""Fewer in runs without a plan."""
+
+At: TypeAlias = Callable[[list[Event]], Awaitable[None]]
+"""What a person does when an event has come; told all so far."""
+
+
+class Model:
+    """Works as asked; fails at one of its turns."""
+
+    def __init__(self, it: House) -> None:
+        self._planning = plans.model(plans.add("one", "two"), work=working)
+        self.turns = 0
+        self.fails_at = -1
+        it.llm.reply = self.reply
+        it.llm.aside["reasoning_summary"] = content("Thought.") + finish()
+
+    def reply(self, request: llm_pb2.ChatRequest) -> list[Step]:
+        self.turns += 1
+        if self.turns == self.fails_at:
+            return [*content("Ha"), Overloaded("busy")]
+        is_planned = request.stage in ("plan", "execute", "summary")
+        return self._planning(request) if is_planned else working(request)
+
+
+async def nothing(_events: list[Event]) -> None:
+    pass
+
+
+def id_of(events: list[Event]) -> str:
+    return next(event["runId"] for event in events if event["type"] == "run.start")
+
+
+async def run(it: House, at: At = nothing, agent: str = "react") -> list[Event]:
+    """One run in a chat of its own."""
+    events: list[Event] = []
+    async with it.client.ask("hello", agent_key=agent) as deltas:
+        async for delta in deltas:
+            events.append(as_json(delta))
+            await at(events)
+    await in_order(it, events)
+    return events
+
+
+def without_time(event: Event) -> Event:
+    return {name: value for name, value in event.items() if name != "timestamp"}
+
+
+async def in_order(it: House, events: list[Event]) -> None:
+    """Hold a run against what must be true of every run."""
+    check_order(events)
+    assert sum(event["type"] in TERMINAL for event in events) == 1
+    plans.check_pairs(it)
+    chat_id = events[0]["chatId"]
+    history = [as_json(event) for event in (await it.client.chat(chat_id)).events]
+    assert without_time(history[-1]) == without_time(events[-1]), "the log has the end as readers have it"
+    it.llm.requests.clear()
+
+
+async def goes_on(it: House, events: list[Event]) -> None:
+    """The chat takes a message after `events`, and its model is told nothing that is open."""
+
+    def next_answer(_request: llm_pb2.ChatRequest) -> list[Step]:
+        return [*content("Next."), *finish()]
+
+    model, it.llm.reply = it.llm.reply, next_answer
+    it.chat_id = events[0]["chatId"]
+    after = await it.ask("and now?", agent="oneshot")
+    plans.check_pairs(it)
+    assert after[-1]["type"] == "run.complete"
+    it.llm.requests.clear()
+    it.llm.reply = model
+
+
+def table(*kinds: str) -> pytest.MarkDecorator:
+    cases = [(mode, kind) for mode in MODES for kind in kinds]
+    return pytest.mark.parametrize(("mode", "kind"), cases, ids=[f"{mode} {kind}" for mode, kind in cases])
+
+
+def agent(mode: str, kind: str, **changes: Any) -> dict[str, Any]:
+    """The fields of the agent, of this mode with these tools."""
+    given = MODES[mode] | TOOLS[kind] | changes
+    return given | ({"toolPolicy": "REQUIRE"} if kind == "required" else {})
+
+
+EVERY = ("no tools", "tools", "required", "checked")
+
+
+@table(*EVERY)
+async def test_a_run_that_nothing_happens_to_is_complete(house: Open, mode: str, kind: str) -> None:
+    async with house(**agent(mode, kind)) as it:
+        Model(it)
+        events = await run(it)
+        await goes_on(it, events)
+    assert events[-1]["type"] == "run.complete"
+    assert any(event["type"] == "tool.result" for event in events) == (kind != "no tools" or mode == "PLAN_EXECUTE")
+
+
+@table(*EVERY)
+async def test_an_error_at_any_turn(house: Open, mode: str, kind: str) -> None:
+    async with house(**agent(mode, kind)) as it:
+        model = Model(it)
+        await run(it)
+        turns = model.turns
+        for model.fails_at in range(1, turns + 1):
+            model.turns = 0
+            events = await run(it)
+            assert events[-1]["type"] in ("run.error", "run.complete")
+            await goes_on(it, events)
+
+
+@table(*EVERY)
+async def test_a_budget_that_ends_at_any_call(house: Open, tmp_path: Path, mode: str, kind: str) -> None:
+    calls_max = 8 if mode == "PLAN_EXECUTE" else 4
+    for calls in range(1, calls_max + 1):
+        own = {"modelConfig": MODEL, "react": {}} | agent(mode, kind, budget={"maxModelCalls": calls})
+        write(tmp_path, f"b{calls}", own)
+    async with house() as it:
+        Model(it)
+        for calls in range(1, calls_max + 1):
+            events = await run(it, agent=f"b{calls}")
+            assert events[-1]["usage"]["modelCalls"] <= calls + 1, "one call is granted for the answer"
+            await goes_on(it, events)
+
+
+def write(folder: Path, key: str, definition: dict[str, Any]) -> None:
+    (folder / "agents").mkdir(exist_ok=True)
+    (folder / "agents" / f"{key}.json").write_text(json.dumps(definition))
+
+
+@table("tools", "checked")
+async def test_a_cancel_at_any_event(house: Open, mode: str, kind: str) -> None:
+    async with house(**agent(mode, kind)) as it:
+        Model(it)
+        count = len(await run(it))
+        # The third event is the first with the run's id; a plan has so many that a part of them is enough.
+        for number in range(3, count, 1 if count < PLAN_EVENTS else 4):
+            events = await run(it, partial(cancel_at, it, number))
+            assert events[-1]["type"] in ("run.cancel", "run.complete")
+            await goes_on(it, events)
+
+
+async def cancel_at(it: House, number: int, events: list[Event]) -> None:
+    if len(events) == number:
+        await it.client.cancel(id_of(events))
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("when", ["early", "in time", "twice", "late"])
+async def test_a_submit_whenever_it_comes(house: Open, mode: str, when: str) -> None:
+    statuses: list[str] = []
+    async with house(**agent(mode, "a form")) as it:
+        it.tools.tools.append(tool(FORM, "frontend", timeout_ms=100 if when == "late" else 5000))
+        Model(it)
+        moment = {"early": "tool.start", "late": "tool.result"}.get(when, "tool.end")
+
+        async def person(events: list[Event]) -> None:
+            event = events[-1]
+            if event["type"] == moment and event["toolId"].startswith("t_"):
+                for _ in range(2 if when == "twice" else 1):
+                    statuses.append(await submit(it, id_of(events), event["toolId"], {"ok": 1}))
+
+        events = await run(it, person)
+        await goes_on(it, events)
+    told = {"early": {"accepted"}, "in time": {"accepted"}, "twice": {"accepted", "duplicate"}, "late": {"expired"}}
+    assert set(statuses) == told[when]
+    assert events[-1]["type"] == "run.complete"

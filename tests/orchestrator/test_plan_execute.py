@@ -1,0 +1,209 @@
+"""PLAN_EXECUTE: a plan, its tasks in views of their own, a summary; every end an honest one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from headrace.v1 import llm_pb2, tools_pb2
+from tests.orchestrator.conftest import Open, Step, call, content, finish, reasoning
+from tests.orchestrator.plans import (
+    PLAN,
+    SUMMARY,
+    add,
+    agent,
+    asked,
+    model,
+    outline,
+    plan_of,
+    said,
+    system,
+    task_id,
+    task_of,
+    text_of,
+    update,
+)
+from tests.order import texts
+
+
+async def test_tasks_are_done_in_order_and_the_answer_comes_last(house: Open) -> None:
+    async with house(**agent()) as it:
+        events = await asked(it, model(add("look", "write")))
+        assert outline(events) == ["start look", "complete look", "start write", "complete write", "run.complete"]
+        assert plan_of(events) == {"look": "completed", "write": "completed"}
+        assert texts(events, "content") == ["did look", "did write", "the ", "answer"]
+        assert [event["summary"] for event in events if event["type"] == "task.complete"] == ["did look", "did write"]
+        assert events[-1]["finishReason"] == "stop"
+        requests = it.llm.requests
+        assert [request.stage for request in requests] == ["plan", *["execute"] * 4, "summary"]
+        assert [request.tool_choice for request in requests] == [
+            "required", "auto", "_plan_update_task_", "auto", "_plan_update_task_", "none"
+        ]  # fmt: skip
+        assert [schema.name for schema in requests[0].tools] == ["_plan_add_tasks_"]
+        assert [schema.name for schema in requests[1].tools] == [
+            "look", "slow", "_plan_update_task_", "_plan_get_tasks_"
+        ]  # fmt: skip
+        assert not requests[0].reasoning.enabled
+
+
+async def test_each_view_has_its_own_tasks_steps_and_of_others_their_reports(house: Open) -> None:
+    def work(request: llm_pb2.ChatRequest) -> list[Step]:
+        if task_of(request) == "look" and request.messages[-1].role == "user":
+            return [*call("look", '{"at":"it"}'), *finish("tool_calls")]
+        return [*content(f"did {task_of(request)}"), *finish()]
+
+    async with house(**agent()) as it:
+        await asked(it, model(add("look", "write"), work=work))
+        plan, *look, write, write_told, summary = it.llm.requests
+        assert system(plan).startswith(PLAN)
+        assert system(summary).startswith(SUMMARY)
+        assert task_id(look[0]) == task_id(look[-1]) != task_id(write)
+        assert any(message.name == "look" for message in look[-1].messages)
+        assert len({tuple(schema.name for schema in request.tools) for request in (*look, write, write_told)}) == 1
+        for later in (write, summary):
+            shown = [text_of(message) for message in later.messages]
+            assert not any(message.name == "look" for message in later.messages)
+            assert not any(text.startswith("Your task") and "look" in text.splitlines()[0] for text in shown)
+            assert any("did look" in text and "completed" in text for text in shown)
+        assert (it.llm.requests[0].messages[-1].role, said(write).startswith("Your task")) == ("user", True)
+        it.llm.requests.clear()
+        await asked(it, model(add("again")))
+        shown = [text_of(message) for message in it.llm.requests[0].messages[1:]]
+        assert shown == ["hello", "the answer", "hello"]
+
+
+async def test_the_log_has_the_plan_on_the_runs_steps_and_the_tasks_steps_under_their_own_names(
+    house: Open, tmp_path: Path
+) -> None:
+    async with house(**agent()) as it:
+        events = await asked(it, model(add("look")))
+        log = (tmp_path / "data" / "chats" / f"{it.chat_id}.json").read_text()
+    steps = [line for line in map(json.loads, log.splitlines()) if line["_type"] == "step"]
+    (task_id,) = (task["taskId"] for event in events if event["type"] == "plan.create" for task in event["plan"])
+    own = [step for step in steps if "taskId" in step]
+    assert {(step["taskId"], step["contextId"], step["_stage"]) for step in own} == {
+        (task_id, f"task-{task_id}", "execute")
+    }
+    main = [step for step in steps if "taskId" not in step]
+    assert [step["_stage"] for step in main] == ["plan", "plan", "execute", "execute", "summary"]
+    statuses = [[task["status"] for task in step["plan"]["tasks"]] for step in main if "plan" in step]
+    assert statuses == [["init"], ["completed"], ["completed"], ["completed"]]
+    assert not any("plan" in step for step in own)
+
+
+async def test_the_plan_tools_are_the_orchestrators_own(house: Open) -> None:
+    async with house(**agent()) as it:
+        it.tools.tools.append(tools_pb2.Tool(name="_plan_add_tasks_", parameters="{}", kind="backend"))
+        events = await asked(it, model(add("look")))
+        starts = {event["toolName"]: event["toolType"] for event in events if event["type"] == "tool.start"}
+        assert starts == {"_plan_add_tasks_": "orchestrator", "_plan_update_task_": "orchestrator"}
+        assert not it.tools.requests
+
+
+async def test_a_draft_with_reasoning_goes_before_the_plan_where_deep_thinking_is_on(house: Open) -> None:
+    def planner(request: llm_pb2.ChatRequest) -> list[Step]:
+        return add("look")
+
+    async with house(**agent(deep=True)) as it:
+        draft = [*reasoning("hm"), *content("first I look"), *finish()]
+        events = await asked(it, model(draft, planner=planner))
+        assert texts(events, "reasoning") == ["hm"]
+        assert texts(events, "content")[0] == "first I look"
+        first, second = it.llm.requests[:2]
+        assert (first.tool_choice, first.reasoning.enabled) == ("none", True)
+        assert (second.tool_choice, second.reasoning.enabled) == ("required", False)
+        assert second.messages[-1].role == "user"
+
+
+@pytest.mark.parametrize("bad", ["", '{"tasks":[]}', '{"tasks":[{"what":1}]}'])
+async def test_a_plan_is_repaired_once(house: Open, bad: str) -> None:
+    first = [*(call("_plan_add_tasks_", bad) if bad else content("I would look")), *finish()]
+    async with house(**agent()) as it:
+        events = await asked(it, model(first, planner=lambda request: add("look")))
+        assert outline(events)[-1] == "run.complete"
+        it.llm.requests.clear()
+        events = await asked(it, model(first))
+        assert (events[-1]["type"], events[-1]["error"]["code"]) == ("run.error", "PLAN_MISSING")
+        assert len(it.llm.requests) == 2
+        assert not [event for event in events if event["type"].startswith(("plan.", "task."))]
+
+
+async def test_a_task_whose_status_is_not_told_has_failed_and_cancels_the_rest(house: Open) -> None:
+    async with house(**agent()) as it:
+        events = await asked(
+            it, model(add("look", "write", "print"), told=lambda request: [*content("well"), *finish()])
+        )
+        assert outline(events) == ["start look", "fail look", "run.complete"]
+        assert plan_of(events) == {"look": "failed", "write": "canceled", "print": "canceled"}
+        fail = next(event for event in events if event["type"] == "task.fail")
+        assert fail["error"]["code"] == "TASK_NOT_UPDATED"
+        assert [request.tool_choice for request in it.llm.requests].count("_plan_update_task_") == 2
+        assert texts(events, "content")[-2:] == ["the ", "answer"]
+
+
+@pytest.mark.parametrize(
+    ("status", "end", "rest"),
+    [
+        ("failed", "fail", "canceled"),
+        ("skipped", "cancel", "completed"),
+        ("canceled", "cancel", "completed"),
+    ],
+)
+async def test_a_task_ends_as_its_model_says(house: Open, status: str, end: str, rest: str) -> None:
+    def told(request: llm_pb2.ChatRequest) -> list[Step]:
+        return update(request, status if task_of(request) == "look" else "completed")
+
+    async with house(**agent()) as it:
+        events = await asked(it, model(add("look", "write"), told=told))
+        assert outline(events)[:2] == ["start look", f"{end} look"]
+        assert plan_of(events) == {"look": status, "write": rest}
+        assert events[-1]["type"] == "run.complete"
+
+
+async def test_bad_plan_calls_are_results_for_the_model(house: Open) -> None:
+    turns = iter(
+        [
+            [*call("_plan_update_task_", '{"taskId":"ffffffff","status":"completed"}'), *finish("tool_calls")],
+            [*call("_plan_update_task_", '{"status":"completed"}'), *finish("tool_calls")],
+            [*call("_plan_get_tasks_"), *finish("tool_calls")],
+            [*content("done"), *finish()],
+        ]
+    )
+    async with house(**agent()) as it:
+        events = await asked(it, model(add("look"), work=lambda request: next(turns)))
+        results = [event for event in events if event["type"] == "tool.result"]
+        assert [result["ok"] for result in results] == [True, False, False, True, True]
+        assert "there is no task 'ffffffff'" in results[1]["result"]
+        assert "invalid arguments" in results[2]["result"]
+        assert json.loads(results[3]["result"])["tasks"][0]["status"] == "in_progress"
+
+
+async def test_a_status_told_while_working_needs_no_turn_of_its_own(house: Open) -> None:
+    async with house(**agent()) as it:
+        events = await asked(it, model(add("look"), work=update))
+        assert outline(events) == ["start look", "complete look", "run.complete"]
+        assert [request.stage for request in it.llm.requests] == ["plan", "execute", "summary"]
+
+
+async def test_a_task_has_so_many_work_turns_of_one_tool_each(house: Open) -> None:
+    def work(request: llm_pb2.ChatRequest) -> list[Step]:
+        two = [*call("look", index=0, call_id="a"), *call("look", index=1, call_id="b")]
+        return [*two, *finish("tool_calls")]
+
+    async with house(**agent(maxSteps=2)) as it:
+        events = await asked(it, model(add("look"), work=work))
+        assert outline(events) == ["start look", "complete look", "run.complete"]
+        assert len(it.tools.requests) == 2
+        refused = [event for event in events if event["type"] == "tool.result" and "only one tool" in event["result"]]
+        assert len(refused) == 2
+
+
+async def test_deep_think_chooses_the_mode_of_an_agent_with_both_sections(house: Open) -> None:
+    async with house(**(agent() | {"mode": "REACT"})) as it:
+        it.llm.turns = [[*content("hi"), *finish()]]
+        events = await it.ask(deep_think=0)
+        assert it.llm.requests[-1].stage == "react"
+        events = await asked(it, model(add("look")), deep_think=1)
+        assert outline(events)[0] == "start look"

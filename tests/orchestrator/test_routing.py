@@ -1,0 +1,75 @@
+"""agentKey `auto`: a model picks the agent by its description."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+
+from headrace.errors import Overloaded
+from tests.orchestrator.conftest import ONESHOT, House, Open, Step, content, finish
+from tests.orchestrator.people import only
+from tests.order import Event
+
+ANSWER = content("All ", "good.") + finish()
+
+
+def started(events: list[Event]) -> str:
+    return only(events, "run.start")["agentKey"]
+
+
+@pytest.mark.parametrize("said", ["react", " `React`.\n"])
+async def test_the_model_picks_by_description(house: Open, said: str) -> None:
+    async with house(ANSWER, description="Looks things up") as it:
+        it.llm.aside["router"] = content(*said) + finish()
+        events = await it.ask("where is it?", agent="auto")
+        (request,) = it.llm.aside_requests
+    assert started(events) == "react"
+    assert "- react: Looks things up" in request.messages[0].content[0].text
+    assert request.messages[1].content[0].text == "where is it?"
+    assert (events[-1]["usage"]["modelCalls"], events[-1]["usage"]["inputTokens"]) == (2, 20)
+
+
+@pytest.mark.parametrize("answer", [content("Either one.") + finish(), [Overloaded("busy")]], ids=["odd", "away"])
+async def test_without_a_usable_answer_the_default_agent_takes_it(house: Open, answer: list[Step]) -> None:
+    async with house(ANSWER) as it:
+        it.llm.aside["router"] = answer
+        events = await it.ask(agent="auto")
+    assert started(events) == "oneshot"
+    assert only(events, "run.notice")["code"] == "AGENT_NOT_PICKED"
+    assert events[-1]["type"] == "run.complete"
+
+
+async def test_hidden_agents_are_left_out_and_one_alone_is_not_asked_for(house: Open) -> None:
+    async with house(ANSWER, tags=["hidden"]) as it:
+        it.llm.aside["router"] = content("react") + finish()
+        events = await it.ask(agent="auto")
+        assert it.llm.aside_requests == []
+        await hidden_too(it)
+    assert started(events) == "oneshot"
+
+
+async def hidden_too(it: House) -> None:
+    """With a second agent that is not hidden, the hidden one is still none to pick."""
+    (it.agents / "other.json").write_text(json.dumps(ONESHOT | {"description": "another"}))
+    async with asyncio.timeout(10):
+        while not await it.client.agents("another"):
+            await asyncio.sleep(0.05)
+    events = await it.ask(agent="auto")
+    assert "react" not in it.llm.aside_requests[0].messages[0].content[0].text
+    assert started(events) == "oneshot", "what was said is no candidate"
+
+
+async def test_a_repeated_query_asks_the_router_once(house: Open) -> None:
+    slow = [*content("All "), 0.3, *content("good."), *finish()]
+    async with house(slow) as it:
+        it.llm.aside["router"] = content("react") + finish()
+        chat_id = "5f0c0000-0000-4000-8000-000000000078"
+        async with asyncio.TaskGroup() as group:
+            first = group.create_task(it.ask(agent="auto", chat_id=chat_id, request_id="r"))
+            while not it.llm.requests:
+                await asyncio.sleep(0.01)
+            second = group.create_task(it.ask(agent="auto", chat_id=chat_id, request_id="r"))
+        assert len(it.llm.aside_requests) == 1
+    assert first.result()[-1]["runId"] == second.result()[-1]["runId"]

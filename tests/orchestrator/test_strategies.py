@@ -1,0 +1,137 @@
+"""PARALLEL runs groups at once and asks the planner again; RECURSIVE goes down into composite tasks and back up."""
+
+from __future__ import annotations
+
+from itertools import count
+
+from headrace.errors import ProviderAuthentication
+from headrace.v1 import llm_pb2
+from tests.orchestrator.conftest import Open, Step, call, content, finish
+from tests.orchestrator.plans import (
+    EXECUTE,
+    add,
+    agent,
+    asked,
+    model,
+    outline,
+    plan_of,
+    restate,
+    said,
+    task_of,
+    text_of,
+    update,
+)
+
+GROUPS = [{"description": f"part {number}", "group": "parts"} for number in range(8)]
+
+
+async def test_a_group_runs_at_the_same_time_and_is_reported_in_plan_order(house: Open) -> None:
+    def work(request: llm_pb2.ChatRequest) -> list[Step]:
+        number = int(task_of(request)[-1])
+        return [0.3 - 0.03 * number, *content(f"did {number}"), *finish()]
+
+    def planner(request: llm_pb2.ChatRequest) -> list[Step]:
+        return [*content("all done"), *finish()]
+
+    async with house(**agent("PARALLEL")) as it:
+        events = await asked(it, model(add(*GROUPS), work=work, planner=planner))
+        assert outline(events)[:8] == [f"start part {number}" for number in range(8)]
+        assert events[-1]["type"] == "run.complete"
+        feedback = next(
+            request for request in it.llm.requests if request.stage == "plan" and request.tool_choice == "auto"
+        )
+        reports = [text_of(message) for message in feedback.messages if "has ended" in text_of(message)]
+        assert [report[-1] for report in reports] == [str(number) for number in range(8)]
+        first_turns = [request for request in it.llm.requests if said(request).startswith("Your task")]
+        assert len(first_turns) == 8
+        assert {len(request.messages) for request in first_turns} == {5}, "all begin with the same messages"
+
+
+async def test_no_more_tasks_than_allowed_run_at_the_same_time(house: Open) -> None:
+    async with house(**agent("PARALLEL", maxParallel=2)) as it:
+        running: list[int] = []
+
+        def work(request: llm_pb2.ChatRequest) -> list[Step]:
+            running.append(it.llm.open)
+            return [0.05, *content("did"), *finish()]
+
+        await asked(it, model(add(*GROUPS), work=work, planner=lambda request: [*content("done"), *finish()]))
+        assert max(running) <= 1, "one other at most"
+
+
+async def test_a_failing_task_of_a_group_fails_alone_and_the_planner_goes_on(house: Open) -> None:
+    rounds = iter([add("once more", call_id="plan_2"), [*content("that is all"), *finish()]])
+
+    def work(request: llm_pb2.ChatRequest) -> list[Step]:
+        if task_of(request) == "part 1":
+            return [*content("half"), *call("look"), 0.05, ProviderAuthentication("no key")]
+        return [*content("did"), *finish()]
+
+    def told(request: llm_pb2.ChatRequest) -> list[Step]:
+        return update(request, "failed" if task_of(request) == "part 2" else "completed")
+
+    async with house(**agent("PARALLEL")) as it:
+        reply = model(add(*GROUPS[:4]), work=work, told=told, planner=lambda request: next(rounds))
+        events = await asked(it, reply)
+        assert plan_of(events) == {
+            "part 0": "completed", "part 1": "failed", "part 2": "failed", "part 3": "completed",
+            "once more": "completed",
+        }  # fmt: skip
+        codes = {event["error"]["code"] for event in events if event["type"] == "task.fail"}
+        assert codes == {"PROVIDER_AUTHENTICATION", "TASK_FAILED"}
+        assert events[-1]["type"] == "run.complete"
+
+
+async def test_feedback_rounds_end(house: Open) -> None:
+    async with house(**agent("PARALLEL", maxRounds=2, execute={"systemPrompt": EXECUTE})) as it:
+        number = count()
+        reply = model(add("look"), planner=lambda request: add("more", call_id=f"more_{next(number)}"))
+        events = await asked(it, reply)
+        assert outline(events).count("start more") == 2
+        assert events[-1]["type"] == "run.complete"
+
+
+async def test_a_composite_head_is_split_and_the_rest_restated_on_the_way_up(house: Open) -> None:
+    shown: list[str] = []
+
+    def planner(request: llm_pb2.ChatRequest) -> list[Step]:
+        text = said(request)
+        shown.append(text)
+        if "is to be split" in text:
+            return [*content("two parts"), *add("flour", "water", call_id="parts")]
+        left = {line[2:10]: line[12:] for line in text.splitlines() if line.startswith("- ")}
+        if "(flour)" in text:
+            [(water, _)] = left.items()
+            return restate({"taskId": water, "description": "cold water"}, {"description": "salt"})
+        return restate(*({"taskId": key, "description": value} for key, value in left.items() if value != "serve"))
+
+    async with house(**agent("RECURSIVE"), budget={"maxModelCalls": 60}) as it:
+        tasks = [{"description": "dough", "composite": True}, "bake", "serve"]
+        events = await asked(it, model(add(*tasks), planner=planner))
+        assert outline(events) == [
+            "start dough", "start flour", "complete flour", "start cold water", "complete cold water",
+            "start salt", "complete salt", "complete dough", "start bake", "complete bake", "run.complete",
+        ]  # fmt: skip
+        assert plan_of(events) == {
+            "dough": "completed", "flour": "completed", "cold water": "completed", "salt": "completed",
+            "serve": "skipped", "bake": "completed",
+        }  # fmt: skip
+        back = next(text for text in shown if "(flour)" in text)
+        assert all(part in back for part in ("completed", "did flour", "Part of: dough", "two parts", "water"))
+        last = [event["plan"] for event in events if event["type"] == "plan.update"][-1]
+        parents = {task["description"]: task.get("parentTaskId") for task in last}
+        assert parents["salt"] == parents["flour"] == last[0]["taskId"]
+
+
+async def test_a_list_at_the_greatest_depth_is_not_split_again(house: Open) -> None:
+    def planner(request: llm_pb2.ChatRequest) -> list[Step]:
+        if "is to be split" in said(request):
+            return add({"description": "deeper", "composite": True}, call_id=f"split_{len(it.llm.requests)}")
+        return restate()
+
+    async with house(**agent("RECURSIVE"), budget={"maxDepth": 2}) as it:
+        events = await asked(it, model(add({"description": "deep", "composite": True}), planner=planner))
+        assert outline(events) == [
+            "start deep", "start deeper", "start deeper", "complete deeper", "complete deeper", "complete deep",
+            "run.complete",
+        ]  # fmt: skip
