@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up test check lint types bench soak fuzz proto proto-check proto-release gateway gateway-check
+.PHONY: help setup demo up test check lint types bench soak fuzz proto proto-check proto-release gateway gateway-check gateway-openapi
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -80,8 +80,12 @@ $(GATEWAY)/gen/done: build/image.binpb $(GATEWAY)/buf.gen.yaml $(GATEWAY)/go.mod
 	$(GO_RUN) $(CURDIR)/$(BIN)/buf generate $(CURDIR)/build/image.binpb --path headrace
 	@touch $@
 
-build/gateway: $(GATEWAY)/gen/done $(GATEWAY)/go.sum $(shell find $(GATEWAY) -name '*.go' -not -path '*/gen/*')
+build/gateway: $(GATEWAY)/gen/done $(GATEWAY)/go.sum $(GATEWAY)/internal/gateway/openapi.json $(shell find $(GATEWAY) -name '*.go' -not -path '*/gen/*')
 	$(GO_RUN) go build -o $(CURDIR)/$@ .
+
+OPENAPI := $(GATEWAY)/internal/gateway/openapi.json
+gateway-openapi: $(VENV)/dev ## Write the OpenAPI document that the production facade serves
+	$(BIN)/python -m services.facade.openapi > $(OPENAPI)
 
 gateway-check:
 ifeq ($(shell command -v go),)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import aiohttp
 
+from services.facade.openapi.document import contract_alone
 from tests.conformance.fronts import GATEWAY, PEERS, Timing, gateway
 from tests.conformance.peers import Peer, serving_peer
 from tests.facade.scripted import Script, answering, frames_of, opening, suite
@@ -78,3 +79,13 @@ async def test_frames_do_not_wait_for_each_other(tmp_path: Path) -> None:
             assert (await response.content.readuntil(b"\n\n")).startswith(b"id: %d\n" % seq)
         go_on.set()
         assert (await frames_of(response))[-1].data == b"[DONE]"
+
+
+async def test_its_openapi_document_is_the_contracts_own() -> None:
+    async with (
+        gateway(dict.fromkeys(PEERS, "unix:/nobody"), Timing()) as url,
+        aiohttp.ClientSession(url) as http,
+        http.get("/openapi.json") as response,
+    ):
+        assert response.headers["Content-Type"].startswith("application/json")
+        assert await response.json() == contract_alone(), "make gateway-openapi"

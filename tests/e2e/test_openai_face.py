@@ -75,3 +75,43 @@ async def test_leaving_a_completion_cancels_its_run(suite: Suite) -> None:
         run_id = first.id.removeprefix("chatcmpl-")
         while (await suite.get("/api/run", runId=run_id))[1]["data"]["state"] != "cancelled":
             await asyncio.sleep(0.1)
+
+
+LOCATE: Any = {
+    "type": "function",
+    "function": {"name": "locate", "description": "Where the user is", "parameters": {"type": "object"}},
+}
+LOCATED = [
+    {"match": {"turn": 1}, "steps": [{"toolCall": "locate", "id": "call_l", "arguments": ['{"exact":', "true}"]}]},
+    {"steps": [{"content": "You are in Lyon."}]},
+]
+
+
+async def test_a_function_of_the_caller_is_called_and_its_answer_goes_on_with_the_run(suite: Suite) -> None:
+    suite.play(*LOCATED)
+    asked: Any = [{"role": "user", "content": "Where am I?"}]
+    async with client(suite) as api:
+        first = await api.chat.completions.create(model="react", messages=asked, tools=[LOCATE])
+        (call,) = first.choices[0].message.tool_calls or []
+        assert first.choices[0].finish_reason == "tool_calls"
+        assert call.type == "function"
+        assert (call.function.name, call.function.arguments) == ("locate", '{"exact":true}')
+        asked += [
+            first.choices[0].message.model_dump(exclude_none=True),
+            {"role": "tool", "tool_call_id": call.id, "content": '{"city": "Lyon"}'},
+        ]
+        second = await api.chat.completions.create(model="react", messages=asked, tools=[LOCATE])
+    assert second.choices[0].message.content == "You are in Lyon."
+    answered = suite.requests()[-1]["messages"]
+    assert [message["content"] for message in answered if message["role"] == "tool"] == ['{"city": "Lyon"}']
+
+
+async def test_a_function_call_of_a_response_is_answered_by_its_id(suite: Suite) -> None:
+    suite.play(*LOCATED)
+    tool: Any = {"type": "function", "name": "locate", "parameters": {"type": "object"}, "strict": False}
+    async with client(suite) as api:
+        first = await api.responses.create(model="react", input="Where am I?", tools=[tool])
+        (called,) = [item for item in first.output if item.type == "function_call"]
+        output: Any = {"type": "function_call_output", "call_id": called.call_id, "output": '{"city": "Lyon"}'}
+        second = await api.responses.create(model="react", input=[output], previous_response_id=first.id, tools=[tool])
+    assert second.output_text == "You are in Lyon."

@@ -50,6 +50,14 @@ def document() -> dict[str, Any]:
     }
 
 
+def contract_alone() -> dict[str, Any]:
+    """The document without the OpenAI face, which only the embedded facade has."""
+    found = document()
+    found["paths"] = {path: item for path, item in found["paths"].items() if not path.startswith("/v1/")}
+    del found["components"]["schemas"]["OpenAIError"]
+    return found
+
+
 async def openapi(_: web.Request) -> web.StreamResponse:
     """Answer with the document."""
     return web.Response(body=_text(), content_type="application/json", charset="utf-8")

@@ -97,6 +97,9 @@ func (g *gateway) handleOwn(mux *runtime.ServeMux, all []route) error {
 	if err := handle("/metrics", metrics, "GET", "HEAD"); err != nil {
 		return err
 	}
+	if err := handle("/openapi.json", openapi, "GET", "HEAD"); err != nil {
+		return err
+	}
 	return handle("/readyz", g.readyz, "GET", "HEAD")
 }
 
