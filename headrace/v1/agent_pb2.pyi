@@ -635,16 +635,24 @@ class ListRunsRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     CHAT_ID_FIELD_NUMBER: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     chat_id: _builtins.str
     """The chat."""
+    page_size: _builtins.int
+    """Runs on a page, 1 to 200; 0: 50."""
+    page_token: _builtins.str
+    """From the last answer's next_page_token; empty: the first page."""
     def __init__(
         self,
         *,
         chat_id: _builtins.str = ...,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chat_id", b"chat_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chat_id", b"chat_id", "page_size", b"page_size", "page_token", b"page_token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -657,18 +665,32 @@ class ListRunsResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     RUNS_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    RUNS_TOTAL_FIELD_NUMBER: _builtins.int
+    USAGE_TOTAL_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """Empty on the last page."""
+    runs_total: _builtins.int
+    """Runs of the chat on all pages."""
     @_builtins.property
     def runs(self) -> _containers.RepeatedCompositeFieldContainer[Global___Run]:
         """Oldest first."""
+
+    @_builtins.property
+    def usage_total(self) -> _common_pb2.Usage:
+        """What they have cost together."""
 
     def __init__(
         self,
         *,
         runs: _abc.Iterable[Global___Run] | None = ...,
+        next_page_token: _builtins.str = ...,
+        runs_total: _builtins.int = ...,
+        usage_total: _common_pb2.Usage | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["usage_total", b"usage_total"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["runs", b"runs"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_page_token", b"next_page_token", "runs", b"runs", "runs_total", b"runs_total", "usage_total", b"usage_total"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -185,9 +185,10 @@ class AgentServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ListRuns(self, request, context):
-        """List the runs of a chat, oldest first.
+        """List the runs of a chat, oldest first, with what all of them have cost.
 
-        Changes nothing. Errors: NOT_FOUND (chat).
+        Changes nothing. Pages are stable: a chat only gets runs at its end.
+        Errors: NOT_FOUND (chat); INVALID_REQUEST for a page_token that this service has not given.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

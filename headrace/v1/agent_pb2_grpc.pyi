@@ -95,9 +95,10 @@ class AgentServiceStub:
     Changes nothing. Errors: NOT_FOUND.
     """
     ListRuns: _grpc.UnaryUnaryMultiCallable[_agent_pb2.ListRunsRequest, _agent_pb2.ListRunsResponse]
-    """List the runs of a chat, oldest first.
+    """List the runs of a chat, oldest first, with what all of them have cost.
 
-    Changes nothing. Errors: NOT_FOUND (chat).
+    Changes nothing. Pages are stable: a chat only gets runs at its end.
+    Errors: NOT_FOUND (chat); INVALID_REQUEST for a page_token that this service has not given.
     """
     GetRun: _grpc.UnaryUnaryMultiCallable[_agent_pb2.GetRunRequest, _agent_pb2.GetRunResponse]
     """Get a run's state, usage and what is left of its budget.
@@ -172,9 +173,10 @@ class AgentServiceAsyncStub(AgentServiceStub):
     Changes nothing. Errors: NOT_FOUND.
     """
     ListRuns: _aio.UnaryUnaryMultiCallable[_agent_pb2.ListRunsRequest, _agent_pb2.ListRunsResponse]  # type: ignore[assignment]
-    """List the runs of a chat, oldest first.
+    """List the runs of a chat, oldest first, with what all of them have cost.
 
-    Changes nothing. Errors: NOT_FOUND (chat).
+    Changes nothing. Pages are stable: a chat only gets runs at its end.
+    Errors: NOT_FOUND (chat); INVALID_REQUEST for a page_token that this service has not given.
     """
     GetRun: _aio.UnaryUnaryMultiCallable[_agent_pb2.GetRunRequest, _agent_pb2.GetRunResponse]  # type: ignore[assignment]
     """Get a run's state, usage and what is left of its budget.
@@ -300,9 +302,10 @@ class AgentServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _agent_pb2.ListRunsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_agent_pb2.ListRunsResponse, _abc.Awaitable[_agent_pb2.ListRunsResponse]]:
-        """List the runs of a chat, oldest first.
+        """List the runs of a chat, oldest first, with what all of them have cost.
 
-        Changes nothing. Errors: NOT_FOUND (chat).
+        Changes nothing. Pages are stable: a chat only gets runs at its end.
+        Errors: NOT_FOUND (chat); INVALID_REQUEST for a page_token that this service has not given.
         """
 
     @_abc_1.abstractmethod

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 from headrace.v1 import agent_pb2, agent_pb2_grpc, memory_pb2
-from services.orchestrator import recorded, submits
+from services.orchestrator import recorded, run_list, submits
 from services.orchestrator.definition import Definition
 from services.orchestrator.peers import Peers
 from services.orchestrator.registry import Registry
@@ -77,7 +77,7 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
         chat = await recorded.chat_of(self._peers, memory_pb2.GetChatRequest(chat_id=request.chat_id))
         live = {run.id: run.as_run() for run in self._runs.of_chat(request.chat_id)}
         runs = [live.get(run.run_id, run) for run in recorded.fold_runs(chat.events)]
-        return agent_pb2.ListRunsResponse(runs=runs)
+        return run_list.page(runs, request)
 
     async def GetRun(self, request: agent_pb2.GetRunRequest, context: Context) -> agent_pb2.GetRunResponse:
         live = self._runs.find(request.run_id)

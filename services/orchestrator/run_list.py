@@ -1,0 +1,47 @@
+"""A page of a chat's runs, and what all of them have cost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from headrace.errors import InvalidRequest
+from headrace.v1 import agent_pb2, common_pb2
+
+PAGE_SIZE, PAGE_SIZE_MAX = 50, 200
+
+
+def page(runs: Sequence[agent_pb2.Run], request: agent_pb2.ListRunsRequest) -> agent_pb2.ListRunsResponse:
+    """The page of `runs` that is asked for; its token is the last run of the page before.
+
+    Raises:
+        InvalidRequest: The size or the token is none.
+    """
+    if not 0 <= request.page_size <= PAGE_SIZE_MAX:
+        raise InvalidRequest.of("pageSize", f"must be 1 to {PAGE_SIZE_MAX}, or 0")
+    first = _behind(runs, request.page_token) if request.page_token else 0
+    end = first + (request.page_size or PAGE_SIZE)
+    return agent_pb2.ListRunsResponse(
+        runs=runs[first:end],
+        next_page_token=runs[end - 1].run_id if end < len(runs) else "",
+        runs_total=len(runs),
+        usage_total=total(run.usage for run in runs),
+    )
+
+
+def total(usages: Iterable[common_pb2.Usage]) -> common_pb2.Usage:
+    """The sum; a field that none of them has is not set."""
+    found = common_pb2.Usage()
+    for usage in usages:
+        for field, value in usage.ListFields():
+            if field.name == "estimated":
+                found.estimated = True
+            else:
+                setattr(found, field.name, getattr(found, field.name) + value)
+    return found
+
+
+def _behind(runs: Sequence[agent_pb2.Run], run_id: str) -> int:
+    for index, run in enumerate(runs):
+        if run.run_id == run_id:
+            return index + 1
+    raise InvalidRequest.of("pageToken", "must be the nextPageToken of an answer")
