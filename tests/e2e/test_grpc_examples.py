@@ -1,0 +1,65 @@
+"""The commands of docs/grpc.md as they stand there, with the real grpcurl and buf."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import shlex
+import shutil
+import sys
+from collections.abc import AsyncGenerator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from tests.e2e.suite import Running, up
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+ROOT = Path(__file__).parents[2]
+GRPCURL = ROOT / "tests" / "e2e" / "grpcurl"
+"""A Go module of its own, which names the version."""
+
+COMMANDS = [
+    line
+    for block in re.findall(r"^```\n(.*?)^```$", (ROOT / "docs" / "grpc.md").read_text(), re.MULTILINE | re.DOTALL)
+    for line in block.splitlines()
+]
+SHOWN = {
+    " list": r"^headrace\.v1\.AgentService$",
+    " describe ": r"rpc Query \( \.headrace\.v1\.QueryRequest \) returns \( stream \.headrace\.v1\.AgentDelta \)",
+    "/ListAgents": r'"key": ?"assistant"',
+    "/Query": r'"run_?[cC]omplete": ?{',
+    "/Check": r'"status": ?"SERVING"',
+}
+"""What its output must match. grpcurl writes fields as the protos do, buf as JSON does."""
+
+BUILD_TIMEOUT_S = 300.0
+"""grpcurl is compiled where it never was."""
+
+needs_go = pytest.mark.skipif(shutil.which("go") is None, reason="NOTICE: Go is not installed: grpcurl is not tried")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def suite(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Running]:
+    data_dir = tmp_path_factory.mktemp("grpc")
+    async with up("--simulate", "--simulate-port", "0", "--config-dir", "examples", "--data-dir", str(data_dir)) as it:
+        yield it
+
+
+@pytest.mark.parametrize(
+    "command",
+    [pytest.param(line, marks=needs_go if line.startswith("grpcurl ") else ()) for line in COMMANDS],
+)
+async def test_the_command_shows_what_it_is_for(suite: Running, command: str) -> None:
+    program, *words = shlex.split(command.replace("127.0.0.1:7001", suite.grpc))
+    start = ["go", "tool", "grpcurl"] if program == "grpcurl" else [str(Path(sys.executable).with_name(program))]
+    process = await asyncio.create_subprocess_exec(
+        *start, *words, cwd=GRPCURL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+    )
+    async with asyncio.timeout(BUILD_TIMEOUT_S):
+        said, _ = await process.communicate()
+    assert process.returncode == 0, said.decode()
+    (shown,) = [text for word, text in SHOWN.items() if word in command]
+    assert re.search(shown, said.decode(), re.MULTILINE), said.decode()
