@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from headrace.errors import BudgetExceeded
+from headrace.usage import add_cost
 from headrace.v1 import agent_pb2, common_pb2, tools_pb2
 from services.orchestrator.clock import Clock
 from services.orchestrator.definition import Budget, Definition
@@ -140,17 +141,7 @@ class Spending:
 
     def settle(self, usage: common_pb2.Usage) -> None:
         """Add what a model call has cost; the call itself was counted when it was reserved."""
-        total = self.usage
-        total.input_tokens += usage.input_tokens
-        total.output_tokens += usage.output_tokens
-        if usage.HasField("reasoning_tokens"):
-            total.reasoning_tokens += usage.reasoning_tokens
-        if usage.HasField("cached_tokens"):
-            total.cached_tokens += usage.cached_tokens
-        if usage.HasField("cost_usd"):
-            total.cost_usd += usage.cost_usd
-        if usage.estimated:
-            total.estimated = True
+        add_cost(self.usage, usage)
 
     def exceeded(self, limit: str) -> BudgetExceeded:
         """The error for a limit, naming what was spent."""

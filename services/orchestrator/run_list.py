@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from headrace.errors import InvalidRequest
+from headrace.usage import add_cost
 from headrace.v1 import agent_pb2, common_pb2
 
 PAGE_SIZE, PAGE_SIZE_MAX = 50, 200
@@ -32,11 +33,9 @@ def total(usages: Iterable[common_pb2.Usage]) -> common_pb2.Usage:
     """The sum; a field that none of them has is not set."""
     found = common_pb2.Usage()
     for usage in usages:
-        for field, value in usage.ListFields():
-            if field.name == "estimated":
-                found.estimated = True
-            else:
-                setattr(found, field.name, getattr(found, field.name) + value)
+        add_cost(found, usage)
+        found.model_calls += usage.model_calls
+        found.tool_calls += usage.tool_calls
     return found
 
 

@@ -13,6 +13,7 @@ import grpc
 
 from headrace.errors import HeadraceError
 from headrace.streams import reading
+from headrace.usage import add_cost
 from headrace.v1 import common_pb2, llm_pb2, tools_pb2
 from services.runtime.ids import forwarded
 from services.tools.tool import Call, ToolFailed
@@ -82,7 +83,7 @@ class Asker:
                             case _:
                                 pass
         finally:
-            _add(self.usage, seen if seen.input_tokens or seen.output_tokens else _estimated(request, output_chars))
+            add_cost(self.usage, seen if seen.input_tokens or seen.output_tokens else _estimated(request, output_chars))
         self.is_cut = reason == "length"
         if reason == "content_filter":
             raise ModelFailed("the model's provider refused to answer")
@@ -130,20 +131,6 @@ def _estimated(request: llm_pb2.ChatRequest, output_chars: int) -> common_pb2.Us
     """Stands in where an answer broke off before its usage came."""
     prompt = "".join(part.text for message in request.messages for part in message.content)
     return common_pb2.Usage(input_tokens=_prompt_tokens(prompt), output_tokens=output_chars // 3, estimated=True)
-
-
-def _add(total: common_pb2.Usage, one: common_pb2.Usage) -> None:
-    """Everything but the number of calls, which is counted when they begin."""
-    total.input_tokens += one.input_tokens
-    total.output_tokens += one.output_tokens
-    if one.HasField("reasoning_tokens"):
-        total.reasoning_tokens += one.reasoning_tokens
-    if one.HasField("cached_tokens"):
-        total.cached_tokens += one.cached_tokens
-    if one.HasField("cost_usd"):
-        total.cost_usd += one.cost_usd
-    if one.estimated:
-        total.estimated = True
 
 
 @contextmanager

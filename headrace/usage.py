@@ -1,0 +1,19 @@
+"""Adding up what model calls have cost."""
+
+from __future__ import annotations
+
+from headrace.v1 import common_pb2
+
+
+def add_cost(total: common_pb2.Usage, one: common_pb2.Usage) -> None:
+    """Add tokens and money to `total`; numbers of calls are left out, because they are counted when calls begin."""
+    total.input_tokens += one.input_tokens
+    total.output_tokens += one.output_tokens
+    if one.HasField("reasoning_tokens"):
+        total.reasoning_tokens += one.reasoning_tokens
+    if one.HasField("cached_tokens"):
+        total.cached_tokens += one.cached_tokens
+    if one.HasField("cost_usd"):
+        total.cost_usd += one.cost_usd
+    if one.estimated:
+        total.estimated = True
