@@ -5,21 +5,16 @@ from __future__ import annotations
 import json
 from functools import lru_cache
 
-from jsonschema_rs import Draft202012Validator, RegexOptions, ValidationError
+from jsonschema_rs import Draft202012Validator, ValidationError
 
 from services.orchestrator.call import Call
+from services.runtime.json_schema import compiled, told
 from services.runtime.rules import JSON_DEPTH_MAX, json_depth
 
 SCHEMAS_KEPT = 256
 """Compiled schemas: more than an installation has tools of these kinds."""
 
-PATTERN_BYTES_MAX = 1024 * 1024
-"""A compiled pattern."""
-
 VIOLATIONS_SHOWN_MAX = 5
-
-VIOLATION_CHARS_MAX = 400
-"""Of one, which repeats the value."""
 
 
 def violation(call: Call) -> str:
@@ -33,7 +28,7 @@ def violation(call: Call) -> str:
     if json_depth(value) > JSON_DEPTH_MAX:
         return f"invalid arguments: $: nested too deeply, more than {JSON_DEPTH_MAX} levels"
     assert call.tool is not None, "a call without a tool is refused before"
-    found = [_told(error) for error in _schema(call.tool.parameters or "{}").iter_errors(value)]
+    found = [told(error) for error in _schema(call.tool.parameters or "{}").iter_errors(value)]
     return "invalid arguments: " + "; ".join(found[:VIOLATIONS_SHOWN_MAX]) if found else ""
 
 
@@ -42,20 +37,10 @@ def problem_of(schema: str) -> str:
     try:
         _schema(schema)
     except ValidationError as error:
-        return _told(error)
+        return told(error)
     return ""
 
 
 @lru_cache(SCHEMAS_KEPT)
 def _schema(text: str) -> Draft202012Validator:
-    # Patterns run in linear time and of bounded size: a caller's schema is a caller's word.
-    options = RegexOptions(size_limit=PATTERN_BYTES_MAX, dfa_size_limit=PATTERN_BYTES_MAX)
-    return Draft202012Validator(text, offline=True, pattern_options=options)
-
-
-def _told(error: ValidationError) -> str:
-    path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error.instance_path)
-    message = error.message
-    if len(message) > VIOLATION_CHARS_MAX:
-        message = f"{message[: VIOLATION_CHARS_MAX // 2]}…{message[-VIOLATION_CHARS_MAX // 2 :]}"
-    return f"${path}: {message} (rule: {error.kind.name})"
+    return compiled(text)

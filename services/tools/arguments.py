@@ -10,34 +10,25 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from jsonschema_rs import Draft202012Validator, RegexOptions, ValidationError
+from jsonschema_rs import Draft202012Validator, ValidationError
 
+from services.runtime.json_schema import compiled, path_of, told
 from services.runtime.rules import JSON_DEPTH_MAX, json_depth
 from services.tools.tool import ToolFailed
 
 BYTES_MAX = 4 * 1024 * 1024
 """As large as a message at the edge."""
 
-PATTERN_BYTES_MAX = 1024 * 1024
-"""A compiled pattern; ten times what a schema of an honest tool needs."""
-
-MESSAGE_CHARS_MAX = 400
-"""Of one violation, which repeats the value."""
-
 VIOLATIONS_SHOWN_MAX = 5
 """Enough for a model to correct its call at once."""
 
 
 def compile_schema(schema: str) -> Draft202012Validator:
-    """The validator of a JSON Schema; raises ValueError with path and reason when it is none.
-
-    Patterns run in linear time and of bounded size, and references are not fetched.
-    """
+    """The validator of a JSON Schema; raises ValueError with path and reason when it is none."""
     try:
-        options = RegexOptions(size_limit=PATTERN_BYTES_MAX, dfa_size_limit=PATTERN_BYTES_MAX)
-        return Draft202012Validator(schema, offline=True, pattern_options=options)
+        return compiled(schema)
     except ValidationError as error:
-        raise ValueError(f"{_path(error)}: {error.message}") from error
+        raise ValueError(f"{path_of(error)}: {error.message}") from error
 
 
 def parse(text: str, schemas: Iterable[Draft202012Validator]) -> dict[str, Any]:
@@ -49,7 +40,7 @@ def parse(text: str, schemas: Iterable[Draft202012Validator]) -> dict[str, Any]:
         raise ToolFailed(f"invalid arguments: $: nested too deeply, more than {JSON_DEPTH_MAX} levels")
     violations = [error for schema in schemas for error in schema.iter_errors(value)]
     if violations:
-        shown = list(dict.fromkeys(map(_describe, violations)))[:VIOLATIONS_SHOWN_MAX]
+        shown = list(dict.fromkeys(map(told, violations)))[:VIOLATIONS_SHOWN_MAX]
         raise ToolFailed("invalid arguments: " + "; ".join(shown))
     return value
 
@@ -72,15 +63,3 @@ def _load(text: str) -> Any:
 
 def _refuse_constant(name: str) -> float:
     raise ValueError(f"{name} is not JSON")
-
-
-def _describe(error: ValidationError) -> str:
-    message = error.message
-    if len(message) > MESSAGE_CHARS_MAX:
-        # The value stands first, what was expected of it last.
-        message = f"{message[: MESSAGE_CHARS_MAX // 2]}…{message[-MESSAGE_CHARS_MAX // 2 :]}"
-    return f"{_path(error)}: {message} (rule: {error.kind.name})"
-
-
-def _path(error: ValidationError) -> str:
-    return "$" + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error.instance_path)

@@ -1,0 +1,35 @@
+"""JSON Schemas of tools' arguments: compiled so that no pattern is slow, and violations told to a model."""
+
+from __future__ import annotations
+
+from jsonschema_rs import Draft202012Validator, RegexOptions, ValidationError
+
+PATTERN_BYTES_MAX = 1024 * 1024
+"""A compiled pattern; ten times what a schema of an honest tool needs."""
+
+MESSAGE_CHARS_MAX = 400
+"""Of one violation, which repeats the value."""
+
+
+def compiled(schema: str) -> Draft202012Validator:
+    """The validator of a schema; patterns run in linear time and of bounded size, and references are not fetched.
+
+    Raises:
+        ValidationError: It is no JSON Schema.
+    """
+    options = RegexOptions(size_limit=PATTERN_BYTES_MAX, dfa_size_limit=PATTERN_BYTES_MAX)
+    return Draft202012Validator(schema, offline=True, pattern_options=options)
+
+
+def path_of(error: ValidationError) -> str:
+    """Where the violation is, from `$`."""
+    return "$" + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error.instance_path)
+
+
+def told(error: ValidationError) -> str:
+    """A violation with its path and rule, its message of bounded length."""
+    message = error.message
+    if len(message) > MESSAGE_CHARS_MAX:
+        # The value stands first, what was expected of it last.
+        message = f"{message[: MESSAGE_CHARS_MAX // 2]}…{message[-MESSAGE_CHARS_MAX // 2 :]}"
+    return f"{path_of(error)}: {message} (rule: {error.kind.name})"
