@@ -2,12 +2,14 @@
 
 Streams are written with `context.write`, not yielded: gRPC never closes a generator that it stops reading, so a
 yielding handler would be cleaned up late, in some other task. Here it is closed in the RPC's own task, innermost
-first. Handlers may therefore yield, and contain no `try`.
+first. Handlers may therefore yield, and contain no `try`. A streaming handler may instead be a coroutine that sends
+through its `flow.outlet` and returns how many messages it sent. What it yields or sends may be serialized already.
 """
 
 from __future__ import annotations
 
 import asyncio
+import inspect
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager
@@ -70,7 +72,10 @@ class RpcInterceptor(grpc.aio.ServerInterceptor):
                 self._unary(handler.stream_unary, method, _each_checked), *serializers
             )
         assert handler.unary_stream is not None, f"{method}: two-way streams are not part of the contract"
-        return grpc.unary_stream_rpc_method_handler(self._streaming(handler.unary_stream, method), *serializers)
+        serialize = _as_it_is(handler.response_serializer)
+        return grpc.unary_stream_rpc_method_handler(
+            self._streaming(handler.unary_stream, method), handler.request_deserializer, serialize
+        )
 
     def _unary(self, answer: Any, method: str, checked: Callable[[Any], Any]) -> Any:
         async def call(request: Any, context: Context) -> Any:
@@ -89,8 +94,12 @@ class RpcInterceptor(grpc.aio.ServerInterceptor):
                     raise Overloaded(f"{self._streams_max} streams are open already; try again later")
                 self._streams += 1
                 try:
+                    answers = generate(request, context)
+                    if inspect.iscoroutine(answers):
+                        done["replies"] = await answers
+                        return
                     write = context.write
-                    async with aclosing(generate(request, context)) as replies:
+                    async with aclosing(answers) as replies:
                         async for reply in replies:
                             await write(reply)
                             done["replies"] += 1
@@ -98,6 +107,12 @@ class RpcInterceptor(grpc.aio.ServerInterceptor):
                     self._streams -= 1
 
         return call
+
+
+def _as_it_is(serialize: Callable[[Any], bytes] | None) -> Callable[[Any], bytes]:
+    """`serialize`, but what is bytes already is sent as it is."""
+    assert serialize is not None, "generated code gives one"
+    return lambda reply: reply if type(reply) is bytes else serialize(reply)
 
 
 def _checked(request: Any) -> Any:
