@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from services.runtime import transport
 from services.runtime.config import setting
 
 _ORIGIN = re.compile(r"https?://[a-z0-9.-]+(:\d{1,5})?|https?://\[[0-9a-f:]+\](:\d{1,5})?")
@@ -46,7 +47,11 @@ class Config:
     drain_s: float = setting(10.0, name="HEADRACE_DRAIN_S")
     """How long a stopping facade lets open streams go on; compose's stop_grace_period is longer."""
 
+    transport: str = setting(transport.DEFAULT, name=transport.VARIABLE)
+    """h2 or grpcio, to the services behind; services/runtime/transport.py reads it itself."""
+
     def __post_init__(self) -> None:
+        transport.check(self.transport)
         if self.port > 65535:
             raise ValueError(f"HEADRACE_FACADE_PORT: {self.port}: expected 0 to 65535")
         for name in ("heartbeat_s", "slow_reader_s", "idle_s"):

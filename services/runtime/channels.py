@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import grpc
 
+from services.runtime import transport
+from services.runtime.http2.channel import Channel
+
 MESSAGE_BYTES_MAX = 64 * 1024 * 1024
 """Between services (architecture.md)."""
 
@@ -25,5 +28,7 @@ OPTIONS: list[tuple[str, int | str]] = [
 
 
 def connect(address: str) -> grpc.aio.Channel:
-    """A channel to `address` (host:port or unix:/path). The caller closes it."""
+    """A channel to `address`: host:port, unix:/path, or dns:///host:port for all its replicas. The caller closes it."""
+    if transport.in_use() == "h2":
+        return Channel(address, message_bytes_max=MESSAGE_BYTES_MAX)
     return grpc.aio.insecure_channel(address, options=OPTIONS)

@@ -15,12 +15,15 @@ from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
+from services.runtime import transport
+
 T = TypeVar("T")
 
 PREFIX = "HEADRACE_"
 SERVICES = ("FACADE", "ORCHESTRATOR", "LLM_GATEWAY", "MEMORY", "TOOLS", "SIMULATOR")
 SHARED = frozenset(
-    PREFIX + name for name in ("DATA_DIR", "CONFIG_DIR", "LOG_LEVEL", "DRAIN_S", "ALLOW_UNSANDBOXED", "URL")
+    PREFIX + name
+    for name in ("DATA_DIR", "CONFIG_DIR", "LOG_LEVEL", "DRAIN_S", "ALLOW_UNSANDBOXED", "URL", "TRANSPORT")
 )
 """Variables without a service's name in them. HEADRACE_URL is the command line's."""
 
@@ -47,6 +50,9 @@ class ServerSettings:
     streams_max: int = 2000
     """Streaming RPCs at a time; the next one gets OVERLOADED at once rather than waiting."""
 
+    transport: str = field(default=transport.DEFAULT, metadata={"name": transport.VARIABLE})
+    """h2 or grpcio. Process-wide: services/runtime/transport.py reads it itself."""
+
     metrics_listen: str = ""
     """host:port of GET /metrics for Prometheus; empty: not served."""
 
@@ -55,6 +61,7 @@ class ServerSettings:
         for address in self.listen.split(","):
             if not address.strip().startswith("unix:/") and not _is_host_and_port(address.strip()):
                 raise ValueError(f"listen address {address!r}: expected host:port or unix:/path")
+        transport.check(self.transport)
         if self.metrics_listen and not _is_host_and_port(self.metrics_listen):
             raise ValueError(f"metrics address {self.metrics_listen!r}: expected host:port")
 

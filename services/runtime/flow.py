@@ -14,7 +14,10 @@ from typing import Any, Protocol
 
 import grpc
 
-from headrace.streams import reading
+from headrace.errors import HeadraceError
+from headrace.streams import reading, rpc_errors
+from services.runtime.http2.client_call import UnaryStreamCall
+from services.runtime.http2.server_call import ServerCall
 
 QUEUE_MAX = 64
 """Messages that wait for a reader who is behind, before its source is told to stop."""
@@ -35,12 +38,21 @@ class Outlet(Protocol):
 @asynccontextmanager
 async def outlet(context: grpc.aio.ServicerContext[Any, Any]) -> AsyncGenerator[Outlet]:
     """The way to the caller of this RPC; leaving the block waits until all is written."""
+    if isinstance(context, ServerCall):
+        yield context
+        await context.drained()
+        return
     line = _Line(context)
     writing = asyncio.create_task(line.write())
     try:
         yield line
         line.end()
         await writing
+    except HeadraceError:
+        # What was sent before an error arrives before it.
+        line.end()
+        await writing
+        raise
     finally:
         writing.cancel()
         # A write to a reader who has gone fails; that is told to the RPC's task, which is being cancelled.
@@ -55,6 +67,13 @@ async def pour(call: grpc.aio.UnaryStreamCall[Any, bytes], take: Callable[[bytes
     Raises:
         HeadraceError: What the service raised, before or after the first message.
     """
+    if isinstance(call, UnaryStreamCall):
+        try:
+            with rpc_errors():
+                await call.pour(take)
+        finally:
+            call.cancel()
+        return
     async with reading(call) as messages:
         async for message in messages:
             take(message)

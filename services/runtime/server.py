@@ -16,9 +16,11 @@ import structlog
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
+from services.runtime import transport
 from services.runtime.channels import MESSAGE_BYTES_MAX
 from services.runtime.config import ServerSettings
 from services.runtime.health import SERVING, Health
+from services.runtime.http2.server import Server
 from services.runtime.interceptors import RpcInterceptor
 from services.runtime.metrics import metrics_served
 
@@ -67,7 +69,7 @@ async def serving(
     `peers` are asked when health of the chain is. Raises OSError when an address cannot be bound.
     """
     interceptor = RpcInterceptor(settings.streams_max)
-    server = grpc.aio.server(interceptors=[interceptor], options=_options(message_bytes_max))
+    server = _server(interceptor, message_bytes_max)
     health = Health(peers or {})
     health_pb2_grpc.add_HealthServicer_to_server(health, server)
     for item in served:
@@ -105,6 +107,12 @@ async def until_stopped() -> None:
         signal.signal(number, signal.SIG_DFL)
 
 
+def _server(interceptor: RpcInterceptor, message_bytes_max: int) -> grpc.aio.Server:
+    if transport.in_use() == "h2":
+        return Server(interceptors=[interceptor], message_bytes_max=message_bytes_max)
+    return grpc.aio.server(interceptors=[interceptor], options=_options(message_bytes_max))
+
+
 def _options(message_bytes_max: int) -> list[tuple[str, int]]:
     return [
         ("grpc.max_receive_message_length", message_bytes_max),
@@ -123,7 +131,7 @@ def _bind(server: grpc.aio.Server, address: str) -> str:
         raise OSError(f"cannot listen on {address}: another process does")
     try:
         port = server.add_insecure_port(address)
-    except RuntimeError as error:
+    except (RuntimeError, OSError) as error:
         raise OSError(f"cannot listen on {address}: is something else listening there?") from error
     return address if address.startswith("unix:") else f"{address.rpartition(':')[0]}:{port}"
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from services.runtime.config import ConfigError, ServerSettings, in_force, load, setting, variables
+from services.runtime.transport import DEFAULT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

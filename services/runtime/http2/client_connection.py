@@ -1,0 +1,158 @@
+"""The client's end of a connection: it carries calls until the server tells it to go, or it breaks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import grpc
+from h2.errors import ErrorCodes
+from h2.events import Event, ResponseReceived, TrailersReceived
+from h2.exceptions import NoAvailableStreamIDError
+
+from services.runtime.http2.client_call import Call
+from services.runtime.http2.connection import Connection
+from services.runtime.http2.metadata import Headers
+from services.runtime.http2.status import Status, from_reset
+from services.runtime.http2.stream import Compressed, Oversized, Stream
+from services.runtime.http2.tls import has_agreed
+
+
+class ClientConnection(Connection):
+    """Made by a channel for one address. Takes calls from `on_ready` on, until `on_gone`."""
+
+    def __init__(
+        self,
+        message_bytes_max: int,
+        on_ready: Callable[[ClientConnection], None],
+        on_free: Callable[[], None],
+        on_gone: Callable[[ClientConnection, str], None],
+    ) -> None:
+        super().__init__(client_side=True, streams_max=0)
+        self._message_bytes_max = message_bytes_max
+        self._on_ready = on_ready
+        self._on_free = on_free
+        """A stream has ended, so that there is room for another."""
+        self._on_gone = on_gone
+        self._is_told_to_go = False
+        self._calls: dict[int, Call] = {}
+
+    @property
+    def may_ping(self) -> bool:
+        # Servers of others count pings without a call as abuse.
+        return bool(self._calls)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether one more call may be opened."""
+        return (
+            not (self._is_told_to_go or self.is_lost)
+            and len(self._calls) < self.h2.remote_settings.max_concurrent_streams
+        )
+
+    def began(self) -> None:
+        if not has_agreed(self.transport):
+            self.transport.abort()
+            return
+        self.write_h2()
+        self.flush()
+
+    def settled(self) -> None:
+        self._on_ready(self)
+
+    def open(self, call: Call, headers: Headers) -> None:
+        """Open a stream for `call`. There is room."""
+        try:
+            stream_id = self.h2.get_next_available_stream_id()
+        except NoAvailableStreamIDError:
+            self.told_to_go(self.h2.highest_outbound_stream_id, ErrorCodes.NO_ERROR)
+            call.ended(Status(grpc.StatusCode.UNAVAILABLE, "the connection is used up", is_refused=True))
+            return
+        self.h2.send_headers(stream_id, headers)
+        self.write_h2()
+        stream = Stream(self, stream_id, self.h2.streams[stream_id], self._message_bytes_max)
+        self.streams[stream_id] = stream
+        self._calls[stream_id] = call
+        call.opened(self, stream)
+
+    def event(self, event: Event) -> None:
+        if isinstance(event, ResponseReceived | TrailersReceived):
+            assert event.stream_id is not None, "h2 sets it"
+            call = self._calls.get(event.stream_id)
+            if call is not None:
+                is_first = isinstance(event, ResponseReceived)
+                call.answered(event.headers) if is_first else call.closing(event.headers)
+
+    def remote_ended(self, stream: Stream) -> None:
+        call = self._calls.pop(stream.id, None)
+        if stream.is_local_open:
+            # The server has said all; it does not wait for the rest of the request.
+            self.reset(stream, ErrorCodes.NO_ERROR)
+        if call is not None:
+            call.remote_ended()
+        self._on_free()
+
+    def was_reset(self, stream: Stream, error_code: int) -> None:
+        if (call := self._calls.pop(stream.id, None)) is not None:
+            call.ended(from_reset(error_code))
+        self._on_free()
+
+    def broke(self, stream: Stream, error: Oversized | Compressed) -> None:
+        what = (
+            f"a message is larger than {stream.message_bytes_max} bytes"
+            if isinstance(error, Oversized)
+            else "the server sent a compressed message, which nobody asked for"
+        )
+        code = grpc.StatusCode.RESOURCE_EXHAUSTED if isinstance(error, Oversized) else grpc.StatusCode.INTERNAL
+        call = self._calls.get(stream.id)
+        self.drop(stream)
+        if call is not None:
+            call.ended(Status(code, what))
+
+    def drop(self, stream: Stream) -> None:
+        """Reset the stream of a call that nobody wants any more."""
+        self._calls.pop(stream.id, None)
+        self.reset(stream, ErrorCodes.CANCEL)
+        self.flush()
+        self._on_free()
+
+    def told_to_go(self, last_stream_id: int, error_code: int) -> None:
+        if not self._is_told_to_go:
+            self._is_told_to_go = True
+            self._on_gone(self, "the server told the connection to go")
+        for stream_id in [stream_id for stream_id in self._calls if stream_id > last_stream_id]:
+            call = self._calls.pop(stream_id)
+            stream = self.streams.pop(stream_id)
+            stream.close()
+            call.ended(Status(grpc.StatusCode.UNAVAILABLE, "the server is leaving", is_refused=True))
+        self.close_if_done()
+
+    def close_if_done(self) -> None:
+        """Close a connection that takes no more calls and has none."""
+        if self._is_told_to_go and not self._calls and not self.is_lost:
+            self.flush()
+            self.transport.close()
+
+    def forget_if_done(self, stream: Stream) -> None:
+        super().forget_if_done(stream)
+        self.close_if_done()
+
+    def end_stream(self, stream: Stream, trailers: Headers) -> None:
+        self.h2.end_stream(stream.id)
+        self.write_h2()
+        self.forget_if_done(stream)
+
+    def ended(self, error: Exception | None) -> None:
+        why = f"the connection broke: {error or 'closed by the server'}"
+        if not self._is_told_to_go:
+            self._is_told_to_go = True
+            self._on_gone(self, why)
+        calls, self._calls = self._calls, {}
+        for stream in [*self.streams.values()]:
+            stream.close()
+        for call in calls.values():
+            call.ended(Status(grpc.StatusCode.UNAVAILABLE, why))
+
+    def leave(self) -> None:
+        """Take no more calls; those there are end by their own."""
+        self._is_told_to_go = True
+        self.close_if_done()

@@ -1,0 +1,418 @@
+"""One HTTP/2 connection: what both of its ends have in common.
+
+What is read in one wake-up is handled in one go, and what is written meanwhile leaves in one write. DATA frames of
+open streams go to their streams directly; every other frame goes to `h2`, in the order of arrival.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import Any
+
+import structlog
+from h2.config import H2Configuration
+from h2.connection import H2Connection
+from h2.errors import ErrorCodes
+from h2.events import Event, PingAckReceived, RemoteSettingsChanged, StreamEnded, StreamReset, WindowUpdated
+from h2.exceptions import FlowControlError, ProtocolError, StreamClosedError
+from h2.settings import SettingCodes, Settings
+
+from services.runtime.http2 import frames, limits
+from services.runtime.http2.metadata import Headers
+from services.runtime.http2.stream import Compressed, Oversized, Stream
+
+log = structlog.get_logger()
+
+
+class _Http2(H2Connection):
+    MAX_CLOSED_STREAMS = limits.CLOSED_STREAMS_KEPT
+    DEFAULT_MAX_HEADER_LIST_SIZE = limits.HEADERS_BYTES_MAX
+
+
+class TooMuch(ProtocolError):
+    """The peer does more than an honest one would."""
+
+    error_code = ErrorCodes.ENHANCE_YOUR_CALM
+
+
+class Connection(asyncio.Protocol):
+    """Made for one transport; forgets everything when that is lost."""
+
+    transport: asyncio.Transport
+    """Set when the connection is made."""
+
+    def __init__(self, *, client_side: bool, streams_max: int) -> None:
+        config = H2Configuration(
+            client_side=client_side,
+            header_encoding=None,
+            # What we send we have made ourselves, and checked where callers gave it.
+            validate_outbound_headers=False,
+            normalize_outbound_headers=False,
+        )
+        self.h2 = _Http2(config)
+        self.h2.local_settings = Settings(
+            client=client_side,
+            initial_values={
+                SettingCodes.INITIAL_WINDOW_SIZE: limits.WINDOW_BYTES,
+                SettingCodes.MAX_FRAME_SIZE: limits.FRAME_BYTES_MAX,
+                SettingCodes.MAX_HEADER_LIST_SIZE: limits.HEADERS_BYTES_MAX,
+                SettingCodes.MAX_CONCURRENT_STREAMS: streams_max,
+                SettingCodes.ENABLE_PUSH: 0,
+            },
+        )
+        self.streams: dict[int, Stream] = {}
+        """Those that can still receive or send."""
+        self.blocked: dict[int, Stream] = {}
+        """Those with a backlog, in the order in which they began to wait."""
+        self.is_full = False
+        """The socket takes nothing more."""
+        self.is_lost = False
+        self._is_gone = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._out: list[bytes] = []
+        self._is_flushing = False
+        self._rest = b""
+        self._preface_left = 0 if client_side else frames.PREFACE_BYTES
+        self._has_settings = False
+        self._is_in_headers = False
+        self._window_bytes = limits.CONNECTION_WINDOW_BYTES
+        self._owed_bytes = 0
+        self._control = limits.Allowance(limits.CONTROL_BURST, limits.CONTROL_PER_S, self._loop.time())
+        self._reads = 0
+        self._reads_seen = 0
+        self._pinged = False
+        self._preface_due: asyncio.TimerHandle | None = None
+        self._headers_due: asyncio.TimerHandle | None = None
+        self._keepalive: asyncio.TimerHandle | None = None
+
+    # What the two ends do differently.
+
+    @property
+    def may_ping(self) -> bool:
+        """Whether a silent peer is to be asked if it is there."""
+        return True
+
+    def began(self) -> None:
+        """The transport is there, and our preface is sent."""
+
+    def settled(self) -> None:
+        """The peer's first settings are there."""
+
+    def event(self, event: Event) -> None:
+        """An event of `h2` that is one end's own."""
+
+    def told_to_go(self, last_stream_id: int, error_code: int) -> None:
+        """The peer serves no streams after `last_stream_id`."""
+
+    def remote_ended(self, stream: Stream) -> None:
+        """The peer has ended its side of `stream`."""
+
+    def was_reset(self, stream: Stream, error_code: int) -> None:
+        """The peer has ended `stream` in both directions."""
+
+    def broke(self, stream: Stream, error: Oversized | Compressed) -> None:
+        """A message cannot be taken."""
+
+    def ended(self, error: Exception | None) -> None:
+        """The connection is lost."""
+
+    def end_stream(self, stream: Stream, trailers: Headers) -> None:
+        """End our side of `stream`."""
+        raise NotImplementedError
+
+    # The transport.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport), "a stream transport"
+        self.transport = transport
+        self.h2.initiate_connection()
+        self.write(frames.window_update(0, limits.CONNECTION_WINDOW_BYTES - 65_535))
+        self._preface_due = self._loop.call_later(limits.PREFACE_S, self._too_slow)
+        self._keepalive = self._loop.call_later(limits.KEEPALIVE_S, self._look)
+        self.began()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.is_lost = True
+        for timer in (self._preface_due, self._headers_due, self._keepalive):
+            if timer is not None:
+                timer.cancel()
+        self._out.clear()
+        self.ended(exc)
+        self.streams.clear()
+        self.blocked.clear()
+        self._is_gone.set()
+
+    def pause_writing(self) -> None:
+        self.is_full = True
+
+    def resume_writing(self) -> None:
+        self.is_full = False
+        self._pump()
+
+    def eof_received(self) -> bool | None:
+        return None
+
+    def data_received(self, data: bytes) -> None:
+        self._reads += 1
+        try:
+            if self._preface_left:
+                # h2 compares what has come of the preface, however few bytes.
+                size = min(self._preface_left, len(data))
+                self._preface_left -= size
+                self.h2.receive_data(data[:size])
+                data = data[size:]
+            if self._rest:
+                data = self._rest + data
+            self._rest = data[self._frames(data) :]
+        except ProtocolError as error:
+            self._fail(error)
+
+    # Frames in.
+
+    def _frames(self, data: bytes) -> int:
+        """Handle the frames that are complete; how many bytes they were."""
+        start, size, streams = 0, len(data), self.streams
+        other = 0
+        """Where the frames begin that h2 is yet to get."""
+        while size - start >= frames.HEAD_BYTES:
+            high, low, kind, flags, stream_id = frames.unpack_head(data, start)
+            length = high << 16 | low
+            end = start + frames.HEAD_BYTES + length
+            if length > limits.FRAME_BYTES_MAX:
+                # The head alone makes h2 refuse it.
+                self._others(data[other : start + frames.HEAD_BYTES])
+            if end > size:
+                break
+            if kind == frames.DATA:
+                if other < start:
+                    self._others(data[other:start])
+                stream = streams.get(stream_id)
+                if stream is not None and stream.is_remote_open and not self._is_in_headers:
+                    self._data(stream, data, start + frames.HEAD_BYTES, end, flags)
+                else:
+                    self._others(data[start:end])
+                other = end
+            elif not self._is_for_h2(kind, flags, data, start):
+                if other < start:
+                    self._others(data[other:start])
+                self._goaway(data, start + frames.HEAD_BYTES, length)
+                other = end
+            start = end
+        if other < start:
+            self._others(data[other:start])
+        return start
+
+    def _data(self, stream: Stream, data: bytes, start: int, end: int, flags: int) -> None:
+        length = end - start
+        self._window_bytes -= length
+        if self._window_bytes < 0:
+            raise FlowControlError("more bytes than the connection's window allows")
+        self._owed_bytes += length
+        if self._owed_bytes >= limits.CONNECTION_WINDOW_BYTES // 4:
+            self._window_bytes += self._owed_bytes
+            self.write(frames.window_update(0, self._owed_bytes))
+            self._owed_bytes = 0
+        if not stream.counts(length):
+            self.reset(stream, ErrorCodes.FLOW_CONTROL_ERROR)
+            return
+        if flags & frames.PADDED:
+            start, end = self._without_padding(stream, data, start, end)
+        if start < end:
+            try:
+                stream.receive(data, start, end)
+            except (Oversized, Compressed) as error:
+                self.broke(stream, error)
+                return
+        elif not flags & frames.END_STREAM:
+            self._count_control()
+        if flags & frames.END_STREAM and stream.id in self.streams:
+            # h2 keeps the stream's state: it gets the end without what came with it.
+            self._others(frames.data_head(stream.id, 0, frames.END_STREAM))
+
+    def _without_padding(self, stream: Stream, data: bytes, start: int, end: int) -> tuple[int, int]:
+        if start == end or data[start] >= end - start:
+            raise ProtocolError("a frame's padding is longer than the frame")
+        stream.discard(data[start] + 1)
+        return start + 1, end - data[start]
+
+    def _is_for_h2(self, kind: int, flags: int, data: bytes, start: int) -> bool:
+        """Whether h2 gets the frame; it would end the connection at a GOAWAY, while its streams may go on."""
+        if not self._has_settings and (kind != frames.SETTINGS or flags & frames.ACK):
+            raise ProtocolError("the first frame is not SETTINGS")
+        self._has_settings = True
+        if kind in (frames.HEADERS, frames.CONTINUATION):
+            self._is_in_headers = not flags & frames.END_HEADERS
+            self._watch_headers()
+        elif kind == frames.GOAWAY and not self._is_in_headers:
+            return False
+        elif kind == frames.PRIORITY or (kind in (frames.PING, frames.SETTINGS) and not flags & frames.ACK):
+            self._count_control()
+        return True
+
+    def _goaway(self, data: bytes, start: int, length: int) -> None:
+        if length < 8:
+            raise ProtocolError("a GOAWAY frame is too short")
+        last_stream_id = int.from_bytes(data[start : start + 4]) & frames.LAST_STREAM_ID
+        self.told_to_go(last_stream_id, int.from_bytes(data[start + 4 : start + 8]))
+
+    def _others(self, data: bytes) -> None:
+        """Give h2 whole frames, and do what it makes of them."""
+        for event in self.h2.receive_data(data):
+            match event:
+                case WindowUpdated(stream_id=stream_id):
+                    self._pump() if not stream_id else self._pump_one(stream_id)
+                case StreamEnded(stream_id=stream_id):
+                    self._remote_ended(stream_id)
+                case StreamReset(stream_id=stream_id, error_code=error_code):
+                    self._was_reset(stream_id, int(error_code))
+                case RemoteSettingsChanged():
+                    self._new_settings()
+                case PingAckReceived():
+                    self._pinged = False
+                    self.event(event)
+                case _:
+                    self.event(event)
+        self.write_h2()
+        if self.is_full and self.transport.get_write_buffer_size() > limits.CONTROL_BACKLOG_BYTES:
+            self.transport.abort()
+
+    def _new_settings(self) -> None:
+        if self._preface_due is not None:
+            self._preface_due.cancel()
+            self._preface_due = None
+            self.settled()
+        self._pump()
+
+    def _remote_ended(self, stream_id: int) -> None:
+        stream = self.streams.get(stream_id)
+        if stream is None:
+            return
+        stream.is_remote_open = False
+        stream.is_ended = True
+        stream.wake()
+        self.remote_ended(stream)
+        self.forget_if_done(stream)
+
+    def _was_reset(self, stream_id: int, error_code: int) -> None:
+        stream = self.streams.pop(stream_id, None)
+        if stream is not None:
+            stream.close()
+            self.was_reset(stream, error_code)
+
+    # Frames out.
+
+    def write(self, *pieces: bytes) -> None:
+        """Send whole frames, with everything else that is written in this wake-up."""
+        self._out += pieces
+        if not self._is_flushing:
+            self._is_flushing = True
+            self._loop.call_soon(self.flush)
+
+    def write_h2(self) -> None:
+        """Send what h2 has to say."""
+        if said := self.h2.data_to_send():
+            self.write(said)
+
+    def flush(self) -> None:
+        """Hand everything to the socket."""
+        self._is_flushing = False
+        out = self._out
+        if out and not self.is_lost:
+            self._out = []
+            self.transport.write(b"".join(out))
+
+    def reset(self, stream: Stream, error_code: ErrorCodes) -> None:
+        """End `stream` in both directions, now."""
+        if self.streams.pop(stream.id, None) is None:
+            return
+        if not self.is_lost:
+            # h2 may have closed it in this very wake-up.
+            with suppress(StreamClosedError):
+                self.h2.reset_stream(stream.id, error_code)
+            self.write_h2()
+        stream.close()
+
+    def forget_if_done(self, stream: Stream) -> None:
+        """Forget `stream` when both of its sides have ended."""
+        if not (stream.is_remote_open or stream.is_local_open) and self.streams.pop(stream.id, None) is not None:
+            self.blocked.pop(stream.id, None)
+
+    def close(self, error_code: ErrorCodes = ErrorCodes.NO_ERROR) -> None:
+        """Say goodbye and close the socket."""
+        if not self.is_lost:
+            self.write(frames.goaway(self.h2.highest_inbound_stream_id, error_code))
+            self.flush()
+            self.transport.close()
+
+    async def closed(self) -> None:
+        """Close it, and wait until it is; what a peer does not take in time is dropped."""
+        self.close()
+        try:
+            async with asyncio.timeout(limits.CLOSE_S):
+                await self._is_gone.wait()
+        except TimeoutError:
+            self.transport.abort()
+            await self._is_gone.wait()
+
+    def _pump(self) -> None:
+        for stream in [*self.blocked.values()]:
+            if self.is_full:
+                return
+            stream.pump()
+
+    def _pump_one(self, stream_id: int) -> None:
+        if (stream := self.blocked.get(stream_id)) is not None:
+            stream.pump()
+
+    # Peers that misbehave, or are gone.
+
+    def _fail(self, error: ProtocolError) -> None:
+        log.info("connection refused", peer=self.peer, error=str(error), code=int(error.error_code))
+        # For an error of its own h2 has said so already; another GOAWAY behind it changes nothing.
+        self.write_h2()
+        self.close(ErrorCodes(error.error_code))
+
+    def _count_control(self) -> None:
+        if not self._control.takes(self._loop.time()):
+            raise TooMuch("more control frames than an honest peer sends")
+
+    def _watch_headers(self) -> None:
+        if self._is_in_headers and self._headers_due is None:
+            self._headers_due = self._loop.call_later(limits.PREFACE_S, self._too_slow)
+        elif not self._is_in_headers and self._headers_due is not None:
+            self._headers_due.cancel()
+            self._headers_due = None
+
+    def _too_slow(self) -> None:
+        log.info("connection refused", peer=self.peer, error="too slow")
+        self.transport.abort()
+
+    def _look(self) -> None:
+        """Ping a silent peer, and give up on one that does not answer."""
+        wait_s = limits.KEEPALIVE_S
+        if self._reads != self._reads_seen or not self.may_ping:
+            self._pinged = False
+        elif self._pinged:
+            log.info("peer is gone", peer=self.peer)
+            self.transport.abort()
+            return
+        else:
+            self._pinged = True
+            self.h2.ping(b"headrace")
+            self.write_h2()
+            wait_s = limits.KEEPALIVE_TIMEOUT_S
+        self._reads_seen = self._reads
+        self._keepalive = self._loop.call_later(wait_s, self._look)
+
+    @property
+    def peer(self) -> str:
+        """The other end's address as gRPC writes it."""
+        return _address(self.transport.get_extra_info("peername"))
+
+
+def _address(name: Any) -> str:
+    if not isinstance(name, tuple):
+        return f"unix:{name or ''}"
+    host, port = str(name[0]), name[1]
+    return f"ipv6:[{host}]:{port}" if ":" in host else f"ipv4:{host}:{port}"

@@ -1,0 +1,57 @@
+"""The few frames that are written by hand, because one goes out for each message, or because h2 would end the
+connection with it. https://www.rfc-editor.org/rfc/rfc9113#section-6
+"""
+
+from __future__ import annotations
+
+import struct
+
+PREFACE_BYTES = 24
+HEAD_BYTES = 9
+
+DATA, HEADERS, PRIORITY, RST_STREAM, SETTINGS, PING, GOAWAY, WINDOW_UPDATE, CONTINUATION = 0, 1, 2, 3, 4, 6, 7, 8, 9
+
+END_STREAM = ACK = 0x1
+END_HEADERS = 0x4
+PADDED = 0x8
+
+LAST_STREAM_ID = 2**31 - 1
+
+unpack_head = struct.Struct(">BHBBL").unpack_from
+"""Length (high byte, low two), type, flags, stream id."""
+
+unpack_prefix = struct.Struct(">BL").unpack_from
+"""A message's prefix in gRPC: whether it is compressed, and its length."""
+
+PREFIX_BYTES = 5
+
+_data_with_prefix = struct.Struct(">BHBBLBL").pack
+_head = struct.Struct(">BHBBL").pack
+_window_update = struct.Struct(">BHBBLL").pack
+_goaway = struct.Struct(">BHBBLLL").pack
+
+
+def message_head(stream_id: int, size_bytes: int) -> bytes:
+    """What stands before a message of `size_bytes` that fills one DATA frame."""
+    length = size_bytes + PREFIX_BYTES
+    return _data_with_prefix(length >> 16, length & 0xFFFF, DATA, 0, stream_id, 0, size_bytes)
+
+
+def prefix(size_bytes: int) -> bytes:
+    """What stands before a message, whatever frames it comes in."""
+    return b"\0" + size_bytes.to_bytes(4)
+
+
+def data_head(stream_id: int, length: int, flags: int = 0) -> bytes:
+    """The head of a DATA frame."""
+    return _head(length >> 16, length & 0xFFFF, DATA, flags, stream_id)
+
+
+def window_update(stream_id: int, increment: int) -> bytes:
+    """Allow the peer `increment` bytes more; stream 0 is the connection."""
+    return _window_update(0, 4, WINDOW_UPDATE, 0, stream_id, increment)
+
+
+def goaway(last_stream_id: int, error_code: int = 0) -> bytes:
+    """Say that streams after `last_stream_id` will not be served; the others go on."""
+    return _goaway(0, 8, GOAWAY, 0, 0, last_stream_id, error_code)

@@ -1,0 +1,100 @@
+"""gRPC's words in HTTP/2 headers: metadata, timeouts, the percent-encoded message of a status.
+
+https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md
+"""
+
+from __future__ import annotations
+
+import re
+from base64 import b64decode, b64encode
+from collections.abc import Iterable
+from typing import Any, TypeAlias
+from urllib.parse import quote, unquote
+
+from hpack import NeverIndexedHeaderTuple
+
+Pairs: TypeAlias = list[tuple[str, str | bytes]]
+Headers: TypeAlias = list[tuple[bytes, bytes]]
+
+RESERVED = frozenset(
+    {b"te", b"content-type", b"user-agent", b"grpc-timeout", b"grpc-encoding", b"grpc-accept-encoding"}
+)
+"""Headers that are gRPC's own and no metadata; those that begin with `:` neither."""
+
+_KEY = re.compile(r"[0-9a-z_.-]+")
+_VALUE = re.compile(r"[\x20-\x7e]*")
+_TIMEOUT = re.compile(rb"([0-9]{1,8})([HMSmun])")
+_UNIT_S = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e-9}
+
+# What stays as it is in a status message: printable ASCII but the percent sign.
+_MESSAGE_SAFE = "".join(chr(code) for code in range(0x20, 0x7F) if chr(code) != "%")
+
+
+def to_headers(metadata: Iterable[tuple[str, str | bytes]] | None) -> Headers:
+    """Metadata as headers. Never put into the peer's table: ids are new each time, and the rest may be secret.
+
+    Raises:
+        ValueError: A key or a value that HTTP/2 cannot carry.
+    """
+    headers: Headers = []
+    for key, value in metadata or ():
+        if not _KEY.fullmatch(key):
+            raise ValueError(f"metadata key {key!r}: expected lower-case letters, digits, _ . -")
+        headers.append(NeverIndexedHeaderTuple(key.encode(), _to_header(key, value)))
+    return headers
+
+
+def _to_header(key: str, value: str | bytes) -> bytes:
+    if key.endswith("-bin"):
+        return b64encode(value if isinstance(value, bytes) else value.encode()).rstrip(b"=")
+    text = value.decode("latin-1") if isinstance(value, bytes) else value
+    if not _VALUE.fullmatch(text):
+        raise ValueError(f"metadata {key!r}: expected printable ASCII; other values need a key that ends with -bin")
+    return text.encode()
+
+
+def from_headers(headers: Iterable[tuple[bytes, bytes]]) -> Pairs:
+    """The metadata among `headers`. A binary value that is no base64 is left out, as nobody can mean anything by it."""
+    pairs: Pairs = []
+    for key, value in headers:
+        if key in RESERVED or key[:1] == b":":
+            continue
+        name = key.decode("latin-1")
+        if not name.endswith("-bin"):
+            pairs.append((name, value.decode("latin-1")))
+            continue
+        for part in value.split(b","):  # a sender may join several values of one key
+            try:
+                pairs.append((name, b64decode(part + b"=" * (-len(part) % 4), validate=True)))
+            except ValueError:
+                continue
+    return pairs
+
+
+def to_timeout(timeout_s: float) -> bytes:
+    """A deadline's header, in the finest unit whose number has eight digits at most."""
+    for unit, ticks in ((b"u", 1e6), (b"m", 1e3), (b"S", 1.0), (b"M", 1 / 60)):
+        if timeout_s * ticks < 1e8:
+            return b"%d%b" % (max(int(timeout_s * ticks), 0), unit)
+    return b"99999999H"
+
+
+def from_timeout(text: bytes) -> float | None:
+    """Seconds; None when `text` is no timeout."""
+    match = _TIMEOUT.fullmatch(text)
+    return float(match[1]) * _UNIT_S[match[2]] if match else None
+
+
+def to_message(text: str) -> bytes:
+    """A status message as its header."""
+    return quote(text, safe=_MESSAGE_SAFE, errors="replace").encode()
+
+
+def from_message(header: bytes) -> str:
+    """The status message of a header."""
+    return unquote(header.decode("latin-1"), errors="replace")
+
+
+def to_pairs(metadata: Any) -> Pairs:
+    """What callers give as metadata: pairs, or grpc.aio.Metadata, which is iterated as pairs too."""
+    return [(key, value) for key, value in metadata or ()]

@@ -1,0 +1,164 @@
+"""The server's end of a connection: a call for each stream that the client opens."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+
+from h2.errors import ErrorCodes
+from h2.events import Event, PingAckReceived, RequestReceived
+
+from services.runtime.http2 import frames, limits
+from services.runtime.http2.connection import Connection, TooMuch
+from services.runtime.http2.metadata import Headers
+from services.runtime.http2.server_call import ServerCall
+from services.runtime.http2.stream import Compressed, Oversized, Stream
+
+_LAST_PING = b"lastcall"
+
+
+class Host:
+    """What a server tells its connections, and which there are."""
+
+    def __init__(self, message_bytes_max: int, connection_age_s: float) -> None:
+        self.message_bytes_max = message_bytes_max
+        self.connection_age_s = connection_age_s
+        """A connection ends then, in good order, so that clients find new replicas; 0: never."""
+        self.connections: set[ServerConnection] = set()
+        self._calls = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    def call_began(self) -> None:
+        """One more handler runs."""
+        self._calls += 1
+        self._idle.clear()
+
+    def call_ended(self) -> None:
+        """One less."""
+        self._calls -= 1
+        if not self._calls:
+            self._idle.set()
+
+    async def wait_for_calls(self, wait_s: float) -> None:
+        """Wait until no handler runs, or `wait_s` are over."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(wait_s):
+                await self._idle.wait()
+
+
+class ServerConnection(Connection):
+    """Made by the server for each client that connects."""
+
+    def __init__(self, open_call: Callable[[ServerConnection, Stream, Headers], ServerCall | None], host: Host) -> None:
+        super().__init__(client_side=False, streams_max=limits.STREAMS_MAX)
+        self._open_call = open_call
+        self._host = host
+        self.calls: dict[int, ServerCall] = {}
+        """By stream id; those whose handler has not ended, even when the stream has."""
+        self._resets = limits.Allowance(limits.RESET_BURST, limits.RESET_PER_S, self._loop.time())
+        self._is_leaving = False
+        self._refuses = False
+        self._last_call: asyncio.TimerHandle | None = None
+        self._aged: asyncio.TimerHandle | None = None
+
+    def began(self) -> None:
+        self.write_h2()
+        self._host.connections.add(self)
+        if self._host.connection_age_s:
+            self._aged = self._loop.call_later(self._host.connection_age_s, self.leave)
+
+    def event(self, event: Event) -> None:
+        if isinstance(event, RequestReceived):
+            self._request(event)
+        elif isinstance(event, PingAckReceived) and event.ping_data == _LAST_PING:
+            self._refuse_new()
+
+    def _request(self, event: RequestReceived) -> None:
+        stream_id = event.stream_id
+        assert stream_id is not None, "h2 sets it"
+        state = self.h2.streams[stream_id]
+        # h2 would count DATA frames against a content-length, and does not see them.
+        state._expected_content_length = None  # pyright: ignore[reportPrivateUsage] - h2 has no other way
+        stream = Stream(self, stream_id, state, self._host.message_bytes_max)
+        self.streams[stream_id] = stream
+        if self._refuses:
+            self.reset(stream, ErrorCodes.REFUSED_STREAM)
+            return
+        if len(self.calls) >= limits.HANDLERS_MAX:
+            raise TooMuch("more calls opened and reset than can be ended")
+        call = self._open_call(self, stream, event.headers)
+        if call is not None:
+            self.calls[stream_id] = call
+            self._host.call_began()
+
+    def remote_ended(self, stream: Stream) -> None:
+        if stream.is_cut and stream.id in self.calls:
+            self.calls[stream.id].fail_cut()
+
+    def was_reset(self, stream: Stream, error_code: int) -> None:
+        call = self.calls.get(stream.id)
+        if call is None:
+            return
+        if not call.has_begun and not self._resets.takes(self._loop.time()):
+            raise TooMuch("more streams reset than an honest peer resets")
+        call.hung_up()
+
+    def broke(self, stream: Stream, error: Oversized | Compressed) -> None:
+        if (call := self.calls.get(stream.id)) is not None:
+            call.fail_unreadable(error)
+        else:
+            self.reset(stream, ErrorCodes.CANCEL)
+
+    def ended(self, error: Exception | None) -> None:
+        for timer in (self._aged, self._last_call):
+            if timer is not None:
+                timer.cancel()
+        self._host.connections.discard(self)
+        for stream in [*self.streams.values()]:
+            stream.close()
+        for call in [*self.calls.values()]:
+            call.hung_up()
+
+    def end_stream(self, stream: Stream, trailers: Headers) -> None:
+        self.h2.send_headers(stream.id, trailers, end_stream=True)
+        self.write_h2()
+        if stream.is_remote_open:
+            # The answer is complete whatever else the client would say.
+            self.reset(stream, ErrorCodes.NO_ERROR)
+        self.forget_if_done(stream)
+
+    def call_ended(self, stream_id: int) -> None:
+        """The handler has ended."""
+        del self.calls[stream_id]
+        self._host.call_ended()
+        self._close_if_done()
+
+    def leave(self) -> None:
+        """Take no new calls, a moment after saying so, and close when the running ones have ended."""
+        if self._is_leaving or self.is_lost:
+            return
+        self._is_leaving = True
+        # Calls that are on their way here are still served: the client answers the ping behind them.
+        self.write(frames.goaway(frames.LAST_STREAM_ID))
+        self.h2.ping(_LAST_PING)
+        self.write_h2()
+        self._last_call = self._loop.call_later(limits.LAST_CALLS_S, self._refuse_new)
+
+    def refuse_new(self) -> None:
+        """Take no new calls from now on; close when the running ones have ended."""
+        self._is_leaving = True
+        self._refuse_new()
+
+    def _refuse_new(self) -> None:
+        if self._refuses or not self._is_leaving or self.is_lost:
+            return
+        self._refuses = True
+        self.write(frames.goaway(self.h2.highest_inbound_stream_id))
+        self._close_if_done()
+
+    def _close_if_done(self) -> None:
+        if self._refuses and not self.calls and not self.is_lost:
+            self.flush()
+            self.transport.close()

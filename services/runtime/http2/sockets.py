@@ -1,0 +1,53 @@
+"""Where servers listen and channels connect: host:port, unix:/path, and gRPC's dns:/// for many replicas."""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+from contextlib import suppress
+
+
+def bound(address: str) -> tuple[list[socket.socket], int]:
+    """Sockets bound to `address`, all on one port, and that port (1 for a path, as grpcio says).
+
+    Raises:
+        OSError: The address cannot be had.
+    """
+    if address.startswith("unix:"):
+        return [_bound_path(address.removeprefix("unix:"))], 1
+    host, _, port_text = address.rpartition(":")
+    host = host.strip("[]")
+    found = socket.getaddrinfo(host or None, int(port_text), type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    sockets: list[socket.socket] = []
+    port = int(port_text)
+    try:
+        for family, kind, protocol, _, name in found:
+            item = socket.socket(family, kind, protocol)
+            sockets.append(item)
+            item.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                item.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, int(host != "::"))
+            item.bind((name[0], port, *name[2:]))
+            port = item.getsockname()[1]
+            item.setblocking(False)
+    except OSError:
+        for item in sockets:
+            item.close()
+        raise
+    return sockets, port
+
+
+def _bound_path(path: str) -> socket.socket:
+    # A socket that nobody listens on any more is in the way; serving() has made sure of that.
+    with suppress(FileNotFoundError):
+        if stat.S_ISSOCK(os.stat(path).st_mode):
+            os.unlink(path)
+    item = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        item.bind(path)
+    except OSError:
+        item.close()
+        raise
+    item.setblocking(False)
+    return item

@@ -1,0 +1,267 @@
+"""One stream of a connection: messages out of DATA frames, messages into them, flow control in both directions.
+
+What arrives waits in `inbox`, and the peer's window opens again as it is read; or `take` gets it at once. What is sent
+leaves at once, and waits in the backlog when the peer's window, or the socket, is full.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from services.runtime.http2 import frames, limits
+from services.runtime.http2.metadata import Headers
+
+if TYPE_CHECKING:
+    from h2.stream import H2Stream
+
+    from services.runtime.http2.connection import Connection
+
+
+class Oversized(Exception):
+    """The peer sends a message that is larger than allowed."""
+
+
+class Compressed(Exception):
+    """The peer sends a message in an encoding that was not offered."""
+
+
+class Stream:
+    """Belongs to one call. `on_…` are called from the connection's own callbacks and must not raise."""
+
+    __slots__ = (
+        "_assembling",
+        "_backlog",
+        "_connection",
+        "_end",
+        "_owed_bytes",
+        "_room",
+        "_state",
+        "_uncredited_bytes",
+        "_waiting",
+        "_window_bytes",
+        "id",
+        "inbox",
+        "is_ended",
+        "is_local_open",
+        "is_remote_open",
+        "message_bytes_max",
+        "take",
+    )
+
+    def __init__(self, connection: Connection, stream_id: int, state: H2Stream, message_bytes_max: int) -> None:
+        self.id = stream_id
+        self.message_bytes_max = message_bytes_max
+        self.inbox: deque[bytes] = deque()
+        """Messages that nobody has read yet."""
+        self.take: Callable[[bytes], None] | None = None
+        """Gets each message at once, instead of the inbox."""
+        self.is_remote_open = True
+        """The peer may send messages."""
+        self.is_local_open = True
+        """We may."""
+        self.is_ended = False
+        """Nothing will arrive any more: the peer has ended its side, or the stream is gone."""
+        self._connection = connection
+        self._state = state
+        self._assembling = bytearray()
+        self._window_bytes = limits.WINDOW_BYTES
+        """What the peer may still send."""
+        self._uncredited_bytes = 0
+        """What it has sent and is not yet read."""
+        self._owed_bytes = 0
+        """What was read, and the peer has not been told of."""
+        self._waiting: asyncio.Future[None] | None = None
+        self._backlog = bytearray()
+        self._room: asyncio.Future[None] | None = None
+        self._end: Headers | None = None
+        """What ends our side once the backlog is sent: trailers; none of them: the last frame itself."""
+
+    # In.
+
+    def receive(self, data: bytes, start: int, end: int) -> None:
+        """Take data[start:end], the payload of one DATA frame.
+
+        Raises:
+            Oversized, Compressed: The message cannot be taken.
+        """
+        size = end - start
+        if not self._assembling and size >= frames.PREFIX_BYTES:
+            compressed, length = frames.unpack_prefix(data, start)
+            if length == size - frames.PREFIX_BYTES and not compressed and length <= self.message_bytes_max:
+                # One frame, one message: what nearly every frame of a stream of deltas is.
+                if self.take is not None:
+                    self.take(data[start + frames.PREFIX_BYTES : end])
+                    self._owe(size)
+                else:
+                    self._uncredited_bytes += size
+                    self._put(data[start + frames.PREFIX_BYTES : end])
+                return
+        self._assembling += memoryview(data)[start:end]
+        self._uncredited_bytes += size
+        self._assemble()
+        if not self.inbox:
+            # A message that is larger than the window comes only as the window opens; it has a limit of its own.
+            self._credit(self._uncredited_bytes)
+
+    def counts(self, size: int) -> bool:
+        """Count `size` bytes of the peer's window, padding included; False: it had not so many."""
+        self._window_bytes -= size
+        return self._window_bytes >= 0
+
+    def discard(self, size: int) -> None:
+        """Give back bytes that are no message: padding."""
+        self._owe(size)
+
+    def _assemble(self) -> None:
+        assembling, start = self._assembling, 0
+        while len(assembling) - start >= frames.PREFIX_BYTES:
+            compressed, length = frames.unpack_prefix(assembling, start)
+            if compressed:
+                raise Compressed
+            if length > self.message_bytes_max:
+                raise Oversized
+            end = start + frames.PREFIX_BYTES + length
+            if end > len(assembling):
+                break
+            message = bytes(memoryview(assembling)[start + frames.PREFIX_BYTES : end])
+            start = end
+            if self.take is not None:
+                self.take(message)
+            else:
+                self._put(message)
+        del assembling[:start]
+
+    def _put(self, message: bytes) -> None:
+        self.inbox.append(message)
+        if self._waiting is not None:
+            self.wake()
+
+    def pop(self) -> bytes:
+        """The next message; there is one."""
+        message = self.inbox.popleft()
+        size = len(message) + frames.PREFIX_BYTES
+        self._credit(min(size, self._uncredited_bytes) if self.inbox else self._uncredited_bytes)
+        return message
+
+    async def wait(self) -> None:
+        """Wait until there is a message, or none will come. One task at a time."""
+        while not self.inbox and not self.is_ended:
+            self._waiting = asyncio.get_running_loop().create_future()
+            try:
+                await self._waiting
+            finally:
+                self._waiting = None
+
+    def wake(self) -> None:
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_result(None)
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether the peer has left a message half sent."""
+        return bool(self._assembling)
+
+    def _credit(self, size: int) -> None:
+        self._uncredited_bytes -= size
+        self._owe(size)
+
+    def _owe(self, size: int) -> None:
+        self._owed_bytes += size
+        if self._owed_bytes >= limits.WINDOW_BYTES // 2 and self.is_remote_open:
+            self._window_bytes += self._owed_bytes
+            self._connection.write(frames.window_update(self.id, self._owed_bytes))
+            self._owed_bytes = 0
+
+    # Out.
+
+    def send(self, message: bytes) -> bool:
+        """Send a message; False: the peer is behind, wait until `drained` before the next."""
+        connection, state = self._connection, self._state
+        size = len(message)
+        length = size + frames.PREFIX_BYTES
+        if (
+            self._backlog
+            or connection.is_full
+            or length > limits.FRAME_BYTES_MAX
+            or length > state.outbound_flow_control_window
+            or length > connection.h2.outbound_flow_control_window
+        ):
+            return self._put_off(message)
+        if self.is_local_open:
+            state.outbound_flow_control_window -= length
+            connection.h2.outbound_flow_control_window -= length
+            connection.write(frames.message_head(self.id, size), message)
+        return True
+
+    def end(self, trailers: Headers) -> None:
+        """End our side, behind what waits; without trailers by the last frame."""
+        if not self.is_local_open or self._end is not None:
+            return
+        self._end = trailers
+        if not self._backlog:
+            self._send_end()
+
+    async def drained(self) -> None:
+        """Wait until everything has been handed to the socket, or the stream is gone. One task at a time."""
+        while self._backlog and self.is_local_open:
+            self._room = asyncio.get_running_loop().create_future()
+            try:
+                await self._room
+            finally:
+                self._room = None
+
+    def _put_off(self, message: bytes) -> bool:
+        if not self.is_local_open:
+            return True
+        self._backlog += frames.prefix(len(message))
+        self._backlog += message
+        self.pump()
+        return len(self._backlog) < limits.BACKLOG_BYTES
+
+    def pump(self) -> None:
+        """Send of the backlog what may be sent now."""
+        connection, state, backlog = self._connection, self._state, self._backlog
+        while backlog and not connection.is_full:
+            size = min(
+                len(backlog),
+                limits.FRAME_BYTES_MAX,
+                state.outbound_flow_control_window,
+                connection.h2.outbound_flow_control_window,
+            )
+            if size <= 0:
+                break
+            state.outbound_flow_control_window -= size
+            connection.h2.outbound_flow_control_window -= size
+            connection.write(frames.data_head(self.id, size), bytes(memoryview(backlog)[:size]))
+            del backlog[:size]
+        if backlog:
+            connection.blocked[self.id] = self
+            return
+        connection.blocked.pop(self.id, None)
+        self._has_room()
+        if self._end is not None:
+            self._send_end()
+
+    def _send_end(self) -> None:
+        assert self._end is not None, "called when there is an end"
+        self.is_local_open = False
+        self._connection.end_stream(self, self._end)
+
+    def _has_room(self) -> None:
+        if self._room is not None and not self._room.done():
+            self._room.set_result(None)
+
+    # Its end.
+
+    def close(self) -> None:
+        """Forget what waits: the stream is gone in both directions."""
+        self.is_local_open = self.is_remote_open = False
+        self.is_ended = True
+        self._backlog.clear()
+        self._assembling.clear()
+        self._connection.blocked.pop(self.id, None)
+        self._has_room()
+        self.wake()

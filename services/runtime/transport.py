@@ -1,0 +1,23 @@
+"""What carries RPCs in this process: our own HTTP/2 (`h2`), or grpcio.
+
+One choice for all of a process's servers and channels, of both of which either kind works with the other's.
+"""
+
+from __future__ import annotations
+
+import os
+
+VARIABLE = "HEADRACE_TRANSPORT"
+TRANSPORTS = ("h2", "grpcio")
+DEFAULT = "grpcio"
+
+
+def in_use() -> str:
+    """The transport of this process; a wrong word is reported where settings are read."""
+    return os.environ.get(VARIABLE, DEFAULT)
+
+
+def check(name: str) -> None:
+    """Raises ValueError unless `name` is a transport."""
+    if name not in TRANSPORTS:
+        raise ValueError(f"{VARIABLE}: {name!r}: expected {' or '.join(TRANSPORTS)}")
