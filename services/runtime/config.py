@@ -23,7 +23,16 @@ PREFIX = "HEADRACE_"
 SERVICES = ("FACADE", "ORCHESTRATOR", "LLM_GATEWAY", "MEMORY", "TOOLS", "SIMULATOR")
 SHARED = frozenset(
     PREFIX + name
-    for name in ("DATA_DIR", "CONFIG_DIR", "LOG_LEVEL", "DRAIN_S", "ALLOW_UNSANDBOXED", "URL", "TRANSPORT")
+    for name in (
+        "DATA_DIR",
+        "DATABASE_URL",
+        "CONFIG_DIR",
+        "LOG_LEVEL",
+        "DRAIN_S",
+        "ALLOW_UNSANDBOXED",
+        "URL",
+        "TRANSPORT",
+    )
 )
 """Variables without a service's name in them. HEADRACE_URL is the command line's."""
 

@@ -53,7 +53,6 @@ class ClientConnection(Connection):
         if not has_agreed(self.transport):
             self.transport.abort()
             return
-        self.write_h2()
         self.flush()
 
     def settled(self) -> None:

@@ -127,6 +127,7 @@ class Connection(asyncio.Protocol):
         assert isinstance(transport, asyncio.Transport), "a stream transport"
         self.transport = transport
         self.h2.initiate_connection()
+        self.write_h2()
         self.write(frames.window_update(0, limits.CONNECTION_WINDOW_BYTES - 65_535))
         self._preface_due = self._loop.call_later(limits.PREFACE_S, self._too_slow)
         self._keepalive = self._loop.call_later(limits.KEEPALIVE_S, self._look)

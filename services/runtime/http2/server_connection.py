@@ -64,7 +64,6 @@ class ServerConnection(Connection):
         self._aged: asyncio.TimerHandle | None = None
 
     def began(self) -> None:
-        self.write_h2()
         self._host.connections.add(self)
         if self._host.connection_age_s:
             self._aged = self._loop.call_later(self._host.connection_age_s, self.leave)
