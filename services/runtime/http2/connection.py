@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from typing import Any
+from typing import Any, cast
 
 import structlog
 from h2.config import H2Configuration
@@ -124,8 +124,7 @@ class Connection(asyncio.Protocol):
     # The transport.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport), "a stream transport"
-        self.transport = transport
+        self.transport = cast("asyncio.Transport", transport)  # uvloop's has the methods, not the base class
         self.h2.initiate_connection()
         self.write_h2()
         self.write(frames.window_update(0, limits.CONNECTION_WINDOW_BYTES - 65_535))
