@@ -12,7 +12,6 @@ import grpc
 import structlog
 from h2.errors import ErrorCodes
 
-from services.runtime.http2 import limits
 from services.runtime.http2.metadata import Headers, Pairs, to_headers, to_pairs
 from services.runtime.http2.status import to_trailers
 from services.runtime.http2.stream import Compressed, Oversized, Stream
@@ -45,6 +44,7 @@ class ServerCall(grpc.aio.ServicerContext[Any, Any]):
         self._trailing: Pairs = []
         self._code = grpc.StatusCode.OK
         self._details = ""
+        self._is_aborted = False
         self._has_ended = False
         self._callbacks: list[Callable[[Any], None]] = []
         self.has_begun = False
@@ -158,7 +158,7 @@ class ServerCall(grpc.aio.ServicerContext[Any, Any]):
     # Messages in.
 
     async def _request(self) -> Any:
-        timer = self._loop.call_later(limits.REQUEST_S, self._request_late)
+        timer = self._loop.call_later(self._connection.limits.request_s, self._request_late)
         try:
             await self._stream.wait()
         finally:
@@ -168,7 +168,8 @@ class ServerCall(grpc.aio.ServicerContext[Any, Any]):
         return await self._decoded(self._stream.pop())
 
     def _request_late(self) -> None:
-        self._fail(grpc.StatusCode.CANCELLED, f"the request did not come within {limits.REQUEST_S:.0f} s")
+        wait_s = self._connection.limits.request_s
+        self._fail(grpc.StatusCode.CANCELLED, f"the request did not come within {wait_s:.0f} s")
 
     async def _requests(self) -> AsyncGenerator[Any]:
         while (request := await self.read()) is not grpc.aio.EOF:
@@ -216,9 +217,11 @@ class ServerCall(grpc.aio.ServicerContext[Any, Any]):
     # What handlers ask and say.
 
     async def abort(self, code: grpc.StatusCode, details: str = "", trailing_metadata: Any = ()) -> NoReturn:
-        self._code, self._details = code, details
-        if trailing_metadata:
-            self._trailing = to_pairs(trailing_metadata)
+        if not self._is_aborted:  # the first one counts, as grpcio has it
+            self._is_aborted = True
+            self._code, self._details = code, details
+            if trailing_metadata:
+                self._trailing = to_pairs(trailing_metadata)
         raise grpc.aio.AbortError
 
     async def abort_with_status(self, status: Any) -> NoReturn:
