@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up test check lint types bench soak fuzz proto proto-check proto-release gateway gateway-check gateway-openapi
+.PHONY: help setup demo up test check lint types bench performance soak fuzz proto proto-check proto-release gateway gateway-check gateway-openapi kube-check
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -33,11 +33,14 @@ lint: $(VENV)/dev
 types: $(VENV)/dev
 	$(BIN)/pyright
 
-bench: $(VENV)/dev $(if $(shell command -v go),build/gateway) ## Measure what a delta costs, beside a bare relay, the facades and memory
+bench: $(VENV)/dev $(if $(shell command -v go),build/gateway) ## Measure what a delta costs on both transports, beside LiteLLM and a bare relay; the facades, memory, runs
 	$(BIN)/python -m benchmarks
 	$(BIN)/python -m benchmarks.facades
 	$(BIN)/python -m benchmarks.memory
 	$(BIN)/python -m benchmarks.runs
+
+performance: $(VENV)/dev ## Measure both transports beside LiteLLM on this machine, and write docs/performance.md
+	$(BIN)/python -m benchmarks --write docs
 
 SOAK_ROUNDS ?= 1000
 soak: $(VENV)/dev ## Kill the orchestrator's part of a run at random events and look at what its readers get (SOAK_ROUNDS=1000)
@@ -95,6 +98,9 @@ else
 	@test -z "$$(gofmt -l $(GATEWAY))" || { gofmt -l $(GATEWAY); exit 1; }
 	$(GO_RUN) go vet ./...
 endif
+
+kube-check: $(VENV)/dev ## Have a real Kubernetes API server take the manifests (needs Go; compiles the server)
+	$(BIN)/pytest -q tests/deploy/apiserver/check_apply.py
 
 GENERATED := .
 proto: build/image.binpb ## Regenerate the stubs and the comments in headrace/v1

@@ -3,30 +3,20 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from dataclasses import MISSING
-from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 
-from services.facade.config import Config as Facade
-from services.llm_gateway.config import Config as LlmGateway
-from services.memory.config import Config as Memory
-from services.orchestrator.config import Config as Orchestrator
-from services.runtime.config import load, variables
-from services.tools.config import Config as Tools
+from services.runtime.config import load
+from tests.deploy.settings import CONFIGS, DEPLOY, known, known_to_the_gateway, prefix
 
-DEPLOY = Path(__file__).parents[2] / "deploy"
-SOURCE = (DEPLOY / "compose.yaml").read_text()
+SOURCE = re.sub(r"\$\{\w+:-(.*?)\}", r"\1", (DEPLOY / "compose.yaml").read_text())
+"""With the caller's environment empty."""
+
 COMPOSE = yaml.safe_load(SOURCE)
-CONFIGS: dict[str, type[Any]] = {
-    "memory": Memory,
-    "llm-gateway": LlmGateway,
-    "tools": Tools,
-    "orchestrator": Orchestrator,
-    "facade": Facade,
-}
 DEFAULT = re.compile(r'^\s+(?P<name>HEADRACE_\w+): (?P<value>"[^"]*"|\S*)[ \t]*(?:# default (?P<default>\S+))?', re.M)
 
 
@@ -42,10 +32,9 @@ def stated_defaults(service: str) -> dict[str, str]:
 
 @pytest.mark.parametrize("service", CONFIGS)
 def test_every_setting_stands_in_compose_with_its_default(service: str) -> None:
-    known = variables(CONFIGS[service], service.replace("-", "_").upper())
-    assert environment(service).keys() == known.keys()
-    assert MISSING not in known.values()
-    defaults = {name: "" if value is None else str(value) for name, value in known.items()}
+    assert environment(service).keys() == known(service).keys()
+    assert MISSING not in known(service).values()
+    defaults = {name: "" if value is None else str(value) for name, value in known(service).items()}
     stated = stated_defaults(service)
     assert {name: value.lower() for name, value in stated.items()} == {
         name: value.lower() for name, value in defaults.items()
@@ -54,21 +43,30 @@ def test_every_setting_stands_in_compose_with_its_default(service: str) -> None:
 
 @pytest.mark.parametrize("service", CONFIGS)
 def test_a_service_takes_its_environment_from_compose(service: str) -> None:
-    load(CONFIGS[service], service.replace("-", "_").upper(), environment(service))
+    load(CONFIGS[service], prefix(service), environment(service))
 
 
 def test_the_gateways_settings_stand_in_compose_with_their_defaults() -> None:
-    source = (DEPLOY / "gateway" / "settings.go").read_text()
-    given = source.split("given := map[string]string{")[1].split("}")[0]
-    known = {f"HEADRACE_GATEWAY_{name}": value for name, value in re.findall(r'"([A-Z_]+)": "([^"]*)"', given)}
-    assert stated_defaults("gateway") == known
-    assert environment("gateway").keys() == known.keys()
+    assert stated_defaults("gateway") == known_to_the_gateway()
+    assert environment("gateway").keys() == known_to_the_gateway().keys()
 
 
-def test_the_image_is_built_from_files_that_exist() -> None:
-    assert (DEPLOY / COMPOSE["services"]["memory"]["build"]["context"]).resolve() == DEPLOY.parent
-    lines = (DEPLOY / "Dockerfile").read_text().splitlines()
-    copied = [line.split()[1:-1] for line in lines if line.startswith("COPY") and "--from" not in line]
-    for source in (source for sources in copied for source in sources):
-        assert (DEPLOY.parent / source).exists(), source
-    assert "USER 10001" in lines
+@pytest.mark.parametrize("service", [*CONFIGS, "simulator"])
+def test_a_service_is_the_module_of_its_name(service: str) -> None:
+    program, option, module, *_ = COMPOSE["services"][service]["command"]
+    assert (program, option, module) == ("python", "-m", f"services.{service.replace('-', '_')}")
+
+
+def test_the_simulator_takes_its_arguments() -> None:
+    here = {"python": sys.executable, "0.0.0.0": "127.0.0.1", "7005": "0"}
+    command = [here.get(str(word), str(word)) for word in COMPOSE["services"]["simulator"]["command"]]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith("http://127.0.0.1:")
+        process.terminate()
+
+
+def test_no_password_stands_in_compose() -> None:
+    database = COMPOSE["services"]["postgres"]
+    assert database["profiles"] == ["postgres"], "the embedded store is the default"
+    assert database["environment"]["POSTGRES_PASSWORD"] is None

@@ -1,0 +1,77 @@
+"""The Kubernetes manifests as kustomize builds them, and what a test wants to know of them."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, TypeAlias
+
+import pytest
+import yaml
+
+Manifest: TypeAlias = dict[str, Any]
+
+ROOT = Path(__file__).parents[2]
+KUBERNETES = ROOT / "deploy" / "kubernetes"
+KUSTOMIZE = Path(__file__).parent / "kustomize"
+"""A Go module of its own, which names the version."""
+
+VARIANTS = ("dev", "prod", "own")
+"""The overlays, and the one that docs/operating.md shows as one's own."""
+
+BUILD_TIMEOUT_S = 300.0
+"""kustomize is compiled where it never was."""
+
+needs_go = pytest.mark.skipif(shutil.which("go") is None, reason="NOTICE: Go is not installed: no manifest is built")
+
+
+@cache
+def built(variant: str) -> list[Manifest]:
+    """Every object of the variant."""
+    if variant != "own":
+        return _built(KUBERNETES / "overlays" / variant)
+    with TemporaryDirectory() as folder:
+        return _built(_own(Path(folder)))
+
+
+def _own(folder: Path) -> Path:
+    """The overlay of the documentation, its checkout and its agent file in `folder`."""
+    (source,) = re.findall(r"^```yaml\n(.*?)^```$", (ROOT / "docs" / "operating.md").read_text(), re.M | re.S)
+    (folder / "kustomization.yaml").write_text(source)
+    (folder / "headrace").symlink_to(ROOT)
+    shutil.copytree(KUBERNETES / "overlays" / "prod" / "config" / "agents", folder / "agents")
+    return folder
+
+
+def _built(path: Path) -> list[Manifest]:
+    command = ["go", "tool", "kustomize", "build", str(path)]
+    done = subprocess.run(command, cwd=KUSTOMIZE, capture_output=True, text=True, timeout=BUILD_TIMEOUT_S, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    return list(yaml.safe_load_all(done.stdout))
+
+
+def of_kind(variant: str, *kinds: str) -> dict[str, Manifest]:
+    """The objects of these kinds by name."""
+    return {item["metadata"]["name"]: item for item in built(variant) if item["kind"] in kinds}
+
+
+def workloads(variant: str) -> dict[str, Manifest]:
+    return of_kind(variant, "Deployment", "StatefulSet")
+
+
+def pods(variant: str) -> dict[str, Manifest]:
+    """The pod template of each workload, by the workload's name."""
+    return {name: item["spec"]["template"] for name, item in workloads(variant).items()}
+
+
+def containers(variant: str) -> list[Manifest]:
+    return [container for pod in pods(variant).values() for container in pod["spec"]["containers"]]
+
+
+def environment(container: Manifest) -> dict[str, str]:
+    """Its variables; those that are taken from elsewhere, the database's Secret among them, with an example."""
+    return {item["name"]: item.get("value", "postgresql://elsewhere/headrace") for item in container.get("env", ())}

@@ -1,0 +1,53 @@
+"""What the code knows of settings: the programs of the image, and the variables each of them reads."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from services.facade.config import Config as Facade
+from services.llm_gateway.config import Config as LlmGateway
+from services.memory.config import Config as Memory
+from services.orchestrator.config import Config as Orchestrator
+from services.runtime.config import variables
+from services.tools.config import Config as Tools
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
+
+CONFIGS: dict[str, type[Any]] = {
+    "memory": Memory,
+    "llm-gateway": LlmGateway,
+    "tools": Tools,
+    "orchestrator": Orchestrator,
+    "facade": Facade,
+}
+
+PORTS = {"facade": 8080, "orchestrator": 7001, "llm-gateway": 7002, "memory": 7003, "tools": 7004}
+
+
+def prefix(service: str) -> str:
+    """How its settings begin, without HEADRACE_."""
+    return service.replace("-", "_").upper()
+
+
+def known(service: str) -> dict[str, Any]:
+    """Its variables with their defaults."""
+    return variables(CONFIGS[service], prefix(service))
+
+
+def known_to_the_gateway() -> dict[str, str]:
+    """The variables of deploy/gateway with their defaults."""
+    source = (DEPLOY / "gateway" / "settings.go").read_text()
+    given = source.split("given := map[string]string{")[1].split("}")[0]
+    return {f"HEADRACE_GATEWAY_{name}": value for name, value in re.findall(r'"([A-Z_]+)": "([^"]*)"', given)}
+
+
+def arrows() -> set[tuple[str, str]]:
+    """Who calls whom, by the addresses that each service is given; orchestrators call each other."""
+    found = {("orchestrator", "orchestrator")}
+    for caller in CONFIGS:
+        for callee in CONFIGS:
+            if f"HEADRACE_{prefix(caller)}_{prefix(callee)}_ADDRESS" in known(caller):
+                found.add((caller, callee))
+    return found

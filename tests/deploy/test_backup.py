@@ -1,0 +1,96 @@
+"""A backup that is made while chats grow, restored: what had ended is there whole, and every chat goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import tarfile
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from services.simulator.server import simulator
+from tests.e2e.suite import Suite, running
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+BACKUP = Path(__file__).parents[2] / "deploy" / "backup"
+
+RULES: list[dict[str, Any]] = [
+    {
+        "match": {"text": "^write$"},
+        "steps": [{"toolCall": "_bash_", "id": "call_1", "arguments": ['{"command":"echo kept > kept.txt"}']}],
+    },
+    {"steps": [{"content": "fine "}] * 10},
+]
+
+WRITERS = 4
+"""Chats that grow meanwhile."""
+
+
+def backed_up(data_dir: Path, target: Path) -> tuple[int, str]:
+    """Exit code and complaint of the script."""
+    done = subprocess.run([BACKUP, data_dir, target], capture_output=True, text=True, timeout=60, check=False)
+    return done.returncode, done.stderr
+
+
+async def test_restored_from_a_backup_that_was_made_in_use(tmp_path: Path) -> None:
+    async with asyncio.timeout(90), simulator(RULES) as sim:
+        async with running(tmp_path / "config", tmp_path / "data", sim) as suite:
+            chat_id = (await suite.ask("write", "react"))[1]["chatId"]
+            before = await history(suite, chat_id)
+            async with growing(suite):
+                assert await asyncio.to_thread(backed_up, tmp_path / "data", tmp_path / "backup.tar") == (0, "")
+        with tarfile.open(tmp_path / "backup.tar") as tar:
+            assert [name for name in tar.getnames() if "index" in name] == []
+            tar.extractall(tmp_path / "restored", filter="data")
+        async with running(tmp_path / "config", tmp_path / "restored", sim) as suite:
+            assert await history(suite, chat_id) == before
+            workspace = tmp_path / "restored" / "workspaces" / chat_id
+            assert (workspace / "kept.txt").read_text() == "kept\n"
+            chats = (await suite.get("/api/chats"))[1]["data"]
+            assert len(chats) > WRITERS
+            for chat in chats:
+                again = await suite.ask("and on", chatId=chat["chatId"])
+                assert again[-1]["type"] == "run.complete"
+
+
+@asynccontextmanager
+async def growing(suite: Suite) -> AsyncGenerator[None]:
+    """Inside the block chats grow, and each has grown already."""
+    asked = asyncio.Semaphore(0)
+
+    async def ask_on() -> None:
+        chat: dict[str, str] = {}
+        while True:
+            chat = {"chatId": (await suite.ask("go", **chat))[1]["chatId"]}
+            asked.release()
+
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(ask_on()) for _ in range(WRITERS)]
+        for _ in range(2 * WRITERS):
+            await asked.acquire()
+        yield
+        for task in tasks:
+            task.cancel()
+
+
+async def history(suite: Suite, chat_id: str) -> Any:
+    status, body = await suite.get("/api/chat", chatId=chat_id)
+    assert status == 200, body
+    return body["data"]
+
+
+def test_a_backup_is_not_written_over_and_half_of_one_not_left(tmp_path: Path) -> None:
+    (tmp_path / "data" / "chats").mkdir(parents=True)
+    target = tmp_path / "backup.tar"
+    assert backed_up(tmp_path / "data", target) == (0, "")
+    code, complaint = backed_up(tmp_path / "data", target)
+    assert (code, "is there already" in complaint) == (2, True)
+    code, _ = backed_up(tmp_path / "nothing", tmp_path / "other.tar")
+    assert code != 0
+    (tmp_path / "data" / "chats").rmdir()
+    code, _ = backed_up(tmp_path / "data", tmp_path / "other.tar")
+    assert code != 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["backup.tar", "data"]

@@ -1,0 +1,86 @@
+"""The image, as far as its Dockerfile tells: Docker itself is not asked for."""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+
+import pytest
+import yaml
+
+from tests.deploy.settings import DEPLOY
+
+ROOT = DEPLOY.parent
+INSTRUCTIONS = [
+    line.split(maxsplit=1)
+    for line in re.sub(r"\\\n", "", (DEPLOY / "Dockerfile").read_text()).splitlines()
+    if line and not line.startswith("#")
+]
+COPIED = [
+    source for name, rest in INSTRUCTIONS if name == "COPY" and "--from" not in rest for source in rest.split()[:-1]
+]
+IGNORED = [line for line in (DEPLOY / "Dockerfile.dockerignore").read_text().splitlines() if not line.startswith("#")]
+
+
+def last_stage() -> list[list[str]]:
+    start = max(at for at, (name, _) in enumerate(INSTRUCTIONS) if name == "FROM")
+    return INSTRUCTIONS[start:]
+
+
+def is_sent(path: str) -> bool:
+    """Whether the builder gets the file: the last rule that matches it, or a folder that it is in, decides."""
+    sent = True
+    for rule in IGNORED:
+        pattern = rule.removeprefix("!").removeprefix("**/")
+        above = [path.rsplit("/", cut)[0] for cut in range(path.count("/") + 1)]
+        names = path.split("/") if "**/" in rule else []
+        if any(fnmatch.fnmatchcase(it, pattern) for it in (*above, *names)):
+            sent = rule.startswith("!")
+    return sent
+
+
+@pytest.mark.parametrize("source", COPIED)
+def test_what_is_copied_is_there_and_is_sent(source: str) -> None:
+    assert (ROOT / source).exists()
+    assert is_sent(source)
+
+
+@pytest.mark.parametrize(
+    "path", [".git/config", ".env", ".venv/bin/python", ".data/chats/a.json", "services/__pycache__/a.pyc", "build/x"]
+)
+def test_what_is_not_needed_is_not_sent(path: str) -> None:
+    assert not is_sent(path)
+
+
+def test_base_images_have_a_version_and_no_registry() -> None:
+    bases = [rest.split()[0] for name, rest in INSTRUCTIONS if name == "FROM"]
+    assert [
+        base for base in bases if not re.fullmatch(r"[a-z]+:\d+(\.\d+)+[a-z0-9.-]*|golang:\d+\.\d+-\w+", base)
+    ] == []
+    (of_the_programs, _, of_the_image) = bases
+    assert of_the_programs == of_the_image, "the programs' Python is the image's"
+
+
+def test_the_image_runs_as_a_user_without_rights() -> None:
+    assert [rest for name, rest in last_stage() if name == "USER"] == ["10001"]
+    assert "useradd --uid 10001" in " ".join(rest for name, rest in last_stage() if name == "RUN")
+
+
+def test_python_packages_are_those_of_the_constraints() -> None:
+    for name, rest in INSTRUCTIONS:
+        if name == "RUN" and "pip install" in rest:
+            assert "-c constraints.txt" in rest
+
+
+def test_the_image_knows_no_secret() -> None:
+    given = " ".join(rest for name, rest in INSTRUCTIONS if name in ("ARG", "ENV"))
+    assert re.findall(r"KEY|TOKEN|PASSWORD|SECRET", given) == []
+
+
+def test_containers_write_where_the_image_lets_them() -> None:
+    services = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]
+    ours = {name: it for name, it in services.items() if it["image"].startswith("headrace")}
+    assert len(ours) == 7
+    for service in ours.values():
+        assert (service["read_only"], service["tmpfs"]) == (True, ["/tmp"])
+        assert service.get("volumes", ["data:/data"]) == ["data:/data"]

@@ -1,0 +1,103 @@
+"""Every setting in the manifests is one that the code has, and what it is set to is taken."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import structlog
+
+from services.llm_gateway.provider_file import Providers
+from services.orchestrator.registry import Registry
+from services.runtime.config import load
+from services.tools.catalogue import Catalogue
+from tests.deploy.manifests import KUBERNETES, VARIANTS, Manifest, containers, environment, needs_go, of_kind
+from tests.deploy.settings import CONFIGS, PORTS, known, known_to_the_gateway, prefix
+
+pytestmark = needs_go
+
+CONFIG = KUBERNETES / "overlays" / "prod" / "config"
+
+
+def ours(container: Manifest) -> dict[str, str]:
+    return {name: value for name, value in environment(container).items() if name.startswith("HEADRACE_")}
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_every_setting_exists_and_takes_its_value(variant: str) -> None:
+    for container in containers(variant):
+        if container["name"] == "simulator":
+            assert ours(container) == {}
+        elif container["command"] == ["headrace-gateway"]:
+            assert ours(container).keys() <= known_to_the_gateway().keys()
+        else:
+            service = container["name"]
+            assert container["command"] == ["python", "-m", f"services.{service.replace('-', '_')}"]
+            assert ours(container).keys() <= known(service).keys(), service
+            load(CONFIGS[service], prefix(service), ours(container))
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_no_variable_is_given_twice(variant: str) -> None:
+    for container in containers(variant):
+        assert len(container.get("env", ())) == len(environment(container))
+
+
+@pytest.mark.parametrize("variant", ["prod", "own"])
+def test_each_service_is_told_of_all_that_it_calls_where_they_are(variant: str) -> None:
+    services = of_kind(variant, "Service")
+    for container in containers(variant):
+        settings = known_to_the_gateway() if container["command"] == ["headrace-gateway"] else known(container["name"])
+        expected = {name for name in settings if re.fullmatch(r"HEADRACE_\w+_ADDRESS", name)}
+        given = {name: value for name, value in ours(container).items() if name.endswith("_ADDRESS")}
+        assert given.keys() == expected, container["name"]
+        for name, address in given.items():
+            scheme, host, port = re.split(r"(?<=///)|:(?=\d)", address)
+            # By each name gRPC gets the addresses of all ready pods, and takes turns.
+            assert (scheme, services[host]["spec"]["clusterIP"]) == ("dns:///", "None"), name
+            assert name.endswith(f"{prefix(host)}_ADDRESS")
+            assert (int(port), [item["port"] for item in services[host]["spec"]["ports"]]) == (PORTS[host], [int(port)])
+
+
+def test_an_orchestrator_advertises_a_name_that_stays_and_is_found_while_it_drains() -> None:
+    (container,) = (item for item in containers("prod") if item["name"] == "orchestrator")
+    host, _, port = ours(container)["HEADRACE_ORCHESTRATOR_ADVERTISE"].partition(":")
+    pod, _, service = host.partition(".")
+    assert pod == "$(POD_NAME)"
+    # A variable is put into those that come after it only.
+    assert list(environment(container)).index("POD_NAME") < list(environment(container)).index(
+        "HEADRACE_ORCHESTRATOR_ADVERTISE"
+    )
+    workload, headless = of_kind("prod", "StatefulSet")["orchestrator"], of_kind("prod", "Service")[service]
+    assert workload["spec"]["serviceName"] == service
+    assert headless["spec"]["publishNotReadyAddresses"]
+    assert int(port) == PORTS["orchestrator"]
+
+
+def test_the_configuration_files_are_taken(tmp_path: Path) -> None:
+    registry = Registry(mounted("agents", tmp_path))
+    registry.reload()
+    agent = registry.get("assistant")
+    assert agent.tool_config is not None
+    assert agent.model_config_ is not None
+    backends = set(agent.tool_config.backends or ())
+    assert backends
+    with structlog.testing.capture_logs() as logged:
+        catalogue = Catalogue(mounted("tools", tmp_path) / "tools")
+    assert [entry for entry in logged if entry["log_level"] in ("warning", "error")] == []
+    assert {tool.name for tool in catalogue.tools() if tool.tier != "discovered"} >= backends
+    file = Providers.model_validate_json((mounted("providers", tmp_path) / "providers.json").read_bytes())
+    asked_for = (agent.model_config_.provider_key, agent.model_config_.model)
+    assert asked_for in [(provider.key, model.name) for provider in file.providers for model in provider.models]
+
+
+def mounted(name: str, tmp_path: Path) -> Path:
+    """The folder `name` as the kubelet shows a ConfigMap: links into a folder that is exchanged whole."""
+    target = tmp_path / name
+    (target / "..2026").mkdir(parents=True)
+    (target / "..data").symlink_to("..2026")
+    for file in (CONFIG / name).iterdir():
+        (target / "..2026" / file.name).write_bytes(file.read_bytes())
+        (target / file.name).symlink_to(f"..data/{file.name}")
+    return target

@@ -1,0 +1,47 @@
+"""The manifests are what Kubernetes publishes as its objects' form, field by field."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+
+from tests.deploy.manifests import VARIANTS, Manifest, built, needs_go, pods, workloads
+from tests.deploy.schemas import validator
+
+pytestmark = needs_go
+
+
+def problems(item: Manifest) -> list[str]:
+    found = validator(item["apiVersion"], item["kind"]).iter_errors(item)
+    return [f"{item['kind']} {item['metadata']['name']}: {error.instance_path}: {error.message}" for error in found]
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_every_object_has_the_published_form(variant: str) -> None:
+    assert [problem for item in built(variant) for problem in problems(item)] == []
+
+
+def test_a_field_that_there_is_not_is_found() -> None:
+    misspelt = copy.deepcopy(workloads("prod")["tools"])
+    misspelt["spec"]["template"]["spec"]["runtimeClass"] = "gvisor"
+    assert ["runtimeClass" in problem for problem in problems(misspelt)] == [True]
+
+
+def test_dev_is_one_pod_and_prod_one_workload_for_each_service() -> None:
+    services = {"facade", "orchestrator", "llm-gateway", "memory", "tools"}
+    (suite,) = pods("dev").values()
+    assert {container["name"] for container in suite["spec"]["containers"]} == services | {"simulator"}
+    assert {name: [item["name"] for item in pod["spec"]["containers"]] for name, pod in pods("prod").items()} == {
+        name: [name] for name in services
+    }
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_everything_is_in_the_namespace(variant: str) -> None:
+    assert {item["metadata"].get("namespace") for item in built(variant) if item["kind"] != "Namespace"} == {"headrace"}
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_secrets_are_named_and_not_contained(variant: str) -> None:
+    assert [item["metadata"]["name"] for item in built(variant) if item["kind"] == "Secret"] == []

@@ -1,0 +1,79 @@
+"""The network allows the arrows of the architecture, from both ends, and nothing else between services."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.deploy.manifests import VARIANTS, Manifest, needs_go, of_kind, pods
+from tests.deploy.settings import PORTS, arrows
+
+pytestmark = needs_go
+
+Arrow = tuple[str, str, int]
+"""Caller, callee, the callee's port."""
+
+
+def selected(selector: dict[str, Any], variant: str = "prod") -> set[str]:
+    assert selector.keys() <= {"matchLabels"}
+    wanted = selector.get("matchLabels", {}).items()
+    return {name for name, pod in pods(variant).items() if wanted <= pod["metadata"]["labels"].items()}
+
+
+def between(policies: list[Manifest], rules: str, peers: str) -> set[Arrow]:
+    """What policies allow between pods of the suite, by their egress ("to") or ingress ("from") rules."""
+    found: set[Arrow] = set()
+    for spec in (policy["spec"] for policy in policies):
+        for rule in spec.get(rules, ()):
+            others = {
+                name
+                for peer in rule.get(peers, ())
+                if peer.keys() == {"podSelector"}
+                for name in selected(peer["podSelector"])
+            }
+            for own in selected(spec["podSelector"]):
+                for other in others:
+                    caller, callee = (own, other) if rules == "egress" else (other, own)
+                    found |= {(caller, callee, port["port"]) for port in rule["ports"]}
+    return found
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_what_no_policy_opens_is_closed(variant: str) -> None:
+    spec = of_kind(variant, "NetworkPolicy")["default-deny"]["spec"]
+    assert spec == {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
+
+
+@pytest.mark.parametrize(("rules", "peers"), [("egress", "to"), ("ingress", "from")])
+def test_services_reach_those_they_call_and_no_others(rules: str, peers: str) -> None:
+    policies = list(of_kind("prod", "NetworkPolicy").values())
+    assert between(policies, rules, peers) == {(caller, callee, PORTS[callee]) for caller, callee in arrows()}
+
+
+def test_a_policy_has_the_types_of_its_rules() -> None:
+    # Without its type a rule does nothing.
+    for name, policy in of_kind("prod", "NetworkPolicy").items():
+        spec = policy["spec"]
+        if name != "default-deny":
+            assert {kind.lower() for kind in spec["policyTypes"]} == spec.keys() & {"ingress", "egress"}, name
+
+
+def test_outside_of_the_cluster_are_only_models_and_the_web() -> None:
+    open_to_the_world = {
+        name: [port["port"] for port in rule["ports"]]
+        for name, policy in of_kind("prod", "NetworkPolicy").items()
+        for rule in policy["spec"].get("egress", ())
+        if any("ipBlock" in peer for peer in rule["to"])
+    }
+    assert open_to_the_world == {"model-providers": [443], "web": [443, 80]}
+    for name in open_to_the_world:
+        (rule,) = of_kind("prod", "NetworkPolicy")[name]["spec"]["egress"]
+        (ipv4,) = (peer["ipBlock"] for peer in rule["to"] if peer["ipBlock"]["cidr"] == "0.0.0.0/0")
+        # The cloud's metadata service, which gives out credentials, among them.
+        assert {"169.254.0.0/16", "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16"} <= set(ipv4["except"])
+
+
+def test_only_memory_reaches_the_database() -> None:
+    database = of_kind("prod", "NetworkPolicy")["database"]["spec"]
+    assert selected(database["podSelector"]) == {"memory"}

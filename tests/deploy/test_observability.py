@@ -1,0 +1,114 @@
+"""Alerts and dashboard: in a form that Prometheus takes, and about metrics and labels that the code has."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import re
+import shutil
+import subprocess
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from prometheus_client.metrics import MetricWrapperBase
+
+from headrace import errors
+
+ROOT = Path(__file__).parents[2]
+OBSERVABILITY = ROOT / "deploy" / "observability"
+PROMQL = Path(__file__).parent / "promql"
+"""A Go program of its own: Prometheus' parsers."""
+
+COMPILE_TIMEOUT_S = 300.0
+"""Where it never was compiled."""
+
+SCRAPED = {"namespace", "pod"}
+"""Labels that Prometheus adds to what it reads from a pod."""
+
+FROM_ELSEWHERE = {
+    "up",
+    "process_open_fds",
+    "process_max_fds",
+    "process_cpu_seconds_total",
+    "process_resident_memory_bytes",
+}
+"""Prometheus' own, and what its client tells of a process."""
+
+SUFFIXES = {"counter": ("_total",), "gauge": ("",), "histogram": ("_bucket", "_sum", "_count")}
+
+RULES = [
+    rule for group in yaml.safe_load((OBSERVABILITY / "alerts.yaml").read_text())["groups"] for rule in group["rules"]
+]
+DASHBOARD = json.loads((OBSERVABILITY / "dashboard.json").read_text())
+needs_go = pytest.mark.skipif(shutil.which("go") is None, reason="NOTICE: Go is not installed: no expression is parsed")
+
+
+@cache
+def defined() -> dict[str, set[str]]:
+    """Labels of each metric that a service declares, under each name that Prometheus has it by."""
+    found: dict[str, set[str]] = {}
+    for path in sorted((ROOT / "services").rglob("*.py")):
+        if "prometheus_client" in path.read_text():
+            module = importlib.import_module(".".join(path.relative_to(ROOT).with_suffix("").parts))
+            for metric in vars(module).values():
+                if isinstance(metric, MetricWrapperBase):
+                    found |= names_and_labels(metric)
+    return found
+
+
+def names_and_labels(metric: MetricWrapperBase) -> dict[str, set[str]]:
+    (family,) = metric.describe()
+    labels = set(metric._labelnames)  # pyright: ignore[reportPrivateUsage] - nothing public tells them
+    ends = SUFFIXES[family.type]
+    return {family.name + end: labels | ({"le"} if end == "_bucket" else set()) for end in ends}
+
+
+def used() -> dict[str, set[str]]:
+    """The metrics that alerts and dashboard name, with the labels they are to have."""
+    expressions = [target["expr"] for panel in DASHBOARD["panels"] for target in panel["targets"]]
+    command = ["go", "run", ".", str(OBSERVABILITY / "alerts.yaml")]
+    lines = "\n".join(expressions).replace("$namespace", "headrace")
+    done = subprocess.run(
+        command, cwd=PROMQL, input=lines, capture_output=True, text=True, timeout=COMPILE_TIMEOUT_S, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return {name: set(labels) for name, labels in json.loads(done.stdout).items()}
+
+
+@needs_go
+def test_metrics_and_their_labels_are_those_of_the_code() -> None:
+    for name, labels in used().items():
+        assert name in FROM_ELSEWHERE | defined().keys(), name
+        assert labels <= defined().get(name, set()) | SCRAPED, name
+
+
+def test_every_alert_says_what_to_do() -> None:
+    operating = (ROOT / "docs" / "operating.md").read_text()
+    headings = {
+        re.sub(r"[^a-z -]", "", line.lower()).replace(" ", "-") for line in re.findall(r"^#+ (.*)$", operating, re.M)
+    }
+    for rule in RULES:
+        page, _, heading = rule["annotations"]["runbook"].partition("#")
+        assert (page, heading in headings) == ("docs/operating.md", True), rule["alert"]
+
+
+def test_an_alert_about_outcomes_names_those_that_there_are() -> None:
+    reasons = {value.reason for value in vars(errors).values() if is_error(value)}
+    named = [
+        name for rule in RULES for text in re.findall(r'outcome=~"([^"]*)"', rule["expr"]) for name in text.split("|")
+    ]
+    assert named
+    assert set(named) <= reasons
+
+
+def is_error(value: Any) -> bool:
+    return isinstance(value, type) and issubclass(value, errors.HeadraceError) and value is not errors.HeadraceError
+
+
+def test_panels_have_a_place_each_of_their_own() -> None:
+    places = [(panel["gridPos"]["x"], panel["gridPos"]["y"]) for panel in DASHBOARD["panels"]]
+    assert len(set(places)) == len(places)
+    assert len({panel["id"] for panel in DASHBOARD["panels"]}) == len(places)

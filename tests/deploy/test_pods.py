@@ -1,0 +1,144 @@
+"""What each pod is held to: its rights, its probes, its end, and how many there are."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from services.orchestrator.runs import ENDING_S
+from services.runtime.config import load
+from tests.deploy.manifests import VARIANTS, Manifest, containers, environment, needs_go, of_kind, pods, workloads
+from tests.deploy.settings import CONFIGS, PORTS, prefix
+
+pytestmark = needs_go
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_the_namespace_refuses_what_is_not_restricted(variant: str) -> None:
+    (namespace,) = of_kind(variant, "Namespace").values()
+    assert namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_a_pod_has_no_rights(variant: str) -> None:
+    for name, pod in pods(variant).items():
+        spec = pod["spec"]
+        assert spec["automountServiceAccountToken"] is False, name
+        assert spec["enableServiceLinks"] is False, name
+        assert (spec["securityContext"]["runAsNonRoot"], spec["securityContext"]["runAsUser"]) == (True, 10001), name
+        assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}, name
+    for container in containers(variant):
+        assert container["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        }, container["name"]
+
+
+def test_each_service_has_an_identity_of_its_own_without_a_token() -> None:
+    accounts = of_kind("prod", "ServiceAccount")
+    assert {name: pod["spec"]["serviceAccountName"] for name, pod in pods("prod").items()} == {
+        name: name for name in accounts
+    }
+    assert all(account["automountServiceAccountToken"] is False for account in accounts.values())
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_images_have_a_version_and_resources_a_bound(variant: str) -> None:
+    for container in containers(variant):
+        assert re.fullmatch(r"(ours/)?headrace:\d+\.\d+\.\d+", container["image"])
+        assert container["resources"]["limits"]["memory"]
+        assert {"cpu", "memory"} <= container["resources"]["requests"].keys()
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_every_volume_is_there_and_used(variant: str) -> None:
+    for name, workload in workloads(variant).items():
+        spec = workload["spec"]["template"]["spec"]
+        claimed = {claim["metadata"]["name"] for claim in workload["spec"].get("volumeClaimTemplates", ())}
+        mounts = [mount for container in spec["containers"] for mount in container["volumeMounts"]]
+        assert {mount["name"] for mount in mounts} == claimed | {volume["name"] for volume in spec["volumes"]}, name
+    claims, maps = of_kind(variant, "PersistentVolumeClaim"), of_kind(variant, "ConfigMap")
+    volumes = [volume for pod in pods(variant).values() for volume in pod["spec"]["volumes"]]
+    assert {item["persistentVolumeClaim"]["claimName"] for item in volumes if "persistentVolumeClaim" in item} == set(
+        claims
+    )
+    assert {item["configMap"]["name"] for item in volumes if "configMap" in item} == set(maps)
+
+
+def test_every_service_is_probed_at_its_port() -> None:
+    for name, pod in pods("prod").items():
+        (container,) = pod["spec"]["containers"]
+        for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
+            if name == "facade":
+                path = "/readyz" if probe == "readinessProbe" else "/healthz"
+                assert container[probe]["httpGet"] == {"path": path, "port": PORTS[name]}
+            else:
+                assert container[probe]["grpc"] == {"port": PORTS[name]}
+    # The kubelet does not reach the loopback of a pod: the facade is asked, for all of them.
+    (suite,) = pods("dev").values()
+    assert [item["name"] for item in suite["spec"]["containers"] if "readinessProbe" in item] == ["facade"]
+
+
+@pytest.mark.parametrize("variant", ["dev", "prod"])
+def test_the_end_is_waited_for_longer_than_it_takes(variant: str) -> None:
+    for pod in pods(variant).values():
+        needed_s = max(ending_s(container) for container in pod["spec"]["containers"])
+        assert pod["spec"]["terminationGracePeriodSeconds"] > needed_s
+
+
+def ending_s(container: Manifest) -> float:
+    """How long a container may need: it is told late, its runs end, then its calls."""
+    if container["name"] == "simulator":
+        return 0.0
+    service = container["name"]
+    ours = {name: value for name, value in environment(container).items() if name.startswith("HEADRACE_")}
+    config = load(CONFIGS[service], prefix(service), ours)
+    drain_s = config.drain_s if service == "facade" else config.server.drain_s
+    sleep_s = container.get("lifecycle", {}).get("preStop", {}).get("sleep", {}).get("seconds", 0)
+    return sleep_s + drain_s + (drain_s + ENDING_S if service == "orchestrator" else 0)
+
+
+def test_one_pod_of_a_service_may_be_disrupted_at_a_time() -> None:
+    budgets = of_kind("prod", "PodDisruptionBudget")
+    assert budgets.keys() == workloads("prod").keys()
+    for name, budget in budgets.items():
+        assert budget["spec"]["maxUnavailable"] == 1
+        assert budget["spec"]["selector"] == workloads("prod")[name]["spec"]["selector"]
+
+
+def test_a_service_is_scaled_or_has_replicas_and_more_than_one() -> None:
+    scaled = {item["spec"]["scaleTargetRef"]["name"]: item["spec"] for item in of_kind("prod", SCALER).values()}
+    for name, workload in workloads("prod").items():
+        assert ("replicas" in workload["spec"]) != (name in scaled), "the two would take turns in undoing each other"
+        assert (scaled[name]["minReplicas"] if name in scaled else workload["spec"]["replicas"]) > 1
+    for spec in scaled.values():
+        down = spec["behavior"]["scaleDown"]
+        assert down["stabilizationWindowSeconds"] >= 300
+        assert [policy["periodSeconds"] >= 60 for policy in down["policies"]] == [True]
+
+
+SCALER = "HorizontalPodAutoscaler"
+
+
+def test_the_providers_quotas_hold_for_as_many_gateways_as_there_may_be() -> None:
+    (container,) = (item for item in containers("prod") if item["name"] == "llm-gateway")
+    most = of_kind("prod", SCALER)["llm-gateway"]["spec"]["maxReplicas"]
+    assert environment(container)["HEADRACE_LLM_GATEWAY_REPLICAS"] == str(most)
+
+
+def test_a_runtime_class_is_the_sandbox_of_the_tools_pods() -> None:
+    spec = pods("own")["tools"]["spec"]
+    assert spec["runtimeClassName"] == "gvisor"
+    assert environment(spec["containers"][0])["HEADRACE_TOOLS_SANDBOX"] == "external"
+    assert [name for name, pod in pods("prod").items() if "runtimeClassName" in pod["spec"]] == []
+
+
+def test_provider_keys_are_known_to_the_gateway_alone() -> None:
+    secrets = {
+        container["name"]: [source["secretRef"]["name"] for source in container["envFrom"]]
+        for container in containers("prod")
+        if "envFrom" in container
+    }
+    assert secrets == {"llm-gateway": ["provider-keys"]}
