@@ -1,20 +1,22 @@
 """One model answer: each LlmDelta becomes one event at once, and the log's pieces collect on the side.
 
 The block rules of events.md live here: reasoning and content close each other, a tool call's first fragment closes
-both, every block is closed by the end. Nothing here waits, and a delta costs its one event. A kind of text that is
-hidden from readers is only collected; content that a tool call follows is no answer, and is sent then.
+both, every block is closed by the end. Nothing here waits. Text is passed on as the bytes it came as, anything else by
+way of messages. A kind of text that is hidden from readers is only collected; content that a tool call follows is no
+answer, and is sent then.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
-from io import StringIO
 from typing import TypeAlias
 
 from headrace.v1 import agent_pb2, common_pb2, llm_pb2, memory_pb2
-from services.orchestrator import ids
+from services.orchestrator import ids, wire
+from services.orchestrator.blocks import TextBlock
 from services.orchestrator.call import Call, args_event, begin, end_event, recalled, start_event
+from services.orchestrator.feed import Feed
 from services.orchestrator.templates import resolve
 from services.orchestrator.toolbox import Toolbox
 
@@ -57,21 +59,18 @@ def is_draft(piece: memory_pb2.LogMessage) -> bool:
 class Answer:
     """Turns the deltas of one StreamChat call into events and log messages. Used by one task."""
 
-    def __init__(self, send: Send, names: BlockNames, tools: Toolbox, hidden: Collection[str] = ()) -> None:
-        """`hidden` may have content and reasoning."""
+    def __init__(self, feed: Feed, send: Send, names: BlockNames, tools: Toolbox, hidden: Collection[str] = ()) -> None:
+        """`send` is the way into `feed` that the answer's scope has; `hidden` may have content and reasoning."""
+        self._feed = feed
         self._send = send
         self._names = names
         self._tools = tools
         self._msg_id = ids.new_msg_id()
-        self._kind = ""
-        """reasoning or content while such a block is open."""
-        self._block_id = ""
-        self._text = StringIO()
-        self._block_first = 0
-        self._block_started = 0
-        self._draft: list[str] | None = [] if "content" in hidden else None
+        self._block: TextBlock | None = None
+        """The block of reasoning or content that is open."""
+        self._draft: list[bytes] | None = [] if "content" in hidden else None
         """Content that no reader has; None: it is sent."""
-        self._thought: list[str] | None = [] if "reasoning" in hidden else None
+        self._thought: list[bytes] | None = [] if "reasoning" in hidden else None
         self._by_index: dict[int, Call] = {}
         self.calls: list[Call] = []
         self.messages: list[memory_pb2.LogMessage] = []
@@ -80,13 +79,22 @@ class Answer:
         self.finish_reason = ""
         self.provider_state = ""
 
-    def take(self, delta: llm_pb2.LlmDelta) -> None:
-        """Pass one delta on."""
+    def take(self, raw: bytes) -> None:
+        """Pass one delta on: an LlmDelta as the wire has it."""
+        at = wire.text_at(raw)
+        if not at:
+            self._take_message(llm_pb2.LlmDelta.FromString(raw))
+        elif raw[0] == wire.CONTENT:
+            self._content(raw[at:])
+        else:
+            self._reasoning(raw[at:])
+
+    def _take_message(self, delta: llm_pb2.LlmDelta) -> None:
         kind = delta.WhichOneof("delta")
         if kind == "content":
-            self._content(delta.content)
+            self._content(delta.content.encode())
         elif kind == "reasoning":
-            self._reasoning(delta.reasoning)
+            self._reasoning(delta.reasoning.encode())
         elif kind == "tool_call":
             self._tool_call(delta.tool_call)
         elif kind == "usage":
@@ -113,11 +121,11 @@ class Answer:
         for call in self.calls:
             self._end_call(call)
         if self._thought:
-            thought = llm_pb2.Message(role="assistant", reasoning_content="".join(self._thought))
+            thought = llm_pb2.Message(role="assistant", reasoning_content=b"".join(self._thought).decode())
             self.messages.insert(0, self._unsent(thought))
         if self._draft:
             draft = llm_pb2.Message(role="assistant")
-            draft.content.add(text="".join(self._draft))
+            draft.content.add(text=b"".join(self._draft).decode())
             self.messages.append(self._unsent(draft))
         if not self.messages:
             return
@@ -131,7 +139,7 @@ class Answer:
     @property
     def is_empty(self) -> bool:
         """Whether nothing of it has reached a reader."""
-        return not (self._kind or self.messages or self.calls)
+        return not (self._block or self.messages or self.calls)
 
     @property
     def text(self) -> str:
@@ -148,57 +156,53 @@ class Answer:
         """The reasoning of the closed pieces that no reader has."""
         return "".join(piece.message.reasoning_content for piece in self.messages if not piece.HasField("reasoning_id"))
 
-    def _content(self, text: str) -> None:
+    def _content(self, text: bytes) -> None:
         if self._draft is not None:
             self._close_text()
             self._draft.append(text)
             return
-        if self._kind != "content":
+        block = self._block
+        if block is None or block.kind != "content":
             self._close_text()
             self._names.content += 1
-            self._block_id = block_id = f"{self._names.run_id}_c_{self._names.content}"
-            start = Delta(content_start=agent_pb2.ContentStart(content_id=block_id, run_id=self._names.run_id))
-            self._open("content", self._send("content_start", start), start.timestamp)
-        self._text.write(text)
-        self._send("content_delta", Delta(content_delta=agent_pb2.ContentDelta(content_id=self._block_id, delta=text)))
+            block_id = f"{self._names.run_id}_c_{self._names.content}"
+            start = agent_pb2.ContentStart(content_id=block_id, run_id=self._names.run_id)
+            block = self._open("content_start", Delta(content_start=start), block_id)
+        self._feed.write(block, text)
 
-    def _reasoning(self, text: str) -> None:
+    def _reasoning(self, text: bytes) -> None:
         if self._thought is not None:
             self._thought.append(text)
             return
-        if self._kind != "reasoning":
+        block = self._block
+        if block is None or block.kind != "reasoning":
             self._close_text()
             self._names.reasoning += 1
-            self._block_id = block_id = f"{self._names.run_id}_r_{self._names.reasoning}"
-            start = Delta(reasoning_start=agent_pb2.ReasoningStart(reasoning_id=block_id, run_id=self._names.run_id))
-            self._open("reasoning", self._send("reasoning_start", start), start.timestamp)
-        self._text.write(text)
-        self._send(
-            "reasoning_delta", Delta(reasoning_delta=agent_pb2.ReasoningDelta(reasoning_id=self._block_id, delta=text))
-        )
+            block_id = f"{self._names.run_id}_r_{self._names.reasoning}"
+            start = agent_pb2.ReasoningStart(reasoning_id=block_id, run_id=self._names.run_id)
+            block = self._open("reasoning_start", Delta(reasoning_start=start), block_id)
+        self._feed.write(block, text)
 
-    def _open(self, kind: str, seq: int, started_at: int) -> None:
-        self._kind = kind
-        self._text = StringIO()
-        self._block_first = seq
-        self._block_started = started_at
+    def _open(self, kind: str, start: Delta, block_id: str) -> TextBlock:
+        self._send(kind, start)
+        self._block = self._feed.open_text(block_id)
+        return self._block
 
     def _close_text(self) -> None:
-        if not self._kind:
+        block, self._block = self._block, None
+        if block is None:
             return
-        kind, self._kind = self._kind, ""
-        text = self._text.getvalue()
-        if kind == "content":
-            end = Delta(content_end=agent_pb2.ContentEnd(content_id=self._block_id))
-            piece = memory_pb2.LogMessage(content_id=self._block_id, message=llm_pb2.Message(role="assistant"))
-            piece.message.content.add(text=text)
+        piece = memory_pb2.LogMessage(message=llm_pb2.Message(role="assistant"))
+        if block.kind == "content":
+            end = Delta(content_end=agent_pb2.ContentEnd(content_id=block.block_id))
+            piece.content_id = block.block_id
+            piece.message.content.add(text=block.text)
         else:
-            end = Delta(reasoning_end=agent_pb2.ReasoningEnd(reasoning_id=self._block_id))
-            piece = memory_pb2.LogMessage(
-                reasoning_id=self._block_id, message=llm_pb2.Message(role="assistant", reasoning_content=text)
-            )
-        last = self._send(f"{kind}_end", end)
-        self._keep(piece, self._block_first, last, self._block_started, end.timestamp)
+            end = Delta(reasoning_end=agent_pb2.ReasoningEnd(reasoning_id=block.block_id))
+            piece.reasoning_id = block.block_id
+            piece.message.reasoning_content = block.text
+        last = self._send(f"{block.kind}_end", end)
+        self._keep(piece, block.start.seq, last, block.start.timestamp, end.timestamp)
 
     def _tool_call(self, fragment: llm_pb2.ToolCallDelta) -> None:
         call = self._by_index.get(fragment.index)

@@ -7,32 +7,57 @@ from io import StringIO
 from typing import Any
 
 from headrace.v1 import agent_pb2
+from services.orchestrator.wire import TextFrame
 
 Delta = agent_pb2.AgentDelta
 
 
 class TextBlock:
-    """A reasoning or content block."""
+    """A reasoning or content block; its text stays bytes until somebody asks for it."""
 
     def __init__(self, kind: str, start: Delta) -> None:
         self.kind = kind
         self.start = start
-        self.text = StringIO()
-        self.last = start
-        self.closed = False
+        opened = getattr(start, f"{kind}_start")
+        self.block_id: str = getattr(opened, f"{kind}_id")
+        self._run_id: str = opened.run_id
+        self._frame = TextFrame(kind, self.block_id, start)
+        self._text = bytearray()
+        self._last = (start.seq, start.timestamp)
+        self._closed = False
+
+    @property
+    def text(self) -> str:
+        return self._text.decode()
+
+    def add(self, text: bytes, seq: int, timestamp: int) -> None:
+        self._text += text
+        self._last = (seq, timestamp)
+
+    def delta(self, text: bytes) -> bytes:
+        """The event of what was just added, as the wire has it."""
+        return self._frame.around(text, *self._last)
+
+    def close(self, end: Delta) -> None:
+        self._closed = True
+        self._last = (end.seq, end.timestamp)
 
     def since(self, last_seq: int) -> Iterator[Delta]:
-        if self.last.seq <= last_seq:
+        if self._last[0] <= last_seq:
             return
-        text = self.text.getvalue()
-        start = getattr(self.start, f"{self.kind}_start")
-        block = {f"{self.kind}_id": getattr(start, f"{self.kind}_id")}
-        if self.closed:
-            yield _event(self.last, f"{self.kind}_snapshot", **block, run_id=start.run_id, text=text)
+        text = self.text
+        block = {f"{self.kind}_id": self.block_id}
+        if self._closed:
+            yield self._latest(f"{self.kind}_snapshot", **block, run_id=self._run_id, text=text)
             return
         yield _again(self.start, last_seq)
         if text:
-            yield _event(self.last, f"{self.kind}_delta", **block, delta=text)
+            yield self._latest(f"{self.kind}_delta", **block, delta=text)
+
+    def _latest(self, kind: str, **fields: Any) -> Delta:
+        event = _event(self.start, kind, **fields)
+        event.seq, event.timestamp = self._last
+        return event
 
 
 class ToolBlock:

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import grpc
 
 from headrace.errors import ContextLengthExceeded, ProviderUnavailable, StreamStalled
-from headrace.streams import reading
 from headrace.v1 import common_pb2, llm_pb2, tools_pb2
 from services.orchestrator import returning, steering
 from services.orchestrator.answer import Answer
@@ -17,6 +16,7 @@ from services.orchestrator.context import Context
 from services.orchestrator.peers import Peers
 from services.orchestrator.scope import Scope
 from services.orchestrator.toolbox import Toolbox
+from services.runtime.flow import pour
 from services.runtime.ids import forwarded
 
 OUTPUT_TOKENS = 4096
@@ -158,11 +158,8 @@ class Conversation:
 
     async def _stream(self, request: llm_pb2.ChatRequest, answer: Answer) -> None:
         timeout_s = min(self.run.spending.model_timeout_s, self.run.spending.time_left_s)
-        take = answer.take
         try:
-            async with reading(self.peers.llm.StreamChat(request, timeout=timeout_s, metadata=forwarded())) as deltas:
-                async for delta in deltas:
-                    take(delta)
+            await pour(self.peers.stream_chat(request, timeout=timeout_s, metadata=forwarded()), answer.take)
         except grpc.aio.AioRpcError as error:
             # The gateway's own errors arrive as ours; what is left is our deadline, or a bug of the gateway.
             if error.code() is not grpc.StatusCode.DEADLINE_EXCEEDED:

@@ -1,20 +1,24 @@
-"""From a run to its readers: numbering, and a bounded queue for each reader.
+"""From a run to its readers: an event is numbered, serialized once, and on its way when publishing it returns.
 
 Publishing never waits. An event that is held, and what comes after it, reaches no reader until it is released: the
-log has it first. A reader that falls too far behind loses its queue and is brought up to date from the
-journal, as if it had attached again; the run and the other readers do not notice.
+log has it first. What a reader has no room for waits in its bounded queue. A reader that falls too far behind loses
+that and is brought up to date from the journal, as if it had attached again; the run and the other readers do not
+notice.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import deque
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import Iterable
 
 from headrace.errors import OutOfRange
 from headrace.v1 import agent_pb2
+from services.orchestrator.blocks import TextBlock
 from services.orchestrator.ids import now_ms
 from services.orchestrator.journal import Journal
+from services.runtime.flow import Outlet
 
 QUEUE_MAX = 4096
 """Events a reader may lag behind, about 1 MB: a minute of a fast model."""
@@ -23,31 +27,41 @@ TERMINAL = frozenset({"run_complete", "run_cancel", "run_error"})
 
 
 class _Reader:
-    __slots__ = ("behind", "queue", "woken")
+    """What one reader has, and what waits for it. A new one is behind from the start."""
 
-    def __init__(self) -> None:
-        self.queue: deque[agent_pb2.AgentDelta] = deque()
-        self.woken: asyncio.Future[None] | None = None
-        self.behind = False
+    __slots__ = ("flows", "is_behind", "is_full", "outlet", "queue", "sent", "seq", "woken")
 
-    def push(self, delta: agent_pb2.AgentDelta) -> None:
+    def __init__(self, outlet: Outlet, last_seq: int) -> None:
+        self.outlet = outlet
+        self.seq = last_seq
+        """Of the last event it has."""
+        self.sent = 0
+        self.queue: deque[tuple[int, bytes]] = deque()
+        """What it may not have yet, or has no room for, by seq."""
+        self.flows = False
+        """It has everything, and gets the next event at once."""
+        self.is_full = False
+        """Its outlet is to be waited for."""
+        self.is_behind = True
+        """The journal knows what it needs, the queue does not."""
+        self.woken = asyncio.Event()
+
+    def put(self, seq: int, event: bytes) -> None:
+        """Put an event in line."""
+        self.flows = False
         if len(self.queue) >= QUEUE_MAX:
-            self.behind = True
+            self.is_behind = True
             self.queue.clear()
-        if not self.behind:
-            self.queue.append(delta)
-        self.wake()
+        if not self.is_behind:
+            self.queue.append((seq, event))
 
-    def wake(self) -> None:
-        if self.woken is not None and not self.woken.done():
-            self.woken.set_result(None)
-
-    async def wait(self) -> None:
-        self.woken = asyncio.get_running_loop().create_future()
-        try:
-            await self.woken
-        finally:
-            self.woken = None
+    def send(self, seq: int, event: bytes) -> None:
+        self.seq = seq
+        self.sent += 1
+        if not self.outlet.send(event):
+            self.flows = False
+            self.is_full = True
+            self.woken.set()
 
 
 class Feed:
@@ -77,62 +91,99 @@ class Feed:
         return self._journal.since(last_seq)
 
     def publish(self, kind: str, delta: agent_pb2.AgentDelta, *, held: bool = False) -> int:
-        """Number `delta`, whose payload is `kind`, and pass it on, when `held` only once it is released. Its seq."""
+        """Number `delta`, whose payload is `kind`, and pass it on, when `held` only once it is released. Its seq.
+
+        A piece of text goes through `write`.
+        """
         self.seq += 1
-        if held:
-            self._held.add(self.seq)
         delta.seq = self.seq
         delta.timestamp = now_ms()
         self._journal.note(kind, delta)
+        if held:
+            self._held.add(self.seq)
+        if self._readers:
+            self._pass_on(delta.SerializeToString())
         if kind in TERMINAL:
             self.ended = True
-        for reader in self._readers:
-            reader.push(delta)
+            self._wake()
         return self.seq
+
+    def open_text(self, block_id: str) -> TextBlock:
+        """The text block whose start was published, until its end is."""
+        return self._journal.open_text(block_id)
+
+    def write(self, block: TextBlock, text: bytes) -> None:
+        """Publish a piece of the text of an open block."""
+        self.seq += 1
+        block.add(text, self.seq, now_ms())
+        if self._readers:
+            self._pass_on(block.delta(text))
+
+    def _pass_on(self, event: bytes) -> None:
+        for reader in self._readers:
+            if reader.flows and not self._held:
+                reader.send(self.seq, event)
+            else:
+                reader.put(self.seq, event)
 
     def release(self, seq: int) -> None:
         """Let readers have the held event `seq`, and what waits behind it; without effect on one that is not held."""
         if seq in self._held:
             self._held.remove(seq)
-            self._wake()
+            self._pass_on_what_waits()
 
     def release_all(self) -> None:
         """Let readers have everything: the log has it, or never will."""
         self._held.clear()
-        self._wake()
+        self._pass_on_what_waits()
 
     def cut(self) -> None:
         """End the readers' streams behind what the log has, without a terminal event."""
         self.is_cut = True
         self._wake()
 
-    async def read(self, last_seq: int) -> AsyncGenerator[agent_pb2.AgentDelta]:
-        """Everything after `last_seq`, to the terminal event, or to where the feed is cut.
+    async def follow(self, last_seq: int, outlet: Outlet) -> int:
+        """Send everything after `last_seq`, to the terminal event, or to where the feed is cut; return how many.
 
         Raises:
             OutOfRange: `last_seq` is beyond what the run has sent.
         """
         if last_seq > self.seq:
             raise OutOfRange(f"lastSeq {last_seq} is beyond the run's last event {self.seq}", lastSeq=self.seq)
-        reader = _Reader()
+        reader = _Reader(outlet, last_seq)
         self._readers.add(reader)
         try:
-            reader.queue.extend(self.since(last_seq))
             while True:
-                while reader.queue and not (self._held and reader.queue[0].seq >= min(self._held)):
-                    delta = reader.queue.popleft()
-                    last_seq = delta.seq
-                    yield delta
-                if reader.behind:
-                    reader.behind = False
-                    reader.queue.extend(self.since(last_seq))
-                elif self.is_cut or (self.ended and not reader.queue):
-                    return
-                else:
-                    await reader.wait()
+                self._catch_up(reader)
+                if not reader.is_full and (self.is_cut or (self.ended and reader.flows)):
+                    return reader.sent
+                await reader.woken.wait()
+                reader.woken.clear()
+                if reader.is_full:
+                    await outlet.drained()
+                    reader.is_full = False
         finally:
             self._readers.discard(reader)
 
+    def _pass_on_what_waits(self) -> None:
+        for reader in self._readers:
+            self._catch_up(reader)
+        self._wake()
+
+    def _catch_up(self, reader: _Reader) -> None:
+        """Give a reader what it may have, as far as it has room."""
+        if reader.is_full:
+            return
+        if reader.is_behind:
+            reader.is_behind = False
+            reader.queue.extend((event.seq, event.SerializeToString()) for event in self.since(reader.seq))
+        first_held = min(self._held, default=math.inf)
+        while reader.queue and reader.queue[0][0] < first_held:
+            reader.send(*reader.queue.popleft())
+            if reader.is_full:
+                return
+        reader.flows = not reader.queue
+
     def _wake(self) -> None:
         for reader in self._readers:
-            reader.wake()
+            reader.woken.set()

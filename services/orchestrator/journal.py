@@ -1,7 +1,7 @@
 """What a live run has said, folded: enough to bring any reader up to date, in memory the size of the text.
 
-A closed block is kept as its snapshot, an open one as its start and its text so far, anything else as it is. A
-delta costs one write into a buffer of characters.
+A closed block is kept as its snapshot, an open one as its start and its text so far, anything else as it is. A piece
+of text goes straight to its block, which costs one write into a buffer.
 """
 
 from __future__ import annotations
@@ -22,10 +22,6 @@ class Journal:
         self._open: dict[str, TextBlock | ToolBlock | ActionBlock] = {}
         """By block id; a tool stays here until its result."""
         self._note: dict[str, Callable[[Delta], None]] = {
-            "content_delta": lambda delta: self._text(delta.content_delta.content_id, delta.content_delta.delta, delta),
-            "reasoning_delta": lambda delta: self._text(
-                delta.reasoning_delta.reasoning_id, delta.reasoning_delta.delta, delta
-            ),
             "content_start": lambda delta: self._start(delta.content_start.content_id, TextBlock("content", delta)),
             "reasoning_start": lambda delta: self._start(
                 delta.reasoning_start.reasoning_id, TextBlock("reasoning", delta)
@@ -45,12 +41,18 @@ class Journal:
         }
 
     def note(self, kind: str, delta: Delta) -> None:
-        """Take the next event of the run; `kind` is its payload's field."""
+        """Take the next event of the run, unless it is a piece of text; `kind` is its payload's field."""
         note = self._note.get(kind)
         if note is None:
             self._entries.append(Once(delta))
         else:
             note(delta)
+
+    def open_text(self, block_id: str) -> TextBlock:
+        """The text block of this id, between its start and its end."""
+        entry = self._open[block_id]
+        assert isinstance(entry, TextBlock), "deltas and an end are of a text block that is open"
+        return entry
 
     def recall(self, history: Iterable[Delta]) -> None:
         """Begin with what an earlier owner has said, as the log has it."""
@@ -80,17 +82,9 @@ class Journal:
         self._open[block_id] = entry
         self._entries.append(entry)
 
-    def _text(self, block_id: str, text: str, delta: Delta) -> None:
-        entry = self._open[block_id]
-        assert isinstance(entry, TextBlock), "a delta lies between its block's start and end"
-        entry.text.write(text)
-        entry.last = delta
-
     def _close(self, block_id: str, delta: Delta) -> None:
-        entry = self._open.pop(block_id)
-        assert isinstance(entry, TextBlock), "an end closes its own block"
-        entry.closed = True
-        entry.last = delta
+        self.open_text(block_id).close(delta)
+        del self._open[block_id]
 
     def _tool(self, tool_id: str, delta: Delta) -> ToolBlock:
         entry = self._open[tool_id]

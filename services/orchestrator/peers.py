@@ -11,6 +11,7 @@ import grpc
 
 from headrace.errors import ProviderUnavailable
 from headrace.streams import rpc_errors
+from headrace.v1 import llm_pb2
 from headrace.v1.llm_pb2_grpc import LlmServiceStub
 from headrace.v1.memory_pb2_grpc import MemoryServiceStub
 from headrace.v1.tools_pb2_grpc import ToolServiceStub
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 UNARY_TIMEOUT_S = 30.0
 """For a unary call to memory or tools; an append waits for a disk, so it is not short."""
+
+STREAM_CHAT = "/headrace.v1.LlmService/StreamChat"
 
 WAITED_FOR = ("Append", "LoadContext", "GetState", "UpdateState", "GetChat", "PutBlob", "Revert", "ListUnfinishedRuns")
 """What a run asks memory, and its owner of the runs there are."""
@@ -47,6 +50,8 @@ class Peers:
     """Stubs over one channel each, shared by all runs."""
 
     llm: LlmServiceAsyncStub
+    stream_chat: grpc.aio.UnaryStreamMultiCallable[llm_pb2.ChatRequest, bytes]
+    """StreamChat, whose deltas stay as the wire has them."""
     memory: MemoryServiceAsyncStub
     tools: ToolServiceAsyncStub
     channels: Sequence[grpc.aio.Channel] = ()
@@ -58,7 +63,9 @@ class Peers:
         remembering = MemoryServiceStub(memory)
         for name in WAITED_FOR:
             setattr(remembering, name, patient(getattr(remembering, name)))
-        return cls(LlmServiceStub(llm_gateway), remembering, ToolServiceStub(tools), (llm_gateway, tools))
+        stream_chat = llm_gateway.unary_stream(STREAM_CHAT, request_serializer=llm_pb2.ChatRequest.SerializeToString)
+        llm = LlmServiceStub(llm_gateway)
+        return cls(llm, stream_chat, remembering, ToolServiceStub(tools), (llm_gateway, tools))
 
     async def wait_for(self) -> None:
         """Wait until all are there: those of one machine start at the same time. For a while; calls say what is not."""

@@ -58,7 +58,7 @@ async def _stream(talk: Conversation, answer: Answer, text: str) -> None:
     async with asyncio.timeout(timeout_s), reading(rpc) as deltas:
         async for delta in deltas:
             if delta.HasField("content"):
-                answer.take(llm_pb2.LlmDelta(reasoning=delta.content))
+                answer.take(llm_pb2.LlmDelta(reasoning=delta.content).SerializeToString())
             elif delta.HasField("usage"):
-                answer.take(delta)
+                answer.take(delta.SerializeToString())
                 talk.run.spending.settle(delta.usage)

@@ -130,7 +130,7 @@ class Scope:
         """A new model answer; it is the scope's open one until `end_answer` or `close`. Readers get nothing of what is
         `hidden`: content, reasoning.
         """
-        self._answer = Answer(self.send, self.run.names, self.tools, hidden)
+        self._answer = Answer(self.run.feed, self.send, self.run.names, self.tools, hidden)
         return self._answer
 
     def forget_answer(self) -> bool:
@@ -145,7 +145,7 @@ class Scope:
         pieces = self.recording.answer()
         if not pieces:
             return None
-        answer = Answer(self.send, self.run.names, self.tools)
+        answer = Answer(self.run.feed, self.send, self.run.names, self.tools)
         answer.recall(pieces)
         self.open_calls |= {call.tool_id: call for call in answer.calls}
         return answer

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
-
 from headrace.v1 import agent_pb2, agent_pb2_grpc, memory_pb2
 from services.orchestrator import recorded, run_list, submits
 from services.orchestrator.definition import Definition
@@ -13,9 +10,8 @@ from services.orchestrator.registry import Registry
 from services.orchestrator.run import Run
 from services.orchestrator.runs import Runs
 from services.orchestrator.takeover import Takeover
+from services.runtime.flow import Outlet, outlet
 from services.runtime.interceptors import Context
-
-Events = AsyncGenerator[agent_pb2.AgentDelta]
 
 
 class AgentService(agent_pb2_grpc.AgentServiceServicer):
@@ -27,22 +23,19 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
         self._takeover = takeover
         self._peers = peers
 
-    async def Query(self, request: agent_pb2.QueryRequest, context: Context) -> Events:
+    async def Query(self, request: agent_pb2.QueryRequest, context: Context) -> int:  # pyright: ignore[reportIncompatibleMethodOverride] - it pushes its events
         started = await self._runs.start(request)
-        async with aclosing(self._started(started, cancel_on_leave=request.on_disconnect == "cancel")) as events:
-            async for event in events:
-                yield event
+        async with outlet(context) as out:
+            return await self._follow_started(started, out, cancel_on_leave=request.on_disconnect == "cancel")
 
-    async def Compact(self, request: agent_pb2.CompactChatRequest, context: Context) -> Events:
+    async def Compact(self, request: agent_pb2.CompactChatRequest, context: Context) -> int:  # pyright: ignore[reportIncompatibleMethodOverride] - as Query
         started = await self._runs.compact(request.chat_id)
-        async with aclosing(self._started(started)) as events:
-            async for event in events:
-                yield event
+        async with outlet(context) as out:
+            return await self._follow_started(started, out)
 
-    async def Attach(self, request: agent_pb2.AttachRequest, context: Context) -> Events:
-        async with aclosing(self._events(request.run_id, request.last_seq)) as events:
-            async for event in events:
-                yield event
+    async def Attach(self, request: agent_pb2.AttachRequest, context: Context) -> int:  # pyright: ignore[reportIncompatibleMethodOverride] - as Query
+        async with outlet(context) as out:
+            return await self._follow(request.run_id, request.last_seq, out)
 
     async def Cancel(self, request: agent_pb2.CancelRequest, context: Context) -> agent_pb2.CancelResponse:
         run = await self._takeover.live(request.run_id)
@@ -84,32 +77,25 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
         run = live.as_run() if live is not None else await recorded.run_of(self._peers, request.run_id)
         return agent_pb2.GetRunResponse(run=run)
 
-    def _started(self, started: Run | str, *, cancel_on_leave: bool = False) -> Events:
-        """The events of a run that a query has started, or that it repeats."""
+    async def _follow_started(self, started: Run | str, out: Outlet, *, cancel_on_leave: bool = False) -> int:
+        """Send the events of a run that a query has started, or that it repeats; return how many."""
         if isinstance(started, str):
-            return self._events(started, 0)
-        return _follow(started, cancel_on_leave=cancel_on_leave)
+            return await self._follow(started, 0, out)
+        try:
+            return await started.feed.follow(0, out)
+        finally:
+            if cancel_on_leave and not (started.feed.ended or started.feed.is_cut):
+                started.cancel()
 
-    async def _events(self, run_id: str, last_seq: int) -> Events:
+    async def _follow(self, run_id: str, last_seq: int, out: Outlet) -> int:
         run = await self._takeover.live(run_id)
         if run is not None:
-            async with aclosing(_follow(run, last_seq)) as live:
-                async for event in live:
-                    yield event
-            return
-        for event in await recorded.events_of(self._peers, run_id, last_seq):
-            yield event
-
-
-async def _follow(run: Run, last_seq: int = 0, *, cancel_on_leave: bool = False) -> Events:
-    """The events of a live run, to its end. `cancel_on_leave`: the run was wanted by this reader alone."""
-    try:
-        async with aclosing(run.feed.read(last_seq)) as events:
-            async for event in events:
-                yield event
-    finally:
-        if cancel_on_leave and not (run.feed.ended or run.feed.is_cut):
-            run.cancel()
+            return await run.feed.follow(last_seq, out)
+        events = await recorded.events_of(self._peers, run_id, last_seq)
+        for event in events:
+            if not out.send(event.SerializeToString()):
+                await out.drained()
+        return len(events)
 
 
 def _agent(definition: Definition) -> agent_pb2.Agent:

@@ -45,7 +45,7 @@ async def second_pass(talk: Conversation, draft: Answer) -> Answer:
 
 async def _as_it_is(talk: Conversation, draft: Answer) -> Answer:
     answer = talk.scope.begin_answer()
-    answer.take(llm_pb2.LlmDelta(content=draft.text))
-    answer.take(llm_pb2.LlmDelta(finish=llm_pb2.LlmFinish(reason=draft.finish_reason)))
+    answer.take(llm_pb2.LlmDelta(content=draft.text).SerializeToString())
+    answer.take(llm_pb2.LlmDelta(finish=llm_pb2.LlmFinish(reason=draft.finish_reason)).SerializeToString())
     await talk.scope.end_answer()
     return answer

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
 
 import pytest
 from hypothesis import given
@@ -47,9 +47,46 @@ def answer_calls(feed: Feed, answer: Answer) -> None:
         feed.publish("tool_result", Delta(tool_result=result))
 
 
-async def collect(events: AsyncGenerator[Delta]) -> list[Event]:
-    async with asyncio.timeout(5), aclosing(events):
-        return [as_json(delta) async for delta in events]
+class Ear:
+    """A reader's outlet that keeps what it hears. Tests clear its room, and set it again."""
+
+    def __init__(self, on_event: Callable[[Event], None] = lambda event: None) -> None:
+        self.heard: list[Event] = []
+        self.room = asyncio.Event()
+        self.room.set()
+        self._on_event = on_event
+
+    def send(self, message: bytes) -> bool:
+        event = as_json(Delta.FromString(message))
+        self.heard.append(event)
+        self._on_event(event)
+        return self.room.is_set()
+
+    async def drained(self) -> None:
+        await self.room.wait()
+
+
+@asynccontextmanager
+async def following(feed: Feed, *ears: Ear) -> AsyncGenerator[list[asyncio.Task[int]]]:
+    """Readers of the feed from its start; those that have not reached its end leave with the block."""
+    reading = [asyncio.create_task(feed.follow(0, ear)) for ear in ears]
+    await asyncio.sleep(0)
+    try:
+        async with asyncio.timeout(5):
+            yield reading
+    finally:
+        for task in reading:
+            task.cancel()
+        await asyncio.wait(reading)
+
+
+def answering(feed: Feed, names: BlockNames | None = None) -> Answer:
+    return Answer(feed, feed.publish, names or BlockNames(RUN_ID), Toolbox())
+
+
+def say(answer: Answer, *texts: str) -> None:
+    for text in texts:
+        answer.take(llm_pb2.LlmDelta(content=text).SerializeToString())
 
 
 def fragment(index: int, arguments: str) -> llm_pb2.LlmDelta:
@@ -65,104 +102,127 @@ fragments = st.one_of(
 
 
 @given(turns=st.lists(st.lists(fragments, max_size=12), max_size=3))
-def test_attaching_at_every_seq_at_every_moment_folds_to_the_same_result(
+async def test_attaching_at_every_seq_at_every_moment_folds_to_the_same_result(
     turns: list[list[llm_pb2.LlmDelta]],
 ) -> None:
     feed, names = Feed(), BlockNames(RUN_ID)
-    whole: list[Event] = []
-    publish = feed.publish
     snapshots: list[tuple[int, int, list[Event]]] = []
 
-    def publish_and_attach(kind: str, delta: Delta) -> int:
-        seq = publish(kind, delta)
-        whole.append(as_json(delta))
+    def attach(event: Event) -> None:
+        seq = event["seq"]
         for last_seq in {0, seq // 2, seq - 1}:
             snapshots.append((last_seq, seq, [as_json(event) for event in feed.since(last_seq)]))
-        return seq
 
-    feed.publish = publish_and_attach  # type: ignore[method-assign]
-    begin(feed)
-    for turn in turns:
-        answer = Answer(feed.publish, names, Toolbox())
-        for delta in turn:
-            answer.take(delta)
-        answer.close()
-        answer_calls(feed, answer)
-    end(feed)
+    ear = Ear(attach)
+    async with following(feed, ear) as reading:
+        begin(feed)
+        for turn in turns:
+            answer = answering(feed, names)
+            for delta in turn:
+                answer.take(delta.SerializeToString())
+            answer.close()
+            answer_calls(feed, answer)
+        end(feed)
+        assert await reading[0] == feed.seq
 
-    check_order(whole)
+    check_order(ear.heard)
     for last_seq, seq, caught_up in snapshots:
-        resumed = whole[:last_seq] + caught_up + whole[seq:]
-        assert fold(resumed) == fold(whole)
+        resumed = ear.heard[:last_seq] + caught_up + ear.heard[seq:]
+        assert fold(resumed) == fold(ear.heard)
         seqs = [event["seq"] for event in caught_up]
         assert seqs == sorted(seqs)
         assert all(last_seq <= number <= seq for number in seqs)
 
 
-async def test_two_readers_get_the_same_deltas_one_by_one() -> None:
+async def test_two_readers_get_the_same_deltas_one_by_one_before_writing_one_returns() -> None:
     feed = Feed()
     begin(feed)
-    readers = [asyncio.create_task(collect(feed.read(0))) for _ in range(2)]
-    await asyncio.sleep(0)
-    answer = Answer(feed.publish, BlockNames(RUN_ID), Toolbox())
-    for text in ("\n\n", " ", "half", ""):
-        answer.take(llm_pb2.LlmDelta(content=text))
-    answer.close()
-    end(feed)
-    first, second = await asyncio.gather(*readers)
-    assert first == second
-    check_order(first)
-    assert texts(first, "content") == ["\n\n", " ", "half", ""]
+    first, second = Ear(), Ear()
+    async with following(feed, first, second):
+        answer = answering(feed)
+        for text in ("\n\n", " ", "half", ""):
+            say(answer, text)
+            assert first.heard[-1]["delta"] == second.heard[-1]["delta"] == text
+        answer.close()
+        end(feed)
+    assert first.heard == second.heard
+    check_order(first.heard)
+    assert texts(first.heard, "content") == ["\n\n", " ", "half", ""]
+
+
+async def test_a_reader_without_room_gets_each_event_later_and_in_order() -> None:
+    feed = Feed()
+    begin(feed)
+    slow, quick = Ear(), Ear()
+    async with following(feed, slow, quick) as reading:
+        slow.room.clear()
+        answer = answering(feed)
+        say(answer, *"abc")
+        answer.close()
+        end(feed)
+        await reading[1]
+        assert len(slow.heard) == 3
+        slow.room.set()
+        await reading[0]
+    assert slow.heard == quick.heard
+    assert len(slow.heard) == feed.seq
 
 
 async def test_a_reader_too_slow_is_brought_up_to_date_and_holds_no_more_than_its_queue() -> None:
     feed = Feed()
     begin(feed)
-    reader = feed.read(0)
-    seen = [as_json(await anext(reader)), as_json(await anext(reader))]
-    waiting = asyncio.create_task(anext(reader))
-    await asyncio.sleep(0)
-    answer = Answer(feed.publish, BlockNames(RUN_ID), Toolbox())
-    for number in range(QUEUE_MAX + 10):
-        answer.take(llm_pb2.LlmDelta(content=f"{number} "))
-    answer.close()
-    end(feed)
-    seen.append(as_json(await waiting))
-    async with asyncio.timeout(5), aclosing(reader):
-        seen += [as_json(delta) async for delta in reader]
-    assert len(seen) < 20
+    ear = Ear()
+    async with following(feed, ear) as reading:
+        ear.room.clear()
+        answer = answering(feed)
+        say(answer, *(f"{number} " for number in range(QUEUE_MAX + 10)))
+        answer.close()
+        end(feed)
+        ear.room.set()
+        await reading[0]
+    assert len(ear.heard) < 20
     text = "".join(f"{number} " for number in range(QUEUE_MAX + 10))
-    assert fold(seen)["blocks"][f"{RUN_ID}_c_1"]["text"] == text
-    assert seen[-1]["type"] == "run.complete"
+    assert fold(ear.heard)["blocks"][f"{RUN_ID}_c_1"]["text"] == text
+    assert ear.heard[-1]["type"] == "run.complete"
 
 
 async def test_a_position_beyond_the_last_event_is_out_of_range() -> None:
     feed = Feed()
     begin(feed)
     with pytest.raises(OutOfRange, match="lastSeq 3 is beyond"):
-        await anext(feed.read(3))
+        await feed.follow(3, Ear())
 
 
 async def test_a_reader_that_leaves_is_forgotten() -> None:
     feed = Feed()
     begin(feed)
-    async with aclosing(feed.read(0)) as events:
-        await anext(events)
+    async with following(feed, Ear()):
         assert feed.readers == 1
     assert feed.readers == 0
 
 
-def test_a_call_is_closed_when_the_next_one_starts_and_its_arguments_are_whole() -> None:
+async def test_a_cut_feed_ends_its_readers_streams_without_a_terminal_event() -> None:
     feed = Feed()
-    kinds: list[str] = []
-    publish = feed.publish
-    feed.publish = lambda kind, delta: (kinds.append(kind), publish(kind, delta))[1]  # type: ignore[method-assign]
-    answer = Answer(feed.publish, BlockNames(RUN_ID), Toolbox())
-    for index, arguments in ((0, '{"city":'), (0, '"Rome"}'), (1, "{}")):
-        call = llm_pb2.ToolCallDelta(index=index, id=f"call_{index}", name="weather", arguments=arguments)
-        answer.take(llm_pb2.LlmDelta(tool_call=call))
-    answer.close()
-    assert kinds == ["tool_start", "tool_args", "tool_args", "tool_end", "tool_start", "tool_args", "tool_end"]
+    begin(feed)
+    ear = Ear()
+    async with following(feed, ear) as reading:
+        feed.publish("run_notice", Delta(run_notice=agent_pb2.RunNotice(run_id=RUN_ID)), held=True)
+        feed.cut()
+        assert await reading[0] == 2
+    assert [event["seq"] for event in ear.heard] == [1, 2]
+
+
+async def test_a_call_is_closed_when_the_next_one_starts_and_its_arguments_are_whole() -> None:
+    feed = Feed()
+    ear = Ear()
+    async with following(feed, ear):
+        answer = answering(feed)
+        for index, arguments in ((0, '{"city":'), (0, '"Rome"}'), (1, "{}")):
+            call = llm_pb2.ToolCallDelta(index=index, id=f"call_{index}", name="weather", arguments=arguments)
+            answer.take(llm_pb2.LlmDelta(tool_call=call).SerializeToString())
+        answer.close()
+    kinds = [event["type"] for event in ear.heard]
+    assert kinds == ["tool.start", "tool.args", "tool.args", "tool.end", "tool.start", "tool.args", "tool.end"]
     assert [call.arguments for call in answer.calls] == ['{"city":"Rome"}', "{}"]
     assert len({call.tool_id for call in answer.calls}) == 2
 
@@ -170,14 +230,49 @@ def test_a_call_is_closed_when_the_next_one_starts_and_its_arguments_are_whole()
 async def test_a_held_event_and_what_follows_it_wait_until_it_is_released() -> None:
     feed = Feed()
     begin(feed)
-    notice = Delta(run_notice=agent_pb2.RunNotice(run_id=RUN_ID, code="CODE", message="text"))
-    held = feed.publish("run_notice", notice, held=True)
-    end(feed)
-    async with asyncio.timeout(5), aclosing(feed.read(0)) as events:
-        assert [(await anext(events)).seq for _ in range(2)] == [1, 2]
-        waiting = asyncio.ensure_future(anext(events))
-        await asyncio.sleep(0.05)
-        assert not waiting.done()
+    ear, late = Ear(), Ear()
+    async with following(feed, ear) as reading:
+        notice = Delta(run_notice=agent_pb2.RunNotice(run_id=RUN_ID, code="CODE", message="text"))
+        held = feed.publish("run_notice", notice, held=True)
+        say(answer := answering(feed), "behind it")
+        answer.close()
+        end(feed)
+        async with following(feed, late) as reading_late:
+            assert [event["seq"] for event in ear.heard] == [event["seq"] for event in late.heard] == [1, 2]
+            feed.release(held)
+            assert ear.heard[2]["seq"] == late.heard[2]["seq"] == held
+            await asyncio.gather(*reading, *reading_late)
+    assert len(ear.heard) == feed.seq
+    assert fold(late.heard) == fold(ear.heard)
+
+
+async def test_each_of_two_held_events_waits_for_its_own_release() -> None:
+    feed = Feed()
+    begin(feed)
+    ear = Ear()
+    async with following(feed, ear):
+        first, second = (
+            feed.publish("run_notice", Delta(run_notice=agent_pb2.RunNotice(run_id=RUN_ID)), held=True)
+            for _ in range(2)
+        )
+        feed.release(second)
+        assert len(ear.heard) == 2
+        feed.release(first)
+        assert [event["seq"] for event in ear.heard] == [1, 2, first, second]
+
+
+async def test_more_than_a_queue_behind_a_held_event_is_folded_when_it_is_released() -> None:
+    feed = Feed()
+    begin(feed)
+    ear = Ear()
+    async with following(feed, ear) as reading:
+        held = feed.publish("run_notice", Delta(run_notice=agent_pb2.RunNotice(run_id=RUN_ID)), held=True)
+        say(answer := answering(feed), *("x" * (QUEUE_MAX + 10)))
         feed.release(held)
-        assert (await waiting).seq == held
-        assert [event.seq async for event in events] == [held + 1]
+        assert [event["type"] for event in ear.heard[2:]] == ["run.notice", "content.start", "content.delta"]
+        say(answer, "y")
+        assert ear.heard[-1]["delta"] == "y"
+        answer.close()
+        end(feed)
+        await reading[0]
+    assert fold(ear.heard)["blocks"][f"{RUN_ID}_c_1"]["text"] == "x" * (QUEUE_MAX + 10) + "y"

@@ -1,0 +1,96 @@
+"""Text deltas as the wire has them: an LlmDelta recognised, an AgentDelta put together, without an object for either.
+
+Nearly all of a stream is made of these two. Either is its text behind a few bytes, most of which are the same for a
+whole block (https://protobuf.dev/programming-guides/encoding). What comes out is what protobuf itself would write.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from headrace.v1 import agent_pb2, llm_pb2
+
+Delta = agent_pb2.AgentDelta
+
+_BYTES = [bytes([number]) for number in range(128)]
+
+
+def varint(number: int) -> bytes:
+    """`number`, not negative, as protobuf writes it."""
+    if number < 128:
+        return _BYTES[number]
+    digits = bytearray()
+    while number > 127:
+        digits.append(number & 127 | 128)
+        number >>= 7
+    digits.append(number)
+    return bytes(digits)
+
+
+def _key(field_number: int) -> bytes:
+    """What stands before a field of text or a message."""
+    return varint(field_number << 3 | 2)
+
+
+CONTENT = _key(llm_pb2.LlmDelta.CONTENT_FIELD_NUMBER)[0]
+REASONING = _key(llm_pb2.LlmDelta.REASONING_FIELD_NUMBER)[0]
+
+_SEQ, _TIMESTAMP = varint(Delta.SEQ_FIELD_NUMBER << 3), varint(Delta.TIMESTAMP_FIELD_NUMBER << 3)
+_KEYS = {
+    "content": _key(Delta.CONTENT_DELTA_FIELD_NUMBER),
+    "reasoning": _key(Delta.REASONING_DELTA_FIELD_NUMBER),
+}
+_DELTA = _key(agent_pb2.ContentDelta.DELTA_FIELD_NUMBER)
+
+_recent = lru_cache(maxsize=1)(varint)
+"""Of times: a fast model has many deltas in a millisecond."""
+
+_LONGER_HEADS = (3, 4, 5)
+"""Bytes before a text of more than 127 bytes, of which all but one are its length; no message needs more."""
+
+
+def text_at(raw: bytes) -> int:
+    """Where the text begins in an LlmDelta that is one piece of answer or reasoning; 0: it is something else.
+
+    What is not valid UTF-8 is no text, and left to protobuf to refuse.
+    """
+    size = len(raw)
+    if size < 2 or (raw[0] != CONTENT and raw[0] != REASONING):
+        return 0
+    if size < 130:
+        at = 2 if raw[1] == size - 2 else 0
+    else:
+        at = next((head for head in _LONGER_HEADS if raw[1:head] == varint(size - head)), 0)
+    return at if raw.isascii() or _is_utf8(raw[at:]) else 0
+
+
+def _is_utf8(text: bytes) -> bool:
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+class TextFrame:
+    """What the deltas of one text block have in common."""
+
+    __slots__ = ("_ids", "_key", "_payload")
+
+    def __init__(self, kind: str, block_id: str, start: Delta) -> None:
+        """`kind` is content or reasoning; `start` is the event that opens the block, with the ids of its scope."""
+        scope = Delta()
+        if start.HasField("subagent_id"):
+            scope.subagent_id = start.subagent_id
+        if start.HasField("task_id"):
+            scope.task_id = start.task_id
+        self._ids = scope.SerializeToString()
+        self._key = _KEYS[kind]
+        # The fields of a ReasoningDelta have the same numbers.
+        self._payload = agent_pb2.ContentDelta(content_id=block_id).SerializeToString()
+
+    def around(self, text: bytes, seq: int, timestamp: int) -> bytes:
+        """The AgentDelta with a piece of the block's text."""
+        payload = b"".join((self._payload, _DELTA, varint(len(text)), text)) if text else self._payload
+        head = (_SEQ, varint(seq), _TIMESTAMP, _recent(timestamp), self._ids, self._key, varint(len(payload)))
+        return b"".join((*head, payload))
