@@ -23,6 +23,10 @@ up: $(VENV)/run ## Start the suite with a simulated model and keep it running
 
 test: $(VENV)/dev $(if $(shell command -v go),build/gateway) ## Run all tests
 	$(BIN)/pytest
+	HEADRACE_TRANSPORT=grpcio $(BIN)/pytest $(ON_GRPCIO)
+
+# What RPCs go through on their way; what is behind the handlers does not see the transport.
+ON_GRPCIO := tests/runtime --ignore tests/runtime/http2 tests/conformance tests/e2e tests/test_streams.py tests/test_client.py
 
 check: $(VENV)/dev lint types proto-check gateway-check test ## What CI runs: format, lint, types, protos, tests
 
@@ -43,15 +47,19 @@ performance: $(VENV)/dev ## Measure both transports beside LiteLLM on this machi
 	$(BIN)/python -m benchmarks --write docs
 
 SOAK_ROUNDS ?= 1000
-soak: $(VENV)/dev ## Kill the orchestrator's part of a run at random events and look at what its readers get (SOAK_ROUNDS=1000)
+CLUSTER_ROUNDS ?= 200
+soak: $(VENV)/dev ## Kill a run's owner at random events, and parts of a cluster, and look at what readers get (SOAK_ROUNDS=1000)
 	HEADRACE_SOAK_ROUNDS=$(SOAK_ROUNDS) $(BIN)/pytest -q tests/orchestrator/test_crashes.py -k any_event
+	CLUSTER_ROUNDS=$(CLUSTER_ROUNDS) CLUSTER_RUNS=50 $(BIN)/pytest -q tests/cluster/test_chaos.py
 
 FUZZ_S ?= 60
-fuzz: $(VENV)/fuzz $(VENV)/dev ## Search for bytes that break the readers of streams, logs and agent files, or a route (FUZZ_S=60 each)
-	@for target in sse log_lines triple_quotes; do \
+BAD_REQUESTS ?= 10000
+fuzz: $(VENV)/fuzz $(VENV)/dev ## Search for bytes that break the readers of streams, logs and agent files, a route or an RPC (FUZZ_S=60 each, BAD_REQUESTS=10000 for each RPC)
+	@for target in sse log_lines triple_quotes http2; do \
 		$(BIN)/python -m fuzz $$target -max_total_time=$(FUZZ_S) || exit 1; \
 	done
 	$(BIN)/pytest -q tests/e2e/test_openapi.py --http-examples $(FUZZ_S)
+	$(BIN)/pytest -q tests/tenants/test_bad_requests.py --bad-requests $(BAD_REQUESTS)
 
 setup: $(VENV)/dev ## Make .venv with everything that development needs
 

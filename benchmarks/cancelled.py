@@ -1,7 +1,7 @@
 """Streams cancelled in mid-flight, many of them: does any process grow? `python -m benchmarks.cancelled`
 
 Prints each process's resident memory on the way, and its slope after the first fifth: the bytes that one cancelled
-stream leaves behind. Bounded by --minutes; what was run is said.
+stream leaves behind. Bounded by --minutes; what was run is said. HEADRACE_TRANSPORT says how all of them talk.
 """
 
 from __future__ import annotations
@@ -17,19 +17,23 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeAlias
 
-import grpc
 import uvloop
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.arrivals import MARK
 from benchmarks.cpu import rss_mb
+from benchmarks.grpc_stream import QUERY
 from benchmarks.processes import START_TIMEOUT_S, gateway, stack
-from headrace.client import Client
 from headrace.streams import reading
-from headrace.v1 import llm_pb2, llm_pb2_grpc
+from headrace.v1 import agent_pb2, llm_pb2
+from services.runtime.channels import connect
+from services.runtime.transport import in_use
+
+STREAM_CHAT = "/headrace.v1.LlmService/StreamChat"
 
 MODEL = "bench-1000x5ms"
-AT_ONCE = 50
+AT_ONCE = 100
 DELTAS_MAX = 10
 """A stream is left after 0 to so many of its deltas, at random."""
 
@@ -49,43 +53,48 @@ async def main(streams: int, way: str, minutes: float) -> None:
             samples = await _run(leave, pids, streams, started + minutes * 60)
             elapsed_s = time.monotonic() - started
     done = samples[-1][0]
-    title = f"{done:,} of {streams:,} streams cancelled in mid-flight in {elapsed_s:.0f} s ({way}, {AT_ONCE} at once)"
+    title = (
+        f"{done:,} of {streams:,} streams cancelled in mid-flight in {elapsed_s:.0f} s "
+        f"({done / elapsed_s:.0f} a second, {way}, {in_use()}, {AT_ONCE} at once)"
+    )
     Console(width=120).print(_table(title, samples, done))
 
 
 @asynccontextmanager
 async def gateway_alone(folder: Path) -> AsyncGenerator[tuple[Leave, Mapping[str, int]]]:
     """StreamChat of the gateway, before the simulator."""
-    async with gateway(folder, MODEL) as (address, pids), grpc.aio.insecure_channel(address) as channel:
-        async with asyncio.timeout(START_TIMEOUT_S):
-            await channel.channel_ready()
-        llm: Any = llm_pb2_grpc.LlmServiceStub(channel)
-        message = llm_pb2.Message(role="user", content=[llm_pb2.ContentPart(text="go")])
-        request = llm_pb2.ChatRequest(provider_key="sim", model=MODEL, messages=[message])
-
-        async def leave(deltas: int) -> None:
-            async with reading(llm.StreamChat(request)) as replies:
-                async for delta in replies:
-                    deltas -= delta.WhichOneof("delta") == "content"
-                    if deltas < 0:
-                        return
-
+    message = llm_pb2.Message(role="user", content=[llm_pb2.ContentPart(text="go")])
+    request = llm_pb2.ChatRequest(provider_key="sim", model=MODEL, messages=[message])
+    async with gateway(folder, MODEL) as (address, pids), _leaving(address, STREAM_CHAT, request) as leave:
         yield leave, pids
 
 
 @asynccontextmanager
 async def whole_chain(folder: Path) -> AsyncGenerator[tuple[Leave, Mapping[str, int]]]:
     """Query of the orchestrator, before everything; the run is cancelled with its reader, and each has a new chat."""
-    async with stack(folder, [MODEL]) as where, Client(where.grpc) as client:
+    request = agent_pb2.QueryRequest(message="go", agent_key=MODEL, on_disconnect="cancel")
+    async with stack(folder, [MODEL]) as where, _leaving(where.grpc, QUERY, request) as leave:
+        yield leave, where.pids
+
+
+@asynccontextmanager
+async def _leaving(address: str, path: str, request: Any) -> AsyncGenerator[Leave]:
+    """All calls share one connection, and no reply is parsed: the machine's time is for those that are looked at."""
+    async with connect(address) as channel:
+        async with asyncio.timeout(START_TIMEOUT_S):
+            await channel.channel_ready()
+        call: Any = channel.unary_stream(
+            path, request_serializer=type(request).SerializeToString, response_deserializer=None
+        )
 
         async def leave(deltas: int) -> None:
-            async with client.ask("go", agent_key=MODEL, on_disconnect="cancel") as replies:
-                async for delta in replies:
-                    deltas -= delta.WhichOneof("payload") == "content_delta"
+            async with reading(call(request)) as replies:
+                async for reply in replies:
+                    deltas -= MARK in reply
                     if deltas < 0:
                         return
 
-        yield leave, {name: pid for name, pid in where.pids.items() if name != "relay"}
+        yield leave
 
 
 Sample: TypeAlias = tuple[int, dict[str, float]]

@@ -1,4 +1,4 @@
-"""The processes under measurement: the simulator, the relay, and the suite as `headrace up` runs it."""
+"""The processes under measurement: the simulator, and the suite as `headrace up` runs it."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from services.runtime.transport import VARIABLE
+
 STARTED = re.compile(r"http://\S+")
 GRPC = re.compile(r"grpc (\S+)")
 START_TIMEOUT_S = 60.0
@@ -24,8 +26,6 @@ class Stack:
 
     upstream: str
     """The simulator's chat completions."""
-    relay: str
-    facade: str
     grpc: str
     pids: dict[str, int]
 
@@ -34,25 +34,48 @@ class Stack:
 async def stack(
     folder: Path, models: list[str], *, agents: Mapping[str, Any] | None = None, script: list[Any] | None = None
 ) -> AsyncGenerator[Stack]:
-    """All of them, with an agent for each of `models` whose key is the model's name, and further `agents` by key.
+    """A simulator and a suite that asks it."""
+    async with (
+        simulating(folder, script) as (base_url, simulator),
+        suite(folder, base_url, models, agents=agents) as (grpc, pids),
+    ):
+        yield Stack(f"{base_url}/chat/completions", grpc, {"simulator": simulator} | pids)
 
-    The simulator follows `script`, and where no rule of it fits its built-in behaviour.
+
+@asynccontextmanager
+async def simulating(folder: Path, script: list[Any] | None = None) -> AsyncGenerator[tuple[str, int]]:
+    """The simulator's base URL and process id. It follows `script`, and where no rule fits its built-in behaviour."""
+    (folder / "script.json").write_text(json.dumps(script or []))
+    flags = ("--port", "0", "--script", str(folder / "script.json"))
+    async with started("-m", "services.simulator", *flags) as (pid, line):
+        yield _found(STARTED, line), pid
+
+
+@asynccontextmanager
+async def suite(
+    folder: Path, base_url: str, models: list[str], *, agents: Mapping[str, Any] | None = None, transport: str = ""
+) -> AsyncGenerator[tuple[str, dict[str, int]]]:
+    """Where the orchestrator of a suite listens, and the process ids by service.
+
+    It has an agent for each of `models` whose key is the model's name, and further `agents` by key. `transport` is
+    how its services talk; empty: as the environment says.
     """
-    async with AsyncExitStack() as processes:
-        (folder / "script.json").write_text(json.dumps(script or []))
-        simulated = ("-m", "services.simulator", "--port", "0", "--script", str(folder / "script.json"))
-        simulator, line = await _start(processes, *simulated)
-        base_url = _found(STARTED, line)
-        upstream = f"{base_url}/chat/completions"
-        relay, line = await _start(processes, "-m", "benchmarks.relay", upstream)
-        relay_url = _found(STARTED, line)
-        _configure(folder / "config", base_url, models)
-        for key, agent in (agents or {}).items():
-            (folder / "config" / "agents" / f"{key}.json").write_text(json.dumps(agent))
-        flags = ("--port", "0", "--grpc-port", "0", "--data-dir", str(folder / "data"))
-        up, line = await _start(processes, "-m", "headrace.cli", "up", "--config-dir", str(folder / "config"), *flags)
-        pids = {"simulator": simulator, "relay": relay} | _services(up)
-        yield Stack(upstream, relay_url, _found(STARTED, line), GRPC.findall(line)[0], pids)
+    _configure(folder / "config", base_url, models)
+    for key, agent in (agents or {}).items():
+        (folder / "config" / "agents" / f"{key}.json").write_text(json.dumps(agent))
+    flags = (
+        "--config-dir",
+        str(folder / "config"),
+        "--data-dir",
+        str(folder / "data"),
+        "--port",
+        "0",
+        "--grpc-port",
+        "0",
+    )
+    environment = {VARIABLE: transport} if transport else {}
+    async with started("-m", "headrace.cli", "up", *flags, **environment) as (up, line):
+        yield GRPC.findall(line)[0], _services(up)
 
 
 def _configure(folder: Path, base_url: str, models: list[str]) -> None:
@@ -75,8 +98,8 @@ def _configure(folder: Path, base_url: str, models: list[str]) -> None:
 async def gateway(folder: Path, model: str) -> AsyncGenerator[tuple[str, dict[str, int]]]:
     """The gateway alone before the simulator: its address, and the process ids by service."""
     async with AsyncExitStack() as processes:
-        simulator, line = await _start(processes, "-m", "services.simulator", "--port", "0")
-        _configure(folder, _found(STARTED, line), [model])
+        base_url, simulator = await processes.enter_async_context(simulating(folder))
+        _configure(folder, base_url, [model])
         address = f"unix:{folder}/gateway.sock"
         settings = {"HEADRACE_LLM_GATEWAY_LISTEN": address, "HEADRACE_CONFIG_DIR": str(folder)}
         process = await asyncio.create_subprocess_exec(
@@ -86,22 +109,33 @@ async def gateway(folder: Path, model: str) -> AsyncGenerator[tuple[str, dict[st
         yield address, {"simulator": simulator, "llm_gateway": process.pid}
 
 
+@asynccontextmanager
+async def started(*arguments: str, **environment: str) -> AsyncGenerator[tuple[int, str]]:
+    """Python with `arguments`: its process id, and the line that says where it listens.
+
+    Raises:
+        RuntimeError: It ended without such a line.
+    """
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, *arguments, env=os.environ | environment, stdout=asyncio.subprocess.PIPE
+    )
+    assert process.stdout is not None
+    try:
+        async with asyncio.timeout(START_TIMEOUT_S):
+            while line := (await process.stdout.readline()).decode():
+                if STARTED.search(line):
+                    break
+        if not line:
+            raise RuntimeError(f"{' '.join(arguments)} did not start")
+        yield process.pid, line
+    finally:
+        await _stop(process)
+
+
 async def _stop(process: asyncio.subprocess.Process) -> None:
     if process.returncode is None:
         process.terminate()
     await process.wait()
-
-
-async def _start(processes: AsyncExitStack, *arguments: str) -> tuple[int, str]:
-    """Start Python with `arguments`; its process id and the line that says where it listens."""
-    process = await asyncio.create_subprocess_exec(sys.executable, *arguments, stdout=asyncio.subprocess.PIPE)
-    processes.push_async_callback(_stop, process)
-    assert process.stdout is not None
-    async with asyncio.timeout(START_TIMEOUT_S):
-        async for line in process.stdout:
-            if STARTED.search(text := line.decode()):
-                return process.pid, text
-    raise RuntimeError(f"{' '.join(arguments)} did not start")
 
 
 def _services(up_pid: int) -> dict[str, int]:

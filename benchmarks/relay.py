@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+from contextlib import suppress
 
 import aiohttp
 import uvloop
@@ -17,9 +18,10 @@ async def serve(upstream: str) -> None:
         async def relay(request: web.Request) -> web.StreamResponse:
             async with session.post(upstream, data=await request.read()) as answer:
                 response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
-                await response.prepare(request)
-                async for chunk in answer.content.iter_any():
-                    await response.write(chunk)
+                with suppress(ConnectionResetError):  # the reader has left
+                    await response.prepare(request)
+                    async for chunk in answer.content.iter_any():
+                        await response.write(chunk)
                 return response
 
         app = web.Application()

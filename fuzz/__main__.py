@@ -10,13 +10,14 @@ import atheris  # pyright: ignore[reportMissingImports, reportMissingModuleSourc
 instrumented = atheris.instrument_imports  # pyright: ignore[reportAttributeAccessIssue] - it does not say that it exports
 
 with instrumented(include=["headrace", "services"]):
-    from fuzz import log_lines, sse, templates, triple_quotes
+    from fuzz import http2, log_lines, sse, templates, triple_quotes
 
 TARGETS = {
     "sse": sse.check,
     "log_lines": log_lines.check,
     "triple_quotes": triple_quotes.check,
     "templates": templates.check,
+    "http2": http2.check,
 }
 OPTIONS = ("-max_len=1024", "-rss_limit_mb=512", "-timeout=10", "-keep_seed=1")
 """Of libFuzzer. Parsers written in C show it no coverage: without keep_seed it would drop their seeds as all alike."""

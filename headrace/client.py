@@ -36,11 +36,14 @@ OPTIONS: list[tuple[str, int]] = [
 class Client:
     """Connections to one deployment; may be shared between tasks. Open it with `async with`, on the loop that uses it.
 
-    `memory_address` is needed for `chats` and `chat` alone.
+    `memory_address` is needed for `chats` and `chat` alone. `token` is an API key or a JWT.
     """
 
-    def __init__(self, address: str = "127.0.0.1:7001", *, memory_address: str = "127.0.0.1:7003") -> None:
+    def __init__(
+        self, address: str = "127.0.0.1:7001", *, memory_address: str = "127.0.0.1:7003", token: str = ""
+    ) -> None:
         self._addresses = (address, memory_address)
+        self._shown = (("authorization", f"Bearer {token}"),) if token else ()
 
     async def __aenter__(self) -> Client:
         self._channels = [grpc.aio.insecure_channel(address, options=OPTIONS) for address in self._addresses]
@@ -82,7 +85,7 @@ class Client:
             when_busy=when_busy,
             deep_think=deep_think,
         )
-        return reading(self._agents.Query(request))
+        return reading(self._agents.Query(request, metadata=self._shown))
 
     def attach(
         self, run_id: str, last_seq: int = 0
@@ -92,43 +95,48 @@ class Client:
         A stream that ends without run.complete, run.cancel or run.error was cut: the run goes on in another process.
         Attach again with the seq of the last event; an attempt.reset then says what of it to drop.
         """
-        return reading(self._agents.Attach(agent_pb2.AttachRequest(run_id=run_id, last_seq=last_seq)))
+        request = agent_pb2.AttachRequest(run_id=run_id, last_seq=last_seq)
+        return reading(self._agents.Attach(request, metadata=self._shown))
 
     def compact(self, chat_id: str) -> AbstractAsyncContextManager[AsyncIterator[agent_pb2.AgentDelta]]:
         """Have a chat summarised now; the block reads the events of that run."""
-        return reading(self._agents.Compact(agent_pb2.CompactChatRequest(chat_id=chat_id)))
+        request = agent_pb2.CompactChatRequest(chat_id=chat_id)
+        return reading(self._agents.Compact(request, metadata=self._shown))
 
     async def submit(
         self, run_id: str, payload: str, *, tool_id: str | None = None, approval_id: str | None = None
     ) -> agent_pb2.SubmitResponse:
         """Give a waiting run what a person decided: JSON text, for a tool or for an approval."""
         request = agent_pb2.SubmitRequest(run_id=run_id, payload=payload, tool_id=tool_id, approval_id=approval_id)
-        return await _answer(self._agents.Submit(request, timeout=UNARY_TIMEOUT_S))
+        return await _answer(self._agents.Submit(request, timeout=UNARY_TIMEOUT_S, metadata=self._shown))
 
     async def cancel(self, run_id: str, *, mode: str = "now") -> agent_pb2.CancelResponse:
         """Stop a run: "now", or "after_step". The answer comes when the cancel is under way."""
         request = agent_pb2.CancelRequest(run_id=run_id, mode=mode)
-        return await _answer(self._agents.Cancel(request, timeout=UNARY_TIMEOUT_S))
+        return await _answer(self._agents.Cancel(request, timeout=UNARY_TIMEOUT_S, metadata=self._shown))
 
     async def steer(self, run_id: str, message: str, *, request_id: str | None = None) -> agent_pb2.SteerResponse:
         """Tell a run something on its way; it, or the query that it became, is stored when this returns."""
         request = agent_pb2.SteerRequest(run_id=run_id, message=message, request_id=request_id)
-        return await _answer(self._agents.Steer(request, timeout=UNARY_TIMEOUT_S))
+        return await _answer(self._agents.Steer(request, timeout=UNARY_TIMEOUT_S, metadata=self._shown))
 
     async def agents(self, tag: str | None = None) -> list[agent_pb2.Agent]:
         """The agents in force, ordered by key."""
-        call = self._agents.ListAgents(agent_pb2.ListAgentsRequest(tag=tag), timeout=UNARY_TIMEOUT_S)
+        call = self._agents.ListAgents(
+            agent_pb2.ListAgentsRequest(tag=tag), timeout=UNARY_TIMEOUT_S, metadata=self._shown
+        )
         reply: agent_pb2.ListAgentsResponse = await _answer(call)
         return list(reply.agents)
 
     async def chats(self, *, page_size: int = 0, page_token: str = "") -> memory_pb2.ListChatsResponse:
         """A page of chats, the last changed first."""
         request = memory_pb2.ListChatsRequest(page_size=page_size, page_token=page_token)
-        return await _answer(self._memory.ListChats(request, timeout=UNARY_TIMEOUT_S))
+        return await _answer(self._memory.ListChats(request, timeout=UNARY_TIMEOUT_S, metadata=self._shown))
 
     async def chat(self, chat_id: str) -> memory_pb2.GetChatResponse:
         """A chat as history events."""
-        return await _answer(self._memory.GetChat(memory_pb2.GetChatRequest(chat_id=chat_id), timeout=UNARY_TIMEOUT_S))
+        request = memory_pb2.GetChatRequest(chat_id=chat_id)
+        return await _answer(self._memory.GetChat(request, timeout=UNARY_TIMEOUT_S, metadata=self._shown))
 
 
 async def _answer(call: Awaitable[Reply]) -> Reply:

@@ -6,23 +6,27 @@ Format: https://html.spec.whatwg.org/multipage/server-sent-events.html#event-str
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from headrace.errors import BadFrame
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 FRAME_SIZE_BYTES_MAX = 1 << 20
 """A frame holds one delta; the largest real ones are whole tool calls or images of some hundred kB."""
 
 _BOM = b"\xef\xbb\xbf"
+_LF = 0x0A
+
+Take: TypeAlias = "Callable[[bytes, str | None, str | None], None]"
+"""Takes the fields of a frame, one by one: what is pushed costs no object."""
 
 
 class SseFrame(NamedTuple):
     """One event: everything up to a blank line, comments left out."""
 
-    # A tuple, not a frozen dataclass: one is made per delta, and a tuple costs a third.
+    # A tuple, not a frozen dataclass: one is made per frame, and a tuple costs a third.
 
     data: bytes
     """The data lines, joined by one line feed."""
@@ -50,13 +54,29 @@ class SseReader:
         Raises:
             BadFrame: A frame is larger than allowed; the frames before it have been given.
         """
+        frames: list[SseFrame] = []
+        refused: BadFrame | None = None
+        try:
+            self.push(chunk, lambda data, event, frame_id: frames.append(SseFrame(data, event, frame_id)))
+        except BadFrame as error:
+            refused = error
+        yield from frames
+        if refused is not None:
+            raise refused
+
+    def push(self, chunk: bytes, take: Take) -> None:
+        """Give `take` each frame that `chunk` completes, in order; what it raises is raised, and ends the reading.
+
+        Raises:
+            BadFrame: A frame is larger than allowed; the frames before it have been given.
+        """
         buffer = self._buffer
         if self._after_cr or b"\r" in chunk:
             chunk = self._line_feeds_only(chunk)
-        elif not buffer and chunk.startswith(b"data: ") and chunk.find(b"\n\n") == chunk.find(b"\n") == len(chunk) - 2:
+        elif not buffer and chunk.find(b"\n") == len(chunk) - 2 and chunk.startswith(b"data: ") and chunk[-1] == _LF:
             # One frame of one line, which is what a provider writes for a token.
             self._check_size(len(chunk) - 2)
-            yield SseFrame(chunk[6:-2])
+            take(chunk[6:-2], None, None)
             return
         # The blank line may have begun in the chunk before: look one byte back, never at the whole buffer again.
         searched = max(len(buffer) - 1, 0)
@@ -67,8 +87,7 @@ class SseReader:
         start = 0
         while (end := source.find(b"\n\n", searched)) >= 0:
             self._check_size(end - start)
-            if (frame := _parsed(source, start, end)) is not None:
-                yield frame
+            _give(source, start, end, take)
             start = searched = end + 2
         if source is buffer:
             del buffer[:start]
@@ -79,9 +98,15 @@ class SseReader:
 
     def finish(self) -> Iterator[SseFrame]:
         """The last frame, when the stream ended without the blank line that the format asks for."""
-        if (frame := _parsed(self._buffer, 0, len(self._buffer))) is not None:
-            yield frame
+        frames: list[SseFrame] = []
+        self.push_rest(lambda data, event, frame_id: frames.append(SseFrame(data, event, frame_id)))
+        return iter(frames)
+
+    def push_rest(self, take: Take) -> None:
+        """As `finish`, given to `take`."""
+        rest = bytes(self._buffer)
         self._buffer.clear()
+        _give(rest, 0, len(rest), take)
 
     def _line_feeds_only(self, chunk: bytes) -> bytes:
         # A CR ends its line at once; if an LF follows, even in the next chunk, it belongs to that CR.
@@ -101,14 +126,23 @@ class SseReader:
             )
 
 
-def _parsed(source: bytes | bytearray, start: int, end: int) -> SseFrame | None:
-    """The frame in source[start:end]; None when it has no data line, such as a comment."""
-    if source.startswith(b"data: ", start) and source.find(b"\n", start, end) < 0:
-        return SseFrame(bytes(source[start + 6 : end]))
-    return _parsed_lines(bytes(source[start:end]))
+def _give(source: bytes | bytearray, start: int, end: int, take: Take) -> None:
+    """Give the frame in source[start:end]; none when it has no data line, such as a comment."""
+    line_end = source.find(b"\n", start, end)
+    if line_end < 0 and source.startswith(b"data: ", start):
+        take(bytes(source[start + 6 : end]), None, None)
+    elif (
+        line_end >= 0
+        and source.startswith(b"event: ", start)
+        and source.startswith(b"data: ", line_end + 1)
+        and source.find(b"\n", line_end + 1, end) < 0
+    ):
+        take(bytes(source[line_end + 7 : end]), source[start + 7 : line_end].decode(errors="replace"), None)
+    else:
+        _give_lines(bytes(source[start:end]), take)
 
 
-def _parsed_lines(block: bytes) -> SseFrame | None:
+def _give_lines(block: bytes, take: Take) -> None:
     data: list[bytes] = []
     event: str | None = None
     frame_id: str | None = None
@@ -121,4 +155,5 @@ def _parsed_lines(block: bytes) -> SseFrame | None:
             event = value.decode(errors="replace")
         elif name == b"id":
             frame_id = value.decode(errors="replace")
-    return SseFrame(b"\n".join(data), event, frame_id) if data else None
+    if data:
+        take(b"\n".join(data), event, frame_id)

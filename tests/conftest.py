@@ -14,5 +14,6 @@ settings.load_profile("suite")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """How hard the OpenAPI document is tried; `make fuzz` tries harder."""
+    """How hard the OpenAPI document, and each RPC, is tried; `make fuzz` tries harder."""
     parser.addoption("--http-examples", type=int, default=2)
+    parser.addoption("--bad-requests", type=int, default=200)

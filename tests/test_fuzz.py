@@ -16,4 +16,4 @@ def test_a_seed_keeps_its_targets_promise(seed: Path) -> None:
 
 
 def test_every_target_has_seeds() -> None:
-    assert {seed.parent.name for seed in SEEDS} == {"sse", "log_lines", "triple_quotes", "templates"}
+    assert {seed.parent.name for seed in SEEDS} == {"sse", "log_lines", "triple_quotes", "templates", "http2"}

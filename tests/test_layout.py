@@ -16,7 +16,7 @@ TRANSPORT = {"services/runtime/server.py", "services/runtime/channels.py", "head
 
 MAKERS = ("aio.server", "insecure_channel", "secure_channel")
 ENVIRONMENT = {"os.environ", "os.environb", "os.getenv"}
-START = {"__main__.py", "config.py", "program.py", "transport.py"}
+START = {"__main__.py", "config.py", "program.py", "transport.py", "tls.py"}
 """Names of the files that may read the environment, beside the command line."""
 
 

@@ -1,8 +1,12 @@
-"""Prints what memory costs: appends, views as a chat grows, compaction, recap, counting."""
+"""Prints what memory costs: appends, views as a chat grows, compaction, recap, counting. Over files, and what depends
+on where chats are kept over a PostgreSQL of this machine too, which syncs as it does by default.
+"""
 
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 
 import uvloop
@@ -13,18 +17,34 @@ from benchmarks.memory.appending import appending
 from benchmarks.memory.compacting import compacting
 from benchmarks.memory.growing import growing
 from benchmarks.memory.recap import recap
+from benchmarks.postgresql import Server, programs, running
 from services.runtime import logs
 
-PARTS = {"appending": appending, "growing": growing, "compacting": compacting, "recap": recap}
+EACH = {"appending": appending, "growing": growing}
+"""With each engine."""
+
+PARTS = {"compacting": compacting, "recap": recap}
 
 
 async def main() -> None:
     console = Console(width=120)
-    with tempfile.TemporaryDirectory(prefix="bench-") as name:
+    with tempfile.TemporaryDirectory(prefix="bench-") as name, _postgresql(console) as server:
+        folder = Path(name)
+        for part, measured in EACH.items():
+            console.print(await measured(folder / part, server))
         for part, measured in PARTS.items():
-            folder = Path(name) / part
-            folder.mkdir()
-            console.print(await measured(folder))
+            (folder / part).mkdir()
+            console.print(await measured(folder / part))
+
+
+@contextmanager
+def _postgresql(console: Console) -> Generator[Server | None]:
+    if programs() is None:
+        console.print("NOTICE: PostgreSQL is not installed on this machine: it is not measured")
+        yield None
+        return
+    with running() as server:
+        yield server
 
 
 if __name__ == "__main__":

@@ -6,13 +6,17 @@ import asyncio
 import json
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.table import Table
 
 from benchmarks.cpu import cpu_us
 from benchmarks.memory.lines import append, new_id, query
-from benchmarks.memory.service import Running, running
+from benchmarks.memory.service import Running, engines, running
 from benchmarks.memory.tables import ms, table
+
+if TYPE_CHECKING:
+    from benchmarks.postgresql import Server
 
 SECONDS = 5.0
 PROCESSES = 2
@@ -22,16 +26,19 @@ ROUNDS = ((1, 1, 1), (8, 1, 1), (64, 1, 1), (8, 8, 1), (64, 64, 1), (64, 1, 4), 
 """Writers, chats, and lines of each append."""
 
 
-async def appending(folder: Path) -> Table:
+async def appending(folder: Path, server: Server | None) -> Table:
     found = table(
         f"Append: each acknowledged when on disk ({SECONDS:.0f} s, writers in {PROCESSES} processes)",
         *("to", "writers", "lines each", "lines/s", "appends/s", "p50 ms", "p99 ms", "CPU µs a line"),
     )
     async with running(folder / "echo", command=("benchmarks.memory.echo", str(folder / "echo"))) as echo:
         found.add_row("nothing: an RPC alone", *await _round(echo, 64, 64, 1))
-    async with running(folder / "memory") as memory:
-        for writers, chats, lines in ROUNDS:
-            found.add_row("one chat" if chats == 1 else f"{chats} chats", *await _round(memory, writers, chats, lines))
+    for engine, place in engines(server).items():
+        found.add_section()
+        async with running(folder / engine, database_url=place()) as memory:
+            for writers, chats, lines in ROUNDS:
+                to = f"{engine}: {'one chat' if chats == 1 else f'{chats} chats'}"
+                found.add_row(to, *await _round(memory, writers, chats, lines))
     return found
 
 

@@ -9,15 +9,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from rich.console import Group
+
 from benchmarks.memory.chats import chat_of
 from benchmarks.memory.lines import TIMEOUT_S
-from benchmarks.memory.service import running
+from benchmarks.memory.service import engines, running
 from benchmarks.memory.tables import table
 from headrace.v1 import memory_pb2
 
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from benchmarks.postgresql import Server
     from headrace.v1.memory_pb2_grpc import MemoryServiceAsyncStub
 
 SIZES = (10, 100, 1_000, 10_000)
@@ -42,26 +45,31 @@ class Figures:
             times.append((time.perf_counter() - started) * 1000)
         self.by_view.setdefault(view, []).append(statistics.median(times))
 
-    def table(self) -> Table:
-        found = table("As a chat grows (ms, median)", "messages", *(f"{size:,}" for size in SIZES), "×10 to the last")
+    def table(self, engine: str) -> Table:
+        found = table(
+            f"As a chat grows, {engine} (ms, median)", "messages", *(f"{size:,}" for size in SIZES), "×10 to the last"
+        )
         for view, figures in self.by_view.items():
             cells = [f"{figure:.2f}" for figure in figures]
             found.add_row(view, *cells, f"{figures[-1] / figures[-2]:.1f}")
         return found
 
 
-async def growing(folder: Path) -> Table:
-    figures = Figures()
-    for size in SIZES:
-        await _of_size(folder / str(size), size, figures)
-    return figures.table()
+async def growing(folder: Path, server: Server | None) -> Group:
+    tables: list[Table] = []
+    for engine, place in engines(server).items():
+        figures = Figures()
+        for size in SIZES:
+            await _of_size(folder / engine / str(size), place(), size, figures)
+        tables.append(figures.table(engine))
+    return Group(*tables)
 
 
-async def _of_size(folder: Path, size: int, figures: Figures) -> None:
-    async with running(folder) as memory:
+async def _of_size(folder: Path, url: str, size: int, figures: Figures) -> None:
+    async with running(folder, database_url=url) as memory:
         one = await chat_of(memory.stub, size, size)
         many = await chat_of(memory.stub, size, RUN_MESSAGES)
-    async with running(folder) as memory:
+    async with running(folder, database_url=url) as memory:
         views = _views(memory.stub, one, many)
         await chat_of(memory.stub, 1, 1)  # from now on the vocabulary is loaded
         await figures.take("first LoadContext after a start, one run", views["LoadContext, one run"], 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +15,7 @@ from headrace.v1.memory_pb2_grpc import MemoryServiceStub
 from services.runtime.channels import connect
 
 if TYPE_CHECKING:
+    from benchmarks.postgresql import Server
     from headrace.v1.memory_pb2_grpc import MemoryServiceAsyncStub
 
 START_TIMEOUT_S = 20.0
@@ -29,16 +30,26 @@ class Running:
     pid: int
 
 
+def engines(server: Server | None) -> dict[str, Callable[[], str]]:
+    """By name, what makes a place for chats: a database's address, or nothing for files. Without a PostgreSQL there is
+    one engine.
+    """
+    return {"files": str} | ({"PostgreSQL": server.new_database} if server else {})
+
+
 @asynccontextmanager
 async def running(
-    folder: Path, llm_gateway: str = "", command: Sequence[str] = ("services.memory",)
+    folder: Path, llm_gateway: str = "", command: Sequence[str] = ("services.memory",), database_url: str = ""
 ) -> AsyncGenerator[Running]:
-    """Run it inside the block, over `folder`; again for a restart. `command` is the module, with its arguments."""
+    """Run it inside the block, over `folder` or a database; again for a restart. `command` is the module, with its
+    arguments.
+    """
     address = f"unix:{folder}/memory.sock"
     settings = {
         "HEADRACE_MEMORY_LISTEN": address,
         "HEADRACE_MEMORY_LLM_GATEWAY_ADDRESS": llm_gateway or f"unix:{folder}/nobody.sock",
         "HEADRACE_DATA_DIR": str(folder),
+        "HEADRACE_DATABASE_URL": database_url,
     }
     with _log(folder) as log:
         process = await asyncio.create_subprocess_exec(

@@ -1,4 +1,6 @@
-"""headrace chats export|import|prune|reindex: work on the folder of chats itself, while no service owns it."""
+"""headrace chats export|import|prune|reindex: work on the folder of chats itself, while no service owns it, or on
+HEADRACE_DATABASE_URL.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ import click
 data_dir_option = click.option(
     "--data-dir",
     type=click.Path(path_type=Path),
-    help="What the services keep; else HEADRACE_DATA_DIR, else .data.",
+    help="What the services keep; else HEADRACE_DATABASE_URL or HEADRACE_DATA_DIR, else .data.",
 )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
 from urllib.parse import urlsplit
 
 import click
@@ -19,7 +21,29 @@ def _absolute(_context: click.Context, _option: click.Parameter, text: str) -> s
     return text
 
 
-url_option = click.option(
+_TOKEN = "headrace.token"
+
+
+def _keep(context: click.Context, _option: click.Parameter, token: str | None) -> None:
+    context.meta[_TOKEN] = token or ""
+
+
+def token() -> str:
+    """The credential of the command that is running; empty: none."""
+    context = click.get_current_context(silent=True)
+    return context.meta.get(_TOKEN, "") if context is not None else ""
+
+
+token_option = click.option(
+    "--token",
+    envvar="HEADRACE_TOKEN",
+    callback=_keep,
+    expose_value=False,
+    show_envvar=True,
+    help="An API key or a JWT, where the facade wants one; better in the environment, which `ps` does not show.",
+)
+
+_url_option = click.option(
     "--url",
     envvar="HEADRACE_URL",
     callback=_absolute,
@@ -28,3 +52,8 @@ url_option = click.option(
     show_envvar=True,
     help="Where the facade answers.",
 )
+
+
+def url_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Where the facade is, and the credential to show it."""
+    return _url_option(token_option(command))

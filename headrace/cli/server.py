@@ -12,6 +12,7 @@ import msgspec
 
 from headrace.cli import events
 from headrace.cli.exits import Away, Cut, Refused, Unreachable
+from headrace.cli.options import token
 from headrace.errors import BadFrame
 from headrace.sse import SseReader
 
@@ -52,7 +53,8 @@ class Server:
 
     async def __aenter__(self) -> Server:
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S, sock_read=SILENCE_TIMEOUT_S)
-        self._http = aiohttp.ClientSession(self.url, timeout=timeout)
+        headers = {"Authorization": f"Bearer {shown}"} if (shown := token()) else None
+        self._http = aiohttp.ClientSession(self.url, timeout=timeout, headers=headers)
         return self
 
     async def __aexit__(

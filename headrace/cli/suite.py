@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -44,6 +45,8 @@ class SuitePlan:
             name: f"unix:{self.run_dir}/{name}.sock" for name in ("orchestrator", "tools", "llm_gateway", "memory")
         }
         shared = {"HEADRACE_CONFIG_DIR": str(self.config_dir), "HEADRACE_DATA_DIR": str(self.data_dir)}
+        # By it the services know each other: who else comes to their ports may do what clients may.
+        shared["HEADRACE_INTERNAL_TOKEN"] = os.environ.get("HEADRACE_INTERNAL_TOKEN") or secrets.token_urlsafe(32)
         if self.simulator_port is not None:
             shared["SIMULATOR_URL"] = f"http://127.0.0.1:{self.simulator_port}/v1"
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 
+from headrace.cli.options import token_option
 from headrace.cli.ports import free_port
 from headrace.cli.suite import SuitePlan
 from headrace.cli.supervising import Question, run_suite
@@ -56,6 +57,7 @@ PORT = click.IntRange(0, 65535)
 @click.option("--verbose", is_flag=True, help="Show the services' logs on standard error too.")
 @click.option("--ask", "message", help="Ask this once everything is ready, then stop with the run's exit code.")
 @click.option("--agent", help="Whom to ask.")
+@token_option
 def up(
     config_dir: Path,
     data_dir: Path,

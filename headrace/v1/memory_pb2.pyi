@@ -461,6 +461,7 @@ class AppendRequest(_message.Message):
     LINES_FIELD_NUMBER: _builtins.int
     OWNER_FIELD_NUMBER: _builtins.int
     TTL_MS_FIELD_NUMBER: _builtins.int
+    BESIDE_FIELD_NUMBER: _builtins.int
     chat_id: _builtins.str
     """The chat."""
     run_id: _builtins.str
@@ -477,6 +478,12 @@ class AppendRequest(_message.Message):
     def lines(self) -> _containers.RepeatedCompositeFieldContainer[Global___LogLine]:
         """In order."""
 
+    @_builtins.property
+    def beside(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """With owner and a query line: the chat's other runs that the owner has. Where one that has not ended is none of
+        them, the append is refused with CHAT_BUSY and its runId: a chat's runs are one owner's, who keeps their order.
+        """
+
     def __init__(
         self,
         *,
@@ -487,10 +494,11 @@ class AppendRequest(_message.Message):
         lines: _abc.Iterable[Global___LogLine] | None = ...,
         owner: _builtins.str = ...,
         ttl_ms: _builtins.int = ...,
+        beside: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chat_id", b"chat_id", "generation", b"generation", "lines", b"lines", "owner", b"owner", "request_id", b"request_id", "run_id", b"run_id", "ttl_ms", b"ttl_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["beside", b"beside", "chat_id", b"chat_id", "generation", b"generation", "lines", b"lines", "owner", b"owner", "request_id", b"request_id", "run_id", b"run_id", "ttl_ms", b"ttl_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -630,8 +638,11 @@ class QueryLine(_message.Message):
 
     QUERY_FIELD_NUMBER: _builtins.int
     AGENT_HASH_FIELD_NUMBER: _builtins.int
+    TRACEPARENT_FIELD_NUMBER: _builtins.int
     agent_hash: _builtins.str
     """Hash of the agent definition the run uses."""
+    traceparent: _builtins.str
+    """W3C trace context of the query, where traces are recorded: the trace of an owner that takes the run over links to it."""
     @_builtins.property
     def query(self) -> _agent_pb2.QueryRequest:
         """As the caller sent it, with request_id, chat_id and agent_key filled in."""
@@ -641,10 +652,11 @@ class QueryLine(_message.Message):
         *,
         query: _agent_pb2.QueryRequest | None = ...,
         agent_hash: _builtins.str = ...,
+        traceparent: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["query", b"query"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_hash", b"agent_hash", "query", b"query"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_hash", b"agent_hash", "query", b"query", "traceparent", b"traceparent"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1753,18 +1765,29 @@ Global___GetBlobResponse: _TypeAlias = GetBlobResponse  # noqa: Y015
 
 @_typing.final
 class ListUnfinishedRunsRequest(_message.Message):
-    """No parameters."""
+    """Which runs."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    RUN_ID_FIELD_NUMBER: _builtins.int
+    WITHOUT_OWNER_FIELD_NUMBER: _builtins.int
+    run_id: _builtins.str
+    """Only those of this run's chat; absent: of all chats."""
+    without_owner: _builtins.bool
+    """Only those that nobody has: no lease of theirs holds."""
     def __init__(
         self,
+        *,
+        run_id: _builtins.str | None = ...,
+        without_owner: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_run_id", b"_run_id", "run_id", b"run_id"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_run_id", b"_run_id", "run_id", b"run_id", "without_owner", b"without_owner"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__run_id: _TypeAlias = _typing.Literal["run_id"]  # noqa: Y015
+    _WhichOneofArgType__run_id: _TypeAlias = _typing.Literal["_run_id", b"_run_id"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__run_id) -> _WhichOneofReturnType__run_id | None: ...
 
 Global___ListUnfinishedRunsRequest: _TypeAlias = ListUnfinishedRunsRequest  # noqa: Y015
 
@@ -1805,6 +1828,8 @@ class UnfinishedRun(_message.Message):
     LAST_SEQ_FIELD_NUMBER: _builtins.int
     OWNER_FIELD_NUMBER: _builtins.int
     LEASE_EXPIRES_AT_FIELD_NUMBER: _builtins.int
+    TENANT_FIELD_NUMBER: _builtins.int
+    USER_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     """The run."""
     chat_id: _builtins.str
@@ -1819,6 +1844,10 @@ class UnfinishedRun(_message.Message):
     """Address of the owner, also of the last one after it gave its lease up; empty: none known."""
     lease_expires_at: _builtins.int
     """When the owner's lease ends, Unix milliseconds; 0: it holds none."""
+    tenant: _builtins.str
+    """Whose chat it is: for whom an owner goes on with it."""
+    user: _builtins.str
+    """The user of the tenant."""
     def __init__(
         self,
         *,
@@ -1829,10 +1858,12 @@ class UnfinishedRun(_message.Message):
         last_seq: _builtins.int = ...,
         owner: _builtins.str = ...,
         lease_expires_at: _builtins.int = ...,
+        tenant: _builtins.str = ...,
+        user: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_key", b"agent_key", "chat_id", b"chat_id", "generation", b"generation", "last_seq", b"last_seq", "lease_expires_at", b"lease_expires_at", "owner", b"owner", "run_id", b"run_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_key", b"agent_key", "chat_id", b"chat_id", "generation", b"generation", "last_seq", b"last_seq", "lease_expires_at", b"lease_expires_at", "owner", b"owner", "run_id", b"run_id", "tenant", b"tenant", "user", b"user"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -79,7 +79,8 @@ class MemoryServiceStub:
     Answered when the lines are on disk (fdatasync, shared by concurrent appends). Lines get consecutive
     numbers. A chat is made by its first query line.
     Errors: NOT_FOUND (chat, when the first line is no query); STALE_LEASE when a later generation has written
-    for the run; LOG_DAMAGED when the log is read-only; INVALID_REQUEST.
+    for the run; CHAT_BUSY when the chat has a run that a query's owner has not (beside); LOG_DAMAGED when the log is
+    read-only; INVALID_REQUEST.
     Idempotent by request_id: a repeated append is answered as the first was, and appends nothing. A query line whose own
     request_id the chat already has appends nothing either and is answered with duplicate_run_id.
     """
@@ -182,7 +183,8 @@ class MemoryServiceAsyncStub(MemoryServiceStub):
     Answered when the lines are on disk (fdatasync, shared by concurrent appends). Lines get consecutive
     numbers. A chat is made by its first query line.
     Errors: NOT_FOUND (chat, when the first line is no query); STALE_LEASE when a later generation has written
-    for the run; LOG_DAMAGED when the log is read-only; INVALID_REQUEST.
+    for the run; CHAT_BUSY when the chat has a run that a query's owner has not (beside); LOG_DAMAGED when the log is
+    read-only; INVALID_REQUEST.
     Idempotent by request_id: a repeated append is answered as the first was, and appends nothing. A query line whose own
     request_id the chat already has appends nothing either and is answered with duplicate_run_id.
     """
@@ -324,7 +326,8 @@ class MemoryServiceServicer(metaclass=_abc_1.ABCMeta):
         Answered when the lines are on disk (fdatasync, shared by concurrent appends). Lines get consecutive
         numbers. A chat is made by its first query line.
         Errors: NOT_FOUND (chat, when the first line is no query); STALE_LEASE when a later generation has written
-        for the run; LOG_DAMAGED when the log is read-only; INVALID_REQUEST.
+        for the run; CHAT_BUSY when the chat has a run that a query's owner has not (beside); LOG_DAMAGED when the log is
+        read-only; INVALID_REQUEST.
         Idempotent by request_id: a repeated append is answered as the first was, and appends nothing. A query line whose own
         request_id the chat already has appends nothing either and is answered with duplicate_run_id.
         """

@@ -7,6 +7,8 @@ from contextlib import AsyncExitStack
 from services.facade.config import Config
 from services.facade.service import serving
 from services.runtime import channels, program
+from services.runtime.auth.callers import FACADE
+from services.runtime.auth.calling import badge
 from services.runtime.server import until_stopped
 
 
@@ -19,7 +21,8 @@ async def main(config: Config) -> None:
     }
     async with AsyncExitStack() as stack:
         peers = {
-            name: await stack.enter_async_context(channels.connect(address)) for name, address in addresses.items()
+            name: await stack.enter_async_context(channels.connect(address, badge(config.auth, FACADE)))
+            for name, address in addresses.items()
         }
         await stack.enter_async_context(serving(config, peers))
         await until_stopped()

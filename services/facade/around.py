@@ -16,7 +16,7 @@ import structlog
 from aiohttp import web
 
 from headrace.errors import HeadraceError
-from services.facade import envelope, metrics
+from services.facade import envelope, metrics, tracing
 from services.facade.incoming import once
 from services.runtime import ids
 
@@ -37,18 +37,20 @@ async def around(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Answer `request` whatever `handler` does."""
     started = time.monotonic()
     status, reason = 499, "CANCELLED"
-    request[_ID] = request_id = _adopt_ids(request)
-    with structlog.contextvars.bound_contextvars(request_id=request_id):
+    request[_ID] = _adopt_ids(request)
+    route = _route(request)
+    with structlog.contextvars.bound_contextvars(**ids.for_log()), tracing.request_span(request, route) as span:
         try:
             answer, reason = await _answered(request, handler)
             status = answer.status
         finally:
             # Left by cancellation or a broken connection: the client has gone.
-            metrics.REQUESTS.labels(_route(request), status).inc()
+            tracing.answered(span, status, reason)
+            metrics.REQUESTS.labels(route, status).inc()
             log.info(
                 "http done",
                 method=request.method,
-                route=_route(request),
+                route=route,
                 status=status,
                 reason=reason,
                 ms=round((time.monotonic() - started) * 1000, 1),

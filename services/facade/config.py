@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from services.runtime import transport
+from services.runtime import tls, transport
+from services.runtime.auth.settings import AuthSettings
 from services.runtime.config import setting
 
 _ORIGIN = re.compile(r"https?://[a-z0-9.-]+(:\d{1,5})?|https?://\[[0-9a-f:]+\](:\d{1,5})?")
@@ -50,8 +51,23 @@ class Config:
     transport: str = setting(transport.DEFAULT, name=transport.VARIABLE)
     """h2 or grpcio, to the services behind; services/runtime/transport.py reads it itself."""
 
+    tls_cert: str = setting("", name=tls.CERT)
+    """The facade's certificate for the services behind, a file in PEM; services/runtime/tls.py reads it itself. Empty:
+    plain text. Browsers' TLS ends at the proxy in front, or at deploy/gateway."""
+
+    tls_key: str = setting("", name=tls.KEY)
+    """Its key, a file."""
+
+    tls_ca: str = setting("", name=tls.CA)
+    """The CA that signs the certificates of the suite, a file."""
+
+    auth: AuthSettings = AuthSettings()
+    """Whose requests are served."""
+
     def __post_init__(self) -> None:
+        self.auth.check([f"{self.host}:{self.port}"], has_certificates=bool(self.tls_ca))
         transport.check(self.transport)
+        tls.check(self.tls_cert, self.tls_key, self.tls_ca, self.transport)
         if self.port > 65535:
             raise ValueError(f"HEADRACE_FACADE_PORT: {self.port}: expected 0 to 65535")
         for name in ("heartbeat_s", "slow_reader_s", "idle_s"):

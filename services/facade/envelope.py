@@ -118,6 +118,8 @@ def refused(
     if retry_after_s is not None:
         # Whole seconds are all that HTTP has; rounded up, so that nobody comes too early.
         answer.headers["Retry-After"] = str(ceil(retry_after_s))
+    if status == HTTPStatus.UNAUTHORIZED:
+        answer.headers["WWW-Authenticate"] = "Bearer"  # https://www.rfc-editor.org/rfc/rfc9110#section-11.6.1
     return answer
 
 

@@ -17,6 +17,7 @@ from services.facade.config import Config
 from services.facade.connection import Connection
 from services.facade.console import serving as console
 from services.facade.cors import Cors
+from services.facade.credentials import Credentials
 from services.facade.draining import OpenRequests
 from services.facade.openai_face import face as openai_face
 from services.facade.openai_face.errors import openai_form
@@ -24,6 +25,8 @@ from services.facade.openapi.document import openapi
 from services.facade.readiness import healthz, readyz
 from services.facade.routes import routes
 from services.facade.sse import Pace
+from services.runtime.auth.gate import Gate
+from services.runtime.auth.opening import opened
 from services.runtime.metrics import exposition
 from services.runtime.server import EDGE_MESSAGE_BYTES_MAX
 
@@ -41,29 +44,30 @@ async def serving(config: Config, peers: Mapping[str, grpc.aio.Channel]) -> Asyn
     """Serve inside the block, which is given the address (host:port).
 
     Leaving it drains: no new connections, open requests get `drain_s`, then the rest is hung up on.
-    Raises OSError when the address cannot be bound.
+    Raises OSError when the address cannot be bound, or a file of credentials cannot be read.
     """
-    open_requests = OpenRequests()
-    runner = web.AppRunner(
-        _application(config, peers, open_requests),
-        handler_cancellation=True,  # a client that leaves stops the RPC behind it, even while nothing is written
-        shutdown_timeout=HANG_UP_S,
-    )
-    await runner.setup()
-    assert runner.server is not None, "it has been set up"
-    try:
-        listener = await _listening(config, runner.server)
+    async with opened(config.auth, has_certificates=bool(config.tls_ca)) as gate:
+        open_requests = OpenRequests()
+        runner = web.AppRunner(
+            _application(config, peers, open_requests, gate),
+            handler_cancellation=True,  # a client that leaves stops the RPC behind it, even while nothing is written
+            shutdown_timeout=HANG_UP_S,
+        )
+        await runner.setup()
+        assert runner.server is not None, "it has been set up"
         try:
-            address = f"{config.host}:{listener.sockets[0].getsockname()[1]}"
-            log.info("serving", addresses=[address])
-            yield address
+            listener = await _listening(config, runner.server)
+            try:
+                address = f"{config.host}:{listener.sockets[0].getsockname()[1]}"
+                log.info("serving", addresses=[address])
+                yield address
+            finally:
+                listener.close()  # not waited for: that would be for its connections too (Python 3.12)
+            runner.server.pre_shutdown()  # kept-alive connections get no further request
+            await open_requests.wait(config.drain_s)
         finally:
-            listener.close()  # not waited for: that would be for its connections too (Python 3.12)
-        runner.server.pre_shutdown()  # kept-alive connections get no further request
-        await open_requests.wait(config.drain_s)
-    finally:
-        await runner.cleanup()
-    log.info("stopped", addresses=[address], cut=open_requests.count)
+            await runner.cleanup()
+        log.info("stopped", addresses=[address], cut=open_requests.count)
 
 
 async def _listening(config: Config, server: web.Server) -> asyncio.Server:
@@ -82,11 +86,14 @@ async def _listening(config: Config, server: web.Server) -> asyncio.Server:
     return await loop.create_server(connection, config.host, config.port, backlog=BACKLOG)
 
 
-def _application(config: Config, peers: Mapping[str, grpc.aio.Channel], open_requests: OpenRequests) -> web.Application:
+def _application(
+    config: Config, peers: Mapping[str, grpc.aio.Channel], open_requests: OpenRequests, gate: Gate
+) -> web.Application:
     cors = Cors(config.origins)
     middlewares = [open_requests.counting, openai_form, around, cors.refusals]
     if config.origins:
         middlewares.append(cors.preflights)
+    middlewares.append(Credentials(gate).checked)
     application = web.Application(middlewares=middlewares, client_max_size=EDGE_MESSAGE_BYTES_MAX)
     application.on_response_prepare.append(on_prepare)
     if config.origins:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,6 +32,9 @@ HEADERS = {
     "Cache-Control": "no-cache, no-transform",
     "X-Accel-Buffering": "no",
 }
+END_S = 1.0
+"""For a call whose run has ended."""
+
 HEARTBEAT = b": heartbeat\n\n"
 DONE = b"data: [DONE]\n\n"
 
@@ -126,11 +129,19 @@ async def _frames(deltas: AsyncIterator[agent_pb2.AgentDelta]) -> AsyncGenerator
         yield b"id: %d\nevent: message\ndata: %b\n\n" % (sent.seq, sent.json)
         if sent.is_terminal:
             yield DONE
+            await _end(deltas)
             return
     if has_any:
         raise Interrupted("the run's stream ended before the run did")
     # The caller attached after the run's last event.
     yield DONE
+
+
+async def _end(deltas: AsyncIterator[agent_pb2.AgentDelta]) -> None:
+    """Let the call end by itself: to leave it a moment before would be a cancellation, in logs and metrics."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(END_S):
+            await anext(deltas, None)
 
 
 async def _next(frames: AsyncIterator[bytes]) -> bytes | None:

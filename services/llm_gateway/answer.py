@@ -2,33 +2,37 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from headrace.errors import BadFrame, ContextLengthExceeded, HeadraceError, ProviderUnavailable
 from headrace.sse import SseReader
 from headrace.v1.llm_pb2 import LlmDelta, LlmFinish
+from services.llm_gateway.delta_bytes import call_delta, content_delta, reasoning_delta
 from services.llm_gateway.failures import refusal_in_stream, to_error
 from services.llm_gateway.openai_frames import UNREADABLE, ErrorObject
 from services.llm_gateway.surrogates import Halves, marked
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
-    from headrace.sse import SseFrame
     from headrace.v1 import common_pb2
 
 Decoded = TypeVar("Decoded")
+
+Give: TypeAlias = "Callable[[bytes], object]"
+"""Where the deltas of an answer go, serialized, each at once."""
 
 
 class Answer:
     """Reads one answer. Belongs to one attempt; knows at any moment what to say if the stream broke off now."""
 
-    __slots__ = ("_halves", "_model", "_provider", "_reader", "_secret", "_was_done", "deltas", "is_over")
+    __slots__ = ("_give", "_halves", "_model", "_provider", "_reader", "_secret", "_was_done", "deltas", "is_over")
 
-    def __init__(self, provider: str, model: str, secret: str) -> None:
+    def __init__(self, provider: str, model: str, secret: str, give: Give) -> None:
         self._provider = provider
         self._model = model
         self._secret = secret
+        self._give = give
         self._reader = SseReader()
         self._was_done = False
         self._halves: Halves | None = None
@@ -38,18 +42,19 @@ class Answer:
         self.is_over = False
         """Whether there is nothing more to feed: the end mark was read, or the stream has ended."""
 
-    def feed(self, chunk: bytes) -> Iterator[LlmDelta]:
-        """The deltas of the frames that `chunk` completes; an empty chunk is the stream's end. Take them all.
+    def feed(self, chunk: bytes) -> None:
+        """Give the deltas of the frames that `chunk` completes; an empty chunk is the stream's end.
 
         Raises:
             BadFrame: A frame is too large, no JSON, or has a known field of the wrong type.
             HeadraceError: A frame carries an error.
         """
-        self.is_over = not chunk
-        for frame in self._reader.feed(chunk) if chunk else self._reader.finish():
-            yield from self._read(frame)
-        if not chunk:
-            yield from self._ended()
+        if chunk:
+            self._reader.push(chunk, self._read)
+            return
+        self.is_over = True
+        self._reader.push_rest(self._read)
+        self._ended()
 
     def finish(self) -> LlmFinish:
         """How the answer ended; asked once, when it is over.
@@ -75,13 +80,29 @@ class Answer:
         """What is known of the cost so far; without any report, an estimate: a delta is about a token."""
         raise NotImplementedError
 
-    def _read(self, frame: SseFrame) -> list[LlmDelta]:
-        """The deltas of one frame."""
+    def _read(self, data: bytes, event: str | None, frame_id: str | None) -> None:
+        """Give the deltas of one frame."""
         raise NotImplementedError
 
-    def _ended(self) -> list[LlmDelta]:
-        """What was still held when the answer ended; asked more than once, given once."""
+    def _ended(self) -> None:
+        """Give what was still held when the answer ended; asked more than once, given once."""
         raise NotImplementedError
+
+    def _think(self, text: str) -> None:
+        self.deltas += 1
+        self._give(reasoning_delta(text))
+
+    def _say(self, text: str) -> None:
+        self.deltas += 1
+        self._give(content_delta(text))
+
+    def _call(self, index: int, arguments: str, call_id: str = "", name: str = "") -> None:
+        self.deltas += 1
+        self._give(call_delta(index, arguments, call_id, name))
+
+    def _keep(self, state: str) -> None:
+        """No delta of the model's own."""
+        self._give(LlmDelta(provider_state=state).SerializeToString())
 
     def _reason(self) -> str | None:
         """The contract's word for how the answer ended; None: it did not."""

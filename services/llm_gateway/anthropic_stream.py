@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.v1 import common_pb2
-from headrace.v1.llm_pb2 import LlmDelta, ToolCallDelta
 from services.llm_gateway.answer import Answer
 from services.llm_gateway.anthropic_frames import UsageReport, decode_event
 from services.llm_gateway.openai_frames import UNREADABLE
@@ -16,7 +15,7 @@ from services.llm_gateway.tool_calls import CallIds
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from headrace.sse import SseFrame
+    from services.llm_gateway.answer import Give
     from services.llm_gateway.anthropic_frames import Block, Delta
 
 _FINISH = {
@@ -36,8 +35,8 @@ class AnthropicAnswer(Answer):
 
     __slots__ = ("_by_index", "_complete_calls", "_ids", "_is_output_known", "_stop_reason", "_thinking", "_usage")
 
-    def __init__(self, provider: str, model: str, taken_call_ids: Iterable[str], secret: str) -> None:
-        super().__init__(provider, model, secret)
+    def __init__(self, provider: str, model: str, taken_call_ids: Iterable[str], secret: str, give: Give) -> None:
+        super().__init__(provider, model, secret, give)
         self._ids = CallIds(taken_call_ids)
         self._by_index: dict[int, int] = {}
         """The block's index to our index of its call."""
@@ -49,95 +48,92 @@ class AnthropicAnswer(Answer):
         self._is_output_known = False
         """message_start counts one token or so; what counts comes with message_delta."""
 
-    def _read(self, frame: SseFrame) -> list[LlmDelta]:
+    def _read(self, data: bytes, event: str | None, frame_id: str | None) -> None:
         try:
-            event = decode_event(frame.data)
+            read = decode_event(data)
         except UNREADABLE as error:
-            event = self._decoded_again(decode_event, frame.data, error)
-        if event.error:
-            raise self._failure(event.error)
-        deltas: list[LlmDelta] = []
-        index = event.index or 0
-        if event.delta is not None:
-            self._carried(index, event.delta, deltas)
-        elif event.content_block is not None:
-            self._begun(index, event.content_block, deltas)
-        elif event.message is not None and event.message.usage is not None:
-            self._count(event.message.usage)
-        if event.usage is not None:
-            self._count(event.usage)
-            self._is_output_known = self._is_output_known or event.usage.output_tokens is not None
-        self.deltas += len(deltas)
-        if event.type == "message_stop":
+            read = self._decoded_again(decode_event, data, error)
+        if read.error:
+            raise self._failure(read.error)
+        index = read.index or 0
+        if read.delta is not None:
+            self._carried(index, read.delta)
+        elif read.content_block is not None:
+            self._begun(index, read.content_block)
+        elif read.message is not None and read.message.usage is not None:
+            self._count(read.message.usage)
+        if read.usage is not None:
+            self._count(read.usage)
+            self._is_output_known = self._is_output_known or read.usage.output_tokens is not None
+        if read.type == "message_stop":
             self._was_done = self.is_over = True
-            deltas += self._ended()
-        return deltas
+            self._ended()
 
-    def _carried(self, index: int, delta: Delta, deltas: list[LlmDelta]) -> None:
+    def _carried(self, index: int, delta: Delta) -> None:
         if delta.text:
-            self._say("content", delta.text, deltas)
+            self._answered(delta.text)
         elif delta.thinking:
-            self._think(index, delta.thinking, deltas)
+            if self._thinking is not None:
+                self._thinking.add(index, delta.thinking)
+            self._reasoned(delta.thinking)
         elif delta.partial_json:
-            self._argue(index, delta.partial_json, deltas)
+            self._argued(index, delta.partial_json)
         elif delta.signature and self._thinking is not None:
             self._thinking.sign(index, delta.signature)
         if delta.stop_reason:
             self._stop_reason = delta.stop_reason
 
-    def _begun(self, index: int, block: Block, deltas: list[LlmDelta]) -> None:
+    def _begun(self, index: int, block: Block) -> None:
         if block.type == "tool_use":
-            self._call(index, block, deltas)
+            self._called(index, block)
         elif block.type in ("thinking", "redacted_thinking"):
             self._thinking = self._thinking or ThinkingBlocks()
             self._thinking.begin(index, block)
             if block.thinking:
-                self._say("reasoning", block.thinking, deltas)
+                self._reasoned(block.thinking)
         elif block.text:
-            self._say("content", block.text, deltas)
+            self._answered(block.text)
 
-    def _call(self, index: int, block: Block, deltas: list[LlmDelta]) -> None:
+    def _called(self, index: int, block: Block) -> None:
         arguments = bytes(block.input).decode()
         if arguments in ("{}", "null"):
             arguments = ""
         if arguments:
             self._complete_calls.add(index)
         call_index = self._by_index[index] = len(self._by_index)
-        call_id = self._ids.unique(block.id or "")
-        call = ToolCallDelta(index=call_index, id=call_id, name=block.name or "", arguments=arguments)
-        deltas.append(LlmDelta(tool_call=call))
+        self._call(call_index, arguments, self._ids.unique(block.id or ""), block.name or "")
 
-    def _think(self, index: int, text: str, deltas: list[LlmDelta]) -> None:
-        if self._thinking is not None:
-            self._thinking.add(index, text)
-        self._say("reasoning", text, deltas)
-
-    def _argue(self, index: int, text: str, deltas: list[LlmDelta]) -> None:
+    def _argued(self, index: int, text: str) -> None:
         call_index = self._by_index.get(index)
         if call_index is None or index in self._complete_calls:
             return
         if self._halves is not None:
             text = self._halves.joined(call_index, text)
         if text:
-            deltas.append(LlmDelta(tool_call=ToolCallDelta(index=call_index, arguments=text)))
+            self._call(call_index, text)
 
-    def _say(self, kind: str, text: str, deltas: list[LlmDelta]) -> None:
+    def _reasoned(self, text: str) -> None:
         if self._halves is not None:
-            text = self._halves.joined(kind, text)
+            text = self._halves.joined("reasoning", text)
         if text:
-            deltas.append(LlmDelta(reasoning=text) if kind == "reasoning" else LlmDelta(content=text))
+            self._think(text)
 
-    def _ended(self) -> list[LlmDelta]:
-        deltas: list[LlmDelta] = []
+    def _answered(self, text: str) -> None:
         if self._halves is not None:
-            for kind, text in self._halves.rest():
-                if isinstance(kind, str):
-                    self._say(kind, text, deltas)
-        self.deltas += len(deltas)
+            text = self._halves.joined("content", text)
+        if text:
+            self._say(text)
+
+    def _ended(self) -> None:
+        if self._halves is not None:
+            for channel, text in self._halves.rest():
+                if channel == "reasoning":
+                    self._think(text)
+                elif channel == "content":
+                    self._say(text)
         if self._thinking is not None:
-            deltas.append(LlmDelta(provider_state=to_state(self._provider, KIND, self._thinking.items())))
+            self._keep(to_state(self._provider, KIND, self._thinking.items()))
             self._thinking = None
-        return deltas
 
     def _count(self, report: UsageReport) -> None:
         for field in report.__struct_fields__:

@@ -18,21 +18,21 @@ from headrace.errors import (
 )
 from headrace.v1.llm_pb2 import ChatRequest, LlmDelta, LlmStarted
 from services.llm_gateway import metrics
+from services.llm_gateway.delivery import Delivery
 from services.llm_gateway.estimate import input_tokens, whole_tokens
-from services.llm_gateway.http import posting
+from services.llm_gateway.http.posting import Ask, posting
 from services.llm_gateway.interaction_log import Call
 from services.llm_gateway.protocols import PROTOCOLS
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
-
-    import aiohttp
-
     from headrace.v1 import common_pb2
+    from services.llm_gateway.http.pool import Pool
+    from services.llm_gateway.http.posting import ProviderStream
     from services.llm_gateway.interaction_log import InteractionLog
     from services.llm_gateway.provider_file import Model
     from services.llm_gateway.quota import Account
     from services.llm_gateway.retry import Planned
+    from services.runtime.flow import Outlet
 
 _FAILURES = (ProviderUnavailable, Overloaded, StreamStalled, BadFrame)
 """What speaks against a provider's model. Its 4xx show that it works, and a rate limit is about us, not about it."""
@@ -44,7 +44,7 @@ class Attempt:
     """Belongs to one call; used once."""
 
     def __init__(
-        self, request: ChatRequest, planned: Planned, account: Account, interaction_log: InteractionLog
+        self, request: ChatRequest, planned: Planned, account: Account, caller: Outlet, interaction_log: InteractionLog
     ) -> None:
         target = planned.target
         self._request = _for_model(request, target.provider.key, target.model)
@@ -52,10 +52,15 @@ class Attempt:
         self._key = planned.key
         self._account = account
         self._log = interaction_log
-        self._call = Call(request.stage, target.provider.key, target.model, planned.number)
+        self.call = Call(request.stage, target.provider.key, target.model, planned.number)
+        """What is told of it when it has ended."""
         self._protocol = PROTOCOLS[target.provider.protocol]
         taken_call_ids = (call.id for message in request.messages for call in message.tool_calls)
-        self._answer = self._protocol.answer(target.provider.key, target.model, taken_call_ids, planned.key)
+        self._delivery = Delivery(caller, interaction_log.shown(caller.send, planned.key))
+        self._answer = self._protocol.answer(
+            target.provider.key, target.model, taken_call_ids, planned.key, self._delivery.give
+        )
+        self._stream: ProviderStream | None = None
         self._succeeded: bool | None = None
 
     @property
@@ -63,49 +68,77 @@ class Attempt:
         """Whether reasoning, content or a tool call has reached the caller."""
         return self._answer.deltas > 0
 
-    def deltas(self, session: aiohttp.ClientSession, due_s: float) -> AsyncGenerator[LlmDelta]:
-        """The deltas; a last usage with what is known comes before the error of a stream that had begun.
+    @property
+    def sent(self) -> int:
+        """Messages to the caller."""
+        return self._delivery.sent
+
+    async def run(self, pool: Pool, due_s: float) -> None:
+        """Send the caller what the provider sends; a last usage with what is known comes before the error of a stream
+        that had begun.
 
         Raises:
             HeadraceError: The attempt failed.
         """
-        return self._log.shown(self._watched(session, due_s), self._key)
-
-    async def _watched(self, session: aiohttp.ClientSession, due_s: float) -> AsyncGenerator[LlmDelta]:
-        target, answer, call = self._target, self._answer, self._call
+        call = self.call
         try:
-            body = self._protocol.request_body(self._request, target.provider, target.entry)
-            yield LlmDelta(started=LlmStarted(provider=call.provider, model=call.model, attempt=call.attempt))
-            headers = self._protocol.headers(self._key)
+            ask = self._ask()
+            self._delivery.tell(
+                LlmDelta(started=LlmStarted(provider=call.provider, model=call.model, attempt=call.attempt))
+            )
             async with (
                 self._account.admitted(self._tokens_expected(), due_s, self._tokens_spent),
-                posting(session, target.provider, target.model, target.url, headers, body, self._key) as stream,
+                posting(pool, ask) as self._stream,
             ):
-                while not answer.is_over:
-                    for delta in answer.feed(await stream.read()):
-                        if call.first_delta_s is None and answer.deltas:
-                            call.first_delta_s = time.monotonic()
-                            stream.has_begun()
-                        yield delta
-                finish = answer.finish()
+                await self._read(self._stream)
+                finish = self._answer.finish()
                 call.outcome, self._succeeded = finish.reason, True
-                yield self._usage()
-                yield LlmDelta(finish=finish)
-                await stream.end()
+                self._delivery.tell(self._usage())
+                self._delivery.tell(LlmDelta(finish=finish))
+                await self._stream.end()
         except HeadraceError as error:
             self._failed(error)
             if self.has_begun:
-                yield self._usage()
+                self._delivery.tell(self._usage())
             raise
         finally:
             self._ended()
 
+    def _ask(self) -> Ask:
+        target = self._target
+        body = self._protocol.request_body(self._request, target.provider, target.entry)
+        return Ask(target.provider, target.model, target.url, self._protocol.headers(self._key), body, self._key)
+
+    async def _read(self, stream: ProviderStream) -> None:
+        """Sleep while the answer goes from the provider's socket to the caller; wake when the caller cannot follow."""
+        while not self._answer.is_over:
+            if not await stream.flow(self._take):
+                self._take(b"")
+            elif self._delivery.is_behind:
+                await self._delivery.drained()
+
+    def _take(self, chunk: bytes) -> bool:
+        """Read what has come, from the socket's callback; False: nothing more for now."""
+        answer = self._answer
+        try:
+            answer.feed(chunk)
+        finally:
+            # A chunk may hold the first delta and what ends the stream.
+            if self.call.first_delta_s is None and answer.deltas:
+                self._begun()
+        return not (answer.is_over or self._delivery.is_behind)
+
+    def _begun(self) -> None:
+        assert self._stream is not None
+        self.call.first_delta_s = time.monotonic()
+        self._stream.has_begun()
+
     def _usage(self) -> LlmDelta:
-        self._call.usage = _priced(self._answer.usage(), self._target.entry)
-        return LlmDelta(usage=self._call.usage)
+        self.call.usage = _priced(self._answer.usage(), self._target.entry)
+        return LlmDelta(usage=self.call.usage)
 
     def _failed(self, error: HeadraceError) -> None:
-        self._call.outcome = error.reason
+        self.call.outcome = error.reason
         self._succeeded = None if isinstance(error, _SAYS_NOTHING) else not isinstance(error, _FAILURES)
         if isinstance(error, ContextLengthExceeded):
             error.metadata = self._overflow() | error.metadata
@@ -117,12 +150,14 @@ class Attempt:
         return found | ({"maxTokens": str(window)} if window else {})
 
     def _ended(self) -> None:
-        call, target = self._call, self._target
+        call, target = self.call, self._target
         call.deltas = self._answer.deltas
         target.breaker.end(succeeded=self._succeeded)
         self._log.ended(call)
         first_delta_s = None if call.first_delta_s is None else call.first_delta_s - call.started_s
-        metrics.attempt_ended(target.provider.key, target.entry.name, call.outcome, first_delta_s, call.usage)
+        metrics.attempt_ended(
+            target.provider.key, target.entry.name, call.outcome, call.deltas, first_delta_s, call.usage
+        )
 
     def _tokens_expected(self) -> int:
         return whole_tokens(self._request) if self._account.counts_tokens else 0

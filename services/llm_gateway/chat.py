@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import aclosing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import structlog
 
 from headrace.errors import HeadraceError, InvalidRequest, ProviderAuthentication, ProviderUnavailable
+from services.llm_gateway import tracing
 from services.llm_gateway.attempt import Attempt
 from services.llm_gateway.metrics import OPEN_STREAMS
 from services.llm_gateway.pairing import check_pairs
@@ -17,16 +17,16 @@ from services.llm_gateway.protocols import PROTOCOLS
 from services.llm_gateway.retry import Course, Target
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Iterator
+    from collections.abc import Iterator
 
-    import aiohttp
-
-    from headrace.v1.llm_pb2 import ChatRequest, LlmDelta
+    from headrace.v1.llm_pb2 import ChatRequest
     from services.llm_gateway.breaker import Breakers
     from services.llm_gateway.catalogue import Catalogue
     from services.llm_gateway.credentials import Credentials
+    from services.llm_gateway.http.pool import Pool
     from services.llm_gateway.interaction_log import InteractionLog
     from services.llm_gateway.quota import Accounts
+    from services.runtime.flow import Outlet
 
 log = structlog.get_logger()
 
@@ -39,11 +39,12 @@ class Chats:
     credentials: Credentials
     accounts: Accounts
     breakers: Breakers
-    session: aiohttp.ClientSession
+    pool: Pool
     interaction_log: InteractionLog
 
-    async def stream(self, request: ChatRequest, remaining_s: float | None = None) -> AsyncGenerator[LlmDelta]:
-        """The deltas of one answer. Closing the generator closes the connection to the provider.
+    async def stream(self, request: ChatRequest, caller: Outlet, remaining_s: float | None = None) -> int:
+        """Send the deltas of one answer to `caller`, and return how many; a cancellation closes the connection to the
+        provider.
 
         `remaining_s` is what the caller's deadline leaves; None: it has none.
 
@@ -53,19 +54,20 @@ class Chats:
         check_pairs(request.messages)
         due_s = float("inf") if remaining_s is None else asyncio.get_running_loop().time() + remaining_s
         course = Course(self._targets(request), due_s)
+        sent = 0
         with OPEN_STREAMS.track_inprogress():
             while True:
                 planned = course.begin()
                 account = self.accounts.of(planned.target.provider)
-                attempt = Attempt(request, planned, account, self.interaction_log)
+                attempt = Attempt(request, planned, account, caller, self.interaction_log)
                 try:
-                    async with aclosing(attempt.deltas(self.session, due_s)) as deltas:
-                        async for delta in deltas:
-                            yield delta
-                    return
+                    with tracing.attempted(attempt.call):
+                        await attempt.run(self.pool, due_s)
+                    return sent + attempt.sent
                 except HeadraceError as error:
                     if attempt.has_begun:
                         raise
+                    sent += attempt.sent
                     wait_s = course.after(error)
                 await asyncio.sleep(wait_s)
 

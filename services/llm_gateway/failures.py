@@ -124,10 +124,10 @@ def _class_of(refusal: Refusal) -> type[HeadraceError]:
 
 
 def _retry_after_s(headers: Mapping[str, str]) -> float | None:
-    """RFC 9110: seconds or a date; before it OpenAI's own header, which is finer."""
+    """RFC 9110: seconds or a date; before it OpenAI's own header, which is finer. Names are in small letters."""
     if re.fullmatch(r"\d{1,9}", milliseconds := headers.get("retry-after-ms", "")):
         return int(milliseconds) / 1000
-    text = headers.get("Retry-After", "").strip()
+    text = headers.get("retry-after", "").strip()
     if re.fullmatch(r"\d{1,6}(\.\d+)?", text):
         return float(text)
     try:

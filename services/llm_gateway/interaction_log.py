@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import logging
 import time
-from contextlib import aclosing
+from contextvars import copy_context
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import structlog
 
+from headrace.v1.llm_pb2 import LlmDelta
 from services.llm_gateway.masking import masked
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import Callable
 
     from headrace.v1 import common_pb2
-    from headrace.v1.llm_pb2 import LlmDelta
 
 log = structlog.get_logger()
 
@@ -72,21 +72,24 @@ class InteractionLog:
             ms=_ms(now_s - call.started_s),
         )
 
-    def shown(self, deltas: AsyncGenerator[LlmDelta], key: str) -> AsyncGenerator[LlmDelta]:
-        """`deltas`, with a line for each when DEBUG is on: asked once a stream, so that else a delta costs nothing.
+    def shown(self, send: Callable[[bytes], bool], key: str) -> Callable[[bytes], bool]:
+        """`send`, with a line for each delta when DEBUG is on: asked once a stream, so that else a delta costs nothing.
 
         `key` is the provider's, to be masked.
         """
-        return self._each(deltas, key) if self.is_enabled and log.is_enabled_for(logging.DEBUG) else deltas
+        if not (self.is_enabled and log.is_enabled_for(logging.DEBUG)):
+            return send
+        # A connection's callbacks run with the ids of the call that opened it, which may have been another one.
+        context = copy_context()
 
-    async def _each(self, deltas: AsyncGenerator[LlmDelta], key: str) -> AsyncGenerator[LlmDelta]:
-        async with aclosing(deltas):
-            async for delta in deltas:
-                fields = _fields(delta)
-                if self.masks_sensitive:
-                    fields = {name: masked(text, key) for name, text in fields.items()}
-                log.debug("delta", **fields)
-                yield delta
+        def shown(message: bytes) -> bool:
+            fields = _fields(LlmDelta.FromString(message))
+            if self.masks_sensitive:
+                fields = {name: masked(text, key) for name, text in fields.items()}
+            context.run(log.debug, "delta", **fields)
+            return send(message)
+
+        return shown
 
 
 def _ms(seconds: float) -> float:

@@ -1,6 +1,6 @@
 """What the gateway counts, for Prometheus. Written when an attempt, a wait or a stream ends; nothing per delta.
 
-Labels are the provider file's words: a model name as callers write it has no bound.
+Labels are the provider file's words: a model name as callers write it has no bound. Tenants are bounded in number.
 """
 
 from __future__ import annotations
@@ -8,6 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from prometheus_client import Counter, Gauge, Histogram
+
+from services.runtime import tenants
 
 if TYPE_CHECKING:
     from headrace.v1 import common_pb2
@@ -25,21 +27,26 @@ _ATTEMPTS = Counter("headrace_llm_attempts", "Attempts that have ended.", (*_MOD
 _FIRST_DELTA = Histogram(
     "headrace_llm_first_delta_seconds", "From the attempt's begin to its first delta.", _MODEL, buckets=_FIRST_DELTA_S
 )
-_TOKENS = Counter("headrace_llm_tokens", "Tokens as the provider billed them.", (*_MODEL, "kind"))
+_DELTAS = Counter("headrace_llm_deltas", "Deltas of attempts that have ended.", _MODEL)
+_TOKENS = Counter("headrace_llm_tokens", "Tokens as the provider billed them.", (*_MODEL, "tenant", "kind"))
+_COST = Counter("headrace_llm_cost_usd", "Of these tokens, for models that have a price.", (*_MODEL, "tenant"))
 _BREAKER = Gauge("headrace_llm_breaker_state", "0 closed, 1 half-open, 2 open.", _MODEL)
 _BREAKER_VALUES = {"closed": 0, "half-open": 1, "open": 2}
 
 
 def attempt_ended(
-    provider: str, model: str, outcome: str, first_delta_s: float | None, usage: common_pb2.Usage | None
+    provider: str, model: str, outcome: str, deltas: int, first_delta_s: float | None, usage: common_pb2.Usage | None
 ) -> None:
     """Count one attempt; `first_delta_s` is None when no delta came."""
     _ATTEMPTS.labels(provider, model, outcome).inc()
+    _DELTAS.labels(provider, model).inc(deltas)
     if first_delta_s is not None:
         _FIRST_DELTA.labels(provider, model).observe(first_delta_s)
     if usage is not None:
-        _TOKENS.labels(provider, model, "input").inc(usage.input_tokens)
-        _TOKENS.labels(provider, model, "output").inc(usage.output_tokens)
+        tenant = tenants.label()
+        _TOKENS.labels(provider, model, tenant, "input").inc(usage.input_tokens)
+        _TOKENS.labels(provider, model, tenant, "output").inc(usage.output_tokens)
+        _COST.labels(provider, model, tenant).inc(usage.cost_usd)
 
 
 def breaker_is(state: str, provider: str, model: str) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.v1 import common_pb2
-from headrace.v1.llm_pb2 import LlmDelta
 from services.llm_gateway.answer import Answer
 from services.llm_gateway.inline_thinking import InlineThinking
 from services.llm_gateway.openai_frames import UNREADABLE, UsageReport, decode_frame, decode_top_level_error
@@ -16,7 +15,7 @@ from services.llm_gateway.tool_calls import ToolCalls
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from headrace.sse import SseFrame
+    from services.llm_gateway.answer import Give
     from services.llm_gateway.openai_frames import Delta
 
 DONE = b"[DONE]"
@@ -38,8 +37,8 @@ class OpenAiAnswer(Answer):
 
     __slots__ = ("_calls", "_details", "_finish_reason", "_inline", "_usage")
 
-    def __init__(self, provider: str, model: str, taken_call_ids: Iterable[str], secret: str) -> None:
-        super().__init__(provider, model, secret)
+    def __init__(self, provider: str, model: str, taken_call_ids: Iterable[str], secret: str, give: Give) -> None:
+        super().__init__(provider, model, secret, give)
         self._calls = ToolCalls(taken_call_ids)
         self._inline: InlineThinking | None = InlineThinking()
         """None for a provider that sorts the reasoning itself: there a marker is the model's own text."""
@@ -47,11 +46,11 @@ class OpenAiAnswer(Answer):
         self._finish_reason: str | None = None
         self._usage: UsageReport | None = None
 
-    def _read(self, frame: SseFrame) -> list[LlmDelta]:
-        data = frame.data
+    def _read(self, data: bytes, event: str | None, frame_id: str | None) -> None:
         if data == DONE:
             self._was_done = self.is_over = True
-            return self._ended()
+            self._ended()
+            return
         try:
             read = decode_frame(data)
         except UNREADABLE as error:
@@ -59,28 +58,25 @@ class OpenAiAnswer(Answer):
         if read.error:
             raise self._failure(read.error)
         if read.choices is None and read.usage is None:
-            self._refuse_error_frame(frame)
+            self._refuse_error_frame(data, event)
         if read.usage is not None and read.usage.says_something:
             self._usage = read.usage
-        deltas: list[LlmDelta] = []
         for choice in read.choices or ():
             if choice.delta is not None:
-                self._carried(choice.delta, deltas)
+                self._carried(choice.delta)
             if choice.finish_reason:
                 self._finish_reason = choice.finish_reason
-        self.deltas += len(deltas)
-        return deltas
 
-    def _refuse_error_frame(self, frame: SseFrame) -> None:
+    def _refuse_error_frame(self, data: bytes, event: str | None) -> None:
         """Raise what a frame without anything else says, if it is an error itself."""
         try:
-            top = decode_top_level_error(frame.data)
+            top = decode_top_level_error(data)
         except UNREADABLE:
             return
-        if frame.event == "error" or top.object == "error":
+        if event == "error" or top.object == "error":
             raise self._failure(top)
 
-    def _carried(self, delta: Delta, deltas: list[LlmDelta]) -> None:
+    def _carried(self, delta: Delta) -> None:
         reasoning = delta.reasoning_content or delta.reasoning
         if delta.reasoning_details:
             self._details = self._details or ReasoningDetails()
@@ -88,54 +84,60 @@ class OpenAiAnswer(Answer):
             # OpenRouter says the same in both.
             reasoning = reasoning or said
         if reasoning:
-            self._reasoned(reasoning, deltas)
+            self._reasoned(reasoning)
         if content := delta.content or delta.refusal:
             if (inline := self._inline) is None or self._halves is not None or not inline.is_idle or "<" in content:
-                self._answered(content, deltas)
+                self._answered(content)
             else:
                 # What nearly every frame is: text that cannot be a marker.
                 inline.before = content
-                deltas.append(LlmDelta(content=content))
+                self._say(content)
         for part in delta.tool_calls or ():
-            if (call := self._calls.delta(part)) is not None:
+            if (piece := self._calls.piece(part)) is not None:
+                arguments = piece.arguments
                 if self._halves is not None:
-                    call.arguments = self._halves.joined(call.index, call.arguments)
-                    if not (call.arguments or call.id):
+                    arguments = self._halves.joined(piece.index, arguments)
+                    if not (arguments or piece.id):
                         continue
-                deltas.append(LlmDelta(tool_call=call))
+                self._call(piece.index, arguments, piece.id, piece.name)
 
-    def _reasoned(self, text: str, deltas: list[LlmDelta]) -> None:
+    def _reasoned(self, text: str) -> None:
         if self._inline is not None and self._inline.is_idle:
             self._inline = None
         if self._halves is not None:
             text = self._halves.joined("reasoning", text)
         if text:
-            deltas.append(LlmDelta(reasoning=text))
+            self._think(text)
 
-    def _answered(self, text: str, deltas: list[LlmDelta]) -> None:
+    def _answered(self, text: str) -> None:
         if self._halves is not None:
             text = self._halves.joined("content", text)
         if self._inline is not None:
-            deltas += _sorted(self._inline.sorted(text))
+            self._sorted(self._inline.sorted(text))
         elif text:
-            deltas.append(LlmDelta(content=text))
+            self._say(text)
 
-    def _ended(self) -> list[LlmDelta]:
-        deltas: list[LlmDelta] = []
+    def _sorted(self, pieces: Iterable[tuple[bool, str]]) -> None:
+        for is_reasoning, text in pieces:
+            if is_reasoning:
+                self._think(text)
+            else:
+                self._say(text)
+
+    def _ended(self) -> None:
         if self._halves is not None:
             for channel, text in self._halves.rest():
                 if channel == "reasoning":
-                    self._reasoned(text, deltas)
+                    self._reasoned(text)
                 elif channel == "content":
-                    self._answered(text, deltas)
+                    self._answered(text)
         if self._inline is not None:
-            deltas += _sorted(self._inline.rest())
-        deltas += [LlmDelta(tool_call=call) for call in self._calls.rest()]
-        self.deltas += len(deltas)
+            self._sorted(self._inline.rest())
+        for piece in self._calls.rest():
+            self._call(piece.index, piece.arguments)
         if self._details is not None and self._details.items:
-            deltas.append(LlmDelta(provider_state=to_state(self._provider, KIND, self._details.items)))
+            self._keep(to_state(self._provider, KIND, self._details.items))
             self._details = None
-        return deltas
 
     def _reason(self) -> str | None:
         if self._finish_reason is None and not self._was_done:
@@ -159,7 +161,3 @@ class OpenAiAnswer(Answer):
         if cached is not None:
             usage.cached_tokens = cached
         return usage
-
-
-def _sorted(pieces: Iterable[tuple[bool, str]]) -> list[LlmDelta]:
-    return [LlmDelta(reasoning=text) if is_reasoning else LlmDelta(content=text) for is_reasoning, text in pieces]

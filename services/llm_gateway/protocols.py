@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from headrace.v1.llm_pb2 import ChatRequest
-    from services.llm_gateway.answer import Answer
+    from services.llm_gateway.answer import Answer, Give
     from services.llm_gateway.provider_file import Model, Provider
 
 
@@ -33,8 +33,9 @@ class WireProtocol:
     request_body: Callable[[ChatRequest, Provider, Model], bytes]
     """The JSON body; InvalidRequest where the request cannot be said in this protocol."""
 
-    answer: Callable[[str, str, Iterable[str], str], Answer]
-    """Made of the provider's key, the model, the conversation's tool-call ids, and the secret to mask in errors."""
+    answer: Callable[[str, str, Iterable[str], str, Give], Answer]
+    """Made of the provider's key, the model, the conversation's tool-call ids, the secret to mask in errors, and where
+    its deltas go."""
 
 
 PROTOCOLS: Mapping[str, WireProtocol] = {

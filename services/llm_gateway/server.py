@@ -11,7 +11,7 @@ from services.llm_gateway.breaker import Breakers
 from services.llm_gateway.catalogue import Catalogue
 from services.llm_gateway.chat import Chats
 from services.llm_gateway.credentials import Credentials
-from services.llm_gateway.http import provider_session
+from services.llm_gateway.http.pool import Pool
 from services.llm_gateway.interaction_log import InteractionLog
 from services.llm_gateway.quota import Accounts
 from services.llm_gateway.service import NAME, LlmService
@@ -40,8 +40,8 @@ async def gateway(config: Config, env: Mapping[str, str]) -> AsyncGenerator[Runn
         accounts.keep(catalogue.providers)
         breakers.keep(catalogue.providers)
 
-    async with provider_session() as session, asyncio.TaskGroup() as group:
-        chats = Chats(catalogue, Credentials(env), accounts, breakers, session, interaction_log)
+    async with Pool() as pool, asyncio.TaskGroup() as group:
+        chats = Chats(catalogue, Credentials(env), accounts, breakers, pool, interaction_log)
         watching = group.create_task(watch(path, reload))
         served = Served(NAME, LlmService(catalogue, chats), llm_pb2_grpc.add_LlmServiceServicer_to_server)
         async with serving(config.server, [served]) as running:

@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING
 
 from headrace.v1 import llm_pb2, llm_pb2_grpc
 from services.llm_gateway.token_counts import counted
+from services.runtime.flow import outlet
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
-
     from services.llm_gateway.catalogue import Catalogue
     from services.llm_gateway.chat import Chats
     from services.llm_gateway.provider_file import Model, Provider
@@ -25,8 +24,9 @@ class LlmService(llm_pb2_grpc.LlmServiceServicer):
         self._catalogue = catalogue
         self._chats = chats
 
-    def StreamChat(self, request: llm_pb2.ChatRequest, context: Context) -> AsyncGenerator[llm_pb2.LlmDelta]:
-        return self._chats.stream(request, context.time_remaining())
+    async def StreamChat(self, request: llm_pb2.ChatRequest, context: Context) -> int:  # pyright: ignore[reportIncompatibleMethodOverride] - it pushes its deltas
+        async with outlet(context) as caller:
+            return await self._chats.stream(request, caller, context.time_remaining())
 
     async def ListModels(self, request: llm_pb2.ListModelsRequest, context: Context) -> llm_pb2.ListModelsResponse:
         entries = self._catalogue.listed(request.provider_key, request.model)

@@ -6,12 +6,11 @@ ids are unique in the whole conversation; arguments are one JSON text.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from secrets import token_hex
 from typing import TYPE_CHECKING
 
 import msgspec
-
-from headrace.v1 import llm_pb2
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -36,6 +35,16 @@ class CallIds:
         return unique
 
 
+@dataclass(frozen=True, slots=True)
+class CallPiece:
+    """A fragment in the contract's form."""
+
+    index: int
+    arguments: str
+    id: str = ""
+    name: str = ""
+
+
 class ToolCalls:
     """The calls of one answer. `taken` are the ids that the conversation has already."""
 
@@ -55,8 +64,8 @@ class ToolCalls:
         """Calls begun so far."""
         return len(self._given_ids)
 
-    def delta(self, part: CallPart) -> llm_pb2.ToolCallDelta | None:
-        """The delta for a fragment; None when it carries nothing new."""
+    def piece(self, part: CallPart) -> CallPiece | None:
+        """A fragment as we give it; None when it carries nothing new."""
         name = (part.function and part.function.name) or ""
         arguments = _text(part.function)
         index = self._index_of(part, name)
@@ -64,13 +73,13 @@ class ToolCalls:
             return self._first(part, name, arguments)
         if index in self._undecided:
             arguments = self._without_null(index, arguments)
-        return llm_pb2.ToolCallDelta(index=index, arguments=arguments) if arguments else None
+        return CallPiece(index, arguments) if arguments else None
 
-    def rest(self) -> Iterator[llm_pb2.ToolCallDelta]:
+    def rest(self) -> Iterator[CallPiece]:
         """What was held at the end; a `null` that nothing followed means no arguments."""
         for index, held in self._undecided.items():
             if held not in ("", _NULL):
-                yield llm_pb2.ToolCallDelta(index=index, arguments=held)
+                yield CallPiece(index, held)
         self._undecided.clear()
 
     def _index_of(self, part: CallPart, name: str) -> int | None:
@@ -87,7 +96,7 @@ class ToolCalls:
             return None
         return known
 
-    def _first(self, part: CallPart, name: str, arguments: str) -> llm_pb2.ToolCallDelta | None:
+    def _first(self, part: CallPart, name: str, arguments: str) -> CallPiece | None:
         given_id = part.id or ""
         if part.index is not None:
             if not name and not arguments:
@@ -99,7 +108,7 @@ class ToolCalls:
         self._given_ids.append(given_id)
         self._undecided[index] = ""
         arguments = self._without_null(index, arguments)
-        return llm_pb2.ToolCallDelta(index=index, id=self._ids.unique(given_id), name=name, arguments=arguments)
+        return CallPiece(index, arguments, self._ids.unique(given_id), name)
 
     def _without_null(self, index: int, arguments: str) -> str:
         """The arguments that may go on; at most the four letters wait."""

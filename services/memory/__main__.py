@@ -1,9 +1,8 @@
-"""`python -m services.memory`: the memory service over the logs of one folder."""
+"""`python -m services.memory`: the memory service over the logs of one folder, or over a database."""
 
 from __future__ import annotations
 
 import asyncio
-from contextlib import closing
 from typing import TYPE_CHECKING
 
 from headrace.encodings import encoding
@@ -16,44 +15,46 @@ from services.memory.compaction.summariser import SUMMARY_TIMEOUT_S
 from services.memory.config import Config
 from services.memory.context import Window
 from services.memory.counting import Counting
-from services.memory.disk import Disk
+from services.memory.engines import engine
 from services.memory.loading import Loading
+from services.memory.owned import Owned
 from services.memory.retention import tidying
 from services.memory.service import MemoryService
-from services.memory.store import Store, opened
 from services.runtime import program
+from services.runtime.auth.callers import MEMORY
+from services.runtime.auth.calling import badge
 from services.runtime.channels import connect
 from services.runtime.server import Served, serving, until_stopped
 
 if TYPE_CHECKING:
     from headrace.v1.llm_pb2_grpc import LlmServiceAsyncStub
+    from services.memory.engine import Engine
 
 
 async def main(config: Config) -> None:
-    disk = await asyncio.to_thread(Disk, config.logs_dir)
-    with closing(disk):
-        async with (
-            connect(config.llm_gateway_address) as channel,
-            opened(disk) as store,
-            tidying(store, config.chat_retention_days),
-            serving(config.server, [served(store, config, LlmServiceStub(channel))]),
-            asyncio.TaskGroup() as group,
-        ):
-            # It takes a third of a second, for which the first append would have to wait.
-            group.create_task(asyncio.to_thread(encoding, ESTIMATE_ENCODING))
-            await until_stopped()
+    async with (
+        connect(config.llm_gateway_address, badge(config.server.auth, MEMORY)) as channel,
+        engine(config) as store,
+        tidying(store, config.chat_retention_days),
+        serving(config.server, [served(store, config, LlmServiceStub(channel))]),
+        asyncio.TaskGroup() as group,
+    ):
+        # It takes a third of a second, for which the first append would have to wait.
+        group.create_task(asyncio.to_thread(encoding, ESTIMATE_ENCODING))
+        await until_stopped()
 
 
 def served(
-    store: Store,
+    store: Engine,
     config: Config,
     llm: LlmServiceAsyncStub | None = None,
     summary_timeout_s: float = SUMMARY_TIMEOUT_S,
 ) -> Served:
     """The service over `store`; without `llm` every compaction falls back."""
-    window, counting = Window(config.chat_k, config.message_history_max), Counting(store.find_blob)
-    loading, compacting = Loading(window, counting), Compacting(store, window, counting, llm, summary_timeout_s)
-    servicer = MemoryService(store, counting, loading, compacting, config.action_tools)
+    window, counting = Window(config.chat_k, config.message_history_max), Counting(store)
+    chats = Owned(store)
+    loading, compacting = Loading(window, counting), Compacting(chats, window, counting, llm, summary_timeout_s)
+    servicer = MemoryService(chats, counting, loading, compacting, config.action_tools)
     name = memory_pb2.DESCRIPTOR.services_by_name["MemoryService"].full_name
     return Served(name, servicer, add_MemoryServiceServicer_to_server)
 

@@ -15,7 +15,7 @@ def appended(lines: Iterable[Line]) -> Iterator[memory_pb2.LogLine]:
     for line in lines:
         match line:
             case Query():
-                query = memory_pb2.QueryLine(agent_hash=line.agent_hash)
+                query = memory_pb2.QueryLine(agent_hash=line.agent_hash, traceparent=line.traceparent)
                 load(line.query, query.query)
                 yield memory_pb2.LogLine(query=query)
             case Step():

@@ -57,10 +57,15 @@ class Blob:
         return cls(mime_type or _FALLBACK, data)
 
 
+def is_blob_id(text: str) -> bool:
+    """Whether a blob may have this id."""
+    return _ID.fullmatch(text) is not None
+
+
 def blob_id(reference: str) -> str | None:
     """The blob that a URL in a log stands for; None for any other URL."""
     found = reference.removeprefix(SCHEME)
-    return found if reference.startswith(SCHEME) and _ID.fullmatch(found) else None
+    return found if reference.startswith(SCHEME) and is_blob_id(found) else None
 
 
 class Blobs:
@@ -93,7 +98,7 @@ class Blobs:
 
     def find(self, chat_id: str, blob_id: str) -> Blob | None:
         """The blob with this id, if the chat has it."""
-        if not _ID.fullmatch(blob_id):
+        if not is_blob_id(blob_id):
             return None
         try:
             kept = self._path(chat_id, blob_id).read_bytes()

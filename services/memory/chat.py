@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from headrace.errors import InvalidRequest, LogDamaged, NotFound, StaleLease
+from headrace.errors import ChatBusy, InvalidRequest, LogDamaged, NotFound, StaleLease
 from services.memory import state
 from services.memory.facts import ASKED, ChatFacts, folded
 from services.memory.lines import Known, Line, Query, Revert, State
 from services.memory.state import SessionState
 from services.memory.timeline import Timeline
+from services.runtime.auth.identity import Identity
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,16 +55,55 @@ class Chat:
     def of(cls, chat_id: str, lines: list[Line], size_bytes: int, *, is_damaged: bool) -> Chat:
         """The chat that a log file holds."""
         chat = cls(chat_id, ChatFacts(chat_id, is_damaged=is_damaged), size_bytes)
-        for line in lines:
-            chat.appends[line.uuid] = Span(line.n, line.n + line.lines - 1, chat.facts.checkpoints)
-            chat.facts.note(line)
-        chat.take(lines)
+        chat.extend(lines)
         return chat
 
     @property
     def is_reverted(self) -> bool:
         """Whether the views hide lines of the log."""
         return self.shown is not self.runs
+
+    def extend(self, lines: Sequence[Line]) -> None:
+        """Lines that are committed and were not held against this chat: a log's, or another process's."""
+        for line in lines:
+            self.appends[line.uuid] = Span(line.n, line.n + line.lines - 1, self.facts.checkpoints)
+            self.facts.note(line)
+        self.take(lines)
+
+    def admit(self, lines: Sequence[Known], lease_generation: int, beside: Collection[str] | None = None) -> Span | str:
+        """Hold an append against the chat and give its lines their numbers: to be committed now, and taken, or taken
+        back with its facts. Lines that get no number are here already: the answer is what it was then, or the run that
+        has their query's request id. Raises: see check; ChatBusy: a run that has not ended is none of `beside`.
+        """
+        first = lines[0]
+        if self.facts.last_n and Identity.stored(first.tenant, first.user) != self.facts.owner:
+            raise _no_chat_for_lines(self.chat_id)
+        if known := self.appends.get(first.uuid):
+            return known
+        if run_id := self.duplicate(lines):
+            return run_id
+        self.check(lines, lease_generation)
+        if beside is not None:
+            self._check_beside(beside)
+        checkpoint = self.facts.checkpoints
+        # Never backwards, whatever the clock does.
+        now_ms = max(time.time_ns() // 1_000_000, self.facts.updated_at)
+        for line in lines:
+            line.n, line.updated_at = self.facts.last_n + 1, now_ms
+            self.facts.note(line)
+        self.appends[first.uuid] = Span(first.n, lines[-1].n, checkpoint)
+        return self.appends[first.uuid]
+
+    def check_delete(self) -> None:
+        """Raise the error for a chat that cannot be deleted."""
+        if self.is_deleted or not self.facts.last_n:
+            raise not_found(self.chat_id)
+        if busy := self.facts.unfinished():
+            raise ChatBusy(
+                f"run {busy[0].run_id} of chat {self.chat_id} has not ended; cancel it first",
+                chatId=self.chat_id,
+                runId=busy[0].run_id,
+            )
 
     def take(self, lines: Sequence[Line]) -> None:
         """Lines that are committed now."""
@@ -88,7 +129,7 @@ class Chat:
         """Raise the error for lines that this log cannot take; `lease_generation` is that of the run's lease."""
         first, chat_id = lines[0], self.chat_id
         if self.is_deleted or (not self.facts.last_n and not isinstance(first, Query)):
-            raise NotFound(f"chat {chat_id} does not exist; its first line must be a query", chatId=chat_id)
+            raise _no_chat_for_lines(chat_id)
         if self.facts.is_damaged:
             raise LogDamaged(f"the log of chat {chat_id} is damaged; it can be read, not written", chatId=chat_id)
         # The session state and reverts are the chat's own where no run writes them.
@@ -102,7 +143,7 @@ class Chat:
             if run is not None:
                 raise InvalidRequest.of("lines[0].query", f"must be the run's only one: run {run.run_id} has begun")
         elif run is None:
-            raise NotFound(f"run {first.run_id} has no query line in chat {self.chat_id}", runId=first.run_id)
+            raise no_run(first.run_id, self.chat_id)
         elif run.is_ended:
             raise StaleLease(f"run {run.run_id} has ended and takes no more lines", runId=run.run_id)
         elif first.generation < (generation := max(run.generation, lease_generation)):
@@ -111,6 +152,11 @@ class Chat:
                 runId=run.run_id,
                 generation=generation,
             )
+
+    def _check_beside(self, beside: Collection[str]) -> None:
+        # By the log alone, so that whoever commits one line after the other decides it: leases are kept elsewhere.
+        if other := next((run for run in self.facts.unfinished() if run.run_id not in beside), None):
+            raise ChatBusy(f"run {other.run_id} of chat {self.chat_id} is another owner's", runId=other.run_id)
 
     def _check_position(self, line: Known) -> None:
         if isinstance(line, Revert) and not 0 <= line.to_checkpoint_id < self.facts.checkpoints:
@@ -143,6 +189,26 @@ class Chat:
 
     def __post_init__(self) -> None:
         self.shown = self.runs  # one and the same, until something is reverted
+
+
+def not_found(chat_id: str) -> NotFound:
+    """The error for a chat that is not there."""
+    return NotFound(f"chat {chat_id} does not exist", chatId=chat_id)
+
+
+def _no_chat_for_lines(chat_id: str) -> NotFound:
+    return NotFound(f"chat {chat_id} does not exist; its first line must be a query", chatId=chat_id)
+
+
+def no_run(run_id: str, chat_id: str) -> NotFound:
+    """The error for lines of a run that the chat does not have."""
+    return NotFound(f"run {run_id} has no query line in chat {chat_id}", runId=run_id)
+
+
+def check_chat(run_id: str, chat_id: str, known: str | None) -> None:
+    """Raise NotFound for lines of a run in `chat_id` where the run is known to be another chat's."""
+    if known not in (None, chat_id):
+        raise no_run(run_id, chat_id)
 
 
 def first_n(answer: Span | str) -> int:

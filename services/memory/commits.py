@@ -7,14 +7,13 @@ order, writes the files of the round in a few threads, several files in each, an
 from __future__ import annotations
 
 import asyncio
-import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 import structlog
 
-from headrace.errors import ChatBusy, HeadraceError, LogDamaged, NotFound, Overloaded
+from headrace.errors import HeadraceError, LogDamaged, Overloaded
 from services.memory.chat import Chat, Span
 from services.memory.disk import Disk, Piece, disk_errors
 from services.memory.entries import change, whole
@@ -22,7 +21,7 @@ from services.memory.facts import folded
 from services.memory.lines import Known, Query, Run, encode
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from services.memory.index import Index
     from services.memory.leases import Lease, Leases
@@ -52,6 +51,8 @@ class Append:
     """The lines' numbers, or the run that the query is a repetition of."""
     lease: Lease | None = None
     """Of the run that the lines begin."""
+    beside: Collection[str] | None = None
+    """The other unfinished runs that its chat may have; None: any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,9 +103,16 @@ class Commits:
         self._wake = asyncio.Event()
         self._is_closed = False
 
-    async def append(self, chat: Chat, lines: list[Known], size_bytes: int, lease: Lease | None = None) -> Span | str:
+    async def append(
+        self,
+        chat: Chat,
+        lines: list[Known],
+        size_bytes: int,
+        lease: Lease | None = None,
+        beside: Collection[str] | None = None,
+    ) -> Span | str:
         """Commit `lines` and return their numbers; or the run id of the first run of a repeated query. A run that
-        they begin has `lease`.
+        they begin has `lease`, where its chat has no other unfinished runs than `beside`.
 
         A caller that leaves does not take its lines back.
 
@@ -114,7 +122,7 @@ class Commits:
         cost_bytes = size_bytes + APPEND_COST_BYTES
         if self._waiting and self._waiting_bytes + cost_bytes > WAITING_BYTES_MAX:
             raise Overloaded("too many appends wait for the disk; try again later", waitingBytes=self._waiting_bytes)
-        job = Append(chat, lines, asyncio.get_running_loop().create_future(), lease)
+        job = Append(chat, lines, asyncio.get_running_loop().create_future(), lease, beside)
         self._waiting_bytes += cost_bytes
         self._enqueue(job)
         return await job.done
@@ -174,7 +182,8 @@ class Commits:
                 if isinstance(job, Append):
                     item.appends.append((job, self._admit(job, item)))
                 else:
-                    _admit_delete(job.chat)
+                    job.chat.check_delete()
+                    job.chat.is_deleted = True
                     item.deletes.append(job)
             except HeadraceError as error:
                 _refuse(job, error)
@@ -184,25 +193,14 @@ class Commits:
         return list(staged.values())
 
     def _admit(self, job: Append, item: _Staged) -> Span | str:
-        chat, facts = job.chat, job.chat.facts
-        if known := chat.appends.get(job.lines[0].uuid):
-            return known
-        if run_id := chat.duplicate(job.lines):
-            return run_id
-        chat.check(job.lines, self._leases.generation(job.lines[0].run_id))
-        if job.lease is not None and isinstance(job.lines[0], Query):
-            # Before the run is in any list: whoever looks for runs without an owner must not find it.
-            self._leases.begin(job.lines[0].run_id, job.lease)
-        checkpoint = facts.checkpoints
-        # Never backwards, whatever the clock does.
-        now_ms = max(time.time_ns() // 1_000_000, facts.updated_at)
-        for line in job.lines:
-            line.n, line.updated_at = facts.last_n + 1, now_ms
-            facts.note(line)
-        item.lines += job.lines
-        span = Span(job.lines[0].n, job.lines[-1].n, checkpoint)
-        chat.appends[job.lines[0].uuid] = span
-        return span
+        first = job.lines[0]
+        answer = job.chat.admit(job.lines, self._leases.generation(first.run_id), job.beside)
+        if first.n:
+            item.lines += job.lines
+            if job.lease is not None and isinstance(first, Query):
+                # Before the run is in any list: whoever looks for runs without an owner must not find it.
+                self._leases.begin(first.run_id, job.lease)
+        return answer
 
     async def _commit_batch(self, batch: list[_Staged], threads: ThreadPoolExecutor) -> None:
         """Write what is staged for some chats, in one thread, and answer."""
@@ -269,18 +267,6 @@ class Commits:
             self._index.put(whole(chat, 0))
         for job in (*(job for job, _ in item.appends), *item.deletes):
             _refuse(job, error)
-
-
-def _admit_delete(chat: Chat) -> None:
-    if chat.is_deleted or not chat.facts.last_n:
-        raise NotFound(f"chat {chat.chat_id} does not exist", chatId=chat.chat_id)
-    if busy := chat.facts.unfinished():
-        raise ChatBusy(
-            f"run {busy[0].run_id} of chat {chat.chat_id} has not ended; cancel it first",
-            chatId=chat.chat_id,
-            runId=busy[0].run_id,
-        )
-    chat.is_deleted = True
 
 
 def _answer(done: asyncio.Future[Span | str] | asyncio.Future[None], answer: Span | str | None) -> None:

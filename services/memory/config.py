@@ -21,6 +21,15 @@ class Config:
     chat_dir: Path | None = setting(None, name="HEADRACE_MEMORY_CHAT_DIR", aliases=("MEMORY_CHAT_DIR",))
     """Where the logs are, when not in data_dir."""
 
+    database_url: str = setting("", name="HEADRACE_DATABASE_URL", secret=True)
+    """postgresql://user:password@host/database keeps the chats there, for several memory services; empty: in files."""
+
+    database_connections_max: int = 10
+    """Of each service: all of them together, with one more each, must be fewer than the database allows."""
+
+    database_statement_timeout_s: float = 10.0
+    """Half of what callers wait for an answer is 15 s: a statement that takes longer is of no use to them."""
+
     chat_k: int = setting(20, name="HEADRACE_MEMORY_CHAT_K", aliases=("MEMORY_CHAT_K",))
     """Earlier runs that a model sees."""
 
@@ -39,6 +48,12 @@ class Config:
     """Chats whose last line is older are deleted; not set: none is."""
 
     def __post_init__(self) -> None:
+        if self.database_url and not self.database_url.startswith(("postgresql://", "postgres://")):
+            raise ValueError("HEADRACE_DATABASE_URL: expected postgresql://…")
+        if self.database_connections_max < 1:
+            raise ValueError("HEADRACE_MEMORY_DATABASE_CONNECTIONS_MAX: expected 1 or more")
+        if self.database_statement_timeout_s <= 0:
+            raise ValueError("HEADRACE_MEMORY_DATABASE_STATEMENT_TIMEOUT_S: expected more than 0")
         if not MESSAGES_MIN <= self.message_history_max <= MESSAGES_MAX:
             raise ValueError(
                 f"HEADRACE_MEMORY_MESSAGE_HISTORY_MAX: {self.message_history_max}: "

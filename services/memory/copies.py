@@ -7,6 +7,7 @@ uuids and times stay, so that everything that refers to a position still does.
 from __future__ import annotations
 
 import re
+import time
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +15,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from headrace.errors import NotFound
+from headrace.errors import LogDamaged, NotFound, OutOfRange
+from services.memory import recovery
 from services.memory.facts import folded, last_seq
 from services.memory.lines import Line, Range, Run, decode, encode
 
@@ -37,6 +39,19 @@ def last_n(chat: Chat, run_id: str) -> int:
     return n
 
 
+def check(chat: Chat, n: int) -> None:
+    """Raise the error for a chat whose first `n` lines cannot be copied.
+
+    Raises:
+        LogDamaged: Nobody knows what its first lines are.
+        OutOfRange: It has fewer.
+    """
+    if chat.facts.is_damaged:
+        raise LogDamaged(f"the log of chat {chat.chat_id} is damaged; it can be read, not copied", chatId=chat.chat_id)
+    if not 1 <= n <= len(chat.log):
+        raise OutOfRange(f"seq: chat {chat.chat_id} has lines 1 to {len(chat.log)}", chatId=chat.chat_id)
+
+
 @dataclass(frozen=True, slots=True)
 class Cut:
     """The first lines of a log, and the runs of the whole."""
@@ -46,10 +61,13 @@ class Cut:
     run_ids: list[str]
 
     def copy(self, source: str, target: str) -> bytes:
-        """The lines under other ids, wherever one stands as a JSON string of its own: in lines, events, references."""
+        """The lines under other ids, wherever one stands as a JSON string of its own: in lines, events, references.
+        Runs that the cut leaves open have ended in it.
+        """
         names = {run_id.encode(): str(uuid.uuid4()).encode() for run_id in self.run_ids}
         names[source.encode()] = target.encode()
-        return _ID.sub(lambda found: b'"%b"' % names.get(found[1], found[1]), _cut(self.log, self.n))
+        log = _ID.sub(lambda found: b'"%b"' % names.get(found[1], found[1]), _cut(self.log, self.n))
+        return log + _ends(recovery.read(log, target).lines, time.time_ns() // 1_000_000)
 
 
 def _cut(log: bytes, n: int) -> bytes:
@@ -63,7 +81,7 @@ def _cut(log: bytes, n: int) -> bytes:
     return b"".join(text + b"\n" for text in texts)
 
 
-def ends(lines: Sequence[Line], updated_at: int) -> bytes:
+def _ends(lines: Sequence[Line], updated_at: int) -> bytes:
     """Lines that end the runs that a cut left open: nobody drives them in the copy."""
     if not lines:
         return b""
@@ -77,8 +95,8 @@ def ends(lines: Sequence[Line], updated_at: int) -> bytes:
             chat_id=facts.chat_id,
             run_id=run.run_id,
             updated_at=updated_at,
-            tenant="",
-            user="",
+            tenant=facts.owner.tenant,
+            user=facts.owner.user,
             generation=run.generation,
             state="cancelled",
             events=Range(seq, seq),

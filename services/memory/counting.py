@@ -10,11 +10,13 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache, partial
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from weakref import WeakKeyDictionary
+
+import msgspec
 
 from headrace import model_table, tokens
 from headrace.encodings import is_loaded
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from services.memory.blobs import Blob
     from services.memory.chat import Chat
     from services.memory.dialogue import Position, Said, Unit
+    from services.memory.engine import Engine
     from services.memory.images import Find
     from services.memory.lines import Known
     from services.memory.story import Story
@@ -142,12 +145,23 @@ def _frame_tokens(system: str, tools: tuple[bytes, ...], encoding: EncodingName)
     return tokens.count_request(messages, map(llm_pb2.ToolSchema.FromString, tools), encoding)
 
 
+class _Asked(msgspec.Struct, array_like=True):
+    """A request that was counted."""
+
+    chat_id: str
+    run_id: str
+    context_id: str | None
+    model: str
+    count: int
+
+
 class Counting:
     """All counts of a service. Touched on the event loop only."""
 
-    def __init__(self, find_blob: Callable[[str, str], Blob | None]) -> None:
-        """`find_blob` gives the contents of a chat's images; it may block, and is called in threads."""
-        self._find_blob = find_blob
+    def __init__(self, engine: Engine) -> None:
+        self._find_blob = engine.find_blob
+        self._share = engine.share
+        engine.listen(self._heard)
         self._known: WeakKeyDictionary[Chat, _Counts] = WeakKeyDictionary()
         self._encodings: OrderedDict[str, EncodingName] = OrderedDict()
         """Of the model that a chat was last told to, by chat."""
@@ -162,13 +176,22 @@ class Counting:
         return Counter(tokens.ESTIMATE_ENCODING, self._ratios.of(model, chat.log), known, find)
 
     def asked(self, chat: Chat, told: Story, model: str, count: int) -> None:
-        """A request of `count` tokens, not scaled, is made to `model`."""
-        self._encodings[chat.chat_id] = _exact(model) or tokens.ESTIMATE_ENCODING
-        self._encodings.move_to_end(chat.chat_id)
+        """A request of `count` tokens, not scaled, is made to `model`; another service may get what it has cost."""
+        asked = _Asked(chat.chat_id, told.run_id, told.context_id, model, count)
+        self._note(asked)
+        self._share(msgspec.json.encode(asked).decode())
+
+    def _heard(self, news: str) -> None:
+        self._note(msgspec.json.decode(news, type=_Asked))
+
+    def _note(self, asked: _Asked) -> None:
+        encoding = _exact(asked.model)
+        self._encodings[asked.chat_id] = encoding or tokens.ESTIMATE_ENCODING
+        self._encodings.move_to_end(asked.chat_id)
         if len(self._encodings) > CHATS_MAX:
             self._encodings.popitem(last=False)
-        if _exact(model) is None:
-            self._ratios.asked(told.run_id, told.context_id, model, count)
+        if encoding is None:
+            self._ratios.asked(asked.run_id, asked.context_id, asked.model, asked.count)
 
     async def drafted(
         self, request: memory_pb2.AppendRequest, action_tools: frozenset[str]

@@ -17,8 +17,9 @@ import structlog
 
 from headrace.errors import Overloaded
 from services.memory.entries import Change, ChatEntry, Text, UnfinishedEntry
+from services.runtime.auth.identity import Identity
 
-VERSION = 1
+VERSION = 2
 """Of the tables. A file of another version is made anew."""
 
 WAL_PAGES = 8000
@@ -28,8 +29,9 @@ _TABLES = """
 CREATE TABLE chats(
     chat_id TEXT PRIMARY KEY, name TEXT NOT NULL, first_agent_key TEXT NOT NULL, last_agent_key TEXT NOT NULL,
     created_at INTEGER NOT NULL, updated_at INTEGER NOT NULL, is_damaged INTEGER NOT NULL,
+    tenant TEXT NOT NULL, user TEXT NOT NULL,
     size_bytes INTEGER NOT NULL, mtime_ns INTEGER NOT NULL) WITHOUT ROWID;
-CREATE INDEX chats_by_place ON chats(-updated_at, chat_id);
+CREATE INDEX chats_by_place ON chats(tenant, user, -updated_at, chat_id);
 CREATE TABLE runs(
     run_id TEXT PRIMARY KEY, chat_id TEXT NOT NULL, agent_key TEXT NOT NULL, started_at INTEGER NOT NULL,
     generation INTEGER NOT NULL, last_seq INTEGER NOT NULL, is_ended INTEGER NOT NULL) WITHOUT ROWID;
@@ -41,6 +43,7 @@ CREATE TABLE leases(
 CREATE TABLE floor(generation INTEGER NOT NULL);
 CREATE TABLE places(
     id INTEGER PRIMARY KEY, chat_id TEXT NOT NULL, n INTEGER NOT NULL, run_id TEXT NOT NULL, kind TEXT NOT NULL,
+    tenant TEXT NOT NULL, user TEXT NOT NULL,
     UNIQUE(chat_id, n));
 CREATE VIRTUAL TABLE texts USING fts5(text, tokenize='trigram');
 """
@@ -136,23 +139,25 @@ class Database:
         rows = self._db.execute(f"SELECT {_CHAT} FROM chats WHERE chat_id=?", (chat_id,)).fetchall()
         return _chat(rows[0]) if rows else None
 
-    def page(self, count: int, after: tuple[int, str] | None) -> list[ChatEntry]:
-        """Up to `count` chats, the last changed first, after the one of this time and id."""
-        where = "WHERE (-updated_at, chat_id) > (?, ?)" if after else ""
-        query = f"SELECT {_CHAT} FROM chats {where} ORDER BY -updated_at, chat_id LIMIT ?"
-        return [_chat(row) for row in self._db.execute(query, (*(after or ()), count))]
+    def page(self, owner: Identity, count: int, after: tuple[int, str] | None) -> list[ChatEntry]:
+        """Up to `count` chats of `owner`, the last changed first, after the one of this time and id."""
+        behind = "AND (-updated_at, chat_id) > (?, ?)" if after else ""
+        query = f"SELECT {_CHAT} FROM chats WHERE tenant=? AND user=? {behind} ORDER BY -updated_at, chat_id LIMIT ?"
+        return [_chat(row) for row in self._db.execute(query, (owner.tenant, owner.user, *(after or ()), count))]
 
     def chat_of(self, run_id: str) -> str | None:
         row = self._db.execute("SELECT chat_id FROM runs WHERE run_id=?", (run_id,)).fetchone()
         return row[0] if row else None
 
-    def unfinished(self) -> list[UnfinishedEntry]:
+    def unfinished(self, chat_id: str | None = None, expired_at: int | None = None) -> list[UnfinishedEntry]:
         """The oldest first. Those of a damaged log are none: nobody can write their end."""
         rows = self._db.execute(
             "SELECT chat_id, run_id, agent_key, max(runs.generation, ifnull(leases.generation, 0)), last_seq,"
-            " ifnull(owner, ''), ifnull(expires_at, 0)"
+            " ifnull(owner, ''), ifnull(expires_at, 0), tenant, user"
             " FROM runs JOIN chats USING (chat_id) LEFT JOIN leases USING (run_id)"
-            " WHERE NOT is_ended AND NOT is_damaged ORDER BY started_at"
+            " WHERE NOT is_ended AND NOT is_damaged AND (?1 IS NULL OR runs.chat_id = ?1)"
+            " AND (?2 IS NULL OR ifnull(expires_at, 0) <= ?2) ORDER BY started_at",
+            (chat_id, expired_at),
         )
         return [UnfinishedEntry(*row) for row in rows]
 
@@ -186,8 +191,10 @@ class Database:
         finally:
             self._db.execute("PRAGMA synchronous=NORMAL")
 
-    def texts(self, match: str, likes: list[str], kinds: list[str], count: int) -> list[tuple[str, str, str, float]]:
-        """Chat, run, text and rank (lower is better) of the best texts: by an FTS5 expression, or by patterns."""
+    def texts(
+        self, owner: Identity, match: str, likes: list[str], kinds: list[str], count: int
+    ) -> list[tuple[str, str, str, float]]:
+        """Chat, run, text and rank (lower is better) of `owner`'s best texts: by an FTS5 expression, or by patterns."""
         marks = ",".join("?" * len(kinds))
         if match:
             where, rank, words = "texts MATCH ?", "bm25(texts)", [match]
@@ -196,22 +203,22 @@ class Database:
             where, rank, words = f"({' OR '.join(like)})", f"-({' + '.join(like)})", likes + likes
         query = (
             f"SELECT chat_id, run_id, text, {rank} AS place FROM texts JOIN places ON places.id = texts.rowid"
-            f" WHERE {where} AND kind IN ({marks}) ORDER BY place, places.id DESC LIMIT ?"
+            f" WHERE {where} AND kind IN ({marks}) AND tenant = ? AND user = ? ORDER BY place, places.id DESC LIMIT ?"
         )
-        return self._db.execute(query, (*words, *kinds, count)).fetchall()
+        return self._db.execute(query, (*words, *kinds, owner.tenant, owner.user, count)).fetchall()
 
-    def remember(self, facts: Sequence[Text]) -> None:
+    def remember(self, facts: Sequence[tuple[Identity, Text]]) -> None:
         """Take in facts; those that are there already stay as they are."""
         with self._transaction():
-            self._put_texts(("", fact) for fact in facts)
+            self._put_texts(("", owner, fact) for owner, fact in facts)
 
-    def remember_all(self, facts: Sequence[Text]) -> None:
+    def remember_all(self, facts: Sequence[tuple[Identity, Text]]) -> None:
         """Have these facts and no others."""
         count = self._db.execute("SELECT count(*) FROM places WHERE chat_id=''").fetchone()[0]
         if count != len(facts):
             with self._transaction():
                 self._remove("")
-                self._put_texts(("", fact) for fact in facts)
+                self._put_texts(("", owner, fact) for owner, fact in facts)
 
     def clear(self) -> None:
         """Forget all that is in the logs; leases stay."""
@@ -224,7 +231,7 @@ class Database:
         chats = {change.chat.chat_id: change for change in changes}
         runs = {run.run_id: (change.chat.chat_id, run) for change in changes for run in change.runs}
         self._db.executemany(
-            "REPLACE INTO chats VALUES (?,?,?,?,?,?,?,?,?)",
+            "REPLACE INTO chats VALUES (?,?,?,?,?,?,?,?,?,?,?)",
             ((*_columns(change.chat), change.size_bytes, change.mtime_ns) for change in chats.values()),
         )
         self._db.executemany(
@@ -241,12 +248,13 @@ class Database:
         )
         ended = ((run.run_id,) for _, run in runs.values() if run.is_ended)
         self._db.executemany("DELETE FROM leases WHERE run_id=?", ended)
-        self._put_texts((change.chat.chat_id, text) for change in changes for text in change.texts)
+        self._put_texts((change.chat.chat_id, change.chat.owner, text) for change in changes for text in change.texts)
 
-    def _put_texts(self, texts: Iterable[tuple[str, Text]]) -> None:
-        for chat_id, text in texts:
-            place = (chat_id, text.n, text.run_id, text.kind)
-            added = self._db.execute("INSERT OR IGNORE INTO places(chat_id, n, run_id, kind) VALUES (?,?,?,?)", place)
+    def _put_texts(self, texts: Iterable[tuple[str, Identity, Text]]) -> None:
+        insert = "INSERT OR IGNORE INTO places(chat_id, n, run_id, kind, tenant, user) VALUES (?,?,?,?,?,?)"
+        for chat_id, owner, text in texts:
+            place = (chat_id, text.n, text.run_id, text.kind, owner.tenant, owner.user)
+            added = self._db.execute(insert, place)
             if added.rowcount:
                 self._db.execute("INSERT INTO texts(rowid, text) VALUES (?, ?)", (added.lastrowid, text.text))
 
@@ -267,9 +275,9 @@ class Database:
         self._db.execute("COMMIT")
 
 
-_CHAT = "chat_id, name, first_agent_key, last_agent_key, created_at, updated_at, is_damaged"
+_CHAT = "chat_id, name, first_agent_key, last_agent_key, created_at, updated_at, is_damaged, tenant, user"
 _columns = attrgetter(*_CHAT.split(", "))
 
 
-def _chat(row: tuple[str, str, str, str, int, int, int]) -> ChatEntry:
-    return ChatEntry(*row[:6], is_damaged=bool(row[6]))
+def _chat(row: tuple[str, str, str, str, int, int, int, str, str]) -> ChatEntry:
+    return ChatEntry(*row[:6], bool(row[6]), *row[7:])

@@ -14,6 +14,7 @@ from services.memory.dialogue import text_message
 from services.memory.json_load import dump
 from services.memory.lines import ABSENT, Event, Insight, Intent, Known, Learned, Query, Run, Step, Tokens
 from services.memory.messages import stored, stored_range
+from services.runtime.auth import identity
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +44,15 @@ def drafted(request: memory_pb2.AppendRequest, drafting: Drafting) -> list[Known
 
 def stamp(chat_id: str, run_id: str, generation: int) -> dict[str, Any]:
     """What every line has, before its number and time are known."""
+    writer = identity.current()
     return {
         "n": 0,
         "uuid": str(uuid.uuid4()),
         "chat_id": chat_id,
         "run_id": run_id,
         "updated_at": 0,
-        "tenant": "",
-        "user": "",
+        "tenant": writer.tenant,
+        "user": writer.user,
         "generation": generation,
     }
 
@@ -72,7 +74,8 @@ def _line(request: memory_pb2.AppendRequest, index: int, drafting: Drafting) -> 
         case "query":
             query = given.query.query
             tokens = drafting.count(text_message("user", query.message))
-            return Query(**stamped, query=dump(query), agent_hash=given.query.agent_hash, tokens=tokens)
+            agent_hash, traceparent = given.query.agent_hash, given.query.traceparent
+            return Query(**stamped, query=dump(query), agent_hash=agent_hash, traceparent=traceparent, tokens=tokens)
         case "step":
             step = _step(given.step, f"{path}.step", stamped, drafting)
             step.learned = drafting.learned.get(index)

@@ -1,4 +1,4 @@
-"""What keeps chats, as the service sees it: the embedded store (store.py), and later PostgreSQL.
+"""What keeps chats, as the service sees it: the embedded store (store.py), or a database (postgres/store.py).
 
 A chat's views (context, history, state, checkpoints) are made of its lines, whoever keeps them.
 """
@@ -8,25 +8,34 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Collection, Iterable
 
     from services.memory.blobs import Blob
     from services.memory.chat import Chat, Span
     from services.memory.entries import ChatEntry, UnfinishedEntry
     from services.memory.leases import Lease
     from services.memory.lines import Known
+    from services.memory.paging import Page
+    from services.memory.remembered import Fact
     from services.memory.searching import Hit, Question
+    from services.runtime.auth.identity import Identity
 
 
 class Engine(Protocol):
     """All chats. What it says was done is on disk."""
 
     async def append(
-        self, chat_id: str, lines: list[Known], size_bytes: int, lease: Lease | None = None
+        self,
+        chat_id: str,
+        lines: list[Known],
+        size_bytes: int,
+        lease: Lease | None = None,
+        beside: Collection[str] | None = None,
     ) -> tuple[Chat, Span | str]:
         """Commit `lines`, all or none, under the rules of Chat.check; a new chat is made by its query line, and a run
-        that begins has `lease`. The answer to an append that was made before is what it was then, and to a query that
-        the chat has the run that has it.
+        that begins has `lease`, where its chat has no other unfinished runs than `beside` (None: whatever it has). The
+        answer to an append that was made before is what it was then, and to a query that the chat has the run that has
+        it.
         """
         ...
 
@@ -42,32 +51,52 @@ class Engine(Protocol):
         """What is known of the chat without its lines. Raises NotFound."""
         ...
 
-    async def page(self, size: int, token: str) -> tuple[list[ChatEntry], str]:
-        """Up to `size` chats (0: the default), the last changed first, and the token of the next page."""
+    async def page(self, owner: Identity, page: Page) -> tuple[list[ChatEntry], str]:
+        """The chats of `owner` on a page, the last changed first, and the token of the next page."""
         ...
 
     async def chat_of(self, run_id: str) -> str | None:
         """The chat that a run belongs to."""
         ...
 
-    async def unfinished(self) -> list[UnfinishedEntry]:
-        """Runs that have begun and not ended, the oldest first."""
+    async def unfinished(self, chat_id: str | None = None, *, without_owner: bool = False) -> list[UnfinishedEntry]:
+        """Runs that have begun and not ended, of one chat or all, the oldest first; or only those that nobody has."""
+        ...
+
+    async def all(self) -> list[str]:
+        """Every chat."""
+        ...
+
+    async def unchanged_since(self, updated_at: int) -> list[str]:
+        """Chats whose last line is older, and whose runs have all ended; the oldest first."""
         ...
 
     async def fork(self, chat_id: str, n: int) -> str:
         """Make a chat of the first `n` lines of another."""
         ...
 
+    async def take_in(self, chat_id: str, log: bytes, blobs: Iterable[Blob]) -> None:
+        """Make a chat of a log that holds valid lines alone. Raises InvalidRequest: there is such a chat."""
+        ...
+
     async def delete(self, chat_id: str) -> None:
         """Delete the chat with its blobs. Raises NotFound, ChatBusy."""
         ...
 
-    async def search(self, question: Question) -> list[Hit]:
-        """The best places, the best first."""
+    async def search(self, owner: Identity, question: Question) -> list[Hit]:
+        """The best places in what is `owner`'s, the best first."""
         ...
 
-    async def remember(self, text: str, request_id: str) -> str:
-        """Keep a fact about the user, and return its id; that of the first one with this request id."""
+    async def remember(self, owner: Identity, text: str, request_id: str) -> str:
+        """Keep a fact about `owner`, and return its id; that of the first one with this request id."""
+        ...
+
+    async def facts(self) -> list[Fact]:
+        """All that was remembered, the first first."""
+        ...
+
+    async def take_in_facts(self, facts: Iterable[Fact]) -> None:
+        """Keep facts of another engine as they are; what is known stays."""
         ...
 
     async def acquire(self, chat_id: str, run_id: str, owner: str, ttl_ms: int) -> Lease:
@@ -86,4 +115,22 @@ class Engine(Protocol):
 
     def find_blob(self, chat_id: str, blob_id: str) -> Blob | None:
         """The blob, if the chat has it. Blocks."""
+        ...
+
+    async def blobs(self, chat_id: str) -> list[Blob]:
+        """All blobs of a chat."""
+        ...
+
+    async def delete_orphan_blobs(self, age_s: float) -> list[str]:
+        """Delete the blobs of chats that have never come to be, or whose deletion was cut short, when nobody has put
+        any there for so long; the ids of those chats.
+        """
+        ...
+
+    def share(self, news: str) -> None:
+        """Tell other services over these chats, which can do without it: it may never arrive."""
+        ...
+
+    def listen(self, hear: Callable[[str], None]) -> None:
+        """Have `hear` called with what others share."""
         ...

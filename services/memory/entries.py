@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from services.memory.facts import ASKED, RunFacts
 from services.memory.lines import CompactSummary, Insight, Line, Query, Step
 from services.memory.messages import text_of
+from services.runtime.auth.identity import Identity
 
 if TYPE_CHECKING:
     from services.memory.chat import Chat
@@ -41,6 +42,12 @@ class ChatEntry:
     created_at: int
     updated_at: int
     is_damaged: bool
+    tenant: str
+    user: str
+
+    @property
+    def owner(self) -> Identity:
+        return Identity(self.tenant, self.user)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +77,8 @@ class UnfinishedEntry:
     last_seq: int
     owner: str = ""
     expires_at: int = 0
+    tenant: str = ""
+    user: str = ""
 
 
 def change(chat: Chat, lines: Sequence[Line], mtime_ns: int) -> Change:
@@ -103,6 +112,8 @@ def _entry(chat: Chat) -> ChatEntry:
         created_at=facts.created_at,
         updated_at=facts.updated_at,
         is_damaged=facts.is_damaged,
+        tenant=facts.owner.tenant,
+        user=facts.owner.user,
     )
 
 
@@ -120,4 +131,5 @@ def _text(line: Line) -> Text:
             kind, text = "summary", line.content
         case _:
             text = ""
-    return Text(line.n, line.run_id, kind, text[:TEXT_CHARS_MAX])
+    # NUL is in no text that anybody looks for, and not every index can hold it.
+    return Text(line.n, line.run_id, kind, text[:TEXT_CHARS_MAX].replace("\0", " "))

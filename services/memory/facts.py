@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from services.memory.lines import Event, Line, Query, Range, Revert, Run, State, Step, Unknown
+from services.runtime.auth.identity import DEFAULT, Identity
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -58,6 +59,8 @@ class ChatFacts:
     """A chat, as far as its log tells."""
 
     chat_id: str
+    owner: Identity = DEFAULT
+    """Whose chat it is: the first line says so."""
     name: str = CHAT_NAME_EMPTY
     first_agent_key: str = ""
     created_at: int = 0
@@ -85,6 +88,10 @@ class ChatFacts:
         """Runs to take over; none in a damaged log, to which nobody can write their end."""
         return [] if self.is_damaged else [run for run in self.runs.values() if not run.is_ended]
 
+    def copy(self) -> ChatFacts:
+        """The same facts, that go their own way."""
+        return replace(self, runs=dict(self.runs), state_versions=dict(self.state_versions))
+
     def note(self, line: Line) -> None:
         """Take the next line in."""
         self.last_n = line.n
@@ -105,6 +112,7 @@ class ChatFacts:
     def _note_query(self, line: Query) -> None:
         asked = ASKED.decode(line.query)
         if not self.runs:
+            self.owner = Identity.stored(line.tenant, line.user)
             self.name = chat_name(asked.message)
             self.first_agent_key = asked.agent_key
         self.runs[line.run_id] = RunFacts(
@@ -167,8 +175,10 @@ def last_seq(line: Line) -> int:
 
 
 def chat_name(message: str) -> str:
-    """First 10 code points of the message with its white space collapsed (http.md)."""
-    return " ".join(message.split())[:CHAT_NAME_CODE_POINTS] or CHAT_NAME_EMPTY
+    """First 10 code points of the message with its white space collapsed (http.md). NUL is none of a name's: not
+    everything that keeps names can hold it.
+    """
+    return " ".join(message.replace("\0", " ").split())[:CHAT_NAME_CODE_POINTS] or CHAT_NAME_EMPTY
 
 
 def _end(events: Range | None) -> int:

@@ -7,7 +7,6 @@ that was acknowledged. What the file refuses is read again from the logs when it
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -15,14 +14,13 @@ from typing import TypeVar
 
 import structlog
 
-from headrace.errors import InvalidRequest, Overloaded
+from headrace.errors import Overloaded
 from services.memory.database import Database, database_errors
 from services.memory.entries import Change, ChatEntry, UnfinishedEntry
+from services.memory.paging import Page
+from services.runtime.auth.identity import Identity
 
 T = TypeVar("T")
-
-PAGE_MAX = 200
-PAGE_DEFAULT = 50
 
 WAITING_MAX = 4096
 """Changes that wait; then the commits do, or memory would fill while the file is slower than the logs."""
@@ -30,8 +28,6 @@ WAITING_MAX = 4096
 GATHER_S = 0.25
 """How long changes gather before they are written together; a question does not wait for it. A text costs 80 µs among a
 hundred, 140 among ten and 600 alone (400 characters, 2026-11)."""
-
-_TOKEN = re.compile(r"([0-9]{1,15})\.([0-9a-f-]{36})")
 
 log = structlog.get_logger()
 
@@ -107,23 +103,13 @@ class Index:
         """The chat that a run belongs to."""
         return await self.ask(lambda database: database.chat_of(run_id))
 
-    async def unfinished(self) -> list[UnfinishedEntry]:
-        """Runs that have begun and not ended, the oldest first."""
-        return await self.ask(lambda database: database.unfinished())
+    async def unfinished(self, chat_id: str | None = None, expired_at: int | None = None) -> list[UnfinishedEntry]:
+        """Runs that have begun and not ended, the oldest first; of one chat, or those whose lease has ended."""
+        return await self.ask(lambda database: database.unfinished(chat_id, expired_at))
 
-    async def page(self, size: int, token: str) -> tuple[list[ChatEntry], str]:
-        """Up to `size` chats (0: the default), the last changed first, and the token of the next page.
-
-        Raises:
-            InvalidRequest: The size or the token is none of ours.
-        """
-        if not 0 <= size <= PAGE_MAX:
-            raise InvalidRequest.of("pageSize", f"must be 1 to {PAGE_MAX}, or 0 for {PAGE_DEFAULT}")
-        size = size or PAGE_DEFAULT
-        after = _parse(token) if token else None
-        chats = await self.ask(lambda database: database.page(size + 1, after))
-        page = chats[:size]
-        return page, f"{page[-1].updated_at}.{page[-1].chat_id}" if len(chats) > size else ""
+    async def page(self, owner: Identity, page: Page) -> tuple[list[ChatEntry], str]:
+        """The chats of `owner` on a page, the last changed first, and the token of the next page."""
+        return page.cut(await self.ask(lambda database: database.page(owner, page.size + 1, page.after)))
 
     def _enqueue(self, change: Change | str) -> None:
         self._waiting.append(change)
@@ -145,10 +131,3 @@ class Index:
             # The appends are acknowledged: whatever it is, what was to be written is read from the logs again.
             log.exception("index not written", changes=len(changes))
             self._behind |= {change if isinstance(change, str) else change.chat.chat_id for change in changes}
-
-
-def _parse(token: str) -> tuple[int, str]:
-    match = _TOKEN.fullmatch(token)
-    if match is None:
-        raise InvalidRequest.of("pageToken", "must be the nextPageToken of an earlier answer")
-    return -int(match[1]), match[2]

@@ -10,7 +10,8 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
-from headrace.errors import InvalidRequest, StaleLease
+from headrace.errors import InvalidRequest, NotFound, StaleLease
+from services.memory.facts import RunFacts
 from services.memory.index import Index
 
 TTL_MS_MAX = 10 * 60 * 1000
@@ -29,7 +30,37 @@ class Lease:
     owner: str
     generation: int
     expires_at: int
-    """Unix milliseconds."""
+    """Unix milliseconds; 0: given up, or never had."""
+
+    @classmethod
+    def until(cls, owner: str, generation: int, now: int, ttl_ms: int) -> Lease:
+        """A lease from now on. Raises InvalidRequest: the time is out of bounds."""
+        if not 0 < ttl_ms <= TTL_MS_MAX:
+            raise InvalidRequest.of("ttlMs", f"must be 1 to {TTL_MS_MAX}")
+        return cls(owner, generation, now + ttl_ms)
+
+    def check_free(self, run_id: str, owner: str, now: int) -> None:
+        """Raise StaleLease where this lease keeps `owner` from having the run."""
+        if self.owner != owner and self.expires_at > now:
+            raise StaleLease(f"run {run_id} has an owner; its lease holds", runId=run_id, expiresAt=self.expires_at)
+
+
+NO_LEASE = Lease("", 0, 0)
+"""Of a run that nobody ever owned."""
+
+
+def lost(run_id: str, generation: int) -> StaleLease:
+    """The error for a lease that is another's now."""
+    return StaleLease(f"the lease of run {run_id} with generation {generation} was lost", runId=run_id)
+
+
+def check_owned(run: RunFacts | None, chat_id: str, run_id: str) -> RunFacts:
+    """The run, which can have an owner. Raises NotFound: there is none; StaleLease: it has ended."""
+    if run is None:
+        raise NotFound(f"run {run_id} does not exist in chat {chat_id}", runId=run_id)
+    if run.is_ended:
+        raise StaleLease(f"run {run_id} has ended; nobody can own it", runId=run_id)
+    return run
 
 
 class Leases:
@@ -42,6 +73,10 @@ class Leases:
         self._floor = floor
         self._clock = clock
 
+    def now(self) -> int:
+        """Unix milliseconds, by which leases end."""
+        return self._clock()
+
     def generation(self, run_id: str) -> int:
         """Of the run's lease; 0: it never had one."""
         lease = self._held.get(run_id)
@@ -49,7 +84,7 @@ class Leases:
 
     def first_of(self, owner: str, ttl_ms: int) -> Lease:
         """The lease of a run that `owner` is about to begin. Raises InvalidRequest: the time is out of bounds."""
-        return Lease(owner, 0, self._clock() + _checked(ttl_ms))
+        return Lease.until(owner, 0, self._clock(), ttl_ms)
 
     def begin(self, run_id: str, lease: Lease) -> None:
         """Take in the first lease of a run; the index gets it with the run itself."""
@@ -67,12 +102,10 @@ class Leases:
             StaleLease: Another owner's lease holds.
             InvalidRequest: The time is out of bounds.
         """
-        now = self._clock()
-        lease = self._held.get(run_id)
-        if lease and lease.owner != owner and lease.expires_at > now:
-            raise StaleLease(f"run {run_id} has an owner; its lease holds", runId=run_id, expiresAt=lease.expires_at)
-        before = max(self.generation(run_id), written, self._floor)
-        return await self._keep(run_id, Lease(owner, before + 1, now + _checked(ttl_ms)))
+        lease = self._held.get(run_id, NO_LEASE)
+        lease.check_free(run_id, owner, self._clock())
+        before = max(lease.generation, written, self._floor)
+        return await self._keep(run_id, Lease.until(owner, before + 1, self._clock(), ttl_ms))
 
     async def renew(self, run_id: str, generation: int, ttl_ms: int) -> Lease:
         """Prolong a lease, from now on.
@@ -83,8 +116,8 @@ class Leases:
         """
         lease = self._held.get(run_id)
         if lease is None or lease.generation != generation or not lease.expires_at:
-            raise StaleLease(f"the lease of run {run_id} with generation {generation} was lost", runId=run_id)
-        return await self._keep(run_id, replace(lease, expires_at=self._clock() + _checked(ttl_ms)))
+            raise lost(run_id, generation)
+        return await self._keep(run_id, Lease.until(lease.owner, generation, self._clock(), ttl_ms))
 
     async def release(self, run_id: str, generation: int) -> None:
         """Give a lease up, if it still is one; who had it stays known."""
@@ -112,9 +145,3 @@ class Leases:
                 self._held[run_id] = before
             raise
         return lease
-
-
-def _checked(ttl_ms: int) -> int:
-    if not 0 < ttl_ms <= TTL_MS_MAX:
-        raise InvalidRequest.of("ttlMs", f"must be 1 to {TTL_MS_MAX}")
-    return ttl_ms

@@ -118,6 +118,7 @@ class Stamped(Struct, tag_field="_type", omit_defaults=True, kw_only=True, renam
 class Query(Stamped, kw_only=True, tag="query"):
     query: Raw
     agent_hash: str = field(default="", name="_agentHash")
+    traceparent: str = field(default="", name="_traceparent")
     tokens: Tokens | None = field(default=None, name="_tokens")
 
 

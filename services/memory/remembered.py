@@ -1,4 +1,5 @@
-"""Facts about users, in a log of their own: one JSON object a line, in the file of one user. Everything here blocks.
+"""Facts about users, in a log of their own: one JSON object a line, those of all users in one file. Everything here
+blocks.
 
 They are kept as chats are (append, sync, cut tails set aside), and searched in the index.
 """
@@ -7,6 +8,7 @@ from __future__ import annotations
 
 import time
 import uuid
+from collections.abc import Iterable
 from pathlib import Path
 from threading import Lock
 
@@ -14,14 +16,13 @@ import msgspec
 
 from services.memory.disk import Disk, disk_errors
 from services.memory.entries import Text
+from services.runtime.auth.identity import Identity
 
-USER = ""
-"""Whose facts: there is one user until credentials tell them apart."""
-
-_NAMES = uuid.UUID("6f0f7a3e-3a0b-4d0e-9d57-6f3b6d0c7f11")
+_FILE = str(uuid.uuid5(uuid.UUID("6f0f7a3e-3a0b-4d0e-9d57-6f3b6d0c7f11"), ""))
+"""Its name: nothing but a UUID becomes a path."""
 
 
-class Fact(msgspec.Struct, frozen=True, kw_only=True, tag_field="_type", tag="fact", rename="camel"):
+class Fact(msgspec.Struct, frozen=True, tag_field="_type", tag="fact", rename="camel"):
     """A line of such a log."""
 
     n: int = msgspec.field(name="_n")
@@ -30,9 +31,35 @@ class Fact(msgspec.Struct, frozen=True, kw_only=True, tag_field="_type", tag="fa
     updated_at: int
     user: str = msgspec.field(name="_user")
     text: str
+    tenant: str = msgspec.field(name="_tenant", default="")
+
+    @classmethod
+    def new(cls, owner: Identity, text: str, request_id: str) -> Fact:
+        """A fact about `owner`, as of now."""
+        now_ms = time.time_ns() // 1_000_000
+        return cls(0, str(uuid.uuid4()), request_id, now_ms, owner.user, text, owner.tenant)
+
+    @property
+    def owner(self) -> Identity:
+        return Identity.stored(self.tenant, self.user)
+
+    @property
+    def key(self) -> str:
+        """What no two facts of a user have in common."""
+        return self.request_id or self.uuid
 
 
 _FACT = msgspec.json.Decoder(Fact)
+
+
+def encode(fact: Fact) -> bytes:
+    """The fact as it goes into a file, its line break included."""
+    return msgspec.json.encode(fact) + b"\n"
+
+
+def decode(data: bytes) -> Fact:
+    """The fact that a line is. Raises msgspec.DecodeError: it is none."""
+    return _FACT.decode(data)
 
 
 class Facts:
@@ -41,59 +68,58 @@ class Facts:
     def __init__(self, folder: Path) -> None:
         self._disk = Disk(folder)
         self._lock = Lock()
-        self._known: dict[str, Fact] = {}
+        self._known: dict[tuple[Identity, str], Fact] = {}
         self._end = 0
         self._read()
 
     def close(self) -> None:
         self._disk.close()
 
-    def add(self, text: str, request_id: str) -> tuple[Fact, bool]:
+    def add(self, owner: Identity, text: str, request_id: str) -> tuple[Fact, bool]:
         """Keep a fact, on disk when this returns; and whether it is new, by its request id."""
         with self._lock:
-            if request_id and (known := self._known.get(request_id)):
+            if request_id and (known := self._known.get((owner, request_id))):
                 return known, False
-            fact = Fact(
-                n=len(self._known) + 1,
-                uuid=str(uuid.uuid4()),
-                request_id=request_id,
-                updated_at=time.time_ns() // 1_000_000,
-                user=USER,
-                text=text,
-            )
-            data = msgspec.json.encode(fact) + b"\n"
-            with disk_errors(_file(USER)):
-                self._disk.append(_file(USER), self._end, data)
-            self._end += len(data)
-            self._known[request_id or fact.uuid] = fact
-            return fact, True
+            return self._keep(Fact.new(owner, text, request_id)), True
 
-    def texts(self) -> list[Text]:
-        """All facts, to be searched."""
+    def take_in(self, facts: Iterable[Fact]) -> None:
+        """Keep facts of another place as they are; what is known stays."""
         with self._lock:
-            return [text_of(fact) for fact in self._known.values()]
+            for fact in facts:
+                if (fact.owner, fact.key) not in self._known:
+                    self._keep(fact)
+
+    def all(self) -> list[Fact]:
+        """In the order in which they were kept."""
+        with self._lock:
+            return list(self._known.values())
+
+    def _keep(self, fact: Fact) -> Fact:
+        fact = msgspec.structs.replace(fact, n=len(self._known) + 1)
+        data = encode(fact)
+        with disk_errors(_FILE):
+            self._disk.append(_FILE, self._end, data)
+        self._end += len(data)
+        self._known[fact.owner, fact.key] = fact
+        return fact
 
     def _read(self) -> None:
-        if _file(USER) not in self._disk.logs():
+        if _FILE not in self._disk.logs():
             return
-        data = self._disk.read(_file(USER))
+        data = self._disk.read(_FILE)
         for text in data.splitlines(keepends=True):
             try:
-                fact = _FACT.decode(text)
+                fact = decode(text)
             except msgspec.DecodeError:
                 break
             if not text.endswith(b"\n"):
                 break
-            self._known[fact.request_id or fact.uuid] = fact
+            self._known[fact.owner, fact.key] = fact
             self._end += len(text)
         if self._end < len(data):
-            self._disk.set_aside(_file(USER), self._end, data[self._end :])
+            self._disk.set_aside(_FILE, self._end, data[self._end :])
 
 
-def text_of(fact: Fact) -> Text:
-    return Text(fact.n, "", "fact", fact.text)
-
-
-def _file(user: str) -> str:
-    """The name of a user's file: nothing but a UUID becomes a path."""
-    return str(uuid.uuid5(_NAMES, user))
+def text_of(fact: Fact) -> tuple[Identity, Text]:
+    """Whose it is, and what is searched."""
+    return fact.owner, Text(fact.n, "", "fact", fact.text)

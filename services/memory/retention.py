@@ -13,7 +13,7 @@ import structlog
 from headrace.errors import HeadraceError
 
 if TYPE_CHECKING:
-    from services.memory.store import Store
+    from services.memory.engine import Engine
 
 DAY_S = 24 * 60 * 60
 
@@ -23,7 +23,7 @@ ORPHAN_AGE_S = DAY_S
 log = structlog.get_logger()
 
 
-async def prune(store: Store, days: float) -> list[str]:
+async def prune(store: Engine, days: float) -> list[str]:
     """Delete chats whose last line is older than `days` and whose runs have all ended; their ids."""
     gone: list[str] = []
     for chat_id in await store.unchanged_since(round((time.time() - days * DAY_S) * 1000)):
@@ -37,7 +37,7 @@ async def prune(store: Store, days: float) -> list[str]:
 
 
 @asynccontextmanager
-async def tidying(store: Store, days: float | None) -> AsyncGenerator[None]:
+async def tidying(store: Engine, days: float | None) -> AsyncGenerator[None]:
     """Inside the block, tidy up every day; without `days` no chat is ever deleted."""
     daily = asyncio.create_task(_daily(store, days))
     try:
@@ -47,7 +47,7 @@ async def tidying(store: Store, days: float | None) -> AsyncGenerator[None]:
         await asyncio.wait([daily])
 
 
-async def _daily(store: Store, days: float | None) -> None:
+async def _daily(store: Engine, days: float | None) -> None:
     while True:
         try:
             orphans = await store.delete_orphan_blobs(ORPHAN_AGE_S)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from headrace.errors import InvalidRequest
 from services.memory.database import Database
+from services.runtime.auth.identity import Identity
 
 HITS_MAX, HITS_DEFAULT = 100, 20
 
@@ -62,26 +63,30 @@ class Question:
             raise InvalidRequest.of("limit", f"must be 1 to {HITS_MAX}, or 0 for {HITS_DEFAULT}")
         return cls(_terms(query), _KINDS.get(scope, _ALL), limit or HITS_DEFAULT)
 
-    def answer(self, database: Database) -> list[Hit]:
-        """The best places, the best first. Blocks."""
+    def by_length(self) -> tuple[list[str], list[str]]:
+        """The terms that an index of trigrams finds, and those that are too short for it."""
+        long = [term for term in self.terms if len(term) >= _TRIGRAM]
+        return long, [term for term in self.terms if len(term) < _TRIGRAM]
+
+    def answer(self, database: Database, owner: Identity) -> list[Hit]:
+        """The best places in what is `owner`'s, the best first. Blocks."""
         if not self.terms:
             return []
-        long = [term for term in self.terms if len(term) >= _TRIGRAM]
-        short = [term for term in self.terms if len(term) < _TRIGRAM]
+        long, short = self.by_length()
         match = " OR ".join('"' + term.replace('"', '""') + '"' for term in long)
-        found = database.texts(match, [], self.kinds, self.hits_max) if long else []
+        found = database.texts(owner, match, [], self.kinds, self.hits_max) if long else []
         if len(found) < self.hits_max and short:
             known = {(chat_id, run_id, text) for chat_id, run_id, text, _ in found}
             more = database.texts(
-                "", [_pattern(form) for term in short for form in _forms(term)], self.kinds, self.hits_max
+                owner, "", [pattern(form) for term in short for form in _forms(term)], self.kinds, self.hits_max
             )
             # What only short words find comes after: they are in many texts.
             found += [(*row[:3], 1 / (1 - row[3])) for row in more if row[:3] not in known]
         return [
-            Hit(chat_id, run_id, self._excerpt(text), -rank) for chat_id, run_id, text, rank in found[: self.hits_max]
+            Hit(chat_id, run_id, self.excerpt(text), -rank) for chat_id, run_id, text, rank in found[: self.hits_max]
         ]
 
-    def _excerpt(self, text: str) -> str:
+    def excerpt(self, text: str) -> str:
         """The part of `text` around the first term that is in it."""
         found = (re.search(re.escape(term), text, re.IGNORECASE) for term in self.terms)
         at = min((match.start() for match in found if match), default=0)
@@ -113,6 +118,6 @@ def _forms(term: str) -> set[str]:
     return {term.lower(), term.upper(), term.capitalize()} if not term.isascii() else {term}
 
 
-def _pattern(term: str) -> str:
+def pattern(term: str) -> str:
     """A LIKE pattern of texts that hold `term`."""
     return "%" + re.sub(r"([\\%_])", r"\\\1", term) + "%"

@@ -27,18 +27,18 @@ if TYPE_CHECKING:
 
     from services.memory.compaction.compacting import Compacting
     from services.memory.counting import Counting
-    from services.memory.engine import Engine
     from services.memory.loading import Loading
+    from services.memory.owned import Owned
 
 Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
 
 
 class MemoryService(MemoryServiceServicer):
-    """Serves the chats of one store."""
+    """Serves the chats of one store, each to its owner."""
 
     def __init__(
         self,
-        store: Engine,
+        store: Owned,
         counting: Counting,
         loading: Loading,
         compacting: Compacting,
@@ -54,7 +54,8 @@ class MemoryService(MemoryServiceServicer):
         lines, blobs = await self._counting.drafted(request, self._action_tools)
         await self._store.put_blobs(request.chat_id, blobs)
         lease = self._store.first_lease(request.owner, request.ttl_ms) if request.owner else None
-        chat, answer = await self._store.append(request.chat_id, lines, request.ByteSize(), lease)
+        beside = frozenset(request.beside) if lease else None
+        chat, answer = await self._store.append(request.chat_id, lines, request.ByteSize(), lease, beside)
         if isinstance(answer, str):
             return memory_pb2.AppendResponse(chat_name=chat.facts.name, duplicate_run_id=answer)
         return memory_pb2.AppendResponse(
@@ -122,6 +123,9 @@ class MemoryService(MemoryServiceServicer):
     async def ListUnfinishedRuns(
         self, request: memory_pb2.ListUnfinishedRunsRequest, context: Context
     ) -> memory_pb2.ListUnfinishedRunsResponse:
+        chat_id = await self._store.chat_of(request.run_id) if request.run_id else None
+        if request.run_id and chat_id is None:
+            return memory_pb2.ListUnfinishedRunsResponse()
         runs = [
             memory_pb2.UnfinishedRun(
                 run_id=run.run_id,
@@ -131,8 +135,10 @@ class MemoryService(MemoryServiceServicer):
                 last_seq=run.last_seq,
                 owner=run.owner,
                 lease_expires_at=run.expires_at,
+                tenant=run.tenant,
+                user=run.user,
             )
-            for run in await self._store.unfinished()
+            for run in await self._store.unfinished(chat_id, without_owner=request.without_owner)
         ]
         return memory_pb2.ListUnfinishedRunsResponse(runs=runs)
 
@@ -190,7 +196,7 @@ class MemoryService(MemoryServiceServicer):
         return memory_pb2.PutBlobResponse(blob_id=blob.id)
 
     async def GetBlob(self, request: memory_pb2.GetBlobRequest, context: Context) -> memory_pb2.GetBlobResponse:
-        blob = await asyncio.to_thread(self._store.find_blob, request.chat_id, request.blob_id)
+        blob = await self._store.blob(request.chat_id, request.blob_id)
         if blob is None:
             raise NotFound(f"chat {request.chat_id} has no such blob", chatId=request.chat_id)
         return memory_pb2.GetBlobResponse(mime_type=blob.mime_type, data=blob.data)

@@ -4,33 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections import OrderedDict
-from collections.abc import AsyncGenerator, Callable, Iterable
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
-from headrace.errors import InvalidRequest, LogDamaged, NotFound, OutOfRange, StaleLease
+from headrace.errors import InvalidRequest
 from services.memory import copies
 from services.memory.blobs import Blob, Blobs
-from services.memory.chat import Chat, Span
+from services.memory.chat import Chat, Span, check_chat, not_found
 from services.memory.commits import Commits
 from services.memory.disk import Disk, disk_errors
 from services.memory.entries import Change, ChatEntry, UnfinishedEntry, whole
+from services.memory.hot import HOT_BYTES_MAX, Hot
 from services.memory.index import Index
-from services.memory.leases import Lease, Leases, now_ms
+from services.memory.leases import Lease, Leases, check_owned, now_ms
 from services.memory.opening import chat_of, entry, indexed, loaded
-from services.memory.remembered import Facts, text_of
+from services.memory.remembered import Fact, Facts, text_of
 
 if TYPE_CHECKING:
     from services.memory.lines import Known
+    from services.memory.paging import Page
     from services.memory.searching import Hit, Question
-
-HOT_BYTES_MAX = 32 * 1024 * 1024
-"""Length of the logs whose lines are kept; parsed they take about three times as much."""
-
-HOT_CHAT_COST_BYTES = 16 * 1024
-"""Counted for a chat beside its log, so that many small ones are bounded too."""
+    from services.runtime.auth.identity import Identity
 
 
 class Store:
@@ -51,12 +47,10 @@ class Store:
         self._commits = commits
         self._leases = leases
         self._facts = facts
-        self._hot_bytes_max = hot_bytes_max
         self._open: WeakValueDictionary[str, Chat] = WeakValueDictionary()
         """Whoever holds a chat keeps it here: there are never two objects of one chat."""
-        self._hot: OrderedDict[str, tuple[Chat, int]] = OrderedDict()
-        """Held by nobody else perhaps, the last used at the end, with what was counted for it."""
-        self._hot_bytes = 0
+        self._hot: Hot[Chat] = Hot(hot_bytes_max)
+        """Held by nobody else perhaps."""
         self._loading = asyncio.Lock()
         """One log is read at a time: the disk is one, and no chat is read twice."""
 
@@ -68,20 +62,21 @@ class Store:
         """
         entry = await self._index.get(chat_id)
         if entry is None:
-            raise _not_found(chat_id)
+            raise not_found(chat_id)
         return entry
 
-    async def page(self, size: int, token: str) -> tuple[list[ChatEntry], str]:
-        return await self._index.page(size, token)
+    async def page(self, owner: Identity, page: Page) -> tuple[list[ChatEntry], str]:
+        return await self._index.page(owner, page)
 
     async def chat_of(self, run_id: str) -> str | None:
         return await self._index.chat_of(run_id)
 
-    async def unfinished(self) -> list[UnfinishedEntry]:
-        return await self._index.unfinished()
+    async def unfinished(self, chat_id: str | None = None, *, without_owner: bool = False) -> list[UnfinishedEntry]:
+        expired_at = self._leases.now() if without_owner else None
+        return await self._index.unfinished(chat_id, expired_at)
 
-    async def search(self, question: Question) -> list[Hit]:
-        return await self._index.ask(question.answer)
+    async def search(self, owner: Identity, question: Question) -> list[Hit]:
+        return await self._index.ask(lambda database: question.answer(database, owner))
 
     async def all(self) -> list[str]:
         """Every chat."""
@@ -99,19 +94,24 @@ class Store:
         """
         chat = await self._opened(chat_id)
         if not chat.log and not chat.facts.is_damaged:
-            raise _not_found(chat_id)
+            raise not_found(chat_id)
         self._keep(chat)
         return chat
 
     async def append(
-        self, chat_id: str, lines: list[Known], size_bytes: int, lease: Lease | None = None
+        self,
+        chat_id: str,
+        lines: list[Known],
+        size_bytes: int,
+        lease: Lease | None = None,
+        beside: Collection[str] | None = None,
     ) -> tuple[Chat, Span | str]:
         """Commit `lines`; a new chat is made by its query line. See Commits.append."""
         chat = await self._opened(chat_id)
         run_id = lines[0].run_id
-        if run_id and run_id not in chat.facts.runs and await self._index.chat_of(run_id) not in (None, chat_id):
-            raise NotFound(f"run {run_id} is not of chat {chat_id}", runId=run_id)
-        answer = await self._commits.append(chat, lines, size_bytes, lease)
+        if run_id and run_id not in chat.facts.runs:
+            check_chat(run_id, chat_id, await self._index.chat_of(run_id))
+        answer = await self._commits.append(chat, lines, size_bytes, lease, beside)
         self._keep(chat)
         return chat, answer
 
@@ -124,10 +124,7 @@ class Store:
             OutOfRange: It has fewer lines.
         """
         chat = await self.chat(chat_id)
-        if chat.facts.is_damaged:
-            raise LogDamaged(f"the log of chat {chat_id} is damaged; it can be read, not copied", chatId=chat_id)
-        if not 1 <= n <= len(chat.log):
-            raise OutOfRange(f"seq: chat {chat_id} has lines 1 to {len(chat.log)}", chatId=chat_id)
+        copies.check(chat, n)
         target = str(uuid.uuid4())
         log, run_ids = await self.log(chat), list(chat.facts.runs)
         self._index.put(await asyncio.to_thread(self._copy, chat_id, target, copies.Cut(log, n, run_ids)))
@@ -145,7 +142,7 @@ class Store:
     async def delete(self, chat_id: str) -> None:
         """Delete the chat and its blobs. See Commits.delete."""
         await self._commits.delete(await self.chat(chat_id))
-        self._let_go(chat_id)
+        self._hot.let_go(chat_id)
         self._open.pop(chat_id, None)
         with disk_errors(chat_id):
             await asyncio.to_thread(self._blobs.delete, chat_id)
@@ -156,10 +153,18 @@ class Store:
         with disk_errors(chat.chat_id):
             return (await asyncio.to_thread(self._disk.read, chat.chat_id))[:size_bytes]
 
-    async def remember(self, text: str, request_id: str) -> str:
-        fact, _ = await asyncio.to_thread(self._facts.add, text, request_id)
+    async def remember(self, owner: Identity, text: str, request_id: str) -> str:
+        fact, _ = await asyncio.to_thread(self._facts.add, owner, text, request_id)
         await self._index.ask(lambda database: database.remember([text_of(fact)]))
         return fact.uuid
+
+    async def facts(self) -> list[Fact]:
+        return self._facts.all()
+
+    async def take_in_facts(self, facts: Iterable[Fact]) -> None:
+        await asyncio.to_thread(self._facts.take_in, facts)
+        texts = [text_of(fact) for fact in self._facts.all()]
+        await self._index.ask(lambda database: database.remember_all(texts))
 
     async def acquire(self, chat_id: str, run_id: str, owner: str, ttl_ms: int) -> Lease:
         """Make `owner` the run's owner. Nothing that an earlier one asked for is committed after this.
@@ -168,11 +173,7 @@ class Store:
             NotFound: The chat has no such run.
             StaleLease: Another owner's lease holds, or the run has ended.
         """
-        run = (await self.chat(chat_id)).facts.runs.get(run_id)
-        if run is None:
-            raise NotFound(f"run {run_id} does not exist in chat {chat_id}", runId=run_id)
-        if run.is_ended:
-            raise StaleLease(f"run {run_id} has ended; nobody can own it", runId=run_id)
+        run = check_owned((await self.chat(chat_id)).facts.runs.get(run_id), chat_id, run_id)
         lease = await self._leases.acquire(run_id, run.generation, owner, ttl_ms)
         await self._commits.settled()
         return lease
@@ -205,9 +206,14 @@ class Store:
         with disk_errors(chat_id):
             return self._blobs.find(chat_id, blob_id)
 
-    def blobs(self, chat_id: str) -> list[Blob]:
-        """All blobs of a chat. Blocks."""
-        return list(self._blobs.all(chat_id))
+    async def blobs(self, chat_id: str) -> list[Blob]:
+        return await asyncio.to_thread(lambda: list(self._blobs.all(chat_id)))
+
+    def share(self, news: str) -> None:
+        """There are no others: the folder has one owner."""
+
+    def listen(self, hear: Callable[[str], None]) -> None:
+        """See share."""
 
     async def _opened(self, chat_id: str) -> Chat:
         """The one object of a chat, new where it has no log."""
@@ -221,8 +227,7 @@ class Store:
     def _copy(self, source: str, target: str, cut: copies.Cut) -> Change:
         with disk_errors(target):
             self._blobs.copy(source, target)
-        log = cut.copy(source, target)
-        return self._write_new(target, log + copies.ends(chat_of(target, log).log, now_ms()))
+        return self._write_new(target, cut.copy(source, target))
 
     def _write_new(self, chat_id: str, log: bytes) -> Change:
         with disk_errors(chat_id):
@@ -233,18 +238,8 @@ class Store:
 
     def _keep(self, chat: Chat) -> None:
         """Keep the chat in memory as one of the last used."""
-        if chat.is_deleted:
-            return
-        self._let_go(chat.chat_id)
-        cost_bytes = HOT_CHAT_COST_BYTES + chat.size_bytes
-        self._hot[chat.chat_id] = (chat, cost_bytes)
-        self._hot_bytes += cost_bytes
-        while self._hot_bytes > self._hot_bytes_max and len(self._hot) > 1:
-            self._let_go(next(iter(self._hot)))
-
-    def _let_go(self, chat_id: str) -> None:
-        _, cost_bytes = self._hot.pop(chat_id, (None, 0))
-        self._hot_bytes -= cost_bytes
+        if not chat.is_deleted:
+            self._hot.keep(chat.chat_id, chat, chat.size_bytes)
 
 
 @asynccontextmanager
@@ -263,7 +258,7 @@ async def opened(
     facts = await asyncio.to_thread(Facts, disk.folder / "facts")
     writing, indexing = asyncio.create_task(commits.run()), asyncio.create_task(index.run())
     try:
-        await index.ask(lambda database: database.remember_all(facts.texts()))
+        await index.ask(lambda database: database.remember_all([text_of(fact) for fact in facts.all()]))
         yield Store(disk, index, commits, leases, facts, hot_bytes_max)
     finally:
         commits.close()
@@ -271,7 +266,3 @@ async def opened(
         index.close()
         await indexing
         facts.close()
-
-
-def _not_found(chat_id: str) -> NotFound:
-    return NotFound(f"chat {chat_id} does not exist", chatId=chat_id)

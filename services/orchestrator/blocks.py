@@ -168,14 +168,17 @@ class ActionBlock:
 
 
 class Once:
-    """An event that stands for itself."""
+    """An event that stands for itself; kept serialized, which is a fraction of a message's size."""
+
+    __slots__ = ("_event", "_seq")
 
     def __init__(self, delta: Delta) -> None:
-        self.delta = delta
+        self._seq = delta.seq
+        self._event = delta.SerializeToString()
 
     def since(self, last_seq: int) -> Iterator[Delta]:
-        if self.delta.seq > last_seq:
-            yield self.delta
+        if self._seq > last_seq:
+            yield Delta.FromString(self._event)
 
 
 def _event(like: Delta, kind: str, **fields: Any) -> Delta:

@@ -52,8 +52,8 @@ class Spending:
         """Model calls that running tools may make."""
         self._reserved_tokens = 0
         """What running turns and tools may use."""
-        self._given_back = asyncio.Event()
-        """Set, and replaced, when a reservation ends."""
+        self._given_back: asyncio.Event | None = None
+        """Set when a reservation ends; None: nobody waits for that."""
 
     def start_clock(self, spent_s: float = 0.0) -> None:
         """Count time from now, beside what an earlier owner has spent: waiting in a chat's queue is not charged."""
@@ -85,6 +85,7 @@ class Spending:
             BudgetExceeded: With what was spent.
         """
         while self._must_wait(beyond):
+            self._given_back = self._given_back or asyncio.Event()
             await self._given_back.wait()
         self.reserve_model_call(beyond=beyond)
         self._reserved_tokens += tokens
@@ -181,5 +182,6 @@ class Spending:
     def _give_back(self, *, calls: int = 0, tokens: int = 0) -> None:
         self._reserved_calls -= calls
         self._reserved_tokens -= tokens
-        self._given_back.set()
-        self._given_back = asyncio.Event()
+        if self._given_back is not None:
+            self._given_back.set()
+            self._given_back = None

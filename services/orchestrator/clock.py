@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
 
@@ -20,8 +20,8 @@ class Clock:
         self._spent_s = 0.0
         self._since: float | None = time.monotonic()
         """When it last began to move; None while it stands."""
-        self._moving = asyncio.Event()
-        self._moving.set()
+        self._ring: Callable[[], None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
 
     def start(self, spent_s: float = 0.0) -> None:
         """Count from now; `spent_s` was spent before."""
@@ -64,18 +64,34 @@ class Clock:
             self.waits -= 1
             self._update()
 
-    async def run_out(self) -> None:
-        """Return when the time is used up."""
-        while (left_s := self.left_s) > 0:
-            await self._moving.wait()
-            await asyncio.sleep(left_s)
+    def watch(self, ring: Callable[[], None]) -> None:
+        """Call `ring` when the time is used up, unless `unwatch` is called before."""
+        self._ring = ring
+        self._wind()
+
+    def unwatch(self) -> None:
+        self._ring = None
+        self._wind()
+
+    def _wind(self) -> None:
+        """Look at the time when it would be used up, if it moves until then."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._ring is not None and self._since is not None:
+            self._timer = asyncio.get_running_loop().call_later(self.left_s, self._look)
+
+    def _look(self) -> None:
+        if self.left_s > 0 or self._ring is None:
+            self._wind()  # loops are up to a millisecond early
+        else:
+            self._ring()
 
     def _update(self) -> None:
         stands = self.waits > 0 and self.waits >= self._working
         if stands and self._since is not None:
             self._spent_s += time.monotonic() - self._since
             self._since = None
-            self._moving.clear()
         elif not stands and self._since is None:
             self._since = time.monotonic()
-            self._moving.set()
+            self._wind()

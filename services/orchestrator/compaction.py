@@ -16,7 +16,7 @@ import structlog
 from headrace.errors import BudgetExceeded, HeadraceError
 from headrace.streams import reading
 from headrace.v1 import agent_pb2, llm_pb2, memory_pb2
-from services.orchestrator import mentioned_files, models
+from services.orchestrator import mentioned_files, metrics, models, tracing
 from services.orchestrator.peers import Peers, peer_errors
 from services.orchestrator.scope import Scope
 from services.runtime.ids import forwarded
@@ -111,6 +111,14 @@ class Compaction:
 
     async def _compact(self, request: memory_pb2.CompactRequest) -> bool:
         """Whether the context has changed."""
+        with tracing.compacted(request.trigger) as span:
+            kind = await self._follow(request)
+            tracing.compaction_ended(span, kind)
+        metrics.COMPACTIONS.labels(request.trigger, kind).inc()
+        return kind in ("complete", "fallback")
+
+    async def _follow(self, request: memory_pb2.CompactRequest) -> str:
+        """Record what memory says of a compaction; the kind of the last."""
         spending, kind, was_billed = self._run.spending, "", False
         async with aclosing(self._told(request)) as deltas:
             async for delta in deltas:
@@ -121,7 +129,7 @@ class Compaction:
                     kind = await self._record(delta)
                     if delta.fail.reason in REFUSALS and not was_billed:
                         spending.give_back_model_call()
-        return kind in ("complete", "fallback")
+        return kind
 
     async def _told(self, request: memory_pb2.CompactRequest) -> AsyncGenerator[memory_pb2.CompactDelta]:
         """What memory says of a compaction; one that breaks off has failed, which ends nothing."""

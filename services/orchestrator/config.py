@@ -5,6 +5,9 @@ from pathlib import Path
 
 from services.runtime.config import ServerSettings, setting
 
+LEASE_S_MAX = 600
+"""Memory gives no longer ones."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
@@ -34,5 +37,23 @@ class Config:
     """Address at which other replicas reach this one, and the name it owns runs by: a process that starts with it goes
     on with what the one before left. Empty: the first address of listen."""
 
+    lease_s: float = 15.0
+    """How long a run waits for an owner that has died before another replica goes on with it. Renewed three times as
+    often; all replicas have the same."""
+
     runs_max: int = 2000
     """Runs at a time, queued ones included; the next query gets OVERLOADED at once."""
+
+    tenant_runs_max: int = 50
+    """Chats of a tenant whose runs are at work at a time, on each replica; further queries wait for one to end. Those
+    whose runs wait for people do not count. Without credentials (HEADRACE_AUTH=none) there is one tenant, and no limit
+    but runs_max."""
+
+    tenant_waiting_max: int = 1000
+    """Queries of a tenant that wait so; the next one gets QUEUE_FULL at once."""
+
+    def __post_init__(self) -> None:
+        if self.tenant_runs_max < 1 or self.tenant_waiting_max < 1:
+            raise ValueError("HEADRACE_ORCHESTRATOR_TENANT_RUNS_MAX, …_TENANT_WAITING_MAX: expected 1 or more")
+        if not 0 < self.lease_s <= LEASE_S_MAX:
+            raise ValueError(f"HEADRACE_ORCHESTRATOR_LEASE_S: expected more than 0, and {LEASE_S_MAX} at most")

@@ -59,7 +59,7 @@ class Conversation:
             return self.scope.hear(recalled)
         run.go_live()
         request = self._request(await self.context.messages(), tool_choice, parallel, reasoning)
-        tokens = self.context.tokens + (request.max_tokens or OUTPUT_TOKENS)
+        tokens = self.context.tokens + (self.scope.settings.model.max_tokens or OUTPUT_TOKENS)
         async with run.spending.model_call(tokens, beyond=beyond_budget):
             answer = self.scope.begin_answer(self._hidden(tool_choice))
             try:
@@ -118,7 +118,8 @@ class Conversation:
 
     def _request(
         self, messages: Sequence[llm_pb2.Message], tool_choice: str, parallel: bool, reasoning: bool | None
-    ) -> llm_pb2.ChatRequest:
+    ) -> bytes:
+        """The request, serialized: it is held while the model answers, and a message of it weighs more."""
         model = self.scope.settings.model
         self.run.names.tool_ids.update(call.id for message in messages for call in message.tool_calls)
         request = llm_pb2.ChatRequest(
@@ -139,9 +140,9 @@ class Conversation:
             request.reasoning.effort = model.reasoning.effort or ""
         if reasoning is not None:
             request.reasoning.enabled = reasoning
-        return request
+        return request.SerializeToString()
 
-    async def _stream_fitting(self, request: llm_pb2.ChatRequest, answer: Answer) -> None:
+    async def _stream_fitting(self, request: bytes, answer: Answer) -> None:
         """Stream the turn; one that the provider refuses as too long is compacted, and tried once more.
 
         Both are one model call of the budget: what a provider refuses so, it does not answer.
@@ -152,11 +153,12 @@ class Conversation:
             shorter = await self.context.shortened() if answer.is_empty else None
             if shorter is None:
                 raise
-            del request.messages[:]
-            request.messages.extend(shorter)
-            await self._stream(request, answer)
+            again = llm_pb2.ChatRequest.FromString(request)
+            del again.messages[:]
+            again.messages.extend(shorter)
+            await self._stream(again.SerializeToString(), answer)
 
-    async def _stream(self, request: llm_pb2.ChatRequest, answer: Answer) -> None:
+    async def _stream(self, request: bytes, answer: Answer) -> None:
         timeout_s = min(self.run.spending.model_timeout_s, self.run.spending.time_left_s)
         try:
             await pour(self.peers.stream_chat(request, timeout=timeout_s, metadata=forwarded()), answer.take)

@@ -8,7 +8,7 @@ import structlog
 
 from headrace.errors import HeadraceError, to_failure
 from headrace.v1 import common_pb2, memory_pb2
-from services.orchestrator import briefing, by_hand, goal, leases, rollback
+from services.orchestrator import briefing, by_hand, goal, leases, metrics, rollback, tracing
 from services.orchestrator.conversation import Conversation
 from services.orchestrator.modes import MODES
 from services.orchestrator.outset import outset
@@ -73,23 +73,19 @@ async def _outcome(run: Run, peers: Peers) -> memory_pb2.RunLine | None:
     """Do the work and say how it ended; None: it has not, and is left to its next owner."""
     run.state = "running"
     run.spending.start_clock(run.recording.worked_ms / 1000)
-    out_of_time: HeadraceError | None = None
     run.work = asyncio.create_task(_work(run, peers))
-    timer = asyncio.create_task(run.spending.clock.run_out())
+    run.spending.clock.watch(run.out_of_time)
     try:
         if (run.stop == "now" and run.is_live) or run.stop_error is not None or run.is_given_up:
             run.work.cancel()
-        await asyncio.wait({run.work, timer}, return_when=asyncio.FIRST_COMPLETED)
-        if not run.work.done():
-            out_of_time = run.out_of_time()
-            await asyncio.wait({run.work})
+        await asyncio.wait((run.work,))
     finally:
-        timer.cancel()
+        run.spending.clock.unwatch()
         run.work.cancel()
     try:
         return memory_pb2.RunLine(state="completed", finish_reason=await run.work)
     except (asyncio.CancelledError, Stopped):
-        error = run.stop_error or out_of_time
+        error = run.stop_error or run.late_error
         if run.is_given_up and (run.log.is_lost or run.stop != "now"):
             return None
         return _failed(error) if error is not None else memory_pb2.RunLine(state="cancelled")
@@ -191,6 +187,8 @@ async def _commit_end(run: Run, unheard: list[Steer]) -> common_pb2.Failure | No
 
 
 def _publish_end(run: Run, line: memory_pb2.RunLine) -> None:
+    metrics.ENDED.labels(line.state, line.error.code).inc()
+    tracing.ended(line)
     run.feed.release_all()
     if line.state == "completed":
         run.state = "completed"

@@ -8,14 +8,13 @@ notice.
 
 from __future__ import annotations
 
-import asyncio
 import math
-from collections import deque
 from collections.abc import Iterable
 
 from headrace.errors import OutOfRange
 from headrace.v1 import agent_pb2
 from services.orchestrator.blocks import TextBlock
+from services.orchestrator.flag import Flag
 from services.orchestrator.ids import now_ms
 from services.orchestrator.journal import Journal
 from services.runtime.flow import Outlet
@@ -36,7 +35,7 @@ class _Reader:
         self.seq = last_seq
         """Of the last event it has."""
         self.sent = 0
-        self.queue: deque[tuple[int, bytes]] = deque()
+        self.queue: list[tuple[int, bytes]] = []
         """What it may not have yet, or has no room for, by seq."""
         self.flows = False
         """It has everything, and gets the next event at once."""
@@ -44,7 +43,7 @@ class _Reader:
         """Its outlet is to be waited for."""
         self.is_behind = True
         """The journal knows what it needs, the queue does not."""
-        self.woken = asyncio.Event()
+        self.woken = Flag()
 
     def put(self, seq: int, event: bytes) -> None:
         """Put an event in line."""
@@ -78,8 +77,8 @@ class Feed:
         self._journal = Journal()
         self._journal.recall(history)
         self._readers: set[_Reader] = set()
-        self._held: set[int] = set()
-        """Seqs of events that are on their way to the log."""
+        self._held: list[int] = []
+        """Seqs of events that are on their way to the log, in order."""
 
     @property
     def readers(self) -> int:
@@ -100,7 +99,7 @@ class Feed:
         delta.timestamp = now_ms()
         self._journal.note(kind, delta)
         if held:
-            self._held.add(self.seq)
+            self._held.append(self.seq)
         if self._readers:
             self._pass_on(delta.SerializeToString())
         if kind in TERMINAL:
@@ -177,12 +176,15 @@ class Feed:
         if reader.is_behind:
             reader.is_behind = False
             reader.queue.extend((event.seq, event.SerializeToString()) for event in self.since(reader.seq))
-        first_held = min(self._held, default=math.inf)
-        while reader.queue and reader.queue[0][0] < first_held:
-            reader.send(*reader.queue.popleft())
-            if reader.is_full:
-                return
-        reader.flows = not reader.queue
+        first_held = self._held[0] if self._held else math.inf
+        sent = 0
+        for seq, event in reader.queue:
+            if seq >= first_held or reader.is_full:
+                break
+            reader.send(seq, event)
+            sent += 1
+        del reader.queue[:sent]
+        reader.flows = not (reader.queue or reader.is_full)
 
     def _wake(self) -> None:
         for reader in self._readers:

@@ -7,6 +7,7 @@ of text goes straight to its block, which costs one write into a buffer.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import ClassVar
 
 from headrace.v1 import agent_pb2
 from services.orchestrator.blocks import ActionBlock, Once, TextBlock, ToolBlock
@@ -21,32 +22,14 @@ class Journal:
         self._entries: list[TextBlock | ToolBlock | ActionBlock | Once] = []
         self._open: dict[str, TextBlock | ToolBlock | ActionBlock] = {}
         """By block id; a tool stays here until its result."""
-        self._note: dict[str, Callable[[Delta], None]] = {
-            "content_start": lambda delta: self._start(delta.content_start.content_id, TextBlock("content", delta)),
-            "reasoning_start": lambda delta: self._start(
-                delta.reasoning_start.reasoning_id, TextBlock("reasoning", delta)
-            ),
-            "content_end": lambda delta: self._close(delta.content_end.content_id, delta),
-            "reasoning_end": lambda delta: self._close(delta.reasoning_end.reasoning_id, delta),
-            "tool_start": lambda delta: self._start(delta.tool_start.tool_id, ToolBlock(delta)),
-            "tool_args": self._args,
-            "tool_end": self._tool_end,
-            "tool_output": self._output,
-            "tool_result": self._result,
-            "action_start": lambda delta: self._start(delta.action_start.action_id, ActionBlock(delta)),
-            "action_args": self._action_args,
-            "action_end": self._action_end,
-            "action_param": self._action_param,
-            "action_result": self._action_result,
-        }
 
     def note(self, kind: str, delta: Delta) -> None:
         """Take the next event of the run, unless it is a piece of text; `kind` is its payload's field."""
-        note = self._note.get(kind)
+        note = self._NOTES.get(kind)
         if note is None:
             self._entries.append(Once(delta))
         else:
-            note(delta)
+            note(self, delta)
 
     def open_text(self, block_id: str) -> TextBlock:
         """The text block of this id, between its start and its end."""
@@ -82,9 +65,24 @@ class Journal:
         self._open[block_id] = entry
         self._entries.append(entry)
 
+    def _content_start(self, delta: Delta) -> None:
+        self._start(delta.content_start.content_id, TextBlock("content", delta))
+
+    def _reasoning_start(self, delta: Delta) -> None:
+        self._start(delta.reasoning_start.reasoning_id, TextBlock("reasoning", delta))
+
+    def _content_end(self, delta: Delta) -> None:
+        self._close(delta.content_end.content_id, delta)
+
+    def _reasoning_end(self, delta: Delta) -> None:
+        self._close(delta.reasoning_end.reasoning_id, delta)
+
     def _close(self, block_id: str, delta: Delta) -> None:
         self.open_text(block_id).close(delta)
         del self._open[block_id]
+
+    def _tool_start(self, delta: Delta) -> None:
+        self._start(delta.tool_start.tool_id, ToolBlock(delta))
 
     def _tool(self, tool_id: str, delta: Delta) -> ToolBlock:
         entry = self._open[tool_id]
@@ -107,6 +105,9 @@ class Journal:
         self._tool(delta.tool_result.tool_id, delta).finish(delta)
         del self._open[delta.tool_result.tool_id]
 
+    def _action_start(self, delta: Delta) -> None:
+        self._start(delta.action_start.action_id, ActionBlock(delta))
+
     def _action(self, action_id: str, delta: Delta) -> ActionBlock:
         entry = self._open[action_id]
         assert isinstance(entry, ActionBlock), "action events follow their action.start"
@@ -127,3 +128,21 @@ class Journal:
     def _action_result(self, delta: Delta) -> None:
         self._action(delta.action_result.action_id, delta).result = delta
         del self._open[delta.action_result.action_id]
+
+    _NOTES: ClassVar[dict[str, Callable[[Journal, Delta], None]]] = {
+        "content_start": _content_start,
+        "reasoning_start": _reasoning_start,
+        "content_end": _content_end,
+        "reasoning_end": _reasoning_end,
+        "tool_start": _tool_start,
+        "tool_args": _args,
+        "tool_end": _tool_end,
+        "tool_output": _output,
+        "tool_result": _result,
+        "action_start": _action_start,
+        "action_args": _action_args,
+        "action_end": _action_end,
+        "action_param": _action_param,
+        "action_result": _action_result,
+    }
+    """By the payload's field; one table for all runs, each of which has a journal."""

@@ -27,6 +27,8 @@ class Past:
     """Why it came to us; empty: it has begun here."""
     is_changed: bool = False
     """Whether its agent is not as it was at its beginning."""
+    traceparent: str = ""
+    """The span that its query came in; empty: none was recorded."""
 
     def log(self, chat_id: str, run_id: str, peers: Peers) -> RunLog:
         """The run's log from here on."""
@@ -40,3 +42,7 @@ class Past:
         for submit in self.recording.told("request_submit"):
             waits.recall(submit.tool_id, submit.request_id, submit.payload)
         return waits
+
+
+NEW = Past()
+"""Of all runs that begin here."""

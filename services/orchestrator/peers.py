@@ -11,7 +11,6 @@ import grpc
 
 from headrace.errors import ProviderUnavailable
 from headrace.streams import rpc_errors
-from headrace.v1 import llm_pb2
 from headrace.v1.llm_pb2_grpc import LlmServiceStub
 from headrace.v1.memory_pb2_grpc import MemoryServiceStub
 from headrace.v1.tools_pb2_grpc import ToolServiceStub
@@ -29,7 +28,10 @@ UNARY_TIMEOUT_S = 30.0
 
 STREAM_CHAT = "/headrace.v1.LlmService/StreamChat"
 
-WAITED_FOR = ("Append", "LoadContext", "GetState", "UpdateState", "GetChat", "PutBlob", "Revert", "ListUnfinishedRuns")
+WAITED_FOR = (
+    *("Append", "LoadContext", "GetState", "UpdateState", "GetChat", "PutBlob", "Revert"),
+    *("ListUnfinishedRuns", "AcquireLease", "RenewLease", "ReleaseLease"),
+)
 """What a run asks memory, and its owner of the runs there are."""
 
 
@@ -50,8 +52,8 @@ class Peers:
     """Stubs over one channel each, shared by all runs."""
 
     llm: LlmServiceAsyncStub
-    stream_chat: grpc.aio.UnaryStreamMultiCallable[llm_pb2.ChatRequest, bytes]
-    """StreamChat, whose deltas stay as the wire has them."""
+    stream_chat: grpc.aio.UnaryStreamMultiCallable[bytes, bytes]
+    """StreamChat, whose request and deltas are as the wire has them."""
     memory: MemoryServiceAsyncStub
     tools: ToolServiceAsyncStub
     channels: Sequence[grpc.aio.Channel] = ()
@@ -63,7 +65,7 @@ class Peers:
         remembering = MemoryServiceStub(memory)
         for name in WAITED_FOR:
             setattr(remembering, name, patient(getattr(remembering, name)))
-        stream_chat = llm_gateway.unary_stream(STREAM_CHAT, request_serializer=llm_pb2.ChatRequest.SerializeToString)
+        stream_chat = llm_gateway.unary_stream(STREAM_CHAT)
         llm = LlmServiceStub(llm_gateway)
         return cls(llm, stream_chat, remembering, ToolServiceStub(tools), (llm_gateway, tools))
 

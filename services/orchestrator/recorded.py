@@ -18,6 +18,11 @@ async def chat_of(peers: Peers, request: memory_pb2.GetChatRequest) -> memory_pb
         return await peers.memory.GetChat(request, timeout=UNARY_TIMEOUT_S, metadata=forwarded())
 
 
+def no_chat(chat_id: str) -> NotFound:
+    """What memory says of a chat that is not there, or not the caller's."""
+    return NotFound(f"chat {chat_id} does not exist", chatId=chat_id)
+
+
 async def events_of(peers: Peers, run_id: str, last_seq: int) -> list[agent_pb2.AgentDelta]:
     """The recorded events of a run that nobody runs, after `last_seq`.
 
@@ -35,9 +40,17 @@ async def events_of(peers: Peers, run_id: str, last_seq: int) -> list[agent_pb2.
     return [event for event in chat.events if event.seq > last_seq]
 
 
-async def unfinished(peers: Peers) -> list[memory_pb2.UnfinishedRun]:
-    """Every run without an end, oldest first."""
-    request = memory_pb2.ListUnfinishedRunsRequest()
+async def unfinished(peers: Peers, *, without_owner: bool = False) -> list[memory_pb2.UnfinishedRun]:
+    """Every run without an end, oldest first; or only those that nobody has."""
+    return await _unfinished(peers, memory_pb2.ListUnfinishedRunsRequest(without_owner=without_owner))
+
+
+async def unfinished_beside(peers: Peers, run_id: str) -> list[memory_pb2.UnfinishedRun]:
+    """The runs without an end of a run's chat, oldest first; none where the run is not the caller's."""
+    return await _unfinished(peers, memory_pb2.ListUnfinishedRunsRequest(run_id=run_id))
+
+
+async def _unfinished(peers: Peers, request: memory_pb2.ListUnfinishedRunsRequest) -> list[memory_pb2.UnfinishedRun]:
     with peer_errors():
         reply = await peers.memory.ListUnfinishedRuns(request, timeout=UNARY_TIMEOUT_S)
     return list(reply.runs)

@@ -22,8 +22,7 @@ TASK_ENDS = frozenset({"task_complete", "task_fail", "task_cancel"})
 class ScopeRecording:
     """The lines of one scope, taken one after the other by the mode that made them."""
 
-    def __init__(self, context_id: str = "") -> None:
-        self.context_id = context_id
+    def __init__(self) -> None:
         self.systems: dict[str, str] = {}
         """The system message of each stage, as it was last."""
         self.last_system = ""
@@ -118,6 +117,10 @@ def _text(message: memory_pb2.LogMessage) -> str:
     return "".join(part.text for part in message.message.content)
 
 
+_UNRECORDED = ScopeRecording()
+"""Of all scopes that no earlier owner has opened: there is nothing to take from it."""
+
+
 class Recording:
     """All of a run's lines; empty for a run that is new."""
 
@@ -130,11 +133,11 @@ class Recording:
             kind = line.WhichOneof("line")
             if kind in ("step", "event", "insight"):
                 context_id = getattr(line, kind).context_id
-                self._scopes.setdefault(context_id, ScopeRecording(context_id)).note(line)
+                self._scopes.setdefault(context_id, ScopeRecording()).note(line)
 
     def scope(self, context_id: str | None) -> ScopeRecording:
         """The recording of a scope; it is taken from as the scope runs again."""
-        return self._scopes.get(context_id or "") or ScopeRecording(context_id or "")
+        return self._scopes.get(context_id or "", _UNRECORDED)
 
     def told(self, kind: str) -> Iterator[Any]:
         """The recorded events of a kind, in order."""

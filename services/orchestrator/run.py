@@ -16,12 +16,14 @@ from services.orchestrator.approvals.file import RulesFile
 from services.orchestrator.budget import Spending
 from services.orchestrator.definition import Definition, StageSettings
 from services.orchestrator.feed import Feed
-from services.orchestrator.past import Past
+from services.orchestrator.flag import Flag
+from services.orchestrator.past import NEW, Past
 from services.orchestrator.peers import Peers
 from services.orchestrator.resets import resets
 from services.orchestrator.routing import Routed
 from services.orchestrator.scope import Scope
 from services.orchestrator.steering import Steer, Steering
+from services.runtime.auth import identity
 
 if TYPE_CHECKING:
     from headrace.v1 import tools_pb2
@@ -44,6 +46,47 @@ class Stopped(Exception):
 class Run:
     """A live run. Owned by `Runs`; the tasks of its scopes alone publish and commit."""
 
+    __slots__ = (
+        "_resets",
+        "_scopes",
+        "_settling",
+        "agent",
+        "agents",
+        "ask_next",
+        "chat_id",
+        "checkpoint_id",
+        "created_at",
+        "delegate",
+        "feed",
+        "id",
+        "identity",
+        "is_accepted",
+        "is_given_up",
+        "is_live",
+        "late_error",
+        "log",
+        "main",
+        "my_turn",
+        "names",
+        "notices",
+        "on_rest",
+        "opens_chat",
+        "past",
+        "query",
+        "recording",
+        "rolls_back",
+        "rules",
+        "spending",
+        "state",
+        "steering",
+        "stop",
+        "stop_error",
+        "turns",
+        "unstored_end",
+        "waits",
+        "work",
+    )
+
     def __init__(
         self,
         run_id: str,
@@ -53,17 +96,19 @@ class Run:
         past: Past | None = None,
     ) -> None:
         self.id = run_id
+        self.identity = identity.current()
+        """Whose it is: its tasks work for them, and nobody else finds it."""
         self.chat_id = query.chat_id
         self.agent = agent
         self.query = query
-        self.past = past = past or Past()
+        self.past = past = past or NEW
         self.recording = past.recording
         self.feed = Feed(past.seq, past.history)
         self.names = BlockNames.after(run_id, past.recording.messages())
         self.spending = Spending(agent)
         self.state: State = "queued"
         self.created_at = past.history[0].timestamp if past.history else ids.now_ms()
-        self.my_turn = asyncio.Event()
+        self.my_turn = Flag()
         """Set when no earlier run of the chat is live."""
         self.work: asyncio.Task[str] | None = None
         self.stop: Literal["", "now", "after_step"] = ""
@@ -77,6 +122,8 @@ class Run:
         """Code and text of what its user is told first."""
         self.stop_error: HeadraceError | None = None
         """Why the run was stopped, when it was not a caller's wish."""
+        self.late_error: BudgetExceeded | None = None
+        """What it ends with when its time is used up."""
         self.is_accepted = bool(past.reason)
         """Whether it is in the log, and ours."""
         self.unstored_end: common_pb2.Failure | None = None
@@ -93,9 +140,11 @@ class Run:
         self.steering = Steering(past.recording.told("request_steer"))
         self.ask_next: Callable[[Run, Steer], Awaitable[None]] | None = None
         """Has a message, which this run did not hear, asked behind it; set by who has the chat's runs."""
+        self.on_rest: Callable[[bool], None] = lambda _: None
+        """Called when it begins to wait for people alone, and when it goes on; set by who counts runs at work."""
         self.delegate: Delegate | None = None
         """Has a sub-agent work; set where the modes are known, above all that may call one."""
-        self.turns = Counter[str | None]()
+        self.turns: Counter[str | None] = Counter()
         """Answers of models by sub-agent, those of its tasks included; None: the run's own."""
         self.rules = RulesFile()
         """Which calls people are asked about, at any moment."""
@@ -159,10 +208,10 @@ class Run:
         self.stop_error = error
         self._end_work()
 
-    def out_of_time(self) -> BudgetExceeded:
-        """End the work because the run's time is used up, and return the error it ends with."""
+    def out_of_time(self) -> None:
+        """End the work because the run's time is used up."""
+        self.late_error = self.spending.exceeded("timeoutMs")
         self._end_work()
-        return self.spending.exceeded("timeoutMs")
 
     @property
     def hears(self) -> bool:
@@ -205,12 +254,15 @@ class Run:
     def waiting(self) -> Generator[None]:
         """The run waits for a person inside this block; that time is not charged."""
         with self.spending.clock.waiting():
+            if self.spending.clock.waits == 1:
+                self.on_rest(True)
             self.state = "waiting"
             try:
                 yield
             finally:
                 if self.spending.clock.waits == 1:
                     self.state = "running"
+                    self.on_rest(False)
 
     def is_waited_for(self, tool_id: str) -> bool:
         """Whether a person may submit for this id, or could have."""

@@ -5,20 +5,26 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from itertools import takewhile
 
 from headrace.errors import ChatBusy, HeadraceError, NotFound, Overloaded, QueueFull
 from headrace.v1 import agent_pb2, common_pb2, memory_pb2
-from services.orchestrator import by_hand, ids, leases, recorded, routing, steers, submits
+from services.orchestrator import by_hand, ids, recorded, routing, steers, submits, tracing
 from services.orchestrator.approvals.file import RulesFile
+from services.orchestrator.begun import Begun, Elsewhere, Repeated
 from services.orchestrator.definition import Definition
 from services.orchestrator.drive import drive, go_on
+from services.orchestrator.fair_use import FairUse
+from services.orchestrator.leases import Owner
 from services.orchestrator.peers import UNARY_TIMEOUT_S, Peers, peer_errors
 from services.orchestrator.registry import Registry
 from services.orchestrator.routing import Routed
 from services.orchestrator.run import Run
 from services.orchestrator.steering import Steer
-from services.runtime.ids import forwarded
+from services.runtime.auth import identity
+from services.runtime.ids import forwarded, work_for
+from services.runtime.telemetry import spans
 
 WAITING_MAX = 8
 """Queries of one chat that wait for its running one (operations.md, Limits)."""
@@ -41,14 +47,15 @@ class Runs:
         group: asyncio.TaskGroup,
         runs_max: int,
         rules: RulesFile,
-        owner: str = "",
+        owner: Owner,
+        fair_use: FairUse,
     ) -> None:
-        """`owner` is the name that this process owns its runs by."""
         self._registry = registry
         self._peers = peers
         self._runs_max = runs_max
         self._rules = rules
         self._owner = owner
+        self._fair_use = fair_use
         self._live: dict[str, Run] = {}
         self._by_chat: dict[str, list[Run]] = {}
         """Live runs of a chat in the order of their queries; the first one runs."""
@@ -57,18 +64,26 @@ class Runs:
         self.unstored: dict[str, common_pb2.Failure] = {}
         """What the last runs ended with whose logs took no end: whoever ends them is to say the same."""
         self.is_draining = False
+        self._is_handing_over = False
         self._idle = asyncio.Event()
         """Set while no run is live."""
         self._idle.set()
         self._group = group
 
-    async def start(self, request: agent_pb2.QueryRequest) -> Run | str:
-        """Accept a query: its line is committed when this returns. The id of an earlier run when it repeats a query.
+    async def start(self, request: agent_pb2.QueryRequest) -> Begun:
+        """Accept a query: its line is committed when this returns a run.
 
         Raises:
             NotFound, InvalidRequest: The agent.
             ChatBusy, QueueFull, Overloaded: As the contract says.
         """
+        if self.of_chat(request.chat_id):
+            return await self._start(request)
+        self._check_room(request.chat_id)
+        async with self._fair_use.turn(identity.current().tenant):
+            return await self._start(request)
+
+    async def _start(self, request: agent_pb2.QueryRequest) -> Begun:
         routed = await self._agent(request)
         query = agent_pb2.QueryRequest()
         query.CopyFrom(request)
@@ -76,15 +91,15 @@ class Runs:
         query.request_id = request.request_id or ids.new_uuid()
         query.agent_key = routed.agent.key
         query.role = request.role or "user"
-        self._check_room()
+        self._check_room(query.chat_id)
         self._check_busy(query)
         run = Run(ids.new_uuid(), routed.agent, query, self._peers)
         run.take_note_of(routed)
         return await self._begin(run)
 
-    async def _begin(self, run: Run) -> Run | str:
+    async def _begin(self, run: Run) -> Begun:
         self._enter(run)
-        earlier: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        earlier: asyncio.Future[Repeated | Elsewhere | None] = asyncio.get_running_loop().create_future()
         self._tasks[run.id] = self._group.create_task(self._drive(run, earlier))
         try:
             return await earlier or run
@@ -94,7 +109,7 @@ class Runs:
                 run.cancel()
             raise
 
-    async def compact(self, chat_id: str) -> Run | str:
+    async def compact(self, chat_id: str) -> Begun:
         """Start a run that only compacts the chat. Raises NotFound for an unknown chat, and what `start` raises."""
         request = memory_pb2.GetChatRequest(chat_id=chat_id, without_events=True)
         agent_key = (await recorded.chat_of(self._peers, request)).last_agent_key
@@ -106,7 +121,7 @@ class Runs:
         """Take what a person decided for a live run."""
         return await submits.submit(run, request, self._group)
 
-    async def steer(self, run: Run | None, request: agent_pb2.SteerRequest) -> agent_pb2.SteerResponse:
+    async def steer(self, run: Run | None, request: agent_pb2.SteerRequest) -> agent_pb2.SteerResponse | Elsewhere:
         """Take a message for a run; one that hears nothing any more (None: it has ended) leaves it to the next query.
 
         Raises:
@@ -120,7 +135,9 @@ class Runs:
         if query is None:
             return steers.accepted(request.run_id)
         begun = await self.start(steers.as_query(query, request_id, request.message))
-        return agent_pb2.SteerResponse(run_id=begun.id if isinstance(begun, Run) else begun, status="queued")
+        if isinstance(begun, Elsewhere):
+            return begun
+        return agent_pb2.SteerResponse(run_id=begun.id if isinstance(begun, Run) else begun.run_id, status="queued")
 
     def go_on(self, run: Run) -> None:
         """Drive a run that was taken over, behind its chat's earlier ones."""
@@ -129,21 +146,31 @@ class Runs:
         self._tasks[run.id] = self._group.create_task(self._drive_on(run))
 
     def find(self, run_id: str) -> Run | None:
-        """The live run with this id."""
-        return self._live.get(run_id)
+        """The live run with this id, when it is the caller's."""
+        run = self._live.get(run_id)
+        return run if run is not None and run.identity == identity.current() else None
+
+    def has(self, run_id: str) -> bool:
+        """Whether the run is live here, whosever it is."""
+        return run_id in self._live
 
     def all(self) -> list[Run]:
         """The live runs."""
         return list(self._live.values())
 
     def of_chat(self, chat_id: str) -> list[Run]:
-        """The live runs of a chat, in order."""
-        return list(self._by_chat.get(chat_id, ()))
+        """The live runs of a chat, in order. Raises NotFound: the chat is not the caller's."""
+        runs, mine = self._by_chat.get(chat_id, ()), identity.current()
+        if any(run.is_accepted and run.identity != mine for run in runs):
+            raise recorded.no_chat(chat_id)
+        return [run for run in runs if run.identity == mine]
 
     async def drain(self, grace_s: float) -> None:
         """Take no new runs, let the live ones end for `grace_s`, then leave them to their next owner."""
         self.is_draining = True
+        self._fair_use.close(stopping())
         if not await self._empty(grace_s):
+            self._is_handing_over = True
             for run in list(self._live.values()):
                 run.give_up()
             if not await self._empty(ENDING_S):
@@ -158,9 +185,10 @@ class Runs:
             return False
         return True
 
-    def _check_room(self) -> None:
-        if self.is_draining:
-            raise Overloaded("the service is being stopped; try again")
+    def _check_room(self, chat_id: str) -> None:
+        # A chat that has a run here has no other place: its next one is handed over with it.
+        if self._is_handing_over or (self.is_draining and chat_id not in self._by_chat):
+            raise stopping()
         if len(self._live) >= self._runs_max:
             raise Overloaded(f"{self._runs_max} runs are live already; try again later")
 
@@ -189,7 +217,7 @@ class Runs:
         return self._registry.get(chat.last_agent_key)
 
     def _check_busy(self, query: agent_pb2.QueryRequest) -> None:
-        earlier = self._by_chat.get(query.chat_id)
+        earlier = self.of_chat(query.chat_id)
         if not earlier or any(run.query.request_id == query.request_id for run in earlier):
             return
         if query.when_busy == "reject":
@@ -198,7 +226,7 @@ class Runs:
             raise QueueFull(f"{WAITING_MAX} queries of this chat are waiting already", runId=earlier[0].id)
 
     async def _append_query(self, run: Run) -> memory_pb2.AppendResponse:
-        line = memory_pb2.QueryLine(query=run.query, agent_hash=run.agent.hash)
+        line = memory_pb2.QueryLine(query=run.query, agent_hash=run.agent.hash, traceparent=spans.traceparent())
         with peer_errors():
             return await self._peers.memory.Append(
                 memory_pb2.AppendRequest(
@@ -207,8 +235,9 @@ class Runs:
                     # Its id again: repeated, the append is answered as it was at first.
                     request_id=run.id,
                     lines=[memory_pb2.LogLine(query=line)],
-                    owner=self._owner,
-                    ttl_ms=leases.TTL_MS,
+                    owner=self._owner.address,
+                    ttl_ms=self._owner.ttl_ms,
+                    beside=[other.id for other in self.of_chat(run.chat_id) if not other.log.is_lost],
                 ),
                 timeout=UNARY_TIMEOUT_S,
                 metadata=forwarded(),
@@ -222,49 +251,61 @@ class Runs:
         self._idle.clear()
         queue = self._by_chat.setdefault(run.chat_id, [])
         queue.append(run)
+        run.on_rest = partial(self._rests, run)
         if queue[0] is run:
+            self._fair_use.take(run.identity.tenant)
             run.my_turn.set()
 
     async def _ask_next(self, run: Run, message: Steer) -> None:
         """Ask what `run` was told too late. No limit refuses it: it was accepted."""
         query = steers.as_query(run.query, message.request_id, message.text)
         begun = await self._begin(Run(ids.new_uuid(), run.agent, query, self._peers))
-        if self.is_draining and isinstance(begun, Run):
+        if isinstance(begun, Elsewhere):
+            raise Overloaded("the chat is being moved to another process; try again")
+        if self._is_handing_over and isinstance(begun, Run):
             begun.give_up()
 
-    async def _drive(self, run: Run, earlier: asyncio.Future[str]) -> None:
-        """Have `run` accepted, drive it, forget it. `earlier` gets the run that it repeats, else "", or the error."""
+    async def _drive(self, run: Run, earlier: asyncio.Future[Repeated | Elsewhere | None]) -> None:
+        """Have `run` accepted, drive it, forget it. `earlier` gets why there is nothing to drive, or the error."""
         try:
-            reply = await self._accept(run, earlier)
-            if reply is not None:
-                await drive(run, self._peers, reply.chat_created, reply.chat_name)
+            work_for(run.id)
+            opening = await self._accept(run, earlier)
+            if opening is not None:
+                with tracing.begun(run):
+                    await drive(run, self._peers, *opening)
         finally:
             self._leave(run)
 
     async def _drive_on(self, run: Run) -> None:
         """Drive a run that was taken over, forget it."""
         try:
-            with suppress(HeadraceError):
-                # Only for a later query that takes this run back: nothing else is lost without it.
-                run.checkpoint_id = (await self._append_query(run)).checkpoint_id
-            await go_on(run, self._peers)
+            work_for(run.id)
+            with tracing.taken_over(run):
+                with suppress(HeadraceError):
+                    # Only for a later query that takes this run back: nothing else is lost without it.
+                    run.checkpoint_id = (await self._append_query(run)).checkpoint_id
+                await go_on(run, self._peers)
         finally:
             self._leave(run)
 
-    async def _accept(self, run: Run, earlier: asyncio.Future[str]) -> memory_pb2.AppendResponse | None:
-        """The answer to the run's query line; None when there is nothing to drive."""
+    async def _accept(self, run: Run, earlier: asyncio.Future[Repeated | Elsewhere | None]) -> tuple[bool, str] | None:
+        """Whether the run's query line has created the chat, and its name; None when there is nothing to drive."""
         try:
             reply = await self._append_query(run)
+        except ChatBusy as error:
+            if not earlier.done():
+                earlier.set_result(Elsewhere(error.metadata["runId"]))
+            return None
         except Exception as error:  # every one is the caller's, who waits for `earlier`
             if not earlier.done():
                 earlier.set_exception(error)
             return None
         except asyncio.CancelledError:
             if not earlier.done():
-                earlier.set_exception(Overloaded("the service is being stopped; try again"))
+                earlier.set_exception(stopping())
             raise
         if not earlier.done():
-            earlier.set_result(reply.duplicate_run_id)
+            earlier.set_result(Repeated(reply.duplicate_run_id) if reply.HasField("duplicate_run_id") else None)
         if reply.HasField("duplicate_run_id"):
             return None
         run.checkpoint_id, run.is_accepted = reply.checkpoint_id, True
@@ -274,7 +315,7 @@ class Runs:
                 before.cancel()
             if run.query.when_busy == "rollback":
                 run.rolls_back = earlier_runs
-        return reply
+        return reply.chat_created, reply.chat_name
 
     def _leave(self, run: Run) -> None:
         del self._live[run.id], self._tasks[run.id]
@@ -290,3 +331,13 @@ class Runs:
             queue[0].my_turn.set()
         else:
             del self._by_chat[run.chat_id]
+            self._fair_use.give_back(run.identity.tenant)
+
+    def _rests(self, run: Run, is_resting: bool) -> None:
+        """A run that waits for people takes no place."""
+        (self._fair_use.give_back if is_resting else self._fair_use.take)(run.identity.tenant)
+
+
+def stopping() -> Overloaded:
+    """The error for what this process begins no more; another replica takes it at once."""
+    return Overloaded("the service is being stopped; try again", retry_after_s=0)

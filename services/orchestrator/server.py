@@ -8,15 +8,20 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 
 from headrace.v1 import agent_pb2_grpc
-from services.orchestrator import leases, recorded
+from services.orchestrator import leases, metrics, recorded
 from services.orchestrator.approvals.file import RulesFile
 from services.orchestrator.config import Config
+from services.orchestrator.fair_use import FairUse, NoLimits
+from services.orchestrator.lanes import Lanes
 from services.orchestrator.peers import Peers
 from services.orchestrator.recovery import patiently
 from services.orchestrator.registry import Registry
+from services.orchestrator.relays import Relays
 from services.orchestrator.runs import Runs
 from services.orchestrator.service import AgentService
 from services.orchestrator.takeover import Takeover
+from services.runtime.auth.callers import ORCHESTRATOR
+from services.runtime.auth.calling import badge
 from services.runtime.channels import connect
 from services.runtime.server import EDGE_MESSAGE_BYTES_MAX, Running, Served, serving
 from services.runtime.watching import watch
@@ -29,11 +34,12 @@ async def orchestrator(config: Config) -> AsyncGenerator[Running]:
     """An orchestrator that serves inside the block; it waits for memory first, and leaving the block drains it."""
     agents_dir = config.agents_dir or config.config_dir / "agents"
     registry = Registry(agents_dir, config.default_agent)
+    shown = badge(config.server.auth, ORCHESTRATOR)
     async with AsyncExitStack() as stack:
         channels = {
-            "llm_gateway": await stack.enter_async_context(connect(config.llm_gateway_address)),
-            "memory": await stack.enter_async_context(connect(config.memory_address)),
-            "tools": await stack.enter_async_context(connect(config.tools_address)),
+            "llm_gateway": await stack.enter_async_context(connect(config.llm_gateway_address, shown)),
+            "memory": await stack.enter_async_context(connect(config.memory_address, shown)),
+            "tools": await stack.enter_async_context(connect(config.tools_address, shown)),
         }
         peers = Peers.over(**channels)
         await patiently(partial(recorded.unfinished, peers))
@@ -48,13 +54,18 @@ async def orchestrator(config: Config) -> AsyncGenerator[Running]:
             watch(config.config_dir / "approvals.yaml", rules.reload, interval_ms=config.refresh_interval_ms)
         )
         stack.callback(rules_watcher.cancel)
-        owner = config.advertise or config.server.listen.partition(",")[0]
-        runs = Runs(registry, peers, group, config.runs_max, rules, owner)
+        owner = leases.Owner(config.advertise or config.server.listen.partition(",")[0], config.lease_s)
+        lanes = await stack.enter_async_context(Lanes(shown))
+        fair_use = FairUse(config.tenant_runs_max, config.tenant_waiting_max)
+        if config.server.auth.is_none:
+            fair_use = NoLimits()
+        runs = Runs(registry, peers, group, config.runs_max, rules, owner, fair_use)
+        stack.enter_context(metrics.counted(runs.all))
         takeover = Takeover(runs, registry, peers, owner)
         await takeover.at_start()
-        for beside in (leases.keep(runs.all, peers), takeover.watch()):
+        for beside in (leases.keep(runs.all, peers, owner), takeover.watch(), lanes.tidy()):
             stack.callback(group.create_task(beside).cancel)
-        service = AgentService(registry, runs, takeover, peers)
+        service = AgentService(registry, runs, Relays(runs, takeover, lanes, owner.lease_s), peers)
         served = Served(NAME, service, agent_pb2_grpc.add_AgentServiceServicer_to_server)
         yield await stack.enter_async_context(
             serving(

@@ -2,58 +2,61 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from headrace.v1 import agent_pb2, agent_pb2_grpc, memory_pb2
-from services.orchestrator import recorded, run_list, submits
+from services.orchestrator import ids, recorded, run_list, submits
+from services.orchestrator.begun import Begun, Elsewhere, Repeated
 from services.orchestrator.definition import Definition
 from services.orchestrator.peers import Peers
 from services.orchestrator.registry import Registry
+from services.orchestrator.relays import Relays
 from services.orchestrator.run import Run
 from services.orchestrator.runs import Runs
-from services.orchestrator.takeover import Takeover
 from services.runtime.flow import Outlet, outlet
 from services.runtime.interceptors import Context
 
 
 class AgentService(agent_pb2_grpc.AgentServiceServicer):
-    """Answers for live runs from `runs`, for ended ones from memory."""
+    """Answers for live runs from `runs`, for ended ones from memory, and for those of others by asking them."""
 
-    def __init__(self, registry: Registry, runs: Runs, takeover: Takeover, peers: Peers) -> None:
+    def __init__(self, registry: Registry, runs: Runs, relays: Relays, peers: Peers) -> None:
         self._registry = registry
         self._runs = runs
-        self._takeover = takeover
+        self._relays = relays
         self._peers = peers
 
     async def Query(self, request: agent_pb2.QueryRequest, context: Context) -> int:  # pyright: ignore[reportIncompatibleMethodOverride] - it pushes its events
-        started = await self._runs.start(request)
+        # Known from here on: a relayed query may be made twice, and must be one.
+        request.request_id = request.request_id or ids.new_uuid()
         async with outlet(context) as out:
-            return await self._follow_started(started, out, cancel_on_leave=request.on_disconnect == "cancel")
+            here = partial(self._query, request, context, out)
+            return await self._relays.stream("Query", request, context, out, here)
 
     async def Compact(self, request: agent_pb2.CompactChatRequest, context: Context) -> int:  # pyright: ignore[reportIncompatibleMethodOverride] - as Query
-        started = await self._runs.compact(request.chat_id)
         async with outlet(context) as out:
-            return await self._follow_started(started, out)
+            here = partial(self._compact, request, context, out)
+            return await self._relays.stream("Compact", request, context, out, here)
 
     async def Attach(self, request: agent_pb2.AttachRequest, context: Context) -> int:  # pyright: ignore[reportIncompatibleMethodOverride] - as Query
         async with outlet(context) as out:
-            return await self._follow(request.run_id, request.last_seq, out)
+            return await self._relays.stream("Attach", request, context, out, partial(self._follow, request, out))
 
     async def Cancel(self, request: agent_pb2.CancelRequest, context: Context) -> agent_pb2.CancelResponse:
-        run = await self._takeover.live(request.run_id)
-        if run is None:
-            state = (await recorded.run_of(self._peers, request.run_id)).state
-            return agent_pb2.CancelResponse(run_id=request.run_id, state=state)
-        run.cancel("after_step" if request.mode == "after_step" else "now")
-        return agent_pb2.CancelResponse(run_id=run.id, state=run.state)
+        return await self._relays.answer("Cancel", request, context, partial(self._cancel, request))
 
     async def Submit(self, request: agent_pb2.SubmitRequest, context: Context) -> agent_pb2.SubmitResponse:
         submits.check(request)
-        run = await self._takeover.live(request.run_id)
-        if run is None:
-            return await submits.too_late(self._peers, request)
-        return await self._runs.submit(run, request)
+        request.request_id = request.request_id or ids.new_uuid()
+        return await self._relays.answer("Submit", request, context, partial(self._submit, request))
 
     async def Steer(self, request: agent_pb2.SteerRequest, context: Context) -> agent_pb2.SteerResponse:
-        return await self._runs.steer(await self._takeover.live(request.run_id), request)
+        request.request_id = request.request_id or ids.new_uuid()
+
+        async def here(run: Run | None) -> agent_pb2.SteerResponse | Elsewhere:
+            return await self._runs.steer(run, request)
+
+        return await self._relays.answer("Steer", request, context, here)
 
     async def ListAgents(self, request: agent_pb2.ListAgentsRequest, context: Context) -> agent_pb2.ListAgentsResponse:
         agents = [_agent(agent) for agent in self._registry.all()]
@@ -70,32 +73,66 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
         chat = await recorded.chat_of(self._peers, memory_pb2.GetChatRequest(chat_id=request.chat_id))
         live = {run.id: run.as_run() for run in self._runs.of_chat(request.chat_id)}
         runs = [live.get(run.run_id, run) for run in recorded.fold_runs(chat.events)]
-        return run_list.page(runs, request)
+        away = next((run.run_id for run in runs if run.state == "running" and run.run_id not in live), None)
+        # The chat's live runs are one owner's, so one other answer is complete.
+        told = await self._relays.told("ListRuns", request, context, away) if away else None
+        return told or run_list.page(runs, request)
 
     async def GetRun(self, request: agent_pb2.GetRunRequest, context: Context) -> agent_pb2.GetRunResponse:
         live = self._runs.find(request.run_id)
-        run = live.as_run() if live is not None else await recorded.run_of(self._peers, request.run_id)
-        return agent_pb2.GetRunResponse(run=run)
+        if live is not None:
+            return agent_pb2.GetRunResponse(run=live.as_run())
+        told = await self._relays.told("GetRun", request, context, request.run_id)
+        return told or agent_pb2.GetRunResponse(run=await recorded.run_of(self._peers, request.run_id))
 
-    async def _follow_started(self, started: Run | str, out: Outlet, *, cancel_on_leave: bool = False) -> int:
-        """Send the events of a run that a query has started, or that it repeats; return how many."""
-        if isinstance(started, str):
-            return await self._follow(started, 0, out)
+    async def _query(
+        self, request: agent_pb2.QueryRequest, context: Context, out: Outlet, _: Run | None
+    ) -> int | Elsewhere:
+        started = await self._runs.start(request)
+        if not isinstance(started, Run) or request.on_disconnect != "cancel":
+            return await self._follow_started(started, context, out)
         try:
             return await started.feed.follow(0, out)
         finally:
-            if cancel_on_leave and not (started.feed.ended or started.feed.is_cut):
+            if not (started.feed.ended or started.feed.is_cut):
                 started.cancel()
 
-    async def _follow(self, run_id: str, last_seq: int, out: Outlet) -> int:
-        run = await self._takeover.live(run_id)
+    async def _compact(
+        self, request: agent_pb2.CompactChatRequest, context: Context, out: Outlet, _: Run | None
+    ) -> int | Elsewhere:
+        return await self._follow_started(await self._runs.compact(request.chat_id), context, out)
+
+    async def _follow_started(self, started: Begun, context: Context, out: Outlet) -> int | Elsewhere:
+        """Send the events of a run that a query has started, or that it repeats; return how many."""
+        match started:
+            case Elsewhere():
+                return started
+            case Repeated(run_id):
+                request = agent_pb2.AttachRequest(run_id=run_id)
+                return await self._relays.stream("Attach", request, context, out, partial(self._follow, request, out))
+            case Run():
+                return await started.feed.follow(0, out)
+
+    async def _follow(self, request: agent_pb2.AttachRequest, out: Outlet, run: Run | None) -> int:
         if run is not None:
-            return await run.feed.follow(last_seq, out)
-        events = await recorded.events_of(self._peers, run_id, last_seq)
+            return await run.feed.follow(request.last_seq, out)
+        events = await recorded.events_of(self._peers, request.run_id, request.last_seq)
         for event in events:
             if not out.send(event.SerializeToString()):
                 await out.drained()
         return len(events)
+
+    async def _cancel(self, request: agent_pb2.CancelRequest, run: Run | None) -> agent_pb2.CancelResponse:
+        if run is None:
+            state = (await recorded.run_of(self._peers, request.run_id)).state
+            return agent_pb2.CancelResponse(run_id=request.run_id, state=state)
+        run.cancel("after_step" if request.mode == "after_step" else "now")
+        return agent_pb2.CancelResponse(run_id=run.id, state=run.state)
+
+    async def _submit(self, request: agent_pb2.SubmitRequest, run: Run | None) -> agent_pb2.SubmitResponse:
+        if run is None:
+            return await submits.too_late(self._peers, request)
+        return await self._runs.submit(run, request)
 
 
 def _agent(definition: Definition) -> agent_pb2.Agent:

@@ -12,7 +12,7 @@ import structlog
 
 from headrace.errors import BudgetExceeded, ContentFiltered, HeadraceError, StaleLease, to_failure
 from headrace.v1 import memory_pb2, tools_pb2
-from services.orchestrator import briefing, prompts, returning
+from services.orchestrator import briefing, prompts, returning, tracing
 from services.orchestrator.call import Call
 from services.orchestrator.calls import outcomes, subagent, todos
 from services.orchestrator.calls.subagent import Errand
@@ -63,7 +63,8 @@ async def delegate(parent: Scope, peers: Peers, call: Call, errand: Errand) -> t
     async with parent.places:
         scope = await _begin(parent, call, errand)
         try:
-            end = await _work(scope, parent, peers, errand)
+            with tracing.delegated(scope):
+                end = await _work(scope, parent, peers, errand)
         except Stopped:
             # Its siblings end their steps too; the run stops when the parent goes on.
             end = _End(is_cancelled=True)

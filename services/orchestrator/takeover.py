@@ -1,13 +1,14 @@
-"""Going on with runs that nobody runs: those a stopped process left, found at start and every few seconds after it.
+"""Going on with runs that nobody runs: those a stopped process left, found at start and every second after it.
 
 A run has one owner, whose lease memory knows. An owner that stops releases it, one that dies lets it run out; then
-whoever asks first gets the run with a new generation, and memory takes nothing from the owner before any more.
+whoever asks first gets the run with a new generation, and memory takes nothing from the owner before any more. The runs
+of a chat go to one owner, in their order.
 """
 
 from __future__ import annotations
 
 import asyncio
-from functools import partial
+import random
 
 import structlog
 
@@ -15,7 +16,7 @@ from headrace.errors import HeadraceError, InvalidRequest, NotFound, Overloaded,
 from headrace.v1 import memory_pb2
 from services.orchestrator import ids, recorded
 from services.orchestrator.definition import Definition
-from services.orchestrator.leases import TTL_MS
+from services.orchestrator.leases import Owner
 from services.orchestrator.past import Past
 from services.orchestrator.peers import UNARY_TIMEOUT_S, Peers, peer_errors
 from services.orchestrator.recording import Recording
@@ -23,7 +24,8 @@ from services.orchestrator.recovery import end_of, patiently
 from services.orchestrator.registry import Registry
 from services.orchestrator.resets import CRASHED, HANDED_OVER, crashes
 from services.orchestrator.run import Run
-from services.orchestrator.runs import Runs
+from services.orchestrator.runs import Runs, stopping
+from services.runtime.auth.identity import Identity, acting_as
 
 SEQ_PER_GENERATION = 1_000_000
 """An owner with generation g numbers its events from g times this, plus 1 (events.md)."""
@@ -35,8 +37,12 @@ numbers that JSON readers can count with."""
 CRASHES_MAX = 3
 """A run whose owner has died so often is what kills it."""
 
-INTERVAL_S = 5.0
-"""Between two looks for runs that nobody runs: with a lease of 15 s they go on within 30 s (operations.md)."""
+LOOKS_PER_LEASE = 15
+"""For runs that nobody has: with a lease of 15 s, what is handed over goes on within about a second, and what a dead
+owner had within 17 (operations.md: 30)."""
+
+JITTER = (0.8, 1.2)
+"""Replicas that look at the same moment would all ask for the same runs."""
 
 STAGES = {
     "ONESHOT": {"oneshot"},
@@ -51,7 +57,7 @@ log = structlog.get_logger()
 class Takeover:
     """Takes runs over for `runs`. One at a time, so that nobody takes over from us."""
 
-    def __init__(self, runs: Runs, registry: Registry, peers: Peers, owner: str) -> None:
+    def __init__(self, runs: Runs, registry: Registry, peers: Peers, owner: Owner) -> None:
         self._runs = runs
         self._registry = registry
         self._peers = peers
@@ -60,45 +66,64 @@ class Takeover:
 
     async def at_start(self) -> None:
         """Take over what there is; waits for memory as long as it takes."""
-        for run in await patiently(partial(recorded.unfinished, self._peers)):
-            await patiently(partial(self._attempt, run))
+        await patiently(self._look)
 
     async def watch(self) -> None:
         """Take over what comes, until cancelled."""
+        looks = 0
         while True:
-            await asyncio.sleep(INTERVAL_S)
+            looks += 1
+            await asyncio.sleep(self._owner.lease_s / LOOKS_PER_LEASE * random.uniform(*JITTER))
             try:
-                left = set[str]()
-                for run in await recorded.unfinished(self._peers):
-                    # A chat's runs keep their order: none goes before one that is still another's.
-                    if run.run_id in self._runs.unstored:
-                        continue
-                    if run.chat_id not in left and not await self._attempt(run):
-                        left.add(run.chat_id)
+                # What this process has lost without knowing it still has a lease of ours: that is looked for, too.
+                await self._look(without_owner=bool(looks % LOOKS_PER_LEASE))
             except HeadraceError as error:
                 log.warning("runs not looked for", reason=error.reason)
             except Exception:
                 # The supervisor: what one look stumbles over must not end all that follow.
                 log.exception("runs not looked for")
 
-    async def live(self, run_id: str) -> Run | None:
-        """The run, live here, taken over where nobody runs it; None: it has ended.
+    async def _look(self, *, without_owner: bool = False) -> None:
+        if self._runs.is_draining:
+            return
+        with acting_as(None):
+            found = await recorded.unfinished(self._peers, without_owner=without_owner)
+        free = {run.chat_id: run for run in found if self._is_wanted(run)}
+        for run in free.values():
+            with acting_as(_whose(run)):
+                for entry in await recorded.unfinished_beside(self._peers, run.run_id):
+                    # A chat's runs keep their order: none goes before one that is still another's.
+                    if entry.run_id not in self._runs.unstored and not await self._attempt(entry):
+                        break
+
+    def _is_wanted(self, entry: memory_pb2.UnfinishedRun) -> bool:
+        if self._runs.has(entry.run_id) or entry.run_id in self._runs.unstored:
+            return False
+        return not self._is_another_s(entry)
+
+    async def find(self, run_id: str) -> Run | str | None:
+        """The run, live here, taken over where nobody runs it; the address of the process that has its chat's runs;
+        None: it has ended, or the caller has no such run.
 
         Raises:
-            NotFound: No such run.
-            Overloaded: Another process has it.
+            Overloaded: It is about to be another's.
         """
-        run = self._runs.find(run_id)
-        if run is not None:
+        if (run := self._runs.find(run_id)) is not None:
             return run
-        chat = await recorded.chat_of(self._peers, memory_pb2.GetChatRequest(run_id=run_id))
-        if recorded.has_ended(chat):
-            return None
-        for entry in await recorded.unfinished(self._peers):
-            if entry.run_id == run_id:
+        for entry in await recorded.unfinished_beside(self._peers, run_id):
+            if self._is_another_s(entry):
+                return entry.owner
+            if entry.run_id == run_id or entry.run_id not in self._runs.unstored:
                 async with self._taking:
-                    return await self._taken(entry)
+                    run = await self._taken(entry)
+                if entry.run_id == run_id:
+                    return run
         return self._runs.find(run_id)
+
+    async def owner_of(self, run_id: str) -> str | None:
+        """The address of another process that has the run; nothing is taken over."""
+        beside = await recorded.unfinished_beside(self._peers, run_id)
+        return next((entry.owner for entry in beside if entry.run_id == run_id and self._is_another_s(entry)), None)
 
     async def _attempt(self, entry: memory_pb2.UnfinishedRun) -> bool:
         """Take the run over if nobody has it. Whether it is another's no more."""
@@ -109,6 +134,8 @@ class Takeover:
                     return True
         except ProviderUnavailable:
             raise
+        except Overloaded:
+            return False  # another was faster
         except HeadraceError as error:
             # One log that takes no line must not keep the other chats waiting; whoever attaches tries again.
             log.error("run not taken over", run_id=entry.run_id, reason=error.reason, problem=error.message)
@@ -118,22 +145,23 @@ class Takeover:
         return False
 
     def _is_another_s(self, entry: memory_pb2.UnfinishedRun) -> bool:
-        return entry.owner not in ("", self._owner) and entry.lease_expires_at > ids.now_ms()
+        return entry.owner not in ("", self._owner.address) and entry.lease_expires_at > ids.now_ms()
 
     async def _taken(self, entry: memory_pb2.UnfinishedRun) -> Run | None:
         """The run, which goes on here now; None: it had ended, or was ended."""
-        if run := self._runs.find(entry.run_id):
-            return run
-        if self._runs.is_draining:
-            raise Overloaded("the service is being stopped; try again")
-        if self._is_another_s(entry):
-            raise Overloaded("another process has the run; try again")
-        generation = await self._acquired(entry)
-        if generation is None:
-            return None
-        request = memory_pb2.GetChatRequest(chat_id=entry.chat_id, run_id=entry.run_id, include_lines=True)
-        chat = await recorded.chat_of(self._peers, request)
-        return await self._gone_on_with(entry, chat, generation)
+        with acting_as(_whose(entry)):
+            if run := self._runs.find(entry.run_id):
+                return run
+            if self._runs.is_draining:
+                raise stopping()
+            if self._is_another_s(entry):
+                raise _moved()
+            generation = await self._acquired(entry)
+            if generation is None:
+                return None
+            request = memory_pb2.GetChatRequest(chat_id=entry.chat_id, run_id=entry.run_id, include_lines=True)
+            chat = await recorded.chat_of(self._peers, request)
+            return await self._gone_on_with(entry, chat, generation)
 
     async def _gone_on_with(
         self, entry: memory_pb2.UnfinishedRun, chat: memory_pb2.GetChatResponse, generation: int
@@ -151,7 +179,7 @@ class Takeover:
             return None
         reason = HANDED_OVER if entry.owner and not entry.lease_expires_at else CRASHED
         is_changed = agent.hash != query.agent_hash
-        past = Past(generation, base_seq, chat.events, recording, reason, is_changed=is_changed)
+        past = Past(generation, base_seq, chat.events, recording, reason, is_changed, query.traceparent)
         run = Run(entry.run_id, agent, query.query, self._peers, past)
         self._runs.go_on(run)
         log.warning("run taken over", run_id=run.id, generation=generation, last_seq=entry.last_seq, reason=reason)
@@ -171,7 +199,7 @@ class Takeover:
     async def _acquired(self, entry: memory_pb2.UnfinishedRun) -> int | None:
         """Our generation; None: the run has ended meanwhile. Raises Overloaded: another was faster."""
         request = memory_pb2.AcquireLeaseRequest(
-            chat_id=entry.chat_id, run_id=entry.run_id, owner=self._owner, ttl_ms=TTL_MS
+            chat_id=entry.chat_id, run_id=entry.run_id, owner=self._owner.address, ttl_ms=self._owner.ttl_ms
         )
         try:
             with peer_errors():
@@ -180,7 +208,15 @@ class Takeover:
             chat = await recorded.chat_of(self._peers, memory_pb2.GetChatRequest(run_id=entry.run_id))
             if recorded.has_ended(chat):
                 return None
-            raise Overloaded("another process has the run; try again") from None
+            raise _moved() from None
+
+
+def _whose(entry: memory_pb2.UnfinishedRun) -> Identity:
+    return Identity.stored(entry.tenant, entry.user)
+
+
+def _moved() -> Overloaded:
+    return Overloaded("another process has the run; try again", retry_after_s=0)
 
 
 def _base(generation: int, last_seq: int) -> int:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import grpc
 
-from services.runtime import transport
+from services.runtime import tls, transport
+from services.runtime.auth.calling import Badge, Calling
 from services.runtime.http2.channel import Channel
 
 MESSAGE_BYTES_MAX = 64 * 1024 * 1024
@@ -27,8 +28,17 @@ OPTIONS: list[tuple[str, int | str]] = [
 ]
 
 
-def connect(address: str) -> grpc.aio.Channel:
-    """A channel to `address`: host:port, unix:/path, or dns:///host:port for all its replicas. The caller closes it."""
+def connect(address: str, badge: Badge = ()) -> grpc.aio.Channel:
+    """A channel to `address`: host:port, unix:/path, several of them with commas between, or dns:///host:port for all
+    replicas of a name. The caller closes it. Its calls show `badge`, and say for whom they are made.
+
+    Raises OSError when the process's certificates cannot be used, ValueError for an address that is none.
+    """
     if transport.in_use() == "h2":
-        return Channel(address, message_bytes_max=MESSAGE_BYTES_MAX)
-    return grpc.aio.insecure_channel(address, options=OPTIONS)
+        certificates = tls.in_use()
+        context = None if certificates is None else certificates.client
+        return Calling(Channel(address, message_bytes_max=MESSAGE_BYTES_MAX, context=context), badge)
+    if "," in address:
+        # It knows lists of IP addresses alone, and goes on asking a replica that is being stopped.
+        raise ValueError(f"{address!r}: several addresses need {transport.VARIABLE}=h2")
+    return Calling(grpc.aio.insecure_channel(address, options=OPTIONS), badge)

@@ -15,7 +15,8 @@ from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
-from services.runtime import transport
+from services.runtime import tls, transport
+from services.runtime.auth.settings import AuthSettings
 
 T = TypeVar("T")
 
@@ -32,9 +33,17 @@ SHARED = frozenset(
         "ALLOW_UNSANDBOXED",
         "URL",
         "TRANSPORT",
+        "TLS_CERT",
+        "TLS_KEY",
+        "TLS_CA",
+        "CONNECTION_AGE_S",
+        "TOKEN",
     )
 )
-"""Variables without a service's name in them. HEADRACE_URL is the command line's."""
+"""Variables without a service's name in them. HEADRACE_URL and HEADRACE_TOKEN are the command line's."""
+
+PLAIN = "plain:"
+"""Before an address to listen on for probes."""
 
 TRUE, FALSE = frozenset({"1", "true", "yes", "on"}), frozenset({"0", "false", "no", "off"})
 
@@ -48,7 +57,8 @@ class ServerSettings:
     """What every gRPC server is told; part of each service's Config as `server`."""
 
     listen: str
-    """Addresses separated by commas: host:port (port 0: any) or unix:/path."""
+    """Addresses separated by commas: host:port (port 0: any) or unix:/path. One with `plain:` before it is for probes:
+    it answers health checks alone, and without TLS. The first is the one that others know, and is not such a one."""
 
     log_level: str = field(default="INFO", metadata={"name": "HEADRACE_LOG_LEVEL"})
     """DEBUG, INFO, WARNING or ERROR."""
@@ -62,17 +72,47 @@ class ServerSettings:
     transport: str = field(default=transport.DEFAULT, metadata={"name": transport.VARIABLE})
     """h2 or grpcio. Process-wide: services/runtime/transport.py reads it itself."""
 
+    connection_age_s: float = field(default=0.0, metadata={"name": "HEADRACE_CONNECTION_AGE_S"})
+    """A client's connection ends then, in good order, so that it finds replicas that have come meanwhile; 0: never."""
+
+    tls_cert: str = field(default="", metadata={"name": tls.CERT})
+    """This process's certificate, a file in PEM, for its servers and its channels alike; renewed without a restart.
+    Empty: plain text."""
+
+    tls_key: str = field(default="", metadata={"name": tls.KEY})
+    """Its key, a file."""
+
+    tls_ca: str = field(default="", metadata={"name": tls.CA})
+    """The CA that signs the certificates of the suite, a file: each end of a connection then checks the other's. Empty:
+    clients show none, and servers' are checked against the machine's CAs."""
+
+    auth: AuthSettings = AuthSettings()
+    """Who is let in."""
+
     metrics_listen: str = ""
     """host:port of GET /metrics for Prometheus; empty: not served."""
 
     def __post_init__(self) -> None:
         # gRPC takes port 99999 for 34463, and a name without a port for port 443.
-        for address in self.listen.split(","):
-            if not address.strip().startswith("unix:/") and not _is_host_and_port(address.strip()):
+        for address in self.addresses:
+            where = address.removeprefix(PLAIN)
+            if not where.startswith("unix:/") and not _is_host_and_port(where):
                 raise ValueError(f"listen address {address!r}: expected host:port or unix:/path")
+        if self.listen.startswith(PLAIN):
+            raise ValueError(
+                f"listen address {self.addresses[0]!r}: the first one is for all calls, not for probes alone"
+            )
         transport.check(self.transport)
+        tls.check(self.tls_cert, self.tls_key, self.tls_ca, self.transport)
         if self.metrics_listen and not _is_host_and_port(self.metrics_listen):
             raise ValueError(f"metrics address {self.metrics_listen!r}: expected host:port")
+        calls = (address for address in self.addresses if not address.startswith(PLAIN))
+        self.auth.check(calls, has_certificates=bool(self.tls_ca))
+
+    @property
+    def addresses(self) -> list[str]:
+        """Those of `listen`."""
+        return [address.strip() for address in self.listen.split(",")]
 
 
 def _is_host_and_port(address: str) -> bool:
@@ -108,7 +148,7 @@ def variables(cls: type[Any], service: str) -> dict[str, Any]:
     for item in fields(cls):
         if dataclasses.is_dataclass(hints[item.name]):
             found |= variables(typing.cast("type[Any]", hints[item.name]), service)
-            if item.default is not MISSING:
+            if isinstance(item.default, ServerSettings):
                 found |= {PREFIX + service + "_LISTEN": item.default.listen}
         else:
             found[_names(item, service)[0]] = item.default
@@ -143,7 +183,7 @@ def _load(cls: type[T], service: str, env: Mapping[str, str], problems: list[str
         kind = hints[item.name]
         if dataclasses.is_dataclass(kind):
             defaults = item.default if item.default is not MISSING else None
-            values[item.name] = _server(defaults, service, env, problems, known)
+            values[item.name] = _part(typing.cast("type[Any]", kind), defaults, service, env, problems, known)
             continue
         names = _names(item, service)
         known.update(names)
@@ -167,13 +207,14 @@ def _load(cls: type[T], service: str, env: Mapping[str, str], problems: list[str
         return None
 
 
-def _server(
-    default: ServerSettings | None, service: str, env: Mapping[str, str], problems: list[str], known: set[str]
-) -> ServerSettings | None:
+def _part(
+    kind: type[Any], default: object, service: str, env: Mapping[str, str], problems: list[str], known: set[str]
+) -> Any:
+    """A dataclass in a dataclass; each has its own default address to listen on."""
     listen_name = f"{PREFIX}{service}_LISTEN"
-    if default is not None and listen_name not in env:
+    if isinstance(default, ServerSettings) and listen_name not in env:
         env = {**env, listen_name: default.listen}
-    return _load(ServerSettings, service, env, problems, known)
+    return _load(kind, service, env, problems, known)
 
 
 def _parse(text: str, kind: Any) -> Any:

@@ -1,7 +1,8 @@
 """What every call of the suite carries along: from its metadata into context, and on to the calls made meanwhile.
 
-These are request and trace ids, and users' credentials for MCP servers: `x-mcp-<server>-authorization` is the
-Authorization header of the user's calls to that server. Credentials are never logged.
+These are ids of the request, the run and the span, and users' credentials for MCP servers:
+`x-mcp-<server>-authorization` is the Authorization header of the user's calls to that server. Credentials are never
+logged.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ from contextvars import ContextVar
 
 import structlog
 
-REQUEST_ID, TRACEPARENT = "x-request-id", "traceparent"
+from services.runtime.telemetry import spans
+
+REQUEST_ID, RUN_ID, TRACEPARENT = "x-request-id", "x-run-id", spans.TRACEPARENT
 
 _SAFE = re.compile(r"[A-Za-z0-9._:/+=-]{1,128}")
 """What a caller's request id may look like: anything else would forge log lines or headers."""
@@ -33,8 +36,10 @@ def adopt(metadata: Iterable[tuple[str, str | bytes]]) -> str:
     given = {key: value for key, value in metadata if isinstance(value, str)}
     request_id = safe_request_id(given.get(REQUEST_ID))
     forwarded = [(REQUEST_ID, request_id)]
-    if TRACEPARENT in given:
+    if TRACEPARENT in given and not spans.is_on():
         forwarded.append((TRACEPARENT, given[TRACEPARENT]))
+    if _SAFE.fullmatch(given.get(RUN_ID, "")):
+        forwarded.append((RUN_ID, given[RUN_ID]))
     _forwarded.set((*forwarded, *credentials(given.items())))
     return request_id
 
@@ -62,6 +67,25 @@ def safe_request_id(given: str | None) -> str:
     return given if given and _SAFE.fullmatch(given) else str(uuid.uuid4())
 
 
+def work_for(run_id: str) -> None:
+    """What the caller's task does from now on is done for this run: its log lines say so, and those of peers."""
+    structlog.contextvars.bind_contextvars(run_id=run_id)
+    _forwarded.set((*(pair for pair in _forwarded.get() if pair[0] != RUN_ID), (RUN_ID, run_id)))
+
+
+def request_id() -> str:
+    """Of the current call; empty: there is none."""
+    return dict(_forwarded.get()).get(REQUEST_ID, "")
+
+
+def for_log() -> dict[str, str]:
+    """The ids of the current call as log lines have them, beside those of its span."""
+    known = dict(_forwarded.get())
+    return {name: known[key] for key, name in ((REQUEST_ID, "request_id"), (RUN_ID, "run_id")) if key in known}
+
+
 def forwarded() -> tuple[tuple[str, str], ...]:
     """Metadata that every call to a peer is given."""
+    if traceparent := spans.traceparent():
+        return (*_forwarded.get(), (TRACEPARENT, traceparent))
     return _forwarded.get()

@@ -1,4 +1,4 @@
-"""What happens around every RPC: ids into context, rules checked, errors to statuses, one log line.
+"""What happens around every RPC: ids into context, callers admitted, rules checked, errors to statuses, one log line.
 
 Streams are written with `context.write`, not yielded: gRPC never closes a generator that it stops reading, so a
 yielding handler would be cleaned up late, in some other task. Here it is closed in the RPC's own task, innermost
@@ -17,9 +17,14 @@ from typing import Any, TypeAlias
 
 import grpc
 import structlog
+from google.protobuf.message import DecodeError
 
-from headrace.errors import HeadraceError, Overloaded, to_status
-from services.runtime import ids, rules
+from headrace.errors import HeadraceError, InvalidRequest, Overloaded, to_status
+from services.runtime import counts, ids, rules
+from services.runtime.auth import identity
+from services.runtime.auth.gate import Gate
+from services.runtime.http2.server_call import ServerCall
+from services.runtime.telemetry import rpc
 
 Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
@@ -29,9 +34,15 @@ PLUMBING = ("/grpc.health.", "/grpc.reflection.")
 
 STATUS_DETAILS = "grpc-status-details-bin"
 
+ELSEWHERE = (("grpc-retry-pushback-ms", "0"),)
+"""Beside an error after which nobody has to wait: our channels ask another replica before their caller notices."""
+
 HANG_UP_S = 0.1
 """How long the cancellation may come after a failed write. On uvloop one turn of the loop was not always enough
 (grpcio 1.85); only the answer to a bug waits for it."""
+
+_UNREADABLE = object()
+"""In the place of a request."""
 
 log = structlog.get_logger()
 
@@ -39,8 +50,9 @@ log = structlog.get_logger()
 class RpcInterceptor(grpc.aio.ServerInterceptor):
     """Outermost and only: nothing else aborts an RPC. Shared by all RPCs of a server."""
 
-    def __init__(self, streams_max: int) -> None:
+    def __init__(self, streams_max: int, gate: Gate) -> None:
         self._streams_max = streams_max
+        self._gate = gate
         self._streams = 0
         self._wrapped: dict[str, Handler] = {}
 
@@ -64,7 +76,8 @@ class RpcInterceptor(grpc.aio.ServerInterceptor):
         return self._wrapped[method]
 
     def _wrap(self, handler: Handler, method: str) -> Handler:
-        serializers = (handler.request_deserializer, handler.response_serializer)
+        read = _parsed(handler.request_deserializer)
+        serializers = (read, handler.response_serializer)
         if handler.unary_unary is not None:
             return grpc.unary_unary_rpc_method_handler(self._unary(handler.unary_unary, method, _checked), *serializers)
         if handler.stream_unary is not None:
@@ -73,13 +86,12 @@ class RpcInterceptor(grpc.aio.ServerInterceptor):
             )
         assert handler.unary_stream is not None, f"{method}: two-way streams are not part of the contract"
         serialize = _as_it_is(handler.response_serializer)
-        return grpc.unary_stream_rpc_method_handler(
-            self._streaming(handler.unary_stream, method), handler.request_deserializer, serialize
-        )
+        return grpc.unary_stream_rpc_method_handler(self._streaming(handler.unary_stream, method), read, serialize)
 
     def _unary(self, answer: Any, method: str, checked: Callable[[Any], Any]) -> Any:
         async def call(request: Any, context: Context) -> Any:
             async with _around(method, context) as done:
+                await self._admit(method, context)
                 reply = await answer(checked(request), context)
                 done["replies"] = 1
                 return reply
@@ -89,10 +101,12 @@ class RpcInterceptor(grpc.aio.ServerInterceptor):
     def _streaming(self, generate: Any, method: str) -> Any:
         async def call(request: Any, context: Context) -> None:
             async with _around(method, context) as done:
+                await self._admit(method, context)
                 _checked(request)
                 if self._streams >= self._streams_max:
                     raise Overloaded(f"{self._streams_max} streams are open already; try again later")
                 self._streams += 1
+                counts.OPEN_STREAMS.inc()
                 try:
                     answers = generate(request, context)
                     if inspect.iscoroutine(answers):
@@ -104,9 +118,17 @@ class RpcInterceptor(grpc.aio.ServerInterceptor):
                             await write(reply)
                             done["replies"] += 1
                 finally:
+                    if isinstance(context, ServerCall):
+                        done["replies"] = context.sent  # also where what was sent came to no end
                     self._streams -= 1
+                    counts.OPEN_STREAMS.dec()
 
         return call
+
+    async def _admit(self, method: str, context: Context) -> None:
+        """From here on the call is worked for whom it was made."""
+        metadata = context.invocation_metadata() or ()
+        identity.adopt(await self._gate.admit(method, metadata, context.auth_context()))
 
 
 def _as_it_is(serialize: Callable[[Any], bytes] | None) -> Callable[[Any], bytes]:
@@ -115,7 +137,22 @@ def _as_it_is(serialize: Callable[[Any], bytes] | None) -> Callable[[Any], bytes
     return lambda reply: reply if type(reply) is bytes else serialize(reply)
 
 
+def _parsed(parse: Callable[[bytes], Any] | None) -> Callable[[bytes], Any]:
+    """`parse`, but what is no message is the caller's mistake: left to gRPC, it would be INTERNAL."""
+    assert parse is not None, "generated code gives one"
+
+    def parsed(data: bytes) -> Any:
+        try:
+            return parse(data)
+        except DecodeError:
+            return _UNREADABLE
+
+    return parsed
+
+
 def _checked(request: Any) -> Any:
+    if request is _UNREADABLE:
+        raise InvalidRequest("the request's bytes are no message of this RPC", field="", rule="must be its message")
     rules.check(request)
     return request
 
@@ -129,16 +166,18 @@ async def _each_checked(requests: AsyncIterator[Any]) -> AsyncGenerator[Any]:
 async def _around(method: str, context: Context) -> AsyncGenerator[dict[str, int]]:
     """Ids, errors to statuses, and the RPC's one log line."""
     started = time.monotonic()
-    done, code = {"replies": 0}, grpc.StatusCode.OK
+    done, code, reason = {"replies": 0}, grpc.StatusCode.OK, ""
     peer = context.peer()  # empty once the client has gone
-    request_id = ids.adopt(context.invocation_metadata() or ())
-    with structlog.contextvars.bound_contextvars(request_id=request_id):
+    metadata = context.invocation_metadata() or ()
+    ids.adopt(metadata)
+    with structlog.contextvars.bound_contextvars(**ids.for_log()), rpc.served(method, metadata) as span:
         try:
             yield done
         except HeadraceError as error:
-            code = error.code
+            code, reason = error.code, error.reason
             status = to_status(error)
-            await context.abort(code, status.message, ((STATUS_DETAILS, status.SerializeToString()),))
+            elsewhere = ELSEWHERE if error.retry_after_s == 0 else ()
+            await context.abort(code, status.message, ((STATUS_DETAILS, status.SerializeToString()), *elsewhere))
         except asyncio.CancelledError:
             code = grpc.StatusCode.CANCELLED
             raise
@@ -159,5 +198,7 @@ async def _around(method: str, context: Context) -> AsyncGenerator[dict[str, int
             log.exception("rpc failed", method=method)
             await context.abort(code, "internal error")
         finally:
+            rpc.done(span, code, reason)
+            counts.RPCS.labels(method, code.name).inc()
             elapsed_ms = round((time.monotonic() - started) * 1000, 1)
             log.info("rpc done", method=method, code=code.name, ms=elapsed_ms, replies=done["replies"], peer=peer)

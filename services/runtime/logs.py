@@ -13,6 +13,8 @@ import orjson
 import structlog
 from structlog.tracebacks import ExceptionDictTransformer
 
+from services.runtime.telemetry import spans
+
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 
 
@@ -23,6 +25,7 @@ def configure(level: str, service: str) -> None:
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
+            _in_span,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             _named(service),
@@ -59,6 +62,11 @@ def _named(service: str) -> structlog.types.Processor:
         return event
 
     return add_service
+
+
+def _in_span(_logger: object, _method: str, event: structlog.types.EventDict) -> structlog.types.EventDict:
+    event.update(spans.for_log())
+    return event
 
 
 class _Forward(logging.Handler):

@@ -12,12 +12,15 @@ from aiohttp import web
 from prometheus_client import generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
+from services.runtime.loop_lag import measured
+
 
 @asynccontextmanager
 async def metrics_served(listen: str) -> AsyncGenerator[str]:
     """Answer GET /metrics at `listen`, host:port, inside the block; gives the address that was bound.
 
-    An empty `listen` serves nothing. Raises OSError when the address cannot be bound.
+    An empty `listen` serves nothing, and then the loop's lag is not measured either. Raises OSError when the address
+    cannot be bound.
     """
     if not listen:
         yield ""
@@ -29,7 +32,8 @@ async def metrics_served(listen: str) -> AsyncGenerator[str]:
     await runner.setup()
     try:
         await web.TCPSite(runner, host, int(port)).start()
-        yield f"{host}:{runner.addresses[0][1]}"
+        async with measured():
+            yield f"{host}:{runner.addresses[0][1]}"
     finally:
         await runner.cleanup()
 

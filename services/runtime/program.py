@@ -12,6 +12,7 @@ import uvloop
 
 from services.runtime import config as settings
 from services.runtime import logs
+from services.runtime.telemetry.switch import traced
 
 # Read by gRPC when it is imported, which is after us. Its handlers run in every child that the tools service forks,
 # before that becomes a command, and end some of them there when other threads are in gRPC (grpcio 1.85).
@@ -36,7 +37,8 @@ def run(cls: type[C], service: str, main: Callable[[C], Awaitable[None]]) -> Non
     log.info("settings in force", **values)
 
     async def started() -> None:
-        await main(config)
+        async with traced(service.lower(), os.environ):
+            await main(config)
 
     failure: BaseException | None = None
     try:

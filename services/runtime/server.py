@@ -16,9 +16,10 @@ import structlog
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from services.runtime import transport
+from services.runtime import tls, transport
+from services.runtime.auth.opening import opened
 from services.runtime.channels import MESSAGE_BYTES_MAX
-from services.runtime.config import ServerSettings
+from services.runtime.config import PLAIN, ServerSettings
 from services.runtime.health import SERVING, Health
 from services.runtime.http2.server import Server
 from services.runtime.interceptors import RpcInterceptor
@@ -66,33 +67,41 @@ async def serving(
 ) -> AsyncGenerator[Running]:
     """Serve inside the block; leaving it drains: not ready, `drain()`, no new RPCs, running ones get drain_s.
 
-    `peers` are asked when health of the chain is. Raises OSError when an address cannot be bound.
+    `peers` are asked when health of the chain is. Raises OSError when an address cannot be bound, or a file of
+    credentials cannot be read.
     """
-    interceptor = RpcInterceptor(settings.streams_max)
-    server = _server(interceptor, message_bytes_max)
-    health = Health(peers or {})
-    health_pb2_grpc.add_HealthServicer_to_server(health, server)
-    for item in served:
-        item.add(item.servicer, server)
-        await health.set(item.name, SERVING)
-    names = [item.name for item in served]
-    reflected = (*names, health_pb2.DESCRIPTOR.services_by_name["Health"].full_name, reflection.SERVICE_NAME)
-    reflection.enable_server_reflection(reflected, server)
-    addresses = tuple(_bind(server, address.strip()) for address in settings.listen.split(","))
-    async with metrics_served(settings.metrics_listen) as metrics_address:
-        await server.start()
-        await health.set("", SERVING)
-        log.info("serving", addresses=addresses, services=names)
-        try:
-            yield Running(addresses, interceptor, metrics_address)
-        finally:
-            await health.enter_graceful_shutdown()  # load balancers stop sending before we refuse
+    async with opened(settings.auth, has_certificates=bool(settings.tls_ca)) as gate:
+        interceptor = RpcInterceptor(settings.streams_max, gate)
+        server = _server([interceptor], settings, message_bytes_max)
+        health = Health(peers or {})
+        health_pb2_grpc.add_HealthServicer_to_server(health, server)
+        for item in served:
+            item.add(item.servicer, server)
+            await health.set(item.name, SERVING)
+        names = [item.name for item in served]
+        reflected = (*names, health_pb2.DESCRIPTOR.services_by_name["Health"].full_name, reflection.SERVICE_NAME)
+        reflection.enable_server_reflection(reflected, server)
+        probed = _server([], settings, EDGE_MESSAGE_BYTES_MAX)
+        health_pb2_grpc.add_HealthServicer_to_server(health, probed)
+        addresses = tuple(
+            _bind(probed if address.startswith(PLAIN) else server, address) for address in settings.addresses
+        )
+        async with metrics_served(settings.metrics_listen) as metrics_address:
+            await server.start()
+            await probed.start()
+            await health.set("", SERVING)
+            log.info("serving", addresses=addresses, services=names)
             try:
-                if drain is not None:
-                    await drain()
+                yield Running(addresses, interceptor, metrics_address)
             finally:
-                await server.stop(settings.drain_s)
-                log.info("stopped", addresses=addresses)
+                await health.enter_graceful_shutdown()  # load balancers stop sending before we refuse
+                try:
+                    if drain is not None:
+                        await drain()
+                finally:
+                    await server.stop(settings.drain_s)
+                    await probed.stop(None)
+                    log.info("stopped", addresses=addresses)
 
 
 async def until_stopped() -> None:
@@ -107,14 +116,18 @@ async def until_stopped() -> None:
         signal.signal(number, signal.SIG_DFL)
 
 
-def _server(interceptor: RpcInterceptor, message_bytes_max: int) -> grpc.aio.Server:
+def _server(
+    interceptors: Sequence[RpcInterceptor], settings: ServerSettings, message_bytes_max: int
+) -> grpc.aio.Server:
+    age_s = settings.connection_age_s
     if transport.in_use() == "h2":
-        return Server(interceptors=[interceptor], message_bytes_max=message_bytes_max)
-    return grpc.aio.server(interceptors=[interceptor], options=_options(message_bytes_max))
+        return Server(interceptors=interceptors, message_bytes_max=message_bytes_max, connection_age_s=age_s)
+    return grpc.aio.server(interceptors=interceptors, options=_options(message_bytes_max, age_s))
 
 
-def _options(message_bytes_max: int) -> list[tuple[str, int]]:
+def _options(message_bytes_max: int, connection_age_s: float) -> list[tuple[str, int]]:
     return [
+        *([("grpc.max_connection_age_ms", int(connection_age_s * 1000))] if connection_age_s else []),
         ("grpc.max_receive_message_length", message_bytes_max),
         ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
         # Two servers on one port would share its calls silently.
@@ -126,14 +139,24 @@ def _options(message_bytes_max: int) -> list[tuple[str, int]]:
 
 
 def _bind(server: grpc.aio.Server, address: str) -> str:
-    path = address.removeprefix("unix:")
-    if path != address and _is_answered(path):
+    where = address.removeprefix(PLAIN)
+    path = where.removeprefix("unix:")
+    if path != where and _is_answered(path):
         raise OSError(f"cannot listen on {address}: another process does")
+    certificates = None if where != address else tls.in_use()
     try:
-        port = server.add_insecure_port(address)
+        port = _add_port(server, where, certificates)
     except (RuntimeError, OSError) as error:
         raise OSError(f"cannot listen on {address}: is something else listening there?") from error
-    return address if address.startswith("unix:") else f"{address.rpartition(':')[0]}:{port}"
+    return address if path != where else f"{address.rpartition(':')[0]}:{port}"
+
+
+def _add_port(server: grpc.aio.Server, address: str, certificates: tls.Certificates | None) -> int:
+    if certificates is None:
+        return server.add_insecure_port(address)
+    if not isinstance(server, Server):
+        raise RuntimeError(f"{tls.CERT} needs {transport.VARIABLE}=h2")
+    return server.add_port(address, certificates.server())
 
 
 def _is_answered(path: str) -> bool:

@@ -9,7 +9,7 @@ import os
 
 VARIABLE = "HEADRACE_TRANSPORT"
 TRANSPORTS = ("h2", "grpcio")
-DEFAULT = "grpcio"
+DEFAULT = "h2"
 
 
 def in_use() -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from services.simulator.repeating import Repeated
 from services.simulator.signatures import signature_of
 from services.simulator.steps import (
     Content,
@@ -19,6 +20,7 @@ from services.simulator.steps import (
     Frame,
     Raw,
     Reasoning,
+    Repeat,
     Reply,
     Stall,
     Step,
@@ -93,6 +95,10 @@ class _Stream:
             case Content(content=texts):
                 yield from self._open("text", text="")
                 yield from self._deltas("text_delta", "text", texts)
+            case Repeat(repeat=text, times=times):
+                yield from self._open("text", text="")
+                self.deltas += times
+                yield Repeated(self._delta("text_delta", "text", text), times, self._pace.wait_ms)
             case Reasoning(reasoning=texts):
                 yield from self._open("thinking", thinking="", signature="")
                 self._thought += texts
@@ -128,7 +134,10 @@ class _Stream:
         for text in texts:
             yield self._pace
             self.deltas += 1
-            yield _event("content_block_delta", index=self._index, delta={"type": kind, field: text})
+            yield self._delta(kind, field, text)
+
+    def _delta(self, kind: str, field: str, text: str) -> bytes:
+        return _event("content_block_delta", index=self._index, delta={"type": kind, field: text})
 
     def close(self) -> Iterator[Action]:
         """End the open block; thoughts are signed."""

@@ -5,15 +5,12 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from services.simulator.steps import Content, Reply, Stall
+from services.simulator.steps import TIMES_MAX, Repeat, Reply, Stall
 
 if TYPE_CHECKING:
     from services.simulator.ask import Ask
 
-DELTAS_MAX = 1_000_000
-"""More would take minutes flat out, and is rather a slip."""
-
-_BENCH = re.compile(r"bench(?:-(?P<deltas>\d{1,7})x(?P<pace_ms>\d{1,6})ms)?")
+_BENCH = re.compile(r"bench(?:-(?P<deltas>[1-9]\d{0,6})x(?P<pace_ms>\d{1,6})ms)?")
 _TEXT = " headrace"
 
 
@@ -23,5 +20,5 @@ def load(ask: Ask) -> Reply | None:
         return Reply(steps=(Stall(),))
     if not (bench := _BENCH.fullmatch(ask.model)):
         return None
-    deltas = min(int(bench["deltas"] or 64), DELTAS_MAX)
-    return Reply(steps=(Content(content=(_TEXT,) * deltas),), pace_ms=float(bench["pace_ms"] or 20))
+    repeat = Repeat(repeat=_TEXT, times=min(int(bench["deltas"] or 64), TIMES_MAX))
+    return Reply(steps=(repeat,), pace_ms=float(bench["pace_ms"] or 20))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from services.simulator.repeating import Repeated
 from services.simulator.steps import (
     Content,
     Cut,
@@ -20,6 +21,7 @@ from services.simulator.steps import (
     Frame,
     Raw,
     Reasoning,
+    Repeat,
     Reply,
     Stall,
     Step,
@@ -54,6 +56,10 @@ def streamed(ask: Ask, reply: Reply, *, pace_ms: float) -> Iterator[Action]:
     yield Wait(wait_ms=reply.first_delta_delay_ms)
     deltas = 0
     for step in reply.steps:
+        if isinstance(step, Repeat):
+            yield Repeated(_content(head, step.repeat), step.times, pace.wait_ms)
+            deltas += step.times
+            continue
         for action in _actions(step, head):
             if isinstance(action, bytes) and isinstance(step, Content | Reasoning | ToolCall):
                 yield pace
@@ -72,7 +78,7 @@ def _head(model: str) -> bytes:
 def _actions(step: Step, head: bytes) -> Iterator[Action]:
     match step:
         case Content(content=texts):
-            yield from (head + b'{"content":' + orjson.dumps(text) + _TAIL for text in texts)
+            yield from (_content(head, text) for text in texts)
         case Reasoning(reasoning=texts):
             yield from (head + b'{"reasoning_content":' + orjson.dumps(text) + _TAIL for text in texts)
         case ToolCall():
@@ -89,6 +95,10 @@ def _actions(step: Step, head: bytes) -> Iterator[Action]:
             yield step
         case _:
             raise AssertionError(f"{type(step).__name__} is answered before a stream begins")
+
+
+def _content(head: bytes, text: str) -> bytes:
+    return head + b'{"content":' + orjson.dumps(text) + _TAIL
 
 
 def _fragments(call: ToolCall) -> Iterator[dict[str, Any]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from services.simulator.repeating import Repeated, repeat
 from services.simulator.steps import Cut, End, Stall, Wait
 
 if TYPE_CHECKING:
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
 
     from aiohttp import web
 
-Action = bytes | Wait | Stall | Cut | End
+Action = bytes | Repeated | Wait | Stall | Cut | End
 """What comes next, in every protocol; bytes are one write."""
 
 
@@ -29,6 +30,8 @@ async def play(
         match action:
             case bytes():
                 await _write(response, action, one_byte_writes=one_byte_writes)
+            case Repeated():
+                due_s = await repeat(request, response, action, due_s)
             case Wait(wait_ms=wait_ms):
                 due_s += wait_ms / 1000
                 # Zero too goes through the loop: frames sent flat out still leave one by one.

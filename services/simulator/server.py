@@ -92,6 +92,8 @@ class Simulator:
     async def _answer(
         self, request: web.Request, response: web.StreamResponse, protocol: WireProtocol, ask: Ask, reply: Reply
     ) -> None:
+        if reply.one_byte_writes or not ask.stream:
+            reply = reply.spelled_out()
         response.content_type = "text/event-stream" if ask.stream else "application/json"
         actions = protocol.streamed(ask, reply, pace_ms=self._pace_ms) if ask.stream else protocol.whole(ask, reply)
         await response.prepare(request)

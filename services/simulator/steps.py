@@ -10,6 +10,9 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag
 from pydantic.alias_generators import to_camel
 
+TIMES_MAX = 1_000_000
+"""More would take minutes flat out, and is rather a slip."""
+
 
 def _as_list(value: object) -> object:
     return [value] if isinstance(value, str) else value
@@ -33,6 +36,13 @@ class Content(_Words):
     """Answer deltas."""
 
     content: Texts
+
+
+class Repeat(_Words):
+    """One answer delta, so many times."""
+
+    repeat: str
+    times: int = Field(ge=1, le=TIMES_MAX)
 
 
 class ToolCall(_Words):
@@ -106,6 +116,7 @@ class Refusal(_Words):
 _KEYS = {
     "reasoning": Reasoning,
     "content": Content,
+    "repeat": Repeat,
     "toolCall": ToolCall,
     "frame": Frame,
     "raw": Raw,
@@ -130,6 +141,7 @@ def _key_of(step: object) -> str | None:
 Step = Annotated[
     Annotated[Reasoning, Tag("reasoning")]
     | Annotated[Content, Tag("content")]
+    | Annotated[Repeat, Tag("repeat")]
     | Annotated[ToolCall, Tag("toolCall")]
     | Annotated[Frame, Tag("frame")]
     | Annotated[Raw, Tag("raw")]
@@ -162,6 +174,13 @@ class Reply(_Words):
 
     one_byte_writes: bool = False
     """Whether every byte is written to the socket by itself."""
+
+    def spelled_out(self) -> Reply:
+        """The same with each delta by itself, for what writes them in another way than one frame over and over."""
+        steps = (
+            Content(content=(step.repeat,) * step.times) if isinstance(step, Repeat) else step for step in self.steps
+        )
+        return self.model_copy(update={"steps": tuple(steps)})
 
 
 class Match(_Words):

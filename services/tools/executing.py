@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Generator
 from contextlib import aclosing, contextmanager
 from typing import TYPE_CHECKING
 
 from headrace.errors import NotFound, Overloaded
 from headrace.v1 import tools_pb2
-from services.tools import arguments
+from services.tools import arguments, metrics
 from services.tools.catalogue import Catalogue, Offered
 from services.tools.effects import Effects
 from services.tools.outputs import Outputs
@@ -52,16 +53,18 @@ class Executor:
         """Stream what the tool does; exactly one result, last.
 
         Raises:
-            NotFound: No tool has this name.
+            NotFound: No tool has this name, or the chat is another user's.
             Overloaded: As many commands as may run are running, or this very call is; see performing.py.
         """
         offered = self._catalogue.find(request.tool_name)
         if offered is None:
             raise NotFound(f"tool {request.tool_name!r} does not exist", toolName=request.tool_name)
-        with self._place(offered.tool):
+        await asyncio.to_thread(self._workspaces.claim, request.chat_id)
+        with self._place(offered.tool), metrics.timed(offered.tool.name) as timing:
             async with aclosing(self._run(offered, request)) as deltas:
                 async for delta in deltas:
                     yield delta
+                    timing.last = delta
 
     async def _run(self, offered: Offered, request: tools_pb2.ExecuteRequest) -> AsyncGenerator[tools_pb2.ToolDelta]:
         try:

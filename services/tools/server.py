@@ -9,6 +9,8 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from headrace.v1 import llm_pb2_grpc, tools_pb2, tools_pb2_grpc
+from services.runtime.auth.callers import TOOLS
+from services.runtime.auth.calling import badge
 from services.runtime.channels import connect
 from services.runtime.server import Running, Served, serving
 from services.runtime.watching import watch
@@ -48,7 +50,7 @@ async def tool_server(
     """
     async with AsyncExitStack() as stack:
         # Not among the peers of readiness: most tools work without a model.
-        gateway = await stack.enter_async_context(connect(config.llm_gateway_address))
+        gateway = await stack.enter_async_context(connect(config.llm_gateway_address, badge(config.server.auth, TOOLS)))
         llm = llm_pb2_grpc.LlmServiceStub(gateway)
         web = _web(config)
         workspaces = Workspaces(config.data_dir / "workspaces", config.workspace_bytes_max)
@@ -57,7 +59,9 @@ async def tool_server(
         for watched in ("tools", "tools.yaml"):
             watcher = group.create_task(watch(config.config_dir / watched, catalogue.reload))
             stack.callback(watcher.cancel)
-        daily = group.create_task(remove_unused((workspaces.root, effects.root), config.workspace_retention_days))
+        daily = group.create_task(
+            remove_unused((workspaces.root, effects.root, workspaces.owners.root), config.workspace_retention_days)
+        )
         stack.callback(daily.cancel)
         await stack.enter_async_context(mcp_servers(config.config_dir, env or {}, catalogue.offer))
         environments = Environments(config.data_dir / "skill_envs", group)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from typing import Any
@@ -62,12 +63,14 @@ class ToolService(tools_pb2_grpc.ToolServiceServicer):
                 yield delta
 
     async def CheckEffect(self, request: tools_pb2.CheckEffectRequest, context: Any) -> tools_pb2.CheckEffectResponse:
+        await asyncio.to_thread(self._workspaces.check, request.chat_id)
         return await performing.check(self._effects, request)
 
     async def ListSkills(self, request: tools_pb2.ListSkillsRequest, context: Any) -> tools_pb2.ListSkillsResponse:
         return tools_pb2.ListSkillsResponse(skills=[linking.message(skill) for skill in await self._skills.skills()])
 
     async def LinkSkill(self, request: tools_pb2.LinkSkillRequest, context: Any) -> tools_pb2.LinkSkillResponse:
+        await asyncio.to_thread(self._workspaces.check, request.chat_id)
         return await self._skills.link(request)
 
     async def GetViewport(self, request: tools_pb2.GetViewportRequest, context: Any) -> tools_pb2.GetViewportResponse:

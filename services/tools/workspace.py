@@ -20,6 +20,7 @@ from headrace.errors import InvalidRequest
 from services.runtime.rules import is_uuid
 from services.tools import quota
 from services.tools.openat2 import open_beneath
+from services.tools.owners import Owners
 from services.tools.walking import DEPTH_MAX, walk
 
 FOLDERS = ("uploads", "outputs")
@@ -42,11 +43,13 @@ class Workspaces:
 
     def __init__(self, root: Path, bytes_max: int = quota.BYTES_MAX) -> None:
         self.root = root.absolute()
+        self.owners = Owners(self.root / ".owners")
         self._bytes_max = bytes_max
         self._locks = tuple(threading.RLock() for _ in range(LOCKS))
 
     def open(self, chat_id: str) -> Workspace:
-        """The chat's workspace, made when it does not exist yet."""
+        """The chat's workspace, made when it does not exist yet. Raises NotFound: the chat is another user's."""
+        self.claim(chat_id)
         folder = self._folder(chat_id)
         folder.mkdir(parents=True, exist_ok=True)
         for name in FOLDERS:
@@ -55,11 +58,19 @@ class Workspaces:
         return self._workspace(chat_id, folder)
 
     def find(self, chat_id: str) -> Workspace:
-        """The chat's workspace; raises FileNotFoundError when nothing has made it."""
+        """The chat's workspace; raises FileNotFoundError when nothing has made it, or the chat is another user's."""
         folder = self._folder(chat_id)
-        if not folder.is_dir():
+        if not folder.is_dir() or self.owners.is_foreign(chat_id, is_older=True):
             raise FileNotFoundError(ENOENT, os.strerror(ENOENT))
         return self._workspace(chat_id, folder)
+
+    def claim(self, chat_id: str) -> None:
+        """Have the chat for the user of the current call. Raises NotFound: it is another's."""
+        self.owners.claim(chat_id, is_older=self._folder(chat_id).is_dir())
+
+    def check(self, chat_id: str) -> None:
+        """Raise NotFound when the chat is another user's; nobody's is none."""
+        self.owners.check(chat_id, is_older=self._folder(chat_id).is_dir())
 
     def incoming(self) -> Path:
         """The folder for what is not yet in a workspace, on the same file system and out of every command's reach."""

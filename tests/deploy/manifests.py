@@ -74,4 +74,6 @@ def containers(variant: str) -> list[Manifest]:
 
 def environment(container: Manifest) -> dict[str, str]:
     """Its variables; those that are taken from elsewhere, the database's Secret among them, with an example."""
-    return {item["name"]: item.get("value", "postgresql://elsewhere/headrace") for item in container.get("env", ())}
+    return {
+        item["name"]: item.get("value", "postgresql://elsewhere.example/headrace") for item in container.get("env", ())
+    }

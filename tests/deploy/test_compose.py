@@ -27,6 +27,8 @@ def environment(service: str) -> dict[str, str]:
 
 def stated_defaults(service: str) -> dict[str, str]:
     block = re.split(r"^  \S+:$", SOURCE.split(f"\n  {service}:\n")[1], flags=re.M)[0]
+    if "<<: *credentials" in block:
+        block += SOURCE.split("x-credentials: &credentials\n")[1].split("\nservices:\n")[0] + "\n"
     return {match["name"]: match["default"] or match["value"].strip('"') for match in DEFAULT.finditer(block)}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import os
 import re
 import signal
 import sys
@@ -177,23 +178,24 @@ class Running:
 
 
 @asynccontextmanager
-async def running(config_dir: Path, data_dir: Path, sim: Simulator) -> AsyncGenerator[Suite]:
+async def running(config_dir: Path, data_dir: Path, sim: Simulator, **env: str) -> AsyncGenerator[Suite]:
     """`headrace up` over these folders. A configuration of AGENTS is written when there is none."""
     write_config(config_dir, sim)
     timeout = aiohttp.ClientTimeout(total=TEST_TIMEOUT_S)
     async with (
-        up("--config-dir", str(config_dir), "--data-dir", str(data_dir)) as it,
+        up("--config-dir", str(config_dir), "--data-dir", str(data_dir), **env) as it,
         aiohttp.ClientSession(timeout=timeout) as http,
     ):
         yield Suite(it.url, it.grpc, it.memory, config_dir, data_dir, sim, http, it.process)
 
 
 @asynccontextmanager
-async def up(*options: str) -> AsyncGenerator[Running]:
-    """`headrace up` on free ports."""
+async def up(*options: str, **env: str) -> AsyncGenerator[Running]:
+    """`headrace up` on free ports; `env` is added to our own environment."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "headrace.cli", "up", "--port", "0", "--grpc-port", "0", *options),
         stdout=asyncio.subprocess.PIPE,
+        env=os.environ | env,
     )
     try:
         url, grpc, memory = await _ready(process)

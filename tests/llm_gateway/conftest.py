@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import orjson
 import pytest
+import uvloop
 
 from headrace.errors import HeadraceError
 from headrace.streams import reading
@@ -20,11 +21,15 @@ from services.runtime.config import ServerSettings
 from services.simulator.server import Simulator, simulator
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable
+    from collections.abc import AsyncGenerator, Callable, Mapping
     from contextlib import AbstractAsyncContextManager
     from pathlib import Path
 
 TEST_TIMEOUT_S = 20.0
+
+ON_BOTH_LOOPS = {"test_back_pressure", "test_interaction_log", "test_leaving", "http"}
+"""Files and folders. What a transport does when it is paused or closed, and in which context it calls back, is the
+loop's: these run on uvloop too, as in production."""
 
 SPARE: dict[str, Any] = {"key": "spare", "models": [{"name": "sim-2"}]}
 
@@ -77,6 +82,12 @@ class Gateway:
         except HeadraceError as error:
             return Heard(deltas, error)
         return Heard(deltas, None)
+
+
+def pytest_asyncio_loop_factories(item: pytest.Item) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
+    both = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
+    is_on_both = {item.path.stem, item.path.parent.name} & ON_BOTH_LOOPS
+    return both if is_on_both else {"asyncio": asyncio.new_event_loop}
 
 
 Asking: TypeAlias = "Callable[..., AbstractAsyncContextManager[Gateway]]"

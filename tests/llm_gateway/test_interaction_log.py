@@ -10,6 +10,8 @@ import structlog
 from structlog.testing import LogCapture
 
 from services.runtime import logs
+from tests.llm_gateway.conftest import HELLO
+from tests.llm_gateway.http.scripted import END, ORDINARY, Exchange, chunk, scripted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -66,6 +68,24 @@ async def test_debug_shows_each_delta_with_credentials_masked(
     assert [entry["kind"] for entry in deltas] == ["started", "content", "tool_call", "tool_call", "usage", "finish"]
     assert deltas[1]["value"] == "password=***"
     assert (deltas[2]["tool"], deltas[3]["value"]) == ("f", "{}")
+
+
+async def test_deltas_on_a_connection_that_is_used_again_have_the_ids_of_their_own_call(
+    asking: Asking, logged: Callable[[str], list[Any]]
+) -> None:
+    entries = logged("DEBUG")
+
+    async def hello(exchange: Exchange) -> None:
+        await exchange.say(ORDINARY)
+        await exchange.say(chunk(HELLO.partition(b"\r\n\r\n")[2]) + END)
+
+    async with scripted(hello) as server, asking(baseUrl=server.url) as gateway:
+        for _ in range(2):
+            await gateway.hear()
+        assert server.connections == 1
+    ids = [entry["request_id"] for entry in entries if entry["event"] == "model called"]
+    deltas = [entry["request_id"] for entry in entries if entry["event"] == "delta"]
+    assert deltas == [ids[0]] * 4 + [ids[1]] * 4
 
 
 def test_the_logger_of_a_service_can_be_asked_for_its_level() -> None:

@@ -96,6 +96,8 @@ async def test_leaving_the_line_makes_room_for_the_next(asking: Asking) -> None:
     async with asking(quota={"concurrency": 1}) as gateway:
         async with reading(gateway.llm.StreamChat(gateway.request(model="idle"))) as running:
             await anext(running)
+            while not gateway.sim.requests:
+                await asyncio.sleep(0.01)
             async with reading(gateway.llm.StreamChat(gateway.request(model="idle"))) as waiting:
                 await anext(waiting)
         async with asyncio.timeout(CLOSED_WITHIN_S):

@@ -32,8 +32,9 @@ async def test_an_answer_counts_its_tokens_and_the_time_to_its_first_delta(askin
     async with asking([{"steps": [{"waitMs": 60}, {"content": "a"}, {"waitMs": 100}, usage]}]) as gateway:
         await gateway.hear()
     assert counted("attempts_total", outcome="stop", **SIM) == 1
-    assert counted("tokens_total", kind="input", **SIM) == 11
-    assert counted("tokens_total", kind="output", **SIM) == 7
+    assert counted("tokens_total", kind="input", tenant="default", **SIM) == 11
+    assert counted("tokens_total", kind="output", tenant="default", **SIM) == 7
+    assert counted("deltas_total", **SIM) == 1
     assert counted("first_delta_seconds_count", **SIM) == 1
     assert 0.06 <= counted("first_delta_seconds_sum", **SIM) < 0.16
 

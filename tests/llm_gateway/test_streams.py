@@ -41,19 +41,20 @@ async def test_a_stream_becomes_its_deltas_over_http(asking: Asking, stream: Rec
 
 def read(stream: Recorded, chunks: Iterable[bytes]) -> tuple[list[object], object]:
     """The deltas and the end, from the reader alone."""
-    answer = PROTOCOLS[stream.protocol].answer("sim", "sim-1", [TAKEN_ID], "")
-    deltas: list[llm_pb2.LlmDelta] = []
+    deltas: list[bytes] = []
+    answer = PROTOCOLS[stream.protocol].answer("sim", "sim-1", [TAKEN_ID], "", deltas.append)
     try:
         for chunk in chunks:
-            deltas += answer.feed(chunk) if chunk else ()
+            if chunk:
+                answer.feed(chunk)
             if answer.is_over:
                 break
         if not answer.is_over:
-            deltas += answer.feed(b"")
+            answer.feed(b"")
         end: object = answer.finish().reason, spent(answer.usage())
     except HeadraceError as error:
         end = error.reason
-    return [*shown(deltas)], end
+    return [*shown([llm_pb2.LlmDelta.FromString(delta) for delta in deltas])], end
 
 
 @by_name

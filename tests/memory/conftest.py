@@ -1,24 +1,38 @@
-"""A real memory service on port 0 over a real folder; only the disk's sync can be replaced, to fail on command."""
+"""A real memory service on port 0, over a real folder or a real PostgreSQL; only the disk's sync can be replaced, to
+fail on command.
+
+PostgreSQL is of the machine's packages (.ci/run installs it); without it its tests are skipped with a notice.
+"""
 
 from __future__ import annotations
 
 import errno
+import inspect
 import os
 import threading
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Collection, Generator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
+import asyncpg
 import pytest
 
+from benchmarks.postgresql import FAST, Server, programs, running
 from headrace.v1.memory_pb2_grpc import MemoryServiceStub
 from services.memory.__main__ import served
 from services.memory.compaction.summariser import SUMMARY_TIMEOUT_S
 from services.memory.config import Config
 from services.memory.disk import Disk
+from services.memory.hot import HOT_BYTES_MAX
 from services.memory.leases import now_ms
-from services.memory.store import HOT_BYTES_MAX, opened
+from services.memory.postgres.connecting import PATIENCE_S, Limits
+from services.memory.postgres.store import opened as postgres_opened
+from services.memory.store import opened
+from services.runtime.auth.callers import ORCHESTRATOR
+from services.runtime.auth.calling import badge
+from services.runtime.auth.settings import AuthSettings
 from services.runtime.channels import connect
 from services.runtime.config import ServerSettings
 from services.runtime.server import serving
@@ -26,8 +40,19 @@ from tests.memory.writing import Memory
 
 if TYPE_CHECKING:
     from headrace.v1.llm_pb2_grpc import LlmServiceAsyncStub
+    from services.memory.engine import Engine
 
 Serve = Callable[..., AbstractAsyncContextManager[Memory]]
+Kept: TypeAlias = "Files | Tables"
+
+KNOWN = AuthSettings(internal_token="a-secret-of-the-services-in-these-tests")
+"""The orchestrator is known and says for whom it calls: for whoever the test is `acting_as`."""
+
+CONNECTIONS_MAX, STATEMENT_TIMEOUT_S = 4, 10.0
+
+needs_postgres = pytest.mark.skipif(programs() is None, reason="PostgreSQL is not installed on this machine")
+
+EACH = ["embedded", pytest.param("postgres", marks=needs_postgres)]
 
 
 class HeldSync:
@@ -57,18 +82,87 @@ async def memory_over(
     sync: Callable[[int], None] = os.fdatasync,
     hot_bytes_max: int = HOT_BYTES_MAX,
     clock: Callable[[], int] = now_ms,
+    **options: Any,
+) -> AsyncGenerator[Memory]:
+    """A service over the logs of a folder."""
+    with closing(Disk(folder, sync=sync)) as disk:
+        async with (
+            opened(disk, hot_bytes_max=hot_bytes_max, clock=clock) as store,
+            _serving(store, **options) as memory,
+        ):
+            yield memory
+
+
+@asynccontextmanager
+async def memory_in(
+    url: str,
+    *,
+    hot_bytes_max: int = HOT_BYTES_MAX,
+    clock: Callable[[], int] = now_ms,
+    patience_s: float = PATIENCE_S,
+    tells: bool = True,
+    **options: Any,
+) -> AsyncGenerator[Memory]:
+    """A service over a database; it tells others of what it does, or does not."""
+    limits = Limits(CONNECTIONS_MAX, STATEMENT_TIMEOUT_S, patience_s)
+    async with postgres_opened(url, limits, hot_bytes_max=hot_bytes_max, clock=clock) as store:
+        if not tells:
+            store.tell = _nobody
+        async with _serving(store, **options) as memory:
+            yield memory
+
+
+def _nobody(chat_id: str) -> None:
+    """Told of changes."""
+
+
+@asynccontextmanager
+async def _serving(
+    store: Engine,
+    *,
     llm: LlmServiceAsyncStub | None = None,
     summary_timeout_s: float = SUMMARY_TIMEOUT_S,
     **config: Any,
 ) -> AsyncGenerator[Memory]:
-    settings = ServerSettings(listen="127.0.0.1:0", drain_s=1)
-    with closing(Disk(folder, sync=sync)) as disk:
-        async with (
-            opened(disk, hot_bytes_max=hot_bytes_max, clock=clock) as store,
-            serving(settings, [served(store, Config(**config), llm, summary_timeout_s)]) as running,
-            connect(running.addresses[0]) as channel,
-        ):
-            yield Memory(MemoryServiceStub(channel))
+    settings = ServerSettings(listen="127.0.0.1:0", drain_s=1, auth=KNOWN)
+    async with (
+        serving(settings, [served(store, Config(**config), llm, summary_timeout_s)]) as running,
+        connect(running.addresses[0], badge(KNOWN, ORCHESTRATOR)) as channel,
+    ):
+        yield Memory(MemoryServiceStub(channel))
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """Chats in a folder."""
+
+    folder: Path
+
+    def memory(self, **options: Any) -> AbstractAsyncContextManager[Memory]:
+        return memory_over(self.folder, **options)
+
+    async def log(self, chat_id: str) -> bytes:
+        """The chat's lines as they are kept."""
+        return (self.folder / f"{chat_id}.json").read_bytes()
+
+
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """Chats in a database."""
+
+    url: str
+
+    def memory(self, **options: Any) -> AbstractAsyncContextManager[Memory]:
+        return memory_in(self.url, **options)
+
+    async def log(self, chat_id: str) -> bytes:
+        query = "SELECT data FROM lines JOIN chats ON chats.id = chat WHERE chat_id = $1 ORDER BY n"
+        connection = await asyncpg.connect(self.url)
+        try:
+            rows = await connection.fetch(query, chat_id)
+        finally:
+            await connection.close()
+        return b"".join(row[0] + b"\n" for row in rows)
 
 
 def logs_in(folder: Path) -> list[str]:
@@ -82,14 +176,54 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "chats"
 
 
+@pytest.fixture(scope="session")
+def postgres() -> Generator[Server]:
+    """A PostgreSQL for all tests that kill none."""
+    with running(*FAST) as server:
+        yield server
+
+
 @pytest.fixture
-def serve(folder: Path) -> Serve:
-    """`async with serve() as memory`; again for a restart over the same logs."""
+async def database_url(postgres: Server) -> str:
+    """An empty database."""
+    await empty(postgres.url())
+    return postgres.url()
 
-    def start(**options: Any) -> AbstractAsyncContextManager[Memory]:
-        return memory_over(folder, **options)
 
-    return start
+async def empty(url: str) -> None:
+    """Have nothing in a database."""
+    connection = await asyncpg.connect(url)
+    try:
+        if await connection.fetchval("SELECT to_regclass('chats') IS NOT NULL"):
+            await connection.execute("DELETE FROM chats; DELETE FROM texts; DELETE FROM facts; DELETE FROM blobs;")
+    finally:
+        await connection.close()
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Tests marked `engines` run with each of them; all others with the embedded one."""
+    if "engine" in metafunc.fixturenames:
+        is_each = metafunc.definition.get_closest_marker("engines") and "folder" not in _given(metafunc.function)
+        metafunc.parametrize("engine", EACH if is_each else ["embedded"])
+
+
+def _given(function: Callable[..., Any]) -> Collection[str]:
+    """What a test asks for itself: one that asks for a folder looks into it."""
+    return inspect.signature(function).parameters
+
+
+@pytest.fixture
+def kept(engine: str, request: pytest.FixtureRequest) -> Kept:
+    """Where chats are kept."""
+    if engine == "embedded":
+        return Files(request.getfixturevalue("folder"))
+    return Tables(request.getfixturevalue("database_url"))
+
+
+@pytest.fixture
+def serve(kept: Kept) -> Serve:
+    """`async with serve() as memory`; again for a restart over the same chats."""
+    return kept.memory
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""A writer to be killed or failed: `python -m tests.memory.crashing FOLDER ROUND CHAT…` appends until it is stopped, or
+"""A writer to be killed or failed: `python -m tests.memory.crashing PLACE ROUND CHAT…` appends until it is stopped, or
 has done enough, and prints what was acknowledged. What was refused it asks for again under the same request id.
 """
 
@@ -11,15 +11,15 @@ from pathlib import Path
 
 from headrace.errors import HeadraceError, LogDamaged, StaleLease
 from headrace.v1 import memory_pb2
-from tests.memory.conftest import memory_over
+from tests.memory.conftest import memory_in, memory_over
 from tests.memory.writing import Memory, content, query_line, run_line, step_line, user
 
 APPENDS = 30
 TRIES = 20
 
 
-async def main(folder: Path, turn: str, chat_ids: list[str]) -> None:
-    async with memory_over(folder) as memory:
+async def main(place: str, turn: str, chat_ids: list[str]) -> None:
+    async with memory_in(place) if place.startswith("postgresql:") else memory_over(Path(place)) as memory:
         await asyncio.gather(*(write(memory, chat_id, turn) for chat_id in chat_ids))
 
 
@@ -55,4 +55,4 @@ def named(*names: str) -> str:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(Path(sys.argv[1]), sys.argv[2], sys.argv[3:]))
+    asyncio.run(main(sys.argv[1], sys.argv[2], sys.argv[3:]))

@@ -11,7 +11,7 @@ import pytest
 
 from headrace.errors import InvalidRequest, NotFound, StaleLease
 from headrace.v1 import agent_pb2, common_pb2, llm_pb2, memory_pb2
-from tests.memory.conftest import HeldSync, Serve
+from tests.memory.conftest import HeldSync, Kept, Serve, memory_over
 from tests.memory.writing import (
     USAGE,
     Memory,
@@ -28,21 +28,23 @@ from tests.memory.writing import (
     user,
 )
 
+pytestmark = pytest.mark.engines
+
 BIG = "123456789012345678901234567890.10"
 
 
-def lines_of(folder: Path, chat_id: str) -> list[dict[str, Any]]:
-    return [orjson.loads(line) for line in (folder / f"{chat_id}.json").read_bytes().splitlines()]
+async def lines_of(kept: Kept, chat_id: str) -> list[dict[str, Any]]:
+    return [orjson.loads(line) for line in (await kept.log(chat_id)).splitlines()]
 
 
-async def test_lines_get_consecutive_numbers_and_the_append_its_uuid(memory: Memory, folder: Path) -> None:
+async def test_lines_get_consecutive_numbers_and_the_append_its_uuid(memory: Memory, kept: Kept) -> None:
     chat_id, run_id = await memory.begin("  what\n is the\tweather like?  ")
     request_id = new_id()
     reply = await memory.append(
         chat_id, run_id, step_line(content("a")), step_line(content("b")), request_id=request_id
     )
     assert reply == memory_pb2.AppendResponse(first_n=2, last_n=3, chat_name="what is th", checkpoint_id=1)
-    lines = lines_of(folder, chat_id)
+    lines = await lines_of(kept, chat_id)
     assert [line["_n"] for line in lines] == [1, 2, 3]
     assert lines[1]["uuid"] == request_id
     assert len({line["uuid"] for line in lines}) == 3
@@ -62,9 +64,7 @@ async def test_a_blank_first_message_gives_the_default_name(memory: Memory) -> N
 
 
 @pytest.mark.parametrize("restart", [False, True])
-async def test_a_repeated_append_is_answered_the_same_and_adds_nothing(
-    serve: Serve, folder: Path, restart: bool
-) -> None:
+async def test_a_repeated_append_is_answered_the_same_and_adds_nothing(serve: Serve, kept: Kept, restart: bool) -> None:
     chat_id, run_id, request_id = new_id(), new_id(), new_id()
     lines = [query_line(), step_line(content("a")), run_line()]
     async with serve() as memory:
@@ -75,14 +75,14 @@ async def test_a_repeated_append_is_answered_the_same_and_adds_nothing(
         async with serve() as memory:
             assert await memory.append(chat_id, run_id, *lines, request_id=request_id) == first
     assert first == memory_pb2.AppendResponse(first_n=1, last_n=3, chat_created=True, chat_name="hello")
-    assert len(lines_of(folder, chat_id)) == 3
+    assert len(await lines_of(kept, chat_id)) == 3
 
 
-async def test_a_query_whose_request_id_the_chat_has_names_the_first_run(memory: Memory, folder: Path) -> None:
+async def test_a_query_whose_request_id_the_chat_has_names_the_first_run(memory: Memory, kept: Kept) -> None:
     chat_id, run_id = await memory.begin(request_id="mine")
     reply = await memory.append(chat_id, new_id(), query_line("again", request_id="mine"))
     assert reply == memory_pb2.AppendResponse(chat_name="hello", duplicate_run_id=run_id)
-    assert len(lines_of(folder, chat_id)) == 1
+    assert len(await lines_of(kept, chat_id)) == 1
     other_chat = await memory.append(new_id(), new_id(), query_line(request_id="mine"))
     assert not other_chat.HasField("duplicate_run_id")
 
@@ -104,7 +104,7 @@ async def test_a_chat_or_run_without_a_query_is_not_found(memory: Memory) -> Non
     with pytest.raises(NotFound, match="no query line"):
         await memory.append(chat_id, new_id(), step_line(content("a")))
     other_chat, _ = await memory.begin()
-    with pytest.raises(NotFound, match="is not of chat"):
+    with pytest.raises(NotFound, match="no query line"):
         await memory.append(other_chat, run_id, step_line(content("a")))
 
 
@@ -155,7 +155,7 @@ async def test_lines_of_a_wrong_shape_are_refused_by_name(
     assert caught.value.metadata["field"] == field
 
 
-async def test_a_query_line_stands_in_the_file_as_the_format_says(memory: Memory, folder: Path) -> None:
+async def test_a_query_line_stands_in_the_file_as_the_format_says(memory: Memory, kept: Kept) -> None:
     reference = common_pb2.Reference(id="f1", type="file", name="a.txt", meta='{"n": ' + BIG + "}")
     chat_id, run_id = await memory.begin(
         "a\n\u2028b",
@@ -168,14 +168,15 @@ async def test_a_query_line_stands_in_the_file_as_the_format_says(memory: Memory
         on_disconnect="cancel",
         when_busy="enqueue",
     )
-    (text,) = (folder / f"{chat_id}.json").read_bytes().splitlines()
+    (text,) = (await kept.log(chat_id)).splitlines()
     line = orjson.loads(text)
     assert line.pop("updatedAt") > 1_700_000_000_000
     assert line.pop("uuid")
     query = line.pop("query")
     assert line == {
         "_type": "query", "_n": 1, "chatId": chat_id, "runId": run_id,
-        "_tenant": "", "_user": "", "_gen": 0, "_agentHash": "abc", "_tokens": {"encoding": "o200k_base", "count": 9},
+        "_tenant": "default", "_user": "default", "_gen": 0,
+        "_agentHash": "abc", "_tokens": {"encoding": "o200k_base", "count": 9},
     }  # fmt: skip
     assert text.count(BIG.encode()) == 2
     assert b'"params":{   "big": ' in text
@@ -188,7 +189,7 @@ async def test_a_query_line_stands_in_the_file_as_the_format_says(memory: Memory
     }  # fmt: skip
 
 
-async def test_a_step_line_stands_in_the_file_as_the_format_says(memory: Memory, folder: Path) -> None:
+async def test_a_step_line_stands_in_the_file_as_the_format_says(memory: Memory, kept: Kept) -> None:
     chat_id, run_id = await memory.begin()
     thought = reasoning(
         "hm\n\n", reasoning_id="r_1", events=events(5), timing=memory_pb2.Timing(started_at=1, ended_at=2)
@@ -213,7 +214,7 @@ async def test_a_step_line_stands_in_the_file_as_the_format_says(memory: Memory,
         ),
         generation=3,
     )
-    line = lines_of(folder, chat_id)[1]
+    line = (await lines_of(kept, chat_id))[1]
     ts, msg = 1_700_000_000_000, "m_00000001"
     usage = {"inputTokens": 10, "outputTokens": 4, "modelCalls": 1, "toolCalls": 1}
     assert (line["_type"], line["_stage"], line["_seq"], line["_gen"]) == ("step", "react", 1, 3)
@@ -240,7 +241,7 @@ async def test_a_step_line_stands_in_the_file_as_the_format_says(memory: Memory,
     ]  # fmt: skip
 
 
-async def test_event_and_run_lines_stand_in_the_file_as_they_are_sent(memory: Memory, folder: Path) -> None:
+async def test_event_and_run_lines_stand_in_the_file_as_they_are_sent(memory: Memory, kept: Kept) -> None:
     chat_id, run_id = await memory.begin()
     submit = agent_pb2.RequestSubmit(
         request_id="q", chat_id=chat_id, run_id=run_id, tool_id="t", payload='{"n":' + BIG + "}"
@@ -252,7 +253,7 @@ async def test_event_and_run_lines_stand_in_the_file_as_they_are_sent(memory: Me
         event_line(seq=4, timestamp=5, request_submit=submit, task_id="12345678"),
         run_line("failed", 6, error=error),
     )
-    event, run = lines_of(folder, chat_id)[1:]
+    event, run = (await lines_of(kept, chat_id))[1:]
     assert event["event"] == {
         "seq": 4, "type": "request.submit", "requestId": "q", "chatId": chat_id, "runId": run_id, "toolId": "t",
         "payload": {"n": float(BIG)}, "taskId": "12345678", "timestamp": 5,
@@ -263,16 +264,16 @@ async def test_event_and_run_lines_stand_in_the_file_as_they_are_sent(memory: Me
     assert (event["_lines"], run.get("_lines")) == (2, None)
 
 
-async def test_calls_of_configured_tools_are_kept_as_actions(serve: Serve, folder: Path) -> None:
+async def test_calls_of_configured_tools_are_kept_as_actions(serve: Serve, kept: Kept) -> None:
     async with serve(chat_action_tools="theme, fireworks") as memory:
         chat_id, run_id = await memory.begin()
         messages = [call("a1", name="theme"), result("a1", name="theme"), call("t1")]
         await memory.append(chat_id, run_id, step_line(*messages))
-    ids = [(line.get("_toolId"), line.get("_actionId")) for line in lines_of(folder, chat_id)[1]["messages"]]
+    ids = [(line.get("_toolId"), line.get("_actionId")) for line in (await lines_of(kept, chat_id))[1]["messages"]]
     assert ids == [(None, "a1"), (None, "a1"), ("t1", None)]
 
 
-async def test_concurrent_appends_to_many_chats_leave_no_gap(memory: Memory, folder: Path) -> None:
+async def test_concurrent_appends_to_many_chats_leave_no_gap(memory: Memory, kept: Kept) -> None:
     chats = [await memory.begin(f"chat {index}") for index in range(8)]
     async with asyncio.timeout(20):
         replies = await asyncio.gather(
@@ -284,12 +285,12 @@ async def test_concurrent_appends_to_many_chats_leave_no_gap(memory: Memory, fol
         )
     assert sorted(reply.first_n for reply in replies) == sorted(list(range(2, 42, 2)) * 8)
     for chat_id, _ in chats:
-        assert [line["_n"] for line in lines_of(folder, chat_id)] == list(range(1, 42))
+        assert [line["_n"] for line in await lines_of(kept, chat_id)] == list(range(1, 42))
 
 
-async def test_a_caller_that_leaves_does_not_take_its_lines_back(serve: Serve) -> None:
+async def test_a_caller_that_leaves_does_not_take_its_lines_back(folder: Path) -> None:
     sync = HeldSync()
-    async with asyncio.timeout(20), serve(sync=sync) as memory:
+    async with asyncio.timeout(20), memory_over(folder, sync=sync) as memory:
         chat_id, run_id = await memory.begin("hello")
         sync.hold()
         leaving = asyncio.create_task(memory.append(chat_id, run_id, step_line(content("kept"))))

@@ -8,6 +8,8 @@ from headrace.errors import InvalidRequest
 from headrace.v1 import agent_pb2, llm_pb2, memory_pb2
 from tests.memory.writing import USAGE, Memory, query_line, run_line
 
+pytestmark = pytest.mark.engines
+
 
 def step_with_everything() -> memory_pb2.LogLine:
     step = memory_pb2.StepLine(

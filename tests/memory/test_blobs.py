@@ -16,8 +16,10 @@ from headrace.v1 import llm_pb2, memory_pb2
 from services.memory.disk import Disk
 from services.memory.retention import DAY_S
 from services.memory.store import opened
-from tests.memory.conftest import Serve, logs_in
+from tests.memory.conftest import Kept, Serve, logs_in
 from tests.memory.writing import Memory, new_id, query_line, run_line, step_line, user
+
+pytestmark = pytest.mark.engines
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(256))
 
@@ -47,13 +49,13 @@ async def test_a_blob_is_named_by_its_content(serve: Serve, folder: Path) -> Non
             await memory.put_blob(chat_id, PNG, "image/png\nx")
 
 
-async def test_images_are_kept_by_reference_and_given_back(memory: Memory, folder: Path) -> None:
+async def test_images_are_kept_by_reference_and_given_back(memory: Memory, kept: Kept) -> None:
     chat_id, run_id = await memory.begin()
     inline = llm_pb2.ImagePart(data=PNG, mime_type="image/png", detail="low")
     url = llm_pb2.ImagePart(url="data:image/gif;base64,R0lGODdh")
     away = llm_pb2.ImagePart(url="https://example.org/a.png")
     await memory.append(chat_id, run_id, seen(inline, url, away))
-    log = (folder / f"{chat_id}.json").read_bytes()
+    log = await kept.log(chat_id)
     parts = orjson.loads(log.splitlines()[1])["messages"][0]["content"]
     assert parts[1]["image_url"] == {"url": "blob:" + hashlib.sha256(PNG).hexdigest(), "detail": "low"}
     assert b"R0lG" not in log

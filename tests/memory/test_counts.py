@@ -21,6 +21,8 @@ from tests.memory.test_context import log_messages
 from tests.memory.test_limit import limits, load
 from tests.memory.writing import call, content, new_id, reasoning, result, run_line, step_line, user
 
+pytestmark = pytest.mark.engines
+
 COUNT = re.compile(rb'"_tokens":\{"encoding":"\w+","count":(\d+)\}')
 WIDE = b"\x89PNG\r\n\x1a\n" + struct.pack(">I4sII", 13, b"IHDR", 1000, 400)
 """The beginning of a picture of two tiles."""

@@ -11,13 +11,11 @@ import os
 import random
 import shutil
 import signal
-import sys
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
-from services.memory import recovery
+from tests.memory.acknowledged import Acknowledged, start
 from tests.memory.conftest import Serve
 from tests.memory.crashing import write
 from tests.memory.writing import new_id
@@ -27,53 +25,21 @@ CHATS = 3
 needs_strace = pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed on this machine")
 
 
-@dataclass(slots=True)
-class Acknowledged:
-    """What a writer was told."""
-
-    spans: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict[tuple[str, str], tuple[int, int]])
-    """First and last number, by chat and request id."""
-
-    def note(self, line: bytes) -> bool:
-        """Whether a printed line tells of one."""
-        words = line.decode().split()
-        if words[:1] != ["acknowledged"] or len(words) != 5:
-            return False
-        self.spans[words[1], words[2]] = int(words[3]), int(words[4])
-        return True
-
-    def check(self, folder: Path, chat_id: str, *, may_be_damaged: bool = False) -> None:
-        """Hold the chat's log against it."""
-        path = folder / f"{chat_id}.json"
-        own = {request_id: span for (chat, request_id), span in self.spans.items() if chat == chat_id}
-        if not path.exists():
-            assert not own
-            return
-        reading = recovery.read(path.read_bytes(), chat_id)
-        assert not reading.is_damaged
-        lines = reading.lines
-        assert [line.n for line in lines] == list(range(1, len(lines) + 1))
-        firsts = {line.uuid: (line.n, line.n + line.lines - 1) for line in lines}
-        assert len(firsts) == len(lines), "no append is there twice"
-        for request_id, span in own.items():
-            assert firsts[request_id] == span
-        # A file without a line is left by a first append that failed, of which nobody was told.
-        assert len(lines) >= max((last for _, last in own.values()), default=0)
-        if not may_be_damaged:
-            assert reading.whole_bytes == path.stat().st_size
+def check(told: Acknowledged, folder: Path, chat_id: str, *, may_be_damaged: bool = False) -> None:
+    """Hold the chat's file against what was acknowledged."""
+    path = folder / f"{chat_id}.json"
+    if told.check(chat_id, path.read_bytes() if path.exists() else b"") != path_bytes(path):
+        assert may_be_damaged
 
 
-async def start(folder: Path, turn: str, chat_ids: list[str], *before: str) -> asyncio.subprocess.Process:
-    return await asyncio.create_subprocess_exec(
-        *before, sys.executable, "-m", "tests.memory.crashing", str(folder), turn, *chat_ids,
-        stdout=asyncio.subprocess.PIPE,
-    )  # fmt: skip
+def path_bytes(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
 
 
 async def test_after_every_kill_the_log_goes_on_where_it_was(serve: Serve, folder: Path) -> None:
     chat_ids, told = [new_id() for _ in range(CHATS)], Acknowledged()
     for turn in map(str, range(4)):
-        writer = await start(folder, turn, chat_ids)
+        writer = await start(str(folder), turn, chat_ids)
         assert writer.stdout is not None
         async with asyncio.timeout(60):
             for _ in range(random.randrange(1, 60)):
@@ -86,9 +52,9 @@ async def test_after_every_kill_the_log_goes_on_where_it_was(serve: Serve, folde
         # The same run again, from its beginning: what is there already is not appended again.
         async with asyncio.timeout(60), serve() as memory:
             for chat_id in chat_ids:
-                told.check(folder, chat_id)
+                check(told, folder, chat_id)
                 await write(memory, chat_id, turn)
-                told.check(folder, chat_id)
+                check(told, folder, chat_id)
             assert await memory.unfinished() == []
             assert len((await memory.chats()).chats) == CHATS
             for chat_id in chat_ids:
@@ -117,9 +83,9 @@ async def test_a_call_that_fails_loses_and_doubles_nothing(serve: Serve, folder:
     assert told.spans
     async with asyncio.timeout(60), serve() as memory:
         for chat_id in chat_ids:
-            told.check(folder, chat_id)
+            check(told, folder, chat_id)
             await write(memory, chat_id, "turn")
-            told.check(folder, chat_id)
+            check(told, folder, chat_id)
         assert await memory.unfinished() == []
         assert len((await memory.chats()).chats) == CHATS
 
@@ -132,10 +98,10 @@ async def test_an_append_that_cannot_be_taken_back_stops_its_chat_until_the_next
     both = ("inject=fdatasync:error=EIO:when=8+1", "-e", "inject=ftruncate:error=EIO")
     await injected(folder, chat_ids, told, *both)
     for chat_id in chat_ids:
-        told.check(folder, chat_id, may_be_damaged=True)
+        check(told, folder, chat_id, may_be_damaged=True)
     async with asyncio.timeout(60), serve() as memory:
         for chat_id in chat_ids:
-            told.check(folder, chat_id)
+            check(told, folder, chat_id)
             await write(memory, chat_id, "turn")
         assert await memory.unfinished() == []
 
@@ -151,7 +117,7 @@ async def test_an_index_that_the_disk_refuses_loses_no_append(serve: Serve, fold
     assert told.spans
     async with asyncio.timeout(60), serve() as memory:
         for chat_id in chat_ids:
-            told.check(folder, chat_id)
+            check(told, folder, chat_id)
         known = {chat.chat_id for chat in (await memory.chats()).chats}
         assert known == {chat_id for chat_id, _ in told.spans}
         assert {hit.chat_id for hit in await memory.search("go", limit=100)} == known
@@ -167,7 +133,7 @@ async def injected(
     calls = "trace=pwrite64,fdatasync,fsync,ftruncate,openat,fstat,newfstatat"
     strace = ("strace", "-f", "-qq", "-o", str(folder.parent / "strace"), *paths, "-e", calls, "-e", *expressions)
     async with asyncio.timeout(120):
-        writer = await start(folder, "turn", chat_ids, *strace)
+        writer = await start(str(folder), "turn", chat_ids, *strace)
         printed, _ = await writer.communicate()
     for line in printed.splitlines():
         told.note(line)

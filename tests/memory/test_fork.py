@@ -9,8 +9,10 @@ import pytest
 
 from headrace.errors import LogDamaged, NotFound, OutOfRange
 from headrace.v1 import agent_pb2
-from tests.memory.conftest import Serve
+from tests.memory.conftest import Kept, Serve
 from tests.memory.writing import Memory, content, event_line, events, new_id, query_line, run_line, step_line
+
+pytestmark = pytest.mark.engines
 
 
 async def texts(memory: Memory, chat_id: str) -> list[str]:
@@ -54,12 +56,12 @@ async def test_a_fork_is_a_copy_that_goes_its_own_way(serve: Serve) -> None:
         assert await texts(memory, chat_id) == ["q0", "a0", "q1", "a1", "q2", "a2"]
 
 
-async def test_a_fork_ends_with_a_run_or_a_line(memory: Memory, folder: Path) -> None:
+async def test_a_fork_ends_with_a_run_or_a_line(memory: Memory, kept: Kept) -> None:
     chat_id, runs = await three_runs(memory)
     assert await texts(memory, await memory.fork(chat_id, run_id=runs[1])) == ["q0", "a0", "q1", "a1"]
     for n in range(1, 13):
         copy = await memory.fork(chat_id, seq=n)
-        lines = [orjson.loads(line) for line in (folder / f"{copy}.json").read_bytes().splitlines()]
+        lines = [orjson.loads(line) for line in (await kept.log(copy)).splitlines()]
         assert [line["_n"] for line in lines] == list(range(1, len(lines) + 1))
         assert len(lines) == (n if n % 4 == 0 else n + 1)
         assert (lines[-1]["_type"], lines[-1]["state"]) == ("run", "completed" if n % 4 == 0 else "cancelled")

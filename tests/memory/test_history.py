@@ -25,6 +25,8 @@ from tests.memory.writing import (
     user,
 )
 
+pytestmark = pytest.mark.engines
+
 
 def kinds(found: Any) -> list[tuple[int, str]]:
     return [(event.seq, event.WhichOneof("payload")) for event in found]

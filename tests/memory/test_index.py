@@ -8,6 +8,7 @@ import sqlite3
 from collections.abc import Callable, Iterable
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,6 +19,8 @@ from services.memory.entries import Change
 from services.memory.index import Index
 from tests.memory.conftest import Serve
 from tests.memory.writing import Memory, content, event_line, events, new_id, query_line, run_line, step_line
+
+pytestmark = pytest.mark.engines
 
 
 async def test_chats_are_listed_the_last_changed_first_page_by_page(serve: Serve) -> None:
@@ -59,13 +62,11 @@ async def test_runs_without_an_end_are_listed_with_the_last_seq_and_writer(serve
         await memory.append(going_chat, going, event_line(seq=2_000_001, attempt_reset=reset), generation=2)
         before = await memory.unfinished()
     assert sorted(before[:2], key=lambda run: run.run_id != waiting) == [
-        memory_pb2.UnfinishedRun(run_id=waiting, chat_id=waiting_chat, agent_key="writer", last_seq=3),
-        memory_pb2.UnfinishedRun(run_id=second, chat_id=waiting_chat, agent_key="writer", last_seq=2),
+        _unfinished(run_id=waiting, chat_id=waiting_chat, agent_key="writer", last_seq=3),
+        _unfinished(run_id=second, chat_id=waiting_chat, agent_key="writer", last_seq=2),
     ]
     assert before[2:] == [
-        memory_pb2.UnfinishedRun(
-            run_id=going, chat_id=going_chat, agent_key="planner", generation=2, last_seq=2_000_001
-        )
+        _unfinished(run_id=going, chat_id=going_chat, agent_key="planner", generation=2, last_seq=2_000_001)
     ]
     async with serve() as memory:
         assert await memory.unfinished() == before
@@ -205,3 +206,7 @@ class Refusing(Database):
         if self.refuses:
             raise sqlite3.OperationalError("database or disk is full")
         self.applied += changes
+
+
+def _unfinished(**fields: Any) -> memory_pb2.UnfinishedRun:
+    return memory_pb2.UnfinishedRun(**fields, tenant="default", user="default")

@@ -11,8 +11,10 @@ import pytest
 from headrace.errors import InvalidRequest, NotFound, StaleLease
 from headrace.streams import rpc_errors
 from headrace.v1 import memory_pb2
-from tests.memory.conftest import HeldSync, Serve
+from tests.memory.conftest import HeldSync, Serve, memory_over
 from tests.memory.writing import Memory, content, new_id, query_line, run_line, step_line
+
+pytestmark = pytest.mark.engines
 
 A, B = "127.0.0.1:7001", "127.0.0.1:7011"
 
@@ -77,9 +79,9 @@ async def test_a_later_owner_fences_the_earlier_one_before_it_has_written(memory
     await memory.append(chat_id, run_id, step_line(content("c")), generation=2)
 
 
-async def test_nothing_of_an_earlier_owner_is_committed_after_a_later_one_has_the_run(serve: Serve) -> None:
+async def test_nothing_of_an_earlier_owner_is_committed_after_a_later_one_has_the_run(folder: Path) -> None:
     sync = HeldSync()
-    async with asyncio.timeout(20), serve(sync=sync) as memory:
+    async with asyncio.timeout(20), memory_over(folder, sync=sync) as memory:
         chat_id, run_id = await memory.begin()
         sync.hold()
         late = asyncio.create_task(memory.append(chat_id, run_id, step_line(content("late"))))

@@ -18,6 +18,8 @@ from services.memory.lines import Known, Query, Range, Revert, Run, State, Step,
 from tests.memory.conftest import Serve
 from tests.memory.writing import Memory, content, events, new_id, query_line, run_line, step_line
 
+pytestmark = pytest.mark.engines
+
 
 async def texts(memory: Memory, chat_id: str, run_id: str) -> list[str]:
     """What the model is told."""

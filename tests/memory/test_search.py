@@ -12,6 +12,8 @@ from headrace.v1 import memory_pb2
 from tests.memory.conftest import Serve
 from tests.memory.writing import Memory, content, new_id, query_line, reasoning, result, run_line, step_line, user
 
+pytestmark = pytest.mark.engines
+
 
 def insight(text: str) -> memory_pb2.LogLine:
     return memory_pb2.LogLine(insight=memory_pb2.NoteLine(text=text))

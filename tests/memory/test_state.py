@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 
 import orjson
 import pytest
 
 from headrace.errors import InvalidRequest, NotFound, StaleLease
-from tests.memory.conftest import Serve
+from tests.memory.conftest import Kept, Serve
 from tests.memory.writing import Memory, new_id, run_line, step_line, user
+
+pytestmark = pytest.mark.engines
 
 
 async def test_a_context_without_state_has_an_empty_one(memory: Memory) -> None:
@@ -21,7 +22,7 @@ async def test_a_context_without_state_has_an_empty_one(memory: Memory) -> None:
 
 
 @pytest.mark.parametrize("restart", [False, True])
-async def test_the_log_keeps_what_has_changed(serve: Serve, folder: Path, restart: bool) -> None:
+async def test_the_log_keeps_what_has_changed(serve: Serve, kept: Kept, restart: bool) -> None:
     big = "123456789012345678901234567890.10"
     async with serve() as memory:
         chat_id, run_id = await memory.begin()
@@ -34,7 +35,7 @@ async def test_the_log_keeps_what_has_changed(serve: Serve, folder: Path, restar
     async with serve() as memory:
         assert await memory.state(chat_id) == await memory.state(chat_id, "main") == state
         assert await memory.state(chat_id, "subagent-12345678") == (1, '{"loops":1}')
-    lines = [orjson.loads(line) for line in (folder / f"{chat_id}.json").read_bytes().splitlines()]
+    lines = [orjson.loads(line) for line in (await kept.log(chat_id)).splitlines()]
     assert (lines[1]["_type"], lines[1]["runId"], lines[1]["version"]) == ("state", run_id, 1)
     assert {key: lines[2][key] for key in ("version", "set", "unset")} == {
         "version": 2, "set": {"todos": ["a", "b"]}, "unset": ["gone"],

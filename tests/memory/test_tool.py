@@ -16,9 +16,9 @@ from tests.memory.conftest import Serve, logs_in
 from tests.memory.writing import Memory, content, new_id, query_line, run_line, step_line, user
 
 
-async def tool(folder: Path, *arguments: str, exit_code: int = 0) -> str:
-    """What the tool prints, about the chats in `folder`."""
-    env = {"PATH": os.environ["PATH"], "HEADRACE_MEMORY_CHAT_DIR": str(folder)}
+async def tool(folder: Path, *arguments: str, url: str = "", exit_code: int = 0) -> str:
+    """What the tool prints, about the chats in `folder`, or in the database at `url`."""
+    env = {"PATH": os.environ["PATH"], "HEADRACE_MEMORY_CHAT_DIR": str(folder), "HEADRACE_DATABASE_URL": url}
     command = [sys.executable, "-m", "headrace.cli", "chats", *arguments]
     async with asyncio.timeout(30):
         process = await asyncio.create_subprocess_exec(

@@ -32,13 +32,14 @@ async def test_time_goes_on_while_another_call_works() -> None:
 
 async def test_it_runs_out_after_the_time_that_was_not_waited() -> None:
     clock = Clock(0.15)
-    running_out = asyncio.create_task(clock.run_out())
+    rung = asyncio.Event()
+    clock.watch(rung.set)
     async with asyncio.timeout(5):
         with clock.aside(), clock.working(), clock.waiting():
             await asyncio.sleep(0.4)
-            assert not running_out.done()
+            assert not rung.is_set()
         started = asyncio.get_running_loop().time()
-        await running_out
+        await rung.wait()
     assert 0.05 < asyncio.get_running_loop().time() - started < 1.0
     assert clock.left_s == 0.0
 

@@ -33,7 +33,8 @@ async def test_leases_are_renewed_until_they_are_lost(house: Open) -> None:
         peers = Peers.over(llm_gateway=memory, memory=memory, tools=memory)
         run = Run(before.run_id, parse(AGENT, "oneshot"), agent_pb2.QueryRequest(chat_id=CHAT), peers)
         run.is_accepted = True
-        keeping = asyncio.create_task(leases.keep(lambda: [run], peers, 0.02))
+        owner = leases.Owner(before.owner, 0.06)
+        keeping = asyncio.create_task(leases.keep(lambda: [run], peers, owner))
         while (after := await lease(it)).lease_expires_at == before.lease_expires_at:
             await asyncio.sleep(0.02)
         assert (after.owner, after.generation) == (before.owner, 0)

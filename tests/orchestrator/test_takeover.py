@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from headrace.client import Client
-from headrace.errors import Overloaded
 from headrace.v1 import llm_pb2, memory_pb2
 from tests.orchestrator import plans
 from tests.orchestrator.conftest import House, Open, Step, as_json, call, content, finish, pass_on, reasoning
@@ -55,12 +54,13 @@ async def test_a_run_of_another_owner_is_left_alone_while_its_lease_holds(house:
         [before] = await unfinished(it)
         assert (before.owner, before.generation) == ("127.0.0.1:0", 0)
         async with again(it, "another") as client:
-            with pytest.raises(Overloaded, match="another process"):
-                await rest_of(client, seen)
+            attached = asyncio.create_task(rest_of(client, seen))
+            await asyncio.sleep(0.5)
             assert await unfinished(it) == [before]
+            assert not attached.done(), "its owner may come back"
             it.memory.before_release = pass_on
             await it.memory.ReleaseLease(memory_pb2.ReleaseLeaseRequest(run_id=before.run_id), None)
-            assert (await rest_of(client, seen))[-1]["type"] == "run.complete"
+            assert (await attached)[-1]["type"] == "run.complete"
 
 
 async def test_an_owner_that_lost_its_run_lets_its_readers_go(house: Open) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from services.runtime.auth.settings import AuthSettings
 from services.runtime.config import ConfigError, ServerSettings, in_force, load, setting, variables
 from services.runtime.transport import DEFAULT
 
@@ -103,6 +104,33 @@ def test_an_address_that_grpc_would_guess_at_is_refused(listen: str) -> None:
     assert problems(HEADRACE_MEMORY_LISTEN=listen) == [f"listen address {listen!r}: expected host:port or unix:/path"]
 
 
+@pytest.mark.parametrize("where", ["127.0.0.1:7103", "unix:/run/probes"])
+def test_an_address_for_probes_is_not_the_first(where: str) -> None:
+    assert read(HEADRACE_MEMORY_LISTEN=f"127.0.0.1:1, plain:{where}").server.addresses[1] == f"plain:{where}"
+    assert problems(HEADRACE_MEMORY_LISTEN=f"plain:{where},127.0.0.1:1") == [
+        f"listen address 'plain:{where}': the first one is for all calls, not for probes alone"
+    ]
+
+
+TLS = {"HEADRACE_TLS_CERT": "/c", "HEADRACE_TLS_KEY": "/k", "HEADRACE_TLS_CA": "/ca"}
+
+
+def some(*names: str) -> dict[str, str]:
+    return {name: TLS[name] for name in TLS if name.rpartition("_")[2] in names}
+
+
+@pytest.mark.parametrize("names", [["CERT"], ["KEY"], ["CA"], ["CERT", "CA"], ["KEY", "CA"]], ids="-".join)
+def test_certificates_that_are_not_whole_are_refused(names: list[str]) -> None:
+    assert problems(HEADRACE_TRANSPORT="h2", **some(*names)) == [
+        "HEADRACE_TLS_CERT, HEADRACE_TLS_KEY, HEADRACE_TLS_CA: expected none, the first two, or all three"
+    ]
+
+
+def test_certificates_need_our_transport() -> None:
+    assert problems(HEADRACE_TRANSPORT="grpcio", **TLS) == ["HEADRACE_TLS_CERT needs HEADRACE_TRANSPORT=h2"]
+    assert read(HEADRACE_TRANSPORT="h2", **some("CERT", "KEY")).server.tls_cert == "/c"
+
+
 def test_all_problems_are_reported_at_once() -> None:
     found = problems(
         HEADRACE_MEMORY_CHAT_K="x",
@@ -151,12 +179,16 @@ def test_secrets_show_nowhere() -> None:
 
 
 def test_the_values_in_force_are_flat_and_fit_for_a_log_line() -> None:
-    assert in_force(read(HEADRACE_MEMORY_CACHE_DIR="/c")) == {
+    assert in_force(read(HEADRACE_MEMORY_CACHE_DIR="/c")) == in_force(AuthSettings()) | {
         "listen": "127.0.0.1:7003",
         "log_level": "INFO",
         "drain_s": 10.0,
         "streams_max": 2000,
         "transport": DEFAULT,
+        "connection_age_s": 0.0,
+        "tls_cert": "",
+        "tls_key": "",
+        "tls_ca": "",
         "metrics_listen": "",
         "data_dir": ".data",
         "cache_dir": "/c",
@@ -168,12 +200,16 @@ def test_the_values_in_force_are_flat_and_fit_for_a_log_line() -> None:
 
 
 def test_every_variable_is_listed_with_its_default() -> None:
-    assert variables(Config, "MEMORY") == {
+    assert variables(Config, "MEMORY") == variables(AuthSettings, "MEMORY") | {
         "HEADRACE_MEMORY_LISTEN": "127.0.0.1:7003",
         "HEADRACE_LOG_LEVEL": "INFO",
         "HEADRACE_DRAIN_S": 10.0,
         "HEADRACE_MEMORY_STREAMS_MAX": 2000,
         "HEADRACE_TRANSPORT": DEFAULT,
+        "HEADRACE_CONNECTION_AGE_S": 0.0,
+        "HEADRACE_TLS_CERT": "",
+        "HEADRACE_TLS_KEY": "",
+        "HEADRACE_TLS_CA": "",
         "HEADRACE_MEMORY_METRICS_LISTEN": "",
         "HEADRACE_DATA_DIR": Path(".data"),
         "HEADRACE_MEMORY_CACHE_DIR": None,

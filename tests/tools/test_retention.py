@@ -30,10 +30,11 @@ def test_what_is_unused_for_long_goes_and_the_rest_stays(tmp_path: Path) -> None
     used = time.time()
     time.sleep(0.05)
     workspaces.open(OTHER)
-    roots = (workspaces.root, effects.root, tmp_path / "missing")
+    roots = (workspaces.root, effects.root, workspaces.owners.root, tmp_path / "missing")
     assert sweep(roots, 7) == 0
-    assert sweep(roots, (time.time() - used) / DAY_S) == 2
-    assert {path.name for path in workspaces.root.iterdir()} == {OTHER, "notes"}
+    assert sweep(roots, (time.time() - used) / DAY_S) == 3
+    assert {path.name for path in workspaces.root.iterdir()} == {OTHER, "notes", ".owners"}
+    assert [path.name for path in workspaces.owners.root.iterdir()] == [OTHER]
     assert list(effects.root.iterdir()) == []
 
 
@@ -69,7 +70,7 @@ def test_read_only_folders_go_too(tmp_path: Path) -> None:
     for path in (folder / "deep", folder):
         path.chmod(0o500)
     assert sweep([tmp_path], NOW) == 1
-    assert list(tmp_path.iterdir()) == []
+    assert [path.name for path in tmp_path.iterdir()] == [".owners"]
 
 
 def test_a_removal_that_was_cut_short_is_finished(tmp_path: Path) -> None:

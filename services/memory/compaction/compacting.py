@@ -23,6 +23,7 @@ from services.memory.lines import CompactBoundary, CompactMetadata, CompactSumma
 from services.memory.loading import snapshot
 from services.memory.state import SessionState
 from services.memory.story import place, story
+from services.runtime.auth import identity
 
 if TYPE_CHECKING:
     from headrace.v1 import llm_pb2
@@ -30,8 +31,8 @@ if TYPE_CHECKING:
     from services.memory.chat import Chat
     from services.memory.context import Window
     from services.memory.counting import Counter, Counting
-    from services.memory.engine import Engine
     from services.memory.lines import Line
+    from services.memory.owned import Owned
 
 log = structlog.get_logger()
 
@@ -41,7 +42,7 @@ class Compacting:
 
     def __init__(
         self,
-        store: Engine,
+        store: Owned,
         window: Window,
         counting: Counting,
         llm: LlmServiceAsyncStub | None,
@@ -76,7 +77,7 @@ class Compacting:
         failure, result = await asyncio.to_thread(_result, draft, written)
         if result.tokens >= before:
             yield _fail(request, "NOTHING_TO_COMPACT")
-        elif self._is_overtaken(chat, draft):
+        elif _is_overtaken(await self._store.chat(chat.chat_id), draft):
             yield _fail(request, "ALREADY_COMPACTED")
         else:
             await self._commit(chat, draft, result, FALLBACK if failure else SUMMARY)
@@ -95,11 +96,6 @@ class Compacting:
         images.filled(request.messages, partial(self._store.find_blob, draft.request.chat_id))
         return request
 
-    def _is_overtaken(self, chat: Chat, draft: Draft) -> bool:
-        """Whether the context was compacted by somebody else meanwhile."""
-        told = draft.story
-        return story(snapshot(chat), told.run_id, told.context_id).compacted != told.compacted
-
     async def _commit(self, chat: Chat, draft: Draft, result: Result, strategy: str) -> None:
         lines = _lines(draft, result, strategy)
         await self._store.append(chat.chat_id, lines, len(result.content) * 4)
@@ -110,6 +106,12 @@ class Compacting:
             pre_tokens=draft.tokens,
             post_tokens=result.tokens,
         )
+
+
+def _is_overtaken(chat: Chat, draft: Draft) -> bool:
+    """Whether the context was compacted by somebody else meanwhile."""
+    told = draft.story
+    return story(snapshot(chat), told.run_id, told.context_id).compacted != told.compacted
 
 
 def _refusal(draft: Draft) -> str:
@@ -131,13 +133,14 @@ def _lines(draft: Draft, result: Result, strategy: str) -> list[Known]:
     request, units = draft.request, result.plan.units
     start = place(units[result.plan.start])
     last = place(units[result.plan.start - 1]).n if result.plan.start else start.n
+    writer = identity.current()
     stamp: dict[str, Any] = {
         "n": 0,
         "chat_id": request.chat_id,
         "run_id": request.run_id,
         "updated_at": 0,
-        "tenant": "",
-        "user": "",
+        "tenant": writer.tenant,
+        "user": writer.user,
         "generation": request.generation,
     }
     boundary = CompactBoundary(

@@ -1,4 +1,6 @@
-"""`python -m services.memory.tool`: export, import, prune and reindex the chats of a folder that no service owns."""
+"""`python -m services.memory.tool`: export, import, prune and reindex the chats of a folder that no service owns, or of
+a database, which may be in use.
+"""
 
 from __future__ import annotations
 
@@ -10,16 +12,22 @@ import sys
 from contextlib import closing
 from pathlib import Path
 
+import msgspec
+
 from headrace.errors import HeadraceError
-from services.memory import retention
+from services.memory import remembered, retention
 from services.memory.config import Config
 from services.memory.database import new_database, opened_database
 from services.memory.disk import Disk
+from services.memory.engine import Engine
+from services.memory.engines import engine
 from services.memory.importing import source
 from services.memory.opening import INDEX_NAME
-from services.memory.store import Store, opened
 from services.runtime import config as settings
 from services.runtime import logs
+
+FACTS = "facts.jsonl"
+"""Beside the exported chats, what was remembered of users."""
 
 _AGE = re.compile(r"([0-9]{1,5})([dhm])")
 _DAYS = {"d": 1.0, "h": 1 / 24, "m": 1 / 24 / 60}
@@ -30,24 +38,28 @@ def main() -> None:
     arguments = _parser().parse_args()
     env = dict(os.environ)
     if arguments.data_dir:
-        env |= {"HEADRACE_DATA_DIR": arguments.data_dir}
+        env |= {"HEADRACE_DATA_DIR": arguments.data_dir, "HEADRACE_DATABASE_URL": ""}
     try:
         config = settings.load(Config, "MEMORY", env)
         logs.configure("WARNING", "memory")
-        if not config.logs_dir.exists() and arguments.command != "import":
-            raise OSError(f"{config.logs_dir}: there are no chats")
-        asyncio.run(_over(config.logs_dir, arguments))
+        asyncio.run(_run(config, arguments))
     except (settings.ConfigError, source.Unreadable, HeadraceError, OSError) as error:
         sys.exit(str(error))
 
 
-async def _over(folder: Path, arguments: argparse.Namespace) -> None:
-    """Run the command over the chats of `folder`, owned meanwhile."""
-    with closing(Disk(folder)) as disk:
-        if arguments.command == "reindex":
+async def _run(config: Config, arguments: argparse.Namespace) -> None:
+    """Run the command over the chats of `config`."""
+    is_reindex = arguments.command == "reindex"
+    if config.database_url:
+        if is_reindex:
+            raise OSError("a database keeps its index with the lines: there is none to make anew")
+    elif not config.logs_dir.exists() and arguments.command != "import":
+        raise OSError(f"{config.logs_dir}: there are no chats")
+    elif is_reindex:
+        with closing(Disk(config.logs_dir)) as disk:
             _forget(disk)
-        async with opened(disk) as store:
-            await _COMMANDS[arguments.command](store, arguments)
+    async with engine(config) as store:
+        await _COMMANDS[arguments.command](store, arguments)
 
 
 def _forget(disk: Disk) -> None:
@@ -60,32 +72,37 @@ def _forget(disk: Disk) -> None:
         new_database(path, is_first=False).close()
 
 
-async def _reindex(store: Store, arguments: argparse.Namespace) -> None:
+async def _reindex(store: Engine, arguments: argparse.Namespace) -> None:
     _say(f"{len(await store.all())} chats")
 
 
-async def _prune(store: Store, arguments: argparse.Namespace) -> None:
+async def _prune(store: Engine, arguments: argparse.Namespace) -> None:
     gone = await retention.prune(store, arguments.older_than)
     for chat_id in gone:
         _say(chat_id)
 
 
-async def _export(store: Store, arguments: argparse.Namespace) -> None:
+async def _export(store: Engine, arguments: argparse.Namespace) -> None:
     output: Path | None = arguments.output
     chat_ids = arguments.chat_id or await store.all()
     if output is None and len(chat_ids) > 1:
         raise OSError("several chats go into a folder: give one with --output")
     for chat_id in chat_ids:
         chat = await store.chat(chat_id)
-        data = source.exported(await store.log(chat), await asyncio.to_thread(store.blobs, chat_id))
+        data = source.exported(await store.log(chat), await store.blobs(chat_id))
         if output is None:
             sys.stdout.buffer.write(data)
         else:
-            await asyncio.to_thread(_write, output, chat_id, data)
+            await asyncio.to_thread(_write, output, f"{chat_id}.jsonl", data)
+    if output is not None and not arguments.chat_id and (facts := await store.facts()):
+        await asyncio.to_thread(_write, output, FACTS, b"".join(map(remembered.encode, facts)))
 
 
-async def _import(store: Store, arguments: argparse.Namespace) -> None:
+async def _import(store: Engine, arguments: argparse.Namespace) -> None:
     for path in (file for given in arguments.path for file in source.files(given)):
+        if path.name == FACTS:
+            await store.take_in_facts(_facts(path))
+            continue
         found = await asyncio.to_thread(source.read, path)
         await store.take_in(found.chat_id, found.log, found.blobs)
         _say(found.chat_id)
@@ -94,16 +111,27 @@ async def _import(store: Store, arguments: argparse.Namespace) -> None:
 _COMMANDS = {"export": _export, "import": _import, "prune": _prune, "reindex": _reindex}
 
 
-def _write(folder: Path, chat_id: str, data: bytes) -> None:
+def _facts(path: Path) -> list[remembered.Fact]:
+    try:
+        return [remembered.decode(line) for line in path.read_bytes().splitlines()]
+    except msgspec.DecodeError as error:
+        raise source.Unreadable(f"{path} holds what are no facts: {error}") from error
+
+
+def _write(folder: Path, name: str, data: bytes) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"{chat_id}.jsonl").write_bytes(data)
+    (folder / name).write_bytes(data)
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="headrace chats", description="Chats of a folder that no service owns now.")
-    parser.add_argument("--data-dir", help="what the services keep; else HEADRACE_DATA_DIR, else .data")
+    parser = argparse.ArgumentParser(
+        prog="headrace chats", description="Chats of a folder that no service owns now, or of HEADRACE_DATABASE_URL."
+    )
+    parser.add_argument(
+        "--data-dir", help="what the services keep; else HEADRACE_DATABASE_URL or HEADRACE_DATA_DIR, else .data"
+    )
     commands = parser.add_subparsers(dest="command", required=True)
-    export = commands.add_parser("export", help="write chats as JSON lines, their blobs included")
+    export = commands.add_parser("export", help="write chats as JSON lines, with their blobs; all of them: with facts")
     export.add_argument("chat_id", nargs="*", help="chats; all without one")
     export.add_argument("--output", type=Path, help="a folder; without it one chat goes to standard output")
     bring = commands.add_parser(

@@ -9,11 +9,12 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 
 from headrace.v1 import tools_pb2
-from services.orchestrator import insights
+from services.orchestrator import insights, tracing
 from services.orchestrator.call import Call
 from services.orchestrator.calls import action, backend, frontend, gate, outcomes, own
 from services.orchestrator.peers import Peers
 from services.orchestrator.scope import Scope
+from services.runtime.telemetry import spans
 
 Execute = Callable[[Scope, Peers, Call], Awaitable[tools_pb2.ToolOutcome]]
 
@@ -75,11 +76,13 @@ async def refuse(scope: Scope, call: Call, why: str) -> None:
 
 
 async def _execute(scope: Scope, peers: Peers, call: Call, warning: str) -> None:
-    with scope.run.spending.clock.working():
+    with scope.run.spending.clock.working(), tracing.executed(call) as span:
         if call.kind != "own":
             scope.run.go_live()
         passed = await gate.pass_through(scope, call)
         outcome = passed.outcome or await KINDS[call.kind](scope, peers, call)
+        if not outcome.ok:
+            spans.fail(span, tracing.TOOL_FAILED)
     if outcome.ok:
         scope.tools.note(call.name, outcome.result)
     notes = [f"[{note}]" for note in (passed.note, warning) if note]

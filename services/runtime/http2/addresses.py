@@ -1,4 +1,4 @@
-"""What a channel's target names: one address, or with dns:/// all replicas behind a name."""
+"""What a channel's target names: one address; all replicas behind a name (dns:///); or several, with commas between."""
 
 from __future__ import annotations
 
@@ -24,20 +24,36 @@ class Target:
     host: str
     port: int
     is_spread: bool
-    """Calls go to all addresses of the name in turn; else to the first that answers."""
+    """Calls go to all addresses in turn; else to the first that answers."""
+
+    several: tuple[Target, ...] = ()
+    """Those in a list; empty: there is none."""
 
     @property
     def authority(self) -> str:
         """What requests say the server is called."""
+        if self.several:
+            return self.several[0].authority
         return "localhost" if self.path else self.text.removeprefix(DNS)
+
+    def name_of(self, address: Address) -> str:
+        """Whom the certificate of the server at `address` must name."""
+        if self.several and not isinstance(address, str):
+            return address[0]
+        return self.host or "localhost"
 
 
 def parse(target: str) -> Target:
-    """The target in gRPC's forms: host:port, unix:/path, dns:///host:port.
+    """The target in gRPC's forms: host:port, unix:/path, dns:///host:port; or a list of the first two.
 
     Raises:
         ValueError: It is none of them.
     """
+    if "," in target:
+        several = tuple(parse(part) for part in target.split(","))
+        if any(part.is_spread for part in several):
+            raise ValueError(f"target {target!r}: expected host:port or unix:/path in a list")
+        return Target(target, "", "", 0, is_spread=True, several=several)
     if target.startswith("unix:"):
         return Target(target, target.removeprefix("unix:").removeprefix("//"), "", 0, is_spread=False)
     name = target.removeprefix(DNS)
@@ -53,6 +69,8 @@ async def resolve(target: Target) -> list[Address]:
     Raises:
         OSError: The name cannot be resolved.
     """
+    if target.several:
+        return [address for part in target.several for address in await resolve(part)]
     if target.path:
         return [target.path]
     if not target.is_spread:

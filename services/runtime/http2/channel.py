@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import grpc
@@ -21,8 +22,8 @@ from services.runtime.http2.client_call import (
     UnaryUnaryCall,
 )
 from services.runtime.http2.connecting import Connections
+from services.runtime.http2.limits import DEFAULTS, Limits
 from services.runtime.http2.metadata import Headers, to_headers, to_timeout
-from services.runtime.http2.tls import restricted
 
 CallT = TypeVar("CallT", bound=Call)
 
@@ -37,16 +38,16 @@ class Channel(grpc.aio.Channel):
         target: str,
         *,
         message_bytes_max: int,
-        context: ssl.SSLContext | None = None,
+        context: Callable[[], ssl.SSLContext] | None = None,
         server_name: str | None = None,
+        limits: Limits = DEFAULTS,
     ) -> None:
-        """`context` asks for TLS; `server_name` is whom the certificate must name, when that is not the host."""
+        """`context` asks for TLS and gives each connection's; `server_name` is whom the server's certificate must name,
+        when that is not the host."""
         parsed = parse(target)
         self._scheme = b"http" if context is None else b"https"
         self._authority = (server_name or parsed.authority).encode()
-        self._connections = Connections(
-            parsed, message_bytes_max, restricted(context) if context is not None else None, server_name
-        )
+        self._connections = Connections(parsed, message_bytes_max, limits, context, server_name)
         self._calls: set[Call] = set()
 
     # Kinds of calls, as generated stubs ask for them.
@@ -147,10 +148,9 @@ class Channel(grpc.aio.Channel):
 
     def _again(self, call: Call) -> bool:
         """Make a refused call again, once: it never reached a handler."""
-        if call.was_repeated:
+        if call.was_repeated or not self._connections.repeat(call):
             return False
         call.was_repeated = True
-        asyncio.get_running_loop().call_soon(self._connections.give, call)
         return True
 
     # The channel itself.

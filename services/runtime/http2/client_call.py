@@ -7,10 +7,11 @@ came before that may still be read.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Generator, Iterable
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Generator, Iterable
 from typing import TYPE_CHECKING, Any
 
 import grpc
+import structlog
 
 from services.runtime.http2.metadata import Headers, from_headers
 from services.runtime.http2.status import Status, from_http, from_trailers
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 CANCELLED = Status(grpc.StatusCode.CANCELLED, "the caller cancelled the call", is_local=True)
 LATE = Status(grpc.StatusCode.DEADLINE_EXCEEDED, "the deadline has passed")
+
+log = structlog.get_logger()
 
 
 class Call(grpc.aio.Call):
@@ -40,6 +43,8 @@ class Call(grpc.aio.Call):
         self.headers = headers
         self.waits_for_ready = False
         self.was_repeated = False
+        self.refused_by: ClientConnection | None = None
+        """Made again, the call goes to another one, if there is one."""
         self._loop = asyncio.get_running_loop()
         self._serialize = serialize
         self._deserialize = deserialize
@@ -51,7 +56,6 @@ class Call(grpc.aio.Call):
         self._trailers: Status | None = None
         """The status that the trailers gave; it counts once all messages before it are there."""
         self._initial: Headers | None = None
-        self._over = self._loop.create_future()
         self._opened: asyncio.Future[None] | None = None
         self._headed: asyncio.Future[None] | None = None
         self._take: Callable[[bytes], None] | None = None
@@ -73,12 +77,12 @@ class Call(grpc.aio.Call):
 
     def answered(self, headers: Headers) -> None:
         """The first headers are there; with a status they are the last ones too."""
-        status = dict(headers).get(b":status", b"")
         self._initial = headers
-        if status != b"200":
-            self._trailers = from_http(status)
-        else:
-            self._trailers = from_trailers(headers)
+        if (refusal := from_http(headers)) is not None:
+            # What follows are no messages.
+            self._stop(refusal)
+            return
+        self._trailers = from_trailers(headers, are_all=True)
         _wake(self._headed)
 
     def closing(self, headers: Headers) -> None:
@@ -93,21 +97,28 @@ class Call(grpc.aio.Call):
             return
         self.ended(self._trailers or Status(grpc.StatusCode.INTERNAL, "the server ended the stream without a status"))
 
+    def was_reset(self, status: Status) -> None:
+        """The server has ended the stream without trailers."""
+        # A server whose client is behind cannot say that the deadline has passed.
+        self.ended(LATE if status.code is grpc.StatusCode.CANCELLED and self.time_remaining() == 0 else status)
+
     def ended(self, status: Status) -> None:
         """The call is over, unless it is made again."""
         if self._status is not None:
             return
-        if status.is_refused and self.is_repeatable and self._retire(self):
-            self._stream = self._connection = self._opened = None
-            return
+        if status.is_refused and self.is_repeatable:
+            self.refused_by = self._connection
+            if self._retire(self):
+                self._stream = self._connection = self._opened = self._initial = self._trailers = None
+                return
         self._status = status
         if self._timer is not None:
             self._timer.cancel()
         if self._stream is not None:
             self._stream.is_ended = True
             self._stream.wake()
-        for waiter in (self._over, self._opened, self._headed):
-            _wake(waiter)
+        _wake(self._opened)
+        _wake(self._headed)
         for callback in self._callbacks:
             callback(self)
 
@@ -165,10 +176,19 @@ class Call(grpc.aio.Call):
             self._raise()
 
     async def _ended(self) -> Status:
-        # A waiter that is cancelled must not cancel the future for the others.
-        await asyncio.shield(self._over)
-        assert self._status is not None, "set before the future is"
+        await self._over()
+        assert self._status is not None, "the call is over"
         return self._status
+
+    def _over(self) -> asyncio.Future[None]:
+        """Done when the call is over; each waiter's own, so that one that is cancelled leaves the others theirs."""
+        over: asyncio.Future[None] = self._loop.create_future()
+
+        def wake(_: object) -> None:
+            _wake(over)
+
+        self.add_done_callback(wake)
+        return over
 
     async def _until_open(self) -> None:
         while self._stream is None and self._status is None:
@@ -211,7 +231,7 @@ class _OneAnswer(Call):
 
     def __await__(self) -> Generator[Any, None, Any]:
         try:
-            yield from asyncio.shield(self._over).__await__()
+            yield from self._over().__await__()
         except asyncio.CancelledError:
             self.cancel()
             raise
@@ -272,7 +292,7 @@ class _ManyAnswers(Call):
                 while stream.inbox and not failure:
                     guarded(stream.pop())
                 stream.take = guarded
-            await asyncio.shield(self._over)
+            await self._over()
         except asyncio.CancelledError:
             self.cancel()
             raise
@@ -324,10 +344,13 @@ class _ManyRequests(Call):
             await self.done_writing()
         except grpc.aio.AioRpcError:
             return  # the call is over, and says so itself
-        except Exception:
+        except Exception as error:
             # The caller's iterator failed: the request is not what it meant to say.
+            log.info("requests failed", error=type(error).__name__)
             self.cancel()
-            raise
+        finally:
+            if isinstance(requests, AsyncGenerator):
+                await requests.aclose()
 
     def _stop_sending(self, _: object) -> None:
         if self._sending is not None:

@@ -11,10 +11,10 @@ from h2.exceptions import NoAvailableStreamIDError
 
 from services.runtime.http2.client_call import Call
 from services.runtime.http2.connection import Connection
+from services.runtime.http2.limits import Limits
 from services.runtime.http2.metadata import Headers
 from services.runtime.http2.status import Status, from_reset
 from services.runtime.http2.stream import Compressed, Oversized, Stream
-from services.runtime.http2.tls import has_agreed
 
 
 class ClientConnection(Connection):
@@ -23,11 +23,12 @@ class ClientConnection(Connection):
     def __init__(
         self,
         message_bytes_max: int,
+        limits: Limits,
         on_ready: Callable[[ClientConnection], None],
         on_free: Callable[[], None],
         on_gone: Callable[[ClientConnection, str], None],
     ) -> None:
-        super().__init__(client_side=True, streams_max=0)
+        super().__init__(client_side=True, limited=limits)
         self._message_bytes_max = message_bytes_max
         self._on_ready = on_ready
         self._on_free = on_free
@@ -50,9 +51,6 @@ class ClientConnection(Connection):
         )
 
     def began(self) -> None:
-        if not has_agreed(self.transport):
-            self.transport.abort()
-            return
         self.flush()
 
     def settled(self) -> None:
@@ -92,7 +90,7 @@ class ClientConnection(Connection):
 
     def was_reset(self, stream: Stream, error_code: int) -> None:
         if (call := self._calls.pop(stream.id, None)) is not None:
-            call.ended(from_reset(error_code))
+            call.was_reset(from_reset(error_code))
         self._on_free()
 
     def broke(self, stream: Stream, error: Oversized | Compressed) -> None:
@@ -121,6 +119,7 @@ class ClientConnection(Connection):
         for stream_id in [stream_id for stream_id in self._calls if stream_id > last_stream_id]:
             call = self._calls.pop(stream_id)
             stream = self.streams.pop(stream_id)
+            self.h2.forget(stream_id)
             stream.close()
             call.ended(Status(grpc.StatusCode.UNAVAILABLE, "the server is leaving", is_refused=True))
         self.close_if_done()
@@ -128,8 +127,7 @@ class ClientConnection(Connection):
     def close_if_done(self) -> None:
         """Close a connection that takes no more calls and has none."""
         if self._is_told_to_go and not self._calls and not self.is_lost:
-            self.flush()
-            self.transport.close()
+            self.shut()
 
     def forget_if_done(self, stream: Stream) -> None:
         super().forget_if_done(stream)

@@ -6,25 +6,27 @@ import asyncio
 import random
 import ssl
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 import grpc
 import structlog
 
-from services.runtime.http2 import limits
 from services.runtime.http2.addresses import Address, Target, resolve
 from services.runtime.http2.client_call import Call
 from services.runtime.http2.client_connection import ClientConnection
+from services.runtime.http2.limits import WAITING_MAX, Limits
 from services.runtime.http2.status import Status
-
-CONNECT_S = 5.0
-"""For one address, TLS and the server's settings included."""
+from services.runtime.http2.tls import restricted
 
 BACKOFF_S, BACKOFF_S_MAX = 0.1, 2.0
 """Between attempts, doubling, with jitter: a peer that restarts comes back within a second or so."""
 
 RESOLVE_S = 10.0
 """How long a name's addresses are taken as they are, where calls are spread over them."""
+
+MISSING_S = 1.0
+"""The same while one of them could not be reached: a replica that restarts gets its share again soon."""
 
 State = grpc.ChannelConnectivity
 
@@ -35,10 +37,16 @@ class Connections:
     """Belongs to one channel."""
 
     def __init__(
-        self, target: Target, message_bytes_max: int, context: ssl.SSLContext | None, server_name: str | None
+        self,
+        target: Target,
+        message_bytes_max: int,
+        limits: Limits,
+        context: Callable[[], ssl.SSLContext] | None,
+        server_name: str | None,
     ) -> None:
         self._target = target
         self._message_bytes_max = message_bytes_max
+        self._limits = limits
         self._context = context
         self._server_name = server_name
         self.state = State.IDLE
@@ -46,6 +54,8 @@ class Connections:
         self._order: list[ClientConnection] = []
         self._next = 0
         self._waiting: deque[Call] = deque()
+        self._refused: list[Call] = []
+        """They wait for another address to be reached, or not."""
         self._connecting: asyncio.Task[None] | None = None
         self._backoff_s = BACKOFF_S
         self._rests_until_s = 0.0
@@ -53,6 +63,8 @@ class Connections:
         self._changes: set[asyncio.Future[None]] = set()
         self._leaving: set[ClientConnection] = set()
         self._resolved_s = 0.0
+        self._is_short = False
+        """Some address has no connection."""
 
     def give(self, call: Call) -> None:
         """Open the call on the next connection that has room; or let it wait; or fail it."""
@@ -64,19 +76,31 @@ class Connections:
         for _ in self._order:
             connection = self._order[self._next % len(self._order)]
             self._next += 1
-            if connection.has_room:
+            if connection.has_room and (connection is not call.refused_by or len(self._order) == 1):
                 connection.open(call, call.headers)
                 self._refresh()
                 return
         if self.state is State.TRANSIENT_FAILURE and not call.waits_for_ready:
             call.ended(Status(grpc.StatusCode.UNAVAILABLE, self._why))
             self.connect()
-        elif len(self._waiting) >= limits.WAITING_MAX:
-            message = f"{limits.WAITING_MAX} calls wait for a connection already"
+        elif len(self._waiting) >= WAITING_MAX:
+            message = f"{WAITING_MAX} calls wait for a connection already"
             call.ended(Status(grpc.StatusCode.RESOURCE_EXHAUSTED, message))
         else:
             self._waiting.append(call)
             self.connect()
+
+    def repeat(self, call: Call) -> bool:
+        """Open a call again that was refused, soon and on another connection; False: there is none."""
+        if call.refused_by not in self._order or len(self._order) > 1:
+            asyncio.get_running_loop().call_soon(self.give, call)
+            return True
+        if self._is_short and len(self._refused) < WAITING_MAX:
+            self._refused.append(call)
+            if self._connecting is None:
+                self._connecting = asyncio.get_running_loop().create_task(self._look_again())
+            return True
+        return False
 
     def connect(self) -> None:
         """Begin to connect, unless that is under way or was just tried in vain, or is done."""
@@ -111,7 +135,7 @@ class Connections:
             self._become(State.CONNECTING)
             await self._attempt()
         finally:
-            self._connecting = None
+            self._settled()
         if self._order:
             self._backoff_s = BACKOFF_S
             return
@@ -136,6 +160,7 @@ class Connections:
             self._forget(self._ready[address])
         missing = [address for address in addresses if address not in self._ready]
         await asyncio.gather(*(self._reach(address) for address in missing))
+        self._is_short = any(address not in self._ready for address in addresses)
 
     async def _reach(self, address: Address) -> None:
         """Connect to one address; what fails is kept as the reason."""
@@ -151,13 +176,13 @@ class Connections:
             if not settled.done():
                 settled.set_exception(OSError(why))
 
-        connection = ClientConnection(self._message_bytes_max, ready, self._free, gone)
+        connection = ClientConnection(self._message_bytes_max, self._limits, ready, self._free, gone)
         try:
-            async with asyncio.timeout(CONNECT_S):
+            async with asyncio.timeout(self._limits.connect_s):
                 await self._open(connection, address)
                 await settled
         except (OSError, TimeoutError, ssl.SSLError) as error:
-            self._why = f"cannot connect to {_shown(address)}: {_said(error)}"
+            self._why = f"cannot connect to {_shown(address)}: {self._said(error)}"
             if hasattr(connection, "transport"):
                 connection.transport.abort()
             return
@@ -168,29 +193,38 @@ class Connections:
 
     async def _open(self, connection: ClientConnection, address: Address) -> None:
         loop = asyncio.get_running_loop()
-        tls: dict[str, Any] = {"ssl": self._context, "server_hostname": self._name}
+        tls: dict[str, Any] = {}
+        if self._context is not None:
+            tls = {
+                "ssl": restricted(self._context()),
+                "server_hostname": self._server_name or self._target.name_of(address),
+            }
         if isinstance(address, str):
             await loop.create_unix_connection(lambda: connection, address, **tls)
         else:
             await loop.create_connection(lambda: connection, *address, **tls)
 
-    @property
-    def _name(self) -> str | None:
-        """Whom the server's certificate must name."""
-        return None if self._context is None else self._server_name or self._target.host or "localhost"
+    def _said(self, error: Exception) -> str:
+        return f"no answer within {self._limits.connect_s:.0f} s" if isinstance(error, TimeoutError) else str(error)
 
     def _refresh(self) -> None:
         """Where calls are spread: look now and then for replicas that have come or gone."""
         if not self._target.is_spread or self._connecting is not None:
             return
-        if asyncio.get_running_loop().time() - self._resolved_s > RESOLVE_S:
+        if asyncio.get_running_loop().time() - self._resolved_s > (MISSING_S if self._is_short else RESOLVE_S):
             self._connecting = asyncio.get_running_loop().create_task(self._look_again())
 
     async def _look_again(self) -> None:
         try:
             await self._attempt()
         finally:
-            self._connecting = None
+            self._settled()
+
+    def _settled(self) -> None:
+        self._connecting = None
+        refused, self._refused = self._refused, []
+        for call in refused:
+            self.give(call)
 
     # What connections say.
 
@@ -205,6 +239,7 @@ class Connections:
         if connection not in self._order:
             return
         self._forget(connection)
+        self._is_short = True
         if not self._order:
             self._become(State.IDLE)
             if self._waiting:
@@ -236,9 +271,3 @@ class Connections:
 
 def _shown(address: Address) -> str:
     return f"unix:{address}" if isinstance(address, str) else f"{address[0]}:{address[1]}"
-
-
-def _said(error: Exception) -> str:
-    if isinstance(error, TimeoutError):
-        return f"no answer within {CONNECT_S:.0f} s"
-    return str(error)

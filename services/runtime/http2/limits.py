@@ -1,6 +1,12 @@
-"""What a peer may make us hold or do; every bound of the transport in one place, with its reason."""
+"""What a peer may make us hold or do; every bound of the transport in one place, with its reason.
+
+What is looked at for each message is a constant; what is looked at for a connection or a call is in `Limits`, of which
+tests have smaller ones.
+"""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 WINDOW_BYTES = 64 * 1024
 """A stream's flow-control window: what may wait here for a reader that does not read."""
@@ -15,13 +21,24 @@ FRAME_BYTES_MAX = 16 * 1024
 """Of one frame, in both directions; the least that HTTP/2 allows, which keeps turns of streams short."""
 
 HEADERS_BYTES_MAX = 16 * 1024
-"""Of one header list, as HPACK counts it (gRPC's default is 8 KiB to 16 KiB)."""
+"""Of one header list, as HPACK counts it: what peers are told (gRPC's default is 8 KiB to 16 KiB)."""
 
-STREAMS_MAX = 4096
-"""Open at a time on one connection. The service's own limit of streaming RPCs is lower and has an error of its own."""
+HEADERS_BYTES_TAKEN_MAX = 64 * 1024
+"""Of one that a peer sends all the same. A larger one ends the connection, with every call on it: what cannot be
+unpacked leaves the table unknown for the next."""
 
-HANDLERS_MAX = STREAMS_MAX + 1024
-"""Running RPCs of one connection, those whose stream was reset included: opening and resetting does not go round it."""
+STATUS_MESSAGE_BYTES_MAX = 2 * 1024
+"""Of a status message as a header; the rest is cut off, so that trailers stay below what any peer takes. Compressing
+one takes a time that grows with its square (hpack 4.2)."""
+
+OUT_PIECES_MAX = 1024
+"""Pieces of frames, of 16 KiB at most, that are written in one wake-up before the socket is asked to take them."""
+
+TABLE_BYTES_MAX = 4096
+"""Of the table that our headers are compressed with, however large the peer would have it: HTTP/2's default."""
+
+SETTINGS_KEPT = 64
+"""Kinds of settings of one peer, of which there are about ten; each is kept until the connection ends."""
 
 CLOSED_STREAMS_KEPT = 4096
 """Closed streams whose late frames are told from frames of streams that never were."""
@@ -29,26 +46,51 @@ CLOSED_STREAMS_KEPT = 4096
 CONTROL_BACKLOG_BYTES = 1024 * 1024
 """Unsent bytes, at a peer who does not read, at which the answers to its pings and settings are too many."""
 
-PREFACE_S = 10.0
-"""From the connection to the client's preface and settings, TLS included; and for one header block's frames."""
-
-REQUEST_S = 60.0
-"""For the one message of a call that has just one: nobody types a request."""
-
-KEEPALIVE_S = 30.0
-"""Of silence, then the peer is pinged."""
-
-KEEPALIVE_TIMEOUT_S = 10.0
-"""For the answer; a peer that does not give one is gone."""
-
-LAST_CALLS_S = 1.0
-"""Between saying that a connection ends and refusing its new calls, if the peer does not confirm before."""
-
-CLOSE_S = 1.0
-"""For a peer to take the last bytes of a connection that ends."""
-
 WAITING_MAX = 10_000
 """Calls of one channel that wait for a connection or a free stream."""
+
+TURN_MESSAGES = 64
+"""Answers that a handler writes without ever waiting, before the loop's other tasks have a turn."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """For each connection and call."""
+
+    connections_max: int = 4096
+    """Of one server; the next one is closed at once."""
+
+    streams_max: int = 4096
+    """Open at a time on one connection; the next one is refused. The service's own limit of streaming RPCs is lower
+    and has an error of its own."""
+
+    handlers_max: int = 4096 + 1024
+    """Running RPCs of one connection, those whose stream was reset included: opening and resetting does not go round
+    `streams_max`."""
+
+    connect_s: float = 5.0
+    """For a channel to reach one address, TLS and the server's settings included."""
+
+    preface_s: float = 10.0
+    """For TLS, then for the peer's preface and settings; and for one header block's frames."""
+
+    request_s: float = 60.0
+    """For the one message of a call that has just one: nobody types a request."""
+
+    keepalive_s: float = 15.0
+    """A peer that was silent for so long, up to twice that, is pinged."""
+
+    keepalive_timeout_s: float = 10.0
+    """For the answer; a peer that does not give one is gone."""
+
+    last_calls_s: float = 1.0
+    """Between saying that a connection ends and refusing its new calls, if the peer does not confirm before."""
+
+    close_s: float = 1.0
+    """For a peer to take the last bytes of a connection that ends."""
+
+
+DEFAULTS = Limits()
 
 
 class Allowance:

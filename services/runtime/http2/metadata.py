@@ -13,6 +13,8 @@ from urllib.parse import quote, unquote
 
 from hpack import NeverIndexedHeaderTuple
 
+from services.runtime.http2.limits import STATUS_MESSAGE_BYTES_MAX
+
 Pairs: TypeAlias = list[tuple[str, str | bytes]]
 Headers: TypeAlias = list[tuple[bytes, bytes]]
 
@@ -23,6 +25,7 @@ RESERVED = frozenset(
 
 _KEY = re.compile(r"[0-9a-z_.-]+")
 _VALUE = re.compile(r"[\x20-\x7e]*")
+_HALF_BYTE = re.compile(r"%.?$")
 _TIMEOUT = re.compile(rb"([0-9]{1,8})([HMSmun])")
 _UNIT_S = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e-9}
 
@@ -86,8 +89,10 @@ def from_timeout(text: bytes) -> float | None:
 
 
 def to_message(text: str) -> bytes:
-    """A status message as its header."""
-    return quote(text, safe=_MESSAGE_SAFE, errors="replace").encode()
+    """A status message as its header, cut off where it is too long for one."""
+    # No character takes less than a byte: what is cut off here would be cut off below.
+    header = quote(text[:STATUS_MESSAGE_BYTES_MAX], safe=_MESSAGE_SAFE, errors="replace")
+    return _HALF_BYTE.sub("", header[:STATUS_MESSAGE_BYTES_MAX]).encode()
 
 
 def from_message(header: bytes) -> str:

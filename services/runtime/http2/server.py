@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import grpc
 
-from services.runtime.http2 import limits
+from services.runtime.http2.limits import DEFAULTS, Limits
 from services.runtime.http2.metadata import Headers, Pairs, from_headers, from_timeout
 from services.runtime.http2.server_call import ANSWER, ServerCall
 from services.runtime.http2.server_connection import Host, ServerConnection
@@ -39,9 +39,10 @@ class Server(grpc.aio.Server):
         interceptors: Sequence[grpc.aio.ServerInterceptor] = (),
         message_bytes_max: int,
         connection_age_s: float = 0.0,
+        limits: Limits = DEFAULTS,
     ) -> None:
         self._interceptors = interceptors
-        self._host = Host(message_bytes_max, connection_age_s)
+        self._host = Host(message_bytes_max, connection_age_s, limits)
         self._generic: list[Any] = []
         self._registered: dict[str, Handler] = {}
         self._listening: list[tuple[socket.socket, ssl.SSLContext | None]] = []
@@ -71,7 +72,7 @@ class Server(grpc.aio.Server):
         loop = asyncio.get_running_loop()
         for listening, context in self._listening:
             create: Any = loop.create_unix_server if listening.family == socket.AF_UNIX else loop.create_server
-            handshake_s = None if context is None else limits.PREFACE_S
+            handshake_s = None if context is None else self._host.limits.preface_s
             self._servers.append(
                 await create(
                     self._connection, sock=listening, ssl=context, backlog=1024, ssl_handshake_timeout=handshake_s
@@ -80,6 +81,7 @@ class Server(grpc.aio.Server):
 
     async def stop(self, grace: float | None) -> None:
         """Take no new calls, let the running ones end within `grace` seconds, then cancel them."""
+        self._host.is_stopping = True
         for server in self._servers:
             server.close()
         for connection in [*self._host.connections]:
@@ -89,7 +91,7 @@ class Server(grpc.aio.Server):
             connection.refuse_new()
             for call in [*connection.calls.values()]:
                 call.cancel()
-        await self._host.wait_for_calls(limits.LAST_CALLS_S)
+        await self._host.wait_for_calls(self._host.limits.last_calls_s)
         await asyncio.gather(*(connection.closed() for connection in self._host.connections))
         self._stopped.set()
 
@@ -108,10 +110,7 @@ class Server(grpc.aio.Server):
         """Start the call of a request; None: it was answered already."""
         said = dict(headers)
         if refusal := _http_refusal(said):
-            connection.h2.send_headers(stream.id, refusal, end_stream=True)
-            connection.write_h2()
-            stream.is_local_open = False
-            connection.forget_if_done(stream)
+            stream.end(refusal)
             return None
         timeout_s = None
         if b"grpc-timeout" in said and (timeout_s := from_timeout(said[b"grpc-timeout"])) is None:
@@ -147,7 +146,8 @@ class Server(grpc.aio.Server):
 
 def _http_refusal(said: dict[bytes, bytes]) -> Headers:
     """The answer to what is no gRPC request; empty: it is one."""
-    if not said.get(b"content-type", b"").startswith(b"application/grpc"):
+    kind = said.get(b"content-type", b"")
+    if kind != b"application/grpc" and not kind.startswith((b"application/grpc+", b"application/grpc;")):
         return [(b":status", b"415")]
     if said.get(b":method") != b"POST":
         return [(b":status", b"405")]

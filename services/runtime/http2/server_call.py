@@ -12,6 +12,7 @@ import grpc
 import structlog
 from h2.errors import ErrorCodes
 
+from services.runtime.http2 import limits
 from services.runtime.http2.metadata import Headers, Pairs, to_headers, to_pairs
 from services.runtime.http2.status import to_trailers
 from services.runtime.http2.stream import Compressed, Oversized, Stream
@@ -49,6 +50,10 @@ class ServerCall(grpc.aio.ServicerContext[Any, Any]):
         self._callbacks: list[Callable[[Any], None]] = []
         self.has_begun = False
         """Whether the client got anything."""
+        self.sent = 0
+        """Messages."""
+        self._turn_messages = 0
+        """Written since the handler last waited for the client."""
         self._task: asyncio.Task[None] | None = None
         self._timers: list[asyncio.TimerHandle] = []
 
@@ -194,6 +199,7 @@ class ServerCall(grpc.aio.ServicerContext[Any, Any]):
         """Send a serialized message at once; False: the client is behind, wait until `drained`."""
         if not self.has_begun:
             self._begin()
+        self.sent += 1
         return self._stream.send(message)
 
     async def drained(self) -> None:
@@ -201,18 +207,24 @@ class ServerCall(grpc.aio.ServicerContext[Any, Any]):
         await self._stream.drained()
 
     async def write(self, message: Any) -> None:
+        self._turn_messages += 1
         if not self.send(self._serialize(message) if self._serialize is not None else message):
+            self._turn_messages = 0
             await self._stream.drained()
+        elif self._turn_messages >= limits.TURN_MESSAGES:
+            self._turn_messages = 0
+            await asyncio.sleep(0)
 
     async def send_initial_metadata(self, initial_metadata: Any) -> None:
+        if self.has_begun:
+            raise grpc.aio.UsageError("the initial metadata has been sent already")
         self._initial = to_pairs(initial_metadata)
         self._begin()
 
     def _begin(self) -> None:
         self.has_begun = True
         if self._stream.is_local_open:
-            self._connection.h2.send_headers(self._stream.id, ANSWER + to_headers(self._initial))
-            self._connection.write_h2()
+            self._connection.send_headers(self._stream, ANSWER + to_headers(self._initial))
 
     # What handlers ask and say.
 

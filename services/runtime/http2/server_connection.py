@@ -11,6 +11,7 @@ from h2.events import Event, PingAckReceived, RequestReceived
 
 from services.runtime.http2 import frames, limits
 from services.runtime.http2.connection import Connection, TooMuch
+from services.runtime.http2.limits import DEFAULTS, Limits
 from services.runtime.http2.metadata import Headers
 from services.runtime.http2.server_call import ServerCall
 from services.runtime.http2.stream import Compressed, Oversized, Stream
@@ -21,14 +22,21 @@ _LAST_PING = b"lastcall"
 class Host:
     """What a server tells its connections, and which there are."""
 
-    def __init__(self, message_bytes_max: int, connection_age_s: float) -> None:
+    def __init__(self, message_bytes_max: int, connection_age_s: float, limits: Limits = DEFAULTS) -> None:
         self.message_bytes_max = message_bytes_max
+        self.limits = limits
         self.connection_age_s = connection_age_s
         """A connection ends then, in good order, so that clients find new replicas; 0: never."""
         self.connections: set[ServerConnection] = set()
+        self.is_stopping = False
         self._calls = 0
         self._idle = asyncio.Event()
         self._idle.set()
+
+    @property
+    def takes_no_more(self) -> bool:
+        """Whether a connection that was just accepted, or has just ended its TLS handshake, comes too late."""
+        return self.is_stopping or len(self.connections) >= self.limits.connections_max
 
     def call_began(self) -> None:
         """One more handler runs."""
@@ -52,7 +60,7 @@ class ServerConnection(Connection):
     """Made by the server for each client that connects."""
 
     def __init__(self, open_call: Callable[[ServerConnection, Stream, Headers], ServerCall | None], host: Host) -> None:
-        super().__init__(client_side=False, streams_max=limits.STREAMS_MAX)
+        super().__init__(client_side=False, limited=host.limits)
         self._open_call = open_call
         self._host = host
         self.calls: dict[int, ServerCall] = {}
@@ -64,6 +72,9 @@ class ServerConnection(Connection):
         self._aged: asyncio.TimerHandle | None = None
 
     def began(self) -> None:
+        if self._host.takes_no_more:
+            self.transport.abort()
+            return
         self._host.connections.add(self)
         if self._host.connection_age_s:
             self._aged = self._loop.call_later(self._host.connection_age_s, self.leave)
@@ -82,10 +93,14 @@ class ServerConnection(Connection):
         state._expected_content_length = None  # pyright: ignore[reportPrivateUsage] - h2 has no other way
         stream = Stream(self, stream_id, state, self._host.message_bytes_max)
         self.streams[stream_id] = stream
+        if len(self.streams) > self.limits.streams_max:
+            self._count_control()
+            self.reset(stream, ErrorCodes.REFUSED_STREAM)
+            return
         if self._refuses:
             self.reset(stream, ErrorCodes.REFUSED_STREAM)
             return
-        if len(self.calls) >= limits.HANDLERS_MAX:
+        if len(self.calls) >= self.limits.handlers_max:
             raise TooMuch("more calls opened and reset than can be ended")
         call = self._open_call(self, stream, event.headers)
         if call is not None:
@@ -110,19 +125,21 @@ class ServerConnection(Connection):
         else:
             self.reset(stream, ErrorCodes.CANCEL)
 
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._host.connections.discard(self)
+
     def ended(self, error: Exception | None) -> None:
         for timer in (self._aged, self._last_call):
             if timer is not None:
                 timer.cancel()
-        self._host.connections.discard(self)
         for stream in [*self.streams.values()]:
             stream.close()
         for call in [*self.calls.values()]:
             call.hung_up()
 
     def end_stream(self, stream: Stream, trailers: Headers) -> None:
-        self.h2.send_headers(stream.id, trailers, end_stream=True)
-        self.write_h2()
+        self.send_headers(stream, trailers, end=True)
         if stream.is_remote_open:
             # The answer is complete whatever else the client would say.
             self.reset(stream, ErrorCodes.NO_ERROR)
@@ -143,7 +160,7 @@ class ServerConnection(Connection):
         self.write(frames.goaway(frames.LAST_STREAM_ID))
         self.h2.ping(_LAST_PING)
         self.write_h2()
-        self._last_call = self._loop.call_later(limits.LAST_CALLS_S, self._refuse_new)
+        self._last_call = self._loop.call_later(self.limits.last_calls_s, self._refuse_new)
 
     def refuse_new(self) -> None:
         """Take no new calls from now on; close when the running ones have ended."""
@@ -159,5 +176,11 @@ class ServerConnection(Connection):
 
     def _close_if_done(self) -> None:
         if self._refuses and not self.calls and not self.is_lost:
-            self.flush()
-            self.transport.close()
+            self.shut()
+
+    def part(self) -> None:
+        # The client closes the socket. With something of it unread, our close would take back our last words, and a
+        # call that we never saw would look like one that has begun (https://github.com/grpc/grpc-go/issues/5358).
+        if self.transport.can_write_eof():
+            with suppress(OSError):  # the client has closed it meanwhile
+                self.transport.write_eof()

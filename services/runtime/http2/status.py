@@ -6,22 +6,28 @@ from dataclasses import dataclass
 
 import grpc
 from h2.errors import ErrorCodes
+from hpack import NeverIndexedHeaderTuple
 
 from services.runtime.http2.metadata import Headers, Pairs, from_headers, from_message, to_headers, to_message
 
-CODES = {code.value[0]: code for code in grpc.StatusCode}
+CODES = {b"%d" % code.value[0]: code for code in grpc.StatusCode}
+"""By their text in trailers."""
 
 STATUS, MESSAGE = b"grpc-status", b"grpc-message"
 
+PUSHBACK = b"grpc-retry-pushback-ms"
+"""With 0: ask another server at once (https://github.com/grpc/proposal/blob/master/A6-client-retries.md). This one has
+done nothing, as one that is being stopped."""
+
 _BY_HTTP = {
-    400: grpc.StatusCode.INTERNAL,
-    401: grpc.StatusCode.UNAUTHENTICATED,
-    403: grpc.StatusCode.PERMISSION_DENIED,
-    404: grpc.StatusCode.UNIMPLEMENTED,
-    429: grpc.StatusCode.UNAVAILABLE,
-    502: grpc.StatusCode.UNAVAILABLE,
-    503: grpc.StatusCode.UNAVAILABLE,
-    504: grpc.StatusCode.UNAVAILABLE,
+    b"400": grpc.StatusCode.INTERNAL,
+    b"401": grpc.StatusCode.UNAUTHENTICATED,
+    b"403": grpc.StatusCode.PERMISSION_DENIED,
+    b"404": grpc.StatusCode.UNIMPLEMENTED,
+    b"429": grpc.StatusCode.UNAVAILABLE,
+    b"502": grpc.StatusCode.UNAVAILABLE,
+    b"503": grpc.StatusCode.UNAVAILABLE,
+    b"504": grpc.StatusCode.UNAVAILABLE,
 }
 """https://github.com/grpc/grpc/blob/master/doc/http-grpc-status-mapping.md; any other is UNKNOWN."""
 
@@ -54,25 +60,32 @@ def to_trailers(code: grpc.StatusCode, details: str, metadata: Pairs) -> Headers
     """The trailers of a status."""
     trailers: Headers = [(STATUS, b"%d" % code.value[0])]
     if details:
-        trailers.append((MESSAGE, to_message(details)))
+        # Every one is another: in the peer's table it would only take the place of what comes again.
+        trailers.append(NeverIndexedHeaderTuple(MESSAGE, to_message(details)))
     return trailers + to_headers(metadata)
 
 
-def from_trailers(headers: Headers) -> Status | None:
-    """The status that trailers give; None: they give none."""
+def from_trailers(headers: Headers, *, are_all: bool = False) -> Status | None:
+    """The status that trailers give; None: they give none. `are_all`: there is nothing else of the answer."""
     said = dict(headers)
-    number = said.get(STATUS, b"")
-    if not number.isdigit():
+    if STATUS not in said:
         return None
     metadata = [pair for pair in from_headers(headers) if pair[0] not in ("grpc-status", "grpc-message")]
-    code = CODES.get(int(number), grpc.StatusCode.UNKNOWN)
-    return Status(code, from_message(said.get(MESSAGE, b"")), tuple(metadata))
+    code = CODES.get(said[STATUS], grpc.StatusCode.UNKNOWN)
+    is_refused = are_all and code is grpc.StatusCode.UNAVAILABLE and said.get(PUSHBACK) == b"0"
+    return Status(code, from_message(said.get(MESSAGE, b"")), tuple(metadata), is_refused)
 
 
-def from_http(status: bytes) -> Status:
-    """The status of an answer that is none of gRPC's, a proxy's for example."""
-    code = _BY_HTTP.get(int(status), grpc.StatusCode.UNKNOWN) if status.isdigit() else grpc.StatusCode.UNKNOWN
-    return Status(code, f"the server answered with HTTP status {status.decode('latin-1')}")
+def from_http(headers: Headers) -> Status | None:
+    """The status of an answer that is none of gRPC's, a proxy's for example; None: it is gRPC's."""
+    said = dict(headers)
+    status = said.get(b":status", b"")
+    if status != b"200":
+        code = _BY_HTTP.get(status, grpc.StatusCode.UNKNOWN)
+        return Status(code, f"the server answered with HTTP status {status[:3].decode('latin-1')}")
+    if not said.get(b"content-type", b"").startswith(b"application/grpc"):
+        return Status(grpc.StatusCode.UNKNOWN, "the server answered with something else than gRPC")
+    return None
 
 
 def from_reset(error_code: int) -> Status:

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from services.runtime.http2.connection import Connection
 
 
+_EMPTY: deque[bytes] = deque(maxlen=0)
+"""Of every stream that has no messages to keep: a deque of its own weighs 760 bytes."""
+
+
 class Oversized(Exception):
     """The peer sends a message that is larger than allowed."""
 
@@ -54,7 +58,7 @@ class Stream:
     def __init__(self, connection: Connection, stream_id: int, state: H2Stream, message_bytes_max: int) -> None:
         self.id = stream_id
         self.message_bytes_max = message_bytes_max
-        self.inbox: deque[bytes] = deque()
+        self.inbox = _EMPTY
         """Messages that nobody has read yet."""
         self.take: Callable[[bytes], None] | None = None
         """Gets each message at once, instead of the inbox."""
@@ -135,6 +139,8 @@ class Stream:
         del assembling[:start]
 
     def _put(self, message: bytes) -> None:
+        if self.inbox is _EMPTY:
+            self.inbox = deque()
         self.inbox.append(message)
         if self._waiting is not None:
             self.wake()
@@ -144,6 +150,8 @@ class Stream:
         message = self.inbox.popleft()
         size = len(message) + frames.PREFIX_BYTES
         self._credit(min(size, self._uncredited_bytes) if self.inbox else self._uncredited_bytes)
+        if self.is_ended and not self.inbox:
+            self.inbox = _EMPTY
         return message
 
     async def wait(self) -> None:
@@ -239,6 +247,7 @@ class Stream:
             del backlog[:size]
         if backlog:
             connection.blocked[self.id] = self
+            connection.blocked.move_to_end(self.id)
             return
         connection.blocked.pop(self.id, None)
         self._has_room()

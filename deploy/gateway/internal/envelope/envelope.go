@@ -157,6 +157,9 @@ func (f Failure) Write(w http.ResponseWriter) {
 	if f.RetryAfter != "" {
 		w.Header().Set("Retry-After", f.RetryAfter)
 	}
+	if f.Status == http.StatusUnauthorized {
+		w.Header().Set("WWW-Authenticate", "Bearer") // https://www.rfc-editor.org/rfc/rfc9110#section-11.6.1
+	}
 	WriteJSON(w, f.Status, append(out, "}}}"...))
 }
 

@@ -28,8 +28,11 @@ const credentialCharsMax = 4096
 
 type forwardedKey struct{}
 
-// idsOf gives the request's id, and the whole list of what is passed on of its headers: request and trace id, and the
-// user's credentials for MCP servers (services/runtime/ids.py).
+// clientCredentials are the headers by which a client says who it is; the services check them (services/runtime/auth/gate.py).
+var clientCredentials = []string{"Authorization", "X-Api-Key"}
+
+// idsOf gives the request's id, and the whole list of what is passed on of its headers: request and trace id, the
+// client's credential, and the user's credentials for MCP servers (services/runtime/ids.py).
 func idsOf(header http.Header) (string, metadata.MD) {
 	id := header.Get("X-Request-Id")
 	if !safeID.MatchString(id) {
@@ -37,6 +40,13 @@ func idsOf(header http.Header) (string, metadata.MD) {
 	}
 	forwarded := credentials(header)
 	forwarded.Set("x-request-id", id)
+	for _, name := range clientCredentials {
+		for _, value := range header[http.CanonicalHeaderKey(name)] {
+			if printable.MatchString(value) && len(value) <= credentialCharsMax {
+				forwarded.Append(strings.ToLower(name), value)
+			}
+		}
+	}
 	if trace := header.Get("Traceparent"); traceparent.MatchString(trace) {
 		forwarded.Set("traceparent", trace)
 	}
@@ -69,7 +79,7 @@ func forwarding(ctx context.Context, forwarded metadata.MD) context.Context {
 }
 
 // Forwarding gives every call of a connection the metadata of its request and no other: grpc-gateway alone would add
-// the Authorization header and the client's address.
+// the client's address.
 func Forwarding() []grpc.DialOption {
 	own := func(ctx context.Context) context.Context {
 		forwarded, _ := ctx.Value(forwardedKey{}).(metadata.MD)

@@ -1,5 +1,6 @@
 // The facade's routes as functions: they give `data` of the envelope or raise an ApiError with the words of the failure.
 
+import { unauthenticated, withCredential } from "./credential.js";
 import { parse } from "./json.js";
 
 export class ApiError extends Error {
@@ -33,8 +34,9 @@ export function newId() {
 }
 
 async function answered(path, options) {
-  const response = await fetch(path, options).catch(asLost);
+  const response = await fetch(path, { ...options, headers: withCredential(options?.headers) }).catch(asLost);
   if (response.ok) return response;
+  if (response.status === 401) unauthenticated();
   const text = await response.text().catch(asLost);
   let body = null;
   try {
@@ -76,6 +78,9 @@ export const steer = async (runId, message) =>
   (await envelope("/api/steer", json({ runId, message, requestId: newId() }))).data;
 export const fork = async (chatId, runId) => (await envelope("/api/chat/fork", json({ chatId, runId }))).data.chatId;
 export const remove = (chatId) => envelope(`/api/chat?${new URLSearchParams({ chatId })}`, { method: "DELETE" });
+
+/** A file of a workspace, by its address. */
+export const file = async (address) => (await answered(address)).blob().catch(asLost);
 
 /** Store a file; the reference to pass in a query. */
 export async function upload(chatId, file) {

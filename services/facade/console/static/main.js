@@ -6,7 +6,9 @@ import { Attachments } from "./attachments.js";
 import { Chats } from "./chats.js";
 import { Composer } from "./composer.js";
 import { Conversation } from "./conversation.js";
+import { askIn } from "./credential.js";
 import * as place from "./place.js";
+import { saveFiles } from "./saving.js";
 import { keepAtEnd } from "./scrolling.js";
 
 const byId = (id) => document.getElementById(id);
@@ -81,6 +83,8 @@ byId("new-chat").addEventListener("click", () => {
 place.onChange(() => {
   if (place.current().chatId !== conversation.chatId) open();
 });
+askIn(byId("sign-in"));
+saveFiles(document, problem);
 keepAtEnd(byId("scroll"), byId("runs"), byId("latest"));
 agents.load().catch(problem);
 await open();

@@ -1,0 +1,127 @@
+"""LiteLLM's proxy as a peer, in an environment of its own: it is never among our dependencies.
+
+The environment is made the first time, in the user's cache. The proxy runs as it is fastest: one process, no database,
+no callbacks, no keys, nothing logged but errors.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import aiohttp
+
+REQUIREMENTS = Path(__file__).with_name("litellm.txt")
+VERSION = REQUIREMENTS.read_text().strip().partition("==")[2]
+
+INSTALL_TIMEOUT_S = 900.0
+"""It brings some 750 MB."""
+
+START_TIMEOUT_S = 60.0
+
+ENVIRONMENT = {
+    "LITELLM_LOG": "ERROR",
+    "LITELLM_MODE": "PRODUCTION",
+    "LITELLM_LOCAL_MODEL_COST_MAP": "True",  # else it is fetched at each start
+    "NO_DOCS": "True",
+}
+
+
+class Unavailable(Exception):
+    """LiteLLM cannot be had here; the text says why."""
+
+
+async def installed() -> Path:
+    """The program, installed on demand.
+
+    Raises:
+        Unavailable: It cannot be.
+    """
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    folder = cache / "headrace" / f"litellm-{VERSION}"
+    if not (folder / "done").exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        await _run(sys.executable, "-m", "venv", str(folder))
+        pip = (str(folder / "bin" / "pip"), "install", "--quiet", "--disable-pip-version-check")
+        await _run(*pip, "-r", str(REQUIREMENTS))
+        (folder / "done").touch()
+    return folder / "bin" / "litellm"
+
+
+async def _run(*command: str) -> None:
+    process = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.PIPE)
+    try:
+        async with asyncio.timeout(INSTALL_TIMEOUT_S):
+            _, said = await process.communicate()
+    except TimeoutError as error:
+        process.kill()
+        await process.wait()
+        raise Unavailable(f"not installed within {INSTALL_TIMEOUT_S:.0f} s") from error
+    if process.returncode:
+        raise Unavailable((said.decode().strip().splitlines() or ["it did not say why"])[-1])
+
+
+@asynccontextmanager
+async def litellm(program: Path, folder: Path, base_url: str) -> AsyncGenerator[tuple[str, int]]:
+    """Where it answers, before the provider at `base_url`, and its process id. Its config goes into `folder`.
+
+    Raises:
+        Unavailable: It does not start.
+    """
+    config = folder / "litellm.json"
+    provider = {"model": "openai/*", "api_base": base_url, "api_key": "none"}
+    config.write_text(
+        json.dumps(
+            {
+                "model_list": [{"model_name": "*", "litellm_params": provider}],
+                "general_settings": {
+                    "disable_spend_logs": True,
+                    # Without it the proxy wants a key, and checking that would cost it time.
+                    "dangerously_permit_weak_or_unset_master_key": True,
+                },
+            }
+        )
+    )
+    port = _free_port()
+    process = await asyncio.create_subprocess_exec(
+        *(str(program), "--config", str(config), "--host", "127.0.0.1", "--port", str(port)),
+        *("--num_workers", "1", "--telemetry", "False"),
+        env=os.environ | ENVIRONMENT,
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    try:
+        await _until_ready(f"http://127.0.0.1:{port}/health/liveliness")
+        yield f"http://127.0.0.1:{port}/v1/chat/completions", process.pid
+    finally:
+        process.terminate()
+        await process.wait()
+
+
+async def _until_ready(url: str) -> None:
+    try:
+        async with asyncio.timeout(START_TIMEOUT_S), aiohttp.ClientSession() as http:
+            while not await _is_ready(http, url):  # noqa: ASYNC110 - another process, which tells nobody
+                await asyncio.sleep(0.2)
+    except TimeoutError as error:
+        raise Unavailable(f"not ready within {START_TIMEOUT_S:.0f} s") from error
+
+
+async def _is_ready(http: aiohttp.ClientSession, url: str) -> bool:
+    try:
+        async with http.get(url) as response:
+            return response.status == 200
+    except aiohttp.ClientConnectionError:  # it does not listen yet
+        return False
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

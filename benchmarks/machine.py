@@ -1,0 +1,32 @@
+"""What the figures were taken on."""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from importlib.metadata import version
+from pathlib import Path
+
+from benchmarks import litellm
+
+PACKAGES = ("grpcio", "h2", "uvloop", "aiohttp", "protobuf")
+
+
+def machine() -> dict[str, str]:
+    """By what it is."""
+    return {
+        "date": time.strftime("%Y-%m-%d", time.gmtime()),
+        "processor": f"{_processor()}, {os.cpu_count()} cores",
+        "system": f"{platform.system()} {platform.release()}",
+        "Python": platform.python_version(),
+        **{name: version(name) for name in PACKAGES},
+        "LiteLLM": litellm.VERSION,
+    }
+
+
+def _processor() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.machine()

@@ -1,0 +1,113 @@
+"""A PostgreSQL of this machine, for benchmarks and tests: a folder, a socket in it, and the processes over it.
+
+Run as an unprivileged user where we are root: it refuses to run as root.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+import uuid
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+START_S = 30.0
+
+FAST = ("-c", "fsync=off", "-c", "full_page_writes=off")
+"""For tests in which no machine fails. Commits are still in the order that they are acknowledged in."""
+
+
+def programs() -> Path | None:
+    """Where the newest PostgreSQL of this machine is; None: it has none."""
+    packaged = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"), key=lambda path: int(path.parts[-3]))
+    if packaged:
+        return packaged[-1].parent
+    found = shutil.which("postgres")
+    return Path(found).parent if found else None
+
+
+class Server:
+    """A PostgreSQL that may be killed and started again over the same folder."""
+
+    def __init__(self, folder: Path, options: Sequence[str]) -> None:
+        self.folder = folder
+        self._options = options
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def url(self, database: str = "postgres") -> str:
+        return f"postgresql://headrace@/{database}?host={self.folder}"
+
+    def start(self) -> None:
+        """Start it; it takes connections when this returns."""
+        ready = [str(_program("pg_isready")), "-q", "-h", str(self.folder), "-U", "headrace", "-d", "postgres"]
+        until = time.monotonic() + START_S
+        while subprocess.run(ready, check=False).returncode != 0:
+            assert time.monotonic() < until, (self.folder / "log").read_text()
+            # It refuses to start while processes of a killed one are still there.
+            if self._process is None or self._process.poll() is not None:
+                self._process = self._started()
+            time.sleep(0.05)
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        listen = ("-c", "listen_addresses=", "-c", f"unix_socket_directories={self.folder}")
+        command = [str(_program("postgres")), "-D", str(self.folder / "data"), *listen, *self._options]
+        with open(self.folder / "log", "ab") as log:
+            return subprocess.Popen([*_unprivileged(), *command], stdout=log, stderr=log, start_new_session=True)
+
+    def new_database(self) -> str:
+        """Where an empty database is."""
+        name = f"d{uuid.uuid4().hex}"
+        subprocess.run([str(_program("createdb")), "-h", str(self.folder), "-U", "headrace", name], check=True)
+        return self.url(name)
+
+    def kill(self) -> None:
+        """Kill all of its processes at once, as a machine that fails does."""
+        assert self._process is not None
+        children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children").read_text().split()
+        for pid in (self._process.pid, *map(int, children)):
+            with suppress(ProcessLookupError):  # it has ended by itself
+                os.kill(pid, signal.SIGKILL)
+        self._process.wait()
+
+    def stop(self) -> None:
+        """Stop it as an administrator does who does not wait for clients."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.send_signal(signal.SIGINT)
+            self._process.wait(START_S)
+
+
+@contextmanager
+def running(*options: str) -> Generator[Server]:
+    """A new PostgreSQL inside the block."""
+    with tempfile.TemporaryDirectory(prefix="headrace-pg-", ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        if os.geteuid() == 0:
+            os.chown(folder, pwd.getpwnam("postgres").pw_uid, -1)
+        make = [str(_program("initdb")), "-D", str(folder / "data"), "-U", "headrace", "-A", "trust", "-N"]
+        subprocess.run(
+            [*_unprivileged(), *make, "-E", "UTF8", "--locale=C.UTF-8"], check=True, stdout=subprocess.DEVNULL, cwd="/"
+        )
+        server = Server(folder, options)
+        server.start()
+        try:
+            yield server
+        finally:
+            server.stop()
+
+
+def _program(name: str) -> Path:
+    folder = programs()
+    assert folder is not None
+    return folder / name
+
+
+def _unprivileged() -> list[str]:
+    if os.geteuid() != 0:
+        return []
+    return ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups", "--"]

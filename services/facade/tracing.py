@@ -1,0 +1,31 @@
+"""The span of an HTTP request: in the trace that its caller names, or the first of a new one."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+
+from aiohttp import web
+from opentelemetry.trace import Span
+
+from services.runtime import ids
+from services.runtime.telemetry import names, spans
+
+PROBES = ("/healthz", "/readyz", "/metrics")
+"""Asked every few seconds by machines: a span each would be most of all spans."""
+
+
+def request_span(request: web.Request, route: str) -> AbstractContextManager[Span]:
+    """A span for `request`. Its path is left out: it may name a user's file."""
+    if route in PROBES:
+        return spans.NO_SPAN
+    attributes = {names.HTTP_METHOD: request.method, names.HTTP_ROUTE: route}
+    return spans.served(f"{request.method} {route}", request.headers.get(ids.TRACEPARENT, ""), attributes)
+
+
+def answered(span: Span, status: int, reason: str) -> None:
+    """Note how the request ended; what the client did wrong is no error of ours."""
+    if not span.is_recording():
+        return
+    span.set_attributes({names.HTTP_STATUS: status, names.REQUEST_ID: ids.request_id()})
+    if status >= 500:
+        spans.fail(span, reason)

@@ -1,0 +1,40 @@
+"""The way of one attempt's deltas to the caller: each sent at once, counted, and whether the caller keeps up."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from headrace.v1.llm_pb2 import LlmDelta
+    from services.runtime.flow import Outlet
+
+
+class Delivery:
+    """Belongs to one attempt."""
+
+    __slots__ = ("_caller", "_send", "is_behind", "sent")
+
+    def __init__(self, caller: Outlet, send: Callable[[bytes], bool]) -> None:
+        self._caller = caller
+        self._send = send
+        """The caller's own, or one that does more."""
+        self.sent = 0
+        self.is_behind = False
+        """Whether the caller has not read what it was sent."""
+
+    def give(self, delta: bytes) -> None:
+        """Send a serialized delta."""
+        self.sent += 1
+        if not self._send(delta):
+            self.is_behind = True
+
+    def tell(self, delta: LlmDelta) -> None:
+        """Send a delta."""
+        self.give(delta.SerializeToString())
+
+    async def drained(self) -> None:
+        """Wait until the caller has caught up."""
+        await self._caller.drained()
+        self.is_behind = False

@@ -1,0 +1,67 @@
+"""An LlmDelta as the wire has it, without the message: for texts and pieces of calls, which is what nearly all are.
+
+A field is its tag, its length as a varint, its bytes (https://protobuf.dev/programming-guides/encoding/). The tags are
+read from the descriptors, so that the proto stays the one place that numbers them.
+"""
+
+from __future__ import annotations
+
+from headrace.v1.llm_pb2 import LlmDelta, ToolCallDelta
+
+_LENGTH_DELIMITED = 2
+_ONE_BYTE = 0x80
+"""Lengths below it are one byte."""
+
+
+def _tag(message: type[LlmDelta | ToolCallDelta], name: str, wire_type: int = _LENGTH_DELIMITED) -> bytes:
+    return bytes((message.DESCRIPTOR.fields_by_name[name].number << 3 | wire_type,))
+
+
+def _short(tag: bytes) -> tuple[bytes, ...]:
+    return tuple(tag + bytes((size,)) for size in range(_ONE_BYTE))
+
+
+def _varint(value: int) -> bytes:
+    out = bytearray()
+    while value >= _ONE_BYTE:
+        out.append(value & 0x7F | _ONE_BYTE)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+_REASONING = _short(_tag(LlmDelta, "reasoning"))
+_CONTENT = _short(_tag(LlmDelta, "content"))
+_CALL = _short(_tag(LlmDelta, "tool_call"))
+_INDEX = _tag(ToolCallDelta, "index", wire_type=0)
+_ID = _short(_tag(ToolCallDelta, "id"))
+_NAME = _short(_tag(ToolCallDelta, "name"))
+_ARGUMENTS = _short(_tag(ToolCallDelta, "arguments"))
+
+
+def reasoning_delta(text: str) -> bytes:
+    """A piece of reasoning."""
+    return _field(_REASONING, text.encode())
+
+
+def content_delta(text: str) -> bytes:
+    """A piece of the answer."""
+    return _field(_CONTENT, text.encode())
+
+
+def call_delta(index: int, arguments: str, call_id: str = "", name: str = "") -> bytes:
+    """A fragment of a tool call."""
+    fields = _INDEX + _varint(index) if index else b""
+    if call_id:
+        fields += _field(_ID, call_id.encode())
+    if name:
+        fields += _field(_NAME, name.encode())
+    if arguments:
+        fields += _field(_ARGUMENTS, arguments.encode())
+    return _field(_CALL, fields)
+
+
+def _field(short: tuple[bytes, ...], data: bytes) -> bytes:
+    """`short` is the tag with each length of one byte."""
+    size = len(data)
+    return short[size] + data if size < _ONE_BYTE else short[0][:-1] + _varint(size) + data

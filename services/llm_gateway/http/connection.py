@@ -1,0 +1,79 @@
+"""A connection to a provider: the socket's side of one exchange after the other."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, cast
+
+from services.llm_gateway.http.response import Response
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from services.llm_gateway.http.request import Origin
+
+
+class Connection(asyncio.Protocol):
+    """Belongs to one call at a time, or to the pool while it is idle. Small writes leave at once: event loops set
+    TCP_NODELAY."""
+
+    def __init__(self, origin: Origin) -> None:
+        self.origin = origin
+        self._transport: asyncio.Transport | None = None
+        # There from the start: a server may speak, or close, before it is asked.
+        self._response: Response | None = Response(self)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a request may be sent."""
+        return self._transport is not None and not self._transport.is_closing()
+
+    def post(self, message: Sequence[bytes]) -> Response:
+        """Send a whole request. The response before it is complete."""
+        assert self._transport is not None
+        response = self._response = self._response or Response(self)
+        self._transport.writelines(message)
+        return response
+
+    def rest(self) -> None:
+        """Nobody asks anything for a while."""
+        self._forget()
+        self.resume()
+
+    def close(self) -> None:
+        """The last call has done with it."""
+        self._forget()
+        self.abort()
+
+    def pause(self) -> None:
+        """Do not read the socket."""
+        if self.is_open and self._transport is not None:
+            self._transport.pause_reading()
+
+    def resume(self) -> None:
+        """Read it again."""
+        if self.is_open and self._transport is not None:
+            self._transport.resume_reading()
+
+    def abort(self) -> None:
+        """Close at once: nothing is written any more, and no TLS farewell waited for."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _forget(self) -> None:
+        if self._response is not None:
+            self._response.end()
+            self._response = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+
+    def data_received(self, data: bytes) -> None:
+        if self._response is None:
+            self.abort()  # an answer that nobody asked for would be taken for that of the next request
+        else:
+            self._response.feed(data)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._response is not None:
+            self._response.lost(exc)

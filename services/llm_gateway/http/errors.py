@@ -1,0 +1,58 @@
+"""What can go wrong on the way to a provider, as our errors: the one place that names what sockets and parser raise."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import httptools
+
+from headrace.errors import ProviderUnavailable, StreamStalled
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from services.llm_gateway.provider_file import Provider
+
+
+@contextmanager
+def connecting_errors(provider: Provider) -> Generator[None]:
+    """While a connection is being made. Certificates that are refused are OSErrors too."""
+    try:
+        yield
+    except TimeoutError as error:
+        limit_ms = provider.timeouts.connect_ms
+        raise _unavailable(provider, f"did not accept a connection within {limit_ms} ms") from error
+    except OSError as error:
+        raise _unavailable(provider, "cannot be reached") from error
+
+
+@contextmanager
+def exchange_errors(provider: Provider) -> Generator[None]:
+    """While a response is being read. A TimeoutError is that of the first delta, unless the system numbers it: then its
+    own patience with the connection has ended."""
+    try:
+        yield
+    except (OSError, httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+        if isinstance(error, TimeoutError) and error.errno is None:
+            raise stalled(provider, has_begun=False) from error
+        raise _unavailable(provider, "broke the connection off") from error
+
+
+def stalled(provider: Provider, *, has_begun: bool) -> StreamStalled:
+    """The provider is silent, before its first delta or after it."""
+    timeouts = provider.timeouts
+    limit_ms = timeouts.idle_ms if has_begun else timeouts.first_delta_ms
+    what = "fell silent" if has_begun else "sent no first delta"
+    return StreamStalled(
+        f"provider {provider.key!r} {what} within {limit_ms} ms", provider=provider.key, limitMs=limit_ms
+    )
+
+
+def unusable(provider: Provider, error: ValueError) -> ProviderUnavailable:
+    """Address or key are such that no request can be made of them."""
+    return _unavailable(provider, f"cannot be asked: {error}")
+
+
+def _unavailable(provider: Provider, what: str) -> ProviderUnavailable:
+    return ProviderUnavailable(f"provider {provider.key!r} {what}", provider=provider.key)

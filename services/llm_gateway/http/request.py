@@ -1,0 +1,71 @@
+"""One POST as bytes, and where it goes."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import quote, urlsplit
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_KEPT = "/%:@!$&'()*+,;=~"
+"""In a path as it is (RFC 3986, pchar); a per cent sign too, since addresses come escaped."""
+
+_FIELD_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
+"""RFC 9110, 5.5; a line break would begin another header."""
+
+
+class Origin(NamedTuple):
+    """Whom a connection is to; calls to one origin may use each other's connections."""
+
+    host: str
+    port: int
+    is_tls: bool
+
+    @property
+    def authority(self) -> str:
+        """As the Host header has it."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return host if self.port == _port(self.is_tls) else f"{host}:{self.port}"
+
+
+def split(url: str) -> tuple[Origin, str]:
+    """Where `url` points, and the path to ask for there.
+
+    Raises:
+        ValueError: It is no address of a host.
+    """
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    host = host if host.isascii() else host.encode("idna").decode()
+    if not host:
+        raise ValueError("no host")
+    is_tls = parts.scheme == "https"
+    return Origin(host, parts.port or _port(is_tls), is_tls), quote(parts.path or "/", safe=_KEPT)
+
+
+def post(origin: Origin, path: str, headers: Mapping[str, str], body: bytes) -> tuple[bytes, bytes]:
+    """Head and body, apart: a body may have megabytes, and is not copied.
+
+    Raises:
+        ValueError: A header's value has characters that none may have.
+    """
+    fields = {
+        "Host": origin.authority,
+        "User-Agent": "headrace",
+        "Accept": "text/event-stream",
+        # A compressed stream is held back by whoever compresses it.
+        "Accept-Encoding": "identity",
+        "Content-Type": "application/json",
+        **headers,
+        "Content-Length": str(len(body)),
+    }
+    if bad := [name for name, value in fields.items() if not _FIELD_VALUE.fullmatch(value)]:
+        raise ValueError(f"characters that no header may have: {bad}")
+    lines = (f"POST {path} HTTP/1.1", *(f"{name}: {value}" for name, value in fields.items()), "", "")
+    return "\r\n".join(lines).encode("latin-1"), body
+
+
+def _port(is_tls: bool) -> int:
+    return 443 if is_tls else 80

@@ -1,0 +1,173 @@
+"""One response as it is read: the head first, then each piece of the body pushed on from the socket's own callback."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import httptools
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from services.llm_gateway.http.connection import Connection
+
+BESIDE_SIZE_BYTES_MAX = 64 * 1024
+"""Bytes in a row that are no body: a head, a chunk's size and extensions, trailers. The largest real heads have some
+kilobytes. Looked at once a read, so that one read more may be held."""
+
+
+class Response:
+    """Belongs to one request. The parser calls the `on_` methods, the connection `feed` and `lost`."""
+
+    __slots__ = (
+        "_beside_bytes",
+        "_connection",
+        "_error",
+        "_held",
+        "_is_stopped",
+        "_is_until_close",
+        "_loop",
+        "_parser",
+        "_take",
+        "_waiter",
+        "headers",
+        "heard_s",
+        "is_complete",
+        "is_reusable",
+        "status",
+    )
+
+    def __init__(self, connection: Connection) -> None:
+        self.status = 0
+        """0: the head is not there yet."""
+        self.headers: dict[str, str] = {}
+        """Names in small letters; of one that is repeated the last."""
+        self.heard_s: float | None = None
+        """When bytes came last, on the loop's clock."""
+        self.is_complete = False
+        """Whether the body has been read to its end."""
+        self.is_reusable = False
+        """Whether another request may follow on the connection."""
+        self._connection = connection
+        self._loop = asyncio.get_running_loop()
+        self._parser = httptools.HttpResponseParser(self)
+        self._take: Callable[[bytes], bool] | None = None
+        self._held: list[bytes] = []
+        """Of the body, what came with the head; the connection is not read before somebody takes it."""
+        self._beside_bytes = 0
+        self._is_until_close = False
+        self._is_stopped = False
+        self._error: BaseException | None = None
+        self._waiter: asyncio.Future[None] | None = None
+
+    async def head(self) -> None:
+        """Wait for status and headers; those of a 1xx are skipped.
+
+        Raises:
+            OSError: The connection broke.
+            HttpParserError: What came is no HTTP.
+        """
+        while not self.status and self._error is None:
+            await self._woken()
+        if not self.status and self._error is not None:
+            raise self._error
+
+    async def flow(self, take: Callable[[bytes], bool]) -> bool:
+        """Give `take` each piece of the body the moment it is there, until it returns False; False: the body has ended.
+
+        `take` is called from the socket's callback. When it returns False the socket is not read any more, but what
+        one read has brought is given whole. What it raises ends the response, and is raised here.
+
+        Raises:
+            OSError: The connection broke.
+            HttpParserError: What came is no HTTP.
+        """
+        self._take, self._is_stopped = take, False
+        held, self._held = self._held, []
+        for piece in held:
+            self.on_body(piece)
+        if not self._is_stopped:
+            self._connection.resume()
+        while not (self._is_stopped or self.is_complete or self._error):
+            await self._woken()
+        if self._error is not None and not (self._is_stopped or self.is_complete):
+            raise self._error
+        return self._is_stopped
+
+    def fail(self, error: BaseException) -> None:
+        """Close the connection: `error` is what `head` and `flow` raise."""
+        self.is_reusable = False
+        self._error = self._error or error
+        self._connection.abort()
+        self._wake()
+
+    def end(self) -> None:
+        """Nothing more is asked of it. Parser and response hold each other, and so do an error and where it was raised,
+        with all the bytes that were being read there: they let go now, not when the collector comes."""
+        del self._parser
+        self._error = self._take = None
+
+    def feed(self, data: bytes) -> None:
+        """Bytes have come."""
+        self.heard_s = self._loop.time()
+        self._beside_bytes += len(data)
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserCallbackError as error:
+            # The parser's own says only that a callback failed.
+            self.fail(error.__context__ or error)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+            self.fail(error)
+        if self._beside_bytes > BESIDE_SIZE_BYTES_MAX:
+            self.fail(httptools.HttpParserError("endless head, chunk extension or trailer"))
+
+    def lost(self, error: Exception | None) -> None:
+        """The connection has ended; None: in good order, which may be the end of the body."""
+        if self._is_until_close and error is None and self._error is None:
+            self.is_complete = True
+            self._wake()
+        elif not self.is_complete:
+            self.fail(error or ConnectionResetError("closed before the response was complete"))
+
+    def on_message_begin(self) -> None:
+        if self.is_complete:
+            raise httptools.HttpParserError("a second response to one request")
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if not self.status:  # else a trailer
+            self.headers[name.decode("latin-1").lower()] = value.decode("latin-1")
+
+    def on_headers_complete(self) -> None:
+        status = self._parser.get_status_code()
+        if status < 200:
+            self.headers.clear()
+            return
+        self.status = status
+        codings = self.headers.get("transfer-encoding", "").lower()
+        self._is_until_close = "content-length" not in self.headers and not codings.endswith("chunked")
+        self._connection.pause()
+        self._wake()
+
+    def on_body(self, piece: bytes) -> None:
+        self._beside_bytes = 0
+        if self._take is None:
+            self._held.append(piece)
+        elif not self._take(piece):
+            self._is_stopped = True
+            self._connection.pause()
+            self._wake()
+
+    def on_message_complete(self) -> None:
+        if self.status:
+            self.is_complete = True
+            self.is_reusable = self._parser.should_keep_alive()
+            self._wake()
+
+    async def _woken(self) -> None:
+        self._waiter = self._loop.create_future()
+        await self._waiter
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)

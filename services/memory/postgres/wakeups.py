@@ -1,0 +1,115 @@
+"""What services over one database tell each other: which chats have changed, and what requests were counted.
+
+Nothing that is right depends on it: a chat is brought up to date whenever it is read. A service that was told reads
+the lines before somebody asks. Told by a connection of its own, many at once: transactions that notify are committed
+one after the other, in the whole database, and appends must not be.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+import asyncpg
+import structlog
+
+from headrace.errors import HeadraceError
+from services.memory.postgres.connecting import AWAY, CONNECT_TIMEOUT_S, settings
+
+if TYPE_CHECKING:
+    from services.memory.postgres.connecting import Connection
+
+CHANNEL = "headrace_memory"
+
+GATHER_S = 0.005
+"""How long news gather before they are told together."""
+
+WAITING_MAX = 10_000
+"""News of either kind that wait; more of them are forgotten, which costs somebody a read."""
+
+RECONNECT_S = 1.0
+
+STATEMENT_TIMEOUT_S = 10.0
+
+NEWS_CHARS_MAX = 1_000
+"""A notification has room for 8,000 bytes."""
+
+_TELL = "SELECT pg_notify($1, told) FROM unnest($2::text[]) AS told"
+
+_CHAT, _NEWS = "chat ", "news "
+"""What a notification begins with."""
+
+log = structlog.get_logger()
+
+
+class Wakeups:
+    """One connection that tells and hears. `run` is its task."""
+
+    def __init__(self, url: str) -> None:
+        self.hear: Callable[[str], None] | None = None
+        """Called with what another service has shared."""
+        self._url = url
+        self._told: dict[str, None] = {}
+        self._heard: dict[str, None] = {}
+        self._wake = asyncio.Event()
+
+    def tell(self, chat_id: str) -> None:
+        """Tell the others that a chat has changed, soon."""
+        self._put(self._told, _CHAT + chat_id)
+
+    def share(self, news: str) -> None:
+        """Tell the others something else; what is long is told to nobody."""
+        if len(news) <= NEWS_CHARS_MAX:
+            self._put(self._told, _NEWS + news)
+
+    async def run(self, follow: Callable[[str], Awaitable[None]]) -> None:
+        """Tell and hear until cancelled, over one connection after the other; `follow` is called with each chat that
+        another service has changed.
+        """
+        while True:
+            try:
+                connection: Connection = await asyncpg.connect(
+                    self._url,
+                    timeout=CONNECT_TIMEOUT_S,
+                    command_timeout=STATEMENT_TIMEOUT_S,
+                    # A notification is on no disk: nothing is lost with one that a crash forgets.
+                    server_settings=settings(STATEMENT_TIMEOUT_S) | {"synchronous_commit": "off"},
+                )
+                try:
+                    await self._serve(connection, follow)
+                finally:
+                    connection.terminate()
+            except (*AWAY, asyncpg.PostgresError, HeadraceError) as error:
+                log.warning("no news of other services", kind=type(error).__name__)
+            await asyncio.sleep(RECONNECT_S)
+
+    async def _serve(self, connection: Connection, follow: Callable[[str], Awaitable[None]]) -> None:
+        await connection.add_listener(CHANNEL, self._hear)
+        connection.add_termination_listener(self._end)
+        while not connection.is_closed():
+            await self._wake.wait()
+            await asyncio.sleep(GATHER_S)
+            self._wake.clear()
+            told, self._told = self._told, {}
+            if told:
+                await connection.execute(_TELL, CHANNEL, list(told))
+            heard, self._heard = self._heard, {}
+            for chat_id in heard:
+                await follow(chat_id)
+
+    def _hear(self, connection: Connection, pid: int, channel: str, told: str) -> None:
+        if pid == connection.get_server_pid():
+            return  # what we tell comes back too
+        if told.startswith(_CHAT):
+            self._put(self._heard, told.removeprefix(_CHAT))
+        elif self.hear:
+            self.hear(told.removeprefix(_NEWS))
+
+    def _end(self, connection: Connection) -> None:
+        self._wake.set()
+
+    def _put(self, news: dict[str, None], chat_id: str) -> None:
+        if len(news) < WAITING_MAX:
+            news[chat_id] = None
+        self._wake.set()

@@ -1,0 +1,135 @@
+"""Places for tenants' runs: so many at a time for each, and turns that go round, never one queue for all.
+
+A tenant that starts a thousand runs waits for its own; another's next run waits for the few that begin at that moment.
+A place is a chat's while it has a live run: the queries that wait in a chat take none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, deque
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+from headrace.errors import HeadraceError, QueueFull
+
+BEGINNING_MAX = 4
+"""Runs that begin at a time, of all tenants: each is an append and its first events, a few milliseconds. More would be
+no faster on the cores there are, and whoever comes next would wait for all of them."""
+
+WAIT_S = 30.0
+"""For a place. Proxies hang up on a request that is not answered for twice as long."""
+
+RETRY_AFTER_S = 5.0
+"""What who is refused is told to wait: so long that a thousand of them are no load."""
+
+
+class FairUse:
+    """Of one process. Touched on the event loop only."""
+
+    def __init__(self, places_max: int, waiting_max: int, *, wait_s: float = WAIT_S) -> None:
+        """Of each tenant: chats with a live run, and queries that wait for a place."""
+        self._places_max = places_max
+        self._waiting_max = waiting_max
+        self._wait_s = wait_s
+        self._taken: Counter[str] = Counter()
+        """Places by tenant."""
+        self._beginning: Counter[str] = Counter()
+        """Let in, and perhaps without a place yet, by tenant."""
+        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
+        """By tenant; the tenant whose turn is next comes first."""
+
+    def take(self, tenant: str) -> None:
+        """Have a place, whether there is one or not: who has been accepted is not refused."""
+        self._taken[tenant] += 1
+
+    def give_back(self, tenant: str) -> None:
+        """Leave a place to whoever is next."""
+        self._taken[tenant] -= 1
+        if not self._taken[tenant]:
+            del self._taken[tenant]
+        self._let_in()
+
+    @asynccontextmanager
+    async def turn(self, tenant: str) -> AsyncGenerator[None]:
+        """Begin a run of the tenant inside the block, which is entered when it is its turn.
+
+        Raises:
+            QueueFull: Too many wait already, or the turn has not come in time.
+        """
+        await self._wait(tenant)
+        try:
+            yield
+        finally:
+            self._beginning[tenant] -= 1
+            if not self._beginning[tenant]:
+                del self._beginning[tenant]
+            self._let_in()
+
+    def close(self, error: HeadraceError) -> None:
+        """Refuse all who wait."""
+        for queue in self._waiting.values():
+            for waiting in queue:
+                if not waiting.done():
+                    waiting.set_exception(error)
+        self._waiting.clear()
+
+    async def _wait(self, tenant: str) -> None:
+        """Return when let in, which counts as beginning from then on."""
+        queue = self._waiting.setdefault(tenant, deque())
+        if len(queue) >= self._waiting_max:
+            raise self._refused(f"{self._waiting_max} runs of the tenant wait already")
+        place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        queue.append(place)
+        self._let_in()
+        try:
+            async with asyncio.timeout(self._wait_s):
+                await place
+        except TimeoutError:
+            self._leave(tenant, place)
+            raise self._refused(f"no place for the run within {self._wait_s:g} s") from None
+        except BaseException:
+            self._leave(tenant, place)
+            raise
+
+    def _leave(self, tenant: str, place: asyncio.Future[None]) -> None:
+        """Take back what has been waited for, or was given a moment before."""
+        if place.done() and not place.cancelled() and place.exception() is None:
+            self._beginning[tenant] -= 1
+            self._let_in()
+        elif (queue := self._waiting.get(tenant)) and place in queue:
+            queue.remove(place)
+            if not queue:
+                del self._waiting[tenant]
+
+    def _let_in(self) -> None:
+        """Give what there is, a tenant after the other."""
+        while self._beginning.total() < BEGINNING_MAX and (tenant := self._next()) is not None:
+            queue = self._waiting.pop(tenant)
+            place = queue.popleft()
+            if queue:
+                self._waiting[tenant] = queue  # behind all others
+            if not place.done():
+                self._beginning[tenant] += 1
+                place.set_result(None)
+
+    def _next(self) -> str | None:
+        """The first tenant that waits and has room."""
+        for tenant in self._waiting:
+            if self._taken[tenant] + self._beginning[tenant] < self._places_max:
+                return tenant
+        return None
+
+    def _refused(self, why: str) -> QueueFull:
+        return QueueFull(f"{why}; try again later", retry_after_s=RETRY_AFTER_S)
+
+
+class NoLimits(FairUse):
+    """Where everybody is one tenant nobody waits: what the process can take is limited elsewhere."""
+
+    def __init__(self) -> None:
+        super().__init__(0, 0)
+
+    @asynccontextmanager
+    async def turn(self, tenant: str) -> AsyncGenerator[None]:
+        yield

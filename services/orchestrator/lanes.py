@@ -1,0 +1,78 @@
+"""Channels to other orchestrators: one for each that runs are relayed to, closed when nothing was for a while."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import grpc
+
+from headrace.errors import Overloaded, ProviderUnavailable
+from services.runtime.auth.calling import Badge
+from services.runtime.channels import connect
+
+LANES_MAX = 64
+"""More replicas than anybody has; owners that are gone leave theirs behind for a while."""
+
+UNUSED_S = 60.0
+"""Then a lane is closed: its replica may be gone for good."""
+
+
+@dataclass(slots=True)
+class _Lane:
+    channel: grpc.aio.Channel
+    calls: int = 0
+    used_s: float = 0.0
+
+
+class Lanes:
+    """All lanes of this process. Open it with `async with`; `tidy` is a task of its owner's."""
+
+    def __init__(self, badge: Badge) -> None:
+        self._badge = badge
+        self._lanes: dict[str, _Lane] = {}
+
+    async def __aenter__(self) -> Lanes:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for lane in self._lanes.values():
+            await lane.channel.close()
+
+    @asynccontextmanager
+    async def to(self, address: str) -> AsyncGenerator[grpc.aio.Channel]:
+        """The channel to `address`, for one call.
+
+        Raises:
+            Overloaded: There are too many.
+            ProviderUnavailable: It is none.
+        """
+        lane = self._lanes.get(address)
+        if lane is None:
+            if len(self._lanes) >= LANES_MAX:
+                raise Overloaded(f"{LANES_MAX} orchestrators are called already; try again later")
+            lane = self._lanes[address] = _Lane(self._channel(address))
+        lane.calls += 1
+        try:
+            yield lane.channel
+        finally:
+            lane.calls -= 1
+            lane.used_s = asyncio.get_running_loop().time()
+
+    def _channel(self, address: str) -> grpc.aio.Channel:
+        try:
+            return connect(address, self._badge)
+        except ValueError as error:
+            # What a process that nobody was to reach has called itself.
+            raise ProviderUnavailable("the run's owner has no address") from error
+
+    async def tidy(self) -> None:
+        """Close lanes that are not used, until cancelled."""
+        while True:
+            await asyncio.sleep(UNUSED_S)
+            before_s = asyncio.get_running_loop().time() - UNUSED_S
+            unused = [address for address, lane in self._lanes.items() if not lane.calls and lane.used_s < before_s]
+            for lane in [self._lanes.pop(address) for address in unused]:
+                await lane.channel.close()

@@ -1,0 +1,35 @@
+"""What the orchestrator counts, for Prometheus: live runs when it is asked, the others when something ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING
+
+from prometheus_client import Counter, Gauge
+
+if TYPE_CHECKING:
+    from services.orchestrator.run import Run
+
+STATES = ("queued", "running", "waiting")
+"""Of a live run; the others it has for a moment."""
+
+RUNS = Gauge("headrace_runs", "Live runs, by what they do.", ("state",))
+ENDED = Counter("headrace_runs_ended", "Runs that have ended here; `error`: why one failed.", ("state", "error"))
+COMPACTIONS = Counter("headrace_compactions", "Compactions of contexts that have ended.", ("trigger", "outcome"))
+
+
+@contextmanager
+def counted(live: Callable[[], Iterable[Run]]) -> Generator[None]:
+    """Have the runs that `live` gives shown inside the block."""
+
+    def count(state: str) -> int:
+        return sum(run.state == state for run in live())
+
+    for state in STATES:
+        RUNS.labels(state).set_function(partial(count, state))
+    try:
+        yield
+    finally:
+        RUNS.clear()

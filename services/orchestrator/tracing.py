@@ -1,0 +1,109 @@
+"""The spans of a run: itself, its tool calls, its sub-agents, its compactions. Model calls have theirs in the gateway.
+
+A run's span is the child of its query's, and may end long after that. A run that was taken over has a trace of its own
+with a link to the query's: whoever reads that trace later may have waited for its end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import AbstractContextManager, contextmanager
+from typing import TYPE_CHECKING
+
+from opentelemetry import trace
+from opentelemetry.trace import Span
+
+from services.orchestrator.run import Stopped
+from services.runtime.telemetry import names, spans
+
+if TYPE_CHECKING:
+    from headrace.v1 import memory_pb2
+    from services.orchestrator.call import Call
+    from services.orchestrator.run import Run
+    from services.orchestrator.scope import Scope
+
+TOOL_FAILED = "tool_failed"
+"""The error type of a call whose result says that it failed; why is for the model, and content."""
+
+
+def begun(run: Run) -> AbstractContextManager[Span]:
+    """The span of a run that has begun here."""
+    return spans.doing(_invoke(run.agent.key), _run(run))
+
+
+def taken_over(run: Run) -> AbstractContextManager[Span]:
+    """The span of a run that another owner has begun."""
+    return spans.resumed(_invoke(run.agent.key), run.past.traceparent, _run(run))
+
+
+def ended(line: memory_pb2.RunLine) -> None:
+    """Note on the run's span, which is the current one, how it ended."""
+    span = trace.get_current_span()
+    if not span.is_recording():
+        return
+    usage = line.usage
+    span.set_attributes(
+        {
+            names.RUN_STATE: line.state,
+            names.INPUT_TOKENS: usage.input_tokens,
+            names.OUTPUT_TOKENS: usage.output_tokens,
+            names.COST_USD: usage.cost_usd,
+        }
+    )
+    if line.state == "failed":
+        spans.fail(span, line.error.code)
+
+
+def executed(call: Call) -> AbstractContextManager[Span]:
+    """The span of a tool call, from the gate to its result: people who are asked are waited for in it."""
+    attributes = {
+        names.OPERATION: names.EXECUTE_TOOL,
+        names.TOOL_NAME: call.name,
+        names.TOOL_CALL_ID: call.call_id,
+        names.TOOL_KIND: call.kind,
+    }
+    return spans.doing(f"{names.EXECUTE_TOOL} {call.name}", attributes)
+
+
+@contextmanager
+def delegated(scope: Scope) -> Generator[None]:
+    """The span of a sub-agent's work. A cancel after the step in hand is not its failure."""
+    attributes = {
+        names.OPERATION: names.INVOKE_AGENT,
+        names.AGENT_ID: scope.agent.key,
+        names.SUBAGENT_ID: scope.subagent_id or "",
+    }
+    stopped: Stopped | None = None
+    with spans.doing(_invoke(scope.agent.key), attributes):
+        try:
+            yield
+        except Stopped as error:
+            stopped = error
+    if stopped is not None:
+        raise stopped
+
+
+def compacted(trigger: str) -> AbstractContextManager[Span]:
+    """The span of a compaction; memory and the model have theirs below it."""
+    return spans.doing("compact_context", {names.COMPACTION_TRIGGER: trigger})
+
+
+def compaction_ended(span: Span, kind: str) -> None:
+    """Note what came of it."""
+    span.set_attribute(names.COMPACTION_OUTCOME, kind)
+    if kind == "fail":
+        spans.fail(span, "compaction_failed")
+
+
+def _invoke(agent_key: str) -> str:
+    return f"{names.INVOKE_AGENT} {agent_key}"
+
+
+def _run(run: Run) -> spans.Attributes:
+    return {
+        names.OPERATION: names.INVOKE_AGENT,
+        names.AGENT_ID: run.agent.key,
+        names.AGENT_NAME: run.agent.name or run.agent.key,
+        names.CONVERSATION_ID: run.chat_id,
+        names.RUN_ID: run.id,
+    }

@@ -1,0 +1,81 @@
+"""API keys: a file of their SHA-256, so that who reads it cannot use them.
+
+    {"keys": [{"sha256": "<64 hex digits>", "tenant": "acme", "user": "ada"}]}
+
+A key is a long random text (`openssl rand -hex 32`): its hash needs no salt and cannot be searched for. Keys of one
+tenant and user share their chats. A file with a mistake is refused as a whole, and the last good one stays in force.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from pathlib import Path
+
+import msgspec
+import structlog
+
+from services.runtime.auth.identity import Identity
+
+FILE_BYTES_MAX = 16 * 1024 * 1024
+"""About 100,000 keys."""
+
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+log = structlog.get_logger()
+
+
+class _Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    sha256: str
+    tenant: str
+    user: str
+    comment: str = ""
+
+
+class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    keys: list[_Entry]
+
+
+class ApiKeys:
+    """The keys of one file."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises OSError: the file cannot be read, or has a mistake."""
+        self.path = path
+        self._identities: dict[bytes, Identity] = {}
+        try:
+            self._identities = _read(path)
+        except ValueError as error:
+            raise OSError(f"{path}: {error}") from error
+
+    def reload(self) -> None:
+        """Read the file again; never raises."""
+        try:
+            self._identities = _read(self.path)
+        except (OSError, ValueError) as error:
+            log.error("api keys refused", file=str(self.path), problem=str(error), last_good_version_stays=True)
+        else:
+            log.info("api keys in force", keys=len(self._identities))
+
+    def find(self, key: str) -> Identity | None:
+        """Whose key it is; None: nobody's.
+
+        Looked up by its hash: how long that takes tells of the hash only, from which nobody comes to a key.
+        """
+        return self._identities.get(hashlib.sha256(key.encode()).digest())
+
+
+def _read(path: Path) -> dict[bytes, Identity]:
+    """Raises ValueError naming the entry with the mistake."""
+    if path.stat().st_size > FILE_BYTES_MAX:
+        raise ValueError(f"larger than {FILE_BYTES_MAX} bytes")
+    found: dict[bytes, Identity] = {}
+    for index, entry in enumerate(msgspec.json.decode(path.read_bytes(), type=_File).keys):
+        identity = Identity(entry.tenant, entry.user)
+        if not _SHA256.fullmatch(entry.sha256):
+            raise ValueError(f"keys[{index}].sha256: expected 64 lower-case hex digits")
+        if not identity.is_valid:
+            raise ValueError(f"keys[{index}]: tenant and user: expected 1 to 128 visible ASCII characters each")
+        if found.setdefault(bytes.fromhex(entry.sha256), identity) != identity:
+            raise ValueError(f"keys[{index}].sha256: is another user's too")
+    return found

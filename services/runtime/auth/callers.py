@@ -1,0 +1,51 @@
+"""The table of who may call what. What stands in no line here is refused.
+
+`client` is whoever is no service of the suite; see gate.py for how either is told. A test holds the table against the
+descriptors.
+"""
+
+from __future__ import annotations
+
+from headrace.errors import PermissionDenied
+
+CLIENT, FACADE, ORCHESTRATOR, LLM_GATEWAY, MEMORY, TOOLS = (
+    "client",
+    "facade",
+    "orchestrator",
+    "llm_gateway",
+    "memory",
+    "tools",
+)
+SERVICES = frozenset({FACADE, ORCHESTRATOR, LLM_GATEWAY, MEMORY, TOOLS})
+
+_PUBLIC = frozenset({CLIENT, FACADE, ORCHESTRATOR})
+_RUNS = frozenset({ORCHESTRATOR})
+_MODELS = frozenset({ORCHESTRATOR, MEMORY, TOOLS})
+
+_AGENT, _LLM, _MEMORY, _TOOLS = (f"/headrace.v1.{name}Service/" for name in ("Agent", "Llm", "Memory", "Tool"))
+
+
+def _lines(service: str, methods: str, callers: frozenset[str]) -> dict[str, frozenset[str]]:
+    return {service + method: callers for method in methods.split()}
+
+
+CALLERS: dict[str, frozenset[str]] = {
+    # The orchestrator calls others of its kind: a run's owner answers for it.
+    **_lines(_AGENT, "Query Attach Submit Cancel Steer Compact ListAgents GetAgent ListRuns GetRun", _PUBLIC),
+    **_lines(_LLM, "StreamChat CountTokens ListModels", _MODELS),
+    **_lines(_MEMORY, "ListChats GetChat DeleteChat ForkChat Search Remember", _PUBLIC),
+    **_lines(_MEMORY, "Append LoadContext Compact Revert GetState UpdateState PutBlob GetBlob", _RUNS),
+    **_lines(_MEMORY, "AcquireLease RenewLease ReleaseLease ListUnfinishedRuns", _RUNS),
+    **_lines(_TOOLS, "ListTools GetTool ListSkills GetViewport UploadFile ReadFile ListFiles", _PUBLIC),
+    **_lines(_TOOLS, "Execute CheckEffect LinkSkill", _RUNS),
+}
+"""By the RPC's name on the wire."""
+
+WITHOUT_USER = frozenset({_MEMORY + "ListUnfinishedRuns"})
+"""What a service asks on its own account: it concerns all tenants, and gives nobody's content."""
+
+
+def check(caller: str, method: str) -> None:
+    """Raise PermissionDenied unless `caller` may call `method`."""
+    if caller not in CALLERS.get(method, frozenset()):
+        raise PermissionDenied(f"{caller} may not call {method}", caller=caller)

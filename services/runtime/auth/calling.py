@@ -1,0 +1,65 @@
+"""A channel whose calls say who makes them, and for whom."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import grpc
+
+from services.runtime.auth.gate import CALLER, TOKEN
+from services.runtime.auth.identity import outgoing
+from services.runtime.auth.settings import AuthSettings
+
+Badge = tuple[tuple[str, str], ...]
+"""Metadata of every call of a service; empty where its certificate, or nobody, says who it is."""
+
+
+def badge(settings: AuthSettings, service: str) -> Badge:
+    """What `service` shows to others."""
+    return ((CALLER, service), (TOKEN, settings.internal_token)) if settings.internal_token else ()
+
+
+class Calling(grpc.aio.Channel):
+    """`channel`, with a badge. Adds metadata when a call begins and does nothing afterwards."""
+
+    def __init__(self, channel: grpc.aio.Channel, badge: Badge) -> None:
+        self._channel = channel
+        self._badge = badge
+
+    def unary_unary(self, *args: Any, **kwargs: Any) -> Any:
+        return self._signed(self._channel.unary_unary(*args, **kwargs))
+
+    def unary_stream(self, *args: Any, **kwargs: Any) -> Any:
+        return self._signed(self._channel.unary_stream(*args, **kwargs))
+
+    def stream_unary(self, *args: Any, **kwargs: Any) -> Any:
+        return self._signed(self._channel.stream_unary(*args, **kwargs))
+
+    def stream_stream(self, *args: Any, **kwargs: Any) -> Any:
+        return self._signed(self._channel.stream_stream(*args, **kwargs))
+
+    async def __aenter__(self) -> Calling:
+        await self._channel.__aenter__()
+        return self
+
+    async def __aexit__(self, *exception: Any) -> None:
+        await self._channel.__aexit__(*exception)
+
+    async def close(self, grace: float | None = None) -> None:
+        await self._channel.close(grace)
+
+    def get_state(self, try_to_connect: bool = False) -> grpc.ChannelConnectivity:
+        return self._channel.get_state(try_to_connect)
+
+    async def wait_for_state_change(self, last_observed_state: grpc.ChannelConnectivity) -> None:
+        await self._channel.wait_for_state_change(last_observed_state)
+
+    async def channel_ready(self) -> None:
+        await self._channel.channel_ready()
+
+    def _signed(self, ask: Callable[..., Any]) -> Callable[..., Any]:
+        def asked(request: Any = None, *, metadata: Any = None, **settings: Any) -> Any:
+            return ask(request, metadata=(*(metadata or ()), *self._badge, *outgoing()), **settings)
+
+        return asked

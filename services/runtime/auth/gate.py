@@ -1,0 +1,123 @@
+"""Who a call comes from, whether it may be made, and for whom: decided once, before anything else is done with it.
+
+A service of the suite is known by its certificate (spiffe://headrace/<service>) or, without certificates, by the
+suite's token; it says for whom it calls, and is believed. Everybody else is a client and shows a credential. Where
+neither credentials, token nor certificates are configured, everybody may do everything, as one user: settings.py
+allows that on addresses of this machine alone.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Iterable, Mapping
+
+from headrace.errors import Unauthenticated
+from services.runtime.auth import callers
+from services.runtime.auth.api_keys import ApiKeys
+from services.runtime.auth.identity import DEFAULT, TENANT, USER, Identity
+from services.runtime.auth.jwts import Tokens
+from services.runtime.auth.settings import AuthSettings
+
+AUTHORIZATION, API_KEY = "authorization", "x-api-key"
+CALLER, TOKEN = "x-headrace-caller", "x-headrace-token"
+"""By what a service without a certificate says which one it is, and proves that it is one."""
+
+SPIFFE = b"spiffe://headrace/"
+
+_OURS = frozenset({AUTHORIZATION, API_KEY, CALLER, TOKEN, TENANT, USER})
+
+
+class Gate:
+    """Shared by all calls of a server."""
+
+    def __init__(
+        self,
+        settings: AuthSettings,
+        api_keys: ApiKeys | None = None,
+        tokens: Tokens | None = None,
+        *,
+        has_certificates: bool = False,
+    ) -> None:
+        """`has_certificates`: the services of the suite show theirs."""
+        self._settings = settings
+        self._is_open = settings.is_none and not settings.internal_token and not has_certificates
+        self._api_keys = api_keys
+        self._tokens = tokens
+
+    async def admit(
+        self, method: str, metadata: Iterable[tuple[str, str | bytes]], auth_context: Mapping[str, Iterable[bytes]]
+    ) -> Identity | None:
+        """For whom the RPC is to be done; None: for the calling service itself.
+
+        Raises:
+            Unauthenticated: Nobody knows who calls.
+            PermissionDenied: The caller may not call this.
+            Overloaded: The credential cannot be checked now.
+        """
+        said = _said(metadata)
+        caller = self._caller(said, auth_context)
+        if caller is None:
+            return DEFAULT
+        if caller == callers.CLIENT:
+            identity = await self.client(said)
+            callers.check(caller, method)
+            return identity
+        callers.check(caller, method)
+        if TENANT in said or USER in said:
+            return _forwarded(said)
+        if method in callers.WITHOUT_USER:
+            return None
+        # A facade that leaves credentials to us (deploy/gateway) passes them on.
+        return await self.client(said)
+
+    async def client(self, said: Mapping[str, str]) -> Identity:
+        """Whose credential is among these headers. Raises as `admit`."""
+        if self._settings.is_none:
+            return DEFAULT
+        if API_KEY in said:
+            return self._key_holder(said[API_KEY])
+        scheme, _, credential = said.get(AUTHORIZATION, "").partition(" ")
+        if scheme.lower() != "bearer" or not credential:
+            raise Unauthenticated("show a credential: Authorization: Bearer …, or X-API-Key")
+        if self._tokens is not None and credential.count(".") == 2:
+            return await self._tokens.identity(credential)
+        return self._key_holder(credential)
+
+    def _caller(self, said: Mapping[str, str], auth_context: Mapping[str, Iterable[bytes]]) -> str | None:
+        """The service that calls, or `client`; None: nobody can tell, and nobody asked."""
+        names = [name for name in auth_context.get("x509_subject_alternative_name", ()) if name.startswith(SPIFFE)]
+        if names:
+            # One that is unknown may call nothing: callers.check says so.
+            return names[0].removeprefix(SPIFFE).decode("ascii", "replace")
+        token = self._settings.internal_token
+        if CALLER in said or TOKEN in said:
+            if not token or not hmac.compare_digest(said.get(TOKEN, "").encode(), token.encode()):
+                raise Unauthenticated("the suite's token is not ours: HEADRACE_INTERNAL_TOKEN differs between services")
+            if said.get(CALLER) not in callers.SERVICES:
+                raise Unauthenticated("the suite's token belongs to its services alone")
+            return said[CALLER]
+        return None if self._is_open else callers.CLIENT
+
+    def _key_holder(self, key: str) -> Identity:
+        identity = self._api_keys.find(key) if self._api_keys is not None else None
+        if identity is None:
+            raise Unauthenticated("the credential is not valid here")
+        return identity
+
+
+def _said(metadata: Iterable[tuple[str, str | bytes]]) -> dict[str, str]:
+    """What the call says about who makes it; each thing once."""
+    found: dict[str, str] = {}
+    for key, value in metadata:
+        if key in _OURS:
+            if key in found:
+                raise Unauthenticated(f"{key} must be given once")
+            found[key] = value if isinstance(value, str) else value.decode("latin-1")
+    return found
+
+
+def _forwarded(said: Mapping[str, str]) -> Identity:
+    identity = Identity(said.get(TENANT, ""), said.get(USER, ""))
+    if not identity.is_valid:
+        raise Unauthenticated(f"{TENANT} and {USER}: expected both, 1 to 128 visible ASCII characters each")
+    return identity

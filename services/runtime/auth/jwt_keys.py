@@ -1,0 +1,177 @@
+"""The public keys that tokens are verified with: of a file, or of the issuer's JWKS address.
+
+Each key takes only the algorithms that its kind has: what a token says of itself never decides how it is verified.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import aiohttp
+import jwt
+import orjson
+import structlog
+from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
+from cryptography.hazmat.primitives.asymmetric.ed448 import Ed448PublicKey
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
+from cryptography.hazmat.primitives.serialization import load_pem_public_key
+
+from headrace.errors import Overloaded
+
+KEYS_BYTES_MAX = 1024 * 1024
+FETCH_TIMEOUT_S = 5.0
+
+AGE_S_MAX = 3600.0
+"""After which fetched keys are fetched again: an issuer that withdraws one is heard within the hour."""
+
+FETCH_INTERVAL_S = 30.0
+"""At least between two fetches: anybody can send a token with an unknown key id."""
+
+RSA_BITS_MIN = 2048
+
+_BY_CURVE = {"secp256r1": {"ES256"}, "secp384r1": {"ES384"}, "secp521r1": {"ES512"}}
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One public key."""
+
+    id: str | None
+    """`kid`; None: it is the only one, and for every token."""
+
+    public: Any
+    algorithms: frozenset[str]
+
+
+class Keys(Protocol):
+    """Where keys come from."""
+
+    async def find(self, key_id: str | None) -> list[Key]:
+        """Those that a token with this `kid` may be verified with. Raises Overloaded: nobody knows now."""
+        ...
+
+
+class FileKeys:
+    """The keys of a file."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises OSError: the file cannot be read, or holds no key."""
+        self.path = path
+        try:
+            self._keys = parse(path.read_bytes())
+        except ValueError as error:
+            raise OSError(f"{path}: {error}") from error
+
+    def reload(self) -> None:
+        """Read the file again; never raises."""
+        try:
+            self._keys = parse(self.path.read_bytes())
+        except (OSError, ValueError) as error:
+            log.error("jwt keys refused", file=str(self.path), problem=str(error), last_good_version_stays=True)
+
+    async def find(self, key_id: str | None) -> list[Key]:
+        return _fitting(self._keys, key_id)
+
+
+class FetchedKeys:
+    """The keys at an address; fetched when they are wanted. May be shared by all tasks of a loop."""
+
+    def __init__(self, url: str, *, interval_s: float = FETCH_INTERVAL_S, age_s_max: float = AGE_S_MAX) -> None:
+        self._url = url
+        self._interval_s = interval_s
+        self._age_s_max = age_s_max
+        self._keys: Sequence[Key] = ()
+        self._fetched_at = self._tried_at = -float("inf")
+        self._fetching = asyncio.Lock()
+
+    async def find(self, key_id: str | None) -> list[Key]:
+        if not self._is_good_for(key_id):
+            async with self._fetching:
+                # Who waited finds what the one before has fetched.
+                if not self._is_good_for(key_id) and time.monotonic() - self._tried_at >= self._interval_s:
+                    await self._fetch()
+        if not self._keys:
+            raise Overloaded("tokens cannot be checked now: their issuer's keys cannot be had; try again later")
+        return _fitting(self._keys, key_id)
+
+    def _is_good_for(self, key_id: str | None) -> bool:
+        is_young = time.monotonic() - self._fetched_at < self._age_s_max
+        return is_young and bool(_fitting(self._keys, key_id))
+
+    async def _fetch(self) -> None:
+        """Take the keys there are; those of before stay where none can be had."""
+        self._tried_at = time.monotonic()
+        try:
+            self._keys = parse(await _body(self._url))
+        except (aiohttp.ClientError, OSError, ValueError) as error:  # a timeout is an OSError
+            log.warning("jwt keys not fetched", url=self._url, problem=type(error).__name__, kept=len(self._keys))
+        else:
+            self._fetched_at = self._tried_at
+            log.info("jwt keys in force", keys=len(self._keys))
+
+
+def parse(data: bytes) -> list[Key]:
+    """The keys of a JWKS, or of a PEM file. What is for no token of ours (encryption, other kinds) is left out.
+
+    Raises:
+        ValueError: There is none.
+    """
+    if data.lstrip().startswith(b"-----BEGIN"):
+        found = [Key(None, public, algorithms) for public in [load_pem_public_key(data)] if (algorithms := _of(public))]
+    else:
+        content = orjson.loads(data)
+        entries: Any = content.get("keys") if isinstance(content, dict) else None
+        if not isinstance(entries, list):
+            raise ValueError("expected a JWKS, or a public key in PEM")
+        found = [key for entry in entries if isinstance(entry, dict) and (key := _key(entry)) is not None]  # pyright: ignore[reportUnknownVariableType] - JSON
+    if not found:
+        raise ValueError("no public key in it that tokens can be verified with")
+    return found
+
+
+def _key(entry: dict[str, Any]) -> Key | None:
+    if entry.get("use", "sig") != "sig" or entry.get("kty") == "oct":
+        return None
+    try:
+        public = jwt.PyJWK.from_dict(entry).key
+    except (jwt.PyJWTError, ValueError, TypeError, KeyError):
+        return None
+    algorithms = _of(public)
+    if "alg" in entry:
+        algorithms &= {str(entry["alg"])}
+    return Key(str(entry["kid"]) if "kid" in entry else None, public, algorithms) if algorithms else None
+
+
+def _of(public: Any) -> frozenset[str]:
+    """The algorithms of a kind of key; none for a private one, or one that is too weak."""
+    if isinstance(public, RSAPublicKey) and public.key_size >= RSA_BITS_MIN:
+        return frozenset({"RS256", "RS384", "RS512", "PS256", "PS384", "PS512"})
+    if isinstance(public, EllipticCurvePublicKey):
+        return frozenset(_BY_CURVE.get(public.curve.name, ()))
+    if isinstance(public, Ed25519PublicKey | Ed448PublicKey):
+        return frozenset({"EdDSA"})
+    return frozenset()
+
+
+def _fitting(keys: Sequence[Key], key_id: str | None) -> list[Key]:
+    return [key for key in keys if key_id is None or key.id in (None, key_id)]
+
+
+async def _body(url: str) -> bytes:
+    timeout = aiohttp.ClientTimeout(total=FETCH_TIMEOUT_S)
+    async with aiohttp.ClientSession(timeout=timeout) as http, http.get(url, allow_redirects=False) as response:
+        response.raise_for_status()
+        body = await response.content.read(KEYS_BYTES_MAX + 1)
+        while len(body) <= KEYS_BYTES_MAX and (more := await response.content.read(KEYS_BYTES_MAX + 1 - len(body))):
+            body += more
+    if len(body) > KEYS_BYTES_MAX:
+        raise ValueError(f"larger than {KEYS_BYTES_MAX} bytes")
+    return body

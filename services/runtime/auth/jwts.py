@@ -1,0 +1,75 @@
+"""JSON Web Tokens: verified, then read for tenant and user. https://www.rfc-editor.org/rfc/rfc8725"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import jwt
+import structlog
+
+from headrace.errors import Unauthenticated
+from services.runtime.auth.identity import DEFAULT, Identity
+from services.runtime.auth.jwt_keys import Keys
+
+KEYS_TRIED_MAX = 8
+"""Of an issuer whose tokens do not say which key they are signed with."""
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """What a token must be."""
+
+    keys: Keys
+    issuer: str
+    audience: str
+    algorithms: frozenset[str]
+    tenant_claim: str
+    """Empty: all users are of one tenant."""
+
+    leeway_s: float
+
+    async def identity(self, token: str) -> Identity:
+        """Whose token it is.
+
+        Raises:
+            Unauthenticated: Nobody's.
+            Overloaded: The issuer's keys cannot be had.
+        """
+        try:
+            header = jwt.get_unverified_header(token)
+            key_id = header.get("kid")
+            keys = await self.keys.find(key_id if isinstance(key_id, str) else None)
+            return self._identity(self._claims(token, [key for key in keys if header.get("alg") in key.algorithms]))
+        except jwt.ExpiredSignatureError as error:
+            raise Unauthenticated("the token has expired; get a new one") from error
+        except (jwt.PyJWTError, ValueError, TypeError) as error:
+            # Which of its parts is wrong is for the operator, not for who tries.
+            log.info("token refused", problem=type(error).__name__)
+            raise Unauthenticated("the token is not valid here") from error
+
+    def _claims(self, token: str, keys: list[Any]) -> dict[str, Any]:
+        problem: jwt.PyJWTError = jwt.InvalidKeyError("no key for it")
+        for key in keys[:KEYS_TRIED_MAX]:
+            try:
+                return jwt.decode(
+                    token,
+                    key.public,
+                    algorithms=sorted(self.algorithms & key.algorithms),
+                    issuer=self.issuer,
+                    audience=self.audience,
+                    leeway=self.leeway_s,
+                    options={"require": ["exp", "iss", "aud", "sub"]},
+                )
+            except jwt.InvalidSignatureError as error:
+                problem = error  # the next key may be the one
+        raise problem
+
+    def _identity(self, claims: dict[str, Any]) -> Identity:
+        tenant = claims.get(self.tenant_claim) if self.tenant_claim else DEFAULT.tenant
+        identity = Identity(tenant if isinstance(tenant, str) else "", str(claims["sub"]))
+        if not identity.is_valid:
+            raise ValueError("the names of tenant and user")
+        return identity

@@ -1,0 +1,118 @@
+"""Settings of who is let in, the same for all services: HEADRACE_AUTH and what its words need."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+NONE, PEERS, JWT, API_KEY = "none", "peers", "jwt", "api_key"
+
+ALGORITHMS = frozenset({"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"})
+"""Verified with a public key. Never `none`; and no HS…, where who can verify can sign too."""
+
+INTERNAL_TOKEN_CHARS_MIN = 32
+
+_LOOPBACK = ("127.", "localhost:", "[::1]:", "::1:", "unix:")
+_NEEDED_BY_JWT = ("AUTH_JWT_ISSUER", "AUTH_JWT_AUDIENCE")
+
+
+def _named(default: Any, name: str, *, secret: bool = False) -> Any:
+    return field(default=default, metadata={"name": f"HEADRACE_{name}", "secret": secret}, repr=not secret)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuthSettings:
+    """Part of every service's Config."""
+
+    auth: str = _named(NONE, "AUTH")
+    """What clients must show: none; jwt, api_key, or both with a comma between; peers: nothing lets them in, only
+    services call. none is for addresses that nobody else reaches: loopback and Unix sockets."""
+
+    allow_unauthenticated: bool = _named(False, "ALLOW_UNAUTHENTICATED")
+    """Whether `none` may listen elsewhere: where the network lets nobody in who may not do everything."""
+
+    internal_token: str = _named("", "INTERNAL_TOKEN", secret=True)
+    """A secret by which services know each other where they have no certificates: the same for all of them."""
+
+    api_keys_file: Path | None = _named(None, "AUTH_API_KEYS_FILE")
+    """Its form: api_keys.py."""
+
+    jwks_url: str = _named("", "AUTH_JWKS_URL")
+    """Where the issuer of tokens publishes its keys."""
+
+    jwt_keys_file: Path | None = _named(None, "AUTH_JWT_KEYS_FILE")
+    """The same as a file: a JWKS, or one public key in PEM."""
+
+    jwt_issuer: str = _named("", "AUTH_JWT_ISSUER")
+    """Who must have issued a token (`iss`)."""
+
+    jwt_audience: str = _named("", "AUTH_JWT_AUDIENCE")
+    """For whom it must be (`aud`)."""
+
+    jwt_algorithms: str = _named("RS256,ES256,EdDSA", "AUTH_JWT_ALGORITHMS")
+    """How it may be signed."""
+
+    jwt_tenant_claim: str = _named("tenant", "AUTH_JWT_TENANT_CLAIM")
+    """The claim that names the tenant; empty: all users are of one. The user is `sub`."""
+
+    jwt_leeway_s: float = _named(30.0, "AUTH_JWT_LEEWAY_S")
+    """By how much the issuer's clock may be wrong."""
+
+    def __post_init__(self) -> None:
+        if not self.words <= {NONE, PEERS, JWT, API_KEY} or (len(self.words) > 1 and {NONE, PEERS} & self.words):
+            raise ValueError(f"HEADRACE_AUTH: {self.auth!r}: expected none, peers, jwt, api_key or jwt,api_key")
+        if 0 < len(self.internal_token) < INTERNAL_TOKEN_CHARS_MIN or not self.internal_token.isascii():
+            raise ValueError(f"HEADRACE_INTERNAL_TOKEN: expected {INTERNAL_TOKEN_CHARS_MIN} ASCII characters or more")
+        if API_KEY in self.words and self.api_keys_file is None:
+            raise ValueError("HEADRACE_AUTH_API_KEYS_FILE: api_key needs it")
+        if JWT in self.words:
+            self._check_jwt()
+
+    @property
+    def words(self) -> frozenset[str]:
+        """The parts of `auth`."""
+        return frozenset(word.strip() for word in self.auth.split(","))
+
+    @property
+    def is_none(self) -> bool:
+        """Whether everybody is let in, as one user."""
+        return self.auth.strip() == NONE
+
+    @property
+    def algorithms(self) -> frozenset[str]:
+        """The parts of `jwt_algorithms`."""
+        return frozenset(name.strip() for name in self.jwt_algorithms.split(","))
+
+    def check(self, addresses: Iterable[str], *, has_certificates: bool) -> None:
+        """Raise ValueError where a service that listens at `addresses` could not tell who calls."""
+        if self.is_none:
+            if not self.allow_unauthenticated and (open_to := [at for at in addresses if not is_local(at)]):
+                raise ValueError(
+                    f"HEADRACE_AUTH: none, and {open_to[0]} is not on this machine alone: set jwt or api_key, peers "
+                    "for what only services call, or HEADRACE_ALLOW_UNAUTHENTICATED where the network lets nobody in"
+                )
+        elif not (self.internal_token or has_certificates):
+            raise ValueError(
+                f"HEADRACE_INTERNAL_TOKEN: {self.auth} needs it, or certificates: services must know each other"
+            )
+
+    def _check_jwt(self) -> None:
+        if bool(self.jwks_url) == (self.jwt_keys_file is not None):
+            raise ValueError("HEADRACE_AUTH_JWKS_URL, HEADRACE_AUTH_JWT_KEYS_FILE: jwt needs exactly one of them")
+        # A token that somebody else issued, or that is for somebody else, would be taken without them.
+        for name in _NEEDED_BY_JWT:
+            if not getattr(self, name.removeprefix("AUTH_").lower()):
+                raise ValueError(f"HEADRACE_{name}: jwt needs it")
+        if self.jwks_url and not self.jwks_url.startswith(("https://", "http://127.", "http://localhost")):
+            raise ValueError("HEADRACE_AUTH_JWKS_URL: expected https://…")
+        if unfit := self.algorithms - ALGORITHMS:
+            raise ValueError(
+                f"HEADRACE_AUTH_JWT_ALGORITHMS: {sorted(unfit)[0]!r}: expected some of {', '.join(sorted(ALGORITHMS))}"
+            )
+
+
+def is_local(address: str) -> bool:
+    """Whether only this machine reaches a listen address."""
+    return address.strip().startswith(_LOOPBACK)

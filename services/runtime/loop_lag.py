@@ -1,0 +1,37 @@
+"""How far the event loop is behind: by how much a timer comes late, which every delta of the process then does too."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+from prometheus_client import Histogram
+
+INTERVAL_S = 0.25
+"""Between two looks: a stall longer than that is seen for certain, shorter ones in proportion to their length."""
+
+LAG = Histogram(
+    "headrace_event_loop_lag_seconds",
+    "By how much timers come late.",
+    buckets=(0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5),
+)
+
+
+@asynccontextmanager
+async def measured(interval_s: float = INTERVAL_S) -> AsyncGenerator[None]:
+    """Measure inside the block."""
+    watching = asyncio.create_task(_watch(interval_s))
+    try:
+        yield
+    finally:
+        watching.cancel()
+        await asyncio.wait({watching})
+
+
+async def _watch(interval_s: float) -> None:
+    loop = asyncio.get_running_loop()
+    while True:
+        due_s = loop.time() + interval_s
+        await asyncio.sleep(interval_s)
+        LAG.observe(max(loop.time() - due_s, 0))

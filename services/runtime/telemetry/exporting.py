@@ -1,0 +1,95 @@
+"""Sending spans away, beside everything else: from a bounded queue, by a thread of OpenTelemetry's.
+
+The SDK reads its settings itself: OTEL_EXPORTER_OTLP_*, OTEL_TRACES_SAMPLER, OTEL_BSP_*, OTEL_RESOURCE_ATTRIBUTES. Its
+own lines about a collector that takes nothing would be several for each batch; here it is one when that begins, and
+one when it ends. Imported only where an endpoint is set.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import uuid
+from collections.abc import AsyncGenerator, Generator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+
+import structlog
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.resources import OTELResourceDetector, Resource
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
+
+from services.runtime.telemetry import spans
+from services.runtime.telemetry.names import SCHEMA_URL
+
+LAST_SPANS_S = 3.0
+"""For what waits when the process ends: with the drain it stays within compose's stop_grace_period. Then it is lost."""
+
+CHATTER = ("opentelemetry.exporter", "opentelemetry.sdk._shared_internal")
+"""Loggers that speak of each batch that is not taken, and of each span that finds the queue full."""
+
+log = structlog.get_logger()
+
+
+@asynccontextmanager
+async def exporting(service: str) -> AsyncGenerator[None]:
+    """Record spans as `service` inside the block, and export them; leaving it waits for the last, for a while.
+
+    Raises OSError when the environment says what cannot be done.
+    """
+    for name in CHATTER:
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    ours = {"service.name": f"headrace-{service.replace('_', '-')}", "service.instance.id": str(uuid.uuid4())}
+    # What the environment says is behind ours, so that it wins.
+    resource = Resource(ours).merge(OTELResourceDetector().detect())
+    provider = TracerProvider(resource=resource, shutdown_on_exit=False)
+    with _sdk_errors():
+        exporter = _Told(OTLPSpanExporter())
+        # Its queue holds OTEL_BSP_MAX_QUEUE_SIZE spans, 2048 unless set; the oldest give way.
+        provider.add_span_processor(BatchSpanProcessor(exporter))
+    spans.record_with(provider.get_tracer("headrace", schema_url=SCHEMA_URL))
+    try:
+        yield
+    finally:
+        spans.record_with(None)
+        # A thread of its own, which the process's end does not wait for: a request that hangs takes its own timeout.
+        last = threading.Thread(target=provider.shutdown, daemon=True)
+        last.start()
+        await asyncio.to_thread(last.join, 0 if exporter.is_failing else LAST_SPANS_S)
+
+
+@contextmanager
+def _sdk_errors() -> Generator[None]:
+    try:
+        yield
+    except ValueError as error:
+        raise OSError(f"a variable OTEL_… has a wrong value: {error}") from error
+
+
+class _Told(SpanExporter):
+    """An exporter whose failures are one line. Exports on the processor's thread."""
+
+    def __init__(self, exporter: SpanExporter) -> None:
+        self._exporter = exporter
+        self._lost: int | None = None
+        """Spans that were not taken since the last that were; None: they are taken."""
+
+    @property
+    def is_failing(self) -> bool:
+        """Whether the last spans were not taken."""
+        return self._lost is not None
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        result = self._exporter.export(spans)
+        if result is not SpanExportResult.SUCCESS:
+            if self._lost is None:
+                log.warning("spans not exported", until="the collector takes them")
+            self._lost = (self._lost or 0) + len(spans)
+        elif self._lost is not None:
+            log.info("spans exported again", lost=self._lost)
+            self._lost = None
+        return result
+
+    def shutdown(self) -> None:
+        self._exporter.shutdown()

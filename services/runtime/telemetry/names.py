@@ -1,0 +1,47 @@
+"""The names that spans and their attributes have, in one place, because the conventions still move.
+
+OpenTelemetry semantic conventions 1.44 (https://opentelemetry.io/docs/specs/semconv/, seen 2026-11-21); those of GenAI,
+in development, have had a repository of their own since (open-telemetry/semantic-conventions-genai). What they have no
+word for begins with `headrace.`.
+"""
+
+from __future__ import annotations
+
+SCHEMA_URL = "https://opentelemetry.io/schemas/1.44.0"
+
+ERROR_TYPE = "error.type"
+
+HTTP_METHOD = "http.request.method"
+HTTP_ROUTE = "http.route"
+HTTP_STATUS = "http.response.status_code"
+
+RPC_SYSTEM = "rpc.system.name"
+RPC_METHOD = "rpc.method"
+RPC_STATUS = "rpc.response.status_code"
+
+OPERATION = "gen_ai.operation.name"
+CHAT, INVOKE_AGENT, EXECUTE_TOOL = "chat", "invoke_agent", "execute_tool"
+
+AGENT_ID = "gen_ai.agent.id"
+AGENT_NAME = "gen_ai.agent.name"
+CONVERSATION_ID = "gen_ai.conversation.id"
+PROVIDER = "gen_ai.provider.name"
+REQUEST_MODEL = "gen_ai.request.model"
+FINISH_REASONS = "gen_ai.response.finish_reasons"
+FIRST_CHUNK_S = "gen_ai.response.time_to_first_chunk"
+INPUT_TOKENS = "gen_ai.usage.input_tokens"
+OUTPUT_TOKENS = "gen_ai.usage.output_tokens"
+TOOL_NAME = "gen_ai.tool.name"
+TOOL_CALL_ID = "gen_ai.tool.call.id"
+
+REQUEST_ID = "headrace.request.id"
+RUN_ID = "headrace.run.id"
+RUN_STATE = "headrace.run.state"
+STAGE = "headrace.stage"
+ATTEMPT = "headrace.attempt"
+DELTAS = "headrace.deltas"
+COST_USD = "headrace.cost_usd"
+TOOL_KIND = "headrace.tool.kind"
+SUBAGENT_ID = "headrace.subagent.id"
+COMPACTION_TRIGGER = "headrace.compaction.trigger"
+COMPACTION_OUTCOME = "headrace.compaction.outcome"

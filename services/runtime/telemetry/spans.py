@@ -1,0 +1,106 @@
+"""What a service's code uses: spans around what takes time, and what calls to peers carry of them.
+
+The current span is a context variable, as request ids are: tasks inherit it from whoever starts them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import TypeAlias
+
+from opentelemetry import trace
+from opentelemetry.context import Context
+from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode, Tracer
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+from headrace.errors import HeadraceError
+from services.runtime.telemetry.names import ERROR_TYPE
+
+Attributes: TypeAlias = Mapping[str, str | bool | int | float | Sequence[str]]
+
+NO_SPAN = nullcontext(trace.INVALID_SPAN)
+"""Takes everything and keeps nothing."""
+
+_W3C = TraceContextTextMapPropagator()
+"""https://www.w3.org/TR/trace-context, of which we take traceparent alone; a malformed one begins a new trace."""
+
+TRACEPARENT = "traceparent"
+
+_tracer: Tracer | None = None
+
+
+def record_with(tracer: Tracer | None) -> None:
+    """Have this process's spans recorded by `tracer`; None: not any more."""
+    global _tracer
+    _tracer = tracer
+
+
+def served(name: str, traceparent: str, attributes: Attributes) -> AbstractContextManager[Span]:
+    """A span for a request of somebody else, in the trace that it names (empty: a new one). Errors are marked by the
+    caller, who knows which are its own."""
+    if _tracer is None:
+        return NO_SPAN
+    span = _tracer.start_span(name, _of(traceparent), SpanKind.SERVER, attributes)
+    return trace.use_span(span, end_on_exit=True, record_exception=False, set_status_on_exception=False)
+
+
+def doing(name: str, attributes: Attributes, kind: SpanKind = SpanKind.INTERNAL) -> AbstractContextManager[Span]:
+    """A span for a part of what is going on; an error that leaves the block is marked."""
+    return NO_SPAN if _tracer is None else _marked(_tracer.start_span(name, None, kind, attributes))
+
+
+def resumed(name: str, traceparent: str, attributes: Attributes) -> AbstractContextManager[Span]:
+    """A span for what was begun in the trace of `traceparent` (empty: unknown): the root of a new one, with a link."""
+    if _tracer is None:
+        return NO_SPAN
+    begun = trace.get_current_span(_of(traceparent)).get_span_context()
+    links = [Link(begun)] if begun.is_valid else []
+    return _marked(_tracer.start_span(name, Context(), SpanKind.INTERNAL, attributes, links))
+
+
+def fail(span: Span, reason: str) -> None:
+    """Mark `span` as failed; `reason` is an error's reason or class, never its text."""
+    span.set_attribute(ERROR_TYPE, reason)
+    span.set_status(Status(StatusCode.ERROR))
+
+
+def is_on() -> bool:
+    """Whether spans are recorded in this process."""
+    return _tracer is not None
+
+
+def traceparent() -> str:
+    """The current span as calls to peers name it; empty: there is none."""
+    if _tracer is None:
+        return ""
+    carrier: dict[str, str] = {}
+    _W3C.inject(carrier)
+    return carrier.get(TRACEPARENT, "")
+
+
+def for_log() -> dict[str, str]:
+    """The ids of the current span, as log lines have them."""
+    if _tracer is None or not (context := trace.get_current_span().get_span_context()).is_valid:
+        return {}
+    return {"trace_id": trace.format_trace_id(context.trace_id), "span_id": trace.format_span_id(context.span_id)}
+
+
+def _of(traceparent: str) -> Context:
+    return _W3C.extract({TRACEPARENT: traceparent}, Context())
+
+
+@contextmanager
+def _marked(span: Span) -> Generator[Span]:
+    with trace.use_span(span, end_on_exit=True, record_exception=False, set_status_on_exception=False):
+        try:
+            yield span
+        except asyncio.CancelledError:
+            raise  # nobody's error
+        except HeadraceError as error:
+            fail(span, error.reason)
+            raise
+        except Exception as error:
+            fail(span, type(error).__name__)
+            raise

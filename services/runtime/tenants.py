@@ -1,0 +1,23 @@
+"""Whose work is counted: the tenant of the current call, as a label of metrics."""
+
+from __future__ import annotations
+
+from services.runtime.auth import identity
+
+TENANTS_MAX = 100
+"""With names of their own in a process's metrics: each has a series for each model. Those that come later share one."""
+
+OTHERS = "(others)"
+
+_seen = {identity.DEFAULT.tenant, ""}
+"""Those that have names; empty: services on their own account."""
+
+
+def label() -> str:
+    """The current tenant, or that of many."""
+    tenant = identity.tenant()
+    if tenant not in _seen:
+        if len(_seen) >= TENANTS_MAX:
+            return OTHERS
+        _seen.add(tenant)
+    return tenant

@@ -1,0 +1,126 @@
+"""The suite's certificates, for all of a process's gRPC servers and channels. Unset: plain text.
+
+With a CA both ends of every connection show a certificate that it has signed. The files are looked at for each new
+connection: a certificate that was renewed needs no restart, and connections that are there keep theirs.
+"""
+
+from __future__ import annotations
+
+import os
+import ssl
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import structlog
+
+from services.runtime.http2.tls import restricted
+
+CERT, KEY, CA = "HEADRACE_TLS_CERT", "HEADRACE_TLS_KEY", "HEADRACE_TLS_CA"
+
+_Stamp: TypeAlias = tuple[tuple[int, int], ...]
+
+log = structlog.get_logger()
+
+
+def in_use() -> Certificates | None:
+    """The certificates of this process; settings that do not fit are reported where settings are read.
+
+    Raises:
+        OSError: They cannot be read, or do not belong together.
+    """
+    cert, key, ca = (os.environ.get(name, "") for name in (CERT, KEY, CA))
+    return Certificates(cert, key, ca) if cert else None
+
+
+def check(cert: str, key: str, ca: str, transport: str) -> None:
+    """Raises ValueError unless the settings make sense together."""
+    if bool(cert) != bool(key) or (ca and not cert):
+        raise ValueError(f"{CERT}, {KEY}, {CA}: expected none, the first two, or all three")
+    if cert and transport != "h2":
+        raise ValueError(f"{CERT} needs HEADRACE_TRANSPORT=h2")
+
+
+@dataclass(frozen=True, slots=True)
+class _Contexts:
+    server: ssl.SSLContext
+    client: ssl.SSLContext
+
+
+class Certificates:
+    """A process's own certificate with its key, and the CA of those it talks to; files in PEM.
+
+    Without a CA, clients show no certificate, and servers' are checked against the machine's CAs.
+    """
+
+    def __init__(self, cert: str, key: str, ca: str = "") -> None:
+        """Raises OSError when the files cannot be read, or do not belong together."""
+        self._cert, self._key, self._ca = cert, key, ca
+        self._seen = self._stamp()
+        self._contexts = self._read()
+
+    def server(self) -> ssl.SSLContext:
+        """For a listener: each handshake takes the certificates of its time."""
+        listening = self._server()
+        # Called for every client, whether it names a server or not, before certificates are chosen and checked.
+        listening.sni_callback = self._choose
+        return listening
+
+    def client(self) -> ssl.SSLContext:
+        """For one new connection."""
+        return self._current().client
+
+    def _choose(self, handshake: ssl.SSLObject, server_name: str | None, listening: ssl.SSLContext) -> None:
+        handshake.context = self._current().server
+
+    def _current(self) -> _Contexts:
+        if (stamp := self._stamp()) != self._seen:
+            self._seen = stamp
+            try:
+                self._contexts = self._read()
+            except OSError as error:
+                # Half of a renewal, perhaps; the other half is a change that is seen too.
+                log.warning("certificates not read, the former ones stay", error=str(error))
+            else:
+                log.info("certificates read", cert=self._cert)
+        return self._contexts
+
+    def _stamp(self) -> _Stamp:
+        return tuple(_stamp(path) for path in (self._cert, self._key, self._ca) if path)
+
+    def _read(self) -> _Contexts:
+        try:
+            return _Contexts(self._server(), self._client())
+        except OSError as error:
+            files = ", ".join(path for path in (self._cert, self._key, self._ca) if path)
+            raise OSError(f"cannot use the certificates {files}: {error}") from error
+
+    def _server(self) -> ssl.SSLContext:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        # A resumed session would be believed without its certificate, whatever has happened to that since.
+        context.options |= ssl.OP_NO_TICKET
+        context.num_tickets = 0
+        if self._ca:
+            context.verify_mode = ssl.CERT_REQUIRED
+        return self._with_files(context)
+
+    def _client(self) -> ssl.SSLContext:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        if not self._ca:
+            context.load_default_certs()
+        return self._with_files(context)
+
+    def _with_files(self, context: ssl.SSLContext) -> ssl.SSLContext:
+        # A key with a password is an error; without one given here OpenSSL would ask the terminal.
+        context.load_cert_chain(self._cert, self._key, password="")
+        if self._ca:
+            context.load_verify_locations(self._ca)
+        return restricted(context)
+
+
+def _stamp(path: str) -> tuple[int, int]:
+    """What changes when the file does; a file that is gone has one too."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return (0, 0)
+    return (found.st_ino, found.st_ctime_ns)

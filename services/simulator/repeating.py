@@ -1,0 +1,91 @@
+"""One frame over and over, for load: written from the loop's own timer, without a task's turn for each.
+
+A benchmark reads thousands of these a second on the machine that it measures: what the simulator costs is taken from
+the others. So a frame is encoded once, with the framing that HTTP gives it, and goes straight to the transport.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from aiohttp import hdrs
+
+if TYPE_CHECKING:
+    from aiohttp import web
+
+AT_ONCE = 64
+"""Frames of one write when there is no pace: a reader of a source that is faster finds its socket full as well."""
+
+WAITING_BYTES_MAX = 1 << 16
+"""Waiting in the transport, the next frame skips its turn: this reader has stopped reading."""
+
+
+@dataclass(frozen=True, slots=True)
+class Repeated:
+    """The same write, so many times."""
+
+    data: bytes
+    times: int
+    pace_ms: float
+    """Before each of them."""
+
+
+async def repeat(request: web.Request, response: web.StreamResponse, repeated: Repeated, due_s: float) -> float:
+    """Write it all; `due_s`, on the loop's clock, is when the write before the first was due. When the last was."""
+    pace_s = repeated.pace_ms / 1000
+    if not pace_s:
+        await _flat_out(response, repeated)
+        return due_s
+    # The first goes the ordinary way, because headers may wait to go with it.
+    await asyncio.sleep(max(due_s + pace_s - asyncio.get_running_loop().time(), 0))
+    await response.write(repeated.data)
+    if repeated.times > 1 and request.transport is not None:
+        is_chunked = hdrs.TRANSFER_ENCODING in response.headers
+        data = b"%x\r\n%s\r\n" % (len(repeated.data), repeated.data) if is_chunked else repeated.data
+        await _Ticking(request.transport, data, repeated.times - 1, pace_s).run(due_s + 2 * pace_s)
+    return due_s + repeated.times * pace_s
+
+
+async def _flat_out(response: web.StreamResponse, repeated: Repeated) -> None:
+    for done in range(0, repeated.times, AT_ONCE):
+        await response.write(repeated.data * min(AT_ONCE, repeated.times - done))
+        await asyncio.sleep(0)  # other streams have their turn, however fast this one is read
+
+
+class _Ticking:
+    """Writes from one timer after the other; owned by the request that is answered."""
+
+    __slots__ = ("_data", "_due_s", "_left", "_loop", "_pace_s", "_timer", "_transport", "_written")
+
+    def __init__(self, transport: asyncio.WriteTransport, data: bytes, times: int, pace_s: float) -> None:
+        self._transport = transport
+        self._data = data
+        self._left = times
+        self._pace_s = pace_s
+        self._due_s = 0.0
+        self._loop = asyncio.get_running_loop()
+        self._written = self._loop.create_future()
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def run(self, due_s: float) -> None:
+        """Return when all is written; a client that leaves cancels this."""
+        self._timer = self._loop.call_at(due_s, self._tick)
+        self._due_s = due_s
+        try:
+            await self._written
+        finally:
+            self._timer.cancel()
+
+    def _tick(self) -> None:
+        if self._transport.is_closing():
+            return  # and the cancellation is on its way
+        if self._transport.get_write_buffer_size() <= WAITING_BYTES_MAX:
+            self._transport.write(self._data)
+            self._left -= 1
+        if not self._left:
+            self._written.set_result(None)
+            return
+        self._due_s += self._pace_s
+        self._timer = self._loop.call_at(self._due_s, self._tick)

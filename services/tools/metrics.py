@@ -1,0 +1,45 @@
+"""What the tools service counts, for Prometheus: calls when they end, by the tools that there are."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from prometheus_client import Histogram
+
+if TYPE_CHECKING:
+    from headrace.v1 import tools_pb2
+
+SECONDS = Histogram(
+    "headrace_tool_seconds",
+    "From a call's begin to its end. `left`: it was cancelled, or broke off.",
+    ("tool", "outcome"),
+    buckets=(0.01, 0.05, 0.1, 0.5, 1, 5, 15, 60, 300),
+)
+
+
+@dataclass(slots=True)
+class Timing:
+    """What is known of a call while it goes."""
+
+    last: tools_pb2.ToolDelta | None = None
+    """Its last delta, which is its result once it has ended."""
+
+    @property
+    def outcome(self) -> str:
+        if self.last is None or not self.last.HasField("result"):
+            return "left"
+        return "ok" if self.last.result.ok else "failed"
+
+
+@contextmanager
+def timed(tool: str) -> Generator[Timing]:
+    """Time the call that the block is."""
+    started, timing = monotonic(), Timing()
+    try:
+        yield timing
+    finally:
+        SECONDS.labels(tool, timing.outcome).observe(monotonic() - started)

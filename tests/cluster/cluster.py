@@ -1,0 +1,235 @@
+"""Two of each service as processes of this machine, over PostgreSQL and shared folders, with links that can be cut.
+
+Who calls whom goes through a link of its own: from each orchestrator to each memory, gateway and tools service, from
+each facade to each orchestrator, to an orchestrator from the other one, and from each memory to the database.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import secrets
+import signal
+import socket
+import sys
+import tempfile
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from benchmarks.postgresql import FAST, Server
+from benchmarks.postgresql import running as postgresql
+from services.simulator.server import Simulator, simulator
+from tests.cluster.links import Link, link
+
+NAMES = ("a", "b")
+START_TIMEOUT_S = 60.0
+STOP_TIMEOUT_S = 30.0
+
+LEASE_S = 3.0
+DRAIN_S = 1.0
+FINISH_S = 10.0
+"""What stops lets others' work end for so long: callers less, and gateways and tools as long as an answer or a command
+takes, as deploy/kubernetes has it."""
+
+CALLED_BY_ORCHESTRATOR = ("memory", "llm_gateway", "tools")
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """A replica: how it is started, and where it listens."""
+
+    service: str
+    name: str
+    socket: Path
+    environment: dict[str, str]
+
+    @property
+    def key(self) -> str:
+        return f"{self.service}-{self.name}"
+
+
+@dataclass
+class Cluster:
+    """What runs, and what a test may do to it."""
+
+    urls: list[str]
+    """Of the facades."""
+    data_dir: Path
+    database: Server
+    database_url: str
+    simulator: Simulator
+    links: dict[str, Link] = field(default_factory=dict[str, Link])
+    """By who calls and who is called."""
+    specs: dict[str, Spec] = field(default_factory=dict[str, Spec])
+    processes: dict[str, asyncio.subprocess.Process] = field(default_factory=dict[str, asyncio.subprocess.Process])
+    logs: Path = Path()
+
+    async def start(self, key: str) -> None:
+        """Start a replica; it answers when this returns."""
+        spec = self.specs[key]
+        spec.socket.unlink(missing_ok=True)
+        with (self.logs / f"{key}.log").open("ab") as log:
+            self.processes[key] = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", f"services.{spec.service}"),
+                env=os.environ | spec.environment,
+                stderr=log,
+                stdout=log,
+                start_new_session=True,
+            )
+        async with asyncio.timeout(START_TIMEOUT_S):
+            while not await self._answers(spec):
+                assert self.processes[key].returncode is None, (self.logs / f"{key}.log").read_text()[-3000:]
+                await asyncio.sleep(0.05)
+
+    async def kill(self, key: str) -> None:
+        """kill -9."""
+        process = self.processes[key]
+        process.kill()
+        await process.wait()
+
+    async def stop(self, key: str) -> None:
+        """SIGTERM, and its end."""
+        process = self.processes[key]
+        if process.returncode is None:
+            process.send_signal(signal.SIGTERM)
+            async with asyncio.timeout(STOP_TIMEOUT_S):
+                await process.wait()
+
+    async def _answers(self, spec: Spec) -> bool:
+        try:
+            if spec.service == "facade":
+                _, writer = await asyncio.open_connection("127.0.0.1", int(spec.environment["HEADRACE_FACADE_PORT"]))
+            else:
+                _, writer = await asyncio.open_unix_connection(spec.socket)
+        except OSError:
+            return False
+        writer.close()
+        return True
+
+
+@asynccontextmanager
+async def running(config_dir: Path, data_dir: Path, logs: Path) -> AsyncGenerator[Cluster]:
+    """The cluster. Its agents and tools are in `config_dir`; providers.json is written."""
+    with tempfile.TemporaryDirectory(prefix="hc-", ignore_cleanup_errors=True) as name, postgresql(*FAST) as database:
+        sockets = Path(name)  # a socket's path has at most 107 bytes
+        async with AsyncExitStack() as stack:
+            sim = await stack.enter_async_context(simulator())
+            write_providers(config_dir, sim)
+            ports = [free_port() for _ in NAMES]
+            urls = [f"http://127.0.0.1:{port}" for port in ports]
+            database_url = database.new_database()
+            cluster = Cluster(urls, data_dir, database, database_url, sim, logs=logs)
+            plan = _Plan(cluster, sockets, stack)
+            await plan.link_all()
+            for key, spec in plan.specs(config_dir, ports).items():
+                cluster.specs[key] = spec
+            stack.push_async_callback(_stop_all, cluster)
+            for service in ("memory", "llm_gateway", "tools", "orchestrator", "facade"):
+                await asyncio.gather(*(cluster.start(f"{service}-{name}") for name in NAMES))
+            yield cluster
+
+
+class _Plan:
+    """Where everything listens, and through which links it is reached."""
+
+    def __init__(self, cluster: Cluster, folder: Path, stack: AsyncExitStack) -> None:
+        self._cluster = cluster
+        self._folder = folder
+        self._stack = stack
+
+    def socket(self, service: str, name: str) -> Path:
+        return self._folder / f"{service}-{name}"
+
+    def through(self, caller: str, service: str, name: str) -> Path:
+        return self._folder / f"{caller}~{service}-{name}"
+
+    async def link_all(self) -> None:
+        for name in NAMES:
+            for service in CALLED_BY_ORCHESTRATOR:
+                for callee in NAMES:
+                    await self._link(f"orchestrator-{name}", service, callee)
+            for callee in NAMES:
+                await self._link(f"facade-{name}", "orchestrator", callee)
+            await self._link("peer", "orchestrator", name)
+            database = self._folder / f"pg-{name}"
+            database.mkdir()
+            target = self._cluster.database.folder / ".s.PGSQL.5432"
+            made = await self._stack.enter_async_context(link(database / ".s.PGSQL.5432", target))
+            self._cluster.links[f"memory-{name}~database"] = made
+
+    async def _link(self, caller: str, service: str, name: str) -> None:
+        path = self.through(caller, service, name)
+        made = await self._stack.enter_async_context(link(path, self.socket(service, name)))
+        self._cluster.links[path.name] = made
+
+    def specs(self, config_dir: Path, ports: list[int]) -> dict[str, Spec]:
+        shared = {
+            "HEADRACE_TRANSPORT": "h2",
+            "HEADRACE_CONFIG_DIR": str(config_dir),
+            "HEADRACE_DATA_DIR": str(self._cluster.data_dir),
+            "HEADRACE_INTERNAL_TOKEN": secrets.token_urlsafe(32),
+        }
+        found: dict[str, Spec] = {}
+        for name, port in zip(NAMES, ports, strict=True):
+            for service in ("memory", "llm_gateway", "tools", "orchestrator", "facade"):
+                prefix = f"HEADRACE_{service.upper()}_"
+                own = {prefix + key: value for key, value in self._own(service, name, port).items()}
+                spec = Spec(service, name, self.socket(service, name), shared | own)
+                spec.environment["HEADRACE_DRAIN_S"] = str(FINISH_S if service in ("llm_gateway", "tools") else DRAIN_S)
+                if service == "memory":
+                    folder = self._folder / f"pg-{name}"
+                    url = self._cluster.database_url.replace(str(self._cluster.database.folder), str(folder))
+                    spec.environment["HEADRACE_DATABASE_URL"] = url
+                found[spec.key] = spec
+        return found
+
+    def _own(self, service: str, name: str, port: int) -> dict[str, str]:
+        caller = f"{service}-{name}"
+        listen = {"LISTEN": f"unix:{self.socket(service, name)}"}
+        gateways = ",".join(f"unix:{self.socket('llm_gateway', other)}" for other in NAMES)
+        match service:
+            case "orchestrator":
+                own = {f"{called.upper()}_ADDRESS": self._list(caller, called) for called in CALLED_BY_ORCHESTRATOR}
+                advertise = f"unix:{self.through('peer', 'orchestrator', name)}"
+                return listen | own | {"ADVERTISE": advertise, "LEASE_S": str(LEASE_S)}
+            case "facade":
+                plain = {
+                    f"{called.upper()}_ADDRESS": ",".join(f"unix:{self.socket(called, other)}" for other in NAMES)
+                    for called in ("memory", "tools")
+                }
+                return {"PORT": str(port), "ORCHESTRATOR_ADDRESS": self._list(caller, "orchestrator")} | plain
+            case "memory" | "tools":
+                return listen | {"LLM_GATEWAY_ADDRESS": gateways}
+            case _:
+                return listen | {"REPLICAS": str(len(NAMES))}
+
+    def _list(self, caller: str, service: str) -> str:
+        return ",".join(f"unix:{self.through(caller, service, name)}" for name in NAMES)
+
+
+async def _stop_all(cluster: Cluster) -> None:
+    for made in cluster.links.values():
+        made.mend()
+    # Callers first, so that nobody loses a peer that it still needs.
+    for service in ("facade", "orchestrator", "tools", "memory", "llm_gateway"):
+        await asyncio.gather(*(cluster.stop(key) for key in cluster.processes if key.startswith(service)))
+
+
+def write_providers(config_dir: Path, sim: Simulator) -> None:
+    provider = {
+        "key": "sim",
+        "protocol": "openai",
+        "baseUrl": sim.base_url,
+        "models": [{"name": "sim-1"}],
+        "retry": {"maxAttempts": 3},
+    }
+    (config_dir / "providers.json").write_text(json.dumps({"providers": [provider]}))
+
+
+def free_port() -> int:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return taken.getsockname()[1]

@@ -1,0 +1,66 @@
+"""One cluster for a test, with an agent whose tool must not run twice."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from benchmarks.postgresql import programs
+from services.simulator.script import parse_script
+from tests.cluster.asking import Asker
+from tests.cluster.cluster import Cluster, running
+
+needs_postgres = pytest.mark.skipif(programs() is None, reason="PostgreSQL is not installed on this machine")
+
+COMMAND = ["sh", "-c", "mkdir -p outputs; echo x >> outputs/count; sleep 0.2; echo done"]
+MODEL = {"providerKey": "sim", "model": "sim-1"}
+
+SCRIPT: list[dict[str, Any]] = [
+    {
+        "match": {"turn": 1, "text": "^go"},
+        "steps": [
+            {"content": ["Let me ", "see. "]},
+            {"waitMs": 200},
+            {"content": ["I will ", "count."]},
+            {"toolCall": "count", "id": "call_1", "arguments": ["{}"]},
+        ],
+    },
+    {"match": {"text": "^go"}, "steps": [{"content": ["It "]}, {"waitMs": 300}, {"content": ["is ", "done."]}]},
+    {"match": {"text": "^slow"}, "steps": [{"content": "It "}, {"waitMs": 100}] * 30},
+    {"steps": [{"content": "fine"}]},
+]
+
+Up = Callable[[], AbstractAsyncContextManager[tuple[Cluster, Asker]]]
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Up:
+    """`cluster()`: a running one, and who asks it."""
+
+    @asynccontextmanager
+    async def up() -> AsyncGenerator[tuple[Cluster, Asker]]:
+        config = tmp_path / "config"
+        for folder in (config / "agents", config / "tools", tmp_path / "data", tmp_path / "logs"):
+            folder.mkdir(parents=True)
+        schema = {"type": "object", "properties": {}}
+        tool = {"type": "function", "name": "count", "description": "Counts", "parameters": schema}
+        (config / "tools" / "count.backend").write_text(
+            json.dumps({"tools": [tool | {"command": COMMAND, "effect": "once"}]})
+        )
+        agent = {"mode": "REACT", "modelConfig": MODEL, "toolConfig": {"backends": ["count"]}, "react": {}}
+        (config / "agents" / "counter.json").write_text(json.dumps(agent))
+        timeout = aiohttp.ClientTimeout(total=60, sock_read=40)
+        async with (
+            running(config, tmp_path / "data", tmp_path / "logs") as it,
+            aiohttp.ClientSession(timeout=timeout) as http,
+        ):
+            it.simulator.rules = parse_script(SCRIPT)
+            yield it, Asker(http, it.urls)
+
+    return up

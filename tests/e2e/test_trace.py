@@ -1,0 +1,116 @@
+"""One trace from the facade to the tool, as a collector gets it from all processes of a running suite."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import signal
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+
+import pytest
+import pytest_asyncio
+
+from services.simulator.server import simulator
+from tests.e2e.suite import Suite, running
+from tests.otlp import Collector, Span, collector
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+SERVICES = {f"headrace-{name}" for name in ("facade", "orchestrator", "llm-gateway", "memory", "tools")}
+QUERY, CHAT, EXECUTE = (
+    f"headrace.v1.{name}" for name in ("AgentService/Query", "LlmService/StreamChat", "ToolService/Execute")
+)
+TOOL = "execute_tool mock_city_weather"
+WORDS = "the user's own words"
+
+
+@dataclass(frozen=True, slots=True)
+class Traced:
+    suite: Suite
+    collector: Collector
+
+    async def trace(self, trace_id: str, *expected: str) -> dict[str, Span]:
+        """The trace's last span of each name, once there are `expected` ones."""
+        await self.collector.until(lambda: {span.name for span in self.collector.of(trace_id)} >= {*expected})
+        return {span.name: span for span in self.collector.of(trace_id)}
+
+    def logged(self, service: str, event: str) -> list[dict[str, str]]:
+        lines = (self.suite.data_dir / "logs" / f"{service}.log").read_text().splitlines()
+        return [line for line in map(json.loads, lines) if line["event"] == event]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def traced(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Traced]:
+    folder = tmp_path_factory.mktemp("traced")
+    async with simulator() as sim, collector() as it:
+        env = {"OTEL_EXPORTER_OTLP_ENDPOINT": it.endpoint, "OTEL_BSP_SCHEDULE_DELAY": "50"}
+        async with running(folder / "config", folder / "data", sim, **env) as suite:
+            yield Traced(suite, it)
+
+
+async def ask(traced: Traced, trace_id: str, message: str, agent: str) -> str:
+    """Ask within a trace of the caller's; the run's id."""
+    headers = {"traceparent": f"00-{trace_id}-{'b' * 16}-01"}
+    body = {"message": message, "agentKey": agent}
+    async with traced.suite.http.post(f"{traced.suite.url}/api/query", json=body, headers=headers) as response:
+        assert response.status == 200
+        frames = (await response.text()).split("\n")
+    events = [json.loads(line.removeprefix("data: ")) for line in frames if line.startswith("data: {")]
+    return next(event["runId"] for event in events if event["type"] == "run.start")
+
+
+async def test_one_trace_leads_from_the_caller_to_the_tool(traced: Traced) -> None:
+    trace_id = "1" * 32
+    run_id = await ask(traced, trace_id, f"What is the weather in Paris? {WORDS}", "react")
+    names = ("POST /api/query", QUERY, "invoke_agent react", CHAT, "chat sim-1", TOOL, EXECUTE)
+    spans = await traced.trace(trace_id, *names, "headrace.v1.MemoryService/Append")
+    assert {span.service for span in traced.collector.of(trace_id)} == SERVICES
+    for path in (
+        ("POST /api/query", QUERY, "invoke_agent react", TOOL, EXECUTE),
+        ("invoke_agent react", CHAT, "chat sim-1"),
+    ):
+        for above, below in itertools.pairwise(path):
+            assert spans[below].parent_id == spans[above].span_id, below
+    assert spans["POST /api/query"].parent_id == "b" * 16
+    assert not any(span.failed for span in spans.values())
+    assert spans["chat sim-1"].kind == "CLIENT"
+    assert (
+        spans["chat sim-1"].attributes.items()
+        >= {"gen_ai.provider.name": "sim", "gen_ai.request.model": "sim-1"}.items()
+    )
+    assert spans["chat sim-1"].attributes["gen_ai.usage.output_tokens"] > 0
+    assert spans["invoke_agent react"].attributes["headrace.run.state"] == "completed"
+    assert spans[EXECUTE].attributes["rpc.response.status_code"] == "OK"
+    assert not any(WORDS.encode() in span.said or b"Paris" in span.said for span in traced.collector.of(trace_id))
+    (line,) = [line for line in traced.logged("tools", "rpc done") if line["method"] == f"/{EXECUTE}"]
+    assert (line["trace_id"], line["span_id"], line["run_id"]) == (trace_id, spans[EXECUTE].span_id, run_id)
+
+
+async def test_what_fails_is_marked_where_it_failed_and_not_where_it_was_told(traced: Traced) -> None:
+    trace_id = "2" * 32
+    traced.suite.play({"steps": [{"status": 503}]})
+    await ask(traced, trace_id, WORDS, "fail-1")
+    spans = await traced.trace(trace_id, "POST /api/query", QUERY, "invoke_agent fail-1", CHAT, "chat fail-1")
+    failed = {name: span.attributes.get("error.type") for name, span in spans.items() if span.failed}
+    assert failed == {"chat fail-1": "OVERLOADED", CHAT: "OVERLOADED", "invoke_agent fail-1": "OVERLOADED"}
+
+
+async def test_a_run_that_is_taken_over_has_a_trace_with_a_link_to_its_query(traced: Traced) -> None:
+    trace_id = "3" * 32
+    suite = traced.suite
+    suite.play({"steps": [{"content": "first"}, {"stall": True}]})
+    body = {"message": WORDS, "agentKey": "plain"}
+    headers = {"traceparent": f"00-{trace_id}-{'b' * 16}-01"}
+    async with suite.http.post(f"{suite.url}/api/query", json=body, headers=headers) as response:
+        async for line in response.content:
+            if b"content.delta" in line:
+                break
+        suite.play({"steps": [{"content": "again"}]})
+        os.kill(suite.services()["orchestrator"], signal.SIGKILL)
+    name = "invoke_agent plain"
+    await traced.collector.until(lambda: bool(traced.collector.named(name)))
+    (span,) = traced.collector.named(name)
+    assert (span.trace_id != trace_id, span.parent_id) == (True, "")
+    assert [linked for linked, _ in span.links] == [trace_id]

@@ -1,0 +1,30 @@
+"""One call to a scripted server, read to its end."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from services.llm_gateway.http.posting import Ask, posting
+from services.llm_gateway.provider_file import Provider
+from tests.llm_gateway.conftest import provider_entry
+
+if TYPE_CHECKING:
+    from services.llm_gateway.http.pool import Pool
+    from tests.llm_gateway.http.scripted import Scripted
+
+TIMEOUTS = {"connectMs": 500, "firstDeltaMs": 5_000, "idleMs": 5_000}
+
+
+def ask(server: Scripted, body: bytes = b"{}", **timeouts: int) -> Ask:
+    """What goes to `server`."""
+    entry: dict[str, Any] = provider_entry(server.url, timeouts=TIMEOUTS | timeouts)
+    return Ask(Provider.model_validate(entry), "sim-1", f"{server.url}/v1/chat", {}, body, "")
+
+
+async def read(pool: Pool, asked: Ask) -> bytes:
+    """The whole body of the answer."""
+    pieces: list[bytes] = []
+    async with posting(pool, asked) as stream:
+        while await stream.flow(lambda piece: pieces.append(piece) is None):
+            pass
+    return b"".join(pieces)

@@ -1,0 +1,55 @@
+"""What sockets, TLS and the parser can raise is walked: none of it reaches a caller as it is."""
+
+from __future__ import annotations
+
+import errno
+from typing import TYPE_CHECKING
+
+import httptools
+import pytest
+
+from headrace.errors import BadFrame, HeadraceError, ProviderUnavailable, StreamStalled
+from services.llm_gateway.http.errors import connecting_errors, exchange_errors
+from services.llm_gateway.provider_file import Provider
+from tests.llm_gateway.conftest import provider_entry
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+PROVIDER = Provider.model_validate(provider_entry("http://127.0.0.1:1/v1"))
+
+
+def of_the_system(cls: type[BaseException] = OSError) -> Iterator[type[BaseException]]:
+    """ssl's and socket's are among them."""
+    yield cls
+    for derived in cls.__subclasses__():
+        yield from of_the_system(derived)
+
+
+OF_THE_PARSER = [cls for name, cls in vars(httptools).items() if name.startswith("HttpParser")]
+
+
+@pytest.mark.parametrize("cls", sorted({*of_the_system(), *OF_THE_PARSER}, key=str), ids=lambda cls: cls.__name__)
+def test_every_exception_of_an_exchange_is_translated(cls: type[BaseException]) -> None:
+    with pytest.raises(HeadraceError) as caught, exchange_errors(PROVIDER):
+        raise cls.__new__(cls)
+    assert not isinstance(caught.value, BadFrame)
+    assert caught.value.retriable
+
+
+def test_a_connection_that_the_system_gave_up_is_broken_not_silent() -> None:
+    with pytest.raises(ProviderUnavailable), exchange_errors(PROVIDER):
+        raise OSError(errno.ETIMEDOUT, "timed out")
+    with pytest.raises(StreamStalled), exchange_errors(PROVIDER):
+        raise TimeoutError
+
+
+@pytest.mark.parametrize("cls", sorted({*of_the_system()}, key=str), ids=lambda cls: cls.__name__)
+def test_every_exception_of_connecting_is_translated(cls: type[BaseException]) -> None:
+    with pytest.raises(HeadraceError) as caught, connecting_errors(PROVIDER):
+        raise cls.__new__(cls)
+    assert caught.value.reason == "PROVIDER_UNAVAILABLE"
+
+
+def test_the_parser_has_exceptions() -> None:
+    assert len(OF_THE_PARSER) == 6

@@ -1,0 +1,168 @@
+"""One call over a real socket: every form of a response, cut everywhere, and every way in which it can be none."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from headrace.errors import HeadraceError, ProviderUnavailable
+from services.llm_gateway.http.connection import Connection
+from services.llm_gateway.http.pool import Pool
+from services.llm_gateway.http.request import Origin
+from services.llm_gateway.http.response import BESIDE_SIZE_BYTES_MAX
+from tests.llm_gateway.http.asking import ask, read
+from tests.llm_gateway.http.scripted import END, ORDINARY, Answer, Exchange, chunk, scripted
+
+BODY = b"".join(b"data: %d\n\n" % number for number in range(40))
+PIECES = (BODY[:1], BODY[1:2], BODY[2:100], BODY[100:])
+CHUNKS = b"".join(chunk(piece) for piece in PIECES)
+OPENING = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n"
+FORMS = {
+    "chunked": ORDINARY + CHUNKS + END,
+    "chunked, with extensions and a trailer": ORDINARY
+    + CHUNKS.replace(b"1\r\n", b"1;name=value\r\n", 1)
+    + b"0;last\r\nDigest: x\r\n\r\n",
+    "with its length": OPENING + b"Content-Length: %d\r\n\r\n" % len(BODY) + BODY,
+    "to the end of the connection": OPENING + b"\r\n" + BODY,
+    "HTTP/1.0": OPENING.replace(b"1.1", b"1.0") + b"\r\n" + BODY,
+    "after 100 and 103": b"HTTP/1.1 100 Continue\r\n\r\n"
+    + b"HTTP/1.1 103 Early Hints\r\nContent-Type: application/json\r\n\r\n"
+    + ORDINARY
+    + CHUNKS
+    + END,
+    "without a reason, with an empty field": b"HTTP/1.1 200\r\nX-Empty:\r\nContent-Length: %d\r\n\r\n" % len(BODY)
+    + BODY,
+}
+
+
+def answering(data: bytes, *, step: int | None = None) -> Answer:
+    async def answer(exchange: Exchange) -> None:
+        await exchange.say(data, step=step)
+        exchange.hang_up()
+
+    return answer
+
+
+@pytest.mark.parametrize("step", [None, 1, 7])
+@pytest.mark.parametrize("form", FORMS)
+async def test_the_body_is_the_same_however_its_bytes_come(form: str, step: int | None) -> None:
+    async with Pool() as pool, scripted(answering(FORMS[form], step=step)) as server:
+        assert await read(pool, ask(server)) == BODY
+
+
+class NoSocket(asyncio.Transport):
+    """Reads nothing; remembers whether it was closed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_aborted = False
+
+    def is_closing(self) -> bool:
+        return self.is_aborted
+
+    def abort(self) -> None:
+        self.is_aborted = True
+
+    def writelines(self, list_of_data: object) -> None:
+        pass
+
+    def pause_reading(self) -> None:
+        pass
+
+    def resume_reading(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("form", FORMS)
+async def test_the_body_is_the_same_wherever_its_bytes_are_cut(form: str) -> None:
+    data = FORMS[form]
+    for cut in range(1, len(data)):
+        connection, body = Connection(Origin("a", 80, is_tls=False)), list[bytes]()
+        connection.connection_made(NoSocket())
+        response = connection.post(())
+        connection.data_received(data[:cut])
+        connection.data_received(data[cut:])
+        connection.connection_lost(None)
+        await response.head()
+        assert not await response.flow(lambda piece, body=body: body.append(piece) is None)
+        assert b"".join(body) == BODY
+        connection.close()
+
+
+MALFORMED = {
+    "no HTTP": b"SSH-2.0-OpenSSH\r\n",
+    "HTTP/2": b"HTTP/2 200\r\n\r\n",
+    "line feeds alone": ORDINARY.replace(b"\r\n", b"\n"),
+    "another protocol": b"HTTP/1.1 101 Switching\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n",
+    "chunk size": ORDINARY + b"zz\r\nab\r\n",
+    "chunk longer than said": ORDINARY + b"1\r\nab\r\n",
+    "chunk size too large": ORDINARY + b"f" * 17 + b"\r\n",
+    "two lengths": OPENING + b"Content-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\n\r\n",
+    "cut off in the head": OPENING,
+    "cut off in a chunk": ORDINARY + b"5\r\nab",
+    "cut off between chunks": ORDINARY + chunk(b"ab"),
+    "shorter than said": OPENING + b"Content-Length: 9\r\n\r\nab",
+    "nothing": b"",
+}
+
+
+@pytest.mark.parametrize("step", [None, 1])
+@pytest.mark.parametrize("form", MALFORMED)
+async def test_what_is_no_response_is_an_unavailable_provider(form: str, step: int | None) -> None:
+    async with Pool() as pool, scripted(answering(MALFORMED[form], step=step)) as server:
+        with pytest.raises(ProviderUnavailable, match="broke the connection off"):
+            await read(pool, ask(server))
+        assert server.connections == 1
+
+
+ENDLESS = {
+    "header": (OPENING + b"X: ", b"x" * 1000),
+    "headers": (OPENING, b"X: y\r\n" * 100),
+    "early hints": (b"", b"HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n" * 10),
+    "chunk extension": (ORDINARY + chunk(b"data: a\n\n") + b"1;", b"x" * 1000),
+    "trailer": (ORDINARY + chunk(b"data: a\n\n") + b"0\r\nX: ", b"x" * 1000),
+    "trailers": (ORDINARY + chunk(b"data: a\n\n") + b"0\r\n", b"X: y\r\n" * 100),
+}
+
+
+@pytest.mark.parametrize("kind", ENDLESS)
+async def test_what_has_no_end_and_is_no_body_is_given_up(kind: str) -> None:
+    opening, more = ENDLESS[kind]
+    said = 0
+
+    async def answer(exchange: Exchange) -> None:
+        nonlocal said
+        await exchange.say(opening)
+        while True:
+            await exchange.say(more)
+            said += len(more)
+
+    async with Pool() as pool, scripted(answer) as server:
+        with pytest.raises(ProviderUnavailable):
+            await read(pool, ask(server))
+        await server.closed.wait()
+    assert said > BESIDE_SIZE_BYTES_MAX // 2
+
+
+async def test_a_head_of_some_kilobytes_passes() -> None:
+    fields = b"".join(b"X-%d: %s\r\n" % (number, b"y" * 500) for number in range(60))
+    answer = answering(OPENING + fields + b"Content-Length: 2\r\n\r\nab", step=1000)
+    async with Pool() as pool, scripted(answer) as server:
+        assert await read(pool, ask(server)) == b"ab"
+
+
+async def test_a_redirect_is_not_followed() -> None:
+    moved = b"HTTP/1.1 302 Found\r\nLocation: /elsewhere\r\nContent-Length: 0\r\n\r\n"
+    async with Pool() as pool, scripted(answering(moved)) as server:
+        with pytest.raises(HeadraceError) as caught:
+            await read(pool, ask(server))
+    assert caught.value.metadata["httpStatus"] == "302"
+    assert len(server.exchanges) == 1
+
+
+async def test_a_large_request_arrives_whole_at_a_server_that_reads_slowly() -> None:
+    body = bytes(range(256)) * 32_768  # 8 MiB: more than sockets hold
+    async with Pool() as pool, scripted(answering(FORMS["chunked"])) as server:
+        assert await read(pool, ask(server, body)) == BODY
+        assert server.exchanges[0].body == body

@@ -1,0 +1,174 @@
+"""The body goes from the socket to its reader at the reader's pace, until the reader leaves or nobody speaks."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from headrace.errors import BadFrame, ProviderUnavailable, StreamStalled
+from services.llm_gateway.http.pool import Pool
+from services.llm_gateway.http.posting import posting
+from tests.llm_gateway.http.asking import ask, read
+from tests.llm_gateway.http.scripted import END, ORDINARY, Answer, Exchange, chunk, scripted
+
+CLOSED_WITHIN_S = 0.5
+
+HELD_BYTES_MAX = 8 * 1024 * 1024
+"""What the sockets of both sides and one read may hold: the sender's grows to 4 MB."""
+
+
+async def silent(exchange: Exchange) -> None:
+    await exchange.nothing_more()
+
+
+async def begins(exchange: Exchange) -> None:
+    await exchange.say(ORDINARY + chunk(b"a"))
+    await exchange.nothing_more()
+
+
+async def begins_later(exchange: Exchange) -> None:
+    await exchange.say(ORDINARY)
+    await asyncio.sleep(0.05)
+    await exchange.say(chunk(b"a"))
+    await exchange.nothing_more()
+
+
+async def test_each_piece_is_there_before_the_next_is_sent() -> None:
+    taken: asyncio.Queue[bytes] = asyncio.Queue()
+
+    async def one_by_one(exchange: Exchange) -> None:
+        await exchange.say(ORDINARY)
+        for number in range(20):
+            await exchange.say(chunk(b"%d" % number))
+            assert await taken.get() == b"%d" % number
+        await exchange.say(END)
+
+    async with Pool() as pool, scripted(one_by_one) as server, posting(pool, ask(server)) as stream:
+        assert not await stream.flow(lambda piece: taken.put_nowait(piece) is None)
+
+
+async def test_what_was_asked_is_let_go_when_the_provider_answers() -> None:
+    async with Pool() as pool, scripted(begins) as server:
+        asked = ask(server, b'"a long conversation"')
+        async with posting(pool, asked):
+            assert not asked.body
+
+
+async def test_a_reader_that_stops_stops_the_providers_socket() -> None:
+    piece, written, pieces_max = chunk(b"x" * 65_000), 0, 1000
+
+    async def flood(exchange: Exchange) -> None:
+        nonlocal written
+        await exchange.say(ORDINARY)
+        for _ in range(pieces_max):
+            await exchange.say(piece)
+            written += len(piece)
+        await exchange.say(END)
+
+    taken = 0
+
+    def take(data: bytes) -> bool:
+        nonlocal taken
+        taken += len(data)
+        return False
+
+    async with Pool() as pool, scripted(flood) as server, posting(pool, ask(server)) as stream:
+        assert await stream.flow(take)
+        before = -1
+        while written > before:
+            before = written
+            await asyncio.sleep(0.2)
+        assert written < HELD_BYTES_MAX
+        assert taken < 600_000  # one read
+        while await stream.flow(take):
+            pass
+    assert taken == 65_000 * pieces_max
+
+
+@pytest.mark.parametrize("provider", [begins, begins_later])
+async def test_what_the_reader_raises_ends_the_response_and_is_raised(provider: Answer) -> None:
+    def take(_: bytes) -> bool:
+        raise BadFrame("no")
+
+    async with Pool() as pool, scripted(provider) as server:
+        with pytest.raises(BadFrame, match="no"):
+            async with posting(pool, ask(server)) as stream:
+                await stream.flow(take)
+        async with asyncio.timeout(CLOSED_WITHIN_S):
+            await server.closed.wait()
+
+
+async def test_a_bug_of_the_reader_comes_out_as_it_is() -> None:
+    async with Pool() as pool, scripted(begins_later) as server, posting(pool, ask(server)) as stream:
+        with pytest.raises(ZeroDivisionError):
+            await stream.flow(lambda _: 1 // 0 == 0)
+
+
+@pytest.mark.parametrize("phase", ["before the head", "in the body", "paused"])
+async def test_leaving_closes_the_connection_at_once(phase: str) -> None:
+    async with Pool() as pool, scripted(silent if phase == "before the head" else begins) as server:
+        reached = asyncio.Event()
+
+        def take(_: bytes) -> bool:
+            reached.set()
+            return phase != "paused"
+
+        async def call() -> None:
+            async with posting(pool, ask(server)) as stream:
+                await stream.flow(take)
+                await asyncio.sleep(10)
+
+        calling = asyncio.create_task(call())
+        while not server.exchanges:
+            await asyncio.sleep(0.01)
+        if phase != "before the head":
+            await reached.wait()
+        calling.cancel()
+        async with asyncio.timeout(CLOSED_WITHIN_S):
+            await server.closed.wait()
+        await asyncio.wait({calling})
+        assert calling.cancelled()
+
+
+async def test_silence_before_the_first_delta_and_after_it_have_limits_of_their_own() -> None:
+    async with Pool() as pool, scripted(begins) as server:
+        with pytest.raises(StreamStalled, match="sent no first delta within 300 ms"):
+            await read(pool, ask(server, firstDeltaMs=300))
+        async with posting(pool, ask(server, idleMs=200)) as stream:
+            stream.has_begun()
+            with pytest.raises(StreamStalled, match="fell silent within 200 ms"):
+                await stream.flow(lambda _: True)
+        async with asyncio.timeout(CLOSED_WITHIN_S):
+            await server.closed.wait()
+
+
+async def test_a_provider_that_goes_on_within_the_limit_is_not_silent() -> None:
+    async def steady(exchange: Exchange) -> None:
+        await exchange.say(ORDINARY)
+        for _ in range(8):
+            await asyncio.sleep(0.1)
+            await exchange.say(chunk(b"a"))
+        await exchange.say(END)
+
+    async with Pool() as pool, scripted(steady) as server, posting(pool, ask(server, idleMs=300)) as stream:
+        stream.has_begun()
+        assert not await stream.flow(lambda _: True)
+
+
+async def test_a_reader_that_takes_its_time_is_not_a_silent_provider() -> None:
+    async with Pool() as pool, scripted(begins) as server, posting(pool, ask(server, idleMs=200)) as stream:
+        stream.has_begun()
+        assert await stream.flow(lambda _: False)
+        await asyncio.sleep(0.6)
+        server.exchanges[0].writer.write(chunk(b"b"))
+        assert await stream.flow(lambda _: False)
+
+
+async def test_a_connection_that_breaks_while_nobody_reads_is_found_when_somebody_does() -> None:
+    async with Pool() as pool, scripted(begins) as server, posting(pool, ask(server)) as stream:
+        assert await stream.flow(lambda _: False)
+        server.exchanges[0].writer.transport.abort()
+        await asyncio.sleep(0.05)
+        with pytest.raises(ProviderUnavailable):
+            await stream.flow(lambda _: True)

@@ -1,0 +1,94 @@
+"""TLS to a provider, with an authority made for the test: who is trusted, who is not, and how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+
+from headrace.errors import ProviderUnavailable
+from services.llm_gateway.http.pool import Pool
+from services.llm_gateway.http.posting import posting
+from services.llm_gateway.http.request import Origin
+from tests.llm_gateway.http.asking import ask, read
+from tests.llm_gateway.http.scripted import END, ORDINARY, Exchange, Scripted, chunk, scripted
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+MAKE = ("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
+SUBJECT = ("-subj", "/CN=a provider", "-addext", "subjectAltName=DNS:localhost")
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Of a server at localhost, and its key; its own authority."""
+    folder = tmp_path_factory.mktemp("tls")
+    made = folder / "tls.crt", folder / "tls.key"
+    subprocess.run([*MAKE, *SUBJECT, "-out", made[0], "-keyout", made[1]], check=True, capture_output=True)
+    return made
+
+
+@pytest.fixture
+def serving(certificate: tuple[Path, Path]) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*certificate)
+    return context
+
+
+@pytest.fixture
+def trusting(certificate: tuple[Path, Path]) -> ssl.SSLContext:
+    return ssl.create_default_context(cafile=str(certificate[0]))
+
+
+async def hello(exchange: Exchange) -> None:
+    await exchange.say(ORDINARY + chunk(b"hello") + END, step=3)
+
+
+async def test_a_trusted_provider_answers_and_its_connection_is_kept(
+    serving: ssl.SSLContext, trusting: ssl.SSLContext
+) -> None:
+    async with Pool(trusting) as pool, scripted(hello, tls=serving) as server:
+        for _ in range(3):
+            assert await read(pool, ask(server)) == b"hello"
+        assert server.connections == 1
+
+
+async def test_one_that_nobody_vouches_for_is_refused_before_it_is_asked(serving: ssl.SSLContext) -> None:
+    async with Pool() as pool, scripted(hello, tls=serving) as server:
+        with pytest.raises(ProviderUnavailable, match="cannot be reached") as caught:
+            await read(pool, ask(server))
+        assert isinstance(caught.value.__cause__, ssl.SSLCertVerificationError)
+        assert server.exchanges == []
+
+
+async def test_one_of_another_name_is_refused(serving: ssl.SSLContext, trusting: ssl.SSLContext) -> None:
+    async with Pool(trusting) as pool, scripted(hello, tls=serving) as server:
+        named = Scripted(Origin("127.0.0.1", server.origin.port, is_tls=True))
+        with pytest.raises(ProviderUnavailable, match="cannot be reached"):
+            await read(pool, ask(named))
+        assert server.exchanges == []
+
+
+async def test_leaving_does_not_wait_for_a_farewell(serving: ssl.SSLContext, trusting: ssl.SSLContext) -> None:
+    async def endless(exchange: Exchange) -> None:
+        await exchange.say(ORDINARY)
+        while True:
+            await exchange.say(chunk(b"x" * 10_000))
+
+    async with Pool(trusting) as pool, scripted(endless, tls=serving) as server:
+        async with posting(pool, ask(server)) as stream:
+            assert await stream.flow(lambda _: False)
+            await asyncio.sleep(0.1)  # nobody reads: buffers fill up to the provider
+        async with asyncio.timeout(0.5):
+            await server.closed.wait()
+
+
+async def test_a_server_that_never_shakes_hands_did_not_accept(trusting: ssl.SSLContext) -> None:
+    async with Pool(trusting) as pool, scripted(hello) as server:
+        mute = Scripted(Origin("localhost", server.origin.port, is_tls=True))
+        with pytest.raises(ProviderUnavailable, match="did not accept a connection within 200 ms"):
+            await read(pool, ask(mute, connectMs=200))

@@ -1,0 +1,49 @@
+"""A caller that reads slowly slows the provider down, through the gateway, and misses nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import orjson
+
+from headrace.streams import reading
+from tests.llm_gateway.http.scripted import END, ORDINARY, Exchange, chunk, scripted
+
+if TYPE_CHECKING:
+    from tests.llm_gateway.conftest import Asking
+
+FRAMES = 2500
+TEXT = "x" * 10_000
+HELD_BYTES_MAX = 8 * 1024 * 1024
+"""Sockets, of which the provider's grows to 4 MB, one read, and the line of answers to the caller; it has 25 MB."""
+
+
+def frame(text: str) -> bytes:
+    return chunk(b"data: " + orjson.dumps({"choices": [{"delta": {"content": text}}]}) + b"\n\n")
+
+
+async def test_a_caller_that_stops_reading_stops_the_provider(asking: Asking) -> None:
+    written = 0
+
+    async def flood(exchange: Exchange) -> None:
+        nonlocal written
+        await exchange.say(ORDINARY)
+        for number in range(FRAMES):
+            await exchange.say(data := frame(f"{number} {TEXT}"))
+            written += len(data)
+        await exchange.say(chunk(b"data: [DONE]\n\n") + END)
+
+    async with (
+        scripted(flood) as server,
+        asking(baseUrl=server.url) as gateway,
+        reading(gateway.llm.StreamChat(gateway.request(), timeout=15)) as replies,
+    ):
+        await anext(replies)
+        before = -1
+        while written > before:
+            before = written
+            await asyncio.sleep(0.3)
+        assert 0 < written < HELD_BYTES_MAX
+        texts = [delta.content async for delta in replies if delta.content]
+    assert [text.partition(" ")[0] for text in texts] == [str(number) for number in range(FRAMES)]

@@ -1,0 +1,212 @@
+"""Several services over one database: what one has acknowledged all of them show, and nobody writes over anybody.
+
+They tell each other nothing here: what is right may not depend on it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack
+
+import pytest
+
+from headrace.errors import ChatBusy, NotFound, Overloaded, StaleLease
+from headrace.v1 import memory_pb2
+from tests.memory.conftest import Tables, memory_in
+from tests.memory.writing import Memory, content, new_id, query_line, run_line, step_line, user
+
+A, B = "127.0.0.1:7001", "127.0.0.1:7011"
+
+
+@pytest.fixture
+async def replicas(database_url: str) -> AsyncGenerator[list[Memory]]:
+    async with AsyncExitStack() as stack:
+        yield [await stack.enter_async_context(memory_in(database_url, tells=False)) for _ in range(3)]
+
+
+async def texts(memory: Memory, chat_id: str, run_id: str) -> list[str]:
+    return [message.content[0].text for message in await memory.context(chat_id, run_id)]
+
+
+async def test_what_one_has_acknowledged_all_show(replicas: list[Memory]) -> None:
+    one, other, third = replicas
+    chat_id, run_id = await one.begin("hello")
+    said = ["hello"]
+    for turn in range(12):
+        for memory in (one, other):
+            assert (await memory.append(chat_id, run_id, step_line(user(f"{turn}")))).first_n == len(said) + 1
+            said.append(f"{turn}")
+            assert await texts(one, chat_id, run_id) == await texts(other, chat_id, run_id) == said
+    assert await texts(third, chat_id, run_id) == said
+    await third.append(chat_id, run_id, run_line())
+    for memory in replicas:
+        assert await memory.unfinished() == []
+        assert [chat.chat_id for chat in (await memory.chats()).chats] == [chat_id]
+        with pytest.raises(StaleLease, match="has ended"):
+            await memory.append(chat_id, run_id, step_line(user("late")))
+
+
+async def test_lines_of_all_have_consecutive_numbers(replicas: list[Memory], database_url: str) -> None:
+    chats = [await replicas[0].begin(str(index)) for index in range(4)]
+
+    async def write(memory: Memory, chat: tuple[str, str]) -> list[memory_pb2.AppendResponse]:
+        return [await memory.append(*chat, step_line(user("a")), step_line(user("b"))) for _ in range(8)]
+
+    async with asyncio.timeout(30):
+        writers = [write(memory, chat) for memory in replicas for chat in chats for _ in range(2)]
+        replies = [reply for told in await asyncio.gather(*writers) for reply in told]
+    assert sorted(reply.first_n for reply in replies) == sorted(list(range(2, 98, 2)) * 4)
+    views = [[await texts(memory, *chat) for chat in chats] for memory in replicas]
+    assert views[0] == views[1] == views[2]
+    log = await Tables(database_url).log(chats[0][0])
+    assert [line.split(b'"_n":')[1].split(b",")[0] for line in log.splitlines()] == [b"%d" % n for n in range(1, 98)]
+
+
+async def test_an_append_that_is_repeated_elsewhere_adds_nothing(replicas: list[Memory]) -> None:
+    chat_id, run_id = await replicas[0].begin("hello")
+    for memory in replicas:
+        await memory.context(chat_id, run_id)
+    for request_id in (new_id() for _ in range(10)):
+        async with asyncio.timeout(10):
+            sent = [memory.append(chat_id, run_id, step_line(user("x")), request_id=request_id) for memory in replicas]
+            first, *others = await asyncio.gather(*sent)
+        assert others == [first, first]
+    assert len(await texts(replicas[0], chat_id, run_id)) == 11
+
+
+async def test_queries_repeated_at_the_same_moment_start_one_run(replicas: list[Memory]) -> None:
+    for _ in range(10):
+        chat_id = new_id()
+        async with asyncio.timeout(10):
+            asked = [memory.append(chat_id, new_id(), query_line(request_id="mine")) for memory in replicas]
+            replies = await asyncio.gather(*asked)
+        assert len([reply for reply in replies if reply.first_n == 1 and reply.chat_created]) == 1
+        assert len({reply.duplicate_run_id for reply in replies if reply.duplicate_run_id}) == 1
+
+
+async def test_an_owner_elsewhere_fences_at_once(replicas: list[Memory]) -> None:
+    one, other, _ = replicas
+    for _ in range(10):
+        chat_id, run_id = await one.begin("hello")
+        assert await one.acquire(chat_id, run_id, A) == 1
+        await one.append(chat_id, run_id, step_line(user("mine")), generation=1)
+        with pytest.raises(StaleLease, match="has an owner"):
+            await other.acquire(chat_id, run_id, B)
+        assert await other.acquire(chat_id, run_id, A) == 2
+        with pytest.raises(StaleLease, match="generation 2; 1 is stale"):
+            await one.append(chat_id, run_id, step_line(user("late")), generation=1)
+        with pytest.raises(StaleLease, match="was lost"):
+            await one.renew(run_id, 1)
+        assert await one.renew(run_id, 2)
+        assert len(await texts(one, chat_id, run_id)) == 2
+
+
+async def test_nothing_of_an_earlier_owner_is_committed_after_a_later_one_has_the_run(replicas: list[Memory]) -> None:
+    one, other, third = replicas
+    async with asyncio.timeout(30):
+        for _ in range(20):
+            chat_id, run_id = await one.begin("hello")
+            late = [asyncio.create_task(one.append(chat_id, run_id, step_line(user("late")))) for _ in range(5)]
+            await asyncio.sleep(random.random() / 500)
+            await other.acquire(chat_id, run_id, A)
+            seen = await texts(third, chat_id, run_id)
+            outcomes = await asyncio.gather(*late, return_exceptions=True)
+            assert await texts(third, chat_id, run_id) == seen
+            assert len(seen) == 1 + sum(not isinstance(outcome, StaleLease) for outcome in outcomes)
+
+
+async def test_of_owners_at_the_same_moment_one_has_the_run(replicas: list[Memory]) -> None:
+    for _ in range(10):
+        chat_id, run_id = await replicas[0].begin("hello")
+        wanting = (memory.acquire(chat_id, run_id, f"a:{index}") for index, memory in enumerate(replicas))
+        outcomes = await asyncio.gather(*wanting, return_exceptions=True)
+        assert [outcome for outcome in outcomes if not isinstance(outcome, StaleLease)] == [1]
+
+
+async def test_of_changes_of_a_state_at_the_same_moment_one_wins(replicas: list[Memory]) -> None:
+    chat_id, _ = await replicas[0].begin()
+    for version in range(10):
+        updates = (memory.update_state(chat_id, version, f'{{"n":{index}}}') for index, memory in enumerate(replicas))
+        outcomes = await asyncio.gather(*updates, return_exceptions=True)
+        assert [outcome for outcome in outcomes if not isinstance(outcome, StaleLease)] == [version + 1]
+        states = [await memory.state(chat_id) for memory in replicas]
+        assert states[0] == states[1] == states[2]
+
+
+async def test_a_run_belongs_to_the_chat_that_had_it_first(replicas: list[Memory]) -> None:
+    for _ in range(10):
+        run_id, chats = new_id(), [new_id() for _ in replicas]
+        asked = (memory.append(chat, run_id, query_line()) for memory, chat in zip(replicas, chats, strict=True))
+        outcomes = await asyncio.gather(*asked, return_exceptions=True)
+        (owner,) = (chat for chat, outcome in zip(chats, outcomes, strict=True) if not isinstance(outcome, Exception))
+        assert all(isinstance(outcome, memory_pb2.AppendResponse | NotFound | Overloaded) for outcome in outcomes)
+        assert (await replicas[0].chat(run_id=run_id)).chat_id == owner
+
+
+async def test_a_chat_that_was_deleted_and_made_again_elsewhere_is_the_new_one(replicas: list[Memory]) -> None:
+    one, other, _ = replicas
+    chat_id, _ = await one.begin_and_end("first")
+    await other.chat(chat_id=chat_id)
+    await one.delete(chat_id)
+    with pytest.raises(NotFound):
+        await other.chat(chat_id=chat_id)
+    with pytest.raises(NotFound):
+        await other.append(chat_id, new_id(), step_line(user("late")))
+    _, run_id = await one.begin("second", chat_id)
+    assert await texts(other, chat_id, run_id) == ["second"]
+    assert (await other.append(chat_id, run_id, step_line(user("a")), run_line())).first_n == 2
+    await one.delete(chat_id)
+    _, run_id = await one.begin("third", chat_id)
+    await one.append(chat_id, run_id, *(step_line(user(str(index))) for index in range(5)))
+    assert await texts(other, chat_id, run_id) == ["third", "0", "1", "2", "3", "4"]
+
+
+async def test_whatever_is_done_at_the_same_moment_every_chat_is_whole(
+    replicas: list[Memory], database_url: str
+) -> None:
+    """Each runs into the others' way; what was refused may be refused, what was acknowledged is there, once."""
+    chat_id = new_id()
+
+    async def one_run(memory: Memory, name: str) -> None:
+        run_id, lines = new_id(), [query_line(name), *(step_line(content(f"{name}.{index}")) for index in range(3))]
+        for line in [*lines, run_line()]:
+            try:
+                await memory.append(chat_id, run_id, line)
+            except (StaleLease, NotFound):
+                return  # deleted meanwhile
+
+    async def disturb(memory: Memory) -> None:
+        for _ in range(6):
+            await asyncio.sleep(random.random() / 50)
+            try:
+                await (memory.delete(chat_id) if random.random() < 0.5 else memory.revert(chat_id, 1))
+            except (NotFound, ChatBusy, StaleLease):
+                continue
+
+    async with asyncio.timeout(60):
+        runs = (one_run(memory, f"{index}-{turn}") for index, memory in enumerate(replicas) for turn in range(6))
+        outcomes = await asyncio.gather(*runs, *map(disturb, replicas), return_exceptions=True)
+        assert [outcome for outcome in outcomes if isinstance(outcome, BaseException)] == []
+        await replicas[0].begin_and_end("the last", chat_id)
+    views = [await memory.chat(chat_id=chat_id, include_raw_messages=True) for memory in replicas]
+    async with memory_in(database_url) as fresh:
+        assert [await fresh.chat(chat_id=chat_id, include_raw_messages=True)] * 3 == views
+        assert await fresh.unfinished() == []
+    numbers = [
+        line.split(b'"_n":')[1].split(b",")[0] for line in (await Tables(database_url).log(chat_id)).splitlines()
+    ]
+    assert numbers == [b"%d" % n for n in range(1, len(numbers) + 1)]
+
+
+async def test_a_compaction_elsewhere_is_noticed(replicas: list[Memory]) -> None:
+    one, other, _ = replicas
+    chat_id, run_id = await one.begin("go")
+    await one.append(chat_id, run_id, *(step_line(content("word " * 200, msg_id=new_id())) for _ in range(20)))
+    before = await texts(other, chat_id, run_id)
+    request = memory_pb2.CompactRequest(chat_id=chat_id, run_id=run_id, trigger="manual")
+    request.limits.model, request.limits.context_window_tokens = "gpt-4o", 100_000
+    kinds = [str(delta.WhichOneof("delta")) async for delta in one.stub.Compact(request)]
+    assert kinds[-1] == "fallback"
+    assert await texts(other, chat_id, run_id) == await texts(one, chat_id, run_id) != before

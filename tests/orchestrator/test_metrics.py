@@ -1,0 +1,54 @@
+"""What the orchestrator shows Prometheus."""
+
+from __future__ import annotations
+
+import asyncio
+
+from prometheus_client import REGISTRY
+
+from headrace.errors import Overloaded
+from tests.orchestrator.conftest import Open, content, finish
+from tests.orchestrator.test_compaction import ANSWER, SMALL, compacted_at
+
+CHAT = "22222222-2222-4222-8222-222222222222"
+
+
+def value(name: str, **labels: str) -> float:
+    return REGISTRY.get_sample_value(name, labels) or 0.0
+
+
+def live() -> dict[str, float]:
+    return {state: value("headrace_runs", state=state) for state in ("queued", "running", "waiting")}
+
+
+async def test_live_runs_are_shown_by_what_they_do(house: Open) -> None:
+    before = value("headrace_runs_ended_total", state="completed", error="")
+    async with house([*content("a"), 1.0, *finish()], content("b") + finish()) as it:
+        first = asyncio.create_task(it.ask("one", chat_id=CHAT))
+        async with asyncio.timeout(5):
+            while live() != {"queued": 0, "running": 1, "waiting": 0}:
+                await asyncio.sleep(0.01)
+            second = asyncio.create_task(it.ask("two", chat_id=CHAT))
+            while live() != {"queued": 1, "running": 1, "waiting": 0}:
+                await asyncio.sleep(0.01)
+            await first
+            await second
+            while any(live().values()):
+                await asyncio.sleep(0.01)
+    assert value("headrace_runs_ended_total", state="completed", error="") == before + 2
+    assert REGISTRY.get_sample_value("headrace_runs", {"state": "running"}) is None
+
+
+async def test_a_run_that_failed_is_counted_by_its_error(house: Open) -> None:
+    before = value("headrace_runs_ended_total", state="failed", error="OVERLOADED")
+    async with house([Overloaded("full")]) as it:
+        await it.ask()
+    assert value("headrace_runs_ended_total", state="failed", error="OVERLOADED") == before + 1
+
+
+async def test_compactions_are_counted(house: Open) -> None:
+    before = value("headrace_compactions_total", trigger="auto", outcome="complete")
+    async with house(ANSWER) as it:
+        it.llm.models = [SMALL]
+        await compacted_at(it)
+    assert value("headrace_compactions_total", trigger="auto", outcome="complete") == before + 1

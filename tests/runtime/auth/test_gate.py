@@ -1,0 +1,145 @@
+"""Who may call what, and for whom."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace.errors import PermissionDenied, Unauthenticated
+from headrace.v1 import agent_pb2, llm_pb2, memory_pb2, tools_pb2
+from services.runtime.auth.callers import CALLERS, CLIENT, FACADE, ORCHESTRATOR, SERVICES, WITHOUT_USER
+from services.runtime.auth.gate import Gate
+from services.runtime.auth.identity import DEFAULT, Identity
+from services.runtime.auth.opening import opened
+from services.runtime.auth.settings import AuthSettings
+from tests.runtime.auth.issuing import INTERNAL, key_settings
+
+QUERY, APPEND, CHAT = (
+    "/headrace.v1.AgentService/Query",
+    "/headrace.v1.MemoryService/Append",
+    "/headrace.v1.MemoryService/GetChat",
+)
+UNFINISHED = "/headrace.v1.MemoryService/ListUnfinishedRuns"
+ADA = Identity("acme", "ada")
+FOR_ADA = [("x-headrace-tenant", "acme"), ("x-headrace-user", "ada")]
+KEY = [("x-api-key", "secret")]
+
+
+def shown(service: str, token: str = INTERNAL) -> list[tuple[str, str]]:
+    return [("x-headrace-caller", service), ("x-headrace-token", token)]
+
+
+def certificate(*names: str) -> dict[str, Any]:
+    return {"transport_security_type": [b"ssl"], "x509_subject_alternative_name": [name.encode() for name in names]}
+
+
+async def admitted(
+    folder: Path, metadata: list[Any], method: str = QUERY, context: dict[str, Any] | None = None
+) -> Identity | None:
+    async with opened(key_settings(folder, secret="acme/ada"), has_certificates=True) as gate:
+        return await gate.admit(method, metadata, context or {})
+
+
+def test_the_table_has_every_rpc_and_no_other() -> None:
+    files = (agent_pb2, llm_pb2, memory_pb2, tools_pb2)
+    services = [service for file in files for service in file.DESCRIPTOR.services_by_name.values()]
+    rpcs = {f"/{service.full_name}/{rpc.name}" for service in services for rpc in service.methods}
+    assert CALLERS.keys() == rpcs
+    assert rpcs > WITHOUT_USER
+    assert all(callers <= SERVICES | {CLIENT} for callers in CALLERS.values())
+    assert not any(CLIENT in CALLERS[method] for method in WITHOUT_USER)
+
+
+async def test_a_client_is_whoever_its_credential_says_whatever_else_it_says(tmp_path: Path) -> None:
+    assert await admitted(tmp_path, KEY) == ADA
+    assert await admitted(tmp_path, [*KEY, ("x-headrace-tenant", "other"), ("x-headrace-user", "bob")]) == ADA
+    with pytest.raises(Unauthenticated):
+        await admitted(tmp_path, [])
+    with pytest.raises(Unauthenticated):
+        await admitted(tmp_path, FOR_ADA)
+    with pytest.raises(Unauthenticated, match="once"):
+        await admitted(tmp_path, [*KEY, ("x-api-key", "other")])
+
+
+async def test_a_client_may_call_what_is_for_clients(tmp_path: Path) -> None:
+    for method, callers in CALLERS.items():
+        if CLIENT in callers:
+            assert await admitted(tmp_path, KEY, method) == ADA
+        else:
+            with pytest.raises(PermissionDenied, match="client may not call"):
+                await admitted(tmp_path, KEY, method)
+    with pytest.raises(PermissionDenied):
+        await admitted(tmp_path, KEY, "/headrace.v1.MemoryService/Forgotten")
+
+
+async def test_a_service_with_the_suites_token_is_believed(tmp_path: Path) -> None:
+    for method, callers in CALLERS.items():
+        for service in SERVICES:
+            metadata = [*shown(service), *FOR_ADA]
+            if service in callers:
+                assert await admitted(tmp_path, metadata, method) == ADA
+            else:
+                with pytest.raises(PermissionDenied, match=f"{service} may not call"):
+                    await admitted(tmp_path, metadata, method)
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        shown(ORCHESTRATOR, INTERNAL[:-1]),
+        shown(ORCHESTRATOR, ""),
+        shown("client"),
+        shown("root"),
+        [("x-headrace-caller", ORCHESTRATOR)],
+        [("x-headrace-token", INTERNAL)],
+        [*shown(ORCHESTRATOR), *shown(ORCHESTRATOR)],
+    ],
+)
+async def test_a_false_badge_is_worse_than_none(metadata: list[Any], tmp_path: Path) -> None:
+    with pytest.raises(Unauthenticated):
+        await admitted(tmp_path, [*KEY, *metadata, *FOR_ADA], CHAT)
+
+
+async def test_a_certificate_says_who_calls(tmp_path: Path) -> None:
+    facade = certificate("facade.headrace.svc", "spiffe://headrace/facade")
+    assert await admitted(tmp_path, FOR_ADA, CHAT, facade) == ADA
+    # Whatever it says of itself.
+    with pytest.raises(PermissionDenied, match="facade may not call"):
+        await admitted(tmp_path, [*shown(ORCHESTRATOR), *FOR_ADA], APPEND, facade)
+    for name in ("spiffe://headrace/", "spiffe://headrace/orchestrator/x", "spiffe://headrace/client-x"):
+        with pytest.raises(PermissionDenied):
+            await admitted(tmp_path, FOR_ADA, APPEND, certificate(name))
+    for name in ("spiffe://other/orchestrator", "orchestrator", "xspiffe://headrace/orchestrator"):
+        with pytest.raises(Unauthenticated):
+            await admitted(tmp_path, FOR_ADA, APPEND, certificate(name))
+
+
+async def test_a_service_passes_a_credential_on_or_says_for_whom(tmp_path: Path) -> None:
+    assert await admitted(tmp_path, [*shown(FACADE), *KEY]) == ADA
+    for bad in ([], [("x-headrace-tenant", "acme")], [("x-headrace-tenant", "a b"), ("x-headrace-user", "ada")]):
+        with pytest.raises(Unauthenticated):
+            await admitted(tmp_path, [*shown(FACADE), *bad])
+    assert await admitted(tmp_path, shown(ORCHESTRATOR), UNFINISHED) is None
+    with pytest.raises(Unauthenticated):
+        await admitted(tmp_path, shown(ORCHESTRATOR), APPEND)
+
+
+async def test_peers_let_no_client_in() -> None:
+    gate = Gate(AuthSettings(auth="peers", internal_token=INTERNAL))
+    assert await gate.admit(APPEND, [*shown(ORCHESTRATOR), *FOR_ADA], {}) == ADA
+    for metadata in ([], KEY, [("authorization", "Bearer a.b.c")]):
+        with pytest.raises(Unauthenticated):
+            await gate.admit(CHAT, metadata, {})
+
+
+async def test_without_credentials_everybody_is_one_user() -> None:
+    closed, open_ = Gate(AuthSettings(internal_token=INTERNAL)), Gate(AuthSettings())
+    assert await open_.admit(APPEND, [*KEY, *FOR_ADA], {}) == DEFAULT
+    assert await closed.admit(CHAT, FOR_ADA, {}) == DEFAULT
+    with pytest.raises(PermissionDenied):
+        await closed.admit(APPEND, FOR_ADA, {})
+    # A service that has a token talks to one that was given none: they do not agree on who is let in.
+    with pytest.raises(Unauthenticated, match="HEADRACE_INTERNAL_TOKEN"):
+        await open_.admit(APPEND, [*shown(ORCHESTRATOR), *FOR_ADA], {})

@@ -1,0 +1,216 @@
+"""Which tokens are taken, and for whom."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import hmac
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from aiohttp import web
+
+from headrace.errors import Overloaded, Unauthenticated
+from services.runtime.auth.identity import Identity
+from services.runtime.auth.jwt_keys import FetchedKeys, parse
+from services.runtime.auth.jwts import Tokens
+from services.runtime.auth.opening import opened
+from tests.runtime.auth.issuing import AUDIENCE, EC, ED, ISSUER, RSA, claims, jwk, jwks, jwt_settings, pem, token
+
+ADA = Identity("acme", "ada")
+
+
+async def whose(folder: Path, shown: str, keys: bytes | None = None, **changed: Any) -> Identity:
+    async with opened(jwt_settings(folder, keys, **changed), has_certificates=False) as gate:
+        return await gate.client({"authorization": f"Bearer {shown}"})
+
+
+def part(value: Any) -> bytes:
+    return base64.urlsafe_b64encode(orjson.dumps(value)).rstrip(b"=")
+
+
+def by_hand(header: dict[str, Any], secret: bytes | None = None) -> str:
+    """A token signed with a secret, or not at all."""
+    signed = part(header) + b"." + part(claims())
+    signature = hmac.digest(secret, signed, hashlib.sha256) if secret is not None else b""
+    return (signed + b"." + base64.urlsafe_b64encode(signature).rstrip(b"=")).decode()
+
+
+async def test_a_token_names_tenant_and_user(tmp_path: Path) -> None:
+    assert await whose(tmp_path, token()) == ADA
+    assert await whose(tmp_path, token(), pem(RSA)) == ADA
+    assert await whose(tmp_path, token(sub="auth0|7", tenant="b")) == Identity("b", "auth0|7")
+    assert await whose(tmp_path, token(), jwt_tenant_claim="") == Identity("default", "ada")
+
+
+@pytest.mark.parametrize(("key", "algorithm"), [(RSA, "PS256"), (EC, "ES256"), (ED, "EdDSA")])
+async def test_every_kind_of_public_key_verifies(key: Any, algorithm: str, tmp_path: Path) -> None:
+    keys = jwks(jwk(RSA, "other"), jwk(EC, "another"), jwk(key, "k1"))
+    assert await whose(tmp_path, token(key, algorithm), keys, jwt_algorithms=algorithm) == ADA
+    assert await whose(tmp_path, token(key, algorithm, kid=None), keys, jwt_algorithms=algorithm) == ADA
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"exp": 1000},
+        {"exp": None},
+        {"nbf": 9_999_999_999},
+        {"iss": "https://other.example"},
+        {"iss": None},
+        {"aud": "other"},
+        {"aud": None},
+        {"sub": None},
+        {"sub": ""},
+        {"sub": 7},
+        {"sub": "a b"},
+        {"sub": "x" * 129},
+        {"sub": "ä"},
+        {"tenant": None},
+        {"tenant": ""},
+        {"tenant": ["acme"]},
+        {"tenant": "a\nb"},
+    ],
+)
+async def test_a_token_with_a_wrong_claim_is_refused(changed: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(Unauthenticated):
+        await whose(tmp_path, token(**changed))
+
+
+async def test_the_issuers_clock_may_be_a_little_wrong(tmp_path: Path) -> None:
+    late = int(claims()["iat"]) - 10
+    assert await whose(tmp_path, token(exp=late)) == ADA
+    with pytest.raises(Unauthenticated, match="expired"):
+        await whose(tmp_path, token(exp=late), jwt_leeway_s=1.0)
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [
+        by_hand({"alg": "none", "typ": "JWT"}),
+        by_hand({"alg": "HS256", "kid": "k1"}, pem(RSA)),  # the public key as the secret
+        by_hand({"alg": "HS256", "kid": "k1"}, b""),
+        token(EC, "ES256", kid="k1"),  # not the kind of the key
+        token(kid="unknown"),
+        token()[:-8] + "AAAAAAAA",
+        "a.b.c",
+        "..",
+        "ey.é.x",
+        by_hand({"alg": ["RS256"], "kid": "k1"}, b"x"),
+        by_hand({"kid": {"a": 1}}, b"x"),
+    ],
+)
+async def test_a_token_that_nobody_has_signed_is_refused(shown: str, tmp_path: Path) -> None:
+    with pytest.raises(Unauthenticated):
+        await whose(tmp_path, shown)
+
+
+async def test_an_algorithm_that_is_not_allowed_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(Unauthenticated):
+        await whose(tmp_path, token(algorithm="RS512"))
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        b"{}",
+        b'{"keys": 3}',
+        b'{"keys": [1, {"kty": "what"}]}',
+        jwks({"kty": "oct", "k": "AAAA"}),
+        jwks(jwk(RSA, use="enc")),
+        b"-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----\n",
+    ],
+)
+def test_keys_that_verify_nothing_are_refused(keys: bytes) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011 - whichever library finds it
+        parse(keys)
+
+
+async def test_a_changed_key_file_takes_effect_and_a_bad_one_does_not(tmp_path: Path) -> None:
+    settings = jwt_settings(tmp_path)
+    async with asyncio.timeout(10), opened(settings, has_certificates=False) as gate:
+        assert await gate.client({"authorization": f"Bearer {token()}"}) == ADA
+        assert settings.jwt_keys_file is not None
+        settings.jwt_keys_file.write_bytes(jwks(jwk(EC)))
+        while True:
+            try:
+                await gate.client({"authorization": f"Bearer {token()}"})
+            except Unauthenticated:
+                break
+            await asyncio.sleep(0.05)
+
+
+class Issuer:
+    """Publishes keys, and counts who asks for them."""
+
+    def __init__(self, body: bytes) -> None:
+        self.body = body
+        self.asked = 0
+        self.is_away = False
+
+    async def answer(self, _: web.Request) -> web.Response:
+        self.asked += 1
+        await asyncio.sleep(0.02)
+        return web.Response(status=503) if self.is_away else web.Response(body=self.body)
+
+
+async def published(issuer: Issuer) -> tuple[web.AppRunner, str]:
+    application = web.Application()
+    application.router.add_get("/jwks", issuer.answer)
+    runner = web.AppRunner(application)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    return runner, f"http://127.0.0.1:{runner.addresses[0][1]}/jwks"
+
+
+def tokens(keys: FetchedKeys) -> Tokens:
+    return Tokens(keys, ISSUER, AUDIENCE, frozenset({"RS256", "ES256"}), "tenant", 0)
+
+
+async def test_keys_are_fetched_once_and_again_for_a_new_key_id_but_not_too_often() -> None:
+    issuer = Issuer(jwks(jwk(RSA)))
+    runner, url = await published(issuer)
+    try:
+        fetched = FetchedKeys(url, interval_s=0.2)
+        taken = tokens(fetched)
+        assert await asyncio.gather(*(taken.identity(token()) for _ in range(20))) == [ADA] * 20
+        assert issuer.asked == 1
+        issuer.body = jwks(jwk(RSA), jwk(EC, "k2"))
+        for _ in range(5):
+            with pytest.raises(Unauthenticated):
+                await taken.identity(token(EC, "ES256", kid="k2"))
+        assert issuer.asked == 1
+        await asyncio.sleep(0.2)
+        assert await taken.identity(token(EC, "ES256", kid="k2")) == ADA
+        assert issuer.asked == 2
+    finally:
+        await runner.cleanup()
+
+
+async def test_an_issuer_that_is_away_takes_no_known_key_with_it() -> None:
+    issuer = Issuer(jwks(jwk(RSA)))
+    issuer.is_away = True
+    runner, url = await published(issuer)
+    try:
+        taken = tokens(FetchedKeys(url, interval_s=0.0, age_s_max=0.0))
+        with pytest.raises(Overloaded, match="try again"):
+            await taken.identity(token())
+        issuer.is_away = False
+        assert await taken.identity(token()) == ADA
+        issuer.is_away = True
+        assert await taken.identity(token()) == ADA
+    finally:
+        await runner.cleanup()
+
+
+async def test_an_issuer_that_sends_too_much_is_away() -> None:
+    issuer = Issuer(jwks(jwk(RSA)) + b" " * (1024 * 1024))
+    runner, url = await published(issuer)
+    try:
+        with pytest.raises(Overloaded):
+            await tokens(FetchedKeys(url)).identity(token())
+    finally:
+        await runner.cleanup()

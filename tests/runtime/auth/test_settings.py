@@ -1,0 +1,87 @@
+"""What does not start: a service that would let everybody in, or could not tell who calls."""
+
+from __future__ import annotations
+
+import pytest
+
+from services.facade.config import Config as Facade
+from services.orchestrator.config import Config
+from services.runtime.config import ConfigError, load
+from tests.runtime.auth.issuing import INTERNAL
+
+JWT = {
+    "HEADRACE_AUTH": "jwt",
+    "HEADRACE_AUTH_JWKS_URL": "https://issuer.example/jwks",
+    "HEADRACE_AUTH_JWT_ISSUER": "https://issuer.example",
+    "HEADRACE_AUTH_JWT_AUDIENCE": "headrace",
+    "HEADRACE_INTERNAL_TOKEN": INTERNAL,
+}
+
+
+def read(**env: str) -> Config:
+    return load(Config, "ORCHESTRATOR", env)
+
+
+def problem(**env: str) -> str:
+    with pytest.raises(ConfigError) as caught:
+        read(**env)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "listen", ["127.0.0.1:7001", "localhost:7001", "[::1]:7001", "unix:/run/o.sock", "127.0.0.9:1,unix:/o"]
+)
+def test_without_credentials_only_this_machine_is_listened_to(listen: str) -> None:
+    read(HEADRACE_ORCHESTRATOR_LISTEN=listen)
+
+
+@pytest.mark.parametrize("listen", ["0.0.0.0:7001", "[::]:7001", "10.0.0.1:7001", "host:7001", "unix:/o,0.0.0.0:7001"])
+def test_without_credentials_nobody_else_is_let_in_unless_it_is_said(listen: str) -> None:
+    assert "HEADRACE_AUTH: none" in problem(HEADRACE_ORCHESTRATOR_LISTEN=listen)
+    read(HEADRACE_ORCHESTRATOR_LISTEN=listen, HEADRACE_ALLOW_UNAUTHENTICATED="1")
+    read(HEADRACE_ORCHESTRATOR_LISTEN=listen, HEADRACE_AUTH="peers", HEADRACE_INTERNAL_TOKEN=INTERNAL)
+
+
+def test_the_facade_too() -> None:
+    load(Facade, "FACADE", {})
+    with pytest.raises(ConfigError, match="HEADRACE_AUTH: none"):
+        load(Facade, "FACADE", {"HEADRACE_FACADE_HOST": "0.0.0.0"})
+    load(Facade, "FACADE", {"HEADRACE_FACADE_HOST": "0.0.0.0", **JWT})
+
+
+def test_probes_alone_may_be_answered_anywhere() -> None:
+    read(HEADRACE_ORCHESTRATOR_LISTEN="127.0.0.1:7001,plain:0.0.0.0:7101")
+
+
+def test_with_credentials_services_must_know_each_other() -> None:
+    read(**JWT)
+    assert "HEADRACE_INTERNAL_TOKEN" in problem(**(JWT | {"HEADRACE_INTERNAL_TOKEN": ""}))
+    assert "32" in problem(**(JWT | {"HEADRACE_INTERNAL_TOKEN": "short"}))
+    certificates = {
+        "HEADRACE_TLS_CERT": "c",
+        "HEADRACE_TLS_KEY": "k",
+        "HEADRACE_TLS_CA": "a",
+        "HEADRACE_TRANSPORT": "h2",
+    }
+    read(**(JWT | {"HEADRACE_INTERNAL_TOKEN": ""} | certificates))
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({"HEADRACE_AUTH": "magic"}, "HEADRACE_AUTH: 'magic'"),
+        ({"HEADRACE_AUTH": ""}, "HEADRACE_AUTH"),
+        ({"HEADRACE_AUTH": "jwt,none"}, "HEADRACE_AUTH: 'jwt,none'"),
+        ({"HEADRACE_AUTH": "jwt,api_key"}, "HEADRACE_AUTH_API_KEYS_FILE"),
+        ({"HEADRACE_AUTH_JWKS_URL": ""}, "exactly one"),
+        ({"HEADRACE_AUTH_JWT_KEYS_FILE": "k"}, "exactly one"),
+        ({"HEADRACE_AUTH_JWKS_URL": "http://issuer.example/jwks"}, "https"),
+        ({"HEADRACE_AUTH_JWT_ISSUER": ""}, "HEADRACE_AUTH_JWT_ISSUER"),
+        ({"HEADRACE_AUTH_JWT_AUDIENCE": ""}, "HEADRACE_AUTH_JWT_AUDIENCE"),
+        ({"HEADRACE_AUTH_JWT_ALGORITHMS": "RS256,none"}, "'none'"),
+        ({"HEADRACE_AUTH_JWT_ALGORITHMS": "HS256"}, "'HS256'"),
+        ({"HEADRACE_AUTH_JWT_ALGORITHMS": ""}, "HEADRACE_AUTH_JWT_ALGORITHMS"),
+    ],
+)
+def test_what_is_wrong_is_named(changed: dict[str, str], says: str) -> None:
+    assert says in problem(**(JWT | changed))

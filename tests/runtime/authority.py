@@ -1,0 +1,84 @@
+"""A certificate authority for the tests of TLS."""
+
+from __future__ import annotations
+
+import datetime
+import ipaddress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+DAY = datetime.timedelta(days=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """Paths, as settings name them."""
+
+    cert: str
+    key: str
+    ca: str
+
+
+def _name(text: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
+
+
+@dataclass(slots=True)
+class Authority:
+    """Signs what it is asked to, into files of `folder`."""
+
+    folder: Path
+    name: str = "headrace test"
+    key: ec.EllipticCurvePrivateKey = field(default_factory=lambda: ec.generate_private_key(ec.SECP256R1()))
+
+    def issue(self, common_name: str, *, valid_days: int = 1) -> Files:
+        """For localhost, 127.0.0.1 and the workload `common_name`; with negative days it has expired."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        names = x509.SubjectAlternativeName(
+            [
+                x509.DNSName("localhost"),
+                x509.IPAddress(ipaddress.ip_address("127.0.0.1")),
+                x509.UniformResourceIdentifier(f"spiffe://headrace/{common_name}"),
+            ]
+        )
+        cert = self._signed(_name(common_name), key.public_key(), names, valid_days)
+        stem = self.folder / common_name
+        pem = serialization.Encoding.PEM
+        secret = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+        return Files(
+            _put(stem.with_suffix(".crt"), cert.public_bytes(pem)),
+            _put(stem.with_suffix(".key"), secret),
+            _put(self.folder / "ca.crt", self._own().public_bytes(pem)),
+        )
+
+    def _own(self) -> x509.Certificate:
+        basic = x509.BasicConstraints(ca=True, path_length=0)
+        return self._signed(_name(self.name), self.key.public_key(), basic, 30)
+
+    def _signed(
+        self, subject: x509.Name, key: ec.EllipticCurvePublicKey, extension: x509.ExtensionType, valid_days: int
+    ) -> x509.Certificate:
+        now = datetime.datetime.now(datetime.UTC)
+        return (
+            x509.CertificateBuilder()
+            .subject_name(subject)
+            .issuer_name(_name(self.name))
+            .public_key(key)
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - 10 * DAY)
+            .not_valid_after(now + valid_days * DAY)
+            .add_extension(extension, critical=isinstance(extension, x509.BasicConstraints))
+            .sign(self.key, hashes.SHA256())
+        )
+
+
+def _put(path: Path, content: bytes) -> str:
+    """As a renewal does it: the new file takes the place of the old one at once."""
+    new = path.with_name(path.name + ".new")
+    new.write_bytes(content)
+    return str(new.replace(path))

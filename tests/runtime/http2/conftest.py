@@ -1,0 +1,29 @@
+"""Our transport runs on uvloop in production; what depends on how a loop closes sockets runs on both."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+
+import pytest
+import uvloop
+
+BOTH = (
+    "test_robust_slow",
+    "test_robust_floods",
+    "test_robust_shares",
+    "test_tls",
+    "test_keepalive",
+    "test_age",
+    "test_drain",
+)
+UVLOOP = ("test_robust_frames", "test_robust_client")
+
+
+def pytest_asyncio_loop_factories(item: pytest.Item) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
+    loops: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {}
+    if item.path.stem not in UVLOOP:
+        loops["asyncio"] = asyncio.new_event_loop
+    if item.path.stem in BOTH + UVLOOP:
+        loops["uvloop"] = uvloop.new_event_loop
+    return loops

@@ -1,0 +1,110 @@
+"""A server and a channel, each of either stack: ours or grpcio's. Handlers get and give bytes, as a test says."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from typing import Any, Literal, TypeAlias
+
+import grpc
+import pytest
+
+from services.runtime.http2.channel import Channel
+from services.runtime.http2.server import Server
+
+Stack: TypeAlias = Literal["ours", "grpcio"]
+Add: TypeAlias = Callable[[grpc.aio.Server], None]
+
+SERVICE = "test.Test"
+ANYWHERE = "127.0.0.1:0"
+
+BYTES_MAX = 4 * 1024 * 1024
+"""Of one message, at both ends."""
+
+TEST_TIMEOUT_S = 20.0
+SILENCE_S = 60.0
+"""Longer than any test: only leaving ends it."""
+
+between = pytest.mark.parametrize(
+    ("client", "server"), [("ours", "ours"), ("grpcio", "ours"), ("ours", "grpcio")], ids=lambda stack: stack
+)
+"""Every pair of ends of which one is ours, the client first."""
+
+
+def handlers(
+    *,
+    unary: Any = None,
+    stream: Any = None,
+    upload: Any = None,
+    both: Any = None,
+) -> Add:
+    """A service whose methods are named as their kinds."""
+    methods = {
+        "unary": unary and grpc.unary_unary_rpc_method_handler(unary),
+        "stream": stream and grpc.unary_stream_rpc_method_handler(stream),
+        "upload": upload and grpc.stream_unary_rpc_method_handler(upload),
+        "both": both and grpc.stream_stream_rpc_method_handler(both),
+    }
+    named = {name: method for name, method in methods.items() if method is not None}
+
+    def add(server: grpc.aio.Server) -> None:
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, named),))
+
+    return add
+
+
+def made(stack: Stack) -> grpc.aio.Server:
+    """A server that is not started."""
+    if stack == "ours":
+        return Server(message_bytes_max=BYTES_MAX)
+    return grpc.aio.server(options=[("grpc.so_reuseport", 0), ("grpc.max_receive_message_length", BYTES_MAX)])
+
+
+@asynccontextmanager
+async def serving(stack: Stack, *adds: Add, address: str = ANYWHERE) -> AsyncGenerator[tuple[grpc.aio.Server, str]]:
+    """A server, and where it listens; it is stopped without grace, unless the test has stopped it."""
+    server = made(stack)
+    for add in adds:
+        add(server)
+    port = server.add_insecure_port(address)
+    await server.start()
+    try:
+        yield server, address if address.startswith("unix:") else f"{address.rpartition(':')[0]}:{port}"
+    finally:
+        await server.stop(None)
+
+
+def channel(stack: Stack, address: str) -> grpc.aio.Channel:
+    """A channel that tries again quickly."""
+    if stack == "ours":
+        return Channel(address, message_bytes_max=BYTES_MAX)
+    options = [
+        ("grpc.use_local_subchannel_pool", 1),
+        ("grpc.initial_reconnect_backoff_ms", 100),
+        ("grpc.max_receive_message_length", BYTES_MAX),
+        ("grpc.max_metadata_size", 64 * 1024),
+    ]
+    return grpc.aio.insecure_channel(address, options=options)
+
+
+class Caller:
+    """The methods of `handlers`, called over one channel with bytes."""
+
+    def __init__(self, over: grpc.aio.Channel) -> None:
+        self.channel = over
+        self.unary: Any = over.unary_unary(f"/{SERVICE}/unary")
+        self.stream: Any = over.unary_stream(f"/{SERVICE}/stream")
+        self.upload: Any = over.stream_unary(f"/{SERVICE}/upload")
+        self.both: Any = over.stream_stream(f"/{SERVICE}/both")
+
+
+@asynccontextmanager
+async def connected(client: Stack, server: Stack, *adds: Add, address: str = ANYWHERE) -> AsyncGenerator[Caller]:
+    """A caller of a server, for a test's whole time."""
+    async with (
+        asyncio.timeout(TEST_TIMEOUT_S),
+        serving(server, *adds, address=address) as (_, where),
+        channel(client, where) as over,
+    ):
+        yield Caller(over)

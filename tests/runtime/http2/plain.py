@@ -1,0 +1,49 @@
+"""A server that answers every whole request with the same body: what h2spec takes for a web server."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+from services.runtime.http2.limits import DEFAULTS
+from services.runtime.http2.metadata import Headers
+from services.runtime.http2.server_connection import Host, ServerConnection
+from services.runtime.http2.sockets import bound
+from services.runtime.http2.stream import Compressed, Oversized, Stream
+
+MESSAGE = b"a message"
+
+
+def _unanswered(_: ServerConnection, __: Stream, ___: Headers) -> None:
+    """Its answer comes when it is whole."""
+
+
+class Plain(ServerConnection):
+    """Has no calls: what is asked does not matter."""
+
+    def __init__(self, host: Host) -> None:
+        super().__init__(_unanswered, host)
+
+    def remote_ended(self, stream: Stream) -> None:
+        self.h2.send_headers(stream.id, [(b":status", b"200")])
+        self.write_h2()
+        stream.send(MESSAGE)
+        stream.end([(b"grpc-status", b"0")])
+
+    def broke(self, stream: Stream, error: Oversized | Compressed) -> None:
+        # What h2spec sends is no message.
+        self.remote_ended(stream)
+
+
+@asynccontextmanager
+async def plain_server() -> AsyncGenerator[int]:
+    """The port that it listens on."""
+    host = Host(1024 * 1024, 0, DEFAULTS)
+    (listening,), port = bound("127.0.0.1:0")
+    server = await asyncio.get_running_loop().create_server(lambda: Plain(host), sock=listening)
+    try:
+        yield port
+    finally:
+        server.close()
+        await asyncio.gather(*(connection.closed() for connection in host.connections))

@@ -1,0 +1,152 @@
+"""Requests of many messages: uploads, and streams in both directions."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import grpc
+import pytest
+from grpc_reflection.v1alpha import reflection, reflection_pb2, reflection_pb2_grpc
+
+from tests.runtime.http2.ends import SERVICE, Stack, between, connected, handlers
+
+GRPCIO_FAILS = "Internal error from Core"
+"""What its client makes, every third time, of an answer that comes while it writes; from its own server too (1.85)."""
+
+
+async def counted(requests: Any, context: Any) -> bytes:
+    return b"%d" % sum([len(request) async for request in requests])
+
+
+async def echo(requests: Any, context: Any) -> Any:
+    async for request in requests:
+        yield request
+
+
+@between
+async def test_an_upload_is_all_there_when_it_is_answered(client: Stack, server: Stack) -> None:
+    async with connected(client, server, handlers(upload=counted)) as caller:
+        assert await caller.upload(iter([b"x" * 100_000] * 50)) == b"5000000"
+        assert await caller.upload(iter([])) == b"0"
+
+
+@between
+async def test_an_upload_may_be_written_by_hand(client: Stack, server: Stack) -> None:
+    async with connected(client, server, handlers(upload=counted)) as caller:
+        call = caller.upload()
+        for _ in range(3):
+            await call.write(b"abc")
+        await call.done_writing()
+        assert await call == b"9"
+
+
+@between
+@pytest.mark.parametrize("code", [grpc.StatusCode.OK, grpc.StatusCode.FAILED_PRECONDITION])
+async def test_an_upload_that_is_answered_early_stops(client: Stack, server: Stack, code: grpc.StatusCode) -> None:
+    stopped = asyncio.Event()
+
+    async def first(requests: Any, context: Any) -> bytes:
+        async for request in requests:
+            if code is not grpc.StatusCode.OK:
+                await context.abort(code, "enough")
+            return request
+        return b""
+
+    async def forever() -> Any:
+        try:
+            while True:
+                yield b"x" * 50_000
+        finally:
+            stopped.set()
+
+    async with connected(client, server, handlers(upload=first)) as caller:
+        call = caller.upload(forever())
+        if await call.details() == GRPCIO_FAILS and client == "grpcio":
+            return
+        assert await call.code() is code
+        if code is grpc.StatusCode.OK:
+            assert await call == b"x" * 50_000
+        await stopped.wait()
+
+
+@between
+async def test_an_iterator_that_fails_ends_its_call(client: Stack, server: Stack) -> None:
+    ended = asyncio.Event()
+
+    async def upload(requests: Any, context: Any) -> bytes:
+        try:
+            return await counted(requests, context)
+        finally:
+            ended.set()
+
+    async def failing() -> Any:
+        yield b"x"
+        raise ZeroDivisionError
+
+    async with connected(client, server, handlers(upload=upload)) as caller:
+        call = caller.upload(failing())
+        assert await call.code() is not grpc.StatusCode.OK
+        await ended.wait()
+
+
+@between
+async def test_messages_go_both_ways_in_turn(client: Stack, server: Stack) -> None:
+    async with connected(client, server, handlers(both=echo)) as caller:
+        call = caller.both()
+        for size in (0, 1, 100_000, 5):
+            await call.write(b"x" * size)
+            assert await call.read() == b"x" * size
+        await call.done_writing()
+        assert await call.read() is grpc.aio.EOF
+        assert await call.code() is grpc.StatusCode.OK
+
+
+@between
+async def test_the_answers_go_on_when_the_requests_have_ended(client: Stack, server: Stack) -> None:
+    asked = asyncio.Event()
+
+    async def late(requests: Any, context: Any) -> Any:
+        seen = [request async for request in requests]
+        asked.set()
+        for request in seen:
+            yield request
+            await asyncio.sleep(0.01)
+
+    async with connected(client, server, handlers(both=late)) as caller:
+        call = caller.both(iter([b"a", b"b"]))
+        await asked.wait()
+        assert [message async for message in call] == [b"a", b"b"]
+
+
+@between
+async def test_writing_to_a_call_that_has_failed_says_how(client: Stack, server: Stack) -> None:
+    async def refuse(requests: Any, context: Any) -> Any:
+        await context.abort(grpc.StatusCode.PERMISSION_DENIED, "no")
+        yield b""
+
+    async with connected(client, server, handlers(both=refuse)) as caller:
+        call = caller.both()
+        assert await call.code() is grpc.StatusCode.PERMISSION_DENIED
+        with pytest.raises((grpc.aio.AioRpcError, asyncio.InvalidStateError)):
+            await call.write(b"x")
+
+
+@between
+async def test_reflection_answers_each_question_of_one_stream(client: Stack, server: Stack) -> None:
+    def add(server: Any) -> None:
+        reflection.enable_server_reflection((reflection.SERVICE_NAME,), server)
+
+    ask = reflection_pb2.ServerReflectionRequest
+    async with connected(client, server, handlers(), add) as caller:
+        stub: Any = reflection_pb2_grpc.ServerReflectionStub
+        call = stub(caller.channel).ServerReflectionInfo()
+        await call.write(ask(list_services="*"))
+        listed = (await call.read()).list_services_response.service
+        assert [service.name for service in listed] == [reflection.SERVICE_NAME]
+        await call.write(ask(file_containing_symbol=reflection.SERVICE_NAME))
+        assert (await call.read()).file_descriptor_response.file_descriptor_proto
+        await call.write(ask(file_containing_symbol=SERVICE))
+        assert (await call.read()).error_response.error_code == grpc.StatusCode.NOT_FOUND.value[0]
+        await call.done_writing()
+        assert await call.read() is grpc.aio.EOF

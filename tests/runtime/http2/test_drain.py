@@ -1,0 +1,81 @@
+"""A server that stops: what runs may end in its time, nothing new begins, and nobody can hold it up."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+
+import grpc
+import pytest
+
+from services.runtime.http2.channel import Channel
+from services.runtime.http2.limits import Limits
+from tests.runtime.conftest import Logged
+from tests.runtime.http2.ends import BYTES_MAX, Caller
+from tests.runtime.http2.victim import QUICK, victim
+from tests.runtime.http2.wire import PREFACE, SETTINGS, call, headers_of, message, opening, peer, window
+
+
+async def test_an_upload_that_ends_in_time_is_answered(logged: Logged) -> None:
+    async with victim() as server, peer(server.port) as client:
+        await client.send(opening(1, headers_of("upload")), message(1, b"abc", end=False))
+        await client.pong()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(server.server.stop(5))
+            await asyncio.sleep(QUICK.last_calls_s * 2)
+            await client.send(call(3, "unary"), message(1, b"def"))
+            await client.closed()
+        assert 1 in client.answered()
+        assert 3 in client.resets()
+        assert server.handled.uploads == 1
+    assert logged.errors == []
+
+
+async def test_what_does_not_end_in_time_is_cancelled(logged: Logged) -> None:
+    clock = asyncio.get_running_loop().time
+    async with victim() as server, Channel(f"127.0.0.1:{server.port}", message_bytes_max=BYTES_MAX) as channel:
+        answers = Caller(channel).stream(b"1")
+        await answers.read()
+        started = clock()
+        await server.server.stop(0.2)
+        assert 0.2 <= clock() - started < 2
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await answers.read()
+        assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+        assert server.handled.running == 0
+    assert logged.errors == []
+
+
+HOLDING = {
+    "a client that said nothing": b"",
+    "half a preface": PREFACE[:5],
+    "a client that does nothing": PREFACE + SETTINGS,
+    "a request that does not come": PREFACE + SETTINGS + opening(1, headers_of("unary")),
+    "answers that nobody reads": PREFACE + SETTINGS + window(0, 2**30) + call(1, "stream", b"100000"),
+}
+
+
+@pytest.mark.parametrize("grace_s", [None, 0.1])
+@pytest.mark.parametrize("what", HOLDING)
+async def test_nobody_holds_a_stopping_server_up(what: str, grace_s: float | None, logged: Logged) -> None:
+    clock = asyncio.get_running_loop().time
+    async with victim(Limits(last_calls_s=0.2, close_s=0.3)) as server, peer(server.port, greets=False) as client:
+        client.writer.transport.pause_reading()  # pyright: ignore[reportAttributeAccessIssue] - a reading transport
+        await client.send(HOLDING[what])
+        await asyncio.sleep(0.1)
+        started = clock()
+        await server.server.stop(grace_s)
+        assert clock() - started < 1.5
+        assert server.handled.running == 0
+    assert logged.errors == []
+
+
+async def test_a_stopped_server_is_not_there(logged: Logged) -> None:
+    async with victim() as server:
+        await server.server.stop(None)
+        with pytest.raises(ConnectionError):
+            await asyncio.open_connection("127.0.0.1", server.port)
+        with socket.socket() as again:
+            again.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            again.bind(("127.0.0.1", server.port))
+    assert logged.errors == []

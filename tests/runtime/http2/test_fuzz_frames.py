@@ -1,0 +1,91 @@
+"""Frames in any order, right ones and wrong ones, over the fuzz target's sockets (fuzz/http2.py), at both ends."""
+
+from __future__ import annotations
+
+import struct
+
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from fuzz.http2 import CLIENT, check
+from tests.runtime.http2.wire import (
+    CONTINUATION,
+    DATA,
+    END_HEADERS,
+    END_STREAM,
+    HEADERS,
+    RST_STREAM,
+    SETTINGS_KIND,
+    Header,
+    block,
+    headers_of,
+    message,
+    opening,
+    raw,
+    window,
+)
+
+IDS = st.sampled_from([1, 3, 5, 7, 9])
+ANY_ID = st.integers(0, 10) | st.just(2**31 - 1)
+PATHS = st.sampled_from(["/a/u", "/a/s", "/a/c", "/a/b", "/a/x"])
+MORE = st.sampled_from(
+    [(), (("grpc-timeout", "1n"),), (("grpc-timeout", "5S"),), (("key-bin", "AA=="),), (("content-type", "a/b"),)]
+)
+ANSWERS = st.sampled_from(
+    [
+        [(":status", "200"), ("content-type", "application/grpc")],
+        [(":status", "200"), ("content-type", "application/grpc"), ("grpc-status", "0")],
+        [(":status", "503")],
+        [("grpc-status", "0")],
+        [("grpc-status", "5"), ("grpc-message", "%20%zz")],
+    ]
+)
+BODIES = st.sampled_from([b"", b"a", b"ab" * 100, b"x" * 999, b"x" * 1001, b"x" * 16000])
+SIZES = st.sampled_from([0, 1, 100, 65535, 2**31 - 1, 2**31, 2**32 - 1])
+
+
+def request(stream_id: int, path: str, more: tuple[Header, ...], end: bool) -> bytes:
+    return opening(stream_id, headers_of("", *more, path=path), end=end)
+
+
+def answer(stream_id: int, fields: list[Header], end: bool) -> bytes:
+    return raw(HEADERS, END_HEADERS | (END_STREAM if end else 0), stream_id, block(fields))
+
+
+def in_halves(stream_id: int, at: int, path: str) -> bytes:
+    whole = block(headers_of("", path=path))
+    return raw(HEADERS, 0, stream_id, whole[:at]) + raw(CONTINUATION, END_HEADERS, stream_id, whole[at:])
+
+
+def part(stream_id: int, body: bytes, flags: int) -> bytes:
+    return raw(DATA, flags, stream_id, body)
+
+
+def reset(stream_id: int, code: int) -> bytes:
+    return raw(RST_STREAM, 0, stream_id, struct.pack(">L", code))
+
+
+def setting(identifier: int, value: int) -> bytes:
+    return raw(SETTINGS_KIND, 0, 0, struct.pack(">HL", identifier, value))
+
+
+YES_OR_NO = st.booleans()
+requests = st.builds(request, IDS, PATHS, MORE, YES_OR_NO)
+answers = st.builds(answer, IDS, ANSWERS, YES_OR_NO)
+halves = st.builds(in_halves, IDS, st.integers(0, 50), PATHS)
+messages = st.builds(message, IDS, BODIES, end=YES_OR_NO)
+pieces = st.builds(part, IDS, BODIES, st.integers(0, 15))
+windows = st.builds(window, ANY_ID, st.sampled_from([1, 1000, 2**31 - 1]))
+resets = st.builds(reset, IDS, SIZES)
+settings = st.builds(setting, st.integers(0, 9), SIZES)
+anything = st.builds(raw, st.integers(0, 11), st.integers(0, 255), ANY_ID, st.binary(max_size=20))
+
+FRAMES = st.lists(
+    requests | answers | messages | pieces | windows | resets | settings | halves | anything, max_size=20
+).map(b"".join)
+
+
+@given(end=st.sampled_from([0, CLIENT]), step=st.integers(0, 63), frames=FRAMES)
+@example(end=0, step=0, frames=opening(1, headers_of("", path="/a/u")) + raw(RST_STREAM, 0, 1, bytes(4)) + window(1, 1))
+def test_no_frames_do_more_than_end_their_connection(end: int, step: int, frames: bytes) -> None:
+    check(bytes([end | step]) + frames)

@@ -1,0 +1,222 @@
+"""A channel's life: what it does while nobody is there, when servers come and go, and over which addresses."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from tests.runtime.http2.ends import TEST_TIMEOUT_S, Caller, Stack, between, channel, connected, handlers, serving
+
+State = grpc.ChannelConnectivity
+
+
+async def name(request: bytes, context: Any) -> bytes:
+    return b"one"
+
+
+def free_address() -> str:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{taken.getsockname()[1]}"
+
+
+async def fails(call: Any, code: grpc.StatusCode) -> bool:
+    try:
+        await call
+    except grpc.aio.AioRpcError as error:
+        return error.code() is code
+    return False
+
+
+@between
+async def test_it_finds_a_server_that_starts_late(client: Stack, server: Stack) -> None:
+    address = free_address()
+    async with asyncio.timeout(TEST_TIMEOUT_S), channel(client, address) as over:
+        caller = Caller(over)
+        assert await fails(caller.unary(b""), grpc.StatusCode.UNAVAILABLE)
+        waiting = asyncio.ensure_future(caller.unary(b"", wait_for_ready=True))
+        ready = asyncio.create_task(over.channel_ready())
+        assert await fails(caller.unary(b"", timeout=0.3, wait_for_ready=True), grpc.StatusCode.DEADLINE_EXCEEDED)
+        async with serving(server, handlers(unary=name), address=address):
+            assert await waiting == b"one"
+            await ready
+            assert over.get_state() is State.READY
+
+
+@between
+async def test_it_connects_again_when_its_server_comes_back(client: Stack, server: Stack) -> None:
+    address = free_address()
+    async with asyncio.timeout(TEST_TIMEOUT_S), channel(client, address) as over:
+        caller = Caller(over)
+        for _ in range(3):
+            async with serving(server, handlers(unary=name), address=address):
+                assert await caller.unary(b"", wait_for_ready=True) == b"one"
+            assert await fails(caller.unary(b""), grpc.StatusCode.UNAVAILABLE)
+
+
+@between
+async def test_a_server_that_is_killed_fails_its_calls_as_unavailable(client: Stack, server: Stack) -> None:
+    began, let_go = asyncio.Event(), asyncio.Event()
+
+    async def stream(request: bytes, context: Any) -> Any:
+        began.set()
+        yield b"a"
+        await let_go.wait()
+
+    async with (
+        asyncio.timeout(TEST_TIMEOUT_S),
+        serving(server, handlers(stream=stream)) as (running, address),
+        channel(client, address) as over,
+    ):
+        call = Caller(over).stream(b"")
+        assert await call.read() == b"a"
+        await running.stop(None)
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await call.read()
+        assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+
+
+@between
+async def test_a_stopping_server_ends_its_streams_and_takes_no_calls(client: Stack, server: Stack) -> None:
+    go_on = asyncio.Event()
+
+    async def stream(request: bytes, context: Any) -> Any:
+        yield b"a"
+        await go_on.wait()
+        yield b"b"
+
+    async with (
+        asyncio.timeout(TEST_TIMEOUT_S),
+        serving(server, handlers(stream=stream, unary=name)) as (running, address),
+        channel(client, address) as over,
+    ):
+        caller = Caller(over)
+        call = caller.stream(b"")
+        assert await call.read() == b"a"
+        stopping = asyncio.create_task(running.stop(10))
+        async with asyncio.timeout(5):
+            while not await fails(caller.unary(b"", timeout=0.5), grpc.StatusCode.UNAVAILABLE):
+                await asyncio.sleep(0.01)
+        assert not stopping.done()
+        go_on.set()
+        assert (await call.read(), await call.read()) == (b"b", grpc.aio.EOF)
+        assert await call.code() is grpc.StatusCode.OK
+        await stopping
+
+
+@between
+async def test_while_one_server_ends_its_streams_the_next_one_serves_new_calls(client: Stack, server: Stack) -> None:
+    go_on = asyncio.Event()
+
+    async def stream(request: bytes, context: Any) -> Any:
+        yield b"old"
+        await go_on.wait()
+        yield b"done"
+
+    address = free_address()
+    async with asyncio.timeout(TEST_TIMEOUT_S), channel(client, address) as over:
+        caller = Caller(over)
+        async with serving(server, handlers(stream=stream), address=address) as (old, _):
+            call = caller.stream(b"", wait_for_ready=True)
+            assert await call.read() == b"old"
+            stopping = asyncio.create_task(old.stop(10))
+            await asyncio.sleep(0.05)
+            async with serving(server, handlers(unary=name), address=address):
+                assert await caller.unary(b"", wait_for_ready=True) == b"one"
+                go_on.set()
+                assert (await call.read(), await call.read()) == (b"done", grpc.aio.EOF)
+                await stopping
+
+
+@pytest.mark.parametrize("client", ["ours", "grpcio"])
+async def test_no_call_fails_while_servers_are_replaced(client: Stack) -> None:
+    """Each server leaves with GOAWAY; the calls that it does not take any more are made again."""
+    address, over_and_over, served = free_address(), True, 0
+
+    async def call(caller: Caller) -> None:
+        nonlocal served
+        while over_and_over:
+            assert await caller.unary(b"", wait_for_ready=True) == b"one"
+            served += 1
+
+    async with asyncio.timeout(TEST_TIMEOUT_S), channel(client, address) as over, asyncio.TaskGroup() as group:
+        calls = [group.create_task(call(Caller(over))) for _ in range(5)]
+        for _ in range(4):
+            async with serving("ours", handlers(unary=name), address=address) as (running, _):
+                goal = served + 30
+                while served < goal:
+                    await asyncio.sleep(0.005)
+                await running.stop(5)
+        over_and_over = False
+        async with serving("ours", handlers(unary=name), address=address):
+            await asyncio.wait(calls)
+
+
+@between
+@pytest.mark.parametrize("address", ["unix:{folder}/s", "127.0.0.1:0", "[::1]:0", "localhost:0"])
+async def test_it_reaches_every_kind_of_address(client: Stack, server: Stack, address: str, tmp_path: Path) -> None:
+    async with connected(client, server, handlers(unary=name), address=address.format(folder=tmp_path)) as caller:
+        assert await caller.unary(b"") == b"one"
+
+
+@between
+async def test_channels_to_one_server_are_apart(client: Stack, server: Stack) -> None:
+    peers: set[str] = set()
+
+    async def unary(request: bytes, context: Any) -> bytes:
+        peers.add(context.peer())
+        return b""
+
+    async with connected(client, server, handlers(unary=unary)) as caller:
+        await caller.unary(b"")
+        async with serving(server, handlers(unary=unary)) as (_, address):
+            channels = [channel(client, address) for _ in range(3)]
+            for over in channels:
+                await Caller(over).unary(b"")
+            await channels[0].close()
+            for over in channels[1:]:
+                await Caller(over).unary(b"")
+                await over.close()
+        await caller.unary(b"")
+    assert len(peers) == 4
+
+
+async def test_its_state_is_told_as_it_changes() -> None:
+    async with asyncio.timeout(TEST_TIMEOUT_S), serving("ours", handlers(unary=name)) as (running, address):
+        over = channel("ours", address)
+        assert over.get_state() is State.IDLE
+        assert over.get_state(try_to_connect=True) is State.IDLE
+        await over.wait_for_state_change(State.IDLE)
+        await over.channel_ready()
+        await running.stop(None)
+        await over.wait_for_state_change(State.READY)
+        assert await fails(Caller(over).unary(b""), grpc.StatusCode.UNAVAILABLE)
+        await over.close()
+        assert over.get_state() is State.SHUTDOWN
+        assert await fails(Caller(over).unary(b""), grpc.StatusCode.CANCELLED)
+
+
+async def test_closing_it_ends_its_calls() -> None:
+    ended = asyncio.Event()
+
+    async def unary(request: bytes, context: Any) -> bytes:
+        try:
+            await asyncio.sleep(TEST_TIMEOUT_S)
+        finally:
+            ended.set()
+        return b""
+
+    async with asyncio.timeout(TEST_TIMEOUT_S), serving("ours", handlers(unary=unary)) as (_, address):
+        over = channel("ours", address)
+        call = Caller(over).unary(b"")
+        waiting = Caller(channel("ours", free_address())).unary(b"", wait_for_ready=True)
+        await call.wait_for_connection()
+        await over.close()
+        assert await call.code() is grpc.StatusCode.CANCELLED
+        await ended.wait()
+        assert waiting.cancel()

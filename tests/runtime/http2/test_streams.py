@@ -1,0 +1,107 @@
+"""Many streams at once, of random sizes, read with random pauses and left at random: every byte arrives as it was
+sent, and nothing is left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import Any
+
+import grpc
+import pytest
+
+from services.runtime.http2.channel import Channel
+from services.runtime.http2.server import Server
+from tests.runtime.http2.ends import ANYWHERE, TEST_TIMEOUT_S, Caller, Stack, between, connected, handlers
+
+STREAMS = 3400
+"""In each of three pairs: 10,000."""
+
+AT_A_TIME = 50
+SIZES = (0, 1, 4, 16, 200, 5000, 16_379, 16_380, 40_000, 70_000, 300_000)
+"""Of a message; around one frame, and over a window."""
+
+WEIGHTS = (4, 8, 10, 20, 20, 4, 1, 1, 1, 0.5, 0.1)
+LEFT_RATIO = 0.05
+
+
+def messages(seed: int) -> list[bytes]:
+    """What the stream of this seed says."""
+    dice = random.Random(seed)
+    sizes = dice.choices(SIZES, WEIGHTS, k=dice.randrange(6))
+    return [dice.randbytes(size) for size in sizes]
+
+
+async def stream(request: bytes, context: Any) -> Any:
+    for message in messages(int(request)):
+        yield message
+        if message[:1] < b"\x08":
+            await asyncio.sleep(0)
+
+
+async def both(requests: Any, context: Any) -> Any:
+    async for request in requests:
+        yield request
+
+
+async def read_one(caller: Caller, seed: int) -> None:
+    """Read a stream, or say what it has said back and forth; leave it early now and then."""
+    dice = random.Random(-seed - 1)
+    expected = messages(seed)
+    call = caller.both(iter(expected)) if seed % 4 == 0 else caller.stream(b"%d" % seed)
+    seen: list[bytes] = []
+    leaves_at = dice.randrange(4) if dice.random() < LEFT_RATIO else None
+    while (message := await call.read()) is not grpc.aio.EOF:
+        seen.append(message)
+        if len(seen) == leaves_at:
+            call.cancel()
+            assert seen == expected[: len(seen)]
+            return
+        if dice.random() < 0.1:
+            await asyncio.sleep(dice.random() / 200)
+    assert seen == expected
+    assert await call.code() is grpc.StatusCode.OK
+
+
+@between
+async def test_every_byte_of_every_stream_arrives(client: Stack, server: Stack) -> None:
+    seeds = iter(range(STREAMS))
+
+    async def read_some(caller: Caller) -> None:
+        for seed in seeds:
+            await read_one(caller, seed)
+
+    async with connected(client, server, handlers(stream=stream, both=both)) as caller, asyncio.TaskGroup() as group:
+        for _ in range(AT_A_TIME):
+            group.create_task(read_some(caller))
+
+
+@between
+@pytest.mark.parametrize("size", [0, 1, 16 * 1024 - 5, 16 * 1024 - 4, 16 * 1024, 64 * 1024, 1024 * 1024])
+async def test_a_message_of_any_size_passes(client: Stack, server: Stack, size: int) -> None:
+    async def unary(request: bytes, context: Any) -> bytes:
+        return request
+
+    message = random.Random(size).randbytes(size)
+    async with connected(client, server, handlers(unary=unary, both=both)) as caller:
+        assert await caller.unary(message) == message
+        assert [answer async for answer in caller.both(iter([message] * 3))] == [message] * 3
+
+
+async def test_the_largest_message_between_services_passes() -> None:
+    size = 64 * 1024 * 1024
+    server = Server(message_bytes_max=size)
+
+    async def unary(request: bytes, context: Any) -> bytes:
+        return request
+
+    handlers(unary=unary)(server)
+    port = server.add_insecure_port(ANYWHERE)
+    await server.start()
+    async with asyncio.timeout(TEST_TIMEOUT_S), Channel(f"127.0.0.1:{port}", message_bytes_max=size) as over:
+        message = random.Random(0).randbytes(size)
+        assert await Caller(over).unary(message) == message
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await Caller(over).unary(message + b"x")
+        assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    await server.stop(None)

@@ -1,0 +1,141 @@
+"""However the bytes of a connection are cut into reads, the same messages arrive, in both directions."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from services.runtime.http2.server import Server
+from tests.runtime.http2.ends import BYTES_MAX, TEST_TIMEOUT_S, Caller, Stack, channel, handlers, serving
+from tests.runtime.http2.wire import PREFACE, SETTINGS, headers_of, message, opening, window
+
+EXAMPLES = 300
+
+BODIES = st.lists(st.binary(max_size=300) | st.sampled_from([b"", b"x" * 16_379, b"y" * 20_000]), max_size=6)
+CUTS = st.lists(st.integers(1, 200) | st.sampled_from([1, 5, 9, 14, 24, 1000, 16_384]), min_size=1, max_size=30)
+"""Sizes of the pieces, used over and over."""
+
+
+def pieces(data: bytes, cuts: Sequence[int]) -> list[bytes]:
+    """`data` in pieces of these sizes, as often as it takes."""
+    found: list[bytes] = []
+    start = 0
+    while start < len(data):
+        size = max(cuts[len(found) % len(cuts)], len(data) // 200)
+        found.append(data[start : start + size])
+        start += size
+    return found
+
+
+@asynccontextmanager
+async def accepted(server: Server) -> AsyncGenerator[Any]:
+    """A connection of `server` that is fed by hand: no socket cuts as it is told."""
+    connection: Any = server._connection()  # pyright: ignore[reportPrivateUsage] - as the reason above
+    ours, theirs = socket.socketpair()
+    with theirs:
+        await asyncio.get_running_loop().connect_accepted_socket(lambda: connection, ours)
+        yield connection
+
+
+@settings(max_examples=EXAMPLES)
+@given(bodies=st.lists(BODIES, min_size=1, max_size=4), cuts=CUTS)
+def test_a_server_gets_the_same_messages_for_any_cut(bodies: list[list[bytes]], cuts: list[int]) -> None:
+    asyncio.run(_server_gets(bodies, cuts))
+
+
+async def _server_gets(bodies: list[list[bytes]], cuts: list[int]) -> None:
+    heard: dict[bytes, list[bytes]] = {}
+    ended = asyncio.Event()
+
+    async def upload(requests: Any, context: Any) -> bytes:
+        name = dict(context.invocation_metadata())["name"].encode()
+        heard[name] = [request async for request in requests]
+        if len(heard) == len(bodies):
+            ended.set()
+        return b""
+
+    sent = [PREFACE, SETTINGS, window(0, 1000)]
+    for number, body in enumerate(bodies):
+        stream_id = 2 * number + 1
+        sent.append(opening(stream_id, headers_of("upload", ("name", str(number))), end=not body))
+        sent += [
+            _data(stream_id, item, end=item is body[-1] and index == len(body) - 1) for index, item in enumerate(body)
+        ]
+    server = Server(message_bytes_max=BYTES_MAX)
+    handlers(upload=upload)(server)
+    async with asyncio.timeout(TEST_TIMEOUT_S), accepted(server) as connection:
+        for piece in pieces(b"".join(sent), cuts):
+            connection.data_received(piece)
+            await asyncio.sleep(0)
+        await ended.wait()
+    await server.stop(None)
+    assert heard == {b"%d" % number: body for number, body in enumerate(bodies)}
+
+
+def _data(stream_id: int, body: bytes, *, end: bool) -> bytes:
+    """A message in frames of at most 16 KiB."""
+    whole = message(stream_id, body, end=end)
+    if len(whole) <= 16_384 + 9:
+        return whole
+    payload = whole[9:]
+    first = len(payload) - 16_384
+    return _frame(stream_id, payload[:first], 0) + _frame(stream_id, payload[first:], int(end))
+
+
+def _frame(stream_id: int, payload: bytes, flags: int) -> bytes:
+    return len(payload).to_bytes(3) + bytes([0, flags]) + stream_id.to_bytes(4) + payload
+
+
+@asynccontextmanager
+async def cutting(address: str, cuts: Sequence[int]) -> AsyncGenerator[str]:
+    """Where to find the server at `address` through a proxy that passes on its bytes in pieces."""
+    host, _, port = address.rpartition(":")
+
+    async def forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, is_cut: bool) -> None:
+        try:
+            while data := await reader.read(65_536):
+                for piece in pieces(data, cuts) if is_cut else [data]:
+                    writer.write(piece)
+                    await writer.drain()
+                    await asyncio.sleep(0)
+        except ConnectionError:
+            return
+        finally:
+            writer.close()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        behind, before = await asyncio.open_connection(host, int(port))
+        async with asyncio.TaskGroup() as group:
+            group.create_task(forward(reader, before, is_cut=False))
+            group.create_task(forward(behind, writer, is_cut=True))
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as proxy:
+        yield f"127.0.0.1:{proxy.sockets[0].getsockname()[1]}"
+
+
+@pytest.mark.parametrize("server", ["ours", "grpcio"])
+@pytest.mark.parametrize("cuts", [[1], [9, 1, 5], [7, 100, 3, 16_384], [16_393, 2]], ids=str)
+async def test_a_channel_gets_the_same_messages_for_any_cut(server: Stack, cuts: list[int]) -> None:
+    bodies = [b"", b"a", b"b" * 200, b"", b"c" * 20_000, b"d"]
+
+    async def stream(request: bytes, context: Any) -> Any:
+        for body in bodies:
+            yield body
+
+    async with (
+        asyncio.timeout(TEST_TIMEOUT_S),
+        serving(server, handlers(stream=stream)) as (_, address),
+        cutting(address, cuts) as behind,
+        channel("ours", behind) as over,
+    ):
+        calls = [Caller(over).stream(b"") for _ in range(3)]
+        for call in calls:
+            assert [body async for body in call] == bodies

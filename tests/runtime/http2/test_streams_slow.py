@@ -1,0 +1,113 @@
+"""A reader that does not read stops its own stream, at a bounded size; its neighbours on the connection go on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from services.runtime.http2 import limits
+from tests.runtime.http2.ends import Stack, between, connected, handlers
+
+PIECE = b"x" * 1000
+SETTLED_S = 0.1
+"""After which nothing more is sent to a reader that does not read."""
+
+HELD_BYTES_MAX = limits.WINDOW_BYTES + 2 * limits.BACKLOG_BYTES
+"""Of a stream that nobody reads: what the window lets through, and what waits at the sender."""
+
+NEIGHBOUR = 2000
+"""Messages of a neighbour; many windows."""
+
+
+async def settled(sent: Callable[[], int]) -> int:
+    """How much was sent when no more is."""
+    before = -1
+    while before != sent():
+        before = sent()
+        await asyncio.sleep(SETTLED_S)
+    return before
+
+
+class Sender:
+    """Sends as much as it may, and knows how much that was."""
+
+    def __init__(self) -> None:
+        self.sent = 0
+
+    async def stream(self, request: bytes, context: Any) -> None:
+        count = int(request)
+        while count:
+            await context.write(PIECE)
+            self.sent += request == b"-1"
+            count -= 1
+
+
+async def test_what_waits_for_a_reader_that_does_not_read_is_bounded() -> None:
+    sender = Sender()
+    async with connected("ours", "ours", handlers(stream=sender.stream)) as caller:
+        call = caller.stream(b"-1")
+        await call.read()
+        assert await settled(lambda: sender.sent) * len(PIECE) <= HELD_BYTES_MAX
+        for _ in range(1000):
+            assert await call.read() == PIECE
+        assert sender.sent > 1000
+        call.cancel()
+
+
+@between
+async def test_a_reader_that_does_not_read_stops_no_neighbour(client: Stack, server: Stack) -> None:
+    sender = Sender()
+    async with connected(client, server, handlers(stream=sender.stream)) as caller:
+        stuck = [caller.stream(b"-1") for _ in range(3)]
+        for call in stuck:
+            await call.read()
+        await settled(lambda: sender.sent)
+        assert [message async for message in caller.stream(b"%d" % NEIGHBOUR)] == [PIECE] * NEIGHBOUR
+        for call in stuck:
+            for _ in range(500):
+                assert await call.read() == PIECE
+            call.cancel()
+
+
+@between
+async def test_a_handler_that_does_not_read_stops_its_sender_alone(client: Stack, server: Stack) -> None:
+    go_on = asyncio.Event()
+
+    async def upload(requests: Any, context: Any) -> bytes:
+        first = await anext(requests)
+        if first == b"slow":
+            await go_on.wait()
+        return b"%d" % sum([len(request) async for request in requests])
+
+    sent = 0
+
+    async def pieces() -> Any:
+        nonlocal sent
+        yield b"slow"
+        for _ in range(NEIGHBOUR):
+            yield PIECE
+            sent += 1
+
+    async with connected(client, server, handlers(upload=upload)) as caller:
+        slow = caller.upload(pieces())
+        await settled(lambda: sent)
+        if (client, server) == ("ours", "ours"):
+            assert sent * len(PIECE) <= HELD_BYTES_MAX
+        assert await caller.upload(iter([b"fast"] + [PIECE] * NEIGHBOUR)) == b"%d" % (NEIGHBOUR * len(PIECE))
+        go_on.set()
+        assert await slow == b"%d" % (NEIGHBOUR * len(PIECE))
+
+
+@pytest.mark.parametrize("size", [limits.WINDOW_BYTES * 3])
+async def test_a_message_larger_than_the_window_arrives_though_nobody_reads_yet(size: int) -> None:
+    async def stream(request: bytes, context: Any) -> Any:
+        for _ in range(3):
+            yield b"x" * size
+
+    async with connected("ours", "ours", handlers(stream=stream)) as caller:
+        call = caller.stream(b"")
+        await asyncio.sleep(SETTLED_S)
+        assert [len(message) async for message in call] == [size] * 3

@@ -1,0 +1,243 @@
+"""TLS at both ends of our transport, with an authority made for the test."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from services.runtime.http2.channel import Channel
+from services.runtime.http2.limits import Limits
+from services.runtime.http2.server import Server
+from services.runtime.tls import Certificates
+from tests.runtime.authority import Authority, Files
+from tests.runtime.conftest import Logged
+from tests.runtime.http2.ends import BYTES_MAX, TEST_TIMEOUT_S, Caller, handlers
+
+QUICK = Limits(preface_s=0.3, connect_s=2.0, last_calls_s=0.2, close_s=0.3)
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return Authority(tmp_path)
+
+
+@pytest.fixture
+def stranger(tmp_path: Path) -> Authority:
+    """Another authority of the same name."""
+    (folder := tmp_path / "stranger").mkdir()
+    return Authority(folder)
+
+
+async def who(request: bytes, context: Any) -> bytes:
+    """The names in the caller's certificate."""
+    said = context.auth_context()
+    names = [*said.get("x509_common_name", ()), *(context.peer_identities() or ())]
+    return b" ".join([*said.get("transport_security_type", [b"plain"]), *names])
+
+
+def certificates(files: Files, *, mutual: bool = True) -> Certificates:
+    return Certificates(files.cert, files.key, files.ca if mutual else "")
+
+
+@asynccontextmanager
+async def secure(context: ssl.SSLContext) -> AsyncGenerator[int]:
+    server = Server(message_bytes_max=BYTES_MAX, limits=QUICK)
+    handlers(unary=who)(server)
+    port = server.add_port("127.0.0.1:0", context)
+    await server.start()
+    try:
+        async with asyncio.timeout(TEST_TIMEOUT_S):
+            yield port
+    finally:
+        await server.stop(None)
+
+
+@asynccontextmanager
+async def calling(port: int, context: ssl.SSLContext | None, server_name: str | None = None) -> AsyncGenerator[Any]:
+    provide = None if context is None else lambda: context
+    async with Channel(
+        f"127.0.0.1:{port}", message_bytes_max=BYTES_MAX, context=provide, server_name=server_name, limits=QUICK
+    ) as channel:
+        yield Caller(channel).unary
+
+
+async def test_the_caller_is_known_by_its_certificate(authority: Authority, logged: Logged) -> None:
+    server, client = certificates(authority.issue("memory")), certificates(authority.issue("orchestrator"))
+    async with secure(server.server()) as port, calling(port, client.client()) as call:
+        said = await call(b"")
+        assert said == b"ssl orchestrator localhost 127.0.0.1 spiffe://headrace/orchestrator"
+    assert logged.errors == []
+
+
+async def test_without_mutual_tls_the_caller_has_no_name(authority: Authority, logged: Logged) -> None:
+    files = authority.issue("memory")
+    trusting = ssl.create_default_context(cafile=files.ca)
+    async with secure(certificates(files, mutual=False).server()) as port, calling(port, trusting) as call:
+        assert await call(b"") == b"ssl"
+    assert logged.errors == []
+
+
+async def refused(call: Any) -> str:
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await call(b"", timeout=5)
+    assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+    return str(caught.value.details())
+
+
+async def test_a_server_signed_by_another_authority_is_refused(
+    authority: Authority, stranger: Authority, logged: Logged
+) -> None:
+    client = certificates(authority.issue("orchestrator"))
+    server = certificates(stranger.issue("memory"), mutual=False)
+    async with secure(server.server()) as port, calling(port, client.client()) as call:
+        assert "certificate verify failed" in await refused(call)
+    assert logged.errors == []
+
+
+async def test_a_server_with_an_expired_certificate_is_refused(authority: Authority, logged: Logged) -> None:
+    client = certificates(authority.issue("orchestrator"))
+    server = certificates(authority.issue("memory", valid_days=-1))
+    async with secure(server.server()) as port, calling(port, client.client()) as call:
+        assert "expired" in await refused(call)
+    assert logged.errors == []
+
+
+async def test_a_server_of_another_name_is_refused(authority: Authority, logged: Logged) -> None:
+    server, client = certificates(authority.issue("memory")), certificates(authority.issue("orchestrator"))
+    async with secure(server.server()) as port, calling(port, client.client(), "memory.headrace") as call:
+        assert "memory.headrace" in await refused(call)
+    async with secure(server.server()) as port, calling(port, client.client(), "localhost") as call:
+        assert await call(b"")
+    assert logged.errors == []
+
+
+async def test_a_client_that_may_not_come_in_is_refused(
+    authority: Authority, stranger: Authority, logged: Logged
+) -> None:
+    own = authority.issue("memory")
+    without = ssl.create_default_context(cafile=own.ca)
+    foreign = ssl.create_default_context(cafile=own.ca)
+    files = stranger.issue("orchestrator")
+    foreign.load_cert_chain(files.cert, files.key)
+    expired = certificates(authority.issue("tools", valid_days=-1)).client()
+    async with secure(certificates(own).server()) as port:
+        for context in (without, foreign, expired, None):
+            async with calling(port, context) as call:
+                await refused(call)
+        async with calling(port, certificates(authority.issue("orchestrator")).client()) as call:
+            assert await call(b"")
+    assert logged.errors == []
+
+
+async def test_a_client_of_tls_is_refused_by_a_server_without(authority: Authority, logged: Logged) -> None:
+    server = Server(message_bytes_max=BYTES_MAX, limits=QUICK)
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    async with calling(port, certificates(authority.issue("orchestrator")).client()) as call:
+        await refused(call)
+    await server.stop(None)
+    assert logged.errors == []
+
+
+@pytest.mark.parametrize("protocols", [[], ["http/1.1"]], ids=["none", "another"])
+async def test_a_client_that_does_not_agree_to_http2_is_closed(
+    protocols: list[str], authority: Authority, logged: Logged
+) -> None:
+    files = authority.issue("memory")
+    context = ssl.create_default_context(cafile=files.ca)
+    if protocols:
+        context.set_alpn_protocols(protocols)
+    async with secure(certificates(files, mutual=False).server()) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context, server_hostname="localhost")
+        assert await ended(reader) == b""
+        writer.transport.abort()
+    assert logged.errors == []
+
+
+async def ended(reader: asyncio.StreamReader) -> bytes:
+    """What comes until the other end closes."""
+    try:
+        return await reader.read()
+    except (ConnectionError, ssl.SSLError):
+        return b""
+
+
+async def test_a_server_that_does_not_agree_to_http2_is_refused(authority: Authority, logged: Logged) -> None:
+    files = authority.issue("memory")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(files.cert, files.key)
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        assert await ended(reader) == b"", "nothing is sent to it"
+        writer.transport.abort()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=context)
+    trusting = ssl.create_default_context(cafile=files.ca)
+    async with asyncio.timeout(TEST_TIMEOUT_S), calling(server.sockets[0].getsockname()[1], trusting) as call:
+        assert "ALPN" in await refused(call)
+    server.close()
+    assert logged.errors == []
+
+
+async def test_an_old_version_of_tls_is_refused(authority: Authority, logged: Logged) -> None:
+    files = authority.issue("memory")
+    async with secure(certificates(files, mutual=False).server()) as port:
+        old = ssl.create_default_context(cafile=files.ca)
+        old.set_ciphers("ALL:@SECLEVEL=0")
+        with pytest.warns(DeprecationWarning, match="TLSv1_1"):
+            old.minimum_version = old.maximum_version = ssl.TLSVersion.TLSv1_1
+        with pytest.raises((ssl.SSLError, ConnectionError)):
+            await asyncio.open_connection("127.0.0.1", port, ssl=old, server_hostname="localhost")
+    assert logged.errors == []
+
+
+@pytest.mark.parametrize("greeting", [b"", b"\x16\x03\x01\x00\xa5\x01"], ids=["nothing", "half a greeting"])
+async def test_a_handshake_that_takes_its_time_is_cut_off(
+    greeting: bytes, authority: Authority, logged: Logged
+) -> None:
+    clock = asyncio.get_running_loop().time
+    async with secure(certificates(authority.issue("memory")).server()) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(greeting)
+        started = clock()
+        await ended(reader)
+        assert clock() - started < QUICK.preface_s + 2
+        writer.transport.abort()
+    assert logged.errors == []
+
+
+@pytest.mark.parametrize("noise", [b"GET / HTTP/1.1\r\n\r\n", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"\xff" * 5000])
+async def test_what_is_no_tls_is_refused_quietly(noise: bytes, authority: Authority, logged: Logged) -> None:
+    client = certificates(authority.issue("orchestrator"))
+    async with secure(certificates(authority.issue("memory")).server()) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(noise)
+        await ended(reader)
+        writer.transport.abort()
+        async with calling(port, client.client()) as call:
+            assert await call(b"")
+    assert logged.errors == []
+
+
+async def test_a_handshake_does_not_outlive_the_server(authority: Authority, logged: Logged) -> None:
+    server = Server(message_bytes_max=BYTES_MAX)
+    port = server.add_port("127.0.0.1:0", certificates(authority.issue("memory")).server())
+    await server.start()
+    async with asyncio.timeout(TEST_TIMEOUT_S):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        await asyncio.sleep(0.05)
+        await server.stop(None)
+        context = certificates(authority.issue("orchestrator")).client()
+        # The handshake may still end; the connection does then.
+        with suppress(OSError):
+            await writer.start_tls(context, server_hostname="localhost")
+            assert await ended(reader) == b""
+        writer.transport.abort()
+    assert logged.errors == []

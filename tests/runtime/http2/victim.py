@@ -1,0 +1,111 @@
+"""A server that others try to harm, and whether it still serves."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+
+from services.runtime.http2.channel import Channel
+from services.runtime.http2.limits import Limits
+from services.runtime.http2.server import Server
+from tests.runtime.http2.ends import BYTES_MAX, SILENCE_S, TEST_TIMEOUT_S, Caller, handlers
+
+QUICK = Limits(preface_s=0.3, request_s=0.3, last_calls_s=0.2, close_s=0.3)
+"""But for pings, which most of the tests' clients do not answer."""
+
+OTHER = "test.Other"
+
+ENDLESS = b"x" * 1000
+
+
+@dataclass(slots=True)
+class Handled:
+    """What the handlers have seen."""
+
+    running: int = 0
+    begun: int = 0
+    written: int = 0
+    uploads: int = 0
+    """Those whose end was seen."""
+
+    @asynccontextmanager
+    async def call(self) -> AsyncGenerator[None]:
+        self.running += 1
+        self.begun += 1
+        try:
+            yield
+        finally:
+            self.running -= 1
+
+    async def unary(self, request: bytes, context: Any) -> bytes:
+        async with self.call():
+            return request
+
+    async def stream(self, request: bytes, context: Any) -> AsyncGenerator[bytes]:
+        """As many messages as asked for, then silence."""
+        async with self.call():
+            for _ in range(int(request or b"0")):
+                yield ENDLESS
+                self.written += 1
+            await asyncio.sleep(SILENCE_S)
+
+    async def upload(self, requests: Any, context: Any) -> bytes:
+        size = 0
+        async with self.call():
+            async for request in requests:
+                size += len(request)
+        self.uploads += 1
+        return b"%d" % size
+
+
+@dataclass(slots=True)
+class Victim:
+    server: Server
+    port: int
+    handled: Handled
+
+    async def serves(self) -> None:
+        """Fail unless another client is served, and nothing of the harmful one is left running."""
+        await self.serves_others()
+        await self.idle()
+
+    async def serves_others(self) -> None:
+        async with Channel(f"127.0.0.1:{self.port}", message_bytes_max=BYTES_MAX) as channel:
+            assert await Caller(channel).unary(b"still there", timeout=5) == b"still there"
+
+    async def idle(self) -> None:
+        """Wait until no handler runs."""
+        async with asyncio.timeout(5):
+            while self.handled.running:
+                await asyncio.sleep(0.01)
+
+    async def stuck(self) -> None:
+        """Wait until handlers have begun and none of them gets anything away."""
+        seen = (-1, -1)
+        while not self.handled.begun or seen != (self.handled.begun, self.handled.written):
+            seen = (self.handled.begun, self.handled.written)
+            await asyncio.sleep(0.2)
+
+
+@asynccontextmanager
+async def victim(limits: Limits = QUICK, *, connection_age_s: float = 0.0) -> AsyncGenerator[Victim]:
+    server = Server(message_bytes_max=BYTES_MAX, limits=limits, connection_age_s=connection_age_s)
+    handled = Handled()
+    handlers(unary=handled.unary, stream=handled.stream, upload=handled.upload)(server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    try:
+        async with asyncio.timeout(TEST_TIMEOUT_S):
+            yield Victim(server, port, handled)
+    finally:
+        await server.stop(None)
+
+
+def service(**named: Any) -> grpc.GenericRpcHandler:
+    """Methods of the test's own, beside those."""
+    return grpc.method_handlers_generic_handler(OTHER, named)

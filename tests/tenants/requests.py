@@ -1,0 +1,112 @@
+"""For each RPC that names something of somebody's: a request for it. A test holds the list against the descriptors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from google.protobuf.descriptor import Descriptor, MethodDescriptor
+from google.protobuf.message import Message
+
+from headrace.json_form import rules_of
+from headrace.v1 import agent_pb2, llm_pb2, memory_pb2, tools_pb2
+from tests.tenants.house import fresh
+
+FILES = (agent_pb2, llm_pb2, memory_pb2, tools_pb2)
+RPCS: dict[str, MethodDescriptor] = {
+    f"{service.name}.{rpc.name}": rpc
+    for file in FILES
+    for service in file.DESCRIPTOR.services_by_name.values()
+    for rpc in service.methods
+}
+
+
+@dataclass(frozen=True)
+class Ids:
+    """Of a chat and a run, and what is in them."""
+
+    chat: str
+    run: str
+    blob: str = "0" * 64
+
+
+Make: TypeAlias = Callable[[Ids], list[Message]]
+
+
+def _one(make: Callable[[Ids], Message]) -> Make:
+    return lambda ids: [make(ids)]
+
+
+def _upload(ids: Ids) -> list[Message]:
+    start = tools_pb2.UploadStart(chat_id=ids.chat, name="notes.txt", size_bytes=5)
+    return [tools_pb2.UploadFileRequest(start=start), tools_pb2.UploadFileRequest(data=b"hello")]
+
+
+def _step(ids: Ids) -> memory_pb2.LogLine:
+    user = llm_pb2.Message(role="user")
+    user.content.add(text="hi")
+    return memory_pb2.LogLine(step=memory_pb2.StepLine(stage="oneshot", seq=9, messages=[{"message": user, "ts": 1}]))  # pyright: ignore[reportArgumentType] - a dict is a message to protobuf
+
+
+REQUESTS: dict[str, Make] = {
+    "AgentService.Query": _one(lambda ids: agent_pb2.QueryRequest(message="hi", chat_id=ids.chat, agent_key="plain")),
+    "AgentService.Attach": _one(lambda ids: agent_pb2.AttachRequest(run_id=ids.run)),
+    "AgentService.Submit": _one(
+        lambda ids: agent_pb2.SubmitRequest(run_id=ids.run, chat_id=ids.chat, tool_id="t_1", payload="{}")
+    ),
+    "AgentService.Cancel": _one(lambda ids: agent_pb2.CancelRequest(run_id=ids.run)),
+    "AgentService.Steer": _one(lambda ids: agent_pb2.SteerRequest(run_id=ids.run, message="go on")),
+    "AgentService.Compact": _one(lambda ids: agent_pb2.CompactChatRequest(chat_id=ids.chat)),
+    "AgentService.ListRuns": _one(lambda ids: agent_pb2.ListRunsRequest(chat_id=ids.chat)),
+    "AgentService.GetRun": _one(lambda ids: agent_pb2.GetRunRequest(run_id=ids.run)),
+    "MemoryService.GetChat": _one(
+        lambda ids: memory_pb2.GetChatRequest(chat_id=ids.chat, run_id=ids.run, include_lines=True)
+    ),
+    "MemoryService.ForkChat": _one(lambda ids: memory_pb2.ForkChatRequest(chat_id=ids.chat, run_id=ids.run)),
+    "MemoryService.Append": _one(
+        lambda ids: memory_pb2.AppendRequest(chat_id=ids.chat, run_id=ids.run, request_id=fresh(), lines=[_step(ids)])
+    ),
+    "MemoryService.LoadContext": _one(lambda ids: memory_pb2.LoadContextRequest(chat_id=ids.chat, run_id=ids.run)),
+    "MemoryService.Compact": _one(lambda ids: memory_pb2.CompactRequest(chat_id=ids.chat, run_id=ids.run)),
+    "MemoryService.Revert": _one(lambda ids: memory_pb2.RevertRequest(chat_id=ids.chat, run_id=ids.run)),
+    "MemoryService.GetState": _one(lambda ids: memory_pb2.GetStateRequest(chat_id=ids.chat)),
+    "MemoryService.UpdateState": _one(
+        lambda ids: memory_pb2.UpdateStateRequest(chat_id=ids.chat, run_id=ids.run, state="{}")
+    ),
+    "MemoryService.AcquireLease": _one(
+        lambda ids: memory_pb2.AcquireLeaseRequest(chat_id=ids.chat, run_id=ids.run, owner="me", ttl_ms=1000)
+    ),
+    "MemoryService.RenewLease": _one(
+        lambda ids: memory_pb2.RenewLeaseRequest(run_id=ids.run, generation=0, ttl_ms=1000)
+    ),
+    "MemoryService.ReleaseLease": _one(lambda ids: memory_pb2.ReleaseLeaseRequest(run_id=ids.run)),
+    "MemoryService.ListUnfinishedRuns": _one(lambda ids: memory_pb2.ListUnfinishedRunsRequest(run_id=ids.run)),
+    "MemoryService.PutBlob": _one(
+        lambda ids: memory_pb2.PutBlobRequest(chat_id=ids.chat, mime_type="image/png", data=b"png")
+    ),
+    "MemoryService.GetBlob": _one(lambda ids: memory_pb2.GetBlobRequest(chat_id=ids.chat, blob_id=ids.blob)),
+    "ToolService.Execute": _one(
+        lambda ids: tools_pb2.ExecuteRequest(
+            run_id=ids.run, chat_id=ids.chat, tool_call_id="c1", tool_name="city_datetime", arguments='{"city":"Paris"}'
+        )
+    ),
+    "ToolService.CheckEffect": _one(
+        lambda ids: tools_pb2.CheckEffectRequest(chat_id=ids.chat, effect_key="k", tool_name="write_file")
+    ),
+    "ToolService.LinkSkill": _one(lambda ids: tools_pb2.LinkSkillRequest(chat_id=ids.chat, skill_id="letter")),
+    "ToolService.UploadFile": _upload,
+    "ToolService.ReadFile": _one(lambda ids: tools_pb2.ReadFileRequest(chat_id=ids.chat, path="uploads/notes.txt")),
+    "ToolService.ListFiles": _one(lambda ids: tools_pb2.ListFilesRequest(chat_id=ids.chat)),
+    "MemoryService.DeleteChat": _one(lambda ids: memory_pb2.DeleteChatRequest(chat_id=ids.chat)),
+}
+"""In the order in which an owner may do all of it."""
+
+
+def names_ids(kind: Descriptor, depth: int = 3) -> bool:
+    """Whether a message, or one in it, has an id of a chat or a run."""
+    return any(
+        rules_of(field).uuid
+        or (depth > 0 and field.message_type is not None and names_ids(field.message_type, depth - 1))
+        for field in kind.fields
+    )

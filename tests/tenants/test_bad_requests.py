@@ -1,0 +1,117 @@
+"""Whatever an RPC is sent, it answers, or refuses with a reason; and everything goes on. `make fuzz` sends more."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+import pytest
+import pytest_asyncio
+from google.protobuf.descriptor import MethodDescriptor
+
+from headrace.errors import from_rpc_error
+from services.llm_gateway.config import Config as LlmConfig
+from services.llm_gateway.server import gateway
+from services.runtime.auth.callers import ORCHESTRATOR
+from services.runtime.auth.calling import badge
+from services.runtime.auth.identity import acting_as
+from services.runtime.channels import connect
+from services.runtime.config import ServerSettings
+from tests.tenants.bad_requests import BadRequests
+from tests.tenants.house import ADA, SLOW, House, house, path
+from tests.tenants.requests import RPCS
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+NAMES = ["plain", "scripted", "m", "city_datetime", "write_file", "letter", "user", "main", "uploads/notes.txt"]
+"""Of an agent, a provider, a model, tools, a skill and so on."""
+
+IN_ORDER = sorted(RPCS, key=lambda name: name.endswith("DeleteChat"))
+"""What there is stays there until all others have been tried."""
+
+AT_ONCE = 20
+CALL_S = 15.0
+"""An answer may take as long; a stream is left after its first message."""
+
+PROVIDERS = """{"providers": [
+    {"key": "scripted", "protocol": "openai", "baseUrl": "http://127.0.0.1:9/v1", "models": [{"name": "m"}]}
+]}"""
+
+
+@dataclass
+class Ground:
+    """Where requests go, and what is there."""
+
+    it: House
+    channels: dict[str, grpc.aio.Channel]
+    ids: list[str]
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def ground(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Ground]:
+    folder = tmp_path_factory.mktemp("bad")
+    async with contextlib.AsyncExitStack() as stack:
+        it = await stack.enter_async_context(house(folder))
+        (folder / "providers.json").write_text(PROVIDERS)
+        server = ServerSettings(listen="127.0.0.1:0", drain_s=0, auth=it.settings)
+        llm = await stack.enter_async_context(gateway(LlmConfig(server=server, config_dir=folder), {}))
+        shown = badge(it.settings, ORCHESTRATOR)
+        real = await stack.enter_async_context(connect(llm.addresses[0], shown))
+        chat, run = await it.ask(ADA, "hello")
+        live_chat, live_run = await it.ask(ADA, SLOW)
+        yield Ground(it, {**it.trusted, "LlmService": real}, [chat, run, live_chat, live_run])
+
+
+@pytest.mark.parametrize("name", IN_ORDER)
+async def test_any_request_is_answered_or_refused_with_a_reason(
+    name: str, ground: Ground, request: pytest.FixtureRequest
+) -> None:
+    rpc, made = RPCS[name], BadRequests(name, ground.ids, NAMES)
+    count: int = request.config.getoption("--bad-requests")  # pyright: ignore[reportAssignmentType] - it has a default
+    gate, seen = asyncio.Semaphore(AT_ONCE), Counter[str]()
+
+    async def one(messages: list[bytes]) -> None:
+        async with gate, asyncio.timeout(CALL_S):
+            seen[await outcome(ground.channels[rpc.containing_service.name], rpc, messages)] += 1
+
+    with acting_as(ADA):
+        async with asyncio.TaskGroup() as group:
+            for _ in range(count):
+                group.create_task(one(made.of(rpc)))
+    assert seen.total() == count
+    assert not {code for code in seen if code.startswith(("UNKNOWN", "INTERNAL", "without a reason"))}, seen
+
+
+async def test_and_everything_goes_on(ground: Ground) -> None:
+    await ground.it.ask(ADA, "still there?")
+
+
+async def outcome(channel: grpc.aio.Channel, rpc: MethodDescriptor, messages: Sequence[bytes]) -> str:
+    """What became of a call with these bytes."""
+    try:
+        if rpc.client_streaming:
+            await channel.stream_unary(path(rpc))(_each(messages))
+        elif rpc.server_streaming:
+            call: Any = channel.unary_stream(path(rpc))(messages[0])
+            try:
+                async for _ in call:
+                    break
+            finally:
+                call.cancel()
+        else:
+            await channel.unary_unary(path(rpc))(messages[0])
+    except grpc.aio.AioRpcError as error:
+        if (known := from_rpc_error(error)) is None:
+            return f"without a reason: {error.code().name} {error.details()}"
+        return known.reason
+    return "OK"
+
+
+async def _each(messages: Sequence[bytes]) -> AsyncIterator[bytes]:
+    for message in messages:
+        yield message

@@ -1,0 +1,96 @@
+"""The facade's door: which paths it guards, and in which words it refuses."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncGenerator
+from urllib.parse import urlsplit
+
+import pytest
+import pytest_asyncio
+
+from headrace.client import Client
+from headrace.errors import Unauthenticated
+from services.facade.credentials import GUARDED
+from services.facade.routes import routes
+from tests.tenants.house import ADA, BOB, KEYS, House, house
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def it(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[House]:
+    async with house(tmp_path_factory.mktemp("http")) as found:
+        yield found
+
+
+async def test_every_route_of_the_contract_is_guarded() -> None:
+    assert [route.path for route in routes() if not route.path.startswith(GUARDED)] == []
+
+
+@pytest.mark.parametrize("path", ["/", "/console/main.js", "/healthz", "/readyz", "/metrics", "/openapi.json"])
+async def test_what_is_nobodys_is_open(path: str, it: House) -> None:
+    async with it.http.get(path) as response:
+        assert response.status == 200
+
+
+@pytest.mark.parametrize("path", ["/api/agents", "/v1/models", "/api/nothing", "/v1/nothing", "/api//agents"])
+async def test_all_else_wants_a_credential_first(path: str, it: House) -> None:
+    async with it.http.get(path) as response:
+        assert (response.status, response.headers["WWW-Authenticate"]) == (401, "Bearer")
+        error = (await response.json())["error"]
+        assert error["code"] == ("invalid_api_key" if path.startswith("/v1/") else "UNAUTHENTICATED")
+
+
+@pytest.mark.parametrize("path", ["/API/agents", "//api/agents", "/x/../api/agents", "/%61pi/agents", "/./v1/models"])
+async def test_no_spelling_leads_around_the_guard(path: str, it: House) -> None:
+    at = urlsplit(it.url)
+    reader, writer = await asyncio.open_connection(at.hostname, at.port)
+    writer.write(f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
+    async with asyncio.timeout(5):
+        answer = await reader.read()
+    writer.close()
+    assert answer.split(b" ")[1] in (b"401", b"404")
+
+
+async def test_a_credential_that_is_given_twice_is_no_credential(it: House) -> None:
+    headers = [("Authorization", f"Bearer {KEYS[ADA]}"), ("Authorization", f"Bearer {KEYS[BOB]}")]
+    async with it.http.get("/api/agents", headers=headers) as response:
+        assert response.status == 400
+
+
+async def test_openais_clients_send_their_key_as_they_do(it: House) -> None:
+    async with it.http.get("/v1/models", headers={"Authorization": f"Bearer {KEYS[ADA]}"}) as response:
+        assert [model["id"] for model in (await response.json())["data"]] == ["plain"]
+
+
+async def test_the_client_shows_its_token(it: House) -> None:
+    async with Client(
+        it.addresses["AgentService"], memory_address=it.addresses["MemoryService"], token=KEYS[ADA]
+    ) as ada:
+        assert [agent.key for agent in await ada.agents()] == ["plain"]
+        async with ada.ask("hello", agent_key="plain") as deltas:
+            assert [delta async for delta in deltas][-1].HasField("run_complete")
+        assert (await ada.chats()).chats
+    async with Client(it.addresses["AgentService"]) as nobody:
+        with pytest.raises(Unauthenticated):
+            await nobody.agents()
+
+
+async def test_the_command_line_shows_its_token(it: House) -> None:
+    async def agents(**environment: str) -> tuple[int | None, str]:
+        command = (sys.executable, "-m", "headrace.cli", "agents", "--url", it.url)
+        given = {name: value for name, value in os.environ.items() if name != "HEADRACE_TOKEN"} | environment
+        process = await asyncio.create_subprocess_exec(
+            *command, env=given, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+        )
+        output, _ = await process.communicate()
+        return process.returncode, output.decode()
+
+    async with asyncio.timeout(20):
+        code, output = await agents(HEADRACE_TOKEN=KEYS[ADA])
+        assert (code, output.split()[0]) == (0, "plain")
+        code, output = await agents()
+        assert (code, "credential" in output) == (1, True)

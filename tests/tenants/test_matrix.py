@@ -1,0 +1,221 @@
+"""Every RPC with one's own ids, another tenant's, ids that nobody has, and none that are ids; and without a credential.
+
+A foreign id gives what an id gives that is nobody's, word for word, and leaves no trace.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import aiohttp
+import pytest
+import pytest_asyncio
+from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
+
+from headrace.json_form import encode
+from headrace.v1 import agent_pb2, memory_pb2, tools_pb2
+from services.facade.routes import Route, routes
+from services.runtime.auth.callers import WITHOUT_USER
+from tests.tenants.house import ADA, BOB, KEYS, SLOW, House, Outcome, fresh, house, is_public, path
+from tests.tenants.requests import REQUESTS, RPCS, Ids, names_ids
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+LIVE = [
+    f"AgentService.{name}" for name in ("Attach", "Submit", "Cancel", "Steer", "GetRun", "ListRuns", "Query", "Compact")
+]
+"""RPCs that look for a run that goes on before they ask memory."""
+
+MADE = {
+    "AgentService.Query",
+    "MemoryService.PutBlob",
+    "ToolService.UploadFile",
+    "ToolService.Execute",
+    "ToolService.CheckEffect",
+    "ToolService.LinkSkill",
+}
+"""RPCs to which a chat that is not there is one that is about to be. A foreign one is not found."""
+
+QUIET = {
+    "MemoryService.ReleaseLease": "OK",
+    "MemoryService.RenewLease": "ABORTED",
+    "MemoryService.ListUnfinishedRuns": "OK",
+}
+"""What is answered of a run that is not there: a lease that is none can be given up, and not be kept."""
+
+BAD = "11111111-1111-4111-8111-11111111111Z"
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A house in which Ada has a chat that is at rest and one whose run goes on."""
+
+    it: House
+    resting: Ids
+    live: Ids
+
+    async def call(self, name: str, who: Any, ids: Ids, **how: Any) -> Outcome:
+        return await self.it.call(RPCS[name], who, request_of(name, ids), **how)
+
+    async def seen(self, ids: Ids) -> Any:
+        """The chat as its owner has it."""
+        request = memory_pb2.GetChatRequest(chat_id=ids.chat, include_raw_messages=True)
+        chat = await self.it.call(RPCS["MemoryService.GetChat"], ADA, [request])
+        files = await self.call("ToolService.ListFiles", ADA, ids)
+        state = await self.call("MemoryService.GetState", ADA, ids)
+        assert (chat.code, files.code, state.code) == ("OK", "OK", "OK"), (chat, files, state)
+        return chat.reply.raw_messages, [file.path for file in files.reply.files], state.reply.version
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def stage(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Stage]:
+    async with house(tmp_path_factory.mktemp("tenants")) as it:
+        ids = [Ids(*await it.ask(ADA, "hello from ada")), Ids(*await it.ask(ADA, SLOW))]
+        for each in ids:
+            await it.call(RPCS["ToolService.UploadFile"], ADA, request_of("ToolService.UploadFile", each))
+        blob = await it.call(RPCS["MemoryService.PutBlob"], ADA, request_of("MemoryService.PutBlob", ids[0]))
+        yield Stage(it, Ids(ids[0].chat, ids[0].run, blob.reply.blob_id), ids[1])
+
+
+def request_of(name: str, ids: Ids) -> Sequence[Message]:
+    """A request for the RPC; an empty one where it names nothing."""
+    return REQUESTS[name](ids) if name in REQUESTS else [GetMessageClass(RPCS[name].input_type)()]
+
+
+def said(outcome: Outcome) -> tuple[str, str, str]:
+    """What a caller learns, but for the ids that it gave."""
+    return outcome.code, outcome.reason, re.sub(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", "ID", outcome.message)
+
+
+async def test_the_list_has_every_rpc_that_names_something() -> None:
+    assert REQUESTS.keys() == {name for name, rpc in RPCS.items() if names_ids(rpc.input_type)}
+
+
+@pytest.mark.parametrize("name", RPCS)
+async def test_without_a_credential_nobody_is_served(name: str, stage: Stage) -> None:
+    assert (await stage.call(name, None, stage.resting)).code == "UNAUTHENTICATED"
+    assert (await stage.call(name, None, stage.resting, as_client=True)).code == "UNAUTHENTICATED"
+
+
+@pytest.mark.parametrize("name", [name for name, rpc in RPCS.items() if not is_public(rpc)])
+async def test_what_is_for_services_is_for_no_client(name: str, stage: Stage) -> None:
+    assert (await stage.call(name, ADA, stage.resting, as_client=True)).code == "PERMISSION_DENIED"
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+async def test_what_is_anothers_does_not_exist(name: str, stage: Stage) -> None:
+    before = await stage.seen(stage.resting)
+    foreign = await stage.call(name, BOB, stage.resting)
+    assert foreign.code == QUIET.get(name, "NOT_FOUND"), foreign
+    if name not in MADE:
+        assert said(foreign) == said(await stage.call(name, BOB, Ids(fresh(), fresh())))
+    assert await stage.seen(stage.resting) == before
+
+
+@pytest.mark.parametrize("name", LIVE)
+async def test_nor_does_what_goes_on(name: str, stage: Stage) -> None:
+    foreign = await stage.call(name, BOB, stage.live)
+    assert foreign.code == "NOT_FOUND"
+    assert stage.live.run not in foreign.message or name != "AgentService.Query"
+    if name not in MADE:
+        assert said(foreign) == said(await stage.call(name, BOB, Ids(fresh(), fresh())))
+    run = await stage.call("AgentService.GetRun", ADA, stage.live)
+    assert run.reply.run.state == "running"
+
+
+@pytest.mark.parametrize("name", [name for name in REQUESTS if name != "MemoryService.DeleteChat"])
+async def test_a_chat_of_ones_own_with_anothers_run_is_not_enough(name: str, stage: Stage) -> None:
+    chat, _ = await stage.it.ask(BOB, "hello from bob")
+    before = await stage.seen(stage.resting)
+    outcome = await stage.call(name, BOB, Ids(chat, stage.resting.run))
+    other = await stage.call(name, BOB, Ids(chat, fresh()))
+    # Where a run that is not there is no mistake, it is what the caller has that is worked with.
+    assert said(outcome) == said(other)
+    assert await stage.seen(stage.resting) == before
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+async def test_what_is_no_id_is_refused_with_its_field(name: str, stage: Stage) -> None:
+    outcome = await stage.call(name, ADA, Ids(BAD, BAD))
+    assert (outcome.code, outcome.reason) == ("INVALID_ARGUMENT", "INVALID_REQUEST")
+    assert re.match(r"(start\.)?(chatId|runId): must be a UUID", outcome.message)
+
+
+async def test_what_concerns_all_tenants_is_asked_on_a_services_own_account(stage: Stage) -> None:
+    (name,) = WITHOUT_USER
+    rpc = next(rpc for rpc in RPCS.values() if path(rpc) == name)
+    outcome = await stage.it.call(rpc, None, [memory_pb2.ListUnfinishedRunsRequest()])
+    assert [(run.tenant, run.user, run.run_id) for run in outcome.reply.runs] == [("acme", "ada", stage.live.run)]
+
+
+async def test_lists_and_searches_have_ones_own_alone(stage: Stage) -> None:
+    await stage.it.ask(BOB, "hello from bob")
+    listing, search = RPCS["MemoryService.ListChats"], RPCS["MemoryService.Search"]
+    remember = RPCS["MemoryService.Remember"]
+    await stage.it.call(remember, ADA, [memory_pb2.RememberRequest(text="ada likes tea", request_id="r")])
+    bobs = await stage.it.call(remember, BOB, [memory_pb2.RememberRequest(text="bob likes tea", request_id="r")])
+    for who, other in ((ADA, BOB), (BOB, ADA)):
+        chats = (await stage.it.call(listing, who, [memory_pb2.ListChatsRequest()])).reply.chats
+        names = {chat.chat_name for chat in chats}
+        assert "hello from"[:10] in names
+        assert (stage.resting.chat in {chat.chat_id for chat in chats}) == (who == ADA)
+        for words in ("hello from", "tea"):
+            hits = (await stage.it.call(search, who, [memory_pb2.SearchRequest(query=words)])).reply.hits
+            assert hits
+            assert all(other.user not in hit.excerpt for hit in hits)
+    assert bobs.reply.fact_id
+
+
+@pytest.mark.parametrize("route", routes(), ids=lambda route: f"{route.verb} {route.path}")
+async def test_over_http_the_same(route: Route, stage: Stage) -> None:
+    name = f"{route.rpc.containing_service.name}.{route.rpc.name}"
+    assert await asked(stage, route, name, stage.resting, None) == 401
+    assert await asked(stage, route, name, stage.resting, "wrong") == 401
+    if name in REQUESTS:
+        assert await asked(stage, route, name, stage.resting, KEYS[BOB]) == 404
+        assert await asked(stage, route, name, Ids(BAD, BAD), KEYS[ADA]) == 400
+        if name not in MADE:
+            assert await asked(stage, route, name, Ids(fresh(), fresh()), KEYS[ADA]) == 404
+
+
+async def asked(stage: Stage, route: Route, name: str, ids: Ids, key: str | None) -> int:
+    """The status of a request to the facade."""
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    given: dict[str, Any] = {}
+    message: Any = request_of(name, ids)[0]
+    if route.is_upload:
+        given["data"] = form = aiohttp.FormData()
+        form.add_field("chatId", ids.chat)
+        form.add_field("file", b"hello", filename="notes.txt")
+    elif route.has_body:
+        given["data"], headers["Content-Type"] = encode(message), "application/json"
+    else:
+        given["params"] = {"chatId": ids.chat} if "chat_id" in message.DESCRIPTOR.fields_by_name else {}
+        if "run_id" in message.DESCRIPTOR.fields_by_name and name != "MemoryService.GetChat":
+            given["params"]["runId"] = ids.run
+        if isinstance(message, tools_pb2.ReadFileRequest):
+            given["params"]["path"] = message.path
+    async with stage.it.http.request(route.verb, route.path, headers=headers, **given) as response:
+        assert (response.status == 401) == (response.headers.get("WWW-Authenticate") == "Bearer")
+        return response.status
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+async def test_the_owner_may_do_all_of_it(name: str, stage: Stage) -> None:
+    ids = stage.resting
+    if name == "AgentService.Cancel":
+        ids = stage.live
+    outcome = await stage.call(name, ADA, ids)
+    # A run that has ended takes no lines and leases any more.
+    assert outcome.code in ("OK", "ABORTED"), outcome
+
+
+async def test_a_wrong_agent_of_a_foreign_chat_tells_nothing(stage: Stage) -> None:
+    request = agent_pb2.QueryRequest(message="hi", chat_id=stage.live.chat, agent_key="plain", when_busy="reject")
+    outcome = await stage.it.call(RPCS["AgentService.Query"], BOB, [request])
+    assert outcome.code == "NOT_FOUND"
+    assert stage.live.run not in outcome.message
