@@ -64,11 +64,25 @@ class Suite:
         return pieces, outcome
 
 
+_others: set[str] = set()
+"""Processes that this one had before the test: the suite of other tests in the session, for example."""
+
+
+def _children() -> set[str]:
+    return set(Path(f"/proc/self/task/{os.getpid()}/children").read_text().split())
+
+
+@pytest.fixture(autouse=True)
+def others() -> None:
+    """Note whose processes are none of the test's."""
+    _others.clear()
+    _others.update(_children())
+
+
 async def nothing_running() -> None:
-    """Wait until no process that this one started is left."""
-    children = Path(f"/proc/self/task/{os.getpid()}/children")
+    """Wait until no process that the test has started is left."""
     async with asyncio.timeout(5):
-        while children.read_text():  # noqa: ASYNC240 - nothing tells; /proc does not block
+        while _children() - _others:  # nothing tells when one ends
             await asyncio.sleep(0.005)
 
 
