@@ -64,12 +64,12 @@ class Suite:
         return pieces, outcome
 
 
-_others: set[str] = set()
+_others: set[int] = set()
 """Processes that this one had before the test: the suite of other tests in the session, for example."""
 
 
-def _children() -> set[str]:
-    return set(Path(f"/proc/self/task/{os.getpid()}/children").read_text().split())
+def _children() -> set[int]:
+    return set(map(int, Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()))
 
 
 @pytest.fixture(autouse=True)
@@ -79,10 +79,15 @@ def others() -> None:
     _others.update(_children())
 
 
+def processes() -> set[int]:
+    """Those that the test has started and that have not ended."""
+    return _children() - _others
+
+
 async def nothing_running() -> None:
     """Wait until no process that the test has started is left."""
     async with asyncio.timeout(5):
-        while _children() - _others:  # nothing tells when one ends
+        while processes():  # nothing tells when one ends
             await asyncio.sleep(0.005)
 
 

@@ -25,6 +25,7 @@ from services.runtime.http2.limits import Limits
 from services.runtime.http2.metadata import Headers
 from services.runtime.http2.stream import Compressed, Oversized, Stream
 from services.runtime.http2.tls import has_agreed
+from services.runtime.http2.watch import Watch
 
 log = structlog.get_logger()
 
@@ -100,12 +101,9 @@ class Connection(asyncio.Protocol):
         self._window_bytes = limits.CONNECTION_WINDOW_BYTES
         self._owed_bytes = 0
         self._control = limits.Allowance(limits.CONTROL_BURST, limits.CONTROL_PER_S, self._loop.time())
-        self._reads = 0
-        self._reads_seen = 0
-        self._pinged = False
-        self._preface_due: asyncio.TimerHandle | None = None
-        self._headers_due: asyncio.TimerHandle | None = None
-        self._keepalive: asyncio.TimerHandle | None = None
+        self._watch = Watch(
+            limited, may_ping=lambda: self.may_ping, ping=self._ping, too_slow=self._too_slow, gone=self._gone
+        )
         self._cut: asyncio.TimerHandle | None = None
 
     # What the two ends do differently.
@@ -155,8 +153,7 @@ class Connection(asyncio.Protocol):
         self.h2.initiate_connection()
         self.write_h2()
         self.write(frames.window_update(0, limits.CONNECTION_WINDOW_BYTES - 65_535))
-        self._preface_due = self._loop.call_later(self.limits.preface_s, self._too_slow)
-        self._keepalive = self._loop.call_later(self.limits.keepalive_s, self._look)
+        self._watch.start()
         self.began()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -170,9 +167,7 @@ class Connection(asyncio.Protocol):
         if self.is_lost:
             return
         self.is_lost = True
-        for timer in (self._preface_due, self._headers_due, self._keepalive):
-            if timer is not None:
-                timer.cancel()
+        self._watch.stop()
         self._out.clear()
         self.ended(error)
         self.streams.clear()
@@ -193,7 +188,7 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self.is_lost:
             return  # what TLS had still in hand
-        self._reads += 1
+        self._watch.reads += 1
         try:
             if self._preface_left:
                 # h2 compares what has come of the preface, however few bytes.
@@ -277,7 +272,7 @@ class Connection(asyncio.Protocol):
         self._has_settings = True
         if kind in frames.OF_HEADERS:
             self._is_in_headers = not flags & frames.END_HEADERS
-            self._watch_headers()
+            self._watch.in_headers(is_open=self._is_in_headers)
         elif kind == frames.GOAWAY and not self._is_in_headers:
             return False
         elif kind == frames.PRIORITY or (kind in (frames.PING, frames.SETTINGS) and not flags & frames.ACK):
@@ -308,7 +303,7 @@ class Connection(asyncio.Protocol):
                 case RemoteSettingsChanged():
                     self._new_settings()
                 case PingAckReceived():
-                    self._pinged = False
+                    self._watch.answered()
                     self.event(event)
                 case _:
                     self.event(event)
@@ -317,9 +312,7 @@ class Connection(asyncio.Protocol):
             raise TooMuch("it reads nothing and asks for answers")
 
     def _new_settings(self) -> None:
-        if self._preface_due is not None:
-            self._preface_due.cancel()
-            self._preface_due = None
+        if self._watch.settled():
             self.settled()
         if len(self.h2.remote_settings) > limits.SETTINGS_KEPT:
             raise TooMuch("more settings than there are")
@@ -444,33 +437,17 @@ class Connection(asyncio.Protocol):
         if not self._control.takes(self._loop.time()):
             raise TooMuch("more control frames than an honest peer sends")
 
-    def _watch_headers(self) -> None:
-        if self._is_in_headers and self._headers_due is None:
-            self._headers_due = self._loop.call_later(self.limits.preface_s, self._too_slow)
-        elif not self._is_in_headers and self._headers_due is not None:
-            self._headers_due.cancel()
-            self._headers_due = None
-
     def _too_slow(self) -> None:
         log.info("connection refused", peer=self.peer, error="too slow")
         self.transport.abort()
 
-    def _look(self) -> None:
-        """Ping a silent peer, and give up on one that does not answer."""
-        wait_s = self.limits.keepalive_s
-        if self._reads != self._reads_seen or not self.may_ping:
-            self._pinged = False
-        elif self._pinged:
-            log.info("peer is gone", peer=self.peer)
-            self.transport.abort()
-            return
-        else:
-            self._pinged = True
-            self.h2.ping(b"headrace")
-            self.write_h2()
-            wait_s = self.limits.keepalive_timeout_s
-        self._reads_seen = self._reads
-        self._keepalive = self._loop.call_later(wait_s, self._look)
+    def _gone(self) -> None:
+        log.info("peer is gone", peer=self.peer)
+        self.transport.abort()
+
+    def _ping(self) -> None:
+        self.h2.ping(b"headrace")
+        self.write_h2()
 
     @property
     def peer(self) -> str:

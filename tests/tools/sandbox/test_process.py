@@ -14,6 +14,7 @@ import pytest
 
 from services.tools.sandbox.policy import Limits, Policy
 from services.tools.sandbox.process import OUTPUT_BYTES_MAX, Event, Exited, Output, run
+from tests.tools.conftest import processes
 
 
 @pytest.fixture
@@ -274,14 +275,13 @@ async def test_memory_and_file_size_are_limited(folder: Path) -> None:
 
 
 async def test_a_supervisor_that_is_killed_ends_the_stream(folder: Path) -> None:
-    children = Path(f"/proc/self/task/{os.getpid()}/children")
     async with (
         asyncio.timeout(10),
         aclosing(run(bash(folder, "setsid sleep 3 & echo up; exec sleep 1007.5"))) as stream,
     ):
         await anext(stream)
-        (supervisor,) = children.read_text().split()  # noqa: ASYNC240 - /proc does not block
-        os.kill(int(supervisor), signal.SIGKILL)
+        (supervisor,) = processes()
+        os.kill(supervisor, signal.SIGKILL)
         assert await anext(stream) == Exited("failed", error="its supervisor was killed")
         while is_running("1007.5"):
             await asyncio.sleep(0.01)

@@ -1,0 +1,84 @@
+"""Whether the other end of a connection keeps up: its settings and header blocks in time, an answer when it is silent.
+
+What a peer is given is in `Limits`; who is too slow, or gone, is cut off.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from services.runtime.http2.limits import Limits
+
+
+class Watch:
+    """Belongs to one connection; watches from `start` to `stop`."""
+
+    def __init__(
+        self,
+        limits: Limits,
+        *,
+        may_ping: Callable[[], bool],
+        ping: Callable[[], None],
+        too_slow: Callable[[], None],
+        gone: Callable[[], None],
+    ) -> None:
+        self.reads = 0
+        """Counted up by the connection, once a wake-up."""
+        self._limits = limits
+        self._may_ping = may_ping
+        self._ping = ping
+        self._too_slow = too_slow
+        self._gone = gone
+        self._reads_seen = 0
+        self._pinged = False
+        self._loop = asyncio.get_running_loop()
+        self._preface_due: asyncio.TimerHandle | None = None
+        self._headers_due: asyncio.TimerHandle | None = None
+        self._keepalive: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        """The connection is made: its settings are due."""
+        self._preface_due = self._loop.call_later(self._limits.preface_s, self._too_slow)
+        self._keepalive = self._loop.call_later(self._limits.keepalive_s, self._look)
+
+    def settled(self) -> bool:
+        """Note that settings have come; whether they are the first."""
+        if self._preface_due is None:
+            return False
+        self._preface_due.cancel()
+        self._preface_due = None
+        return True
+
+    def in_headers(self, *, is_open: bool) -> None:
+        """Note whether a header block has begun and not ended."""
+        if is_open and self._headers_due is None:
+            self._headers_due = self._loop.call_later(self._limits.preface_s, self._too_slow)
+        elif not is_open and self._headers_due is not None:
+            self._headers_due.cancel()
+            self._headers_due = None
+
+    def answered(self) -> None:
+        """Note that a ping was answered."""
+        self._pinged = False
+
+    def stop(self) -> None:
+        """The connection is over."""
+        for timer in (self._preface_due, self._headers_due, self._keepalive):
+            if timer is not None:
+                timer.cancel()
+
+    def _look(self) -> None:
+        """Ping a silent peer, and give up on one that does not answer."""
+        wait_s = self._limits.keepalive_s
+        if self.reads != self._reads_seen or not self._may_ping():
+            self._pinged = False
+        elif self._pinged:
+            self._gone()
+            return
+        else:
+            self._pinged = True
+            self._ping()
+            wait_s = self._limits.keepalive_timeout_s
+        self._reads_seen = self.reads
+        self._keepalive = self._loop.call_later(wait_s, self._look)
