@@ -107,8 +107,11 @@ async def test_leaving_the_line_makes_room_for_the_next(asking: Asking) -> None:
 
 async def test_a_deadline_closes_it(asking: Asking) -> None:
     async with asking() as gateway:
+        call = gateway.llm.StreamChat(gateway.request(model="idle"), timeout=1.0)
+        while not gateway.sim.open_streams:
+            await asyncio.sleep(0.01)
         with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await to_the_end(gateway.llm.StreamChat(gateway.request(model="idle"), timeout=0.3))
+            await to_the_end(call)
         assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
         await closed_soon(gateway)
 
