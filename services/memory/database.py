@@ -100,6 +100,7 @@ class Database:
         Raises:
             sqlite3.DatabaseError, _OtherVersion: It is none of ours.
         """
+        self._path = path
         self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         try:
             self._db.execute("PRAGMA journal_mode=WAL")
@@ -116,6 +117,10 @@ class Database:
 
     def close(self) -> None:
         self._db.close()
+
+    def beside(self) -> Database:
+        """Another connection to the file, for a thread that reads while this one writes."""
+        return Database(self._path)
 
     def logs(self) -> dict[str, tuple[int, int]]:
         """Length and time of each log that the index has seen."""

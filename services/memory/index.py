@@ -1,7 +1,8 @@
 """What is known of every chat without opening its log: the index's file, written behind the logs and read after that.
 
 Changes wait for the file's one thread; a question waits until those before it are in, so that it sees every append
-that was acknowledged. What the file refuses is read again from the logs when it takes changes once more.
+that was acknowledged. Only the chat of a run, which every new run is held against, is known without that. What the file
+refuses is read again from the logs when it takes changes once more.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from typing import TypeVar
 
 import structlog
@@ -40,18 +42,26 @@ class Index:
         self._database = database
         self._read = read
         self._thread = ThreadPoolExecutor(1, "index")
+        self._reader = database.beside()
+        self._reading = ThreadPoolExecutor(1, "index-reader")
         self._waiting: list[Change | str] = []
+        self._unwritten: dict[str, str] = {}
+        """Chats of runs whose changes the file does not have, by run."""
+        self._removals = 0
+        """Chats that are to go from the file."""
         self._behind: set[str] = set()
-        """Chats whose changes were refused. Touched in the thread only."""
+        """Chats whose changes were refused. Changed in the thread only."""
         self._wake = asyncio.Event()
         self._room = asyncio.Event()
         self._closed = asyncio.Event()
 
     def put(self, change: Change) -> None:
         """Take over what is known of a chat now."""
+        self._unwritten |= dict.fromkeys((run.run_id for run in change.runs), change.chat.chat_id)
         self._enqueue(change)
 
     def remove(self, chat_id: str) -> None:
+        self._removals += 1
         self._enqueue(chat_id)
 
     async def room(self) -> None:
@@ -69,10 +79,12 @@ class Index:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(GATHER_S):
                         await self._closed.wait()
-                await asyncio.get_running_loop().run_in_executor(self._thread, self._apply, self._taken())
+                await self._write()
                 self._room.set()
         finally:
             self._thread.shutdown()
+            self._reading.shutdown()
+            self._reader.close()
             self._database.close()
 
     def close(self) -> None:
@@ -87,21 +99,30 @@ class Index:
             Overloaded: The file cannot be used now.
         """
         # Of its own: a question whose caller leaves may never be asked, and what was committed must still be written.
-        self._thread.submit(self._apply, self._taken())
-        return await asyncio.get_running_loop().run_in_executor(self._thread, self._answer, question)
+        self._write()
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._answer, question, self._database)
 
-    def _answer(self, question: Callable[[Database], T]) -> T:
+    def _answer(self, question: Callable[[Database], T], database: Database) -> T:
         if self._behind:
             raise Overloaded("the index is behind the logs: the disk refuses it; try again later")
         with database_errors():
-            return question(self._database)
+            return question(database)
 
     async def get(self, chat_id: str) -> ChatEntry | None:
         return await self.ask(lambda database: database.chat(chat_id))
 
     async def chat_of(self, run_id: str) -> str | None:
-        """The chat that a run belongs to."""
-        return await self.ask(lambda database: database.chat_of(run_id))
+        """The chat that a run belongs to.
+
+        Raises:
+            Overloaded: The file cannot be used now.
+        """
+        if self._removals or self._behind:
+            return await self.ask(lambda database: database.chat_of(run_id))
+        if (chat_id := self._unwritten.get(run_id)) is not None:
+            return chat_id
+        answer = partial(self._answer, lambda database: database.chat_of(run_id), self._reader)
+        return await asyncio.get_running_loop().run_in_executor(self._reading, answer)
 
     async def unfinished(self, chat_id: str | None = None, expired_at: int | None = None) -> list[UnfinishedEntry]:
         """Runs that have begun and not ended, the oldest first; of one chat, or those whose lease has ended."""
@@ -115,9 +136,21 @@ class Index:
         self._waiting.append(change)
         self._wake.set()
 
-    def _taken(self) -> list[Change | str]:
+    def _write(self) -> asyncio.Future[None]:
+        """Have what waits written, in the thread."""
         changes, self._waiting = self._waiting, []
-        return changes
+        written = asyncio.get_running_loop().run_in_executor(self._thread, self._apply, changes)
+        written.add_done_callback(lambda _: self._forget(changes))
+        return written
+
+    def _forget(self, changes: list[Change | str]) -> None:
+        """The file has the changes, or says that it is behind."""
+        for change in changes:
+            if isinstance(change, str):
+                self._removals -= 1
+            else:
+                for run in change.runs:
+                    self._unwritten.pop(run.run_id, None)
 
     def _apply(self, changes: list[Change | str]) -> None:
         """Write `changes`, in the thread; those that are refused are kept in mind."""

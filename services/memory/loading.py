@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from headrace.v1 import memory_pb2
-from services.memory import recap
+from services.memory import images, recap
 from services.memory.compaction.pinned import intent_of, open_tasks
 from services.memory.compaction.plan import is_due
 from services.memory.context import View, Window, request_messages, view
@@ -29,13 +29,15 @@ class Loading:
         self.window = window
         self._counting = counting
 
-    async def load(self, chat: Chat, request: memory_pb2.LoadContextRequest) -> memory_pb2.LoadContextResponse:
-        """The request's messages, with their tokens where its model's limits are given."""
+    async def load(
+        self, chat: Chat, request: memory_pb2.LoadContextRequest, find: images.Find
+    ) -> memory_pb2.LoadContextResponse:
+        """The request's messages, with their tokens where its model's limits are given; `find` has their images."""
         window = self.window.asked(request.message_history_max)
         runs = snapshot(chat)
         told = story(runs, request.run_id, request.context_id or None)
         counter = self._counting.counter(chat, request.limits.model)
-        response, count = await asyncio.to_thread(_loaded, runs, told, request, window, counter)
+        response, count = await asyncio.to_thread(_loaded, runs, told, request, window, counter, find)
         if request.HasField("limits"):
             self._counting.asked(chat, told, request.limits.model, count)
         return response
@@ -52,6 +54,7 @@ def _loaded(
     request: memory_pb2.LoadContextRequest,
     window: Window,
     counter: Counter,
+    find: images.Find,
 ) -> tuple[memory_pb2.LoadContextResponse, int]:
     """The response, and what it costs before the model's ratio (0: not counted)."""
     shown = view(told, window)
@@ -60,9 +63,12 @@ def _loaded(
         texts.append(_recapped(runs, told, shown, request, counter))
     reminding = reminder(texts)
     if request.HasField("limits"):
-        return _counted(told, shown, request, reminding, counter)
-    messages = request_messages(request.system, shown.units, reminding)
-    return memory_pb2.LoadContextResponse(messages=messages), 0
+        response, count = _counted(told, shown, request, reminding, counter)
+    else:
+        messages = request_messages(request.system, shown.units, reminding)
+        response, count = memory_pb2.LoadContextResponse(messages=messages), 0
+    images.filled(response.messages, find)
+    return response, count
 
 
 def _recapped(

@@ -12,7 +12,7 @@ import grpc
 from headrace.errors import InvalidRequest, NotFound
 from headrace.v1 import memory_pb2
 from headrace.v1.memory_pb2_grpc import MemoryServiceServicer
-from services.memory import copies, history, images
+from services.memory import copies, history
 from services.memory.appended import appended
 from services.memory.blobs import Blob
 from services.memory.chat import first_n
@@ -69,10 +69,8 @@ class MemoryService(MemoryServiceServicer):
     async def LoadContext(
         self, request: memory_pb2.LoadContextRequest, context: Context
     ) -> memory_pb2.LoadContextResponse:
-        response = await self._loading.load(await self._store.chat(request.chat_id), request)
-        find = partial(self._store.find_blob, request.chat_id)
-        await asyncio.to_thread(images.filled, response.messages, find)
-        return response
+        chat = await self._store.chat(request.chat_id)
+        return await self._loading.load(chat, request, partial(self._store.find_blob, request.chat_id))
 
     async def Compact(
         self, request: memory_pb2.CompactRequest, context: Context

@@ -89,7 +89,7 @@ class Context:
         """What stays the same at every turn. A stage keeps its window: the model's limits are asked for once."""
         settings = self._scope.settings
         if self._frame is None or self._framed_for is not settings:
-            limits, summary_model = await agent_limits(self._peers, settings.model)
+            limits, summary_model = await agent_limits(self._scope.run.ahead, self._peers, settings.model)
             self._framed_for = settings
             self._frame = Frame(self._tools, limits, summary_model)
         return self._frame

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import structlog
 
 from headrace.errors import HeadraceError
 from headrace.v1 import llm_pb2, memory_pb2
+from services.orchestrator.ahead import Ahead
 from services.orchestrator.definition import ModelConfig
 from services.orchestrator.peers import UNARY_TIMEOUT_S, Peers, peer_errors
 from services.runtime.ids import forwarded
@@ -30,9 +33,16 @@ async def info_of(peers: Peers, provider_key: str, model: str) -> llm_pb2.ModelI
     return info
 
 
-async def agent_limits(peers: Peers, model: ModelConfig) -> tuple[memory_pb2.ModelLimits, str]:
+def ask_limits(ahead: Ahead, peers: Peers, model: ModelConfig) -> None:
+    """Ask what `agent_limits` will want."""
+    place = _place(model)
+    ahead.ask(place, info_of(peers, *place))
+
+
+async def agent_limits(ahead: Ahead, peers: Peers, model: ModelConfig) -> tuple[memory_pb2.ModelLimits, str]:
     """The limits of an agent's model, and the model that writes summaries for it; empty: itself."""
-    info = await info_of(peers, model.provider_key or "", model.model or "")
+    place = _place(model)
+    info = await ahead.answer(place, partial(info_of, peers, *place))
     return limits(info, model.max_tokens or 0), info.summary_model
 
 
@@ -44,3 +54,7 @@ def limits(info: llm_pb2.ModelInfo, max_tokens: int = 0) -> memory_pb2.ModelLimi
         context_window_tokens=info.context_window_tokens,
         output_tokens=max_tokens or info.output_tokens_max,
     )
+
+
+def _place(model: ModelConfig) -> tuple[str, str]:
+    return model.provider_key or "", model.model or ""

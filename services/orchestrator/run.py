@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from headrace.errors import BudgetExceeded, HeadraceError
 from headrace.v1 import agent_pb2, common_pb2, memory_pb2
 from services.orchestrator import ids
+from services.orchestrator.ahead import Ahead
 from services.orchestrator.answer import BlockNames
 from services.orchestrator.approvals.file import RulesFile
 from services.orchestrator.budget import Spending
@@ -52,6 +53,7 @@ class Run:
         "_settling",
         "agent",
         "agents",
+        "ahead",
         "ask_next",
         "chat_id",
         "checkpoint_id",
@@ -103,6 +105,7 @@ class Run:
         self.query = query
         self.past = past = past or NEW
         self.recording = past.recording
+        self.ahead = Ahead()
         self.feed = Feed(past.seq, past.history)
         self.names = BlockNames.after(run_id, past.recording.messages())
         self.spending = Spending(agent)

@@ -17,6 +17,7 @@ from services.orchestrator.definition import Definition
 from services.orchestrator.drive import drive, go_on
 from services.orchestrator.fair_use import FairUse
 from services.orchestrator.leases import Owner
+from services.orchestrator.outset import ask_ahead
 from services.orchestrator.peers import UNARY_TIMEOUT_S, Peers, peer_errors
 from services.orchestrator.registry import Registry
 from services.orchestrator.routing import Routed
@@ -269,10 +270,13 @@ class Runs:
         """Have `run` accepted, drive it, forget it. `earlier` gets why there is nothing to drive, or the error."""
         try:
             work_for(run.id)
-            opening = await self._accept(run, earlier)
-            if opening is not None:
-                with tracing.begun(run):
-                    await drive(run, self._peers, *opening)
+            async with run.ahead.asking():
+                if self._by_chat[run.chat_id][0] is run:
+                    ask_ahead(run, self._peers)
+                opening = await self._accept(run, earlier)
+                if opening is not None:
+                    with tracing.begun(run):
+                        await drive(run, self._peers, *opening)
         finally:
             self._leave(run)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sqlite3
+import threading
 from collections.abc import Callable, Iterable
 from contextlib import closing
 from pathlib import Path
@@ -15,7 +16,8 @@ import pytest
 from headrace.errors import ChatBusy, InvalidRequest, NotFound, Overloaded
 from headrace.v1 import agent_pb2, memory_pb2
 from services.memory.database import Database
-from services.memory.entries import Change
+from services.memory.entries import Change, ChatEntry
+from services.memory.facts import RunFacts
 from services.memory.index import Index
 from tests.memory.conftest import Serve
 from tests.memory.writing import Memory, content, event_line, events, new_id, query_line, run_line, step_line
@@ -176,8 +178,8 @@ async def test_logs_that_come_and_go_while_nobody_looks_are_noticed(serve: Serve
         assert {chat.chat_id for chat in (await memory.chats()).chats} == {away, kept}
 
 
-async def test_what_the_index_refused_is_read_from_the_logs_later() -> None:
-    refusing = Refusing()
+async def test_what_the_index_refused_is_read_from_the_logs_later(tmp_path: Path) -> None:
+    refusing = Refusing(tmp_path / "index.sqlite")
     index = Index(refusing, lambda chat_id: chat_id)
     running = asyncio.create_task(index.run())
     async with asyncio.timeout(10):
@@ -194,11 +196,54 @@ async def test_what_the_index_refused_is_read_from_the_logs_later() -> None:
         await running
 
 
+async def test_whose_a_run_is_waits_for_no_change(tmp_path: Path) -> None:
+    slow = Slow(tmp_path / "index.sqlite")
+    index = Index(slow, lambda chat_id: chat_id)
+    running = asyncio.create_task(index.run())
+    async with asyncio.timeout(10):
+        index.put(_change("a", "run of a"))
+        writing = asyncio.create_task(index.get("a"))
+        while not slow.is_writing:
+            await asyncio.sleep(0.005)
+        index.put(_change("b", "run of b"))
+        assert await index.chat_of("run of a") == "a"
+        assert await index.chat_of("run of b") == "b"
+        assert await index.chat_of("another") is None
+        slow.go_on.set()
+        await writing
+        assert await index.get("b") is not None
+        assert await index.chat_of("run of a") == "a", "the file says it now"
+        index.remove("a")
+        assert await index.chat_of("run of a") is None
+        index.close()
+        await running
+
+
+def _change(chat_id: str, run_id: str) -> Change:
+    facts = RunFacts(run_id, "request", "assistant", started_at=1, generation=0, last_seq=0, checkpoint=0)
+    entry = ChatEntry(chat_id, "name", "assistant", "assistant", 1, 1, False, "default", "default")
+    return Change(entry, 1, 1, [facts], [])
+
+
+class Slow(Database):
+    """An index file that is written when it is told to go on."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, is_new=True)
+        self.is_writing = False
+        self.go_on = threading.Event()
+
+    def apply(self, changes: Iterable[Change | str]) -> None:
+        self.is_writing = True
+        self.go_on.wait(10)
+        super().apply(changes)
+
+
 class Refusing(Database):
     """An index file that refuses to be written, while it is told to."""
 
-    def __init__(self) -> None:
-        super().__init__(Path(":memory:"), is_new=True)
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, is_new=True)
         self.refuses = False
         self.applied: list[Change | str] = []
 

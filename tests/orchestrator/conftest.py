@@ -86,9 +86,11 @@ class ScriptedLlm(llm_pb2_grpc.LlmServiceServicer):
         self.aside: dict[str, list[Step]] = {"compact": summary()}
         self.aside_requests: list[llm_pb2.ChatRequest] = []
         self.models: list[llm_pb2.ModelInfo] | HeadraceError = []
+        self.models_asked = 0
         self.open = 0
 
     async def ListModels(self, request: llm_pb2.ListModelsRequest, context: Any) -> llm_pb2.ListModelsResponse:
+        self.models_asked += 1
         if isinstance(self.models, HeadraceError):
             raise self.models
         models = [info for info in self.models if info.model == request.model]
@@ -125,6 +127,8 @@ class ScriptedTools(tools_pb2_grpc.ToolServiceServicer):
         self.plays: dict[str, list[list[ToolStep]]] = {}
         self.effects = [tools_pb2.CheckEffectResponse(state="unknown")]
         self.checked: list[str] = []
+        self.listing: Callable[[], Awaitable[None]] = nothing
+        """Awaited by each ListTools."""
         self.skills: list[tools_pb2.Skill] = []
         self.linked: list[str] = []
         self.requests: list[tools_pb2.ExecuteRequest] = []
@@ -142,6 +146,7 @@ class ScriptedTools(tools_pb2_grpc.ToolServiceServicer):
         """What is done instead, by a world of a test's own."""
 
     async def ListTools(self, request: tools_pb2.ListToolsRequest, context: Any) -> tools_pb2.ListToolsResponse:
+        await self.listing()
         return tools_pb2.ListToolsResponse(
             tools=[tool for tool in self.tools if not request.names or tool.name in request.names]
         )
@@ -258,6 +263,10 @@ class WatchedMemory:
 
 
 async def pass_on(request: object) -> None:
+    pass
+
+
+async def nothing() -> None:
     pass
 
 

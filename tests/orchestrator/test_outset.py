@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
+import pytest
+
+from headrace.errors import InvalidRequest
 from headrace.v1 import common_pb2, memory_pb2, tools_pb2
 from tests.orchestrator.conftest import House, Open, call, content, finish
 from tests.orchestrator.people import CHAT, ask, only, tool
@@ -228,3 +232,45 @@ async def test_open_todos_are_reminded_of_and_the_rest_of_the_request_only_grows
         first, second, third = (list(request.messages) for request in it.llm.requests)
         assert second[: len(first)] == first
         assert third[: len(second) - 1] == second[:-1]
+
+
+async def test_what_does_not_hang_on_the_chat_is_asked_while_the_query_is_stored(house: Open) -> None:
+    listed = asyncio.Event()
+
+    async def listing() -> None:
+        assert not listed.is_set(), "they are listed once"
+        listed.set()
+
+    async def stored(request: memory_pb2.AppendRequest) -> None:
+        await listed.wait()
+        while not it.llm.models_asked:
+            await asyncio.sleep(0.005)
+
+    async with house(ANSWER) as it:
+        it.tools.listing, it.memory.before = listing, stored
+        assert (await ask(it))[-1]["type"] == "run.complete"
+        assert it.llm.models_asked == 1
+
+
+async def test_a_query_that_is_refused_leaves_no_question_behind(house: Open) -> None:
+    is_asked, open_questions = asyncio.Event(), 0
+
+    async def listing() -> None:
+        nonlocal open_questions
+        open_questions += 1
+        is_asked.set()
+        try:
+            await asyncio.sleep(60)
+        finally:
+            open_questions -= 1
+
+    async def refused(request: memory_pb2.AppendRequest) -> None:
+        await is_asked.wait()
+        raise InvalidRequest("not this one")
+
+    async with house(ANSWER) as it:
+        it.tools.listing, it.memory.before = listing, refused
+        with pytest.raises(InvalidRequest):
+            await it.ask()
+        while open_questions:
+            await asyncio.sleep(0.005)
