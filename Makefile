@@ -22,11 +22,17 @@ up: $(VENV)/run ## Start the suite with a simulated model and keep it running
 	@$(BIN)/headrace up --simulate --config-dir examples --data-dir .data
 
 test: $(VENV)/dev $(if $(shell command -v go),build/gateway) ## Run all tests
-	$(BIN)/pytest
-	HEADRACE_TRANSPORT=grpcio $(BIN)/pytest $(ON_GRPCIO)
+	$(BIN)/pytest $(SHARED)
+	HEADRACE_TRANSPORT=grpcio $(BIN)/pytest $(SHARED) $(ON_GRPCIO)
+
+# Tests wait more than they compute: with two workers one computes while the other waits, and who is done takes from what
+# the other has left. More of them would make those late that look at a clock.
+SHARED := -n 2 --dist worksteal
 
 # What RPCs go through on their way; what is behind the handlers does not see the transport.
-ON_GRPCIO := tests/runtime --ignore tests/runtime/http2 tests/conformance tests/e2e tests/test_streams.py tests/test_client.py
+ON_GRPCIO := tests/runtime --ignore tests/runtime/http2 tests/conformance tests/test_streams.py tests/test_client.py \
+	$(addprefix tests/e2e/test_,main_job.py leaving.py conformance.py files.py grpc_examples.py reflection.py trace.py) \
+	tests/e2e/test_crash.py::test_a_service_that_is_killed_comes_back_and_the_chat_goes_on
 
 check: $(VENV)/dev lint types proto-check gateway-check test ## What CI runs: format, lint, types, protos, tests
 
@@ -55,7 +61,7 @@ soak: $(VENV)/dev ## Kill a run's owner at random events, and parts of a cluster
 FUZZ_S ?= 60
 BAD_REQUESTS ?= 10000
 fuzz: $(VENV)/fuzz $(VENV)/dev ## Search for bytes that break the readers of streams, logs and agent files, a route or an RPC (FUZZ_S=60 each, BAD_REQUESTS=10000 for each RPC)
-	@for target in sse log_lines triple_quotes http2; do \
+	@for target in sse log_lines triple_quotes templates http2; do \
 		$(BIN)/python -m fuzz $$target -max_total_time=$(FUZZ_S) || exit 1; \
 	done
 	$(BIN)/pytest -q tests/e2e/test_openapi.py --http-examples $(FUZZ_S)

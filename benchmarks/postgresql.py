@@ -45,7 +45,7 @@ class Server:
 
     def start(self) -> None:
         """Start it; it takes connections when this returns."""
-        ready = [str(_program("pg_isready")), "-q", "-h", str(self.folder), "-U", "headrace", "-d", "postgres"]
+        ready = [str(program("pg_isready")), "-q", "-h", str(self.folder), "-U", "headrace", "-d", "postgres"]
         until = time.monotonic() + START_S
         while subprocess.run(ready, check=False).returncode != 0:
             assert time.monotonic() < until, (self.folder / "log").read_text()
@@ -56,14 +56,14 @@ class Server:
 
     def _started(self) -> subprocess.Popen[bytes]:
         listen = ("-c", "listen_addresses=", "-c", f"unix_socket_directories={self.folder}")
-        command = [str(_program("postgres")), "-D", str(self.folder / "data"), *listen, *self._options]
+        command = [str(program("postgres")), "-D", str(self.folder / "data"), *listen, *self._options]
         with open(self.folder / "log", "ab") as log:
-            return subprocess.Popen([*_unprivileged(), *command], stdout=log, stderr=log, start_new_session=True)
+            return subprocess.Popen([*unprivileged(), *command], stdout=log, stderr=log, start_new_session=True)
 
     def new_database(self) -> str:
         """Where an empty database is."""
         name = f"d{uuid.uuid4().hex}"
-        subprocess.run([str(_program("createdb")), "-h", str(self.folder), "-U", "headrace", name], check=True)
+        subprocess.run([str(program("createdb")), "-h", str(self.folder), "-U", "headrace", name], check=True)
         return self.url(name)
 
     def kill(self) -> None:
@@ -85,13 +85,10 @@ class Server:
 @contextmanager
 def running(*options: str) -> Generator[Server]:
     """A new PostgreSQL inside the block."""
-    with tempfile.TemporaryDirectory(prefix="headrace-pg-", ignore_cleanup_errors=True) as name:
-        folder = Path(name)
-        if os.geteuid() == 0:
-            os.chown(folder, pwd.getpwnam("postgres").pw_uid, -1)
-        make = [str(_program("initdb")), "-D", str(folder / "data"), "-U", "headrace", "-A", "trust", "-N"]
+    with new_folder() as folder:
+        make = [str(program("initdb")), "-D", str(folder / "data"), "-U", "headrace", "-A", "trust", "-N"]
         subprocess.run(
-            [*_unprivileged(), *make, "-E", "UTF8", "--locale=C.UTF-8"], check=True, stdout=subprocess.DEVNULL, cwd="/"
+            [*unprivileged(), *make, "-E", "UTF8", "--locale=C.UTF-8"], check=True, stdout=subprocess.DEVNULL, cwd="/"
         )
         server = Server(folder, options)
         server.start()
@@ -101,13 +98,25 @@ def running(*options: str) -> Generator[Server]:
             server.stop()
 
 
-def _program(name: str) -> Path:
+@contextmanager
+def new_folder() -> Generator[Path]:
+    """An empty folder inside the block, of whoever PostgreSQL runs as."""
+    with tempfile.TemporaryDirectory(prefix="headrace-pg-", ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        if os.geteuid() == 0:
+            os.chown(folder, pwd.getpwnam("postgres").pw_uid, -1)
+        yield folder
+
+
+def program(name: str) -> Path:
+    """One of PostgreSQL's programs."""
     folder = programs()
     assert folder is not None
     return folder / name
 
 
-def _unprivileged() -> list[str]:
+def unprivileged() -> list[str]:
+    """What a command begins with that must not be run by root."""
     if os.geteuid() != 0:
         return []
     return ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups", "--"]

@@ -60,7 +60,7 @@ async def suite(
     It has an agent for each of `models` whose key is the model's name, and further `agents` by key. `transport` is
     how its services talk; empty: as the environment says.
     """
-    _configure(folder / "config", base_url, models)
+    configure(folder / "config", base_url, models)
     for key, agent in (agents or {}).items():
         (folder / "config" / "agents" / f"{key}.json").write_text(json.dumps(agent))
     flags = (
@@ -78,7 +78,8 @@ async def suite(
         yield GRPC.findall(line)[0], _services(up)
 
 
-def _configure(folder: Path, base_url: str, models: list[str]) -> None:
+def configure(folder: Path, base_url: str, models: list[str]) -> None:
+    """Write a configuration that has an agent for each of `models`, of the provider at `base_url`."""
     (folder / "agents").mkdir(parents=True)
     for model in models:
         agent = {
@@ -99,7 +100,7 @@ async def gateway(folder: Path, model: str) -> AsyncGenerator[tuple[str, dict[st
     """The gateway alone before the simulator: its address, and the process ids by service."""
     async with AsyncExitStack() as processes:
         base_url, simulator = await processes.enter_async_context(simulating(folder))
-        _configure(folder, base_url, [model])
+        configure(folder, base_url, [model])
         address = f"unix:{folder}/gateway.sock"
         settings = {"HEADRACE_LLM_GATEWAY_LISTEN": address, "HEADRACE_CONFIG_DIR": str(folder)}
         process = await asyncio.create_subprocess_exec(

@@ -14,7 +14,8 @@ from hyperframe.exceptions import HyperframeError
 from hyperframe.frame import Frame
 from structlog.testing import capture_logs
 
-from services.runtime.http2.client_call import Call, UnaryStreamCall, UnaryUnaryCall
+from services.runtime.http2.client_call import Call
+from services.runtime.http2.client_call_kinds import UnaryStreamCall, UnaryUnaryCall
 from services.runtime.http2.client_connection import ClientConnection
 from services.runtime.http2.connection import Connection
 from services.runtime.http2.frames import HEAD_BYTES, PREFACE_BYTES
@@ -123,7 +124,7 @@ async def _feed(connection: Connection, socket: Socket, data: bytes, how: int) -
             return
         connection.data_received(data[start : start + step])
         await asyncio.sleep(0)
-        held = len(connection._rest)  # pyright: ignore[reportPrivateUsage] - how much it holds is its promise
+        held = len(connection.incoming.rest)
         assert held < HEAD_BYTES + FRAME_BYTES_MAX, f"{held} bytes are held"
     await _turns()
 

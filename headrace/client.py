@@ -5,11 +5,14 @@
             async for delta in deltas:
                 print(delta.content_delta.delta, end="")
 
+With TLS it is Client("host:443", tls=Tls()), where `Tls` can name a CA, and a certificate to show.
+
 What a call can raise is a HeadraceError; a server that cannot be reached is ProviderUnavailable.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
@@ -18,6 +21,7 @@ from typing import Any, TypeVar
 import grpc
 
 from headrace.streams import reading, rpc_errors
+from headrace.tls import Tls
 from headrace.v1 import agent_pb2, agent_pb2_grpc, memory_pb2, memory_pb2_grpc
 
 Reply = TypeVar("Reply")
@@ -36,17 +40,29 @@ OPTIONS: list[tuple[str, int]] = [
 class Client:
     """Connections to one deployment; may be shared between tasks. Open it with `async with`, on the loop that uses it.
 
-    `memory_address` is needed for `chats` and `chat` alone. `token` is an API key or a JWT.
+    `memory_address` is needed for `chats` and `chat` alone. `token` is an API key or a JWT. Without `tls` it and
+    everything else goes over the wire in plain text.
     """
 
     def __init__(
-        self, address: str = "127.0.0.1:7001", *, memory_address: str = "127.0.0.1:7003", token: str = ""
+        self,
+        address: str = "127.0.0.1:7001",
+        *,
+        memory_address: str = "127.0.0.1:7003",
+        token: str = "",
+        tls: Tls | None = None,
     ) -> None:
         self._addresses = (address, memory_address)
+        self._tls = tls
         self._shown = (("authorization", f"Bearer {token}"),) if token else ()
 
     async def __aenter__(self) -> Client:
-        self._channels = [grpc.aio.insecure_channel(address, options=OPTIONS) for address in self._addresses]
+        """Raises OSError when the files of `tls` cannot be used."""
+        if self._tls is None:
+            self._channels = [grpc.aio.insecure_channel(address, options=OPTIONS) for address in self._addresses]
+        else:
+            shown = await asyncio.to_thread(self._tls.credentials)
+            self._channels = [grpc.aio.secure_channel(address, shown, options=OPTIONS) for address in self._addresses]
         # Any: the stubs' types know the RPCs of synchronous channels too, and so each as a union.
         self._agents: Any = agent_pb2_grpc.AgentServiceStub(self._channels[0])
         self._memory: Any = memory_pb2_grpc.MemoryServiceStub(self._channels[1])

@@ -1,6 +1,8 @@
 """For all tests, before anything else is imported."""
 
+import gc
 import os
+from collections.abc import Generator
 
 # The command line starts processes by fork; gRPC's own fork handlers, loaded by other tests, would abort the child.
 os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
@@ -11,6 +13,21 @@ from hypothesis import settings
 # No test is timed: on a busy machine a deadline says nothing.
 settings.register_profile("suite", deadline=None)
 settings.load_profile("suite")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """What is there before the first test is never looked at again for garbage.
+
+    It is half a million objects: to look at them stops the loop for as long as some tests wait.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

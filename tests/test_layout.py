@@ -20,11 +20,11 @@ START = {"__main__.py", "config.py", "program.py", "transport.py", "tls.py"}
 """Names of the files that may read the environment, beside the command line."""
 
 
-@cache
 def tree(file: Path) -> ast.Module:
     return ast.parse((ROOT / file).read_text())
 
 
+@cache  # of what is found; the trees of all files are half a million objects
 def imports(file: Path) -> set[str]:
     """Full names of all modules, or names in modules, that a file imports anywhere in it."""
     found: set[str] = set()
@@ -37,6 +37,7 @@ def imports(file: Path) -> set[str]:
     return found
 
 
+@cache
 def names(file: Path) -> set[str]:
     """Every name with its dots, imported or used: os.environ, grpc.aio.server."""
     used = {ast.unparse(node) for node in ast.walk(tree(file)) if isinstance(node, (ast.Attribute, ast.Name))}

@@ -13,7 +13,8 @@ import uvloop
 from headrace.v1 import memory_pb2, memory_pb2_grpc
 from services.runtime import logs
 from services.runtime.config import ServerSettings
-from services.runtime.server import Served, serving, until_stopped
+from services.runtime.program import until_stopped
+from services.runtime.server import Served, serving
 
 
 class Echo(memory_pb2_grpc.MemoryServiceServicer):

@@ -13,9 +13,8 @@ import (
 	"syscall"
 	"time"
 
-	"google.golang.org/grpc"
-
 	"headrace/gateway/internal/gateway"
+	"headrace/gateway/internal/tracing"
 )
 
 func main() {
@@ -34,16 +33,16 @@ func run() error {
 	slog.Info("settings in force", "settings", settings.inForce)
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
-	var peers gateway.Peers
-	for _, peer := range []struct {
-		address string
-		conn    **grpc.ClientConn
-	}{{settings.orchestrator, &peers.Orchestrator}, {settings.memory, &peers.Memory}, {settings.tools, &peers.Tools}} {
-		if *peer.conn, err = connect(peer.address); err != nil {
-			return fmt.Errorf("%s: %w", peer.address, err)
-		}
-		defer (*peer.conn).Close()
+	peers, hangUp, err := peersOf(settings)
+	if err != nil {
+		return err
 	}
+	defer hangUp()
+	stopTracing, err := tracing.Start(ctx)
+	if err != nil {
+		return fmt.Errorf("a variable OTEL_… has a wrong value: %w", err)
+	}
+	defer stopTracing()
 	handler, err := gateway.New(ctx, settings.handlers, peers)
 	if err != nil {
 		return err
@@ -63,11 +62,18 @@ func serve(ctx context.Context, stop func(), settings settings, handler http.Han
 		IdleTimeout:       75 * time.Second, // longer than proxies keep a connection
 		MaxHeaderBytes:    32 << 10,
 	}
-	slog.Info("serving", "addresses", []string{listener.Addr().String()}, "tls", settings.certificate != "")
+	if settings.certificate != "" {
+		files, err := readCertificates(settings.certificate, settings.key, "")
+		if err != nil {
+			return err
+		}
+		server.TLSConfig = files.listening()
+	}
+	slog.Info("serving", "addresses", []string{listener.Addr().String()}, "tls", server.TLSConfig != nil)
 	failed := make(chan error, 1)
 	go func() {
-		if settings.certificate != "" {
-			failed <- server.ServeTLS(listener, settings.certificate, settings.key)
+		if server.TLSConfig != nil {
+			failed <- server.ServeTLS(listener, "", "")
 			return
 		}
 		failed <- server.Serve(listener)

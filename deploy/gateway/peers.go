@@ -1,13 +1,18 @@
 package main
 
 import (
+	"fmt"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/metadata"
 
+	"headrace/gateway/internal/calling"
 	"headrace/gateway/internal/gateway"
 )
 
@@ -19,10 +24,58 @@ const (
 	connWindowBytes = 4 << 20
 )
 
-// connect gives a connection to a peer (host:port or unix:/path), with the same options as services/runtime/channels.py.
-func connect(address string) (*grpc.ClientConn, error) {
-	return grpc.NewClient(address, append(gateway.Forwarding(),
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
+// peersOf gives the connections to the services; `hangUp` ends them.
+func peersOf(settings settings) (peers gateway.Peers, hangUp func(), err error) {
+	options, err := peerOptions(settings)
+	if err != nil {
+		return peers, nil, err
+	}
+	hangUp = func() {
+		for _, conn := range []*grpc.ClientConn{peers.Orchestrator, peers.Memory, peers.Tools} {
+			if conn != nil {
+				_ = conn.Close()
+			}
+		}
+	}
+	for _, peer := range []struct {
+		address string
+		conn    **grpc.ClientConn
+	}{{settings.orchestrator, &peers.Orchestrator}, {settings.memory, &peers.Memory}, {settings.tools, &peers.Tools}} {
+		if *peer.conn, err = calling.Client(peer.address, options...); err != nil {
+			hangUp()
+			return peers, nil, fmt.Errorf("%s: %w", peer.address, err)
+		}
+	}
+	return peers, hangUp, nil
+}
+
+// badge is how the gateway says which service it is where its certificate does not (services/runtime/auth/gate.py).
+func badge(token string) metadata.MD {
+	if token == "" {
+		return nil
+	}
+	return metadata.Pairs("x-headrace-caller", "facade", "x-headrace-token", token)
+}
+
+func transportOf(settings settings) (credentials.TransportCredentials, error) {
+	if settings.suiteCert == "" {
+		return insecure.NewCredentials(), nil
+	}
+	files, err := readCertificates(settings.suiteCert, settings.suiteKey, settings.suiteCA)
+	if err != nil {
+		return nil, err
+	}
+	return files.connecting(), nil
+}
+
+// peerOptions are those of services/runtime/channels.py.
+func peerOptions(settings settings) ([]grpc.DialOption, error) {
+	transport, err := transportOf(settings)
+	if err != nil {
+		return nil, err
+	}
+	return slices.Concat(gateway.Forwarding(badge(settings.token)), calling.Again(), []grpc.DialOption{
+		grpc.WithTransportCredentials(transport),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 30 * time.Second, Timeout: 10 * time.Second}),
 		// A peer that restarts comes back within a second or so; 120 s would look like an outage.
 		grpc.WithConnectParams(grpc.ConnectParams{
@@ -33,8 +86,8 @@ func connect(address string) (*grpc.ClientConn, error) {
 		grpc.WithStaticStreamWindowSize(streamWindowBytes),
 		grpc.WithStaticConnWindowSize(connWindowBytes),
 		// Any replica answers for any run.
-		grpc.WithDefaultServiceConfig(`{"loadBalancingConfig":[{"round_robin":{}}]}`),
+		grpc.WithDefaultServiceConfig(`{"loadBalancingConfig":[{"` + calling.Turns + `":{}}]}`),
 		grpc.WithDisableServiceConfig(),
 		grpc.WithNoProxy(), // the suite's own traffic never takes the detour that http_proxy names
-	)...)
+	}), nil
 }

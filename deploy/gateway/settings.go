@@ -7,41 +7,49 @@ import (
 	"strings"
 	"time"
 
+	"headrace/gateway/internal/calling"
 	"headrace/gateway/internal/gateway"
 )
 
-const prefix = "HEADRACE_GATEWAY_"
+const (
+	prefix = "HEADRACE_"
+	own    = prefix + "GATEWAY_"
+	// tokenCharsMin is what services/runtime/auth/settings.py has.
+	tokenCharsMin = 32
+)
 
-// settings are read from HEADRACE_GATEWAY_* variables, once; deploy/compose.yaml shows them all.
+// settings are read from HEADRACE_GATEWAY_* variables, and from the few that all services share, once;
+// deploy/compose.yaml shows them all.
 type settings struct {
 	listen, orchestrator, memory, tools string
-	certificate, key                    string
+	// what browsers are shown
+	certificate, key string
+	// what the services are shown, and the CA that has signed theirs
+	suiteCert, suiteKey, suiteCA, token string
 	drain                               time.Duration
 	handlers                            gateway.Settings
-	// all of them as they were given or are by default; none is a secret
+	// all of them as they were given or are by default, the secret masked
 	inForce map[string]string
 }
 
 // readSettings reports all problems together; an unknown variable with our prefix is nearly always a typo.
 func readSettings(environment []string) (settings, error) {
 	given := map[string]string{
-		"LISTEN": "127.0.0.1:8080", "ORCHESTRATOR_ADDRESS": "127.0.0.1:7001", "MEMORY_ADDRESS": "127.0.0.1:7003",
-		"TOOLS_ADDRESS": "127.0.0.1:7004", "TLS_CERTIFICATE": "", "TLS_KEY": "", "HEARTBEAT_S": "15",
-		"SLOW_READER_S": "60", "DRAIN_S": "10",
+		"GATEWAY_LISTEN": "127.0.0.1:8080", "GATEWAY_ORCHESTRATOR_ADDRESS": "127.0.0.1:7001",
+		"GATEWAY_MEMORY_ADDRESS": "127.0.0.1:7003", "GATEWAY_TOOLS_ADDRESS": "127.0.0.1:7004",
+		"GATEWAY_TLS_CERTIFICATE": "", "GATEWAY_TLS_KEY": "", "TLS_CERT": "", "TLS_KEY": "", "TLS_CA": "",
+		"INTERNAL_TOKEN": "", "GATEWAY_HEARTBEAT_S": "15", "GATEWAY_SLOW_READER_S": "60", "GATEWAY_DRAIN_S": "10",
 	}
 	var problems []error
 	for _, pair := range environment {
 		name, value, _ := strings.Cut(pair, "=")
-		short, ours := strings.CutPrefix(name, prefix)
-		if !ours {
-			continue
-		}
-		if _, known := given[short]; !known {
+		if _, known := given[strings.TrimPrefix(name, prefix)]; known && strings.HasPrefix(name, prefix) {
+			given[strings.TrimPrefix(name, prefix)] = value
+		} else if strings.HasPrefix(name, own) {
 			problems = append(problems, fmt.Errorf("%s: is not a setting", name))
-			continue
 		}
-		given[short] = value
 	}
+	problems = append(problems, check(given)...)
 	seconds := func(name string) time.Duration {
 		value, err := strconv.ParseFloat(given[name], 64)
 		if err != nil || value <= 0 {
@@ -49,16 +57,39 @@ func readSettings(environment []string) (settings, error) {
 		}
 		return time.Duration(value * float64(time.Second))
 	}
-	if (given["TLS_CERTIFICATE"] == "") != (given["TLS_KEY"] == "") {
-		problems = append(problems, fmt.Errorf("%sTLS_CERTIFICATE and %[1]sTLS_KEY: give both or neither", prefix))
-	}
 	read := settings{
-		listen: given["LISTEN"], orchestrator: given["ORCHESTRATOR_ADDRESS"], memory: given["MEMORY_ADDRESS"],
-		tools: given["TOOLS_ADDRESS"], certificate: given["TLS_CERTIFICATE"], key: given["TLS_KEY"],
-		drain: seconds("DRAIN_S"), inForce: given,
+		listen: given["GATEWAY_LISTEN"], orchestrator: given["GATEWAY_ORCHESTRATOR_ADDRESS"],
+		memory: given["GATEWAY_MEMORY_ADDRESS"], tools: given["GATEWAY_TOOLS_ADDRESS"],
+		certificate: given["GATEWAY_TLS_CERTIFICATE"], key: given["GATEWAY_TLS_KEY"],
+		suiteCert: given["TLS_CERT"], suiteKey: given["TLS_KEY"], suiteCA: given["TLS_CA"],
+		token: given["INTERNAL_TOKEN"], drain: seconds("GATEWAY_DRAIN_S"), inForce: given,
 		handlers: gateway.Settings{
-			Heartbeat: seconds("HEARTBEAT_S"), SlowReader: seconds("SLOW_READER_S"),
+			Heartbeat: seconds("GATEWAY_HEARTBEAT_S"), SlowReader: seconds("GATEWAY_SLOW_READER_S"),
 		},
 	}
+	if read.token != "" {
+		given["INTERNAL_TOKEN"] = "***"
+	}
 	return read, errors.Join(problems...)
+}
+
+// check says what is wrong with settings that are no numbers.
+func check(given map[string]string) (problems []error) {
+	if (given["GATEWAY_TLS_CERTIFICATE"] == "") != (given["GATEWAY_TLS_KEY"] == "") {
+		problems = append(problems, fmt.Errorf("%sTLS_CERTIFICATE and %[1]sTLS_KEY: give both or neither", own))
+	}
+	cert, key, ca := given["TLS_CERT"] != "", given["TLS_KEY"] != "", given["TLS_CA"] != ""
+	if cert != key || (ca && !cert) {
+		problems = append(problems, fmt.Errorf(
+			"%sTLS_CERT, %[1]sTLS_KEY, %[1]sTLS_CA: expected none, the first two, or all three", prefix))
+	}
+	if token := given["INTERNAL_TOKEN"]; token != "" && len(token) < tokenCharsMin {
+		problems = append(problems, fmt.Errorf("%sINTERNAL_TOKEN: expected %d ASCII characters or more", prefix, tokenCharsMin))
+	}
+	for _, name := range []string{"GATEWAY_ORCHESTRATOR_ADDRESS", "GATEWAY_MEMORY_ADDRESS", "GATEWAY_TOOLS_ADDRESS"} {
+		if err := calling.Check(given[name]); err != nil {
+			problems = append(problems, fmt.Errorf("%s%s: %w", prefix, name, err))
+		}
+	}
+	return problems
 }

@@ -11,12 +11,13 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import BinaryIO
 
 import click
 
 from headrace.cli.complaints import sentence
 from headrace.cli.exits import FAILED
-from headrace.cli.suite import ChildSpec, environment
+from headrace.cli.suite import ChildSpec
 
 DEATHS_MAX, DEATHS_WINDOW_S = 3, 10.0
 """So many deaths in so short a time before the suite was ever ready: it cannot start."""
@@ -27,6 +28,9 @@ WRONG_SETTINGS = 2
 """The exit code of services whose settings are wrong: starting them again changes nothing."""
 
 MESSAGE_LINES_MAX = 5
+
+LOG_BYTES_MAX = 64 << 20
+"""A log that is larger when its process starts is set aside, in the place of the one before: twice that is kept."""
 
 PR_SET_PDEATHSIG = 1
 
@@ -62,6 +66,7 @@ class Child:
         wait_s = WAIT_FIRST_S
         try:
             while not self._is_stopping:
+                _set_aside(self._log_path)
                 started, log_size = time.monotonic(), self._log_size()
                 code = await self._run_once()
                 if self._is_stopping:
@@ -89,11 +94,11 @@ class Child:
 
     async def _run_once(self) -> int:
         """Run the process to its end; leaving early kills it."""
-        with self._log_path.open("ab") as log_file:
+        with _opened_log(self._log_path) as log_file:
             output = asyncio.subprocess.PIPE if self._is_verbose else log_file
             process = await asyncio.create_subprocess_exec(
                 *self._spec.command,
-                env=environment(self._spec),
+                env=self._spec.environment,
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=output,
                 stderr=asyncio.subprocess.STDOUT,
@@ -130,6 +135,18 @@ class Child:
             lines = log_file.read(1 << 20).decode(errors="replace").splitlines()
         said = [readable for line in lines if (readable := _readable(line))]
         return "\n".join(said[-MESSAGE_LINES_MAX:]) or f"it said nothing (log: {self._log_path})"
+
+
+def _set_aside(log: Path) -> None:
+    if log.exists() and log.stat().st_size > LOG_BYTES_MAX:
+        log.replace(log.with_suffix(".log.1"))
+
+
+def _opened_log(log: Path) -> BinaryIO:
+    """To append to; for the owner alone, as the chats are: it tells who asks what, and when."""
+    file = os.fdopen(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab")
+    os.fchmod(file.fileno(), 0o600)  # one that an older version has made
+    return file
 
 
 def _readable(line: str) -> str:

@@ -12,6 +12,7 @@ class Failure(msgspec.Struct, frozen=True):
 
     code: str = ""
     message: str = ""
+    retriable: bool = False
 
 
 class Task(msgspec.Struct, frozen=True, rename="camel"):

@@ -8,6 +8,8 @@ from urllib.parse import urlsplit
 
 import click
 
+from headrace.tls import Tls
+
 
 def _absolute(_context: click.Context, _option: click.Parameter, text: str) -> str:
     """`text` if it is an address that can be asked."""
@@ -54,6 +56,47 @@ _url_option = click.option(
 )
 
 
+_TLS = "headrace.tls"
+
+
+def _keep_path(context: click.Context, option: click.Parameter, path: str | None) -> None:
+    context.meta.setdefault(_TLS, {})[option.name] = path or ""
+
+
+def tls() -> Tls:
+    """What the command that is running believes and shows where the facade speaks TLS.
+
+    Raises:
+        click.UsageError: Its options do not fit together.
+    """
+    context = click.get_current_context(silent=True)
+    given: dict[str, str] = context.meta.get(_TLS, {}) if context is not None else {}
+    try:
+        return Tls(*(given.get(name, "") for name in ("tls_ca", "tls_cert", "tls_key")))
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+
+
+def _tls_option(name: str, text: str) -> Callable[..., Any]:
+    return click.option(
+        f"--tls-{name}",
+        envvar=f"HEADRACE_TLS_{name.upper()}",
+        callback=_keep_path,
+        expose_value=False,
+        show_envvar=True,
+        help=text,
+    )
+
+
+_tls_options = (
+    _tls_option("ca", "The CA that has signed the facade's certificate, a file in PEM."),
+    _tls_option("cert", "A certificate to show, where one is asked for."),
+    _tls_option("key", "Its key."),
+)
+
+
 def url_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Where the facade is, and the credential to show it."""
-    return _url_option(token_option(command))
+    """Where the facade is, the credential to show it, and how TLS is spoken to it."""
+    for option in reversed((_url_option, token_option, *_tls_options)):
+        command = option(command)
+    return command

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Generator
 from contextlib import asynccontextmanager, contextmanager
 from types import TracebackType
 from typing import Any
 
 import aiohttp
+import click
 import msgspec
 
 from headrace.cli import events
 from headrace.cli.exits import Away, Cut, Refused, Unreachable
-from headrace.cli.options import token
+from headrace.cli.options import tls, token
 from headrace.errors import BadFrame
 from headrace.sse import SseReader
 
@@ -54,7 +57,8 @@ class Server:
     async def __aenter__(self) -> Server:
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S, sock_read=SILENCE_TIMEOUT_S)
         headers = {"Authorization": f"Bearer {shown}"} if (shown := token()) else None
-        self._http = aiohttp.ClientSession(self.url, timeout=timeout, headers=headers)
+        connector = aiohttp.TCPConnector(ssl=await _context()) if self.url.startswith("https:") else None
+        self._http = aiohttp.ClientSession(self.url, timeout=timeout, headers=headers, connector=connector)
         return self
 
     async def __aexit__(
@@ -108,6 +112,14 @@ class Server:
             raise Refused(f"what answers at {self.url} is not Headrace, or not of this version") from error
 
 
+async def _context() -> ssl.SSLContext:
+    shown = tls()
+    try:
+        return await asyncio.to_thread(shown.context)
+    except OSError as error:
+        raise click.UsageError(str(error)) from error
+
+
 _ANSWER = aiohttp.ClientTimeout(total=ANSWER_TIMEOUT_S, sock_connect=CONNECT_TIMEOUT_S)
 
 
@@ -119,7 +131,13 @@ async def _data(response: aiohttp.ClientResponse) -> msgspec.Raw:
 async def _check(response: aiohttp.ClientResponse) -> None:
     if response.status >= 400:
         answer = msgspec.json.decode(await response.read(), type=_Answer)
-        raise (Away if answer.error.retriable else Refused)(answer.msg)
+        if response.status == 401 and not token():
+            raise Refused("this facade wants a credential: give an API key or a JWT by --token or HEADRACE_TOKEN")
+        raise _refusal(answer.msg, retriable=answer.error.retriable)
+
+
+def _refusal(message: str, *, retriable: bool) -> Refused:
+    return (Away if retriable else Refused)(message)
 
 
 async def _events(response: aiohttp.ClientResponse) -> AsyncIterator[events.Event]:
@@ -135,7 +153,11 @@ async def _read(response: aiohttp.ClientResponse) -> AsyncGenerator[events.Event
             for frame in reader.feed(chunk):
                 if frame.data == b"[DONE]":
                     return
-                yield events.decode(frame.data)
+                event = events.decode(frame.data)
+                if event.type == "run.error" and not event.run_id:
+                    # A refusal that came behind the headers: there is no run that could have failed.
+                    raise _refusal(event.error.message, retriable=event.error.retriable)
+                yield event
     except (aiohttp.ClientError, TimeoutError, BadFrame) as error:
         raise Cut(f"the stream broke ({type(error).__name__})") from error
     raise Cut("the stream ended before the run did")

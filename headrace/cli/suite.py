@@ -6,8 +6,10 @@ import os
 import secrets
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
+
+from headrace.cli.environment import inherited
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,8 +18,8 @@ class ChildSpec:
 
     name: str
     command: tuple[str, ...]
-    settings: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Added to our own environment."""
+    environment: Mapping[str, str]
+    """All of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +54,8 @@ class SuitePlan:
 
         def service(name: str, **settings: str) -> ChildSpec:
             own = {f"HEADRACE_{name.upper()}_{key}": value for key, value in settings.items()}
-            return ChildSpec(name, (sys.executable, "-m", f"services.{name}"), shared | own)
+            environment = inherited(name, os.environ, self.config_dir) | shared | own
+            return ChildSpec(name, (sys.executable, "-m", f"services.{name}"), environment)
 
         children = [
             service(
@@ -81,7 +84,7 @@ class SuitePlan:
         ]
         if self.simulator_port is not None:
             command = (sys.executable, "-m", "services.simulator", "--port", str(self.simulator_port))
-            children.append(ChildSpec("simulator", command))
+            children.append(ChildSpec("simulator", command, inherited("simulator", os.environ, self.config_dir)))
         return children
 
     def _web(self) -> dict[str, str]:
@@ -91,8 +94,3 @@ class SuitePlan:
         host = f"127.0.0.1:{self.simulator_port}"
         allowed = filter(None, (os.environ.get("HEADRACE_TOOLS_FETCH_ALLOW"), host))
         return {"SEARCH_URL": f"http://{host}/search", "FETCH_ALLOW": ",".join(allowed)}
-
-
-def environment(spec: ChildSpec) -> dict[str, str]:
-    """The whole environment of a child."""
-    return {**os.environ, **spec.settings}

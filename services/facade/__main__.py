@@ -9,7 +9,6 @@ from services.facade.service import serving
 from services.runtime import channels, program
 from services.runtime.auth.callers import FACADE
 from services.runtime.auth.calling import badge
-from services.runtime.server import until_stopped
 
 
 async def main(config: Config) -> None:
@@ -25,7 +24,7 @@ async def main(config: Config) -> None:
             for name, address in addresses.items()
         }
         await stack.enter_async_context(serving(config, peers))
-        await until_stopped()
+        await program.until_stopped()
 
 
 if __name__ == "__main__":

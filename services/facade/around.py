@@ -1,7 +1,7 @@
 """What happens around every HTTP request: ids in and out, errors to the envelope, one log line.
 
 The facade's last resort stands here and nowhere else. An answer that has begun cannot become another one: it ends
-where it is, and the line says why.
+where it is, and line and metric have the status that it would have had.
 """
 
 from __future__ import annotations
@@ -41,8 +41,7 @@ async def around(request: web.Request, handler: Handler) -> web.StreamResponse:
     route = _route(request)
     with structlog.contextvars.bound_contextvars(**ids.for_log()), tracing.request_span(request, route) as span:
         try:
-            answer, reason = await _answered(request, handler)
-            status = answer.status
+            answer, status, reason = await _answered(request, handler)
         finally:
             # Left by cancellation or a broken connection: the client has gone.
             tracing.answered(span, status, reason)
@@ -70,11 +69,12 @@ def has_begun(request: web.Request) -> bool:
     return _BEGUN in request
 
 
-async def _answered(request: web.Request, handler: Handler) -> tuple[web.StreamResponse, str]:
-    """The answer, and the reason when it is a failure or was cut short."""
+async def _answered(request: web.Request, handler: Handler) -> tuple[web.StreamResponse, int, str]:
+    """The answer, and of what failed, also behind its headers, status and reason."""
     try:
         once(request, REQUEST_ID)
-        return await handler(request), ""
+        answer = await handler(request)
+        return answer, answer.status, ""
     except HeadraceError as error:
         answer, reason = envelope.failure(error), error.reason
     except grpc.aio.AioRpcError as error:
@@ -85,9 +85,8 @@ async def _answered(request: web.Request, handler: Handler) -> tuple[web.StreamR
         raise
     except Exception:
         log.exception("http failed", method=request.method, route=_route(request))
-        answer, reason = envelope.refused(500, "INTERNAL", "internal error"), "INTERNAL"
-    begun = request.get(_BEGUN)
-    return (answer, reason) if begun is None else (begun, reason)
+        answer, reason = envelope.refused(500, "INTERNAL", envelope.INTERNAL), "INTERNAL"
+    return request.get(_BEGUN, answer), answer.status, reason
 
 
 def _adopt_ids(request: web.Request) -> str:

@@ -70,7 +70,7 @@ def _events(route: Route, channel: grpc.aio.Channel, pace: sse.Pace) -> Answer:
         call = rpc(message, metadata=ids.forwarded())
         if can_fold and message.HasField("stream") and not message.stream:
             return await fold.answer(call)
-        return await sse.stream(request, call, pace)
+        return await sse.stream(request, message, call, pace)
 
     return answer
 

@@ -15,8 +15,17 @@ import orjson
 from aiohttp import web
 from google.protobuf.message import Message
 
-from headrace.errors import BY_REASON, HeadraceError, InvalidRequest, NotFound, Unsupported, from_rpc_error
+from headrace.errors import (
+    BY_REASON,
+    HeadraceError,
+    InvalidRequest,
+    NotFound,
+    Unsupported,
+    from_rpc_error,
+    to_failure,
+)
 from headrace.json_form import encode, split
+from headrace.v1 import common_pb2
 
 HTTP_STATUS: dict[grpc.StatusCode, int] = {
     grpc.StatusCode.OK: 200,
@@ -39,6 +48,9 @@ HTTP_STATUS: dict[grpc.StatusCode, int] = {
 }
 """google/rpc/code.proto; 499 is nginx's "client closed request"."""
 
+INTERNAL = "internal error"
+"""All that is told of what nobody has foreseen."""
+
 SAFE_MESSAGES: dict[grpc.StatusCode, str] = {
     grpc.StatusCode.UNIMPLEMENTED: "this version does not do that",
     grpc.StatusCode.DEADLINE_EXCEEDED: "a service did not answer in time; try again",
@@ -49,7 +61,7 @@ SAFE_MESSAGES: dict[grpc.StatusCode, str] = {
 
 RETRIABLE = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED})
 
-RULED_OUT: dict[int, type[HeadraceError]] = {404: NotFound, 405: Unsupported, 413: InvalidRequest}
+RULED_OUT: dict[int, type[HeadraceError]] = {404: NotFound, 405: Unsupported}
 """What HTTP itself refuses, in our words."""
 
 
@@ -82,12 +94,28 @@ def status_failure(error: grpc.aio.AioRpcError) -> web.Response:
     """A status that a peer gave: our error when it is one, else a safe text for its code."""
     if known := from_rpc_error(error):
         return failure(known)
-    code = error.code()
-    return refused(HTTP_STATUS[code], code.name, SAFE_MESSAGES.get(code, "internal error"), retriable=code in RETRIABLE)
+    safe = told_as(error)
+    return refused(HTTP_STATUS[error.code()], safe.code, safe.message, retriable=safe.retriable)
+
+
+def told_as(error: Exception) -> common_pb2.Failure:
+    """What callers are told of an error: ours has its own words, the rest has safe ones."""
+    if isinstance(error, grpc.aio.AioRpcError):
+        if known := from_rpc_error(error):
+            return to_failure(known)
+        code = error.code()
+        message = SAFE_MESSAGES.get(code, INTERNAL)
+        return common_pb2.Failure(code=code.name, message=message, retriable=code in RETRIABLE)
+    if isinstance(error, HeadraceError):
+        return to_failure(error)
+    return common_pb2.Failure(code="INTERNAL", message=INTERNAL)
 
 
 def http_failure(error: web.HTTPException) -> web.Response:
     """What aiohttp refuses: unknown route, wrong method, too large a body."""
+    if isinstance(error, web.HTTPRequestEntityTooLarge):
+        broken = InvalidRequest.of("body", error.text or "")
+        return refused(error.status, broken.reason, broken.message, details=broken.metadata)
     cls = RULED_OUT.get(error.status, InvalidRequest)
     answer = refused(error.status, cls.reason, HTTPStatus(error.status).phrase.lower())
     if allow := error.headers.get("Allow"):

@@ -17,16 +17,27 @@ async def body(request: web.Request, *, timeout_s: float = BODY_TIMEOUT_S) -> by
     content_type = once(request, "Content-Type")
     if content_type is not None and "json" not in content_type.lower():
         raise InvalidRequest.of("Content-Type", "must be application/json")
-    if (once(request, "Content-Encoding") or "identity").lower() != "identity":
-        raise InvalidRequest.of("Content-Encoding", "must be absent; send the body uncompressed")
-    # A body that says it is too large is refused unread; aiohttp stops reading one that does not say.
-    if (request.content_length or 0) > request.client_max_size:
-        raise web.HTTPRequestEntityTooLarge(request.client_max_size, request.content_length or 0)
+    check_size(request, request.client_max_size)  # aiohttp stops reading one that does not say how large it is
     try:
         async with asyncio.timeout(timeout_s):
             return await request.read()
     except TimeoutError:
         raise web.HTTPRequestTimeout from None
+    except web.HTTPRequestEntityTooLarge:
+        raise too_large(request.client_max_size) from None
+
+
+def check_size(request: web.Request, bytes_max: int) -> None:
+    """Refuse unread a body that says it is too large, and one that is compressed: it may be larger than it says."""
+    if (once(request, "Content-Encoding") or "identity").lower() != "identity":
+        raise InvalidRequest.of("Content-Encoding", "must be absent; send the body uncompressed")
+    if (request.content_length or 0) > bytes_max:
+        raise too_large(bytes_max)
+
+
+def too_large(bytes_max: int) -> web.HTTPRequestEntityTooLarge:
+    """The refusal of a body; its text is the rule that it breaks."""
+    return web.HTTPRequestEntityTooLarge(bytes_max, 0, text=f"must not be larger than {bytes_max} bytes")
 
 
 def once(request: web.Request, name: str) -> str | None:

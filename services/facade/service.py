@@ -27,8 +27,9 @@ from services.facade.routes import routes
 from services.facade.sse import Pace
 from services.runtime.auth.gate import Gate
 from services.runtime.auth.opening import opened
+from services.runtime.channels import EDGE_MESSAGE_BYTES_MAX
+from services.runtime.loop_lag import measured
 from services.runtime.metrics import exposition
-from services.runtime.server import EDGE_MESSAGE_BYTES_MAX
 
 HANG_UP_S = 0.2
 """For connections to close once the drain is over; aiohttp waits twice that."""
@@ -46,7 +47,7 @@ async def serving(config: Config, peers: Mapping[str, grpc.aio.Channel]) -> Asyn
     Leaving it drains: no new connections, open requests get `drain_s`, then the rest is hung up on.
     Raises OSError when the address cannot be bound, or a file of credentials cannot be read.
     """
-    async with opened(config.auth, has_certificates=bool(config.tls_ca)) as gate:
+    async with opened(config.auth, has_certificates=bool(config.tls_ca)) as gate, measured():
         open_requests = OpenRequests()
         runner = web.AppRunner(
             _application(config, peers, open_requests, gate),

@@ -1,9 +1,10 @@
 """Server-Sent Events: frames written the moment they come, with comments in between, to a client that reads them.
 
-The answer begins with the first frame, or after `heartbeat_s` without one (attaching to a run that waits): what
-fails before is a JSON answer with its status. A stream that breaks later simply ends, without `[DONE]`: the run may
-well live, so a made-up run.error would be a lie; the caller attaches again after its last id. Nothing is sent
-after the end of a run but `data: [DONE]`, which says that there is nothing to come back for.
+The answer begins with the first frame, or after `heartbeat_s` without one (a run that waits, or waits to begin): what
+fails before is a JSON answer with its status, and what fails between is told in a frame of its own (late.py). A stream
+that breaks behind its first frame simply ends, without `[DONE]`: the run may well live, so a made-up run.error would
+be a lie; the caller attaches again after its last id. Nothing is sent after the end of a run but `data: [DONE]`, which
+says that there is nothing to come back for.
 
 Nothing is kept for a client that stops reading: its stream is not read on, and after `slow_reader_s` it is hung up on,
 while its run goes on.
@@ -22,9 +23,11 @@ import structlog
 from aiohttp import web
 
 from headrace.errors import Interrupted
-from headrace.json_form import event
+from headrace.json_form import Event, event
 from headrace.streams import reading
-from headrace.v1 import agent_pb2
+from headrace.v1 import agent_pb2, common_pb2
+from services.facade import envelope, late
+from services.facade.late import Words
 from services.facade.metrics import OPEN_STREAMS
 
 HEADERS = {
@@ -53,24 +56,39 @@ class Pace:
 
 
 async def stream(
-    request: web.Request, call: grpc.aio.UnaryStreamCall[Any, agent_pb2.AgentDelta], pace: Pace
+    request: web.Request, asked: Any, call: grpc.aio.UnaryStreamCall[Any, agent_pb2.AgentDelta], pace: Pace
 ) -> web.StreamResponse:
-    """Answer `request` with what `call` streams. However this is left, the call is cancelled."""
+    """Answer `request` with what `call` streams, which has `asked` for it. However this is left, it is cancelled."""
+
+    def words(failure: common_pb2.Failure) -> bytes:
+        end = late.run_error(asked, failure)
+        return b"" if end is None or (sent := event(end)) is None else _frame(sent) + DONE
+
     async with reading(call) as deltas, aclosing(_frames(deltas)) as frames:
-        return await send(request, frames, pace)
+        return await send(request, frames, words, pace)
 
 
-async def send(request: web.Request, frames: AsyncGenerator[bytes], pace: Pace) -> web.StreamResponse:
-    """Answer `request` with `frames`, each of them whole; closing them is the caller's."""
+async def send(request: web.Request, frames: AsyncGenerator[bytes], words: Words, pace: Pace) -> web.StreamResponse:
+    """Answer `request` with `frames`, each of them whole; closing them is the caller's.
+
+    What fails instead of the first one is raised, and told in `words` if the answer has begun.
+    """
     OPEN_STREAMS.inc()
     try:
         async with asyncio.TaskGroup() as group:
-            first = group.create_task(_next(frames))
+            first = group.create_task(_first(frames))
             await asyncio.wait({first}, timeout=pace.heartbeat_s)
+            if first.done() and isinstance(error := first.result(), Exception):
+                raise error
             sent = _Sent(request, web.StreamResponse(headers=HEADERS), pace)
             await sent.response.prepare(request)
             watching = group.create_task(sent.watch())
-            if frame := await first:
+            frame = await first
+            if isinstance(frame, Exception):
+                if told := words(envelope.told_as(frame)):
+                    await sent.write(told)
+                raise frame
+            if frame:
                 await sent.write(frame)
                 async for frame in frames:
                     await sent.write(frame)
@@ -126,7 +144,7 @@ async def _frames(deltas: AsyncIterator[agent_pb2.AgentDelta]) -> AsyncGenerator
         sent = event(delta)
         if sent is None:
             continue
-        yield b"id: %d\nevent: message\ndata: %b\n\n" % (sent.seq, sent.json)
+        yield _frame(sent)
         if sent.is_terminal:
             yield DONE
             await _end(deltas)
@@ -137,6 +155,10 @@ async def _frames(deltas: AsyncIterator[agent_pb2.AgentDelta]) -> AsyncGenerator
     yield DONE
 
 
+def _frame(sent: Event) -> bytes:
+    return b"id: %d\nevent: message\ndata: %b\n\n" % (sent.seq, sent.json)
+
+
 async def _end(deltas: AsyncIterator[agent_pb2.AgentDelta]) -> None:
     """Let the call end by itself: to leave it a moment before would be a cancellation, in logs and metrics."""
     with suppress(TimeoutError):
@@ -144,6 +166,10 @@ async def _end(deltas: AsyncIterator[agent_pb2.AgentDelta]) -> None:
             await anext(deltas, None)
 
 
-async def _next(frames: AsyncIterator[bytes]) -> bytes | None:
-    """The next frame; None at the end."""
-    return await anext(frames, None)
+async def _first(frames: AsyncIterator[bytes]) -> bytes | Exception | None:
+    """The first frame, or what has failed instead; None: there is none."""
+    try:
+        return await anext(frames, None)
+    except Exception as error:
+        # A value: a task that fails would have its group cancel the one that is to tell of it.
+        return error

@@ -18,7 +18,7 @@ from headrace.errors import InvalidRequest
 from headrace.streams import rpc_errors
 from headrace.v1 import tools_pb2
 from services.facade import envelope, query_string
-from services.facade.incoming import once
+from services.facade.incoming import check_size
 from services.facade.routes import Route
 from services.runtime import ids
 
@@ -42,7 +42,9 @@ def answering(route: Route, channel: grpc.aio.Channel) -> Callable[[web.Request]
     rpc = channel.stream_unary(route.grpc_path, *route.serializers)
 
     async def answer(request: web.Request) -> web.StreamResponse:
-        _check_head(request)
+        if request.content_type != "multipart/form-data":
+            raise InvalidRequest.of("Content-Type", "must be multipart/form-data")
+        check_size(request, BODY_BYTES_MAX)
         call: Any = rpc(metadata=ids.forwarded())
         try:
             async with asyncio.timeout(TIMEOUT_S):
@@ -56,15 +58,6 @@ def answering(route: Route, channel: grpc.aio.Channel) -> Callable[[web.Request]
         return envelope.success(reply, route.response_body)
 
     return answer
-
-
-def _check_head(request: web.Request) -> None:
-    if request.content_type != "multipart/form-data":
-        raise InvalidRequest.of("Content-Type", "must be multipart/form-data")
-    if (once(request, "Content-Encoding") or "identity").lower() != "identity":
-        raise InvalidRequest.of("Content-Encoding", "must be absent; send the body uncompressed")
-    if (request.content_length or 0) > BODY_BYTES_MAX:
-        raise web.HTTPRequestEntityTooLarge(BODY_BYTES_MAX, request.content_length or 0)
 
 
 async def _send(request: web.Request, call: Call) -> None:

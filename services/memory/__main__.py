@@ -24,7 +24,7 @@ from services.runtime import program
 from services.runtime.auth.callers import MEMORY
 from services.runtime.auth.calling import badge
 from services.runtime.channels import connect
-from services.runtime.server import Served, serving, until_stopped
+from services.runtime.server import Served, serving
 
 if TYPE_CHECKING:
     from headrace.v1.llm_pb2_grpc import LlmServiceAsyncStub
@@ -36,12 +36,12 @@ async def main(config: Config) -> None:
         connect(config.llm_gateway_address, badge(config.server.auth, MEMORY)) as channel,
         engine(config) as store,
         tidying(store, config.chat_retention_days),
-        serving(config.server, [served(store, config, LlmServiceStub(channel))]),
+        serving(config.server, [served(store, config, LlmServiceStub(channel))], is_usable=lambda: store.is_up),
         asyncio.TaskGroup() as group,
     ):
         # It takes a third of a second, for which the first append would have to wait.
         group.create_task(asyncio.to_thread(encoding, ESTIMATE_ENCODING))
-        await until_stopped()
+        await program.until_stopped()
 
 
 def served(

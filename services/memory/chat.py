@@ -77,7 +77,7 @@ class Chat:
         """
         first = lines[0]
         if self.facts.last_n and Identity.stored(first.tenant, first.user) != self.facts.owner:
-            raise _no_chat_for_lines(self.chat_id)
+            raise not_found(self.chat_id)
         if known := self.appends.get(first.uuid):
             return known
         if run_id := self.duplicate(lines):
@@ -129,7 +129,7 @@ class Chat:
         """Raise the error for lines that this log cannot take; `lease_generation` is that of the run's lease."""
         first, chat_id = lines[0], self.chat_id
         if self.is_deleted or (not self.facts.last_n and not isinstance(first, Query)):
-            raise _no_chat_for_lines(chat_id)
+            raise not_found(chat_id)
         if self.facts.is_damaged:
             raise LogDamaged(f"the log of chat {chat_id} is damaged; it can be read, not written", chatId=chat_id)
         # The session state and reverts are the chat's own where no run writes them.
@@ -194,10 +194,6 @@ class Chat:
 def not_found(chat_id: str) -> NotFound:
     """The error for a chat that is not there."""
     return NotFound(f"chat {chat_id} does not exist", chatId=chat_id)
-
-
-def _no_chat_for_lines(chat_id: str) -> NotFound:
-    return NotFound(f"chat {chat_id} does not exist; its first line must be a query", chatId=chat_id)
 
 
 def no_run(run_id: str, chat_id: str) -> NotFound:

@@ -50,8 +50,6 @@ class Config:
     def __post_init__(self) -> None:
         if self.database_url and not self.database_url.startswith(("postgresql://", "postgres://")):
             raise ValueError("HEADRACE_DATABASE_URL: expected postgresql://…")
-        if self.database_connections_max < 1:
-            raise ValueError("HEADRACE_MEMORY_DATABASE_CONNECTIONS_MAX: expected 1 or more")
         if self.database_statement_timeout_s <= 0:
             raise ValueError("HEADRACE_MEMORY_DATABASE_STATEMENT_TIMEOUT_S: expected more than 0")
         if not MESSAGES_MIN <= self.message_history_max <= MESSAGES_MAX:

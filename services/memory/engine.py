@@ -24,6 +24,11 @@ if TYPE_CHECKING:
 class Engine(Protocol):
     """All chats. What it says was done is on disk."""
 
+    @property
+    def is_up(self) -> bool:
+        """Whether what keeps them can be used, as the last call found it."""
+        ...
+
     async def append(
         self,
         chat_id: str,

@@ -54,6 +54,10 @@ class Store:
         self._loading = asyncio.Lock()
         """One log is read at a time: the disk is one, and no chat is read twice."""
 
+    @property
+    def is_up(self) -> bool:
+        return True
+
     async def entry(self, chat_id: str) -> ChatEntry:
         """What is known of the chat without its log.
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from services.orchestrator.config import Config
 from services.orchestrator.server import orchestrator
 from services.runtime import program
-from services.runtime.server import until_stopped
 
 
 async def main(config: Config) -> None:
     async with orchestrator(config):
-        await until_stopped()
+        await program.until_stopped()
 
 
 if __name__ == "__main__":

@@ -42,7 +42,8 @@ class Config:
     often; all replicas have the same."""
 
     runs_max: int = 2000
-    """Runs at a time, queued ones included; the next query gets OVERLOADED at once."""
+    """Runs at a time, queued and waiting ones included; the next query gets OVERLOADED at once. With credentials a
+    tenant may have as many as it leaves free, and then gets QUEUE_FULL."""
 
     tenant_runs_max: int = 50
     """Chats of a tenant whose runs are at work at a time, on each replica; further queries wait for one to end. Those
@@ -53,7 +54,5 @@ class Config:
     """Queries of a tenant that wait so; the next one gets QUEUE_FULL at once."""
 
     def __post_init__(self) -> None:
-        if self.tenant_runs_max < 1 or self.tenant_waiting_max < 1:
-            raise ValueError("HEADRACE_ORCHESTRATOR_TENANT_RUNS_MAX, …_TENANT_WAITING_MAX: expected 1 or more")
         if not 0 < self.lease_s <= LEASE_S_MAX:
             raise ValueError(f"HEADRACE_ORCHESTRATOR_LEASE_S: expected more than 0, and {LEASE_S_MAX} at most")

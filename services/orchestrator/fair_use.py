@@ -12,16 +12,17 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 from headrace.errors import HeadraceError, QueueFull
+from services.orchestrator import metrics
+from services.runtime import tenants
+from services.runtime.room import RETRY_AFTER_S
 
 BEGINNING_MAX = 4
 """Runs that begin at a time, of all tenants: each is an append and its first events, a few milliseconds. More would be
 no faster on the cores there are, and whoever comes next would wait for all of them."""
 
 WAIT_S = 30.0
-"""For a place. Proxies hang up on a request that is not answered for twice as long."""
-
-RETRY_AFTER_S = 5.0
-"""What who is refused is told to wait: so long that a thousand of them are no load."""
+"""For a place. Whoever asks over HTTP has had a heartbeat by then, and is told of a refusal as run.error; longer than
+this nobody looks at a page that says nothing."""
 
 
 class FairUse:
@@ -83,8 +84,9 @@ class FairUse:
         queue.append(place)
         self._let_in()
         try:
-            async with asyncio.timeout(self._wait_s):
-                await place
+            with metrics.QUEUE_LENGTH.labels(tenants.label(tenant)).track_inprogress():
+                async with asyncio.timeout(self._wait_s):
+                    await place
         except TimeoutError:
             self._leave(tenant, place)
             raise self._refused(f"no place for the run within {self._wait_s:g} s") from None

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from headrace.errors import OutOfRange
+from headrace.errors import OutOfRange, Overloaded
 from headrace.v1 import agent_pb2
 from services.orchestrator.blocks import TextBlock
 from services.orchestrator.flag import Flag
@@ -146,6 +146,7 @@ class Feed:
 
         Raises:
             OutOfRange: `last_seq` is beyond what the run has sent.
+            Overloaded: The feed is cut, and there was nothing to send.
         """
         if last_seq > self.seq:
             raise OutOfRange(f"lastSeq {last_seq} is beyond the run's last event {self.seq}", lastSeq=self.seq)
@@ -155,6 +156,9 @@ class Feed:
             while True:
                 self._catch_up(reader)
                 if not reader.is_full and (self.is_cut or (self.ended and reader.flows)):
+                    if self.is_cut and not reader.sent:
+                        # An empty stream would say that the run has nothing more to tell.
+                        raise Overloaded("the run goes on in another process; attach again", retry_after_s=1.0)
                     return reader.sent
                 await reader.woken.wait()
                 reader.woken.clear()

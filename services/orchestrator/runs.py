@@ -25,6 +25,7 @@ from services.orchestrator.run import Run
 from services.orchestrator.steering import Steer
 from services.runtime.auth import identity
 from services.runtime.ids import forwarded, work_for
+from services.runtime.room import RETRY_AFTER_S, Room
 from services.runtime.telemetry import spans
 
 WAITING_MAX = 8
@@ -46,14 +47,14 @@ class Runs:
         registry: Registry,
         peers: Peers,
         group: asyncio.TaskGroup,
-        runs_max: int,
+        room: Room,
         rules: RulesFile,
         owner: Owner,
         fair_use: FairUse,
     ) -> None:
         self._registry = registry
         self._peers = peers
-        self._runs_max = runs_max
+        self._room = room
         self._rules = rules
         self._owner = owner
         self._fair_use = fair_use
@@ -190,8 +191,15 @@ class Runs:
         # A chat that has a run here has no other place: its next one is handed over with it.
         if self._is_handing_over or (self.is_draining and chat_id not in self._by_chat):
             raise stopping()
-        if len(self._live) >= self._runs_max:
-            raise Overloaded(f"{self._runs_max} runs are live already; try again later")
+        if self._room.has_some_for(identity.current().tenant):
+            return
+        if self._room.taken >= self._room.size:
+            raise Overloaded(f"{self._room.size} runs are live already; try again later", retry_after_s=RETRY_AFTER_S)
+        raise QueueFull(
+            "the tenant has as many live runs as are left for all others; answer those that wait for people, or try"
+            " again later",
+            retry_after_s=RETRY_AFTER_S,
+        )
 
     async def _agent(self, request: agent_pb2.QueryRequest) -> Routed:
         routed = await self._routed(request) if request.agent_key == routing.KEY else Routed(await self._named(request))
@@ -246,6 +254,7 @@ class Runs:
 
     def _enter(self, run: Run) -> None:
         self._live[run.id] = run
+        self._room.take(run.identity.tenant)
         run.rules = self._rules
         run.agents = self._registry.by_key
         run.ask_next = self._ask_next
@@ -323,6 +332,7 @@ class Runs:
 
     def _leave(self, run: Run) -> None:
         del self._live[run.id], self._tasks[run.id]
+        self._room.give_back(run.identity.tenant)
         if run.unstored_end is not None:
             self.unstored[run.id] = run.unstored_end
             while len(self.unstored) > UNSTORED_MAX:

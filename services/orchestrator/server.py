@@ -22,8 +22,9 @@ from services.orchestrator.service import AgentService
 from services.orchestrator.takeover import Takeover
 from services.runtime.auth.callers import ORCHESTRATOR
 from services.runtime.auth.calling import badge
-from services.runtime.channels import connect
-from services.runtime.server import EDGE_MESSAGE_BYTES_MAX, Running, Served, serving
+from services.runtime.channels import EDGE_MESSAGE_BYTES_MAX, connect
+from services.runtime.room import Room
+from services.runtime.server import Running, Served, serving
 from services.runtime.watching import watch
 
 NAME = "headrace.v1.AgentService"
@@ -59,7 +60,8 @@ async def orchestrator(config: Config) -> AsyncGenerator[Running]:
         fair_use = FairUse(config.tenant_runs_max, config.tenant_waiting_max)
         if config.server.auth.is_none:
             fair_use = NoLimits()
-        runs = Runs(registry, peers, group, config.runs_max, rules, owner, fair_use)
+        room = Room(config.runs_max, is_shared=not config.server.auth.is_none)
+        runs = Runs(registry, peers, group, room, rules, owner, fair_use)
         stack.enter_context(metrics.counted(runs.all))
         takeover = Takeover(runs, registry, peers, owner)
         await takeover.at_start()

@@ -113,12 +113,28 @@ class Takeover:
         for entry in await recorded.unfinished_beside(self._peers, run_id):
             if self._is_another_s(entry):
                 return entry.owner
-            if entry.run_id == run_id or entry.run_id not in self._runs.unstored:
+            if self._is_left(entry, run_id):
                 async with self._taking:
-                    run = await self._taken(entry)
+                    return await self._take(run_id)
+        return self._runs.find(run_id)
+
+    async def _take(self, run_id: str) -> Run | str | None:
+        """As `find`; takes over what is left of the chat up to the run."""
+        # Read once more: while others took over, what is left has been taken, or has ended.
+        for entry in await recorded.unfinished_beside(self._peers, run_id):
+            if self._is_another_s(entry):
+                return entry.owner
+            if self._is_left(entry, run_id):
+                run = await self._taken(entry)
                 if entry.run_id == run_id:
                     return run
         return self._runs.find(run_id)
+
+    def _is_left(self, entry: memory_pb2.UnfinishedRun, run_id: str) -> bool:
+        """Whether a run that is not another's is to be taken over for a caller who asks for `run_id`."""
+        if self._runs.has(entry.run_id):
+            return False
+        return entry.run_id == run_id or entry.run_id not in self._runs.unstored
 
     async def owner_of(self, run_id: str) -> str | None:
         """The address of another process that has the run; nothing is taken over."""

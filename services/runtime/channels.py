@@ -11,7 +11,10 @@ from services.runtime.http2.channel import Channel
 MESSAGE_BYTES_MAX = 64 * 1024 * 1024
 """Between services (architecture.md)."""
 
-OPTIONS: list[tuple[str, int | str]] = [
+EDGE_MESSAGE_BYTES_MAX = 4 * 1024 * 1024
+"""What callers outside the suite may send (architecture.md)."""
+
+OPTIONS: list[tuple[str, int]] = [
     ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
     ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
     ("grpc.keepalive_time_ms", 30_000),

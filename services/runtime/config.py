@@ -2,7 +2,8 @@
 
 A field `idle_ms` of the memory service is HEADRACE_MEMORY_IDLE_MS; `setting(name=…)` gives another name, shared by
 services, and `aliases` the names that deployments already know. All problems are reported together. A variable
-with our prefix that no service knows is an error, because it is nearly always a typo.
+with our prefix that no service knows is an error, because it is nearly always a typo. Limits, whose names end in
+`_max`, are 1 or more.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ from services.runtime.auth.settings import AuthSettings
 T = TypeVar("T")
 
 PREFIX = "HEADRACE_"
-SERVICES = ("FACADE", "ORCHESTRATOR", "LLM_GATEWAY", "MEMORY", "TOOLS", "SIMULATOR")
+SERVICES = ("FACADE", "ORCHESTRATOR", "LLM_GATEWAY", "MEMORY", "TOOLS", "SIMULATOR", "GATEWAY")
+"""GATEWAY is deploy/gateway, which reads its own settings."""
+
 SHARED = frozenset(
     PREFIX + name
     for name in (
@@ -67,7 +70,8 @@ class ServerSettings:
     """How long a stopping server lets running RPCs finish; compose's stop_grace_period is longer."""
 
     streams_max: int = 2000
-    """Streaming RPCs at a time; the next one gets OVERLOADED at once rather than waiting."""
+    """Streaming RPCs at a time; the next one gets OVERLOADED at once rather than waiting. With credentials a tenant may
+    have as many as it leaves free."""
 
     transport: str = field(default=transport.DEFAULT, metadata={"name": transport.VARIABLE})
     """h2 or grpcio. Process-wide: services/runtime/transport.py reads it itself."""
@@ -196,6 +200,8 @@ def _load(cls: type[T], service: str, env: Mapping[str, str], problems: list[str
             continue
         try:
             values[item.name] = _parse(env[name], kind)
+            if item.name.endswith("_max") and values[item.name] < 1:
+                raise ValueError("expected 1 or more")
         except ValueError as error:
             problems.append(f"{name}: {env[name]!r}: {error}")
     if problems:

@@ -16,7 +16,7 @@ import grpc
 
 from headrace.errors import HeadraceError
 from headrace.streams import reading, rpc_errors
-from services.runtime.http2.client_call import UnaryStreamCall
+from services.runtime.http2.client_call_kinds import UnaryStreamCall
 from services.runtime.http2.server_call import ServerCall
 
 QUEUE_MAX = 64

@@ -1,9 +1,9 @@
-"""grpc.health.v1 for each service, and the name `chain` for it and every peer it needs."""
+"""grpc.health.v1 for each service, and the name `chain` for it and everything it needs."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -19,11 +19,15 @@ SERVING = health_pb2.HealthCheckResponse.SERVING
 
 
 class Health(health_aio.HealthServicer):
-    """The library's servicer; `chain` is answered by asking `peers` at the moment of the question."""
+    """The library's servicer; `chain` is answered by asking `peers` at the moment of the question.
 
-    def __init__(self, peers: Mapping[str, grpc.aio.Channel]) -> None:
+    What is behind `is_usable`, a database, is in `chain` alone: it is all replicas', and none is better than another.
+    """
+
+    def __init__(self, peers: Mapping[str, grpc.aio.Channel], is_usable: Callable[[], bool]) -> None:
         super().__init__()
         self._peers = peers
+        self._is_usable = is_usable
 
     async def Check(
         self,
@@ -33,7 +37,7 @@ class Health(health_aio.HealthServicer):
         if request.service != CHAIN:
             return await super().Check(request, context)
         own = await super().Check(health_pb2.HealthCheckRequest(), context)
-        if own.status == SERVING and all((await ask(self._peers)).values()):
+        if own.status == SERVING and self._is_usable() and all((await ask(self._peers)).values()):
             return own
         return health_pb2.HealthCheckResponse(status=health_pb2.HealthCheckResponse.NOT_SERVING)
 

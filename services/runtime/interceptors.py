@@ -22,8 +22,10 @@ from google.protobuf.message import DecodeError
 from headrace.errors import HeadraceError, InvalidRequest, Overloaded, to_status
 from services.runtime import counts, ids, rules
 from services.runtime.auth import identity
+from services.runtime.auth.callers import WITHOUT_USER
 from services.runtime.auth.gate import Gate
 from services.runtime.http2.server_call import ServerCall
+from services.runtime.room import RETRY_AFTER_S, Room
 from services.runtime.telemetry import rpc
 
 Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
@@ -50,16 +52,16 @@ log = structlog.get_logger()
 class RpcInterceptor(grpc.aio.ServerInterceptor):
     """Outermost and only: nothing else aborts an RPC. Shared by all RPCs of a server."""
 
-    def __init__(self, streams_max: int, gate: Gate) -> None:
-        self._streams_max = streams_max
+    def __init__(self, room: Room, gate: Gate) -> None:
+        """`room` is for streams."""
+        self._room = room
         self._gate = gate
-        self._streams = 0
         self._wrapped: dict[str, Handler] = {}
 
     @property
     def streams(self) -> int:
         """Streaming RPCs that are open now."""
-        return self._streams
+        return self._room.taken
 
     async def intercept_service(
         self,
@@ -103,9 +105,11 @@ class RpcInterceptor(grpc.aio.ServerInterceptor):
             async with _around(method, context) as done:
                 await self._admit(method, context)
                 _checked(request)
-                if self._streams >= self._streams_max:
-                    raise Overloaded(f"{self._streams_max} streams are open already; try again later")
-                self._streams += 1
+                tenant = identity.tenant()
+                if not self._room.has_some_for(tenant):
+                    message = f"{self._room.taken} streams are open already; try again later"
+                    raise Overloaded(message, retry_after_s=RETRY_AFTER_S)
+                self._room.take(tenant)
                 counts.OPEN_STREAMS.inc()
                 try:
                     answers = generate(request, context)
@@ -120,7 +124,7 @@ class RpcInterceptor(grpc.aio.ServerInterceptor):
                 finally:
                     if isinstance(context, ServerCall):
                         done["replies"] = context.sent  # also where what was sent came to no end
-                    self._streams -= 1
+                    self._room.give_back(tenant)
                     counts.OPEN_STREAMS.dec()
 
         return call
@@ -201,4 +205,6 @@ async def _around(method: str, context: Context) -> AsyncGenerator[dict[str, int
             rpc.done(span, code, reason)
             counts.RPCS.labels(method, code.name).inc()
             elapsed_ms = round((time.monotonic() - started) * 1000, 1)
-            log.info("rpc done", method=method, code=code.name, ms=elapsed_ms, replies=done["replies"], peer=peer)
+            is_poll = method in WITHOUT_USER and code is grpc.StatusCode.OK  # every second, also when nobody is there
+            say = log.debug if is_poll else log.info
+            say("rpc done", method=method, code=code.name, ms=elapsed_ms, replies=done["replies"], peer=peer)

@@ -1,8 +1,10 @@
-"""Starting a service's process: settings, logging, uvloop; what goes wrong before it serves is one clear line."""
+"""A service's process from start to stop: settings, logging, uvloop; what goes wrong before it serves is one line."""
 
 from __future__ import annotations
 
+import asyncio
 import os
+import signal
 import sys
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
@@ -50,6 +52,18 @@ def run(cls: type[C], service: str, main: Callable[[C], Awaitable[None]]) -> Non
             failure = failure.exceptions[0]
         log.error("cannot start", error=str(failure) or repr(failure))
         sys.exit(1)
+
+
+async def until_stopped() -> None:
+    """Return at the first SIGTERM or SIGINT; a second one ends the process at once."""
+    stopped = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopped.set)
+    await stopped.wait()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.remove_signal_handler(number)
+        signal.signal(number, signal.SIG_DFL)
 
 
 def _complain(service: str, problems: str) -> int:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import errno
-import signal
 import socket
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -18,15 +16,13 @@ from grpc_reflection.v1alpha import reflection
 
 from services.runtime import tls, transport
 from services.runtime.auth.opening import opened
-from services.runtime.channels import MESSAGE_BYTES_MAX
+from services.runtime.channels import EDGE_MESSAGE_BYTES_MAX, MESSAGE_BYTES_MAX
 from services.runtime.config import PLAIN, ServerSettings
 from services.runtime.health import SERVING, Health
 from services.runtime.http2.server import Server
 from services.runtime.interceptors import RpcInterceptor
 from services.runtime.metrics import metrics_served
-
-EDGE_MESSAGE_BYTES_MAX = 4 * 1024 * 1024
-"""What callers outside the suite may send (architecture.md)."""
+from services.runtime.room import Room
 
 log = structlog.get_logger()
 
@@ -62,25 +58,20 @@ async def serving(
     served: Sequence[Served],
     *,
     peers: Mapping[str, grpc.aio.Channel] | None = None,
+    is_usable: Callable[[], bool] = lambda: True,
     drain: Callable[[], Awaitable[None]] | None = None,
     message_bytes_max: int = MESSAGE_BYTES_MAX,
 ) -> AsyncGenerator[Running]:
     """Serve inside the block; leaving it drains: not ready, `drain()`, no new RPCs, running ones get drain_s.
 
-    `peers` are asked when health of the chain is. Raises OSError when an address cannot be bound, or a file of
-    credentials cannot be read.
+    `peers` are asked when health of the chain is, and `is_usable`, about what else the service needs. Raises OSError
+    when an address cannot be bound, or a file of credentials cannot be read.
     """
     async with opened(settings.auth, has_certificates=bool(settings.tls_ca)) as gate:
-        interceptor = RpcInterceptor(settings.streams_max, gate)
+        interceptor = RpcInterceptor(Room(settings.streams_max, is_shared=not settings.auth.is_none), gate)
         server = _server([interceptor], settings, message_bytes_max)
-        health = Health(peers or {})
-        health_pb2_grpc.add_HealthServicer_to_server(health, server)
-        for item in served:
-            item.add(item.servicer, server)
-            await health.set(item.name, SERVING)
-        names = [item.name for item in served]
-        reflected = (*names, health_pb2.DESCRIPTOR.services_by_name["Health"].full_name, reflection.SERVICE_NAME)
-        reflection.enable_server_reflection(reflected, server)
+        health = Health(peers or {}, is_usable)
+        await _offer(server, served, health)
         probed = _server([], settings, EDGE_MESSAGE_BYTES_MAX)
         health_pb2_grpc.add_HealthServicer_to_server(health, probed)
         addresses = tuple(
@@ -90,7 +81,7 @@ async def serving(
             await server.start()
             await probed.start()
             await health.set("", SERVING)
-            log.info("serving", addresses=addresses, services=names)
+            log.info("serving", addresses=addresses, services=[item.name for item in served])
             try:
                 yield Running(addresses, interceptor, metrics_address)
             finally:
@@ -104,18 +95,6 @@ async def serving(
                     log.info("stopped", addresses=addresses)
 
 
-async def until_stopped() -> None:
-    """Return at the first SIGTERM or SIGINT; a second one ends the process at once."""
-    stopped = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopped.set)
-    await stopped.wait()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.remove_signal_handler(number)
-        signal.signal(number, signal.SIG_DFL)
-
-
 def _server(
     interceptors: Sequence[RpcInterceptor], settings: ServerSettings, message_bytes_max: int
 ) -> grpc.aio.Server:
@@ -123,6 +102,17 @@ def _server(
     if transport.in_use() == "h2":
         return Server(interceptors=interceptors, message_bytes_max=message_bytes_max, connection_age_s=age_s)
     return grpc.aio.server(interceptors=interceptors, options=_options(message_bytes_max, age_s))
+
+
+async def _offer(server: grpc.aio.Server, served: Sequence[Served], health: Health) -> None:
+    """Have `server` answer for what is served, and say what that is."""
+    health_pb2_grpc.add_HealthServicer_to_server(health, server)
+    for item in served:
+        item.add(item.servicer, server)
+        await health.set(item.name, SERVING)
+    names = [item.name for item in served]
+    reflected = (*names, health_pb2.DESCRIPTOR.services_by_name["Health"].full_name, reflection.SERVICE_NAME)
+    reflection.enable_server_reflection(reflected, server)
 
 
 def _options(message_bytes_max: int, connection_age_s: float) -> list[tuple[str, int]]:

@@ -1,4 +1,4 @@
-"""Whose work is counted: the tenant of the current call, as a label of metrics."""
+"""Whose work is counted: tenants as labels of metrics."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ _seen = {identity.DEFAULT.tenant, ""}
 """Those that have names; empty: services on their own account."""
 
 
-def label() -> str:
-    """The current tenant, or that of many."""
-    tenant = identity.tenant()
+def label(tenant: str | None = None) -> str:
+    """The tenant, the current one if none is named, or that of many."""
+    if tenant is None:
+        tenant = identity.tenant()
     if tenant not in _seen:
         if len(_seen) >= TENANTS_MAX:
             return OTHERS

@@ -8,7 +8,6 @@ import os
 import structlog
 
 from services.runtime import program
-from services.runtime.server import until_stopped
 from services.tools.catalogue import Catalogue
 from services.tools.config import Config
 from services.tools.fetching.allow import parse_allow_list
@@ -23,7 +22,7 @@ async def main(config: Config) -> None:
     sandbox = choose_sandbox(config, await find_sandbox(config.sandbox, allow_unsandboxed=config.allow_unsandboxed))
     catalogue = Catalogue(config.config_dir / "tools")
     async with tool_server(config, sandbox, catalogue, env=os.environ):
-        await until_stopped()
+        await program.until_stopped()
 
 
 def choose_sandbox(config: Config, found: Sandbox) -> Sandbox:

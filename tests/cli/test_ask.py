@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from headrace.errors import ChatBusy, Overloaded
+from headrace.errors import ChatBusy, Overloaded, QueueFull
 from headrace.v1 import agent_pb2
+from tests.conformance.fronts import Timing
 from tests.facade.scripted import CHAT, RUN, Script, answering, complete, delta, opening, suite, text
 
 CANCELLED = delta(9, run_cancel=agent_pb2.RunCancel(run_id=RUN))
@@ -66,6 +67,12 @@ async def test_a_failed_run_is_exit_code_1(tmp_path: Path) -> None:
 async def test_a_refused_question_is_exit_code_1_with_the_reason(tmp_path: Path) -> None:
     async with suite(tmp_path, Script(query=[ChatBusy("the chat has a run")])) as facade:
         assert await run("ask", "hi", url=facade.url) == (1, b"", b"Error: the chat has a run\n")
+
+
+async def test_a_question_that_is_refused_behind_the_headers_is_the_same(tmp_path: Path) -> None:
+    script = Script(query=[0.05, QueueFull("no place for the run")])
+    async with suite(tmp_path, script, timing=Timing(heartbeat_s=0.01)) as facade:
+        assert await run("ask", "hi", url=facade.url) == (1, b"", b"Error: no place for the run\n")
 
 
 async def test_no_server_is_exit_code_3_and_wrong_usage_2() -> None:

@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from headrace.cli.child import CannotStart, Child
+from headrace.cli.child import LOG_BYTES_MAX, CannotStart, Child
 from headrace.cli.suite import ChildSpec
+
+KEPT = ["thing.log", "thing.log.1"]
 
 
 def child(folder: Path, program: str, said: list[str] | None = None, *, is_verbose: bool = False) -> Child:
@@ -52,6 +54,20 @@ async def test_a_process_that_dies_is_started_again_and_stopped_when_told(tmp_pa
     assert said == [f"thing ended with -9; starting it again (log: {tmp_path}/thing.log)"]
     with pytest.raises(ProcessLookupError):
         os.kill(second, 0)
+
+
+@pytest.mark.parametrize(("size_bytes", "kept"), [(LOG_BYTES_MAX, ["thing.log"]), (LOG_BYTES_MAX + 1, KEPT)])
+async def test_a_log_is_the_owner_s_alone_and_set_aside_when_it_is_large(
+    tmp_path: Path, size_bytes: int, kept: list[str]
+) -> None:
+    log = tmp_path / "thing.log"
+    log.touch(0o644)
+    os.truncate(log, size_bytes)
+    async with asyncio.timeout(10):
+        with pytest.raises(CannotStart, match="no such thing"):
+            await child(tmp_path, "import sys; sys.stderr.write('no such thing'); sys.exit(2)").supervise()
+    assert log.stat().st_mode & 0o777 == 0o600
+    assert sorted(os.listdir(tmp_path)) == kept
 
 
 async def _pid(folder: Path, count: int) -> int:

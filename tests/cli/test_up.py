@@ -43,7 +43,7 @@ def _children(pid: int) -> dict[str, int]:
 
 async def test_a_suite_answers_restarts_a_dead_service_and_stops_when_told(config: tuple[str, ...]) -> None:
     async with asyncio.timeout(60):
-        process = await start("up", *config)
+        process = await start("up", *config, OPENAI_API_KEY="sk-secret")
         assert process.stdout is not None
         assert process.stderr is not None
         ready = READY.fullmatch(await process.stdout.readline())
@@ -54,6 +54,7 @@ async def test_a_suite_answers_restarts_a_dead_service_and_stops_when_told(confi
         assert b"hello" in answer
         children = _children(process.pid)
         assert set(children) == {"facade", "orchestrator", "tools", "llm_gateway", "memory", "simulator"}
+        assert {name for name, pid in children.items() if _has(pid, b"sk-secret")} == {"llm_gateway"}
         os.kill(children["memory"], signal.SIGKILL)
         assert b"memory ended with -9; starting it again" in await process.stderr.readline()
         while (await run("health", url=url))[0] != 0:
@@ -101,6 +102,10 @@ async def test_kill_9_leaves_nothing_behind(config: tuple[str, ...]) -> None:
         await process.wait()
         while any(_is_alive(child) for child in children.values()):
             await asyncio.sleep(0.01)
+
+
+def _has(pid: int, secret: bytes) -> bool:
+    return secret in Path(f"/proc/{pid}/environ").read_bytes()
 
 
 def _is_alive(pid: int) -> bool:

@@ -33,9 +33,31 @@ async def cut(cluster: Cluster, link: str, for_s: float) -> None:
     cluster.links[link].mend()
 
 
-async def database_restarted(cluster: Cluster) -> None:
-    await asyncio.to_thread(cluster.database.kill)
-    await asyncio.to_thread(cluster.database.start)
+async def restarted(cluster: Cluster, is_standby: bool) -> None:
+    """Kill the primary or the standby of the database. What it was not heard of for is not over before they agree."""
+    server = cluster.database.standby if is_standby else cluster.database.primary
+    await asyncio.to_thread(server.kill)
+    await asyncio.to_thread(server.start)
+    await asyncio.to_thread(cluster.database.wait)
+
+
+async def failed_over(cluster: Cluster) -> None:
+    """The primary dies: its connections end."""
+    await asyncio.to_thread(cluster.database.primary.kill)
+    await asyncio.to_thread(cluster.database.promote)
+    await asyncio.to_thread(cluster.database.follow)
+
+
+async def vanished(cluster: Cluster, for_s: float) -> None:
+    """The primary's machine dies: nobody hears anything of it any more, not even that."""
+    links, loop = cluster.links_to_primary(), asyncio.get_running_loop()
+    until = loop.time() + for_s
+    for link in links:
+        link.cut()
+    await failed_over(cluster)
+    await asyncio.sleep(until - loop.time())
+    for link in links:
+        link.mend()
 
 
 def harms(cluster: Cluster, rounds: int, cut_s: float, chance: random.Random) -> list[Harm]:
@@ -44,9 +66,16 @@ def harms(cluster: Cluster, rounds: int, cut_s: float, chance: random.Random) ->
         [(f"kill -9 {service}-{name}", partial(killed, cluster, f"{service}-{name}")) for name in NAMES]
         for service in SERVICES
     ]
-    restart: Harm = ("database restart", partial(database_restarted, cluster))
+    restarts: list[Harm] = [
+        ("kill -9 primary", partial(restarted, cluster, False)),
+        ("kill -9 standby", partial(restarted, cluster, True)),
+    ]
+    losses: list[Harm] = [
+        ("fail-over", partial(failed_over, cluster)),
+        ("primary vanishes", partial(vanished, cluster, cut_s * 3)),
+    ]
     cuts: list[Harm] = [(f"cut {link}", partial(cut, cluster, link, cut_s)) for link in sorted(cluster.links)]
-    kinds = [*kills, [restart], *[cuts] * 4]
+    kinds = [*kills, restarts, losses, *[cuts] * 3]
     found = [chance.choice(kinds[number % len(kinds)]) for number in range(rounds)]
     chance.shuffle(found)
     return found

@@ -1,7 +1,8 @@
 """Two of each service as processes of this machine, over PostgreSQL and shared folders, with links that can be cut.
 
 Who calls whom goes through a link of its own: from each orchestrator to each memory, gateway and tools service, from
-each facade to each orchestrator, to an orchestrator from the other one, and from each memory to the database.
+each facade to each orchestrator, to an orchestrator from the other one, from each memory to each of the two servers of
+the database, and from each of these to the other.
 """
 
 from __future__ import annotations
@@ -19,10 +20,9 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from benchmarks.postgresql import FAST, Server
-from benchmarks.postgresql import running as postgresql
 from services.simulator.server import Simulator, simulator
 from tests.cluster.links import Link, link
+from tests.cluster.pair import SOCKET, Pair, pair
 
 NAMES = ("a", "b")
 START_TIMEOUT_S = 60.0
@@ -58,14 +58,20 @@ class Cluster:
     urls: list[str]
     """Of the facades."""
     data_dir: Path
-    database: Server
-    database_url: str
+    database: Pair
     simulator: Simulator
+    servers: dict[Path, str] = field(default_factory=dict[Path, str])
+    """Names of the database's, by folder."""
     links: dict[str, Link] = field(default_factory=dict[str, Link])
     """By who calls and who is called."""
     specs: dict[str, Spec] = field(default_factory=dict[str, Spec])
     processes: dict[str, asyncio.subprocess.Process] = field(default_factory=dict[str, asyncio.subprocess.Process])
     logs: Path = Path()
+
+    def links_to_primary(self) -> list[Link]:
+        """Of all who use the database, and of its standby."""
+        name = self.servers[self.database.primary.folder]
+        return [link for key, link in self.links.items() if key.endswith(f"~database-{name}")]
 
     async def start(self, key: str) -> None:
         """Start a replica; it answers when this returns."""
@@ -113,17 +119,18 @@ class Cluster:
 @asynccontextmanager
 async def running(config_dir: Path, data_dir: Path, logs: Path) -> AsyncGenerator[Cluster]:
     """The cluster. Its agents and tools are in `config_dir`; providers.json is written."""
-    with tempfile.TemporaryDirectory(prefix="hc-", ignore_cleanup_errors=True) as name, postgresql(*FAST) as database:
+    with tempfile.TemporaryDirectory(prefix="hc-", ignore_cleanup_errors=True) as name, pair() as database:
         sockets = Path(name)  # a socket's path has at most 107 bytes
         async with AsyncExitStack() as stack:
             sim = await stack.enter_async_context(simulator())
             write_providers(config_dir, sim)
             ports = [free_port() for _ in NAMES]
             urls = [f"http://127.0.0.1:{port}" for port in ports]
-            database_url = database.new_database()
-            cluster = Cluster(urls, data_dir, database, database_url, sim, logs=logs)
+            cluster = Cluster(urls, data_dir, database, sim, logs=logs)
             plan = _Plan(cluster, sockets, stack)
             await plan.link_all()
+            await plan.link_database()
+            await asyncio.to_thread(database.follow)
             for key, spec in plan.specs(config_dir, ports).items():
                 cluster.specs[key] = spec
             stack.push_async_callback(_stop_all, cluster)
@@ -154,16 +161,28 @@ class _Plan:
             for callee in NAMES:
                 await self._link(f"facade-{name}", "orchestrator", callee)
             await self._link("peer", "orchestrator", name)
-            database = self._folder / f"pg-{name}"
-            database.mkdir()
-            target = self._cluster.database.folder / ".s.PGSQL.5432"
-            made = await self._stack.enter_async_context(link(database / ".s.PGSQL.5432", target))
-            self._cluster.links[f"memory-{name}~database"] = made
+
+    async def link_database(self) -> None:
+        database = self._cluster.database
+        self._cluster.servers = dict(zip(sorted(database.ways), NAMES, strict=True))
+        for target, server in self._cluster.servers.items():
+            for name in NAMES:
+                way = self._folder / f"memory-{name}~database-{server}"
+                await self._add_link(way.name, way / SOCKET, target / SOCKET)
+        for folder, other in list(database.ways.items()):
+            # PostgreSQL is another user: it has no way into a folder of ours.
+            way = database.ways[folder] = folder / "other"
+            name = f"database-{self._cluster.servers[folder]}~database-{self._cluster.servers[other]}"
+            await self._add_link(name, way / SOCKET, other / SOCKET)
+            (way / SOCKET).chmod(0o777)
 
     async def _link(self, caller: str, service: str, name: str) -> None:
         path = self.through(caller, service, name)
-        made = await self._stack.enter_async_context(link(path, self.socket(service, name)))
-        self._cluster.links[path.name] = made
+        await self._add_link(path.name, path, self.socket(service, name))
+
+    async def _add_link(self, name: str, path: Path, target: Path) -> None:
+        path.parent.mkdir(exist_ok=True)
+        self._cluster.links[name] = await self._stack.enter_async_context(link(path, target))
 
     def specs(self, config_dir: Path, ports: list[int]) -> dict[str, Spec]:
         shared = {
@@ -180,9 +199,10 @@ class _Plan:
                 spec = Spec(service, name, self.socket(service, name), shared | own)
                 spec.environment["HEADRACE_DRAIN_S"] = str(FINISH_S if service in ("llm_gateway", "tools") else DRAIN_S)
                 if service == "memory":
-                    folder = self._folder / f"pg-{name}"
-                    url = self._cluster.database_url.replace(str(self._cluster.database.folder), str(folder))
-                    spec.environment["HEADRACE_DATABASE_URL"] = url
+                    ways = ",".join(str(self._folder / f"memory-{name}~database-{server}") for server in NAMES)
+                    spec.environment["HEADRACE_DATABASE_URL"] = (
+                        f"postgresql://headrace@/postgres?host={ways}&target_session_attrs=read-write"
+                    )
                 found[spec.key] = spec
         return found
 

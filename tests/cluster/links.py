@@ -21,6 +21,7 @@ class Link:
         self._mended = asyncio.Event()
         self._mended.set()
         self._ends: set[asyncio.StreamWriter] = set()
+        self._carrying: set[asyncio.Task[None] | None] = set()
 
     def cut(self) -> None:
         self._mended.clear()
@@ -30,6 +31,13 @@ class Link:
 
     async def carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection, to its end."""
+        self._carrying.add(task := asyncio.current_task())
+        try:
+            await self._carry(reader, writer)
+        finally:
+            self._carrying.discard(task)
+
+    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await self._mended.wait()
         try:
             there, back = await asyncio.open_unix_connection(self._target)
@@ -46,10 +54,13 @@ class Link:
                 end.transport.abort()
                 self._ends.discard(end)
 
-    def hang_up(self) -> None:
+    async def hang_up(self) -> None:
         """End all connections: the test is over."""
-        for end in self._ends:
-            end.transport.abort()
+        self.mend()
+        while tasks := [task for task in self._carrying if task]:
+            for end in self._ends:
+                end.transport.abort()
+            await asyncio.wait(tasks, timeout=0.1)  # those that waited for the link have an end by then
 
     async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(ConnectionError):
@@ -71,6 +82,4 @@ async def link(path: Path, target: Path) -> AsyncGenerator[Link]:
         yield made
     finally:
         server.close()
-        made.mend()
-        made.hang_up()
-        await asyncio.sleep(0)
+        await made.hang_up()

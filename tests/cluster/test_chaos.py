@@ -80,7 +80,7 @@ def check_run(it: Cluster, run: Asked, log_lines: list[dict[str, Any]]) -> None:
 
 async def lines(it: Cluster) -> dict[str, list[dict[str, Any]]]:
     """All lines of all chats, as the database has them."""
-    connection = await asyncpg.connect(it.database_url)
+    connection = await asyncpg.connect(it.database.url())
     try:
         rows = await connection.fetch(
             "SELECT chat_id, data FROM lines JOIN chats ON chats.id = lines.chat ORDER BY chats.id, n"

@@ -51,8 +51,10 @@ async def embedded(addresses: Mapping[str, str], timing: Timing) -> AsyncGenerat
 
 
 @asynccontextmanager
-async def gateway(addresses: Mapping[str, str], timing: Timing, **settings: str) -> AsyncGenerator[str]:
-    """deploy/gateway, a process of its own."""
+async def gateway(
+    addresses: Mapping[str, str], timing: Timing, env: Mapping[str, str] | None = None, **settings: str
+) -> AsyncGenerator[str]:
+    """deploy/gateway, a process of its own; `env` is added to our own environment."""
     if shutil.which("go") is None and not GATEWAY.exists():
         pytest.skip("Go is not installed: the gateway of deploy/gateway is NOT tested")
     given = {f"{name}_ADDRESS": address for name, address in addresses.items()} | {
@@ -63,7 +65,7 @@ async def gateway(addresses: Mapping[str, str], timing: Timing, **settings: str)
     }
     environment = {f"HEADRACE_GATEWAY_{name.upper()}": value for name, value in (given | settings).items()}
     process = await asyncio.create_subprocess_exec(
-        GATEWAY, env=os.environ | environment, stderr=asyncio.subprocess.PIPE
+        GATEWAY, env={**os.environ, **environment, **(env or {})}, stderr=asyncio.subprocess.PIPE
     )
     assert process.stderr is not None
     lines: list[bytes] = []

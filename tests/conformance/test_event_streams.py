@@ -123,7 +123,7 @@ async def test_leaving_before_the_first_event_cancels_the_call(tmp_path: Path, f
 
 
 async def test_a_slow_reader_holds_the_orchestrator_back_and_leaving_then_cancels(tmp_path: Path, front: Front) -> None:
-    flood = [text(4 + index, "x" * 10_000) for index in range(10_000)]
+    flood = [text(4, "x" * 10_000)] * 10_000
     async with suite(tmp_path, front=front, script=Script(query=[*opening(), *flood])) as facade:
         reader, writer = await asyncio.open_connection("127.0.0.1", int(facade.url.rpartition(":")[2]), limit=1024)
         body = orjson.dumps(ASK)
@@ -139,7 +139,7 @@ async def test_a_slow_reader_holds_the_orchestrator_back_and_leaving_then_cancel
 
 
 async def test_a_client_that_stops_reading_is_dropped_and_others_are_not(tmp_path: Path, front: Front) -> None:
-    flood = [text(4 + index, "x" * 10_000) for index in range(5_000)]
+    flood = [text(4, "x" * 10_000)] * 5_000
     script = Script(query=[*opening(), *flood])
     async with suite(tmp_path, script, front=front, timing=Timing(slow_reader_s=0.5)) as facade:
         reader, writer = await asyncio.open_connection("127.0.0.1", int(facade.url.rpartition(":")[2]), limit=1024)

@@ -162,6 +162,7 @@ async def test_a_form_that_says_it_is_too_large_is_refused_unread(tmp_path: Path
         reader, writer = await asyncio.open_connection("127.0.0.1", files.port)
         writer.write(f"{head}Content-Length: {52 * MIB}\r\n\r\n".encode())
         assert (await reader.readline()).split()[1] == b"413"
+        assert b"body: must not be larger than 53477376 bytes" in await reader.readuntil(b"}}")
         writer.close()
 
 

@@ -6,7 +6,7 @@ import asyncio
 import os
 import ssl
 import subprocess
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from pathlib import Path
 
 import aiohttp
@@ -19,9 +19,10 @@ from tests.facade.scripted import Script, answering, frames_of, opening, suite
 ASK = {"message": "hi"}
 
 
-async def _started(**settings: str) -> tuple[int, bytes]:
+async def _started(env: Mapping[str, str] | None = None, **settings: str) -> tuple[int, bytes]:
     """Exit status and log of a gateway that does not start."""
-    environment = os.environ | {f"HEADRACE_GATEWAY_{name}": value for name, value in settings.items()}
+    own = {f"HEADRACE_GATEWAY_{name}": value for name, value in settings.items()}
+    environment = {**os.environ, **own, **(env or {})}
     process = await asyncio.create_subprocess_exec(GATEWAY, env=environment, stderr=subprocess.PIPE)
     async with asyncio.timeout(10):
         _, log = await process.communicate()
@@ -31,10 +32,24 @@ async def _started(**settings: str) -> tuple[int, bytes]:
 async def test_all_problems_with_the_settings_are_reported_together() -> None:
     async with gateway(dict.fromkeys(PEERS, "unix:/nobody"), Timing()):
         pass
-    status, log = await _started(HEARTBEAT_S="0", DRAIN_S="soon", TLS_KEY="x", LISTENS="y")
+    shared = {"HEADRACE_TLS_CA": "x", "HEADRACE_INTERNAL_TOKEN": "short"}
+    addresses = {"MEMORY_ADDRESS": "memory", "TOOLS_ADDRESS": "a:1,dns:///b:1"}
+    status, log = await _started(shared, HEARTBEAT_S="0", DRAIN_S="soon", TLS_KEY="x", LISTENS="y", **addresses)
     assert status == 1
-    for name in ("HEARTBEAT_S", "DRAIN_S", "TLS_KEY", "LISTENS"):
+    for name in ("HEARTBEAT_S", "DRAIN_S", "TLS_KEY", "LISTENS", *addresses):
         assert f"HEADRACE_GATEWAY_{name}".encode() in log
+    for name in shared:
+        assert name.encode() in log
+
+
+async def test_what_it_cannot_have_ends_it_and_its_secret_is_in_no_line() -> None:
+    token = "t" * 32
+    absent = {"HEADRACE_TLS_CERT": "/nowhere.crt", "HEADRACE_TLS_KEY": "/nowhere.key", "HEADRACE_INTERNAL_TOKEN": token}
+    status, log = await _started(absent)
+    assert status == 1
+    assert b"cannot use the certificates /nowhere.crt" in log
+    assert b'"INTERNAL_TOKEN":"***"' in log
+    assert token.encode() not in log
 
 
 async def test_it_speaks_tls_with_a_certificate(tmp_path: Path) -> None:
@@ -66,7 +81,7 @@ async def test_a_body_that_does_not_say_its_size_is_refused_at_4_mib(tmp_path: P
         suite(tmp_path, Script(query=answering()), front=gateway) as facade,
         facade.http.post("/api/query", data=chunks(), skip_auto_headers=["Content-Type"]) as response,
     ):
-        assert (response.status, (await response.json())["error"]["code"]) == (413, "INVALID_REQUEST")
+        assert (response.status, (await response.json())["msg"]) == (413, "body: must not be larger than 4194304 bytes")
 
 
 async def test_frames_do_not_wait_for_each_other(tmp_path: Path) -> None:

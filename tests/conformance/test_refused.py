@@ -199,3 +199,4 @@ async def test_a_body_over_4_mib_is_413(tmp_path: Path) -> None:
     async with both(tmp_path, Peer()) as facades:
         answer = await facades.ask("POST", "/api/query", b" " * ((4 << 20) + 1))
         assert (answer.status, answer.json["error"]["code"]) == (413, "INVALID_REQUEST")
+        assert answer.json["error"]["details"] == {"field": "body", "rule": "must not be larger than 4194304 bytes"}

@@ -40,7 +40,7 @@ def known_to_the_gateway() -> dict[str, str]:
     """The variables of deploy/gateway with their defaults."""
     source = (DEPLOY / "gateway" / "settings.go").read_text()
     given = source.split("given := map[string]string{")[1].split("}")[0]
-    return {f"HEADRACE_GATEWAY_{name}": value for name, value in re.findall(r'"([A-Z_]+)": "([^"]*)"', given)}
+    return {f"HEADRACE_{name}": value for name, value in re.findall(r'"([A-Z_]+)": "([^"]*)"', given)}
 
 
 def arrows() -> set[tuple[str, str]]:

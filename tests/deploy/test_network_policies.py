@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
-from tests.deploy.manifests import VARIANTS, Manifest, needs_go, of_kind, pods
+from tests.deploy.manifests import VARIANTS, Manifest, containers, environment, needs_go, of_kind, pods
 from tests.deploy.settings import PORTS, arrows
 
 pytestmark = needs_go
+
+METRICS = 9464
 
 Arrow = tuple[str, str, int]
 """Caller, callee, the callee's port."""
@@ -72,6 +75,27 @@ def test_outside_of_the_cluster_are_only_models_and_the_web() -> None:
         (ipv4,) = (peer["ipBlock"] for peer in rule["to"] if peer["ipBlock"]["cidr"] == "0.0.0.0/0")
         # The cloud's metadata service, which gives out credentials, among them.
         assert {"169.254.0.0/16", "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16"} <= set(ipv4["except"])
+
+
+def test_spans_go_where_a_policy_lets_them() -> None:
+    (target,) = {environment(item).get("OTEL_EXPORTER_OTLP_ENDPOINT") for item in containers("own")}
+    assert target is not None
+    where = urlsplit(target)
+    assert where.hostname is not None
+    (rule,) = of_kind("own", "NetworkPolicy")["traces"]["spec"]["egress"]
+    (peer,) = rule["to"]
+    assert peer["namespaceSelector"]["matchLabels"]["kubernetes.io/metadata.name"] == where.hostname.partition(".")[2]
+    assert rule["ports"] == [{"port": where.port}]
+
+
+def test_nothing_but_the_kubelet_reaches_what_answers_without_a_certificate() -> None:
+    opened = {
+        port["port"]
+        for policy in of_kind("prod", "NetworkPolicy").values()
+        for rule in policy["spec"].get("ingress", ())
+        for port in rule["ports"]
+    }
+    assert opened == {*PORTS.values(), METRICS}
 
 
 def test_only_memory_reaches_the_database() -> None:

@@ -5,17 +5,16 @@ from __future__ import annotations
 import importlib
 import json
 import re
-import shutil
 import subprocess
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 from prometheus_client.metrics import MetricWrapperBase
 
 from headrace import errors
+from tests.deploy.manifests import needs_go, of_kind
 
 ROOT = Path(__file__).parents[2]
 OBSERVABILITY = ROOT / "deploy" / "observability"
@@ -43,7 +42,6 @@ RULES = [
     rule for group in yaml.safe_load((OBSERVABILITY / "alerts.yaml").read_text())["groups"] for rule in group["rules"]
 ]
 DASHBOARD = json.loads((OBSERVABILITY / "dashboard.json").read_text())
-needs_go = pytest.mark.skipif(shutil.which("go") is None, reason="NOTICE: Go is not installed: no expression is parsed")
 
 
 @cache
@@ -83,6 +81,19 @@ def test_metrics_and_their_labels_are_those_of_the_code() -> None:
     for name, labels in used().items():
         assert name in FROM_ELSEWHERE | defined().keys(), name
         assert labels <= defined().get(name, set()) | SCRAPED, name
+
+
+@needs_go
+def test_autoscalers_go_by_metrics_of_the_code_that_the_documented_adapter_gives() -> None:
+    metrics = [
+        metric["pods"]["metric"]
+        for scaler in of_kind("prod", "HorizontalPodAutoscaler").values()
+        for metric in scaler["spec"]["metrics"]
+    ]
+    for metric in metrics:
+        assert metric.get("selector", {"matchLabels": {}})["matchLabels"].keys() <= defined()[metric["name"]]
+    (names,) = re.findall(r'seriesQuery: .*__name__=~"(.*?)"', (ROOT / "docs" / "operating.md").read_text())
+    assert [metric["name"] for metric in metrics if re.fullmatch(names, metric["name"]) is None] == []
 
 
 def test_every_alert_says_what_to_do() -> None:

@@ -13,6 +13,9 @@ from tests.deploy.settings import CONFIGS, PORTS, prefix
 
 pytestmark = needs_go
 
+PROBES = 7000
+"""Where the kubelet asks, which has no certificate."""
+
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_the_namespace_refuses_what_is_not_restricted(variant: str) -> None:
@@ -67,7 +70,7 @@ def test_every_volume_is_there_and_used(variant: str) -> None:
     assert {item["configMap"]["name"] for item in volumes if "configMap" in item} == set(maps)
 
 
-def test_every_service_is_probed_at_its_port() -> None:
+def test_every_service_is_probed_at_a_port_that_answers_without_a_certificate() -> None:
     for name, pod in pods("prod").items():
         (container,) = pod["spec"]["containers"]
         for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
@@ -75,7 +78,9 @@ def test_every_service_is_probed_at_its_port() -> None:
                 path = "/readyz" if probe == "readinessProbe" else "/healthz"
                 assert container[probe]["httpGet"] == {"path": path, "port": PORTS[name]}
             else:
-                assert container[probe]["grpc"] == {"port": PORTS[name]}
+                listen = environment(container)[f"HEADRACE_{prefix(name)}_LISTEN"]
+                assert listen == f"0.0.0.0:{PORTS[name]},plain:0.0.0.0:{PROBES}"
+                assert container[probe]["grpc"] == {"port": PROBES}
     # The kubelet does not reach the loopback of a pod: the facade is asked, for all of them.
     (suite,) = pods("dev").values()
     assert [item["name"] for item in suite["spec"]["containers"] if "readinessProbe" in item] == ["facade"]
@@ -113,6 +118,7 @@ def test_a_service_is_scaled_or_has_replicas_and_more_than_one() -> None:
     for name, workload in workloads("prod").items():
         assert ("replicas" in workload["spec"]) != (name in scaled), "the two would take turns in undoing each other"
         assert (scaled[name]["minReplicas"] if name in scaled else workload["spec"]["replicas"]) > 1
+    assert scaled.keys() == {"facade", "orchestrator", "llm-gateway"}
     for spec in scaled.values():
         down = spec["behavior"]["scaleDown"]
         assert down["stabilizationWindowSeconds"] >= 300

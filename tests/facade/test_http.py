@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -189,6 +190,28 @@ async def test_metrics_count_the_streams_that_are_open(tmp_path: Path) -> None:
             response.close()
         async with asyncio.timeout(2):
             while await streams() != "0.0":
+                await asyncio.sleep(0.02)
+
+
+async def test_metrics_are_only_what_a_facade_counts() -> None:
+    told = "import services.facade.__main__, prometheus_client as p; print(p.generate_latest().decode())"
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", told, stdout=asyncio.subprocess.PIPE)
+    async with asyncio.timeout(20):
+        output, _ = await process.communicate()
+    assert b"headrace_facade_requests" in output
+    assert b"headrace_rpc" not in output
+
+
+async def test_metrics_tell_how_far_the_loop_is_behind(tmp_path: Path) -> None:
+    async def looks() -> float:
+        async with facade.http.get("/metrics") as page:
+            line = next(line for line in (await page.text()).splitlines() if "event_loop_lag_seconds_count" in line)
+            return float(line.partition(" ")[2])
+
+    async with suite(tmp_path) as facade:
+        before = await looks()
+        async with asyncio.timeout(2):
+            while await looks() == before:
                 await asyncio.sleep(0.02)
 
 

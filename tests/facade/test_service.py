@@ -122,7 +122,11 @@ async def test_a_body_over_4_mib_is_413_and_the_facade_goes_on(tmp_path: Path, s
         body = io.BytesIO(b" " * (30 << 20)) if says_its_size else chunks()
         async with facade.http.post("/api/query", data=body, skip_auto_headers=["Content-Type"]) as response:
             assert response.status == 413
-            assert (await response.json())["error"]["code"] == "INVALID_REQUEST"
+            assert (await response.json())["error"] == {
+                "code": "INVALID_REQUEST",
+                "retriable": False,
+                "details": {"field": "body", "rule": "must not be larger than 4194304 bytes"},
+            }
         async with facade.http.get("/healthz") as response:
             assert response.status == 200
 

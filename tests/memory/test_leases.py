@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from headrace.errors import InvalidRequest, NotFound, StaleLease
 from headrace.streams import rpc_errors
@@ -147,3 +148,12 @@ async def test_a_lease_has_a_length(memory: Memory, ttl_ms: int) -> None:
     chat_id, run_id = await memory.begin()
     with pytest.raises(InvalidRequest):
         await memory.acquire(chat_id, run_id, A, ttl_ms)
+
+
+async def test_what_services_ask_all_the_time_is_no_line_of_the_log(serve: Serve) -> None:
+    with capture_logs() as said:
+        async with serve() as memory:
+            await memory.begin()
+            await memory.unfinished()
+    levels = {line["method"].rpartition("/")[2]: line["log_level"] for line in said if line["event"] == "rpc done"}
+    assert (levels["Append"], levels["ListUnfinishedRuns"]) == ("info", "debug")

@@ -71,7 +71,7 @@ async def test_an_append_to_anothers_chat_is_one_to_none(memory: Memory) -> None
         chat_id, run_id = await memory.begin("hello", request_id="q1")
     with acting_as(BOB):
         for request_id in (run_id, new_id()):
-            with pytest.raises(NotFound, match="does not exist"):
+            with pytest.raises(NotFound, match=r"does not exist$"):
                 await memory.append(chat_id, run_id, step_line(content("hi")), request_id=request_id)
             with pytest.raises(NotFound, match="does not exist"):
                 await memory.append(chat_id, new_id(), query_line("hi", request_id="q1"), request_id=request_id)

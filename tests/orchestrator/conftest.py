@@ -223,6 +223,7 @@ class WatchedMemory:
         self.before: OnAppend = pass_on
         self.after: OnAppend = pass_on
         self.before_release: Callable[[memory_pb2.ReleaseLeaseRequest], Awaitable[None]] = pass_on
+        self.before_acquire: Callable[[memory_pb2.AcquireLeaseRequest], Awaitable[None]] = pass_on
         self.context_error: HeadraceError | None = None
         self.compaction: list[memory_pb2.CompactDelta | HeadraceError] = []
         """What Compact says in place of the real one; empty: the real one."""
@@ -236,6 +237,12 @@ class WatchedMemory:
         answer = await self._real.Append(request, context)
         await self.after(request)
         return answer
+
+    async def AcquireLease(
+        self, request: memory_pb2.AcquireLeaseRequest, context: Any
+    ) -> memory_pb2.AcquireLeaseResponse:
+        await self.before_acquire(request)
+        return await self._real.AcquireLease(request, context)
 
     async def ReleaseLease(
         self, request: memory_pb2.ReleaseLeaseRequest, context: Any

@@ -7,9 +7,12 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 import pytest
+from prometheus_client import REGISTRY
 
 from headrace.errors import Overloaded, QueueFull
-from services.orchestrator.fair_use import BEGINNING_MAX, RETRY_AFTER_S, FairUse, NoLimits
+from services.orchestrator.fair_use import BEGINNING_MAX, FairUse, NoLimits
+from services.runtime.auth.identity import DEFAULT
+from services.runtime.room import RETRY_AFTER_S
 
 
 @asynccontextmanager
@@ -118,6 +121,22 @@ async def test_a_stopping_process_lets_those_who_wait_go() -> None:
     fair.close(Overloaded("stopping"))
     with pytest.raises(Overloaded, match="stopping"):
         await asyncio.wait_for(waiting, 1)
+
+
+async def test_those_who_wait_are_counted_by_tenant() -> None:
+    def waiting() -> float | None:
+        return REGISTRY.get_sample_value("headrace_tenant_queue_length", {"tenant": DEFAULT.tenant})
+
+    fair, begun = FairUse(1, 10), list[str]()
+    async with within() as group:
+        for _ in range(3):
+            group.create_task(begin(fair, DEFAULT.tenant, begun))
+        await settled()
+        assert (len(begun), waiting()) == (1, 2)
+        for _ in range(2):
+            fair.give_back(DEFAULT.tenant)
+            await settled()
+    assert (len(begun), waiting()) == (3, 0)
 
 
 async def test_where_there_is_one_tenant_nobody_waits() -> None:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace import json_form
-from headrace.errors import OutOfRange
+from headrace.errors import OutOfRange, Overloaded
 from headrace.v1 import agent_pb2, llm_pb2
 from services.orchestrator.answer import Answer, BlockNames
 from services.orchestrator.feed import QUEUE_MAX, Feed
@@ -210,6 +210,19 @@ async def test_a_cut_feed_ends_its_readers_streams_without_a_terminal_event() ->
         feed.cut()
         assert await reading[0] == 2
     assert [event["seq"] for event in ear.heard] == [1, 2]
+
+
+async def test_a_reader_that_a_cut_feed_has_told_nothing_is_told_to_attach_again() -> None:
+    feed = Feed()
+    begin(feed)
+    ear = Ear()
+    reading = asyncio.create_task(feed.follow(feed.seq, ear))
+    while not feed.readers:
+        await asyncio.sleep(0)
+    feed.cut()
+    with pytest.raises(Overloaded, match="attach again"):
+        await reading
+    assert ear.heard == []
 
 
 async def test_a_call_is_closed_when_the_next_one_starts_and_its_arguments_are_whole() -> None:

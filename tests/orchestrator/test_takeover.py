@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import uuid
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from headrace.v1 import llm_pb2, memory_pb2
 from tests.orchestrator import plans
 from tests.orchestrator.conftest import House, Open, Step, as_json, call, content, finish, pass_on, reasoning
 from tests.orchestrator.owners import Crashes, again
-from tests.orchestrator.people import CHAT, submit, tool
+from tests.orchestrator.people import CHAT, ask, submit, tool
 from tests.orchestrator.test_endings import all_ended
 from tests.order import TERMINAL, Event, fold, texts
 
@@ -60,6 +61,29 @@ async def test_a_run_of_another_owner_is_left_alone_while_its_lease_holds(house:
             assert not attached.done(), "its owner may come back"
             it.memory.before_release = pass_on
             await it.memory.ReleaseLease(memory_pb2.ReleaseLeaseRequest(run_id=before.run_id), None)
+            assert (await attached)[-1]["type"] == "run.complete"
+
+
+async def test_a_takeover_that_takes_long_keeps_nobody_waiting_who_has_nothing_to_take_over(house: Open) -> None:
+    reached, opened = asyncio.Event(), asyncio.Event()
+
+    async def gate(_: memory_pb2.AcquireLeaseRequest) -> None:
+        reached.set()
+        await opened.wait()
+
+    async with house([*content("Hel"), 30.0], ANSWER, [*content("Hel"), 30.0], ANSWER) as it:
+        lost = await left(it, "content.delta", chat_id=str(uuid.uuid4()))
+        async with again(it, "another") as client, asyncio.TaskGroup() as group:
+            ended = await ask(it)
+            async with client.ask("hi", agent_key="oneshot", chat_id=CHAT) as deltas:
+                await anext(deltas)
+            it.memory.before_acquire, it.memory.before_release = gate, pass_on
+            await it.memory.ReleaseLease(memory_pb2.ReleaseLeaseRequest(run_id=run_of(lost)), None)
+            attached = group.create_task(rest_of(client, lost))
+            async with asyncio.timeout(10):
+                await reached.wait()
+                assert (await client.steer(run_of(ended), "and now?")).status == "queued"
+            opened.set()
             assert (await attached)[-1]["type"] == "run.complete"
 
 

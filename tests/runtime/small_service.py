@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from services.runtime import program
 from services.runtime.config import ServerSettings, setting
-from services.runtime.server import serving, until_stopped
+from services.runtime.server import serving
 from tests.scripted_llm import ScriptedLlm, served
 
 TICKS = ["tick", 0.1] * 5
@@ -23,7 +23,7 @@ class Config:
 async def main(config: Config) -> None:
     llm = ScriptedLlm(TICKS)  # pyright: ignore[reportAbstractUsage] - ListModels is left out on purpose
     async with asyncio.TaskGroup(), serving(config.server, [served(llm)]):  # a group wraps the errors inside it
-        await until_stopped()
+        await program.until_stopped()
 
 
 if __name__ == "__main__":

@@ -88,6 +88,7 @@ def test_an_alias_is_honoured_and_the_own_name_wins() -> None:
         ("HEADRACE_MEMORY_CHAT_K", "", "a whole number"),
         ("HEADRACE_MEMORY_CHAT_K", "-1", "a number that is not negative"),
         ("MEMORY_CHAT_K", "-1", "a number that is not negative"),
+        ("HEADRACE_MEMORY_STREAMS_MAX", "0", "1 or more"),
         ("HEADRACE_DRAIN_S", "soon", "a number"),
         ("HEADRACE_DRAIN_S", "-0.1", "a number that is not negative"),
         ("HEADRACE_DRAIN_S", "nan", "a number that is not negative"),
@@ -163,7 +164,8 @@ def test_a_missing_value_without_default_is_named() -> None:
 
 
 def test_variables_of_other_services_and_shared_ones_are_no_typo() -> None:
-    assert read(HEADRACE_TOOLS_ANYTHING="1", HEADRACE_CONFIG_DIR="x", HEADRACE_URL="http://h") == Config()
+    others = {"HEADRACE_TOOLS_ANYTHING": "1", "HEADRACE_GATEWAY_LISTEN": "127.0.0.1:8080"}
+    assert read(HEADRACE_CONFIG_DIR="x", HEADRACE_URL="http://h", **others) == Config()
 
 
 @pytest.mark.parametrize("name", ["HEADRACE_MEMRY_CHAT_K", "HEADRACE_MEMORY", "HEADRACE_", "HEADRACE_LISTEN"])

@@ -64,6 +64,18 @@ async def test_the_chain_follows_a_peer_that_goes_and_comes_back(tmp_path: objec
             await reaches(near, NOT_SERVING)
 
 
+async def test_what_is_no_service_counts_for_the_chain_alone() -> None:
+    usable = [True, False]
+    settings = ServerSettings(listen="127.0.0.1:0", drain_s=0)
+    async with (
+        asyncio.timeout(TEST_TIMEOUT_S),
+        serving(settings, [], is_usable=lambda: usable.pop(0)) as running,
+        connect(running.addresses[0]) as channel,
+    ):
+        assert [await status(channel, CHAIN), await status(channel, CHAIN)] == [SERVING, NOT_SERVING]
+        assert await status(channel, "") == SERVING
+
+
 async def reaches(channel: grpc.aio.Channel, expected: int) -> None:
     """A channel looks for a lost peer again after a moment."""
     async with asyncio.timeout(3):

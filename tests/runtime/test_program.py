@@ -18,6 +18,7 @@ import pytest
 from headrace.streams import reading
 from headrace.v1 import llm_pb2, llm_pb2_grpc
 from services.runtime.channels import connect
+from services.runtime.program import until_stopped
 from tests.runtime.small_service import TICKS
 from tests.scripted_llm import REQUEST
 
@@ -122,3 +123,14 @@ async def test_an_address_in_use_is_one_clear_line_even_from_inside_a_group(tmp_
         async with small_service(HEADRACE_MEMORY_LISTEN=address) as second:
             assert (await second.logged("cannot start"))["error"] == f"cannot listen on {address}: another process does"
             assert await second.ended() == (1, [])
+
+
+async def test_the_first_signal_ends_the_wait_and_gives_the_signals_back() -> None:
+    async with asyncio.timeout(PROCESS_TIMEOUT_S):
+        waiting = asyncio.create_task(until_stopped())
+        await asyncio.sleep(0)
+        os.kill(os.getpid(), signal.SIGTERM)
+        await waiting
+        given_back = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # the test runner's own
+    assert given_back == (signal.SIG_DFL, signal.SIG_DFL)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import os
-import signal
 import socket
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
@@ -23,7 +21,7 @@ from headrace.streams import reading, rpc_errors
 from headrace.v1 import llm_pb2, llm_pb2_grpc
 from services.runtime.channels import connect
 from services.runtime.config import ServerSettings
-from services.runtime.server import serving, until_stopped
+from services.runtime.server import serving
 from tests.runtime.conftest import Logged
 from tests.scripted_llm import (
     COUNT,
@@ -211,14 +209,3 @@ async def test_between_services_a_large_message_passes_both_ways() -> None:
     )
     async with scripted([text]) as suite, reading(suite.stub.StreamChat(request)) as deltas:
         assert (await anext(deltas)).content == text
-
-
-async def test_the_first_signal_ends_the_wait_and_gives_the_signals_back() -> None:
-    async with asyncio.timeout(TEST_TIMEOUT_S):
-        waiting = asyncio.create_task(until_stopped())
-        await asyncio.sleep(0)
-        os.kill(os.getpid(), signal.SIGTERM)
-        await waiting
-        given_back = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
-        signal.signal(signal.SIGINT, signal.default_int_handler)  # the test runner's own
-    assert given_back == (signal.SIG_DFL, signal.SIG_DFL)

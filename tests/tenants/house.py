@@ -151,7 +151,7 @@ def reply(request: llm_pb2.ChatRequest) -> list[Any]:
 
 
 @asynccontextmanager
-async def house(folder: Path) -> AsyncGenerator[House]:
+async def house(folder: Path, *, runs_max: int = 100) -> AsyncGenerator[House]:
     """The suite over real sockets and a real folder."""
     for key, agent in AGENTS.items():
         (folder / "agents").mkdir(exist_ok=True)
@@ -181,6 +181,7 @@ async def house(folder: Path) -> AsyncGenerator[House]:
             llm_gateway_address=gateway,
             memory_address=memory,
             tools_address=tools.addresses[0],
+            runs_max=runs_max,
         )
         addresses["AgentService"] = (await stack.enter_async_context(orchestrator(config))).addresses[0]
         channels = {name: await stack.enter_async_context(connect(at)) for name, at in addresses.items()}

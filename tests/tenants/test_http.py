@@ -93,4 +93,6 @@ async def test_the_command_line_shows_its_token(it: House) -> None:
         code, output = await agents(HEADRACE_TOKEN=KEYS[ADA])
         assert (code, output.split()[0]) == (0, "plain")
         code, output = await agents()
-        assert (code, "credential" in output) == (1, True)
+        assert (code, "--token or HEADRACE_TOKEN" in output) == (1, True)
+        code, output = await agents(HEADRACE_TOKEN="another")
+        assert (code, "the credential is not valid here" in output) == (1, True)

@@ -55,6 +55,11 @@ def usage(spent: common_pb2.Usage | None) -> dict[str, Any] | None:
     }
 
 
+def failed(failure: common_pb2.Failure) -> bytes:
+    """What a stream says that has failed before its first chunk."""
+    return _error(errors.of_failure(failure))
+
+
 async def chunks(asked: Asked, things: AsyncIterator[Told], has_begun: Callable[[], bool]) -> AsyncGenerator[bytes]:
     """The answer as frames. None comes before the first piece, so that what fails until then has a status of its own.
 
@@ -110,7 +115,7 @@ class _Chunks:
         if end.failure is not None and not self._has_begun():
             errors.raise_known(end.failure)
         if failure := errors.of_end(end):
-            yield b"data: %b\n\n" % orjson.dumps({"error": failure})
+            yield _error(failure)
             return
         yield self._delta({}, finish_reason(end))
         if self._asked.include_usage:
@@ -123,6 +128,10 @@ class _Chunks:
 
     def _chunk(self, choices: list[dict[str, Any]], spent: dict[str, Any] | None = None) -> bytes:
         return b"data: %b\n\n" % orjson.dumps(self._head | {"choices": choices, "usage": spent})
+
+
+def _error(form: dict[str, Any]) -> bytes:
+    return b"data: %b\n\n" % orjson.dumps({"error": form})
 
 
 def _head(asked: Asked, start: Started, kind: str) -> dict[str, Any]:

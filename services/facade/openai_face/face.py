@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import grpc
@@ -17,6 +18,7 @@ from headrace.v1 import agent_pb2
 from services.facade import envelope, sse
 from services.facade.around import has_begun
 from services.facade.incoming import body
+from services.facade.late import Words
 from services.facade.openai_face import chat_answer, chat_request, responses_events, responses_request
 from services.facade.openai_face.asked import Asked
 from services.facade.openai_face.output import Output
@@ -64,7 +66,8 @@ class _Face:
         asked = chat_request.read(await body(request))
         async with aclosing(self._runs.follow(asked)) as things:
             if asked.stream:
-                return await self._send(request, chat_answer.chunks(asked, things, lambda: has_begun(request)))
+                chunks = chat_answer.chunks(asked, things, lambda: has_begun(request))
+                return await self._send(request, chunks, chat_answer.failed)
             start, output, end = await _folded(things)
         return _failure(end) or _json(chat_answer.completion(asked, start, output, end))
 
@@ -76,7 +79,7 @@ class _Face:
             asked = replace(asked, chat_id=run.chat_id)
         async with aclosing(self._runs.follow(asked)) as things:
             if asked.stream:
-                return await self._send(request, responses_events.frames(asked, things))
+                return await self._send(request, responses_events.frames(asked, things), responses_events.failed)
             if asked.background:
                 return _json(response(asked, await _started(things), Output(), None))
             return _json(response(asked, *await _folded(things)))
@@ -87,7 +90,8 @@ class _Face:
         if request.query.get("stream") == "true":
             after = _number(request.query.get("starting_after", "0"))
             async with aclosing(self._runs.attach(run_id)) as things:
-                return await self._send(request, responses_events.frames(_of_run(), things, after))
+                words = partial(responses_events.failed_to_attach, starting_after=after)
+                return await self._send(request, responses_events.frames(_of_run(), things, after), words)
         return _json(await self._looked_at(run_id))
 
     async def cancelled_response(self, request: web.Request) -> web.StreamResponse:
@@ -107,9 +111,9 @@ class _Face:
         except TimeoutError:
             return response(_of_run(), start, Output(), None)
 
-    async def _send(self, request: web.Request, frames: AsyncGenerator[bytes]) -> web.StreamResponse:
+    async def _send(self, request: web.Request, frames: AsyncGenerator[bytes], words: Words) -> web.StreamResponse:
         async with aclosing(frames):
-            return await sse.send(request, frames, self._pace)
+            return await sse.send(request, frames, words, self._pace)
 
 
 async def _started(things: AsyncIterator[Told]) -> Started:

@@ -12,6 +12,9 @@ from typing import Any
 
 import orjson
 
+from headrace.v1 import common_pb2
+from services.facade.late import is_final
+from services.facade.openai_face import errors
 from services.facade.openai_face.asked import Asked
 from services.facade.openai_face.output import Block, Output
 from services.facade.openai_face.responses_answer import call_item, item, item_id, part, response
@@ -27,6 +30,18 @@ async def frames(asked: Asked, things: AsyncIterator[Told], starting_after: int 
     async for thing in things:
         for frame in stream.frames(thing):
             yield frame
+
+
+def failed(failure: common_pb2.Failure, starting_after: int = 0) -> bytes:
+    """What a stream says that has failed before its first event."""
+    form = errors.of_failure(failure)
+    told = {name: form[name] for name in ("code", "message", "param")}
+    return _frame({"type": "error"} | told | {"sequence_number": starting_after})
+
+
+def failed_to_attach(failure: common_pb2.Failure, starting_after: int) -> bytes:
+    """The same of a run that may live: nothing when coming back may help."""
+    return failed(failure, starting_after) if is_final(failure) else b""
 
 
 class _Events:
@@ -58,7 +73,7 @@ class _Events:
             if at == len(events) - 1:
                 self._number = max(self._number, thing.seq)
             event["sequence_number"] = self._number
-            yield b"event: %b\ndata: %b\n\n" % (event["type"].encode(), orjson.dumps(event))
+            yield _frame(event)
 
     def _pass_over(self, thing: Told) -> None:
         """Note that the caller has had `thing`."""
@@ -126,6 +141,10 @@ class _Events:
     def _started(self) -> Started:
         assert self._start is not None, "a run starts before anything else of it is told"
         return self._start
+
+
+def _frame(event: dict[str, Any]) -> bytes:
+    return b"event: %b\ndata: %b\n\n" % (event["type"].encode(), orjson.dumps(event))
 
 
 def _kind(block: Block, what: str) -> str:

@@ -29,6 +29,10 @@ ERROR_BODY_BYTES_MAX = 64 * 1024
 END_S = 0.1
 """How long the end of a complete answer's body is waited for: a body read to its end leaves a connection to reuse."""
 
+LOOKS = 4
+"""In a row that saw nothing come make a stream silent: before one alone this process may have stood still itself, or
+been at work on what had come, while more lay in its socket."""
+
 STALE_S = 1.0
 """A kept connection that was closed without a byte this soon after the request was closed before it came."""
 
@@ -56,16 +60,18 @@ class ProviderStream:
         self._provider = provider
         self._idle_s = provider.timeouts.idle_ms / 1000
         self._loop = asyncio.get_running_loop()
-        self._first_delta_due_s: float | None = first_delta_due_s
-        self._flows_since_s: float | None = None
-        """None while our own reader takes its time, which is not the provider's."""
-        self._check = self._loop.call_at(first_delta_due_s, self._close_if_silent)
+        self._is_flowing = False
+        """Not while our own reader takes its time, which is not the provider's."""
+        self._looks = 0
+        """In a row that saw nothing come."""
+        self._heard_s: float | None = None
+        """What the last look saw."""
+        self._check = self._loop.call_at(first_delta_due_s, self._close_if_late)
 
     def has_begun(self) -> None:
         """The first reasoning, content or tool call is there: from now on `idleMs` counts, not `firstDeltaMs`."""
-        self._first_delta_due_s = None
         self._check.cancel()
-        self._check = self._loop.call_later(self._idle_s, self._close_if_silent)
+        self._check = self._loop.call_later(self._idle_s / LOOKS, self._look)
 
     async def flow(self, take: Callable[[bytes], bool]) -> bool:
         """Give `take` what comes, from the socket's callback, until it returns False; False: the body has ended.
@@ -75,7 +81,7 @@ class ProviderStream:
             ProviderUnavailable: The connection broke.
             HeadraceError: What `take` raised.
         """
-        self._flows_since_s = self._loop.time()
+        self._is_flowing, self._looks = True, 0
         try:
             with exchange_errors(self._provider):
                 return await self._response.flow(take)
@@ -83,7 +89,7 @@ class ProviderStream:
             # Where it was raised, all that was being read is held, for as long as anyone holds the error.
             raise error.with_traceback(None) from None
         finally:
-            self._flows_since_s = None
+            self._is_flowing = False
 
     async def end(self) -> None:
         """Take the end of a complete answer, so that its connection can be used again."""
@@ -96,17 +102,22 @@ class ProviderStream:
         """Watch no longer."""
         self._check.cancel()
 
-    def _close_if_silent(self) -> None:
-        # One timer a stream that looks now and then, instead of one for each delta.
-        now_s = self._loop.time()
-        due_s = now_s + self._idle_s
-        if self._flows_since_s is not None:
-            heard_s = max(self._flows_since_s, self._response.heard_s or 0.0)
-            due_s = self._first_delta_due_s or heard_s + self._idle_s
-        if due_s <= now_s:
-            self._response.fail(stalled(self._provider, has_begun=self._first_delta_due_s is None))
+    def _close_if_late(self) -> None:
+        if self._is_flowing:
+            self._response.fail(stalled(self._provider, has_begun=False))
         else:
-            self._check = self._loop.call_at(due_s, self._close_if_silent)
+            self._check = self._loop.call_later(self._idle_s, self._close_if_late)
+
+    def _look(self) -> None:
+        # One timer a stream that looks now and then, instead of one for each delta.
+        heard_s = self._response.heard_s
+        if not self._is_flowing or heard_s != self._heard_s:
+            self._looks, self._heard_s = 0, heard_s
+        elif self._looks == LOOKS:
+            self._response.fail(stalled(self._provider, has_begun=True))
+            return
+        self._looks += 1
+        self._check = self._loop.call_later(self._idle_s / LOOKS, self._look)
 
 
 @asynccontextmanager

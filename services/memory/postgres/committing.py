@@ -24,7 +24,7 @@ async def commit(held: Held, appends: list[Append], connection: Connection) -> A
 
     May be repeated when nobody knows whether it was done: lines that are there by their uuid are not stored again.
     """
-    if held.row:
+    if held.row and held.is_of(connection):
         staged = Staged.of(held.chat, appends, {})
         try:
             is_stored = staged.is_plain and await _store(held.row, held.version, staged, connection)

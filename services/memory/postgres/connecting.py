@@ -10,17 +10,20 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, TypeAlias, TypeVar
+from weakref import WeakSet
 
 import asyncpg
-import structlog
 
 from headrace.errors import Overloaded
+from services.memory.postgres.hosts import dial
+from services.memory.postgres.presence import Presence
 
 T = TypeVar("T")
 
 Connection: TypeAlias = Any
-"""Of asyncpg, which has no types of its own for one that a pool has lent."""
+"""A `Session` as asyncpg's pool lends it, which has no types of its own."""
 
 PATIENCE_S = 15.0
 """How long a call waits for a database that is away; half of what our callers wait for us."""
@@ -33,6 +36,10 @@ RETRY_DELAY_S = 0.1
 
 CONNECT_TIMEOUT_S = 5
 CLOSE_TIMEOUT_S = 5.0
+
+RELEASE_TIMEOUT_S = 1.0
+"""For a connection to be as it was before; else it is closed. With a server that says nothing this is in vain, and of
+PATIENCE_S there must be something left for another one."""
 
 CLIENT_SLACK_S = 2.0
 """By which the server gives a statement up earlier than we do: then it is not running any more."""
@@ -53,8 +60,6 @@ AWAY = (
 )
 """What passes when the database is back."""
 
-log = structlog.get_logger()
-
 
 @dataclass(frozen=True, slots=True)
 class Limits:
@@ -63,6 +68,14 @@ class Limits:
     connections_max: int
     statement_timeout_s: float
     patience_s: float = PATIENCE_S
+
+
+class Session(asyncpg.Connection):
+    """A connection that knows which server it is to."""
+
+    server: datetime | None = None
+    """When it has started. Another one may lack what this one shows and has not acknowledged: nothing that was read of
+    the one holds for the other."""
 
 
 @contextmanager
@@ -81,9 +94,17 @@ def database_errors() -> Generator[None]:
 class Database:
     """A pool of connections. May be shared by all tasks of one event loop."""
 
-    def __init__(self, pool: asyncpg.Pool, patience_s: float) -> None:
+    def __init__(self, pool: asyncpg.Pool, sessions: WeakSet[Session], patience_s: float, presence: Presence) -> None:
+        self.presence = presence
         self._pool = pool
+        self._sessions = sessions
         self._patience_s = patience_s
+
+    def use(self, server: datetime) -> None:
+        """End what waits for any other server: its calls are made again at this one."""
+        for session in list(self._sessions):
+            if session.server != server:
+                session.terminate()
 
     async def run(self, do: Callable[[Connection], Awaitable[T]]) -> T:
         """What `do` gives with a connection; done again when the database went away meanwhile, whether the first time
@@ -97,13 +118,27 @@ class Database:
         with database_errors():
             while True:
                 try:
-                    async with self._pool.acquire(timeout=self._patience_s) as connection:
-                        return await do(connection)
+                    done = await self._once(do)
                 except AWAY as error:
-                    if loop.time() >= until or isinstance(error, asyncpg.DataError):
+                    if isinstance(error, asyncpg.DataError):
                         raise
-                    log.warning("database away", kind=type(error).__name__)
+                    self.presence.missed(error)
+                    if loop.time() >= until:
+                        raise
                     await asyncio.sleep(RETRY_DELAY_S)
+                else:
+                    self.presence.seen()
+                    return done
+
+    async def _once(self, do: Callable[[Connection], Awaitable[T]]) -> T:
+        connection = await self._pool.acquire(timeout=self._patience_s)
+        try:
+            return await do(connection)
+        except TimeoutError:
+            await self._pool.expire_connections()  # they all lead to a server that says nothing
+            raise
+        finally:
+            await self._pool.release(connection, timeout=RELEASE_TIMEOUT_S)
 
 
 @asynccontextmanager
@@ -113,8 +148,17 @@ async def connected(url: str, limits: Limits) -> AsyncGenerator[Database]:
     Raises:
         OSError: It cannot be had.
     """
+    sessions = WeakSet[Session]()
+
+    async def begin(session: Session) -> None:
+        session.server = await started_at(session)
+        sessions.add(session)
+
     pool = asyncpg.create_pool(
         url,
+        connect=dial,
+        connection_class=Session,
+        init=begin,
         min_size=0,  # a pool that keeps one looks for a database that is away by itself, with a traceback each time
         max_size=limits.connections_max,
         max_inactive_connection_lifetime=IDLE_S,
@@ -122,9 +166,10 @@ async def connected(url: str, limits: Limits) -> AsyncGenerator[Database]:
         command_timeout=limits.statement_timeout_s + CLIENT_SLACK_S,
         server_settings=settings(limits.statement_timeout_s),
     )
-    await _opened(pool)
+    presence = Presence()
+    await _opened(pool, presence)
     try:
-        yield Database(pool, limits.patience_s)
+        yield Database(pool, sessions, limits.patience_s, presence)
     finally:
         try:
             async with asyncio.timeout(CLOSE_TIMEOUT_S):
@@ -143,18 +188,29 @@ def settings(statement_timeout_s: float) -> dict[str, str]:
     }
 
 
-async def _opened(pool: asyncpg.Pool) -> None:
+def server_of(connection: Connection) -> datetime | None:
+    """Which server a connection is to; None when it was lost meanwhile: a pool takes it back then, and all it has."""
+    return getattr(connection, "server", None)
+
+
+async def started_at(connection: Connection) -> datetime:
+    """When the server behind a connection has started, by which one is told from another."""
+    return await connection.fetchval("SELECT pg_postmaster_start_time()")
+
+
+async def _opened(pool: asyncpg.Pool, presence: Presence) -> None:
     loop = asyncio.get_running_loop()
     until = loop.time() + START_PATIENCE_S
     while True:
         try:
             await pool
             async with pool.acquire():
+                presence.seen()
                 return
         except AWAY as error:
             if loop.time() >= until:
                 raise OSError(f"the database cannot be reached: {type(error).__name__}") from error
-            log.warning("database away", kind=type(error).__name__)
+            presence.missed(error)
             await asyncio.sleep(RETRY_DELAY_S * 10)
         except asyncpg.PostgresError as error:  # a password, a database that is not there
             raise OSError(f"the database refuses: {error}") from error

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from services.memory.chat import Chat
 from services.memory.facts import ChatFacts
 from services.memory.lines import decode
 from services.memory.opening import chat_of
+from services.memory.postgres.connecting import server_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,6 +46,8 @@ class Held:
     """The chat's in the database; 0: there was none."""
     version: int = 0
     """Of that row when it was read."""
+    server: datetime | None = None
+    """The one that it was read of, as a connection tells it."""
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held by the one task that reads or writes the chat."""
 
@@ -55,19 +59,25 @@ class Held:
     async def read(self, connection: Connection) -> None:
         """Take in what others have committed. The lock is held."""
         chat_id = self.chat.chat_id
-        rows = await connection.fetch(_READ, chat_id, self.row, self.chat.facts.last_n)
+        known, server = self.row if self.is_of(connection) else 0, server_of(connection)
+        rows = await connection.fetch(_READ, chat_id, known, self.chat.facts.last_n)
         if not rows:
             self.chat, self.row, self.version = Chat(chat_id, ChatFacts(chat_id)), 0, 0
+            self.server = server
             return
         row, version, *_ = rows[0]
         data = [found[3] for found in rows if found[2]]
-        if row != self.row:
+        if row != known:
             log = b"".join(line + b"\n" for line in data)
             self.chat = await asyncio.to_thread(chat_of, chat_id, log)
         elif data:
             self.chat.extend(await _decoded(data))
             self.chat.size_bytes += sum(map(len, data)) + len(data)
-        self.row, self.version = row, version
+        self.row, self.version, self.server = row, version, server
+
+    def is_of(self, connection: Connection) -> bool:
+        """Whether what is known of the chat is of the server behind `connection`."""
+        return self.server is not None and self.server == server_of(connection)
 
     async def lock_row(self, connection: Connection) -> None:
         """Have the chat to oneself until the end of the transaction, as it is now; without a row there is none."""

@@ -51,6 +51,10 @@ class PostgresStore:
         """Called with each chat that is changed here."""
         self._wakeups = wakeups
 
+    @property
+    def is_up(self) -> bool:
+        return self._database.presence.is_up
+
     async def chat(self, chat_id: str) -> Chat:
         held = self._held(chat_id)
         async with held.lock:
@@ -244,7 +248,7 @@ async def opened(
     async with connected(url, limits) as database:
         if not await database.run(migrate):
             raise OSError("the database is of a later version than this program: it is too old")
-        wakeups = Wakeups(url)
+        wakeups = Wakeups(url, database.use)
         chats = PostgresStore(database, Owners(clock), wakeups, hot_bytes_max)
         writing, telling = asyncio.create_task(chats.appending.run()), asyncio.create_task(wakeups.run(chats.follow))
         try:

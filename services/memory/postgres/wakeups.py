@@ -2,20 +2,24 @@
 
 Nothing that is right depends on it: a chat is brought up to date whenever it is read. A service that was told reads
 the lines before somebody asks. Told by a connection of its own, many at once: transactions that notify are committed
-one after the other, in the whole database, and appends must not be.
+one after the other, in the whole database, and appends must not be. It also is the first to miss a server that is gone
+without a word, and tells what has taken its place.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 import asyncpg
 import structlog
 
 from headrace.errors import HeadraceError
-from services.memory.postgres.connecting import AWAY, CONNECT_TIMEOUT_S, settings
+from services.memory.postgres.connecting import AWAY, CONNECT_TIMEOUT_S, settings, started_at
+from services.memory.postgres.hosts import dial
 
 if TYPE_CHECKING:
     from services.memory.postgres.connecting import Connection
@@ -29,6 +33,10 @@ WAITING_MAX = 10_000
 """News of either kind that wait; more of them are forgotten, which costs somebody a read."""
 
 RECONNECT_S = 1.0
+
+HEARTBEAT_S = 1.0
+HEARTBEAT_TIMEOUT_S = 3.0
+"""A server that is silent for so long is looked for at its other addresses; long before calls give it up."""
 
 STATEMENT_TIMEOUT_S = 10.0
 
@@ -46,10 +54,12 @@ log = structlog.get_logger()
 class Wakeups:
     """One connection that tells and hears. `run` is its task."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, found: Callable[[datetime], None]) -> None:
+        """`found` is called with the server that was connected to, each time."""
         self.hear: Callable[[str], None] | None = None
         """Called with what another service has shared."""
         self._url = url
+        self._found = found
         self._told: dict[str, None] = {}
         self._heard: dict[str, None] = {}
         self._wake = asyncio.Event()
@@ -67,28 +77,36 @@ class Wakeups:
         """Tell and hear until cancelled, over one connection after the other; `follow` is called with each chat that
         another service has changed.
         """
+        is_said = False
         while True:
             try:
-                connection: Connection = await asyncpg.connect(
+                connection: Connection = await dial(
                     self._url,
                     timeout=CONNECT_TIMEOUT_S,
                     command_timeout=STATEMENT_TIMEOUT_S,
                     # A notification is on no disk: nothing is lost with one that a crash forgets.
                     server_settings=settings(STATEMENT_TIMEOUT_S) | {"synchronous_commit": "off"},
                 )
+                is_said = False
                 try:
                     await self._serve(connection, follow)
                 finally:
                     connection.terminate()
             except (*AWAY, asyncpg.PostgresError, HeadraceError) as error:
-                log.warning("no news of other services", kind=type(error).__name__)
+                if not is_said:
+                    log.warning("no news of other services", kind=type(error).__name__)
+                is_said = True
             await asyncio.sleep(RECONNECT_S)
 
     async def _serve(self, connection: Connection, follow: Callable[[str], Awaitable[None]]) -> None:
+        self._found(await started_at(connection))
         await connection.add_listener(CHANNEL, self._hear)
         connection.add_termination_listener(self._end)
         while not connection.is_closed():
-            await self._wake.wait()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(HEARTBEAT_S):
+                    await self._wake.wait()
+            await connection.fetchval("SELECT 1", timeout=HEARTBEAT_TIMEOUT_S)
             await asyncio.sleep(GATHER_S)
             self._wake.clear()
             told, self._told = self._told, {}

@@ -91,7 +91,9 @@ class Gate:
             return names[0].removeprefix(SPIFFE).decode("ascii", "replace")
         token = self._settings.internal_token
         if CALLER in said or TOKEN in said:
-            if not token or not hmac.compare_digest(said.get(TOKEN, "").encode(), token.encode()):
+            if TOKEN not in said:
+                raise Unauthenticated(f"{CALLER} is for the suite's services alone, beside their token")
+            if not token or not hmac.compare_digest(said[TOKEN].encode(), token.encode()):
                 raise Unauthenticated("the suite's token is not ours: HEADRACE_INTERNAL_TOKEN differs between services")
             if said.get(CALLER) not in callers.SERVICES:
                 raise Unauthenticated("the suite's token belongs to its services alone")

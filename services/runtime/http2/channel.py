@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 import grpc
 
 from services.runtime.http2.addresses import parse
-from services.runtime.http2.client_call import (
-    Call,
+from services.runtime.http2.client_call import Call
+from services.runtime.http2.client_call_kinds import (
     StreamStreamCall,
     StreamUnaryCall,
     UnaryStreamCall,
@@ -101,7 +101,7 @@ class Channel(grpc.aio.Channel):
             compression: Any = None,
         ) -> Any:
             made = kind(self._headers(path, timeout, metadata), timeout, serialize, deserialize, self._again)
-            made.request = serialize(request) if serialize is not None else request
+            made.request = made.encoded(request)
             return self._start(made, wait_for_ready)
 
         return call

@@ -34,7 +34,8 @@ class ClientConnection(Connection):
         self._on_free = on_free
         """A stream has ended, so that there is room for another."""
         self._on_gone = on_gone
-        self._is_told_to_go = False
+        self.is_told_to_go = False
+        """It takes no more calls."""
         self._calls: dict[int, Call] = {}
 
     @property
@@ -46,12 +47,12 @@ class ClientConnection(Connection):
     def has_room(self) -> bool:
         """Whether one more call may be opened."""
         return (
-            not (self._is_told_to_go or self.is_lost)
+            not (self.is_told_to_go or self.is_lost)
             and len(self._calls) < self.h2.remote_settings.max_concurrent_streams
         )
 
     def began(self) -> None:
-        self.flush()
+        self.out.flush()
 
     def settled(self) -> None:
         self._on_ready(self)
@@ -65,7 +66,7 @@ class ClientConnection(Connection):
             call.ended(Status(grpc.StatusCode.UNAVAILABLE, "the connection is used up", is_refused=True))
             return
         self.h2.send_headers(stream_id, headers)
-        self.write_h2()
+        self.out.write_h2()
         stream = Stream(self, stream_id, self.h2.streams[stream_id], self._message_bytes_max)
         self.streams[stream_id] = stream
         self._calls[stream_id] = call
@@ -75,9 +76,13 @@ class ClientConnection(Connection):
         if isinstance(event, ResponseReceived | TrailersReceived):
             assert event.stream_id is not None, "h2 sets it"
             call = self._calls.get(event.stream_id)
-            if call is not None:
-                is_first = isinstance(event, ResponseReceived)
-                call.answered(event.headers) if is_first else call.closing(event.headers)
+            if call is None:
+                return
+            if isinstance(event, ResponseReceived):
+                self.h2.ignore_length(event.stream_id)
+                call.answered(event.headers)
+            else:
+                call.closing(event.headers)
 
     def remote_ended(self, stream: Stream) -> None:
         call = self._calls.pop(stream.id, None)
@@ -109,12 +114,12 @@ class ClientConnection(Connection):
         """Reset the stream of a call that nobody wants any more."""
         self._calls.pop(stream.id, None)
         self.reset(stream, ErrorCodes.CANCEL)
-        self.flush()
+        self.out.flush()
         self._on_free()
 
     def told_to_go(self, last_stream_id: int, error_code: int) -> None:
-        if not self._is_told_to_go:
-            self._is_told_to_go = True
+        if not self.is_told_to_go:
+            self.is_told_to_go = True
             self._on_gone(self, "the server told the connection to go")
         for stream_id in [stream_id for stream_id in self._calls if stream_id > last_stream_id]:
             call = self._calls.pop(stream_id)
@@ -126,7 +131,7 @@ class ClientConnection(Connection):
 
     def close_if_done(self) -> None:
         """Close a connection that takes no more calls and has none."""
-        if self._is_told_to_go and not self._calls and not self.is_lost:
+        if self.is_told_to_go and not self._calls and not self.is_lost:
             self.shut()
 
     def forget_if_done(self, stream: Stream) -> None:
@@ -135,13 +140,13 @@ class ClientConnection(Connection):
 
     def end_stream(self, stream: Stream, trailers: Headers) -> None:
         self.h2.end_stream(stream.id)
-        self.write_h2()
+        self.out.write_h2()
         self.forget_if_done(stream)
 
     def ended(self, error: Exception | None) -> None:
         why = f"the connection broke: {error or 'closed by the server'}"
-        if not self._is_told_to_go:
-            self._is_told_to_go = True
+        if not self.is_told_to_go:
+            self.is_told_to_go = True
             self._on_gone(self, why)
         calls, self._calls = self._calls, {}
         for stream in [*self.streams.values()]:
@@ -151,5 +156,5 @@ class ClientConnection(Connection):
 
     def leave(self) -> None:
         """Take no more calls; those there are end by their own."""
-        self._is_told_to_go = True
+        self.is_told_to_go = True
         self.close_if_done()

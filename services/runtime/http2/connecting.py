@@ -186,6 +186,8 @@ class Connections:
             if hasattr(connection, "transport"):
                 connection.transport.abort()
             return
+        if connection.is_told_to_go:
+            return  # already: why is known
         self._ready[address] = connection
         self._order.append(connection)
         self._become(State.READY)

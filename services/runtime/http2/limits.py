@@ -89,31 +89,17 @@ class Limits:
     close_s: float = 1.0
     """For a peer to take the last bytes of a connection that ends."""
 
+    control_per_s: float = 100.0
+    """Beyond CONTROL_BURST: grpc's own clients ping a few times a second."""
+
+    resets_per_s: float = 200.0
+    """Beyond RESET_BURST."""
+
 
 DEFAULTS = Limits()
 
+CONTROL_BURST = 1000
+"""PING, SETTINGS, PRIORITY and empty DATA frames at once (CVE-2019-9512, -9513, -9515, -9518)."""
 
-class Allowance:
-    """So many at once, and so many a second after that: what an honest peer never uses up."""
-
-    __slots__ = ("_at_s", "_burst", "_left", "_per_s")
-
-    def __init__(self, burst: int, per_s: float, now_s: float) -> None:
-        self._burst = burst
-        self._per_s = per_s
-        self._left = float(burst)
-        self._at_s = now_s
-
-    def takes(self, now_s: float) -> bool:
-        """Take one; False: there is none left."""
-        self._left = min(self._burst, self._left + (now_s - self._at_s) * self._per_s) - 1
-        self._at_s = now_s
-        return self._left >= 0
-
-
-CONTROL_BURST, CONTROL_PER_S = 1000, 100.0
-"""PING, SETTINGS, PRIORITY and empty DATA frames (CVE-2019-9512, -9513, -9515, -9518): grpc's own clients ping a few
-times a second."""
-
-RESET_BURST, RESET_PER_S = 1000, 200.0
+RESET_BURST = 1000
 """Streams that the client opened and reset before it got anything (CVE-2023-44487)."""

@@ -10,10 +10,11 @@ from typing import Any, NamedTuple, TypeAlias
 
 import grpc
 
+from services.runtime.http2.host import Host
 from services.runtime.http2.limits import DEFAULTS, Limits
 from services.runtime.http2.metadata import Headers, Pairs, from_headers, from_timeout
 from services.runtime.http2.server_call import ANSWER, ServerCall
-from services.runtime.http2.server_connection import Host, ServerConnection
+from services.runtime.http2.server_connection import ServerConnection
 from services.runtime.http2.sockets import bound
 from services.runtime.http2.status import to_trailers
 from services.runtime.http2.stream import Stream
@@ -86,9 +87,14 @@ class Server(grpc.aio.Server):
             server.close()
         for connection in [*self._host.connections]:
             connection.leave() if grace else connection.refuse_new()
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + (grace or 0)
         await self._host.wait_for_calls(grace or 0)
         for connection in [*self._host.connections]:
             connection.refuse_new()
+        # Calls that came in while the last of the others ended have what is left of the time.
+        await self._host.wait_for_calls(until_s - loop.time())
+        for connection in [*self._host.connections]:
             for call in [*connection.calls.values()]:
                 call.cancel()
         await self._host.wait_for_calls(self._host.limits.last_calls_s)

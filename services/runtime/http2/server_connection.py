@@ -10,50 +10,14 @@ from h2.errors import ErrorCodes
 from h2.events import Event, PingAckReceived, RequestReceived
 
 from services.runtime.http2 import frames, limits
-from services.runtime.http2.connection import Connection, TooMuch
-from services.runtime.http2.limits import DEFAULTS, Limits
+from services.runtime.http2.allowance import Allowance, TooMuch
+from services.runtime.http2.connection import Connection
+from services.runtime.http2.host import Host
 from services.runtime.http2.metadata import Headers
 from services.runtime.http2.server_call import ServerCall
 from services.runtime.http2.stream import Compressed, Oversized, Stream
 
 _LAST_PING = b"lastcall"
-
-
-class Host:
-    """What a server tells its connections, and which there are."""
-
-    def __init__(self, message_bytes_max: int, connection_age_s: float, limits: Limits = DEFAULTS) -> None:
-        self.message_bytes_max = message_bytes_max
-        self.limits = limits
-        self.connection_age_s = connection_age_s
-        """A connection ends then, in good order, so that clients find new replicas; 0: never."""
-        self.connections: set[ServerConnection] = set()
-        self.is_stopping = False
-        self._calls = 0
-        self._idle = asyncio.Event()
-        self._idle.set()
-
-    @property
-    def takes_no_more(self) -> bool:
-        """Whether a connection that was just accepted, or has just ended its TLS handshake, comes too late."""
-        return self.is_stopping or len(self.connections) >= self.limits.connections_max
-
-    def call_began(self) -> None:
-        """One more handler runs."""
-        self._calls += 1
-        self._idle.clear()
-
-    def call_ended(self) -> None:
-        """One less."""
-        self._calls -= 1
-        if not self._calls:
-            self._idle.set()
-
-    async def wait_for_calls(self, wait_s: float) -> None:
-        """Wait until no handler runs, or `wait_s` are over."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(wait_s):
-                await self._idle.wait()
 
 
 class ServerConnection(Connection):
@@ -65,7 +29,7 @@ class ServerConnection(Connection):
         self._host = host
         self.calls: dict[int, ServerCall] = {}
         """By stream id; those whose handler has not ended, even when the stream has."""
-        self._resets = limits.Allowance(limits.RESET_BURST, limits.RESET_PER_S, self._loop.time())
+        self._resets = Allowance("streams opened and reset", limits.RESET_BURST, host.limits.resets_per_s)
         self._is_leaving = False
         self._refuses = False
         self._last_call: asyncio.TimerHandle | None = None
@@ -88,13 +52,11 @@ class ServerConnection(Connection):
     def _request(self, event: RequestReceived) -> None:
         stream_id = event.stream_id
         assert stream_id is not None, "h2 sets it"
-        state = self.h2.streams[stream_id]
-        # h2 would count DATA frames against a content-length, and does not see them.
-        state._expected_content_length = None  # pyright: ignore[reportPrivateUsage] - h2 has no other way
-        stream = Stream(self, stream_id, state, self._host.message_bytes_max)
+        self.h2.ignore_length(stream_id)
+        stream = Stream(self, stream_id, self.h2.streams[stream_id], self._host.message_bytes_max)
         self.streams[stream_id] = stream
         if len(self.streams) > self.limits.streams_max:
-            self._count_control()
+            self.control.take()
             self.reset(stream, ErrorCodes.REFUSED_STREAM)
             return
         if self._refuses:
@@ -115,8 +77,8 @@ class ServerConnection(Connection):
         call = self.calls.get(stream.id)
         if call is None:
             return
-        if not call.has_begun and not self._resets.takes(self._loop.time()):
-            raise TooMuch("more streams reset than an honest peer resets")
+        if not call.has_begun:
+            self._resets.take()
         call.hung_up()
 
     def broke(self, stream: Stream, error: Oversized | Compressed) -> None:
@@ -157,9 +119,9 @@ class ServerConnection(Connection):
             return
         self._is_leaving = True
         # Calls that are on their way here are still served: the client answers the ping behind them.
-        self.write(frames.goaway(frames.LAST_STREAM_ID))
+        self.out.write(frames.goaway(frames.LAST_STREAM_ID))
         self.h2.ping(_LAST_PING)
-        self.write_h2()
+        self.out.write_h2()
         self._last_call = self._loop.call_later(self.limits.last_calls_s, self._refuse_new)
 
     def refuse_new(self) -> None:
@@ -171,7 +133,7 @@ class ServerConnection(Connection):
         if self._refuses or not self._is_leaving or self.is_lost:
             return
         self._refuses = True
-        self.write(frames.goaway(self.h2.highest_inbound_stream_id))
+        self.out.write(frames.goaway(self.h2.highest_inbound_stream_id))
         self._close_if_done()
 
     def _close_if_done(self) -> None:

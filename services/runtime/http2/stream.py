@@ -33,13 +33,14 @@ class Compressed(Exception):
 
 
 class Stream:
-    """Belongs to one call. `on_…` are called from the connection's own callbacks and must not raise."""
+    """Belongs to one call. `take` is called from the connection's own callback, and must not raise."""
 
     __slots__ = (
         "_assembling",
         "_backlog",
         "_connection",
         "_end",
+        "_out",
         "_owed_bytes",
         "_room",
         "_state",
@@ -69,6 +70,7 @@ class Stream:
         self.is_ended = False
         """Nothing will arrive any more: the peer has ended its side, or the stream is gone."""
         self._connection = connection
+        self._out = connection.out
         self._state = state
         self._assembling = bytearray()
         self._window_bytes = limits.WINDOW_BYTES
@@ -180,28 +182,28 @@ class Stream:
         self._owed_bytes += size
         if self._owed_bytes >= limits.WINDOW_BYTES // 2 and self.is_remote_open:
             self._window_bytes += self._owed_bytes
-            self._connection.write(frames.window_update(self.id, self._owed_bytes))
+            self._out.write(frames.window_update(self.id, self._owed_bytes))
             self._owed_bytes = 0
 
     # Out.
 
     def send(self, message: bytes) -> bool:
         """Send a message; False: the peer is behind, wait until `drained` before the next."""
-        connection, state = self._connection, self._state
+        out, state = self._out, self._state
         size = len(message)
         length = size + frames.PREFIX_BYTES
         if (
             self._backlog
-            or connection.is_full
+            or out.is_full
             or length > limits.FRAME_BYTES_MAX
             or length > state.outbound_flow_control_window
-            or length > connection.h2.outbound_flow_control_window
+            or length > out.h2.outbound_flow_control_window
         ):
             return self._put_off(message)
         if self.is_local_open:
             state.outbound_flow_control_window -= length
-            connection.h2.outbound_flow_control_window -= length
-            connection.write(frames.message_head(self.id, size), message)
+            out.h2.outbound_flow_control_window -= length
+            out.write(frames.message_head(self.id, size), message)
         return True
 
     def end(self, trailers: Headers) -> None:
@@ -231,25 +233,25 @@ class Stream:
 
     def pump(self) -> None:
         """Send of the backlog what may be sent now."""
-        connection, state, backlog = self._connection, self._state, self._backlog
-        while backlog and not connection.is_full:
+        out, state, backlog = self._out, self._state, self._backlog
+        while backlog and not out.is_full:
             size = min(
                 len(backlog),
                 limits.FRAME_BYTES_MAX,
                 state.outbound_flow_control_window,
-                connection.h2.outbound_flow_control_window,
+                out.h2.outbound_flow_control_window,
             )
             if size <= 0:
                 break
             state.outbound_flow_control_window -= size
-            connection.h2.outbound_flow_control_window -= size
-            connection.write(frames.data_head(self.id, size), bytes(memoryview(backlog)[:size]))
+            out.h2.outbound_flow_control_window -= size
+            out.write(frames.data_head(self.id, size), bytes(memoryview(backlog)[:size]))
             del backlog[:size]
         if backlog:
-            connection.blocked[self.id] = self
-            connection.blocked.move_to_end(self.id)
+            out.blocked[self.id] = self
+            out.blocked.move_to_end(self.id)
             return
-        connection.blocked.pop(self.id, None)
+        out.blocked.pop(self.id, None)
         self._has_room()
         if self._end is not None:
             self._send_end()
@@ -271,6 +273,6 @@ class Stream:
         self.is_ended = True
         self._backlog.clear()
         self._assembling.clear()
-        self._connection.blocked.pop(self.id, None)
+        self._out.blocked.pop(self.id, None)
         self._has_room()
         self.wake()

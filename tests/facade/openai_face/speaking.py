@@ -10,6 +10,7 @@ from typing import Any
 from openai import AsyncOpenAI
 
 from headrace.v1 import agent_pb2
+from tests.conformance.fronts import DEFAULTS, Timing
 from tests.facade.scripted import BLOCK, CHAT, RUN, Script, Step, Suite, complete, delta, opening, suite, text
 
 THOUGHT = f"{RUN}_r_1"
@@ -19,10 +20,10 @@ FUNCTION = {"name": "thermometer", "description": "Reads it.", "parameters": {"t
 
 
 @asynccontextmanager
-async def client(folder: Path, script: Script) -> AsyncGenerator[tuple[AsyncOpenAI, Suite]]:
+async def client(folder: Path, script: Script, timing: Timing = DEFAULTS) -> AsyncGenerator[tuple[AsyncOpenAI, Suite]]:
     """A client of a running facade."""
     async with (
-        suite(folder, script) as facade,
+        suite(folder, script, timing=timing) as facade,
         AsyncOpenAI(base_url=f"{facade.url}/v1", api_key="none", max_retries=0) as openai,
     ):
         yield openai, facade

@@ -13,6 +13,7 @@ from openai.types.chat import ChatCompletionChunk
 
 from headrace.errors import ChatBusy, NotFound, RateLimited
 from headrace.v1 import agent_pb2, common_pb2
+from tests.conformance.fronts import Timing
 from tests.facade.openai_face.speaking import (
     ANSWERED,
     FUNCTION,
@@ -238,6 +239,15 @@ async def test_a_run_that_fails_later_ends_its_stream_with_an_error(tmp_path: Pa
         assert (await anext(stream)).choices[0].delta.content == "half"
         with pytest.raises(openai.APIError, match="slow down"):
             await anext(stream)
+
+
+async def test_a_refusal_behind_the_headers_is_an_error_in_the_stream(tmp_path: Path) -> None:
+    script = Script(query=[0.05, RateLimited("slow down")])
+    async with client(tmp_path, script, Timing(heartbeat_s=0.01)) as (api, _):
+        stream = await api.chat.completions.create(**ASK, stream=True)
+        with pytest.raises(openai.APIError, match="slow down") as caught:
+            await anext(stream)
+    assert caught.value.code == "rate_limit_exceeded"
 
 
 async def test_leaving_a_run_with_functions_cancels_it(tmp_path: Path) -> None:

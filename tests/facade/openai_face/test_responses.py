@@ -10,8 +10,9 @@ import openai
 import orjson
 import pytest
 
-from headrace.errors import NotFound
+from headrace.errors import HeadraceError, NotFound, Overloaded, RateLimited
 from headrace.v1 import agent_pb2, common_pb2
+from tests.conformance.fronts import Timing
 from tests.facade.openai_face.speaking import (
     FUNCTION,
     RUN_HEX,
@@ -212,6 +213,24 @@ async def test_a_run_that_fails_says_so_in_its_stream(tmp_path: Path) -> None:
     assert events[-1].type == "response.failed"
     assert events[-1].response.error is not None
     assert (events[-1].response.error.code, events[-1].response.error.message) == ("rate_limit_exceeded", "slow down")
+
+
+async def test_a_refusal_behind_the_headers_is_an_error_event(tmp_path: Path) -> None:
+    script = Script(query=[0.05, RateLimited("slow down")])
+    async with client(tmp_path, script, Timing(heartbeat_s=0.01)) as (api, _):
+        (event,) = [event async for event in await api.responses.create(**ASK, stream=True)]
+    assert event.type == "error"
+    assert (event.code, event.message, event.sequence_number) == ("rate_limit_exceeded", "slow down", 0)
+
+
+@pytest.mark.parametrize(("error", "told"), [(NotFound("no such run"), ["not_found"]), (Overloaded("moved"), [])])
+async def test_coming_back_to_a_response_fails_only_for_good(
+    tmp_path: Path, error: HeadraceError, told: list[str]
+) -> None:
+    async with client(tmp_path, Script(attaches=[[0.05, error]]), Timing(heartbeat_s=0.01)) as (_, facade):
+        events = await events_of(facade, starting_after="7")
+    assert [event["code"] for event in events] == told
+    assert all(event["sequence_number"] == 7 for event in events)
 
 
 async def test_an_answer_that_was_cut_is_incomplete(tmp_path: Path) -> None:

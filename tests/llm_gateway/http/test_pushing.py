@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 import pytest
 
@@ -154,6 +155,23 @@ async def test_a_provider_that_goes_on_within_the_limit_is_not_silent() -> None:
     async with Pool() as pool, scripted(steady) as server, posting(pool, ask(server, idleMs=300)) as stream:
         stream.has_begun()
         assert not await stream.flow(lambda _: True)
+
+
+async def test_a_gateway_that_stood_still_itself_does_not_blame_the_provider() -> None:
+    async def steady(exchange: Exchange) -> None:
+        await exchange.say(ORDINARY)
+        for _ in range(4):
+            await asyncio.sleep(0.1)
+            await exchange.say(chunk(b"a"))
+        await exchange.say(END)
+
+    def take(_: bytes) -> bool:
+        time.sleep(0.5)
+        return True
+
+    async with Pool() as pool, scripted(steady) as server, posting(pool, ask(server, idleMs=300)) as stream:
+        stream.has_begun()
+        assert not await stream.flow(take)
 
 
 async def test_a_reader_that_takes_its_time_is_not_a_silent_provider() -> None:

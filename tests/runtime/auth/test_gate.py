@@ -102,6 +102,14 @@ async def test_a_false_badge_is_worse_than_none(metadata: list[Any], tmp_path: P
         await admitted(tmp_path, [*KEY, *metadata, *FOR_ADA], CHAT)
 
 
+async def test_a_token_is_spoken_of_only_where_one_came(tmp_path: Path) -> None:
+    with pytest.raises(Unauthenticated, match="differs between services"):
+        await admitted(tmp_path, shown(ORCHESTRATOR, INTERNAL[:-1]))
+    with pytest.raises(Unauthenticated, match="beside their token") as caught:
+        await admitted(tmp_path, [*KEY, ("x-headrace-caller", ORCHESTRATOR)])
+    assert "HEADRACE_INTERNAL_TOKEN" not in caught.value.message
+
+
 async def test_a_certificate_says_who_calls(tmp_path: Path) -> None:
     facade = certificate("facade.headrace.svc", "spiffe://headrace/facade")
     assert await admitted(tmp_path, FOR_ADA, CHAT, facade) == ADA

@@ -1,4 +1,5 @@
-"""Our transport runs on uvloop in production; what depends on how a loop closes sockets runs on both."""
+"""Our transport runs on uvloop in production, and on asyncio where others use our client; what depends on how a loop
+closes sockets runs on both."""
 
 from __future__ import annotations
 
@@ -16,8 +17,20 @@ BOTH = (
     "test_keepalive",
     "test_age",
     "test_drain",
+    "test_streams",
+    "test_interop_channels",
 )
-UVLOOP = ("test_robust_frames", "test_robust_client")
+UVLOOP = (
+    "test_robust_frames",
+    "test_robust_client",
+    "test_interop_contract",
+    "test_calls",
+    "test_calls_cancelled",
+    "test_calls_requests",
+    "test_streams_cut",
+    "test_streams_slow",
+    "test_streams_turns",
+)
 
 
 def pytest_asyncio_loop_factories(item: pytest.Item) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:

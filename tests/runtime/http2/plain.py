@@ -6,9 +6,10 @@ import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
+from services.runtime.http2.host import Host
 from services.runtime.http2.limits import DEFAULTS
 from services.runtime.http2.metadata import Headers
-from services.runtime.http2.server_connection import Host, ServerConnection
+from services.runtime.http2.server_connection import ServerConnection
 from services.runtime.http2.sockets import bound
 from services.runtime.http2.stream import Compressed, Oversized, Stream
 
@@ -27,7 +28,7 @@ class Plain(ServerConnection):
 
     def remote_ended(self, stream: Stream) -> None:
         self.h2.send_headers(stream.id, [(b":status", b"200")])
-        self.write_h2()
+        self.out.write_h2()
         stream.send(MESSAGE)
         stream.end([(b"grpc-status", b"0")])
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from contextlib import AsyncExitStack, suppress
 
 import grpc
 import pytest
+from hyperframe.frame import GoAwayFrame
 
 from services.runtime.http2.channel import Channel
 from services.runtime.http2.limits import Limits
 from tests.runtime.conftest import Logged
 from tests.runtime.http2.ends import BYTES_MAX, Caller
-from tests.runtime.http2.victim import QUICK, victim
+from tests.runtime.http2.victim import OTHER, service, victim
 from tests.runtime.http2.wire import PREFACE, SETTINGS, call, headers_of, message, opening, peer, window
 
 
@@ -22,7 +24,8 @@ async def test_an_upload_that_ends_in_time_is_answered(logged: Logged) -> None:
         await client.pong()
         async with asyncio.TaskGroup() as group:
             group.create_task(server.server.stop(5))
-            await asyncio.sleep(QUICK.last_calls_s * 2)
+            for _ in ("it will take no new calls", "it takes none"):
+                await client.until(GoAwayFrame)
             await client.send(call(3, "unary"), message(1, b"def"))
             await client.closed()
         assert 1 in client.answered()
@@ -79,3 +82,33 @@ async def test_a_stopped_server_is_not_there(logged: Logged) -> None:
             again.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             again.bind(("127.0.0.1", server.port))
     assert logged.errors == []
+
+
+async def test_no_call_that_has_begun_is_cancelled_while_there_is_time() -> None:
+    cut = 0
+
+    async def brief(request: bytes, context: object) -> bytes:
+        nonlocal cut
+        try:
+            await asyncio.sleep(0.001)
+        except asyncio.CancelledError:
+            cut += 1
+            raise
+        return request
+
+    async def keep_asking(channel: Channel) -> None:
+        ask = channel.unary_unary(f"/{OTHER}/brief")
+        with suppress(grpc.aio.AioRpcError):
+            while True:
+                await ask(b"1")
+
+    for _ in range(20):
+        async with victim() as server:
+            server.server.add_generic_rpc_handlers((service(brief=grpc.unary_unary_rpc_method_handler(brief)),))
+            async with AsyncExitStack() as stack, asyncio.TaskGroup() as group:
+                for _ in range(5):
+                    channel = Channel(f"127.0.0.1:{server.port}", message_bytes_max=BYTES_MAX)
+                    group.create_task(keep_asking(await stack.enter_async_context(channel)))
+                await asyncio.sleep(0.02)
+                await server.server.stop(5)
+    assert not cut

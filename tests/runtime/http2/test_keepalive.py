@@ -121,13 +121,18 @@ async def test_a_channel_does_not_ping_a_server_without_a_call(logged: Logged) -
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    async with asyncio.timeout(TEST_TIMEOUT_S), Channel(address, message_bytes_max=BYTES_MAX, limits=ALERT) as channel:
-        await channel.channel_ready()
-        await asyncio.sleep(ALERT.keepalive_s * 4)
-        assert pings == []
-        answers = Caller(channel).stream(b"")
-        await asyncio.sleep(ALERT.keepalive_s * 4)
-        assert pings
-        answers.cancel()
-    server.close()
+    try:
+        async with (
+            asyncio.timeout(TEST_TIMEOUT_S),
+            Channel(address, message_bytes_max=BYTES_MAX, limits=ALERT) as channel,
+        ):
+            await channel.channel_ready()
+            await asyncio.sleep(ALERT.keepalive_s * 4)
+            assert pings == []
+            answers = Caller(channel).stream(b"")
+            await asyncio.sleep(ALERT.keepalive_s * 4)
+            assert pings
+            answers.cancel()
+    finally:
+        server.close()
     assert logged.errors == []

@@ -94,12 +94,14 @@ async def rogue(answer: bytes, greeting: bytes = SETTINGS) -> AsyncGenerator[Cal
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
     limited = Limits(connect_s=0.5, preface_s=0.3)
-    async with (
-        asyncio.timeout(TEST_TIMEOUT_S),
-        Channel(address, message_bytes_max=BYTES_MAX, limits=limited) as channel,
-    ):
-        yield Caller(channel)
-    server.close()
+    try:
+        async with (
+            asyncio.timeout(TEST_TIMEOUT_S),
+            Channel(address, message_bytes_max=BYTES_MAX, limits=limited) as channel,
+        ):
+            yield Caller(channel)
+    finally:
+        server.close()
 
 
 async def requests(one: Peer) -> AsyncGenerator[int]:
@@ -130,7 +132,19 @@ WRONG = {
     "no answer": (headers([*HEAD, *OK], end=True), CODE.INTERNAL),
     "two answers": (headers(HEAD) + message(1, b"a", end=False) * 2 + headers(OK, end=True), CODE.INTERNAL),
     "data without headers": (message(1, b"x"), CODE.UNAVAILABLE),
+    "a wrong length": (
+        headers([*HEAD, ("content-length", "7")]) + message(1, b"honest", end=False) + headers(OK, end=True),
+        CODE.OK,
+    ),
+    "a wrong length and no trailers": (
+        headers([*HEAD, ("content-length", "7")]) + message(1, b"honest", end=True),
+        CODE.INTERNAL,
+    ),
     "half a message": (headers(HEAD) + raw(DATA, 0, 1, b"\0\0\0\0\x05ab") + headers(OK, end=True), CODE.INTERNAL),
+    "half a message, and why": (
+        headers(HEAD) + raw(DATA, 0, 1, b"\0\0\0\0\x05ab") + headers([("grpc-status", "4")], end=True),
+        CODE.DEADLINE_EXCEEDED,
+    ),
     "a compressed message": (headers(HEAD) + raw(DATA, 0, 1, b"\1\0\0\0\2ab") + headers(OK, end=True), CODE.INTERNAL),
     "a message that is too large": (headers(HEAD) + raw(DATA, 0, 1, b"\0\xff\xff\xff\xff"), CODE.RESOURCE_EXHAUSTED),
     "a message behind the end": (honest() + message(1, b"x"), CODE.OK),

@@ -180,9 +180,11 @@ async def test_a_server_that_does_not_agree_to_http2_is_refused(authority: Autho
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=context)
     trusting = ssl.create_default_context(cafile=files.ca)
-    async with asyncio.timeout(TEST_TIMEOUT_S), calling(server.sockets[0].getsockname()[1], trusting) as call:
-        assert "ALPN" in await refused(call)
-    server.close()
+    try:
+        async with asyncio.timeout(TEST_TIMEOUT_S), calling(server.sockets[0].getsockname()[1], trusting) as call:
+            assert "ALPN" in await refused(call)
+    finally:
+        server.close()
     assert logged.errors == []
 
 

@@ -15,8 +15,9 @@ from services.runtime.http2.limits import Limits
 from services.runtime.http2.server import Server
 from tests.runtime.http2.ends import BYTES_MAX, SILENCE_S, TEST_TIMEOUT_S, Caller, handlers
 
-QUICK = Limits(preface_s=0.3, request_s=0.3, last_calls_s=0.2, close_s=0.3)
-"""But for pings, which most of the tests' clients do not answer."""
+QUICK = Limits(preface_s=0.3, request_s=0.3, last_calls_s=0.2, close_s=0.3, control_per_s=0, resets_per_s=0)
+"""But for pings, which most of the tests' clients do not answer. Allowances do not grow: what a flood is does not
+depend on how fast the machine reads it."""
 
 OTHER = "test.Other"
 
@@ -76,13 +77,12 @@ class Victim:
 
     async def serves_others(self) -> None:
         async with Channel(f"127.0.0.1:{self.port}", message_bytes_max=BYTES_MAX) as channel:
-            assert await Caller(channel).unary(b"still there", timeout=5) == b"still there"
+            assert await Caller(channel).unary(b"still there") == b"still there"
 
     async def idle(self) -> None:
         """Wait until no handler runs."""
-        async with asyncio.timeout(5):
-            while self.handled.running:
-                await asyncio.sleep(0.01)
+        while self.handled.running:
+            await asyncio.sleep(0.01)
 
     async def stuck(self) -> None:
         """Wait until handlers have begun and none of them gets anything away."""

@@ -95,6 +95,7 @@ async def test_a_packed_answer_is_unpacked(encoding: str, pack: Callable[[bytes]
         (b"no gzip at all", "gzip", "damaged"),
         (gzip.compress(b"water mill" * 999)[:-9], "gzip", "ends too early"),
     ],
+    ids=["gzip bomb", "deflate bomb", "too large", "brotli", "zstd", "packed twice", "not packed", "cut off"],
 )
 async def test_a_bomb_or_damaged_data_is_refused(body: bytes, encoding: str, said: str) -> None:
     async with site(answering(body, Content_Encoding=encoding)) as (fetcher, url):

@@ -129,8 +129,21 @@ func Of(err error) Failure {
 	return failure
 }
 
+// line is a writer that keeps how a request has ended.
+type line interface {
+	Failed(status int, reason string)
+}
+
+// Note has the request counted and logged as failed, whatever its answer began with.
+func (f Failure) Note(w http.ResponseWriter) {
+	if line, ok := w.(line); ok {
+		line.Failed(f.Status, f.Reason)
+	}
+}
+
 // Write answers with the failure.
 func (f Failure) Write(w http.ResponseWriter) {
+	f.Note(w)
 	out := append([]byte(`{"code":`), strconv.Itoa(f.Status)...)
 	out = jsonform.AppendString(append(out, `,"msg":`...), f.Message)
 	out = append(out, `,"data":`...)

@@ -10,6 +10,12 @@ func StatusOfReason(reason string) int {
 	return 500
 }
 
+// IsReason tells whether it is a service of the suite that gives this reason.
+func IsReason(reason string) bool {
+	_, ok := reasons[reason]
+	return ok
+}
+
 // reasons is the table of headrace/errors.py, for failures that come as events; tests/conformance/test_errors.py goes
 // through all of them.
 var reasons = map[string]codes.Code{

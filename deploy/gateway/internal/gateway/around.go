@@ -10,6 +10,7 @@ import (
 
 	"headrace/gateway/internal/envelope"
 	"headrace/gateway/internal/jsonform"
+	"headrace/gateway/internal/tracing"
 )
 
 // restTimeout is for the rest of a body whose request has been answered.
@@ -22,13 +23,16 @@ func around(next http.Handler) http.Handler {
 		started := time.Now()
 		id, forwarded := idsOf(request.Header)
 		line := &logLine{ResponseWriter: w, route: "unknown"}
+		span := tracing.Begin(request, forwarded)
 		defer func() {
 			line.end(recover(), request)
 			// What nobody has read of the body is waited for by net/http, but not for ever.
 			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(restTimeout))
 			requestsTotal.WithLabelValues(line.route, strconv.Itoa(line.status)).Inc()
-			slog.Info("http done", "method", request.Method, "route", line.route, "status", line.status,
-				"request_id", id, "ms", float64(time.Since(started).Microseconds())/1000, "peer", request.RemoteAddr)
+			span.End(request.Method, line.route, line.status, id)
+			slog.With(span.ForLog()...).Info("http done", "method", request.Method, "route", line.route,
+				"status", line.status, "reason", line.reason, "request_id", id,
+				"ms", float64(time.Since(started).Microseconds())/1000, "peer", request.RemoteAddr)
 			if line.aborted {
 				panic(http.ErrAbortHandler)
 			}
@@ -42,13 +46,18 @@ func around(next http.Handler) http.Handler {
 	})
 }
 
-// logLine is what is said of a request: the route as annotated, and the status, which is kept on its way out.
+// logLine is what is said of a request: the route as annotated, and the status, which is kept on its way out. Of what
+// fails behind its headers it is the status that it would have had.
 type logLine struct {
 	http.ResponseWriter
 	route   string
 	status  int
+	reason  string
 	aborted bool
 }
+
+// Failed keeps why a request has failed.
+func (l *logLine) Failed(status int, reason string) { l.status, l.reason = status, reason }
 
 // end takes what a handler panicked with. An answer that has begun cannot become another one: its connection is cut.
 func (l *logLine) end(problem any, request *http.Request) {
@@ -60,7 +69,7 @@ func (l *logLine) end(problem any, request *http.Request) {
 			envelope.Failure{Status: http.StatusInternalServerError, Reason: "INTERNAL", Message: "internal error"}.Write(l)
 		}
 	case l.status == 0 && request.Context().Err() != nil:
-		l.status = 499 // the client has gone
+		l.Failed(499, "CANCELLED") // the client has gone
 	}
 }
 

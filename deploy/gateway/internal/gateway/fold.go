@@ -13,6 +13,12 @@ import (
 	"headrace/gateway/internal/jsonform"
 )
 
+// interrupted is a stream that has ended before its run.
+var interrupted = envelope.Failure{
+	Status: http.StatusConflict, Reason: "INTERRUPTED", Retriable: true,
+	Message: "the run's stream ended before the run did; attach to it, or ask again",
+}
+
 // fold answers with a run as one JSON object, for "stream": false. `content` is the final text: what the run itself (no
 // sub-agent, no plan task) said after its last tool call.
 func fold(w http.ResponseWriter, call grpc.ClientStream) {
@@ -21,9 +27,9 @@ func fold(w http.ResponseWriter, call grpc.ClientStream) {
 		delta := new(headracev1.AgentDelta)
 		if err := call.RecvMsg(delta); err != nil {
 			if errors.Is(err, io.EOF) {
-				message := "the run's stream ended before the run did; attach to it, or ask again"
-				details := map[string]string{"chatId": chatID}
-				envelope.Failure{Status: 409, Reason: "INTERRUPTED", Message: message, Retriable: true, Details: details}.Write(w)
+				failure := interrupted
+				failure.Details = map[string]string{"chatId": chatID}
+				failure.Write(w)
 				return
 			}
 			envelope.Of(err).Write(w)

@@ -78,12 +78,12 @@ func forwarding(ctx context.Context, forwarded metadata.MD) context.Context {
 	return context.WithValue(ctx, forwardedKey{}, forwarded)
 }
 
-// Forwarding gives every call of a connection the metadata of its request and no other: grpc-gateway alone would add
-// the client's address.
-func Forwarding() []grpc.DialOption {
+// Forwarding gives every call of a connection the metadata of its request, our own badge, and no other: grpc-gateway
+// alone would add the client's address.
+func Forwarding(badge metadata.MD) []grpc.DialOption {
 	own := func(ctx context.Context) context.Context {
 		forwarded, _ := ctx.Value(forwardedKey{}).(metadata.MD)
-		return metadata.NewOutgoingContext(ctx, forwarded)
+		return metadata.NewOutgoingContext(ctx, metadata.Join(forwarded, badge))
 	}
 	unary := func(
 		ctx context.Context, method string, request, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker,

@@ -83,7 +83,7 @@ func readBody(w http.ResponseWriter, request *http.Request) ([]byte, error) {
 	}
 	// A body that says it is too large is refused unread.
 	if request.ContentLength > bodyBytesMax {
-		return nil, refused(http.StatusRequestEntityTooLarge)
+		return nil, tooLarge(bodyBytesMax)
 	}
 	control := http.NewResponseController(w)
 	_ = control.SetReadDeadline(time.Now().Add(bodyTimeout))
@@ -105,8 +105,8 @@ func checkCoding(request *http.Request) error {
 
 // unread says why a body could not be read.
 func unread(err error) error {
-	if _, isTooLarge := errors.AsType[*http.MaxBytesError](err); isTooLarge {
-		return refused(http.StatusRequestEntityTooLarge)
+	if broken, isTooLarge := errors.AsType[*http.MaxBytesError](err); isTooLarge {
+		return tooLarge(broken.Limit)
 	}
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return refused(http.StatusRequestTimeout)

@@ -4,17 +4,26 @@ import (
 	"context"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
 
 	"headrace/gateway/internal/envelope"
+	"headrace/gateway/internal/jsonform"
 )
 
 // refused is a request that HTTP itself refuses, by its status.
 type refused int
 
 func (r refused) Error() string { return strings.ToLower(http.StatusText(int(r))) }
+
+// tooLarge is a body of more than so many bytes.
+type tooLarge int64
+
+func (t tooLarge) Error() string {
+	return "must not be larger than " + strconv.FormatInt(int64(t), 10) + " bytes"
+}
 
 // refuse answers with an RPC's error.
 func refuse(
@@ -53,14 +62,18 @@ func (g *gateway) verbsOf(path string) []string {
 
 // fail answers with an error: one of the suite's, a broken rule, or what HTTP itself refuses.
 func fail(w http.ResponseWriter, err error) {
-	status, ok := err.(refused)
-	if !ok {
+	switch err := err.(type) {
+	case refused:
+		reason := map[refused]string{404: "NOT_FOUND", 405: "UNSUPPORTED"}[err]
+		if reason == "" {
+			reason = "INVALID_REQUEST"
+		}
+		envelope.Failure{Status: int(err), Reason: reason, Message: err.Error()}.Write(w)
+	case tooLarge:
+		failure := envelope.Of(&jsonform.Invalid{Field: jsonform.Body, Rule: err.Error()})
+		failure.Status = http.StatusRequestEntityTooLarge
+		failure.Write(w)
+	default:
 		envelope.Of(err).Write(w)
-		return
 	}
-	reason := map[refused]string{404: "NOT_FOUND", 405: "UNSUPPORTED"}[status]
-	if reason == "" {
-		reason = "INVALID_REQUEST"
-	}
-	envelope.Failure{Status: int(status), Reason: reason, Message: status.Error()}.Write(w)
 }

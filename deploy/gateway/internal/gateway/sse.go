@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -9,8 +10,10 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
 
 	headracev1 "headrace/gateway/gen/headrace/v1"
+	"headrace/gateway/internal/envelope"
 	"headrace/gateway/internal/jsonform"
 )
 
@@ -22,10 +25,12 @@ var (
 // sse writes one stream: a frame for each event, flushed the moment it comes, and a comment after each silence.
 //
 // The answer begins with the first event, or with the first heartbeat: what fails before is a JSON answer with its
-// status. A stream that breaks later simply ends, without [DONE]; the caller attaches again after its last id. One
-// goroutine, the request's own, reads and writes; a timer's beats come in between.
+// status, and what fails between is told in an event of its own (late.go). A stream that breaks behind its first event
+// simply ends, without [DONE]; the caller attaches again after its last id. One goroutine, the request's own, reads and
+// writes; a timer's beats come in between.
 type sse struct {
 	writer  http.ResponseWriter
+	asked   proto.Message
 	control *http.ResponseController
 	every   time.Duration
 	slow    time.Duration
@@ -37,18 +42,23 @@ type sse struct {
 	frame []byte
 }
 
-func newSSE(w http.ResponseWriter, settings Settings) *sse {
-	s := &sse{writer: w, control: http.NewResponseController(w), every: settings.Heartbeat, slow: settings.SlowReader}
+func newSSE(w http.ResponseWriter, asked proto.Message, settings Settings) *sse {
+	s := &sse{
+		writer: w, asked: asked, control: http.NewResponseController(w),
+		every: settings.Heartbeat, slow: settings.SlowReader,
+	}
+	s.mutex.Lock() // the first beat may come before its timer is kept
+	defer s.mutex.Unlock()
 	s.beat = time.AfterFunc(s.every, func() { _ = s.write(heartbeat) })
 	return s
 }
 
-// copy writes what `call` streams until its run or the call ends, or the client has gone.
-func (s *sse) copy(call grpc.ClientStream) {
+// copy writes what `call` streams until its run or the call ends, or the client has gone, with whom `ctx` ends.
+func (s *sse) copy(ctx context.Context, call grpc.ClientStream) {
 	for first := true; ; first = false {
 		delta := new(headracev1.AgentDelta)
 		if err := call.RecvMsg(delta); err != nil {
-			s.end(err, first)
+			s.end(ctx, err, first)
 			return
 		}
 		if isLast, err := s.event(delta); isLast || err != nil {
@@ -62,7 +72,12 @@ func (s *sse) event(delta *headracev1.AgentDelta) (isLast bool, err error) {
 	if !ok {
 		return false, nil
 	}
-	frame := append(s.frame[:0], "id: "...)
+	s.frame = appendFrame(s.frame[:0], event)
+	return event.IsTerminal, s.write(s.frame)
+}
+
+func appendFrame(frame []byte, event jsonform.Event) []byte {
+	frame = append(frame, "id: "...)
 	frame = strconv.AppendUint(frame, event.Seq, 10)
 	frame = append(frame, "\nevent: message\ndata: "...)
 	frame = append(frame, event.JSON...)
@@ -70,16 +85,17 @@ func (s *sse) event(delta *headracev1.AgentDelta) (isLast bool, err error) {
 	if event.IsTerminal {
 		frame = append(frame, done...)
 	}
-	s.frame = frame
-	return event.IsTerminal, s.write(frame)
+	return frame
 }
 
 // end is for a call that gives no more. When it gave nothing at all, the caller attached after the run's last event, or
-// the error is the answer.
-func (s *sse) end(err error, isFirst bool) {
+// the error is the answer: to a caller who is still there.
+func (s *sse) end(ctx context.Context, err error, isFirst bool) {
 	if errors.Is(err, io.EOF) {
 		if isFirst {
 			_ = s.write(done)
+		} else {
+			interrupted.Note(s.writer)
 		}
 		return
 	}
@@ -87,6 +103,15 @@ func (s *sse) end(err error, isFirst bool) {
 	defer s.mutex.Unlock()
 	if s.ended = true; !s.begun {
 		fail(s.writer, err)
+		return
+	}
+	failure := envelope.Of(err)
+	failure.Note(s.writer)
+	if !isFirst || ctx.Err() != nil {
+		return
+	}
+	if event, ok := jsonform.EncodeEvent(runError(s.asked, failure)); ok {
+		_ = s.put(appendFrame(nil, event))
 	}
 }
 
@@ -101,6 +126,11 @@ func (s *sse) write(frame []byte) error {
 		s.begin()
 	}
 	s.beat.Reset(s.every)
+	return s.put(frame)
+}
+
+// put writes for whoever has the mutex.
+func (s *sse) put(frame []byte) error {
 	_ = s.control.SetWriteDeadline(time.Now().Add(s.slow))
 	if _, err := s.writer.Write(frame); err != nil {
 		return err

@@ -35,9 +35,9 @@ func (g *gateway) events(r route) runtime.HandlerFunc {
 		}
 		openStreams.Inc()
 		defer openStreams.Dec()
-		sent := newSSE(w, g.settings)
+		sent := newSSE(w, message, g.settings)
 		defer sent.stop()
-		sent.copy(call)
+		sent.copy(ctx, call)
 	}
 }
 

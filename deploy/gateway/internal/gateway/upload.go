@@ -65,7 +65,7 @@ func formOf(w http.ResponseWriter, request *http.Request) (*form, error) {
 		return nil, err
 	}
 	if request.ContentLength > uploadBytesMax {
-		return nil, refused(http.StatusRequestEntityTooLarge)
+		return nil, tooLarge(uploadBytesMax)
 	}
 	if parameters["boundary"] == "" {
 		return nil, errForm

@@ -1,0 +1,44 @@
+"""Whether the database can be used, as the last call found it: for health, in the metrics, and in the log."""
+
+from __future__ import annotations
+
+import time
+
+import structlog
+from prometheus_client import Gauge
+
+SAY_EVERY_S = 10.0
+"""The log gets two lines of an outage, however many calls wait; where some calls work and some do not, in so long."""
+
+_UP = Gauge("headrace_database_up", "1 while the database can be used.")
+
+log = structlog.get_logger()
+
+
+class Presence:
+    """Of one database. Belongs to its pool."""
+
+    def __init__(self) -> None:
+        self.is_up = True
+        self._is_said = False
+        self._said_at = float("-inf")
+        _UP.set(1)
+
+    def missed(self, error: BaseException) -> None:
+        """A call could not use the database."""
+        self.is_up = False
+        _UP.set(0)
+        now = time.monotonic()
+        if not self._is_said and now - self._said_at >= SAY_EVERY_S:
+            self._is_said, self._said_at = True, now
+            log.warning("database away", kind=type(error).__name__)
+
+    def seen(self) -> None:
+        """A call could."""
+        if self.is_up:
+            return
+        self.is_up = True
+        _UP.set(1)
+        if self._is_said:
+            self._is_said = False
+            log.info("database back", away_s=round(time.monotonic() - self._said_at, 1))

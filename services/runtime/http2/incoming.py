@@ -1,0 +1,150 @@
+"""Frames in: what is read in one wake-up is handled in one go.
+
+DATA frames of open streams go to their streams directly; every other frame goes to `h2`, in the order of arrival.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from h2.errors import ErrorCodes
+from h2.exceptions import FlowControlError, FrameDataMissingError, FrameTooLargeError, ProtocolError
+
+from services.runtime.http2 import frames, limits
+from services.runtime.http2.allowance import TooMuch
+from services.runtime.http2.stream import Compressed, Oversized, Stream
+from services.runtime.http2.watch import Watch
+
+if TYPE_CHECKING:
+    from services.runtime.http2.connection import Connection
+
+
+class Incoming:
+    """Belongs to one connection, which it tells what the peer did."""
+
+    def __init__(self, connection: Connection, watch: Watch, *, preface_bytes: int) -> None:
+        self.rest = b""
+        """Of a frame that is not complete yet."""
+        self._connection = connection
+        self._watch = watch
+        self._preface_left = preface_bytes
+        self._has_settings = False
+        self._is_in_headers = False
+        self._window_bytes = limits.CONNECTION_WINDOW_BYTES
+        self._owed_bytes = 0
+
+    def receive(self, data: bytes) -> None:
+        """Handle what was read.
+
+        Raises:
+            ProtocolError: The peer breaks a rule of the connection.
+        """
+        if self._preface_left:
+            # h2 compares what has come of the preface, however few bytes.
+            size = min(self._preface_left, len(data))
+            self._preface_left -= size
+            self._connection.h2.receive_data(data[:size])
+            data = data[size:]
+        if self.rest:
+            data = self.rest + data
+        self.rest = data[self._frames(data) :]
+
+    def _frames(self, data: bytes) -> int:
+        """Handle the frames that are complete; how many bytes they were."""
+        connection = self._connection
+        start, size, streams = 0, len(data), connection.streams
+        while size - start >= frames.HEAD_BYTES:
+            high, low, kind, flags, stream_id = frames.unpack_head(data, start)
+            length = high << 16 | low
+            end = start + frames.HEAD_BYTES + length
+            if length > limits.FRAME_BYTES_MAX:
+                raise FrameTooLargeError(f"a frame of {length} bytes")
+            if end > size:
+                break
+            stream = streams.get(stream_id) if kind == frames.DATA else None
+            if stream is not None and stream.is_remote_open and not self._is_in_headers:
+                self._data(stream, data, start + frames.HEAD_BYTES, end, flags)
+            elif kind == frames.DATA and not self._is_in_headers and connection.h2.has_reset(stream_id):
+                self._count(length)  # h2 would reset the stream again for each
+            elif kind == frames.DATA or self._is_for_h2(kind, flags):
+                self._other(data[start:end])
+            else:
+                self._goaway(stream_id, data, start + frames.HEAD_BYTES, length)
+            start = end
+        return start
+
+    # DATA.
+
+    def _data(self, stream: Stream, data: bytes, start: int, end: int, flags: int) -> None:
+        length = end - start
+        self._count(length)
+        if not stream.counts(length):
+            self._connection.reset(stream, ErrorCodes.FLOW_CONTROL_ERROR)
+            self._connection.was_reset(stream, ErrorCodes.FLOW_CONTROL_ERROR)
+            return
+        if flags & frames.PADDED:
+            start, end = self._without_padding(stream, data, start, end)
+        if start < end:
+            try:
+                stream.receive(data, start, end)
+            except (Oversized, Compressed) as error:
+                self._connection.broke(stream, error)
+                return
+        elif not flags & frames.END_STREAM:
+            self._connection.control.take()
+        if flags & frames.END_STREAM and stream.id in self._connection.streams:
+            # h2 keeps the stream's state: it gets the end without what came with it.
+            self._other(frames.data_head(stream.id, 0, frames.END_STREAM))
+
+    def _count(self, length: int) -> None:
+        """Count a DATA frame against the connection's window, and open that again."""
+        self._window_bytes -= length
+        if self._window_bytes < 0:
+            raise FlowControlError("more bytes than the connection's window allows")
+        self._owed_bytes += length
+        if self._owed_bytes >= limits.CONNECTION_WINDOW_BYTES // 4:
+            self._window_bytes += self._owed_bytes
+            self._connection.out.write(frames.window_update(0, self._owed_bytes))
+            self._owed_bytes = 0
+
+    def _without_padding(self, stream: Stream, data: bytes, start: int, end: int) -> tuple[int, int]:
+        if start == end or data[start] >= end - start:
+            raise ProtocolError("a frame's padding is longer than the frame")
+        stream.discard(data[start] + 1)
+        return start + 1, end - data[start]
+
+    # All others.
+
+    def _is_for_h2(self, kind: int, flags: int) -> bool:
+        """Whether h2 gets the frame; it would end the connection at a GOAWAY, while its streams may go on."""
+        if not self._has_settings and (kind != frames.SETTINGS or flags & frames.ACK):
+            raise ProtocolError("the first frame is not SETTINGS")
+        self._has_settings = True
+        if kind in frames.OF_HEADERS:
+            self._is_in_headers = not flags & frames.END_HEADERS
+            self._watch.in_headers(is_open=self._is_in_headers)
+        elif kind == frames.GOAWAY and not self._is_in_headers:
+            return False
+        elif kind == frames.PRIORITY or (kind in (frames.PING, frames.SETTINGS) and not flags & frames.ACK):
+            self._connection.control.take()
+        return True
+
+    def _goaway(self, stream_id: int, data: bytes, start: int, length: int) -> None:
+        if stream_id & frames.LAST_STREAM_ID:
+            raise ProtocolError("a GOAWAY frame on a stream")
+        if length < 8:
+            raise FrameDataMissingError("a GOAWAY frame is too short")
+        last_stream_id = int.from_bytes(data[start : start + 4]) & frames.LAST_STREAM_ID
+        self._connection.told_to_go(last_stream_id, int.from_bytes(data[start + 4 : start + 8]))
+
+    def _other(self, frame: bytes) -> None:
+        """Give h2 a frame, and do what it makes of it: before the next, after which the stream may be gone for h2."""
+        connection = self._connection
+        events = connection.h2.receive_data(frame)
+        # Settings are confirmed before anything is sent that they allow.
+        connection.out.write_h2()
+        for event in events:
+            connection.happened(event)
+        connection.out.write_h2()
+        if connection.out.is_overasked:
+            raise TooMuch("it reads nothing and asks for answers")
