@@ -64,8 +64,10 @@ async def orchestrator(config: Config) -> AsyncGenerator[Running]:
         runs = Runs(registry, peers, group, room, rules, owner, fair_use)
         stack.enter_context(metrics.counted(runs.all))
         takeover = Takeover(runs, registry, peers, owner)
+        # Before the first run is taken over: with many of them, the first lease would end before the last is taken.
+        stack.callback(group.create_task(leases.keep(runs.all, peers, owner)).cancel)
         await takeover.at_start()
-        for beside in (leases.keep(runs.all, peers, owner), takeover.watch(), lanes.tidy()):
+        for beside in (takeover.watch(), lanes.tidy()):
             stack.callback(group.create_task(beside).cancel)
         service = AgentService(registry, runs, Relays(runs, takeover, lanes, owner.lease_s), peers)
         served = Served(NAME, service, agent_pb2_grpc.add_AgentServiceServicer_to_server)

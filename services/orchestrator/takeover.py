@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from weakref import WeakValueDictionary
 
 import structlog
 
@@ -54,15 +55,20 @@ STAGES = {
 log = structlog.get_logger()
 
 
+CHATS_AT_ONCE = 8
+"""Whose runs are taken over at the same time: each is a few calls, whose answers it waits for."""
+
+
 class Takeover:
-    """Takes runs over for `runs`. One at a time, so that nobody takes over from us."""
+    """Takes runs over for `runs`; those of a chat one at a time, so that nobody takes over from us."""
 
     def __init__(self, runs: Runs, registry: Registry, peers: Peers, owner: Owner) -> None:
         self._runs = runs
         self._registry = registry
         self._peers = peers
         self._owner = owner
-        self._taking = asyncio.Lock()
+        self._taking: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        """By chat."""
 
     async def at_start(self) -> None:
         """Take over what there is; waits for memory as long as it takes."""
@@ -88,13 +94,20 @@ class Takeover:
             return
         with acting_as(None):
             found = await recorded.unfinished(self._peers, without_owner=without_owner)
-        free = {run.chat_id: run for run in found if self._is_wanted(run)}
-        for run in free.values():
-            with acting_as(_whose(run)):
-                for entry in await recorded.unfinished_beside(self._peers, run.run_id):
-                    # A chat's runs keep their order: none goes before one that is still another's.
-                    if entry.run_id not in self._runs.unstored and not await self._attempt(entry):
-                        break
+        free = [*{run.chat_id: run for run in found if self._is_wanted(run)}.values()]
+        for first in range(0, len(free), CHATS_AT_ONCE):
+            some = map(self._take_chat, free[first : first + CHATS_AT_ONCE])
+            for problem in await asyncio.gather(*some, return_exceptions=True):
+                if problem is not None:
+                    raise problem
+
+    async def _take_chat(self, run: memory_pb2.UnfinishedRun) -> None:
+        """Take over what is left of the run's chat."""
+        with acting_as(_whose(run)):
+            for entry in await recorded.unfinished_beside(self._peers, run.run_id):
+                # A chat's runs keep their order: none goes before one that is still another's.
+                if entry.run_id not in self._runs.unstored and not await self._attempt(entry):
+                    break
 
     def _is_wanted(self, entry: memory_pb2.UnfinishedRun) -> bool:
         if self._runs.has(entry.run_id) or entry.run_id in self._runs.unstored:
@@ -114,7 +127,7 @@ class Takeover:
             if self._is_another_s(entry):
                 return entry.owner
             if self._is_left(entry, run_id):
-                async with self._taking:
+                async with self._lock(entry.chat_id):
                     return await self._take(run_id)
         return self._runs.find(run_id)
 
@@ -130,6 +143,9 @@ class Takeover:
                     return run
         return self._runs.find(run_id)
 
+    def _lock(self, chat_id: str) -> asyncio.Lock:
+        return self._taking.setdefault(chat_id, asyncio.Lock())
+
     def _is_left(self, entry: memory_pb2.UnfinishedRun, run_id: str) -> bool:
         """Whether a run that is not another's is to be taken over for a caller who asks for `run_id`."""
         if self._runs.has(entry.run_id):
@@ -144,7 +160,7 @@ class Takeover:
     async def _attempt(self, entry: memory_pb2.UnfinishedRun) -> bool:
         """Take the run over if nobody has it. Whether it is another's no more."""
         try:
-            async with self._taking:
+            async with self._lock(entry.chat_id):
                 if not self._is_another_s(entry):
                     await self._taken(entry)
                     return True

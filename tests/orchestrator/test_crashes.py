@@ -79,8 +79,9 @@ async def gone_on_with(
         seqs = [event["seq"] for event in whole]
         assert seqs == sorted(seqs)
         assert [event["type"] for event in whole if event["type"] in TERMINAL] == [whole[-1]["type"]]
-        if seen[-1]["type"] not in TERMINAL:
-            assert next(event["type"] for event in rest if event["seq"] > 1_000_000) == "attempt.reset"
+        later = [event["type"] for event in rest if event["seq"] > 1_000_000]
+        # There are none where the reader was so far behind that the run had ended before its process died.
+        assert later[:1] in (["attempt.reset"], [])
         expected = fold(whole)
         for index in range(0, len(whole), max(1, len(whole) // seqs_max)):
             before = whole[:index]

@@ -5,12 +5,23 @@ It owns settings, HPACK, the states of streams and what may be sent.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any
+
 from h2.config import H2Configuration
 from h2.connection import H2Connection
 from h2.settings import SettingCodes, Settings
 from h2.stream import StreamClosedBy
+from hpack import Encoder
 
 from services.runtime.http2 import limits
+
+
+class _PlainEncoder(Encoder):
+    """Without Huffman codes: in Python they cost both ends more time than their bytes would on any network."""
+
+    def encode(self, headers: Iterable[Any], huffman: bool = False) -> bytes:
+        return super().encode(headers, huffman)
 
 
 class H2State(H2Connection):
@@ -29,6 +40,7 @@ class H2State(H2Connection):
                 normalize_outbound_headers=False,
             )
         )
+        self.encoder = _PlainEncoder()
         self.local_settings = Settings(
             client=client_side,
             initial_values={
