@@ -11,12 +11,9 @@ from typing import Any
 import aiohttp
 import pytest
 
-from benchmarks.postgresql import programs
 from services.simulator.script import parse_script
 from tests.cluster.asking import Asker
 from tests.cluster.cluster import Cluster, running
-
-needs_postgres = pytest.mark.skipif(programs() is None, reason="PostgreSQL is not installed on this machine")
 
 COMMAND = ["sh", "-c", "mkdir -p outputs; echo x >> outputs/count; sleep 0.2; echo done"]
 MODEL = {"providerKey": "sim", "model": "sim-1"}

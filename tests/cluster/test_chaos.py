@@ -16,7 +16,8 @@ import structlog
 from tests.cluster.asking import Asked
 from tests.cluster.chaos import Load, harms
 from tests.cluster.cluster import Cluster
-from tests.cluster.conftest import Up, needs_postgres
+from tests.cluster.conftest import Up
+from tests.memory.conftest import needs_postgres
 from tests.order import TERMINAL, fold
 
 ROUNDS = int(os.environ.get("CLUSTER_ROUNDS", "10"))

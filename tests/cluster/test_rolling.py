@@ -10,7 +10,8 @@ import structlog
 from tests.cluster.asking import Asked, Asker
 from tests.cluster.chaos import Load
 from tests.cluster.cluster import NAMES, Cluster
-from tests.cluster.conftest import Up, needs_postgres
+from tests.cluster.conftest import Up
+from tests.memory.conftest import needs_postgres
 from tests.order import check_order, fold
 
 RUNS = 5

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import random
+import signal
 import sys
 from dataclasses import dataclass, field
 
@@ -46,3 +49,16 @@ async def start(place: str, turn: str, chat_ids: list[str], *before: str) -> asy
         *before, sys.executable, "-m", "tests.memory.crashing", place, turn, *chat_ids,
         stdout=asyncio.subprocess.PIPE,
     )  # fmt: skip
+
+
+async def kill_somewhere(writer: asyncio.subprocess.Process, told: Acknowledged) -> None:
+    """Kill the writer at a random moment, and take note of everything that it was told until then."""
+    assert writer.stdout is not None
+    async with asyncio.timeout(60):
+        for _ in range(random.randrange(1, 60)):
+            while not told.note(line := await writer.stdout.readline()):
+                assert line, "the writer must not end"
+        os.kill(writer.pid, signal.SIGKILL)
+        for line in (await writer.stdout.read()).splitlines():
+            told.note(line)  # whoever heard of it before the crash may count on it
+        await writer.wait()

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import os
-import random
 import shutil
-import signal
 from pathlib import Path
 
 import pytest
 
-from tests.memory.acknowledged import Acknowledged, start
+from tests.memory.acknowledged import Acknowledged, kill_somewhere, start
 from tests.memory.conftest import Serve
 from tests.memory.crashing import write
 from tests.memory.writing import new_id
@@ -40,15 +38,7 @@ async def test_after_every_kill_the_log_goes_on_where_it_was(serve: Serve, folde
     chat_ids, told = [new_id() for _ in range(CHATS)], Acknowledged()
     for turn in map(str, range(4)):
         writer = await start(str(folder), turn, chat_ids)
-        assert writer.stdout is not None
-        async with asyncio.timeout(60):
-            for _ in range(random.randrange(1, 60)):
-                while not told.note(line := await writer.stdout.readline()):
-                    assert line, "the writer must not end"
-            os.kill(writer.pid, signal.SIGKILL)
-            for line in (await writer.stdout.read()).splitlines():
-                told.note(line)  # whoever heard of it before the crash may count on it
-            await writer.wait()
+        await kill_somewhere(writer, told)
         # The same run again, from its beginning: what is there already is not appended again.
         async with asyncio.timeout(60), serve() as memory:
             for chat_id in chat_ids:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import random
-import signal
 import tempfile
 from collections.abc import AsyncGenerator, Generator
 from pathlib import Path
@@ -15,7 +13,7 @@ import pytest
 
 from benchmarks.postgresql import Server, running
 from headrace.errors import Overloaded
-from tests.memory.acknowledged import Acknowledged, start
+from tests.memory.acknowledged import Acknowledged, kill_somewhere, start
 from tests.memory.conftest import Tables, memory_in
 from tests.memory.crashing import write
 from tests.memory.postgres.wire import Wire, wire
@@ -91,15 +89,7 @@ async def test_after_every_kill_of_the_service_the_log_goes_on_where_it_was(data
     chat_ids, told = [new_id() for _ in range(CHATS)], Acknowledged()
     for turn in map(str, range(3)):
         writer = await start(database_url, turn, chat_ids)
-        assert writer.stdout is not None
-        async with asyncio.timeout(60):
-            for _ in range(random.randrange(1, 60)):
-                while not told.note(line := await writer.stdout.readline()):
-                    assert line, "the writer must not end"
-            os.kill(writer.pid, signal.SIGKILL)
-            for line in (await writer.stdout.read()).splitlines():
-                told.note(line)
-            await writer.wait()
+        await kill_somewhere(writer, told)
         async with asyncio.timeout(60), memory_in(database_url) as memory:
             for chat_id in chat_ids:
                 told.check(chat_id, await Tables(database_url).log(chat_id))
