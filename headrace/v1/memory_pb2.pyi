@@ -1022,6 +1022,7 @@ class LoadContextRequest(_message.Message):
     REMINDERS_FIELD_NUMBER: _builtins.int
     TOOLS_FIELD_NUMBER: _builtins.int
     RECAP_FIELD_NUMBER: _builtins.int
+    PENDING_QUERY_FIELD_NUMBER: _builtins.int
     chat_id: _builtins.str
     """The chat."""
     run_id: _builtins.str
@@ -1048,6 +1049,12 @@ class LoadContextRequest(_message.Message):
     def recap(self) -> Global___RecapSettings:
         """How older results of this run are told; absent: as they are."""
 
+    @_builtins.property
+    def pending_query(self) -> _agent_pb2.QueryRequest:
+        """The run's query, while its append is not answered yet: the messages are those that there will be once it is. The
+        chat need not be there then. Without effect when the log has the run.
+        """
+
     def __init__(
         self,
         *,
@@ -1060,10 +1067,11 @@ class LoadContextRequest(_message.Message):
         reminders: _abc.Iterable[_builtins.str] | None = ...,
         tools: _abc.Iterable[_llm_pb2.ToolSchema] | None = ...,
         recap: Global___RecapSettings | None = ...,
+        pending_query: _agent_pb2.QueryRequest | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_context_id", b"_context_id", "context_id", b"context_id", "limits", b"limits", "recap", b"recap"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_context_id", b"_context_id", "context_id", b"context_id", "limits", b"limits", "pending_query", b"pending_query", "recap", b"recap"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_context_id", b"_context_id", "chat_id", b"chat_id", "context_id", b"context_id", "limits", b"limits", "message_history_max", b"message_history_max", "recap", b"recap", "reminders", b"reminders", "run_id", b"run_id", "system", b"system", "tools", b"tools"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_context_id", b"_context_id", "chat_id", b"chat_id", "context_id", b"context_id", "limits", b"limits", "message_history_max", b"message_history_max", "pending_query", b"pending_query", "recap", b"recap", "reminders", b"reminders", "run_id", b"run_id", "system", b"system", "tools", b"tools"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__context_id: _TypeAlias = _typing.Literal["context_id"]  # noqa: Y015
     _WhichOneofArgType__context_id: _TypeAlias = _typing.Literal["_context_id", b"_context_id"]  # noqa: Y015

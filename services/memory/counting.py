@@ -20,7 +20,7 @@ import msgspec
 
 from headrace import model_table, tokens
 from headrace.encodings import is_loaded
-from headrace.v1 import llm_pb2
+from headrace.v1 import llm_pb2, memory_pb2
 from services.memory.dialogue import WITHOUT_REASONING
 from services.memory.drafts import Drafting, drafted
 from services.memory.images import with_images
@@ -29,7 +29,6 @@ from services.memory.ratios import Ratios
 
 if TYPE_CHECKING:
     from headrace.encodings import EncodingName
-    from headrace.v1 import memory_pb2
     from services.memory.blobs import Blob
     from services.memory.chat import Chat
     from services.memory.dialogue import Position, Said, Unit
@@ -207,6 +206,13 @@ class Counting:
         if is_loaded(encoding) and request.ByteSize() <= INLINE_BYTES_MAX and not _has_images(request):
             return drafted(request, drafting), drafting.blobs
         return await asyncio.to_thread(drafted, request, drafting), drafting.blobs
+
+    async def pending(self, request: memory_pb2.LoadContextRequest) -> Known:
+        """The query line that is on its way, as its append will make it."""
+        line = memory_pb2.LogLine(query=memory_pb2.QueryLine(query=request.pending_query))
+        appending = memory_pb2.AppendRequest(chat_id=request.chat_id, run_id=request.run_id, lines=[line])
+        lines, _ = await self.drafted(appending, frozenset())
+        return lines[0]
 
 
 def _exact(model: str) -> EncodingName | None:

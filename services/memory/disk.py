@@ -76,6 +76,10 @@ class Disk:
             chats = ((name.removesuffix(_SUFFIX), entry) for entry in entries if (name := entry.name).endswith(_SUFFIX))
             return {chat_id: _seen(entry.stat()) for chat_id, entry in chats if is_uuid(chat_id)}
 
+    def has(self, chat_id: str) -> bool:
+        """Whether there is a log. Does not block for longer than a hop to a thread takes: systems remember names."""
+        return self._path(chat_id).exists()
+
     def read(self, chat_id: str) -> bytes:
         return self._path(chat_id).read_bytes()
 

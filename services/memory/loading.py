@@ -13,7 +13,7 @@ from services.memory.compaction.plan import is_due
 from services.memory.context import View, Window, request_messages, view
 from services.memory.fit import check, fitted
 from services.memory.limit import request_tokens_max
-from services.memory.lines import Line
+from services.memory.lines import Known, Line
 from services.memory.reminders import reminder
 from services.memory.story import Story, story
 
@@ -30,11 +30,16 @@ class Loading:
         self._counting = counting
 
     async def load(
-        self, chat: Chat, request: memory_pb2.LoadContextRequest, find: images.Find
+        self, chat: Chat, request: memory_pb2.LoadContextRequest, pending: Known | None, find: images.Find
     ) -> memory_pb2.LoadContextResponse:
-        """The request's messages, with their tokens where its model's limits are given; `find` has their images."""
+        """The request's messages, with their tokens where its model's limits are given; `find` has their images. A
+        `pending` query stands at the end, where the log does not have its run yet.
+        """
         window = self.window.asked(request.message_history_max)
         runs = snapshot(chat)
+        if pending is not None and request.run_id not in runs:
+            pending.n = len(chat.log) + 1
+            runs[request.run_id] = [pending]
         told = story(runs, request.run_id, request.context_id or None)
         counter = self._counting.counter(chat, request.limits.model)
         response, count = await asyncio.to_thread(_loaded, runs, told, request, window, counter, find)

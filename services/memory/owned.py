@@ -10,7 +10,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from headrace.errors import NotFound
-from services.memory.chat import not_found
+from services.memory.chat import Chat, not_found
 from services.memory.leases import lost
 from services.memory.paging import Page
 from services.runtime.auth import identity
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
     from services.memory.blobs import Blob
-    from services.memory.chat import Chat, Span
+    from services.memory.chat import Span
     from services.memory.engine import Engine
     from services.memory.entries import ChatEntry, UnfinishedEntry
     from services.memory.leases import Lease
@@ -48,6 +48,13 @@ class Owned:
         if chat.facts.owner != identity.current():
             raise not_found(chat_id)
         return chat
+
+    async def chat_to_be(self, chat_id: str) -> Chat:
+        """The chat, or an empty one where the caller has none: nothing can be appended to that if it is another's."""
+        try:
+            return await self.chat(chat_id)
+        except NotFound:
+            return Chat.of(chat_id, [], 0, is_damaged=False)
 
     async def entry(self, chat_id: str) -> ChatEntry:
         entry = await self._engine.entry(chat_id)

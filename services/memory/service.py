@@ -69,8 +69,10 @@ class MemoryService(MemoryServiceServicer):
     async def LoadContext(
         self, request: memory_pb2.LoadContextRequest, context: Context
     ) -> memory_pb2.LoadContextResponse:
-        chat = await self._store.chat(request.chat_id)
-        return await self._loading.load(chat, request, partial(self._store.find_blob, request.chat_id))
+        is_pending = request.HasField("pending_query")
+        chat = await (self._store.chat_to_be if is_pending else self._store.chat)(request.chat_id)
+        pending = await self._counting.pending(request) if is_pending else None
+        return await self._loading.load(chat, request, pending, partial(self._store.find_blob, request.chat_id))
 
     async def Compact(
         self, request: memory_pb2.CompactRequest, context: Context

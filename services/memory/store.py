@@ -222,11 +222,17 @@ class Store:
     async def _opened(self, chat_id: str) -> Chat:
         """The one object of a chat, new where it has no log."""
         chat = self._open.get(chat_id)
+        if chat is None and self._is_new(chat_id):
+            chat = self._open[chat_id] = Chat.of(chat_id, [], 0, is_damaged=False)
         if chat is None:
             async with self._loading:
                 chat = self._open.get(chat_id) or await asyncio.to_thread(loaded, self._disk, chat_id)
                 self._open[chat_id] = chat
         return chat
+
+    def _is_new(self, chat_id: str) -> bool:
+        with disk_errors(chat_id):
+            return not self._disk.has(chat_id)
 
     def _copy(self, source: str, target: str, cut: copies.Cut) -> Change:
         with disk_errors(target):

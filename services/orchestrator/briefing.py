@@ -74,7 +74,7 @@ async def _dialogue(run: Run, peers: Peers) -> str:
     """What was said before this run, as text."""
     with peer_errors():
         context = await peers.memory.LoadContext(
-            memory_pb2.LoadContextRequest(chat_id=run.chat_id, run_id=run.id),
+            memory_pb2.LoadContextRequest(chat_id=run.chat_id, run_id=run.id, pending_query=run.pending_query),
             timeout=UNARY_TIMEOUT_S,
             metadata=forwarded(),
         )

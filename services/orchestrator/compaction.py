@@ -111,6 +111,7 @@ class Compaction:
 
     async def _compact(self, request: memory_pb2.CompactRequest) -> bool:
         """Whether the context has changed."""
+        await self._run.begun.wait()
         with tracing.compacted(request.trigger) as span:
             kind = await self._follow(request)
             tracing.compaction_ended(span, kind)

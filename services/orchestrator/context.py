@@ -79,6 +79,7 @@ class Context:
             tools=self._tools,
             recap=self._recap,
             reminders=reminders(scope),
+            pending_query=run.pending_query,
         )
         with peer_errors():
             loaded = await self._peers.memory.LoadContext(request, timeout=UNARY_TIMEOUT_S, metadata=forwarded())
@@ -89,7 +90,7 @@ class Context:
         """What stays the same at every turn. A stage keeps its window: the model's limits are asked for once."""
         settings = self._scope.settings
         if self._frame is None or self._framed_for is not settings:
-            limits, summary_model = await agent_limits(self._scope.run.ahead, self._peers, settings.model)
+            limits, summary_model = await agent_limits(self._peers, settings.model)
             self._framed_for = settings
             self._frame = Frame(self._tools, limits, summary_model)
         return self._frame

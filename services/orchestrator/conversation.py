@@ -59,6 +59,7 @@ class Conversation:
             return self.scope.hear(recalled)
         run.go_live()
         request = self._request(await self.context.messages(), tool_choice, parallel, reasoning)
+        await run.begun.wait()
         tokens = self.context.tokens + (self.scope.settings.model.max_tokens or OUTPUT_TOKENS)
         async with run.spending.model_call(tokens, beyond=beyond_budget):
             answer = self.scope.begin_answer(self._hidden(tool_choice))

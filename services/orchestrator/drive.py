@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 
 import structlog
 
@@ -30,6 +32,19 @@ HAND_OVER_S = 3.0
 INTERNAL = common_pb2.Failure(code="INTERNAL", message="internal error", retriable=False)
 
 log = structlog.get_logger()
+
+
+@asynccontextmanager
+async def ahead(run: Run, peers: Peers) -> AsyncGenerator[None]:
+    """Begin a run's work while its query is on the way to the disk: what its first turn is made of is found out, and
+    the turn waits for `drive`. What has not been driven when the block ends is forgotten.
+    """
+    run.work = work = asyncio.create_task(_work(run, peers))
+    try:
+        yield
+    finally:
+        work.cancel()
+        await asyncio.gather(work, return_exceptions=True)
 
 
 async def drive(run: Run, peers: Peers, chat_created: bool, chat_name: str) -> None:
@@ -73,8 +88,9 @@ async def _outcome(run: Run, peers: Peers) -> memory_pb2.RunLine | None:
     """Do the work and say how it ended; None: it has not, and is left to its next owner."""
     run.state = "running"
     run.spending.start_clock(run.recording.worked_ms / 1000)
-    run.work = asyncio.create_task(_work(run, peers))
+    run.work = run.work or asyncio.create_task(_work(run, peers))
     run.spending.clock.watch(run.out_of_time)
+    run.begun.set()
     try:
         if (run.stop == "now" and run.is_live) or run.stop_error is not None or run.is_given_up:
             run.work.cancel()

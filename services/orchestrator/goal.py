@@ -26,6 +26,7 @@ async def note(run: Run, peers: Peers) -> None:
     recap = run.agent.memory.recap
     if not recap.enabled or by_hand.is_asked_for(run.query.message) or run.recording.has_goal:
         return
+    await run.begun.wait()
     if run.opens_chat or (recap.insights == "llm" and await _is_new(run, peers)):
         goal = run.query.message[:GOAL_CHARS_MAX]
         await run.log.append([memory_pb2.LogLine(intent=memory_pb2.NoteLine(text=goal))])

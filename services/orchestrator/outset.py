@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field, replace
-from functools import partial
 
 import msgspec
 
 from headrace.v1 import tools_pb2
-from services.orchestrator import client_tools, mentions, model_choice, models, session, skills, uploads, wishes
+from services.orchestrator import client_tools, mentions, model_choice, session, skills, uploads, wishes
 from services.orchestrator.attention import Todo, Upload
 from services.orchestrator.peers import Peers
 from services.orchestrator.run import Run
 from services.orchestrator.visible import Catalogue, catalogue, visible
-
-TOOLS, SKILLS = "tools", "skills"
-"""Questions that are asked ahead."""
 
 
 @dataclass(slots=True)
@@ -44,14 +40,6 @@ async def outset(run: Run, peers: Peers) -> Outset:
     return Outset(tools, await _linked(run, peers, offered, named, given) if tools else "")
 
 
-def ask_ahead(run: Run, peers: Peers) -> None:
-    """Ask what does not hang on the chat, before the run is accepted."""
-    models.ask_limits(run.ahead, peers, run.agent.primary.model)
-    if run.agent.working.may_use_tools:
-        run.ahead.ask(TOOLS, catalogue(run.main, peers))
-        run.ahead.ask(SKILLS, skills.catalogue(run, peers))
-
-
 async def _asked(run: Run, peers: Peers) -> tuple[session.State, Catalogue, list[tools_pb2.Skill]]:
     """The chat's state, tools and skills, asked for together: the first turn waits for them."""
     if not run.agent.working.may_use_tools:
@@ -59,8 +47,8 @@ async def _asked(run: Run, peers: Peers) -> tuple[session.State, Catalogue, list
     try:
         async with asyncio.TaskGroup() as group:
             state = group.create_task(_wished(run, peers))
-            there_are = group.create_task(run.ahead.answer(TOOLS, partial(catalogue, run.main, peers)))
-            offered = group.create_task(run.ahead.answer(SKILLS, partial(skills.catalogue, run, peers)))
+            there_are = group.create_task(catalogue(run.main, peers))
+            offered = group.create_task(skills.catalogue(run, peers))
     except ExceptionGroup as errors:
         raise errors.exceptions[0] from errors
     return state.result(), there_are.result(), offered.result() if there_are.result().has_any else []

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 import grpc
@@ -14,17 +15,22 @@ from headrace.streams import rpc_errors
 from headrace.v1.llm_pb2_grpc import LlmServiceStub
 from headrace.v1.memory_pb2_grpc import MemoryServiceStub
 from headrace.v1.tools_pb2_grpc import ToolServiceStub
+from services.orchestrator.fresh import Fresh
 from services.orchestrator.patience import patient
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
 
+    from headrace.v1 import llm_pb2, tools_pb2
     from headrace.v1.llm_pb2_grpc import LlmServiceAsyncStub
     from headrace.v1.memory_pb2_grpc import MemoryServiceAsyncStub
     from headrace.v1.tools_pb2_grpc import ToolServiceAsyncStub
 
 UNARY_TIMEOUT_S = 30.0
 """For a unary call to memory or tools; an append waits for a disk, so it is not short."""
+
+FRESH_S = 2.0
+"""How long runs rely on what there was of models, tools and skills; changed files are not seen sooner either."""
 
 STREAM_CHAT = "/headrace.v1.LlmService/StreamChat"
 
@@ -58,6 +64,10 @@ class Peers:
     tools: ToolServiceAsyncStub
     channels: Sequence[grpc.aio.Channel] = ()
     """Of those that no call waits for."""
+    models: Fresh[tuple[str, str], Sequence[llm_pb2.ModelInfo]] = field(default_factory=partial(Fresh, FRESH_S))
+    """What the gateway said of models, by provider and name."""
+    tool_list: Fresh[None, Sequence[tools_pb2.Tool]] = field(default_factory=partial(Fresh, FRESH_S))
+    skill_list: Fresh[None, tools_pb2.ListSkillsResponse] = field(default_factory=partial(Fresh, FRESH_S))
 
     @classmethod
     def over(cls, *, llm_gateway: grpc.aio.Channel, memory: grpc.aio.Channel, tools: grpc.aio.Channel) -> Peers:

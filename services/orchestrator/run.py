@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from headrace.errors import BudgetExceeded, HeadraceError
 from headrace.v1 import agent_pb2, common_pb2, memory_pb2
 from services.orchestrator import ids
-from services.orchestrator.ahead import Ahead
 from services.orchestrator.answer import BlockNames
 from services.orchestrator.approvals.file import RulesFile
 from services.orchestrator.budget import Spending
@@ -53,8 +52,8 @@ class Run:
         "_settling",
         "agent",
         "agents",
-        "ahead",
         "ask_next",
+        "begun",
         "chat_id",
         "checkpoint_id",
         "created_at",
@@ -105,12 +104,13 @@ class Run:
         self.query = query
         self.past = past = past or NEW
         self.recording = past.recording
-        self.ahead = Ahead()
         self.feed = Feed(past.seq, past.history)
         self.names = BlockNames.after(run_id, past.recording.messages())
         self.spending = Spending(agent)
         self.state: State = "queued"
         self.created_at = past.history[0].timestamp if past.history else ids.now_ms()
+        self.begun = Flag()
+        """Set when readers have its beginning. Its work may be ahead of that, but asks only, and no model."""
         self.my_turn = Flag()
         """Set when no earlier run of the chat is live."""
         self.work: asyncio.Task[str] | None = None
@@ -181,6 +181,11 @@ class Run:
         self.is_live = True
         if self.stop == "now":
             self._end_work()
+
+    @property
+    def pending_query(self) -> agent_pb2.QueryRequest | None:
+        """Its query, as long as the log may not have it."""
+        return None if self.is_accepted else self.query
 
     @property
     def is_stopping(self) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from functools import partial
 from itertools import takewhile
@@ -14,10 +14,9 @@ from services.orchestrator import by_hand, ids, recorded, routing, steers, submi
 from services.orchestrator.approvals.file import RulesFile
 from services.orchestrator.begun import Begun, Elsewhere, Repeated
 from services.orchestrator.definition import Definition
-from services.orchestrator.drive import drive, go_on
+from services.orchestrator.drive import ahead, drive, go_on
 from services.orchestrator.fair_use import FairUse
 from services.orchestrator.leases import Owner
-from services.orchestrator.outset import ask_ahead
 from services.orchestrator.peers import UNARY_TIMEOUT_S, Peers, peer_errors
 from services.orchestrator.registry import Registry
 from services.orchestrator.routing import Routed
@@ -97,6 +96,7 @@ class Runs:
         self._check_busy(query)
         run = Run(ids.new_uuid(), routed.agent, query, self._peers)
         run.take_note_of(routed)
+        run.opens_chat = not request.chat_id
         return await self._begin(run)
 
     async def _begin(self, run: Run) -> Begun:
@@ -234,8 +234,9 @@ class Runs:
         if len(earlier) > WAITING_MAX:
             raise QueueFull(f"{WAITING_MAX} queries of this chat are waiting already", runId=earlier[0].id)
 
-    async def _append_query(self, run: Run) -> memory_pb2.AppendResponse:
-        line = memory_pb2.QueryLine(query=run.query, agent_hash=run.agent.hash, traceparent=spans.traceparent())
+    async def _append_query(self, run: Run, traceparent: str) -> memory_pb2.AppendResponse:
+        """Commit the run's query line, with the span that its query came in."""
+        line = memory_pb2.QueryLine(query=run.query, agent_hash=run.agent.hash, traceparent=traceparent)
         with peer_errors():
             return await self._peers.memory.Append(
                 memory_pb2.AppendRequest(
@@ -279,13 +280,14 @@ class Runs:
         """Have `run` accepted, drive it, forget it. `earlier` gets why there is nothing to drive, or the error."""
         try:
             work_for(run.id)
-            async with run.ahead.asking():
+            traceparent = spans.traceparent()
+            async with AsyncExitStack() as stack:
+                stack.enter_context(tracing.begun(run))
                 if self._by_chat[run.chat_id][0] is run:
-                    ask_ahead(run, self._peers)
-                opening = await self._accept(run, earlier)
+                    await stack.enter_async_context(ahead(run, self._peers))
+                opening = await self._accept(run, traceparent, earlier)
                 if opening is not None:
-                    with tracing.begun(run):
-                        await drive(run, self._peers, *opening)
+                    await drive(run, self._peers, *opening)
         finally:
             self._leave(run)
 
@@ -296,15 +298,17 @@ class Runs:
             with tracing.taken_over(run):
                 with suppress(HeadraceError):
                     # Only for a later query that takes this run back: nothing else is lost without it.
-                    run.checkpoint_id = (await self._append_query(run)).checkpoint_id
+                    run.checkpoint_id = (await self._append_query(run, run.past.traceparent)).checkpoint_id
                 await go_on(run, self._peers)
         finally:
             self._leave(run)
 
-    async def _accept(self, run: Run, earlier: asyncio.Future[Repeated | Elsewhere | None]) -> tuple[bool, str] | None:
+    async def _accept(
+        self, run: Run, traceparent: str, earlier: asyncio.Future[Repeated | Elsewhere | None]
+    ) -> tuple[bool, str] | None:
         """Whether the run's query line has created the chat, and its name; None when there is nothing to drive."""
         try:
-            reply = await self._append_query(run)
+            reply = await self._append_query(run, traceparent)
         except ChatBusy as error:
             if not earlier.done():
                 earlier.set_result(Elsewhere(error.metadata["runId"]))

@@ -116,6 +116,7 @@ class Scope:
         event = _event(kind, fields)
         if told := self.recording.event(kind, event):
             return told
+        await self.run.begun.wait()
         seq = self.send(kind, event, held=True)
         line = memory_pb2.EventLine(event=event, context_id=self.context_id)
         await self.run.log.append([*behind, memory_pb2.LogLine(event=line)])
@@ -191,6 +192,7 @@ class Scope:
 
     async def commit(self, messages: list[memory_pb2.LogMessage]) -> None:
         """Put messages into the log as the scope's next step; they are on disk when this returns."""
+        await self.run.begun.wait()
         await self.run.log.append([self._step_line(messages), *insights.noted(self, messages)])
 
     def close(self, open_result: str) -> list[memory_pb2.LogLine]:

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import msgspec
 
-from headrace.errors import StaleLease
+from headrace.errors import NotFound, StaleLease
 from headrace.v1 import memory_pb2
 from services.orchestrator.peers import UNARY_TIMEOUT_S, Peers, peer_errors
 from services.orchestrator.scope import Scope
@@ -38,9 +38,16 @@ class State:
 
 async def load(scope: Scope, peers: Peers) -> State:
     """The state of a scope's context."""
+    # Before its query is stored, a run may ask for the state of a chat that it is about to make.
+    may_be_new = not scope.run.is_accepted
     request = memory_pb2.GetStateRequest(chat_id=scope.run.chat_id, context_id=scope.context_id or "")
-    with peer_errors():
-        reply = await peers.memory.GetState(request, timeout=UNARY_TIMEOUT_S, metadata=forwarded())
+    try:
+        with peer_errors():
+            reply = await peers.memory.GetState(request, timeout=UNARY_TIMEOUT_S, metadata=forwarded())
+    except NotFound:
+        if not may_be_new:
+            raise
+        return State(0, {})
     return State(reply.version, {name: bytes(value) for name, value in _FIELDS.decode(reply.state).items()})
 
 
@@ -50,6 +57,7 @@ async def change(scope: Scope, peers: Peers, **values: bytes) -> None:
     Raises:
         StaleLease: Others changed the state each time.
     """
+    await scope.run.begun.wait()
     for attempt in range(1, CHANGES_MAX + 1):
         state = await load(scope, peers)
         fields = {name: msgspec.Raw(value) for name, value in (state.values | values).items()}

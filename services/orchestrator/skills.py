@@ -6,6 +6,7 @@ The catalogue is part of the main agent's system message; a model reads a linked
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 
 import grpc
 import structlog
@@ -26,10 +27,7 @@ log = structlog.get_logger()
 async def catalogue(run: Run, peers: Peers) -> list[tools_pb2.Skill]:
     """The skills that the run may use: all, or those that its agent lists. None where tools has no skills."""
     try:
-        with peer_errors():
-            reply = await peers.tools.ListSkills(
-                tools_pb2.ListSkillsRequest(), timeout=UNARY_TIMEOUT_S, metadata=forwarded()
-            )
+        there_are = (await peers.skill_list.answer(None, partial(_listed, peers))).skills
     except HeadraceError as error:
         log.warning("skills not listed", run_id=run.id, reason=error.reason)
         return []
@@ -38,7 +36,14 @@ async def catalogue(run: Run, peers: Peers) -> list[tools_pb2.Skill]:
             raise
         return []
     listed = {name.casefold() for name in run.agent.skills}
-    return [skill for skill in reply.skills if not listed or is_named(skill, listed)]
+    return [skill for skill in there_are if not listed or is_named(skill, listed)]
+
+
+async def _listed(peers: Peers) -> tools_pb2.ListSkillsResponse:
+    with peer_errors():
+        return await peers.tools.ListSkills(
+            tools_pb2.ListSkillsRequest(), timeout=UNARY_TIMEOUT_S, metadata=forwarded()
+        )
 
 
 def is_named(skill: tools_pb2.Skill, names: Iterable[str]) -> bool:
@@ -56,6 +61,7 @@ async def link(run: Run, peers: Peers, skill: tools_pb2.Skill) -> tools_pb2.Link
     """Link a skill into the chat's workspace: where it is; None when it cannot be, which the user is told."""
     why = skill.unavailable
     if not why:
+        await run.begun.wait()
         try:
             with peer_errors():
                 reply = await peers.tools.LinkSkill(

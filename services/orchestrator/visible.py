@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from functools import partial
 
 import structlog
 
@@ -54,16 +55,18 @@ class Catalogue:
 async def catalogue(scope: Scope, peers: Peers) -> Catalogue:
     """What there is. An agent that lists no tools goes on without those of a tools service that is away."""
     try:
-        with peer_errors():
-            reply = await peers.tools.ListTools(
-                tools_pb2.ListToolsRequest(), timeout=UNARY_TIMEOUT_S, metadata=forwarded()
-            )
+        return Catalogue(await peers.tool_list.answer(None, partial(_listed, peers)))
     except ProviderUnavailable:
         if scope.agent.working.tools:
             raise
         log.warning("tools not listed", run_id=scope.run.id)
         return Catalogue()
-    return Catalogue(reply.tools)
+
+
+async def _listed(peers: Peers) -> Sequence[tools_pb2.Tool]:
+    with peer_errors():
+        request = tools_pb2.ListToolsRequest()
+        return (await peers.tools.ListTools(request, timeout=UNARY_TIMEOUT_S, metadata=forwarded())).tools
 
 
 async def visible(scope: Scope, there_are: Catalogue, named: Iterable[str]) -> list[tools_pb2.Tool]:

@@ -36,13 +36,13 @@ MODEL = {"providerKey": "scripted", "model": "m"}
 REACT = {"mode": "REACT", "modelConfig": MODEL, "toolConfig": {"backends": ["look", "slow"]}, "react": {}}
 ONESHOT = {"mode": "ONESHOT", "modelConfig": MODEL, "plain": {}}
 
-Step: TypeAlias = llm_pb2.LlmDelta | HeadraceError | float
-"""A delta to send, an error to raise, seconds to wait."""
+Step: TypeAlias = llm_pb2.LlmDelta | HeadraceError | float | asyncio.Barrier | str
+"""A delta to send, an error to raise, seconds to wait, a meeting with other calls, or BREAK."""
 
 ToolStep: TypeAlias = tools_pb2.ToolDelta | HeadraceError | float | str
 
 BREAK = "break"
-"""The tools service goes away here."""
+"""The service goes away here."""
 
 OnAppend: TypeAlias = Callable[[memory_pb2.AppendRequest], Awaitable[None]]
 
@@ -111,6 +111,11 @@ class ScriptedLlm(llm_pb2_grpc.LlmServiceServicer):
                     raise step
                 if isinstance(step, (int, float)):
                     await asyncio.sleep(step)
+                elif isinstance(step, asyncio.Barrier):
+                    await step.wait()
+                elif isinstance(step, str):
+                    # Without details, as the end of a connection is seen.
+                    await context.abort(grpc.StatusCode.UNAVAILABLE, "gone")
                 else:
                     yield step
         finally:
@@ -225,6 +230,7 @@ class WatchedMemory:
         self.before_release: Callable[[memory_pb2.ReleaseLeaseRequest], Awaitable[None]] = pass_on
         self.before_acquire: Callable[[memory_pb2.AcquireLeaseRequest], Awaitable[None]] = pass_on
         self.context_error: HeadraceError | None = None
+        self.loads: list[memory_pb2.LoadContextRequest] = []
         self.compaction: list[memory_pb2.CompactDelta | HeadraceError] = []
         """What Compact says in place of the real one; empty: the real one."""
         self.compact_requests: list[memory_pb2.CompactRequest] = []
@@ -251,6 +257,7 @@ class WatchedMemory:
         return await self._real.ReleaseLease(request, context)
 
     async def LoadContext(self, request: memory_pb2.LoadContextRequest, context: Any) -> memory_pb2.LoadContextResponse:
+        self.loads.append(request)
         if self.context_error is not None:
             raise self.context_error
         return await self._real.LoadContext(request, context)

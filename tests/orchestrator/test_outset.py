@@ -252,6 +252,30 @@ async def test_what_does_not_hang_on_the_chat_is_asked_while_the_query_is_stored
         assert it.llm.models_asked == 1
 
 
+@pytest.mark.parametrize("message", ["hello", "Look at @nothing"])
+async def test_a_turn_is_prepared_while_its_query_is_stored_and_asked_and_told_after_that(
+    house: Open, message: str
+) -> None:
+    async def stored(request: memory_pb2.AppendRequest) -> None:
+        if request.lines[0].HasField("query"):
+            while not it.memory.loads and message == "hello":
+                await asyncio.sleep(0.005)
+            await asyncio.sleep(0.05)
+            assert not it.llm.requests, "nobody pays for a query that may be refused"
+
+    async with house(ANSWER, ANSWER) as it:
+        it.memory.before = stored
+        for number in (1, 2):
+            events = await ask(it, message=message)
+            assert [event["seq"] for event in events] == list(range(1, len(events) + 1))
+            assert events[0]["type"] == "request.query"
+            assert events[-1]["type"] == "run.complete"
+            asked = [part.text for part in it.llm.requests[0].messages[-1].content]
+            assert message in asked, number
+            it.llm.requests.clear()
+            it.memory.loads.clear()
+
+
 async def test_a_query_that_is_refused_leaves_no_question_behind(house: Open) -> None:
     is_asked, open_questions = asyncio.Event(), 0
 

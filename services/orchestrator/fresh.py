@@ -1,0 +1,33 @@
+"""Answers that are good for a while, so that not every run has to ask."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+from typing import Generic, TypeVar
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+ANSWERS_MAX = 1000
+"""Kept at a time, the last ones: more than there are models in most provider files."""
+
+
+class Fresh(Generic[K, V]):
+    """The answers that are no older than `age_s` seconds, by question. Whoever gets one leaves it as it is."""
+
+    def __init__(self, age_s: float) -> None:
+        self._age_s = age_s
+        self._answers: dict[K, tuple[float, V]] = {}
+
+    async def answer(self, question: K, ask: Callable[[], Awaitable[V]]) -> V:
+        """The answer; one that is empty is not relied on: what is missing may be on its way."""
+        if (known := self._answers.get(question)) is not None and time.monotonic() - known[0] < self._age_s:
+            return known[1]
+        answer = await ask()
+        self._answers.pop(question, None)
+        if answer:
+            self._answers[question] = time.monotonic(), answer
+        if len(self._answers) > ANSWERS_MAX:
+            del self._answers[next(iter(self._answers))]
+        return answer
