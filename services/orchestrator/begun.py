@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from headrace.errors import Overloaded
 from services.orchestrator.run import Run
 
 
@@ -24,3 +25,8 @@ class Elsewhere:
 
 
 Begun: TypeAlias = Run | Repeated | Elsewhere
+
+
+def stopping() -> Overloaded:
+    """The error for what this process begins no more; another replica takes it at once."""
+    return Overloaded("the service is being stopped; try again", retry_after_s=0)

@@ -21,10 +21,10 @@ from google.protobuf.message import Message
 from headrace.errors import HeadraceError, Overloaded, ProviderUnavailable
 from headrace.streams import reading, rpc_errors
 from headrace.v1 import agent_pb2
-from services.orchestrator.begun import Elsewhere
+from services.orchestrator.begun import Elsewhere, stopping
 from services.orchestrator.lanes import Lanes
 from services.orchestrator.run import Run
-from services.orchestrator.runs import Runs, stopping
+from services.orchestrator.runs import Runs
 from services.orchestrator.takeover import Takeover
 from services.runtime.flow import Outlet
 from services.runtime.ids import forwarded

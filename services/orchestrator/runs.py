@@ -4,26 +4,24 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AsyncExitStack, suppress
-from dataclasses import replace
 from functools import partial
-from itertools import takewhile
 
-from headrace.errors import ChatBusy, HeadraceError, NotFound, Overloaded, QueueFull
+from headrace.errors import ChatBusy, HeadraceError, Overloaded, QueueFull
 from headrace.v1 import agent_pb2, common_pb2, memory_pb2
-from services.orchestrator import by_hand, ids, recorded, routing, steers, submits, tracing
+from services.orchestrator import by_hand, ids, recorded, steers, submits, tracing
+from services.orchestrator.accepting import Accepting
 from services.orchestrator.approvals.file import RulesFile
-from services.orchestrator.begun import Begun, Elsewhere, Repeated
-from services.orchestrator.definition import Definition
+from services.orchestrator.begun import Begun, Elsewhere, Repeated, stopping
+from services.orchestrator.choosing import choose
 from services.orchestrator.drive import ahead, drive, go_on
 from services.orchestrator.fair_use import FairUse
 from services.orchestrator.leases import Owner
-from services.orchestrator.peers import UNARY_TIMEOUT_S, Peers, peer_errors
+from services.orchestrator.peers import Peers
 from services.orchestrator.registry import Registry
-from services.orchestrator.routing import Routed
 from services.orchestrator.run import Run
 from services.orchestrator.steering import Steer
 from services.runtime.auth import identity
-from services.runtime.ids import forwarded, work_for
+from services.runtime.ids import work_for
 from services.runtime.room import RETRY_AFTER_S, Room
 from services.runtime.telemetry import spans
 
@@ -55,7 +53,7 @@ class Runs:
         self._peers = peers
         self._room = room
         self._rules = rules
-        self._owner = owner
+        self._accepting = Accepting(peers, owner, self.of_chat)
         self._fair_use = fair_use
         self._live: dict[str, Run] = {}
         self._by_chat: dict[str, list[Run]] = {}
@@ -85,7 +83,7 @@ class Runs:
             return await self._start(request)
 
     async def _start(self, request: agent_pb2.QueryRequest) -> Begun:
-        routed = await self._agent(request)
+        routed = await choose(request, self.of_chat(request.chat_id), self._registry, self._peers)
         query = agent_pb2.QueryRequest()
         query.CopyFrom(request)
         query.chat_id = request.chat_id or ids.new_uuid()
@@ -201,30 +199,6 @@ class Runs:
             retry_after_s=RETRY_AFTER_S,
         )
 
-    async def _agent(self, request: agent_pb2.QueryRequest) -> Routed:
-        routed = await self._routed(request) if request.agent_key == routing.KEY else Routed(await self._named(request))
-        if not request.HasField("deep_think"):
-            return routed
-        return replace(routed, agent=routed.agent.thinking(request.deep_think))
-
-    async def _routed(self, request: agent_pb2.QueryRequest) -> Routed:
-        """Ask the router, but not again for a repeated query."""
-        for run in self.of_chat(request.chat_id) if request.request_id else ():
-            if run.query.request_id == request.request_id:
-                return Routed(run.agent)
-        return await routing.route(request.message, self._registry.default(), self._registry.all(), self._peers)
-
-    async def _named(self, request: agent_pb2.QueryRequest) -> Definition:
-        if request.agent_key or not request.chat_id:
-            return self._registry.choose(request.agent_key)
-        try:
-            chat = await recorded.chat_of(
-                self._peers, memory_pb2.GetChatRequest(chat_id=request.chat_id, without_events=True)
-            )
-        except NotFound:
-            return self._registry.default()
-        return self._registry.get(chat.last_agent_key)
-
     def _check_busy(self, query: agent_pb2.QueryRequest) -> None:
         earlier = self.of_chat(query.chat_id)
         if not earlier or any(run.query.request_id == query.request_id for run in earlier):
@@ -233,25 +207,6 @@ class Runs:
             raise ChatBusy("the chat has a run already; wait, cancel it or enqueue", runId=earlier[0].id)
         if len(earlier) > WAITING_MAX:
             raise QueueFull(f"{WAITING_MAX} queries of this chat are waiting already", runId=earlier[0].id)
-
-    async def _append_query(self, run: Run, traceparent: str) -> memory_pb2.AppendResponse:
-        """Commit the run's query line, with the span that its query came in."""
-        line = memory_pb2.QueryLine(query=run.query, agent_hash=run.agent.hash, traceparent=traceparent)
-        with peer_errors():
-            return await self._peers.memory.Append(
-                memory_pb2.AppendRequest(
-                    chat_id=run.chat_id,
-                    run_id=run.id,
-                    # Its id again: repeated, the append is answered as it was at first.
-                    request_id=run.id,
-                    lines=[memory_pb2.LogLine(query=line)],
-                    owner=self._owner.address,
-                    ttl_ms=self._owner.ttl_ms,
-                    beside=[other.id for other in self.of_chat(run.chat_id) if not other.log.is_lost],
-                ),
-                timeout=UNARY_TIMEOUT_S,
-                metadata=forwarded(),
-            )
 
     def _enter(self, run: Run) -> None:
         self._live[run.id] = run
@@ -285,7 +240,7 @@ class Runs:
                 stack.enter_context(tracing.begun(run))
                 if self._by_chat[run.chat_id][0] is run:
                     await stack.enter_async_context(ahead(run, self._peers))
-                opening = await self._accept(run, traceparent, earlier)
+                opening = await self._accepting.accept(run, traceparent, earlier)
                 if opening is not None:
                     await drive(run, self._peers, *opening)
         finally:
@@ -298,41 +253,10 @@ class Runs:
             with tracing.taken_over(run):
                 with suppress(HeadraceError):
                     # Only for a later query that takes this run back: nothing else is lost without it.
-                    run.checkpoint_id = (await self._append_query(run, run.past.traceparent)).checkpoint_id
+                    run.checkpoint_id = (await self._accepting.append(run, run.past.traceparent)).checkpoint_id
                 await go_on(run, self._peers)
         finally:
             self._leave(run)
-
-    async def _accept(
-        self, run: Run, traceparent: str, earlier: asyncio.Future[Repeated | Elsewhere | None]
-    ) -> tuple[bool, str] | None:
-        """Whether the run's query line has created the chat, and its name; None when there is nothing to drive."""
-        try:
-            reply = await self._append_query(run, traceparent)
-        except ChatBusy as error:
-            if not earlier.done():
-                earlier.set_result(Elsewhere(error.metadata["runId"]))
-            return None
-        except Exception as error:  # every one is the caller's, who waits for `earlier`
-            if not earlier.done():
-                earlier.set_exception(error)
-            return None
-        except asyncio.CancelledError:
-            if not earlier.done():
-                earlier.set_exception(stopping())
-            raise
-        if not earlier.done():
-            earlier.set_result(Repeated(reply.duplicate_run_id) if reply.HasField("duplicate_run_id") else None)
-        if reply.HasField("duplicate_run_id"):
-            return None
-        run.checkpoint_id, run.is_accepted = reply.checkpoint_id, True
-        if run.query.when_busy in ("interrupt", "rollback"):
-            earlier_runs = list(takewhile(lambda other: other is not run, self.of_chat(run.chat_id)))
-            for before in earlier_runs:
-                before.cancel()
-            if run.query.when_busy == "rollback":
-                run.rolls_back = earlier_runs
-        return reply.chat_created, reply.chat_name
 
     def _leave(self, run: Run) -> None:
         del self._live[run.id], self._tasks[run.id]
@@ -354,8 +278,3 @@ class Runs:
     def _rests(self, run: Run, is_resting: bool) -> None:
         """A run that waits for people takes no place."""
         (self._fair_use.give_back if is_resting else self._fair_use.take)(run.identity.tenant)
-
-
-def stopping() -> Overloaded:
-    """The error for what this process begins no more; another replica takes it at once."""
-    return Overloaded("the service is being stopped; try again", retry_after_s=0)

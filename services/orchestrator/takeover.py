@@ -16,6 +16,7 @@ import structlog
 from headrace.errors import HeadraceError, InvalidRequest, NotFound, Overloaded, ProviderUnavailable, StaleLease
 from headrace.v1 import memory_pb2
 from services.orchestrator import ids, recorded
+from services.orchestrator.begun import stopping
 from services.orchestrator.definition import Definition
 from services.orchestrator.leases import Owner
 from services.orchestrator.past import Past
@@ -25,7 +26,7 @@ from services.orchestrator.recovery import end_of, patiently
 from services.orchestrator.registry import Registry
 from services.orchestrator.resets import CRASHED, HANDED_OVER, crashes
 from services.orchestrator.run import Run
-from services.orchestrator.runs import Runs, stopping
+from services.orchestrator.runs import Runs
 from services.runtime.auth.identity import Identity, acting_as
 
 SEQ_PER_GENERATION = 1_000_000
