@@ -10,6 +10,7 @@ Messages are for people and hold the offending value's name, the expectation and
 
 from __future__ import annotations
 
+import re
 from typing import ClassVar
 
 import grpc
@@ -26,6 +27,9 @@ DOMAIN = "headrace"
 TEXT_CHARS_MAX = 400
 """Of a message, and of a value in the metadata, on the wire: gRPC puts them into headers twice, a character costs up to
 16 bytes there, and over 8 KiB of headers the client gets RESOURCE_EXHAUSTED instead of the error (grpcio 1.85)."""
+
+_ASKED = re.compile(r"/[\w.]*\.(\w+)/\w+: ")
+"""How our own channel's debug string begins; grpc's does not say it."""
 
 _DETAILS_KEY = "grpc-status-details-bin"
 _RETRIABLE_KEY = "retriable"
@@ -301,8 +305,14 @@ def from_rpc_error(error: grpc.aio.AioRpcError) -> HeadraceError | None:
         if key == _DETAILS_KEY and isinstance(value, bytes):
             return from_status(status_pb2.Status.FromString(value))
     if error.code() is grpc.StatusCode.UNAVAILABLE:
-        return ProviderUnavailable("a service of the suite cannot be reached; try again")
+        return ProviderUnavailable(f"{asked_of(error)} cannot be reached; try again")
     return None
+
+
+def asked_of(error: grpc.aio.AioRpcError) -> str:
+    """The service that a call which failed so was for, as far as its channel says."""
+    named = _ASKED.match(error.debug_error_string() or "")
+    return named[1] if named else "a service of the suite"
 
 
 def _shortened(text: str) -> str:

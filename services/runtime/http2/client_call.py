@@ -206,7 +206,8 @@ class Call(grpc.aio.Call):
         if status.code is not grpc.StatusCode.OK:
             initial = grpc.aio.Metadata(*from_headers(self._initial or ()))
             trailing = grpc.aio.Metadata(*status.metadata)
-            raise grpc.aio.AioRpcError(status.code, initial, trailing, status.details, status.details)
+            path = next(value.decode() for name, value in self.headers if name == b":path")
+            raise grpc.aio.AioRpcError(status.code, initial, trailing, status.details, f"{path}: {status.details}")
 
     def encoded(self, request: Any) -> bytes:
         """A request as the wire has it."""
