@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up test check lint types bench performance soak fuzz proto proto-check proto-release gateway gateway-check gateway-openapi kube-check
+.PHONY: help setup demo up test test-grpcio check lint types bench performance soak fuzz proto proto-check proto-release gateway gateway-check gateway-openapi kube-check
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -29,10 +29,18 @@ test: $(VENV)/dev $(if $(shell command -v go),build/gateway) ## Run all tests
 # the other has left. More of them would make those late that look at a clock.
 SHARED := -n 2 --dist worksteal
 
-# What RPCs go through on their way; what is behind the handlers does not see the transport.
+# What RPCs go through on their way, and commands, which are forked beside gRPC's threads; nothing else that is behind the
+# handlers sees the transport.
 ON_GRPCIO := tests/runtime --ignore tests/runtime/http2 tests/conformance tests/test_streams.py tests/test_client.py \
 	$(addprefix tests/e2e/test_,main_job.py leaving.py conformance.py files.py grpc_examples.py reflection.py trace.py) \
-	tests/e2e/test_crash.py::test_a_service_that_is_killed_comes_back_and_the_chat_goes_on
+	tests/e2e/test_crash.py::test_a_service_that_is_killed_comes_back_and_the_chat_goes_on \
+	tests/tools/test_main.py::test_commands_start_while_other_calls_come_and_go
+
+test-grpcio: $(VENV)/dev $(if $(shell command -v go),build/gateway) ## Run all tests on grpcio, of which `test` takes a part
+	HEADRACE_TRANSPORT=grpcio $(BIN)/pytest $(SHARED) $(NOT_ON_GRPCIO)
+
+# Tests of our own transport; and of replicas, which need it: one channel to several addresses.
+NOT_ON_GRPCIO := --ignore tests/runtime/http2 --ignore tests/cluster
 
 check: $(VENV)/dev lint types proto-check gateway-check test ## What CI runs: format, lint, types, protos, tests
 
@@ -43,11 +51,12 @@ lint: $(VENV)/dev
 types: $(VENV)/dev
 	$(BIN)/pyright
 
-bench: $(VENV)/dev $(if $(shell command -v go),build/gateway) ## Measure what a delta costs on both transports, beside LiteLLM and a bare relay; the facades, memory, runs
+bench: $(VENV)/dev $(if $(shell command -v go),build/gateway) ## Measure what a delta costs on both transports, beside LiteLLM and a bare relay; the facades, memory, runs, the start
 	$(BIN)/python -m benchmarks
 	$(BIN)/python -m benchmarks.facades
 	$(BIN)/python -m benchmarks.memory
 	$(BIN)/python -m benchmarks.runs
+	$(BIN)/python -m benchmarks.start
 
 performance: $(VENV)/dev ## Measure both transports beside LiteLLM on this machine, and write docs/performance.md
 	$(BIN)/python -m benchmarks --write docs

@@ -75,7 +75,7 @@ async def suite(
     )
     environment = {VARIABLE: transport} if transport else {}
     async with started("-m", "headrace.cli", "up", *flags, **environment) as (up, line):
-        yield GRPC.findall(line)[0], _services(up)
+        yield GRPC.findall(line)[0], services_of(up)
 
 
 def configure(folder: Path, base_url: str, models: list[str]) -> None:
@@ -139,7 +139,8 @@ async def _stop(process: asyncio.subprocess.Process) -> None:
     await process.wait()
 
 
-def _services(up_pid: int) -> dict[str, int]:
+def services_of(up_pid: int) -> dict[str, int]:
+    """Process ids of the services that a `headrace up` has started, by name."""
     children = Path(f"/proc/{up_pid}/task/{up_pid}/children").read_text().split()
     commands = {int(pid): Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0") for pid in children}
     return {

@@ -3,12 +3,15 @@
 import gc
 import os
 from collections.abc import Generator
+from pathlib import Path
 
 # The command line starts processes by fork; gRPC's own fork handlers, loaded by other tests, would abort the child.
 os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
 
 import pytest
 from hypothesis import settings
+
+from tests.runtime.authority import Authority
 
 # No test is timed: on a busy machine a deadline says nothing.
 settings.register_profile("suite", deadline=None)
@@ -28,6 +31,18 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.collect()
         gc.freeze()
         gc.enable()
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return Authority(tmp_path)
+
+
+@pytest.fixture
+def stranger(tmp_path: Path) -> Authority:
+    """Another authority of the same name."""
+    (folder := tmp_path / "stranger").mkdir()
+    return Authority(folder)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -21,18 +21,6 @@ from tests.runtime.authority import Authority, Files
 
 
 @pytest.fixture
-def authority(tmp_path: Path) -> Authority:
-    return Authority(tmp_path)
-
-
-@pytest.fixture
-def stranger(tmp_path: Path) -> Authority:
-    """Another authority of the same name."""
-    (folder := tmp_path / "stranger").mkdir()
-    return Authority(folder)
-
-
-@pytest.fixture
 def server(authority: Authority, monkeypatch: pytest.MonkeyPatch) -> Files:
     """The server's certificate, in the environment of this process."""
     files = authority.issue("orchestrator")

@@ -17,7 +17,10 @@ TRANSPORT = {"services/runtime/server.py", "services/runtime/channels.py", "head
 MAKERS = ("aio.server", "insecure_channel", "secure_channel")
 ENVIRONMENT = {"os.environ", "os.environb", "os.getenv"}
 START = {"__main__.py", "config.py", "program.py", "transport.py", "tls.py"}
-"""Names of the files that may read the environment, beside the command line."""
+"""Names of the files that may read the environment, beside the command line and FIRST."""
+
+FIRST = Path("services/__init__.py")
+"""Imported before everything else: what gRPC is to find when it is imported is set there."""
 
 
 def tree(file: Path) -> ast.Module:
@@ -69,7 +72,8 @@ def test_servers_and_channels_are_made_in_one_place() -> None:
 
 
 def test_the_environment_is_read_at_the_start_only() -> None:
-    others = [file for file in FILES if file.name not in START and file.parts[:2] != ("headrace", "cli")]
+    others = [file for file in FILES if file.name not in START and file != FIRST]
+    others = [file for file in others if file.parts[:2] != ("headrace", "cli")]
     assert [str(file) for file in others if ENVIRONMENT & names(file)] == []
 
 

@@ -6,6 +6,7 @@ import click
 
 from headrace.cli.agents import agents
 from headrace.cli.ask import ask
+from headrace.cli.bench import bench
 from headrace.cli.chat import chat
 from headrace.cli.chats import chats
 from headrace.cli.health import health
@@ -19,5 +20,5 @@ def main() -> None:
     """Headrace runs LLM agents and streams what they do."""
 
 
-for command in (up, ask, chat, chats, agents, simulate, health):
+for command in (up, ask, chat, chats, agents, simulate, health, bench):
     main.add_command(command)

@@ -112,6 +112,7 @@ class Child:
                 if process.stdout is not None:
                     while said := await process.stdout.read(1 << 16):
                         log_file.write(said)
+                        log_file.flush()
                         sys.stderr.buffer.write(said)
                         sys.stderr.buffer.flush()
                 return await process.wait()

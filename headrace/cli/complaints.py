@@ -1,7 +1,4 @@
-"""What the services log as errors, told to the person before `headrace up`: a file just saved and refused, above all.
-
-The log files are looked at, not the services' pipes, so that a terminal that is held up holds nobody up.
-"""
+"""What the services log as errors, told to the person before `headrace up`: above all a file saved and refused."""
 
 from __future__ import annotations
 
@@ -13,10 +10,9 @@ from typing import Any
 
 import msgspec
 
-LOOK_EVERY_S = 0.3
+from headrace.cli.log_lines import LogLines
 
-BYTES_MAX = 1 << 20
-"""Of one log, at one look. What a service says beyond that in so short a time stays in its log alone."""
+LOOK_EVERY_S = 0.3
 
 FACTS = ("file", "tool", "problem", "problems", "error", "exception")
 """The fields that say what went wrong, in the order of a sentence."""
@@ -26,7 +22,7 @@ class Complaints:
     """Reads logs from where they end when this is made. Belongs to one task."""
 
     def __init__(self, logs: Sequence[Path]) -> None:
-        self._read = {log: log.stat().st_size if log.exists() else 0 for log in logs}
+        self._lines = LogLines(logs)
 
     async def tell(self, say: Callable[[str], None]) -> None:
         """Say each error once, until cancelled."""
@@ -37,25 +33,9 @@ class Complaints:
 
     def new(self) -> Iterator[str]:
         """The errors that have been logged since the last look."""
-        for log in self._read:
-            for line in self._lines(log):
-                if (complaint := sentence(line)) is not None:
-                    yield f"{log.stem}: {complaint} (log: {log})"
-
-    def _lines(self, log: Path) -> list[str]:
-        """The whole lines that are new in `log`; a log that has shrunk was begun anew."""
-        try:
-            size = log.stat().st_size
-            start = self._read[log] if size >= self._read[log] else 0
-            start = max(start, size - BYTES_MAX)
-            with log.open("rb") as file:
-                file.seek(start)
-                said = file.read(BYTES_MAX)
-        except FileNotFoundError:
-            return []
-        whole = said[: said.rfind(b"\n") + 1]
-        self._read[log] = start + len(whole)
-        return whole.decode(errors="replace").splitlines()
+        for log, line in self._lines.new():
+            if (complaint := sentence(line)) is not None:
+                yield f"{log.stem}: {complaint} (log: {log})"
 
 
 def sentence(line: str) -> str | None:

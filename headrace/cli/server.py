@@ -78,6 +78,11 @@ class Server:
             async with self._http.post(path, json=body, timeout=_ANSWER) as response:
                 return await _data(response)
 
+    async def delete(self, path: str, **parameters: str) -> None:
+        with self._unreachable():
+            async with self._http.delete(path, params=parameters, timeout=_ANSWER) as response:
+                await _check(response)
+
     async def ready(self) -> dict[str, bool]:
         """Which of the facade's peers are ready."""
         with self._unreachable():

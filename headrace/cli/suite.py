@@ -5,11 +5,16 @@ from __future__ import annotations
 import os
 import secrets
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from headrace.cli.environment import inherited
+
+WIRED = ("_LISTEN", "_ADDRESS", "_ADVERTISE")
+"""How the names of settings end that say where services find each other."""
+
+INSTEAD = {"HEADRACE_ORCHESTRATOR_LISTEN": "--grpc-port", "HEADRACE_MEMORY_LISTEN": "--memory-port"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,3 +99,15 @@ class SuitePlan:
         host = f"127.0.0.1:{self.simulator_port}"
         allowed = filter(None, (os.environ.get("HEADRACE_TOOLS_FETCH_ALLOW"), host))
         return {"SEARCH_URL": f"http://{host}/search", "FETCH_ALLOW": ",".join(allowed)}
+
+
+def overruled(children: Iterable[ChildSpec], env: Mapping[str, str]) -> list[str]:
+    """What to say of settings in `env` that `children` do not get as they are: the suite wires its services itself."""
+    given = {name: env[name] for name in sorted(env) if name.startswith("HEADRACE_") and name.endswith(WIRED)}
+    got = {name: value for child in children for name, value in child.environment.items()}
+    return [
+        f"warning: {name} is not used here, where the services find each other by sockets of their own: "
+        + (f"use {INSTEAD[name]}" if name in INSTEAD else "start the services one by one to use it")
+        for name, value in given.items()
+        if got.get(name, value) != value
+    ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import sys
 from collections.abc import Generator
@@ -15,12 +16,15 @@ from headrace.cli.child import CannotStart, Child
 from headrace.cli.complaints import Complaints
 from headrace.cli.exits import CANCELLED, COMPLETED, Unreachable
 from headrace.cli.lines import Lines
+from headrace.cli.log_lines import LogLines
+from headrace.cli.progress import progress
 from headrace.cli.server import Server
-from headrace.cli.suite import SuitePlan
+from headrace.cli.suite import SuitePlan, overruled
 from headrace.cli.talking import Talk
 
 START_TIMEOUT_S = 60.0
-"""From the first process to readiness; a slow machine needs about five."""
+"""From the first process to readiness, or from the last that a service said of how far it is; a slow machine needs
+about five."""
 
 POLL_S = 0.1
 
@@ -40,9 +44,13 @@ async def run_suite(plan: SuitePlan, question: Question | None, *, is_verbose: b
         logs_dir.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise CannotStart(f"--data-dir {plan.data_dir} cannot be written: {error.strerror}") from error
-    children = [Child(spec, logs_dir, is_verbose=is_verbose, say=_say) for spec in plan.children()]
+    specs = plan.children()
+    for warning in overruled(specs, os.environ):
+        _say(warning)
+    children = [Child(spec, logs_dir, is_verbose=is_verbose, say=_say) for spec in specs]
+    logs = [logs_dir / f"{child.name}.log" for child in children]
     # With --verbose they are on the terminal already.
-    complaints = Complaints([] if is_verbose else [logs_dir / f"{child.name}.log" for child in children])
+    complaints, lines = Complaints([] if is_verbose else logs), LogLines(logs)
     stopped = asyncio.Event()
     code = COMPLETED
     try:
@@ -51,7 +59,7 @@ async def run_suite(plan: SuitePlan, question: Question | None, *, is_verbose: b
                 for child in children:
                     group.create_task(child.supervise())
                 try:
-                    if await _until_ready(plan, children, stopped):
+                    if await _until_ready(plan, children, lines, stopped):
                         telling = group.create_task(complaints.tell(_say))
                         code = await _serve(plan, question, stopped)
                         telling.cancel()
@@ -63,9 +71,10 @@ async def run_suite(plan: SuitePlan, question: Question | None, *, is_verbose: b
     return code
 
 
-async def _until_ready(plan: SuitePlan, children: list[Child], stopped: asyncio.Event) -> bool:
+async def _until_ready(plan: SuitePlan, children: list[Child], lines: LogLines, stopped: asyncio.Event) -> bool:
     """Wait until the whole chain is ready; False when told to stop before."""
-    deadline = asyncio.get_running_loop().time() + START_TIMEOUT_S
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + START_TIMEOUT_S
     ready: dict[str, bool] = {}
     async with Server(plan.url) as server:
         while not stopped.is_set():
@@ -75,7 +84,10 @@ async def _until_ready(plan: SuitePlan, children: list[Child], stopped: asyncio.
                 for child in children:
                     child.has_been_ready = True
                 return True
-            if asyncio.get_running_loop().time() > deadline:
+            for said in progress(lines):
+                deadline = loop.time() + START_TIMEOUT_S
+                _say(said)
+            if loop.time() > deadline:
                 missing = ", ".join(name for name, is_ready in ready.items() if not is_ready) or "the facade"
                 raise CannotStart(f"not ready after {START_TIMEOUT_S:.0f} s: {missing} (see {plan.data_dir}/logs)")
             await asyncio.sleep(POLL_S)

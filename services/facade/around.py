@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 import grpc
 import structlog
-from aiohttp import web
+from aiohttp import hdrs, web
 
 from headrace.errors import HeadraceError
 from services.facade import envelope, metrics, tracing
@@ -22,8 +22,14 @@ from services.runtime import ids
 
 REQUEST_ID = "X-Request-Id"
 
+SERVER = "headrace"
+"""The header Server, which else names the library and its version to whoever looks for one with a hole."""
+
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 """https://www.w3.org/TR/trace-context/#traceparent-header; anything else is not passed on."""
+
+POLLED = ("/healthz", "/readyz", "/metrics")
+"""Asked every few seconds for as long as the facade lives, also when nobody is there."""
 
 _BEGUN, _ID = web.RequestKey("begun", web.StreamResponse), web.RequestKey("id", str)
 
@@ -46,7 +52,8 @@ async def around(request: web.Request, handler: Handler) -> web.StreamResponse:
             # Left by cancellation or a broken connection: the client has gone.
             tracing.answered(span, status, reason)
             metrics.REQUESTS.labels(route, status).inc()
-            log.info(
+            say = log.debug if route in POLLED else log.info
+            say(
                 "http done",
                 method=request.method,
                 route=route,
@@ -62,6 +69,7 @@ async def on_prepare(request: web.Request, response: web.StreamResponse) -> None
     """Signal of the application: the answer's headers are about to go out."""
     request[_BEGUN] = response
     response.headers[REQUEST_ID] = request[_ID]
+    response.headers[hdrs.SERVER] = SERVER
 
 
 def has_begun(request: web.Request) -> bool:

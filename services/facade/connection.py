@@ -7,11 +7,12 @@ traceback and the bytes in question, which are the user's.
 from __future__ import annotations
 
 import structlog
-from aiohttp import web
+from aiohttp import hdrs, web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from headrace.errors import InvalidRequest
 from services.facade import envelope
+from services.facade.around import SERVER
 
 REFUSED = "the request is no HTTP that this server takes: a broken line, or a head that is too long"
 
@@ -32,8 +33,13 @@ class Connection(web.RequestHandler):
     ) -> web.StreamResponse:
         """The answer to what is no request; the connection ends with it."""
         if not isinstance(exc, HttpProcessingError) or request.writer.output_size > 0:
-            return super().handle_error(request, status, exc, message)
+            return _named(super().handle_error(request, status, exc, message))
         log.info("http refused", status=status, reason=type(exc).__name__)
         answer = envelope.refused(status, InvalidRequest.reason, REFUSED)
         answer.force_close()
-        return answer
+        return _named(answer)
+
+
+def _named(answer: web.StreamResponse) -> web.StreamResponse:
+    answer.headers[hdrs.SERVER] = SERVER  # no application has seen it
+    return answer

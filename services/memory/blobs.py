@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace.errors import InvalidRequest
+from services.runtime.disk import sync_folder
 from services.runtime.rules import is_uuid
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ class Blobs:
         except BaseException:
             unfinished.unlink(missing_ok=True)
             raise
-        _sync_folder(path.parent)
+        sync_folder(path.parent)
 
     def find(self, chat_id: str, blob_id: str) -> Blob | None:
         """The blob with this id, if the chat has it."""
@@ -151,13 +152,5 @@ def _make(folder: Path) -> None:
     """Make a chat's folder, its name on disk."""
     if not folder.exists():
         folder.mkdir(parents=True, exist_ok=True)
-        _sync_folder(folder.parent)
-        _sync_folder(folder.parent.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+        sync_folder(folder.parent)
+        sync_folder(folder.parent.parent)

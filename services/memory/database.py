@@ -131,13 +131,17 @@ class Database:
         """Take changes in, in order; a chat id alone is a chat that is gone."""
         with self._transaction():
             together: list[Change] = []
+            chats: set[str] = set()
             for change in changes:
+                chat_id = change if isinstance(change, str) else change.chat.chat_id
                 if isinstance(change, str) or change.is_whole:
-                    self._put(together)
-                    together = []
-                    self._remove(change if isinstance(change, str) else change.chat.chat_id)
+                    if chat_id in chats:
+                        self._put(together)
+                        together, chats = [], set()
+                    self._remove(chat_id)
                 if isinstance(change, Change):
                     together.append(change)
+                    chats.add(chat_id)
             self._put(together)
 
     def chat(self, chat_id: str) -> ChatEntry | None:

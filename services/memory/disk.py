@@ -9,11 +9,12 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from headrace.errors import LogDamaged, Overloaded
+from headrace.errors import LogDamaged
+from services.runtime import disk
 from services.runtime.rules import is_uuid
 
 OPEN_MAX = 32
@@ -22,18 +23,8 @@ OPEN_MAX = 32
 _SUFFIX = ".json"
 
 
-@contextmanager
-def disk_errors(chat_id: str) -> Generator[None]:
-    """A disk that refuses is Overloaded: nothing was stored, and the same request may succeed later."""
-    try:
-        yield
-    except OSError as error:
-        code = error.errno or 0
-        raise Overloaded(
-            f"the disk refused the log of chat {chat_id}: {os.strerror(code)}; try again later",
-            chatId=chat_id,
-            errno=code,
-        ) from error
+def disk_errors(chat_id: str) -> AbstractContextManager[None]:
+    return disk.disk_errors(f"the log of chat {chat_id}", chat_id)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import uuid
 from collections.abc import AsyncGenerator, Callable, Collection, Iterable
 from contextlib import asynccontextmanager
@@ -23,6 +24,7 @@ from services.memory.opening import chat_of, entry, indexed, loaded
 from services.memory.remembered import Fact, Facts, text_of
 
 if TYPE_CHECKING:
+    from services.memory.database import Database
     from services.memory.lines import Known
     from services.memory.paging import Page
     from services.memory.searching import Hit, Question
@@ -252,6 +254,18 @@ class Store:
             self._hot.keep(chat.chat_id, chat, chat.size_bytes)
 
 
+async def _indexed(disk: Disk) -> Database:
+    """See opening.indexed, which may take minutes: a stop in the meantime is obeyed."""
+    stopped = threading.Event()
+    indexing = asyncio.create_task(asyncio.to_thread(indexed, disk, stopped))
+    try:
+        return await asyncio.shield(indexing)
+    except asyncio.CancelledError:
+        stopped.set()
+        (await indexing).close()
+        raise
+
+
 @asynccontextmanager
 async def opened(
     disk: Disk, *, hot_bytes_max: int = HOT_BYTES_MAX, clock: Callable[[], int] = now_ms
@@ -260,7 +274,7 @@ async def opened(
 
     `clock` tells when leases end, in Unix milliseconds.
     """
-    database = await asyncio.to_thread(indexed, disk)
+    database = await _indexed(disk)
     held = {run_id: Lease(*lease) for run_id, lease in database.leases().items()}
     index = Index(database, lambda chat_id: entry(disk, chat_id))
     leases = Leases(index, held, database.floor(), clock)

@@ -142,6 +142,11 @@ class Answer:
         return not (self._block or self.messages or self.calls)
 
     @property
+    def has_begun(self) -> bool:
+        """Whether anything of it has come, for readers or not."""
+        return not self.is_empty or bool(self._draft or self._thought) or self.usage is not None
+
+    @property
     def text(self) -> str:
         """The answer text of the closed pieces, whether readers have it or not."""
         return "".join(part.text for piece in self.messages for part in piece.message.content)

@@ -13,6 +13,7 @@ from services.orchestrator.answer import Answer
 from services.orchestrator.call import Call
 from services.orchestrator.calls import executing
 from services.orchestrator.context import Context
+from services.orchestrator.patience import was_break
 from services.orchestrator.peers import Peers
 from services.orchestrator.scope import Scope
 from services.orchestrator.toolbox import Toolbox
@@ -162,7 +163,7 @@ class Conversation:
     async def _stream(self, request: bytes, answer: Answer) -> None:
         timeout_s = min(self.run.spending.model_timeout_s, self.run.spending.time_left_s)
         try:
-            await pour(self.peers.stream_chat(request, timeout=timeout_s, metadata=forwarded()), answer.take)
+            await self._pour(request, answer, timeout_s)
         except grpc.aio.AioRpcError as error:
             # The gateway's own errors arrive as ours; what is left is our deadline, or a bug of the gateway.
             if error.code() is not grpc.StatusCode.DEADLINE_EXCEEDED:
@@ -172,3 +173,12 @@ class Conversation:
             raise StreamStalled(f"the model took longer than {timeout_s:g} s (modelTimeoutMs)") from error
         if not answer.finish_reason:
             raise ProviderUnavailable("the model's stream ended before its answer was complete; try again")
+
+    async def _pour(self, request: bytes, answer: Answer, timeout_s: float) -> None:
+        """Take the answer; when its gateway goes away before it has said anything, from another one."""
+        try:
+            await pour(self.peers.stream_chat(request, timeout=timeout_s, metadata=forwarded()), answer.take)
+        except ProviderUnavailable as error:
+            if answer.has_begun or not was_break(error):
+                raise
+            await pour(self.peers.stream_chat(request, timeout=timeout_s, metadata=forwarded()), answer.take)

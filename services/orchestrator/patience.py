@@ -1,4 +1,5 @@
-"""Waiting for a service that went away: a unary call whose connection broke is made again within its own time.
+"""Calls whose connection broke are made again: within their own time at a service that is waited for, else once, which
+another replica answers.
 
 Every RPC that is called so may be repeated: an append by its request id, a change of state by its version. What the
 service itself says, an error too, is an answer.
@@ -10,6 +11,8 @@ import asyncio
 from typing import Any, Protocol
 
 import grpc
+
+from headrace.errors import HeadraceError
 
 DELAY_S = 0.05
 """Before a call is made again; the channel itself waits until its peer is there."""
@@ -37,6 +40,25 @@ def patient(ask: Unary) -> Any:
             await asyncio.sleep(DELAY_S)
 
     return asked
+
+
+def twice(ask: Unary) -> Any:
+    """`ask`, for a peer without which things go on, too."""
+
+    async def asked(request: Any, *, timeout: float, metadata: Any = None) -> Any:
+        try:
+            return await ask(request, timeout=timeout, metadata=metadata)
+        except grpc.aio.AioRpcError as error:
+            if not is_break(error):
+                raise
+        return await ask(request, timeout=timeout, metadata=metadata)
+
+    return asked
+
+
+def was_break(error: HeadraceError) -> bool:
+    """The same of an error that `rpc_errors` has made of it."""
+    return isinstance(error.__cause__, grpc.aio.AioRpcError) and is_break(error.__cause__)
 
 
 def is_break(error: grpc.aio.AioRpcError) -> bool:

@@ -21,7 +21,11 @@ import msgspec
 
 from headrace.errors import InvalidRequest, Overloaded
 from headrace.v1 import tools_pb2
+from services.runtime.disk import disk_errors, sync_folder
 from services.runtime.rules import is_uuid
+
+WHAT = "the record of a call"
+"""In the error of a disk that refuses it: the tool has not run, or its outcome was not told."""
 
 Sync = Callable[[int], None]
 """Makes what was written to a descriptor durable."""
@@ -69,7 +73,7 @@ class Effects:
 
     def find(self, chat_id: str, key: str) -> Record | None:
         """The record of `key`; None when no call with it was ever started."""
-        with disk_errors(chat_id):
+        with disk_errors(WHAT, chat_id):
             try:
                 data = self._path(chat_id, key).read_bytes()
             except FileNotFoundError:
@@ -82,7 +86,7 @@ class Effects:
         Returns the record that was there already, and stays, if any.
         """
         path = self._path(chat_id, key)
-        with disk_errors(chat_id):
+        with disk_errors(WHAT, chat_id):
             self._make_folder(path.parent)
             with self._written(path.parent, Record(key, tool)) as temporary:
                 try:
@@ -90,7 +94,7 @@ class Effects:
                 except FileExistsError:
                     return self.find(chat_id, key) or Record(key, tool)
             try:
-                self._sync_folder(path.parent)
+                sync_folder(path.parent, self._sync)
             except OSError:
                 path.unlink()  # the tool will not run
                 raise
@@ -100,17 +104,17 @@ class Effects:
         """Record the outcome; on disk when this returns."""
         path = self._path(chat_id, record.key)
         ended = msgspec.structs.replace(record, state="ended", outcome=outcome)
-        with disk_errors(chat_id):
+        with disk_errors(WHAT, chat_id):
             with self._written(path.parent, ended) as temporary:
                 os.replace(temporary, path)
-            self._sync_folder(path.parent)
+            sync_folder(path.parent, self._sync)
 
     def forget(self, chat_id: str, key: str) -> None:
         """Take a start back: the tool has done nothing."""
         path = self._path(chat_id, key)
-        with disk_errors(chat_id):
+        with disk_errors(WHAT, chat_id):
             path.unlink(missing_ok=True)
-            self._sync_folder(path.parent)
+            sync_folder(path.parent, self._sync)
 
     @contextmanager
     def _written(self, folder: Path, record: Record) -> Generator[Path]:
@@ -130,31 +134,12 @@ class Effects:
         """The chat's folder, its name as durable as what it will hold."""
         if not folder.is_dir():
             folder.mkdir(parents=True, exist_ok=True)
-            self._sync_folder(self.root)
-
-    def _sync_folder(self, folder: Path) -> None:
-        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            self._sync(fd)
-        finally:
-            os.close(fd)
+            sync_folder(self.root, self._sync)
 
     def _path(self, chat_id: str, key: str) -> Path:
         if not is_uuid(chat_id):
             raise InvalidRequest.of("chatId", "must be a UUID in lower case")
         return self.root / chat_id / f"{hashlib.sha256(key.encode()).hexdigest()}.json"
-
-
-@contextmanager
-def disk_errors(chat_id: str) -> Generator[None]:
-    """A disk that refuses is Overloaded: the tool has not run, and the same call may succeed later."""
-    try:
-        yield
-    except OSError as error:
-        code = error.errno or 0
-        raise Overloaded(
-            f"the disk refused the record of a call: {os.strerror(code)}; try again later", chatId=chat_id, errno=code
-        ) from error
 
 
 def message(outcome: Outcome) -> tools_pb2.ToolOutcome:

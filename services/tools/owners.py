@@ -17,6 +17,7 @@ import msgspec
 from headrace.errors import NotFound
 from services.runtime.auth import identity
 from services.runtime.auth.identity import DEFAULT, Identity
+from services.runtime.disk import sync_folder
 
 
 class _Record(msgspec.Struct, frozen=True):
@@ -77,17 +78,9 @@ class Owners:
         finally:
             temporary.unlink()
         for place in (folder, self.root):
-            _sync_folder(place)
+            sync_folder(place)
         return self._owner(chat_id) or owner
 
 
 def _not_found(chat_id: str) -> NotFound:
     return NotFound(f"chat {chat_id} does not exist", chatId=chat_id)
-
-
-def _sync_folder(folder: Path) -> None:
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

@@ -17,6 +17,9 @@ from tests.facade.scripted import CHAT, RUN, Script, answering, complete, delta,
 
 CANCELLED = delta(9, run_cancel=agent_pb2.RunCancel(run_id=RUN))
 
+GIVEN_UP_S = 120.0
+"""Says nothing about how long anything takes: on a busy machine a suite is slow, and says so itself after a minute."""
+
 
 async def start(*arguments: str, url: str = "", **settings: str) -> asyncio.subprocess.Process:
     environment = {**os.environ, **settings} | ({"HEADRACE_URL": url} if url else {})
@@ -31,7 +34,7 @@ async def start(*arguments: str, url: str = "", **settings: str) -> asyncio.subp
 
 async def run(*arguments: str, url: str = "", given: bytes = b"", **settings: str) -> tuple[int | None, bytes, bytes]:
     process = await start(*arguments, url=url, **settings)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(GIVEN_UP_S):
         out, complaints = await process.communicate(given)
     return process.returncode, out, complaints
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from headrace.v1 import agent_pb2
-from tests.cli.test_ask import CANCELLED, run, start
+from tests.cli.test_ask import CANCELLED, GIVEN_UP_S, run, start
 from tests.facade.scripted import CHAT, RUN, Script, Step, answering, complete, delta, opening, suite, text
 
 
@@ -106,7 +106,7 @@ async def test_cancel_and_steer_act_while_the_run_goes_on(tmp_path: Path) -> Non
         process.stdin.write(b"go\n")
         await process.stdout.readuntil(b"half")
         process.stdin.write(b"/steer be brief\nnext question\n/cancel\n")
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(GIVEN_UP_S):
             await process.stdout.readuntil(b"[cancelled]\n")
             script.query = answering("yes")
             process.stdin.write_eof()
@@ -122,7 +122,7 @@ async def test_ctrl_c_at_the_prompt_leaves_the_conversation_open(tmp_path: Path)
     async with suite(tmp_path, Script(query=answering("yes"))) as facade:
         process = await start("chat", url=facade.url)
         assert process.stdout is not None
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(GIVEN_UP_S):
             await process.stdout.readuntil(b"\n> ")
             process.send_signal(signal.SIGINT)
             await process.stdout.readuntil(b"\n> ")
@@ -139,7 +139,7 @@ async def test_questions_may_come_from_a_file(tmp_path: Path) -> None:
                 stdin=file,
                 stdout=asyncio.subprocess.PIPE,
             )
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(GIVEN_UP_S):
             out, _ = await process.communicate()
     assert out.count(b"yes\n") == 2
     assert [request.message for request in facade.script.requests] == ["one", "two"]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.test_ask import run, start
+from tests.cli.test_ask import GIVEN_UP_S, run, start
 
 AGENT = """{"mode": "ONESHOT", "modelConfig": {"providerKey": "simulator", "model": "sim-1"},
 "plain": {"systemPrompt": "Answer."}}"""
@@ -42,7 +42,7 @@ def _children(pid: int) -> dict[str, int]:
 
 
 async def test_a_suite_answers_restarts_a_dead_service_and_stops_when_told(config: tuple[str, ...]) -> None:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(GIVEN_UP_S):
         process = await start("up", *config, OPENAI_API_KEY="sk-secret")
         assert process.stdout is not None
         assert process.stderr is not None
@@ -79,7 +79,7 @@ async def test_a_question_that_is_refused_ends_the_suite_with_its_exit_code(conf
 
 
 async def test_a_bad_file_is_named_at_the_terminal_when_it_is_saved(tmp_path: Path, config: tuple[str, ...]) -> None:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(GIVEN_UP_S):
         process = await start("up", *config)
         assert process.stdout is not None
         assert process.stderr is not None
@@ -93,7 +93,7 @@ async def test_a_bad_file_is_named_at_the_terminal_when_it_is_saved(tmp_path: Pa
 
 
 async def test_kill_9_leaves_nothing_behind(config: tuple[str, ...]) -> None:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(GIVEN_UP_S):
         process = await start("up", *config)
         assert process.stdout is not None
         await process.stdout.readline()

@@ -33,6 +33,8 @@ class Asked:
     """How often the reader had to come back."""
     failures: list[str] = field(default_factory=list[str])
     """Requests that had to be made again before they gave anything."""
+    wrong: str = ""
+    """What no service may answer; it is not asked again then."""
     wait_s: float = 0.0
     """The longest time without an event."""
 
@@ -49,24 +51,28 @@ class Asker:
         self.urls = urls
         self._next = 0
 
-    async def ask(self, message: str, agent: str, chat_id: str = "") -> Asked:
+    async def ask(self, asked: Asked, message: str, agent: str) -> None:
         """A whole run, whatever happens meanwhile."""
-        asked = Asked(chat_id) if chat_id else Asked()
         loop = asyncio.get_running_loop()
         last_s = loop.time()
-        while asked.end is None:
-            before = len(asked.events)
+        while asked.end is None and not asked.wrong:
+            problem = "a stream of nothing"
             try:
                 async for event in self._events(asked, message, agent):
+                    problem = ""
                     asked.wait_s = max(asked.wait_s, loop.time() - last_s)
                     last_s = loop.time()
                     asked.events.append(event)
                     await self._decide(asked, event)
             except (aiohttp.ClientError, TimeoutError) as error:
-                if len(asked.events) == before:
-                    asked.failures.append(repr(error))
-                    await asyncio.sleep(AGAIN_S)
-        return asked
+                problem = problem and repr(error)
+            except Wrong as error:
+                asked.wrong = str(error)
+            if problem:
+                asked.failures.append(problem)
+                await asyncio.sleep(AGAIN_S)
+                if not asked.run_id:
+                    last_s = loop.time()  # no run is silent: there is none
 
     async def folded_again(self, asked: Asked) -> list[Event]:
         """The run as somebody sees it who comes later."""
@@ -84,6 +90,9 @@ class Asker:
         body = {"message": message, "agentKey": agent, "chatId": asked.chat_id, "requestId": asked.request_id}
         async with self._http.post(f"{self._url()}/api/query", json=body) as response:
             async for event in _sse(response):
+                if event["type"] == "run.error" and not event["runId"]:
+                    # The heartbeats had begun: there is no run, and no status any more to say so.
+                    raise refusal(event["error"]["retriable"], event["error"])
                 if event["type"] == "run.start":
                     asked.run_id = event["runId"]
                 yield event
@@ -106,7 +115,8 @@ class Asker:
                 async with self._http.post(f"{self._url()}/api/submit", json=body) as response:
                     if response.status == 200:
                         return
-                    assert response.status in RETRIABLE, await response.text()
+                    if response.status not in RETRIABLE:
+                        raise refusal(False, f"{response.status} {await response.text()}")
             except (aiohttp.ClientError, TimeoutError):
                 pass
             await asyncio.sleep(AGAIN_S)
@@ -120,11 +130,17 @@ class Refused(aiohttp.ClientError):
     """An answer that says: later."""
 
 
+class Wrong(Exception):
+    """An answer that says: never."""
+
+
+def refusal(is_retriable: bool, said: object) -> Refused | Wrong:
+    return (Refused if is_retriable else Wrong)(str(said))
+
+
 async def _sse(response: aiohttp.ClientResponse) -> AsyncGenerator[Event]:
     if response.status != 200:
-        text = await response.text()
-        assert response.status in RETRIABLE, f"{response.status} {text}"
-        raise Refused(f"{response.status} {text}")
+        raise refusal(response.status in RETRIABLE, f"{response.status} {await response.text()}")
     reader = SseReader()
     async for chunk in response.content.iter_any():
         for frame in reader.feed(chunk):

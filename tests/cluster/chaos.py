@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import cycle
 
 from tests.cluster.asking import Asked, Asker
-from tests.cluster.cluster import NAMES, Cluster
-
-SERVICES = ("facade", "orchestrator", "memory", "llm_gateway", "tools")
+from tests.cluster.cluster import NAMES, SERVICES, Cluster
 
 DOWN_S = 0.3
 """Between a kill and the next start: what supervises a process is fast."""
@@ -61,24 +60,29 @@ async def vanished(cluster: Cluster, for_s: float) -> None:
 
 
 def harms(cluster: Cluster, rounds: int, cut_s: float, chance: random.Random) -> list[Harm]:
-    """So many of them, of each kind in turn, in any order."""
-    kills: list[list[Harm]] = [
-        [(f"kill -9 {service}-{name}", partial(killed, cluster, f"{service}-{name}")) for name in NAMES]
+    """So many of them, of each kind in turn, in any order. None comes again before all of its kind have been: a link
+    that is cut again and again is one that is cut for long, because TCP waits ever longer."""
+
+    def dealt(*kind: Harm) -> Iterator[Harm]:
+        return cycle(chance.sample(kind, len(kind)))
+
+    kills = [
+        dealt(*((f"kill -9 {service}-{name}", partial(killed, cluster, f"{service}-{name}")) for name in NAMES))
         for service in SERVICES
     ]
-    restarts: list[Harm] = [
+    restarts = dealt(
         ("kill -9 primary", partial(restarted, cluster, False)),
         ("kill -9 standby", partial(restarted, cluster, True)),
-    ]
-    losses: list[Harm] = [
+    )
+    losses = dealt(
         ("fail-over", partial(failed_over, cluster)),
         ("primary vanishes", partial(vanished, cluster, cut_s * 3)),
-    ]
-    cuts: list[Harm] = [(f"cut {link}", partial(cut, cluster, link, cut_s)) for link in sorted(cluster.links)]
+    )
+    cuts = dealt(*((f"cut {link}", partial(cut, cluster, link, cut_s)) for link in sorted(cluster.links)))
     kinds = [*kills, restarts, losses, *[cuts] * 3]
-    found = [chance.choice(kinds[number % len(kinds)]) for number in range(rounds)]
-    chance.shuffle(found)
-    return found
+    order = [kinds[number % len(kinds)] for number in range(rounds)]
+    chance.shuffle(order)
+    return [next(kind) for kind in order]
 
 
 @dataclass
@@ -92,11 +96,15 @@ class Load:
 
     async def keep_asking(self) -> None:
         while not self.is_over:
-            self.asked.append(await self.asker.ask("go", self.agent))
+            self.asked.append(asked := Asked())
+            await self.asker.ask(asked, "go", self.agent)
 
     def ends(self) -> Counter[str]:
-        found = Counter[str]()
-        for run in self.asked:
-            assert run.end is not None
-            found[run.end.get("error", {}).get("code", run.end["type"])] += 1
-        return found
+        return Counter(outcome(run) for run in self.asked)
+
+
+def outcome(run: Asked) -> str:
+    """In a word: the type of its last event, or what a failed one failed with."""
+    if run.end is None:
+        return "none"
+    return run.end.get("error", {}).get("code", run.end["type"])

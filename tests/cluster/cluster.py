@@ -1,8 +1,8 @@
 """Two of each service as processes of this machine, over PostgreSQL and shared folders, with links that can be cut.
 
-Who calls whom goes through a link of its own: from each orchestrator to each memory, gateway and tools service, from
+Who calls whom goes over a link of its own: from each orchestrator to each memory, gateway and tools service, from
 each facade to each orchestrator, to an orchestrator from the other one, from each memory to each of the two servers of
-the database, and from each of these to the other.
+the database, and from each of these to the other. The database's are sockets, which are in no network.
 """
 
 from __future__ import annotations
@@ -12,17 +12,20 @@ import json
 import os
 import secrets
 import signal
-import socket
 import sys
 import tempfile
 from collections.abc import AsyncGenerator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import structlog
+
 from services.simulator.server import Simulator, simulator
-from tests.cluster.links import Link, link
+from tests.cluster import namespaces
+from tests.cluster.links import link
 from tests.cluster.pair import SOCKET, Pair, pair
+from tests.cluster.ways import Cut, Sockets, Ways
 
 NAMES = ("a", "b")
 START_TIMEOUT_S = 60.0
@@ -34,7 +37,14 @@ FINISH_S = 10.0
 """What stops lets others' work end for so long: callers less, and gateways and tools as long as an answer or a command
 takes, as deploy/kubernetes has it."""
 
+SERVICES = ("memory", "llm_gateway", "tools", "orchestrator", "facade")
+"""In the order that they start in."""
+
+UNIX = "unix:"
+
 CALLED_BY_ORCHESTRATOR = ("memory", "llm_gateway", "tools")
+
+log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +53,7 @@ class Spec:
 
     service: str
     name: str
-    socket: Path
+    at: str
     environment: dict[str, str]
 
     @property
@@ -60,15 +70,16 @@ class Cluster:
     data_dir: Path
     database: Pair
     simulator: Simulator
+    ways: Ways
     servers: dict[Path, str] = field(default_factory=dict[Path, str])
     """Names of the database's, by folder."""
-    links: dict[str, Link] = field(default_factory=dict[str, Link])
+    links: dict[str, Cut] = field(default_factory=dict[str, Cut])
     """By who calls and who is called."""
     specs: dict[str, Spec] = field(default_factory=dict[str, Spec])
     processes: dict[str, asyncio.subprocess.Process] = field(default_factory=dict[str, asyncio.subprocess.Process])
     logs: Path = Path()
 
-    def links_to_primary(self) -> list[Link]:
+    def links_to_primary(self) -> list[Cut]:
         """Of all who use the database, and of its standby."""
         name = self.servers[self.database.primary.folder]
         return [link for key, link in self.links.items() if key.endswith(f"~database-{name}")]
@@ -76,10 +87,11 @@ class Cluster:
     async def start(self, key: str) -> None:
         """Start a replica; it answers when this returns."""
         spec = self.specs[key]
-        spec.socket.unlink(missing_ok=True)
+        with suppress(FileNotFoundError):
+            os.unlink(spec.at.removeprefix(UNIX))  # what a killed one leaves, where it is a socket
         with (self.logs / f"{key}.log").open("ab") as log:
             self.processes[key] = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", f"services.{spec.service}"),
+                *(*self.ways.before(key), sys.executable, "-m", f"services.{spec.service}"),
                 env=os.environ | spec.environment,
                 stderr=log,
                 stdout=log,
@@ -106,10 +118,11 @@ class Cluster:
 
     async def _answers(self, spec: Spec) -> bool:
         try:
-            if spec.service == "facade":
-                _, writer = await asyncio.open_connection("127.0.0.1", int(spec.environment["HEADRACE_FACADE_PORT"]))
+            if spec.at.startswith(UNIX):
+                _, writer = await asyncio.open_unix_connection(spec.at.removeprefix(UNIX))
             else:
-                _, writer = await asyncio.open_unix_connection(spec.socket)
+                host, _, port = spec.at.rpartition(":")
+                _, writer = await asyncio.open_connection(host, int(port))
         except OSError:
             return False
         writer.close()
@@ -120,47 +133,51 @@ class Cluster:
 async def running(config_dir: Path, data_dir: Path, logs: Path) -> AsyncGenerator[Cluster]:
     """The cluster. Its agents and tools are in `config_dir`; providers.json is written."""
     with tempfile.TemporaryDirectory(prefix="hc-", ignore_cleanup_errors=True) as name, pair() as database:
-        sockets = Path(name)  # a socket's path has at most 107 bytes
+        folder = Path(name)  # a socket's path has at most 107 bytes
         async with AsyncExitStack() as stack:
-            sim = await stack.enter_async_context(simulator())
+            ways = _ways(folder, stack)
+            sim = await stack.enter_async_context(simulator(host=ways.host))
             write_providers(config_dir, sim)
-            ports = [free_port() for _ in NAMES]
-            urls = [f"http://127.0.0.1:{port}" for port in ports]
-            cluster = Cluster(urls, data_dir, database, sim, logs=logs)
-            plan = _Plan(cluster, sockets, stack)
+            urls = [f"http://{ways.at(f'facade-{name}')}" for name in NAMES]
+            cluster = Cluster(urls, data_dir, database, sim, ways, logs=logs)
+            plan = _Plan(cluster, folder, stack)
             await plan.link_all()
             await plan.link_database()
             await asyncio.to_thread(database.follow)
-            for key, spec in plan.specs(config_dir, ports).items():
+            for key, spec in plan.specs(config_dir).items():
                 cluster.specs[key] = spec
             stack.push_async_callback(_stop_all, cluster)
-            for service in ("memory", "llm_gateway", "tools", "orchestrator", "facade"):
+            for service in SERVICES:
                 await asyncio.gather(*(cluster.start(f"{service}-{name}") for name in NAMES))
             yield cluster
 
 
+def _ways(folder: Path, stack: AsyncExitStack) -> Ways:
+    if namespaces.is_possible():
+        replicas = [f"{service}-{name}" for service in SERVICES for name in NAMES]
+        return stack.enter_context(namespaces.network(replicas))
+    log.warning("no network namespaces: links are sockets that the test stands behind")
+    return Sockets(folder, stack)
+
+
 class _Plan:
-    """Where everything listens, and through which links it is reached."""
+    """Who is called through which link."""
 
     def __init__(self, cluster: Cluster, folder: Path, stack: AsyncExitStack) -> None:
         self._cluster = cluster
         self._folder = folder
         self._stack = stack
-
-    def socket(self, service: str, name: str) -> Path:
-        return self._folder / f"{service}-{name}"
-
-    def through(self, caller: str, service: str, name: str) -> Path:
-        return self._folder / f"{caller}~{service}-{name}"
+        self._through: dict[str, str] = {}
+        """Addresses, by link."""
 
     async def link_all(self) -> None:
-        for name in NAMES:
+        for name, other in zip(NAMES, reversed(NAMES), strict=True):
             for service in CALLED_BY_ORCHESTRATOR:
                 for callee in NAMES:
-                    await self._link(f"orchestrator-{name}", service, callee)
+                    await self._link(f"orchestrator-{name}", f"{service}-{callee}")
             for callee in NAMES:
-                await self._link(f"facade-{name}", "orchestrator", callee)
-            await self._link("peer", "orchestrator", name)
+                await self._link(f"facade-{name}", f"orchestrator-{callee}")
+            await self._link(f"orchestrator-{other}", f"orchestrator-{name}")
 
     async def link_database(self) -> None:
         database = self._cluster.database
@@ -176,27 +193,28 @@ class _Plan:
             await self._add_link(name, way / SOCKET, other / SOCKET)
             (way / SOCKET).chmod(0o777)
 
-    async def _link(self, caller: str, service: str, name: str) -> None:
-        path = self.through(caller, service, name)
-        await self._add_link(path.name, path, self.socket(service, name))
+    async def _link(self, caller: str, replica: str) -> None:
+        key = f"{caller}~{replica}"
+        self._through[key], self._cluster.links[key] = await self._cluster.ways.link(caller, replica)
 
     async def _add_link(self, name: str, path: Path, target: Path) -> None:
         path.parent.mkdir(exist_ok=True)
         self._cluster.links[name] = await self._stack.enter_async_context(link(path, target))
 
-    def specs(self, config_dir: Path, ports: list[int]) -> dict[str, Spec]:
+    def specs(self, config_dir: Path) -> dict[str, Spec]:
         shared = {
             "HEADRACE_TRANSPORT": "h2",
             "HEADRACE_CONFIG_DIR": str(config_dir),
             "HEADRACE_DATA_DIR": str(self._cluster.data_dir),
+            "HEADRACE_ALLOW_UNAUTHENTICATED": "true",  # who is not of the test has no way into its network
             "HEADRACE_INTERNAL_TOKEN": secrets.token_urlsafe(32),
         }
         found: dict[str, Spec] = {}
-        for name, port in zip(NAMES, ports, strict=True):
-            for service in ("memory", "llm_gateway", "tools", "orchestrator", "facade"):
+        for name in NAMES:
+            for service in SERVICES:
                 prefix = f"HEADRACE_{service.upper()}_"
-                own = {prefix + key: value for key, value in self._own(service, name, port).items()}
-                spec = Spec(service, name, self.socket(service, name), shared | own)
+                own = {prefix + key: value for key, value in self._own(service, name).items()}
+                spec = Spec(service, name, self._cluster.ways.at(f"{service}-{name}"), shared | own)
                 spec.environment["HEADRACE_DRAIN_S"] = str(FINISH_S if service in ("llm_gateway", "tools") else DRAIN_S)
                 if service == "memory":
                     ways = ",".join(str(self._folder / f"memory-{name}~database-{server}") for server in NAMES)
@@ -206,28 +224,30 @@ class _Plan:
                 found[spec.key] = spec
         return found
 
-    def _own(self, service: str, name: str, port: int) -> dict[str, str]:
+    def _own(self, service: str, name: str) -> dict[str, str]:
         caller = f"{service}-{name}"
-        listen = {"LISTEN": f"unix:{self.socket(service, name)}"}
-        gateways = ",".join(f"unix:{self.socket('llm_gateway', other)}" for other in NAMES)
+        listen = {"LISTEN": self._cluster.ways.at(caller)}
         match service:
             case "orchestrator":
-                own = {f"{called.upper()}_ADDRESS": self._list(caller, called) for called in CALLED_BY_ORCHESTRATOR}
-                advertise = f"unix:{self.through('peer', 'orchestrator', name)}"
+                own = {f"{called.upper()}_ADDRESS": self._linked(caller, called) for called in CALLED_BY_ORCHESTRATOR}
+                other = next(other for other in NAMES if other != name)
+                advertise = self._through[f"orchestrator-{other}~{caller}"]
                 return listen | own | {"ADVERTISE": advertise, "LEASE_S": str(LEASE_S)}
             case "facade":
-                plain = {
-                    f"{called.upper()}_ADDRESS": ",".join(f"unix:{self.socket(called, other)}" for other in NAMES)
-                    for called in ("memory", "tools")
-                }
-                return {"PORT": str(port), "ORCHESTRATOR_ADDRESS": self._list(caller, "orchestrator")} | plain
+                host, _, port = self._cluster.ways.at(caller).rpartition(":")
+                plain = {f"{called.upper()}_ADDRESS": self._all(called) for called in ("memory", "tools")}
+                called = {"ORCHESTRATOR_ADDRESS": self._linked(caller, "orchestrator")}
+                return {"HOST": host, "PORT": port} | called | plain
             case "memory" | "tools":
-                return listen | {"LLM_GATEWAY_ADDRESS": gateways}
+                return listen | {"LLM_GATEWAY_ADDRESS": self._all("llm_gateway")}
             case _:
                 return listen | {"REPLICAS": str(len(NAMES))}
 
-    def _list(self, caller: str, service: str) -> str:
-        return ",".join(f"unix:{self.through(caller, service, name)}" for name in NAMES)
+    def _linked(self, caller: str, service: str) -> str:
+        return ",".join(self._through[f"{caller}~{service}-{name}"] for name in NAMES)
+
+    def _all(self, service: str) -> str:
+        return ",".join(self._cluster.ways.at(f"{service}-{name}") for name in NAMES)
 
 
 async def _stop_all(cluster: Cluster) -> None:
@@ -247,9 +267,3 @@ def write_providers(config_dir: Path, sim: Simulator) -> None:
         "retry": {"maxAttempts": 3},
     }
     (config_dir / "providers.json").write_text(json.dumps({"providers": [provider]}))
-
-
-def free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return taken.getsockname()[1]

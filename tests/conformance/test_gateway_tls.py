@@ -25,11 +25,6 @@ TOKEN = "t" * 32
 TEST_TIMEOUT_S = 20.0
 
 
-@pytest.fixture
-def authority(tmp_path: Path) -> Authority:
-    return Authority(tmp_path)
-
-
 def environment(files: Files) -> dict[str, str]:
     return {CERT: files.cert, KEY: files.key, CA: files.ca}
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import tarfile
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -80,6 +82,32 @@ async def history(suite: Suite, chat_id: str) -> Any:
     status, body = await suite.get("/api/chat", chatId=chat_id)
     assert status == 200, body
     return body["data"]
+
+
+def test_what_changes_while_it_is_read_is_no_complaint(tmp_path: Path) -> None:
+    chats = tmp_path / "data" / "chats"
+    chats.mkdir(parents=True)
+    with (chats / "a.jsonl").open("wb") as log:
+        log.truncate(32 << 20)
+    stopped = threading.Event()
+
+    def change() -> None:
+        with (chats / "a.jsonl").open("ab") as log:
+            while not stopped.is_set():
+                log.write(b"line\n")
+                log.flush()
+                for number in range(50):
+                    (chats / f"{number}.new").touch()
+                for number in range(50):
+                    (chats / f"{number}.new").unlink()
+
+    with ThreadPoolExecutor() as threads:
+        changing = threads.submit(change)
+        try:
+            assert backed_up(tmp_path / "data", tmp_path / "backup.tar") == (0, "")
+        finally:
+            stopped.set()
+        changing.result()
 
 
 def test_a_backup_is_not_written_over_and_half_of_one_not_left(tmp_path: Path) -> None:

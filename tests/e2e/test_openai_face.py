@@ -73,8 +73,9 @@ async def test_leaving_a_completion_cancels_its_run(suite: Suite) -> None:
         first = await anext(stream)
         await stream.close()
         run_id = first.id.removeprefix("chatcmpl-")
-        while (await suite.get("/api/run", runId=run_id))[1]["data"]["state"] != "cancelled":
-            await asyncio.sleep(0.1)
+        async with asyncio.timeout(10):
+            while (await suite.get("/api/run", runId=run_id))[1]["data"]["state"] != "cancelled":
+                await asyncio.sleep(0.1)
 
 
 LOCATE: Any = {

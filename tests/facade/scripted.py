@@ -157,6 +157,7 @@ class ScriptedMemory(_MemoryServicer):
     """A memory of one chat."""
 
     chat: memory_pb2.GetChatResponse = field(default_factory=memory_pb2.GetChatResponse)
+    deleted: list[str] = field(default_factory=list[str])
 
     async def ListChats(self, request: Any, context: Context) -> memory_pb2.ListChatsResponse:
         chat = memory_pb2.Chat(
@@ -170,6 +171,10 @@ class ScriptedMemory(_MemoryServicer):
 
     async def GetChat(self, request: Any, context: Context) -> memory_pb2.GetChatResponse:
         return self.chat
+
+    async def DeleteChat(self, request: Any, context: Context) -> memory_pb2.DeleteChatResponse:
+        self.deleted.append(request.chat_id)
+        return memory_pb2.DeleteChatResponse()
 
 
 VIEWS = {"page": {"html": "<p>你好</p>"}, "form": {"view": '{"size": 12345678901234567890,\n "html": "<p>"}'}}

@@ -175,6 +175,29 @@ async def test_each_request_has_one_log_line_without_its_content(tmp_path: Path)
     assert "private" not in str(done)
 
 
+async def test_who_asks_whether_all_is_well_is_not_in_the_log(tmp_path: Path) -> None:
+    with capture_logs() as lines:
+        async with suite(tmp_path) as facade:
+            for path in ("/healthz", "/readyz", "/metrics"):
+                async with facade.http.get(path) as response:
+                    assert response.status == 200
+    done = [(line["route"], line["log_level"]) for line in lines if line["event"] == "http done"]
+    assert done == [("/healthz", "debug"), ("/readyz", "debug"), ("/metrics", "debug")]
+
+
+async def test_an_answer_does_not_tell_which_library_made_it(tmp_path: Path) -> None:
+    async with suite(tmp_path) as facade:
+        for path in ("/healthz", "/nowhere", "/"):
+            async with facade.http.get(path) as response:
+                assert response.headers["Server"] == "headrace"
+        host, port = facade.url.removeprefix("http://").split(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(b"no HTTP at all\r\n\r\n")
+        answer = await reader.read()
+        writer.close()
+    assert b"\r\nServer: headrace\r\n" in answer
+
+
 async def test_ready_says_which_peer_is_and_healthz_asks_nobody(tmp_path: Path) -> None:
     async with suite(tmp_path) as facade:
         async with facade.http.get("/healthz") as response:

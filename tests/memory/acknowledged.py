@@ -51,13 +51,27 @@ async def start(place: str, turn: str, chat_ids: list[str], *before: str) -> asy
     )  # fmt: skip
 
 
+async def note_some(writer: asyncio.subprocess.Process, told: Acknowledged) -> None:
+    """Take note of what the writer is told, up to a random moment of its work."""
+    assert writer.stdout is not None
+    for _ in range(random.randrange(1, 60)):
+        while not told.note(line := await writer.stdout.readline()):
+            assert line, "the writer must not end"
+
+
+async def note_the_rest(writer: asyncio.subprocess.Process, told: Acknowledged) -> None:
+    """Take note of what the writer, which goes on by itself, is told up to its end."""
+    printed, _ = await writer.communicate()
+    assert writer.returncode == 0
+    for line in printed.splitlines():
+        told.note(line)
+
+
 async def kill_somewhere(writer: asyncio.subprocess.Process, told: Acknowledged) -> None:
     """Kill the writer at a random moment, and take note of everything that it was told until then."""
     assert writer.stdout is not None
     async with asyncio.timeout(60):
-        for _ in range(random.randrange(1, 60)):
-            while not told.note(line := await writer.stdout.readline()):
-                assert line, "the writer must not end"
+        await note_some(writer, told)
         os.kill(writer.pid, signal.SIGKILL)
         for line in (await writer.stdout.read()).splitlines():
             told.note(line)  # whoever heard of it before the crash may count on it

@@ -30,7 +30,8 @@ from tests.order import Event, check_order
 
 ANYWHERE = ServerSettings(listen="127.0.0.1:0", drain_s=0.3)
 NO_DRAIN = ServerSettings(listen="127.0.0.1:0", drain_s=0.0)
-TEST_TIMEOUT_S = 20.0
+TEST_TIMEOUT_S = 60.0
+"""Ends what hangs; some tests start the orchestrator a dozen times, slowly on a busy machine."""
 
 MODEL = {"providerKey": "scripted", "model": "m"}
 REACT = {"mode": "REACT", "modelConfig": MODEL, "toolConfig": {"backends": ["look", "slow"]}, "react": {}}
@@ -134,6 +135,8 @@ class ScriptedTools(tools_pb2_grpc.ToolServiceServicer):
         self.checked: list[str] = []
         self.listing: Callable[[], Awaitable[None]] = nothing
         """Awaited by each ListTools."""
+        self.breaking: set[str] = set()
+        """RPCs of which the next call breaks."""
         self.skills: list[tools_pb2.Skill] = []
         self.linked: list[str] = []
         self.requests: list[tools_pb2.ExecuteRequest] = []
@@ -150,7 +153,13 @@ class ScriptedTools(tools_pb2_grpc.ToolServiceServicer):
         self.check: Callable[[str], tools_pb2.CheckEffectResponse] | None = None
         """What is done instead, by a world of a test's own."""
 
+    async def _break(self, name: str, context: Any) -> None:
+        if name in self.breaking:
+            self.breaking.remove(name)
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "gone")
+
     async def ListTools(self, request: tools_pb2.ListToolsRequest, context: Any) -> tools_pb2.ListToolsResponse:
+        await self._break("ListTools", context)
         await self.listing()
         return tools_pb2.ListToolsResponse(
             tools=[tool for tool in self.tools if not request.names or tool.name in request.names]
@@ -163,9 +172,11 @@ class ScriptedTools(tools_pb2_grpc.ToolServiceServicer):
         return self.effects[min(len(self.checked), len(self.effects)) - 1]
 
     async def ListSkills(self, request: tools_pb2.ListSkillsRequest, context: Any) -> tools_pb2.ListSkillsResponse:
+        await self._break("ListSkills", context)
         return tools_pb2.ListSkillsResponse(skills=self.skills)
 
     async def LinkSkill(self, request: tools_pb2.LinkSkillRequest, context: Any) -> tools_pb2.LinkSkillResponse:
+        await self._break("LinkSkill", context)
         self.linked.append(request.skill_id)
         if request.skill_id == "broken":
             raise ProviderAuthentication("its dependencies cannot be installed")

@@ -150,6 +150,18 @@ async def test_skills_are_told_and_linked_when_they_are_named(house: Open) -> No
     assert [code for code, _ in notices(events)] == ["SKILL_UNAVAILABLE"]
 
 
+async def test_what_breaks_before_the_first_turn_is_asked_again(house: Open) -> None:
+    async with house(ANSWER, skills=["pdf"]) as it:
+        it.tools.skills = SKILLS
+        it.tools.breaking = {"ListTools", "ListSkills", "LinkSkill"}
+        events = await ask(it)
+        assert not it.tools.breaking
+        assert it.tools.linked == ["pdf"]
+        assert "look" in shown(it)
+    assert not notices(events)
+    assert events[-1]["type"] == "run.complete"
+
+
 async def test_an_agents_list_of_skills_links_them_and_hides_the_others(house: Open) -> None:
     async with house(ANSWER, skills=["pdf"]) as it:
         it.tools.skills = SKILLS

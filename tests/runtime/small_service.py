@@ -18,10 +18,12 @@ class Config:
     server: ServerSettings = ServerSettings(listen="127.0.0.1:0")
     key: str = setting("", secret=True)
     ticks: int = 5
+    start_s: float = 0.0
 
 
 async def main(config: Config) -> None:
     llm = ScriptedLlm(TICKS)  # pyright: ignore[reportAbstractUsage] - ListModels is left out on purpose
+    await asyncio.sleep(config.start_s)
     async with asyncio.TaskGroup(), serving(config.server, [served(llm)]):  # a group wraps the errors inside it
         await program.until_stopped()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import sys
@@ -96,6 +97,15 @@ async def test_a_second_signal_ends_the_process_at_once(tmp_path: Path) -> None:
             assert (await small.ended())[0] == -signal.SIGTERM
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_a_signal_ends_a_start_that_takes_long_in_good_order(number: signal.Signals) -> None:
+    async with small_service(HEADRACE_MEMORY_START_S="60") as small:
+        await small.logged("settings in force")
+        await asyncio.sleep(0.2)  # nothing tells that it has begun to wait
+        small.process.send_signal(number)
+        assert await small.ended() == (0, [])
+
+
 async def test_wrong_settings_are_all_told_and_nothing_starts() -> None:
     async with small_service(HEADRACE_MEMORY_TICKS="x", HEADRACE_TYPO="1", HEADRACE_DRAIN_S="-1") as small:
         assert await small.ended() == (
@@ -134,3 +144,16 @@ async def test_the_first_signal_ends_the_wait_and_gives_the_signals_back() -> No
         given_back = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
         signal.signal(signal.SIGINT, signal.default_int_handler)  # the test runner's own
     assert given_back == (signal.SIG_DFL, signal.SIG_DFL)
+
+
+async def test_what_was_made_at_the_start_does_not_stop_a_service_again_and_again() -> None:
+    gc.unfreeze()
+    waiting = asyncio.create_task(until_stopped())
+    await asyncio.sleep(0)
+    frozen = gc.get_freeze_count()
+    os.kill(os.getpid(), signal.SIGTERM)
+    async with asyncio.timeout(PROCESS_TIMEOUT_S):
+        await waiting
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    gc.unfreeze()
+    assert frozen > 10_000, "modules, at least"

@@ -21,7 +21,7 @@ from headrace.v1 import llm_pb2_grpc
 from services.runtime import ids
 from services.runtime.channels import connect
 from services.runtime.telemetry import spans
-from services.runtime.telemetry.switch import is_on
+from services.runtime.telemetry.switch import check, is_on
 from tests.otlp import collector
 from tests.runtime.conftest import Logged
 from tests.runtime.test_program import small_service
@@ -173,6 +173,20 @@ def test_where_nothing_is_recorded_a_span_is_one_that_keeps_nothing() -> None:
 )
 def test_an_endpoint_is_what_switches_it_on(env: dict[str, str], expected: bool) -> None:
     assert is_on(env) is expected
+
+
+@pytest.mark.parametrize("variable", ["OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"])
+@pytest.mark.parametrize("endpoint", ["nonsense", "localhost:4318", "http://", "ftp://collector", "http:///v1/traces"])
+async def test_an_endpoint_that_is_no_address_ends_the_start(variable: str, endpoint: str) -> None:
+    with pytest.raises(ValueError, match=f"^{variable}: '{endpoint}': expected an address such as http://"):
+        check({variable: endpoint})
+
+
+async def test_a_process_says_so_and_ends(tmp_path: Path) -> None:
+    async with small_service(OTEL_EXPORTER_OTLP_ENDPOINT="nonsense") as small:
+        code, lines = await small.ended()
+    assert code == 2
+    assert [line.startswith(b"memory: OTEL_EXPORTER_OTLP_ENDPOINT: 'nonsense': ") for line in lines] == [True]
 
 
 async def call_twice(address: str) -> None:

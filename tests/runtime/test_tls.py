@@ -24,11 +24,6 @@ from tests.scripted_llm import COUNT, scripted
 
 
 @pytest.fixture
-def authority(tmp_path: Path) -> Authority:
-    return Authority(tmp_path)
-
-
-@pytest.fixture
 def files(authority: Authority, monkeypatch: pytest.MonkeyPatch) -> Files:
     """In the environment of this process."""
     files = authority.issue("memory")

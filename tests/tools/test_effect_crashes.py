@@ -23,6 +23,7 @@ from tests.tools.crashing import WRITES
 KEY = f"{RUN}/call_1/0123456789abcdef"
 
 COUNT = """
+echo $$ > pid
 touch begun
 while [ ! -e go ]; do sleep 0.01; done
 echo acted >> counter
@@ -79,6 +80,21 @@ async def appeared(path: Path) -> None:
             await asyncio.sleep(0.005)
 
 
+async def ended(pid: int) -> None:
+    """Wait for the end of a command, which must not outlive its service."""
+    async with asyncio.timeout(20):
+        while b"count.sh" in await asyncio.to_thread(command_line, pid):
+            await asyncio.sleep(0.005)
+
+
+def command_line(pid: int) -> bytes:
+    """Empty when the process has ended."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return b""
+
+
 def acted(workspace: Path) -> int:
     counter = workspace / "counter"
     return len(counter.read_text().splitlines()) if counter.exists() else 0
@@ -128,10 +144,10 @@ async def test_a_once_tool_that_was_running_is_unknown_and_not_run_again(
             (workspace / "go").touch()
         await appeared(workspace / ("acted" if has_acted else "begun"))
         process.kill()
+    await ended(int((workspace / "pid").read_text()))
     for name in ("go", "end"):
         (workspace / name).touch()
     assert await said_after(serve, "once") == ("unknown", "unknown", "unknown")
-    await asyncio.sleep(0.2)  # a command that had outlived its service would act now
     assert acted(workspace) == has_acted
 
 

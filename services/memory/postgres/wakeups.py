@@ -35,10 +35,8 @@ WAITING_MAX = 10_000
 RECONNECT_S = 1.0
 
 HEARTBEAT_S = 1.0
-HEARTBEAT_TIMEOUT_S = 3.0
+ANSWER_TIMEOUT_S = 3.0
 """A server that is silent for so long is looked for at its other addresses; long before calls give it up."""
-
-STATEMENT_TIMEOUT_S = 10.0
 
 NEWS_CHARS_MAX = 1_000
 """A notification has room for 8,000 bytes."""
@@ -63,42 +61,57 @@ class Wakeups:
         self._told: dict[str, None] = {}
         self._heard: dict[str, None] = {}
         self._wake = asyncio.Event()
+        self._is_heard = asyncio.Event()
 
     def tell(self, chat_id: str) -> None:
         """Tell the others that a chat has changed, soon."""
-        self._put(self._told, _CHAT + chat_id)
+        self._put(self._told, _CHAT + chat_id, self._wake)
 
     def share(self, news: str) -> None:
         """Tell the others something else; what is long is told to nobody."""
         if len(news) <= NEWS_CHARS_MAX:
-            self._put(self._told, _NEWS + news)
+            self._put(self._told, _NEWS + news, self._wake)
 
     async def run(self, follow: Callable[[str], Awaitable[None]]) -> None:
-        """Tell and hear until cancelled, over one connection after the other; `follow` is called with each chat that
-        another service has changed.
-        """
+        """Tell and hear until cancelled; `follow` is called with each chat that another service has changed."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._follow(follow))
+            group.create_task(self._stay_connected())
+
+    async def _follow(self, follow: Callable[[str], Awaitable[None]]) -> None:
+        """A task of its own: while calls wait for a server that is gone, this does too, and it must be missed."""
+        while True:
+            await self._is_heard.wait()
+            self._is_heard.clear()
+            heard, self._heard = self._heard, {}
+            for chat_id in heard:
+                with suppress(HeadraceError):  # whoever asks for the chat is told
+                    await follow(chat_id)
+
+    async def _stay_connected(self) -> None:
+        """One connection after the other."""
         is_said = False
         while True:
             try:
                 connection: Connection = await dial(
                     self._url,
                     timeout=CONNECT_TIMEOUT_S,
-                    command_timeout=STATEMENT_TIMEOUT_S,
+                    command_timeout=ANSWER_TIMEOUT_S,
                     # A notification is on no disk: nothing is lost with one that a crash forgets.
-                    server_settings=settings(STATEMENT_TIMEOUT_S) | {"synchronous_commit": "off"},
+                    server_settings=settings(ANSWER_TIMEOUT_S) | {"synchronous_commit": "off"},
                 )
                 is_said = False
                 try:
-                    await self._serve(connection, follow)
+                    await self._serve(connection)
                 finally:
                     connection.terminate()
-            except (*AWAY, asyncpg.PostgresError, HeadraceError) as error:
+            except (*AWAY, asyncpg.PostgresError) as error:
                 if not is_said:
                     log.warning("no news of other services", kind=type(error).__name__)
                 is_said = True
             await asyncio.sleep(RECONNECT_S)
 
-    async def _serve(self, connection: Connection, follow: Callable[[str], Awaitable[None]]) -> None:
+    async def _serve(self, connection: Connection) -> None:
         self._found(await started_at(connection))
         await connection.add_listener(CHANNEL, self._hear)
         connection.add_termination_listener(self._end)
@@ -106,28 +119,25 @@ class Wakeups:
             with suppress(TimeoutError):
                 async with asyncio.timeout(HEARTBEAT_S):
                     await self._wake.wait()
-            await connection.fetchval("SELECT 1", timeout=HEARTBEAT_TIMEOUT_S)
+            await connection.fetchval("SELECT 1")
             await asyncio.sleep(GATHER_S)
             self._wake.clear()
             told, self._told = self._told, {}
             if told:
                 await connection.execute(_TELL, CHANNEL, list(told))
-            heard, self._heard = self._heard, {}
-            for chat_id in heard:
-                await follow(chat_id)
 
     def _hear(self, connection: Connection, pid: int, channel: str, told: str) -> None:
         if pid == connection.get_server_pid():
             return  # what we tell comes back too
         if told.startswith(_CHAT):
-            self._put(self._heard, told.removeprefix(_CHAT))
+            self._put(self._heard, told.removeprefix(_CHAT), self._is_heard)
         elif self.hear:
             self.hear(told.removeprefix(_NEWS))
 
     def _end(self, connection: Connection) -> None:
         self._wake.set()
 
-    def _put(self, news: dict[str, None], chat_id: str) -> None:
-        if len(news) < WAITING_MAX:
-            news[chat_id] = None
-        self._wake.set()
+    def _put(self, waiting: dict[str, None], news: str, wake: asyncio.Event) -> None:
+        if len(waiting) < WAITING_MAX:
+            waiting[news] = None
+        wake.set()

@@ -10,7 +10,7 @@ from headrace.v1 import common_pb2, tools_pb2
 from services.orchestrator.call import Call
 from services.orchestrator.calls import outcomes
 from services.orchestrator.calls.effects import Patience, after_break, effect_key
-from services.orchestrator.patience import is_break
+from services.orchestrator.patience import was_break
 from services.orchestrator.peers import Peers
 from services.orchestrator.scope import Scope
 from services.runtime.ids import forwarded
@@ -29,7 +29,7 @@ async def execute(scope: Scope, peers: Peers, call: Call) -> tools_pb2.ToolOutco
             try:
                 return await _stream(scope, peers, call, key)
             except ProviderUnavailable as error:
-                if not _is_break(error):
+                if not was_break(error):
                     return outcomes.failed(error.reason, error.message)
             except Overloaded as error:
                 # Full, or the call that broke off is still being stopped: it was not begun, so it may be asked again.
@@ -47,12 +47,6 @@ async def execute(scope: Scope, peers: Peers, call: Call) -> tools_pb2.ToolOutco
         if isinstance(found, tools_pb2.ToolOutcome):
             return found
         key = found
-
-
-def _is_break(error: ProviderUnavailable) -> bool:
-    """Whether the connection ended, and not the tool by an error of its own."""
-    cause = error.__cause__
-    return isinstance(cause, grpc.aio.AioRpcError) and is_break(cause)
 
 
 def _timeout_s(scope: Scope) -> float:

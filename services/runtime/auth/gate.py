@@ -10,13 +10,16 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
 
 from headrace.errors import Unauthenticated
 from services.runtime.auth import callers
 from services.runtime.auth.api_keys import ApiKeys
 from services.runtime.auth.identity import DEFAULT, TENANT, USER, Identity
-from services.runtime.auth.jwts import Tokens
 from services.runtime.auth.settings import AuthSettings
+
+if TYPE_CHECKING:
+    from services.runtime.auth.jwts import Tokens
 
 AUTHORIZATION, API_KEY = "authorization", "x-api-key"
 CALLER, TOKEN = "x-headrace-caller", "x-headrace-token"

@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
 
 from services.runtime.auth import settings as words
 from services.runtime.auth.api_keys import ApiKeys
 from services.runtime.auth.gate import Gate
-from services.runtime.auth.jwt_keys import FetchedKeys, FileKeys
-from services.runtime.auth.jwts import Tokens
 from services.runtime.auth.settings import AuthSettings
 from services.runtime.watching import watch
+
+if TYPE_CHECKING:
+    from services.runtime.auth.jwt_keys import FileKeys
+    from services.runtime.auth.jwts import Tokens
 
 
 @asynccontextmanager
@@ -23,17 +26,7 @@ async def opened(settings: AuthSettings, *, has_certificates: bool) -> AsyncGene
         OSError: A file cannot be read, or has a mistake.
     """
     api_keys = ApiKeys(settings.api_keys_file) if settings.api_keys_file and words.API_KEY in settings.words else None
-    file_keys = FileKeys(settings.jwt_keys_file) if settings.jwt_keys_file and words.JWT in settings.words else None
-    tokens = None
-    if words.JWT in settings.words:
-        tokens = Tokens(
-            file_keys or FetchedKeys(settings.jwks_url),
-            settings.jwt_issuer,
-            settings.jwt_audience,
-            settings.algorithms,
-            settings.jwt_tenant_claim,
-            settings.jwt_leeway_s,
-        )
+    tokens, file_keys = _tokens(settings) if words.JWT in settings.words else (None, None)
     followed = [item for item in (api_keys, file_keys) if item is not None]
     watchers = [asyncio.create_task(watch(item.path, item.reload)) for item in followed]
     await asyncio.sleep(0)  # they look at the files first, which are as they were read
@@ -43,3 +36,21 @@ async def opened(settings: AuthSettings, *, has_certificates: bool) -> AsyncGene
         for watcher in watchers:
             watcher.cancel()
         await asyncio.gather(*watchers, return_exceptions=True)
+
+
+def _tokens(settings: AuthSettings) -> tuple[Tokens, FileKeys | None]:
+    """What tokens must be, and the file of keys that is to be followed."""
+    # A tenth of a second to import, cryptography and an HTTP client: most have no use for them.
+    from services.runtime.auth.jwt_keys import FetchedKeys, FileKeys
+    from services.runtime.auth.jwts import Tokens
+
+    file_keys = FileKeys(settings.jwt_keys_file) if settings.jwt_keys_file else None
+    tokens = Tokens(
+        file_keys or FetchedKeys(settings.jwks_url),
+        settings.jwt_issuer,
+        settings.jwt_audience,
+        settings.algorithms,
+        settings.jwt_tenant_claim,
+        settings.jwt_leeway_s,
+    )
+    return tokens, file_keys

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 
 ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+
+_URL = re.compile(r"https?://[^/?#\s]+\S*", re.IGNORECASE)
 
 
 def is_on(env: Mapping[str, str]) -> bool:
@@ -13,6 +16,13 @@ def is_on(env: Mapping[str, str]) -> bool:
     if env.get("OTEL_SDK_DISABLED", "").strip().lower() == "true" or env.get("OTEL_TRACES_EXPORTER") == "none":
         return False
     return any(env.get(name) for name in ENDPOINTS)
+
+
+def check(env: Mapping[str, str]) -> None:
+    """Raises ValueError when an endpoint is no address: each export would fail, and nothing say why."""
+    for name in ENDPOINTS:
+        if is_on(env) and (endpoint := env.get(name)) and not _URL.fullmatch(endpoint):
+            raise ValueError(f"{name}: {endpoint!r}: expected an address such as http://127.0.0.1:4318")
 
 
 @asynccontextmanager

@@ -1,4 +1,7 @@
-"""The kinds of files a report can be, and how each is made from the same Markdown."""
+"""The kinds of files a report can be, and how each is made from the same Markdown.
+
+The libraries for PDF and slides are imported when such a file is wanted, in its thread: they take a tenth of a second.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,8 @@ import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from services.tools.documents import fonts
 from services.tools.documents.blocks import Heading, parse_blocks, plain
 from services.tools.documents.html import to_html
-from services.tools.documents.pdf import to_pdf
-from services.tools.documents.slides import to_slides
 
 TITLE_CHARS_MAX = 200
 
@@ -29,11 +29,23 @@ def _to_markdown(text: str, title: str) -> bytes:
     return text.encode()
 
 
+def _to_pdf(text: str, title: str) -> bytes:
+    from services.tools.documents.pdf import to_pdf
+
+    return to_pdf(text, title)
+
+
+def _to_slides(text: str, title: str) -> bytes:
+    from services.tools.documents.slides import to_slides
+
+    return to_slides(text, title)
+
+
 FILE_TYPES: Mapping[str, FileType] = {
     "html": FileType("html", to_html),
     "markdown": FileType("md", _to_markdown),
-    "ppt": FileType("pptx", to_slides),
-    "pdf": FileType("pdf", to_pdf),
+    "ppt": FileType("pptx", _to_slides),
+    "pdf": FileType("pdf", _to_pdf),
 }
 """By the word that the model says."""
 
@@ -54,7 +66,13 @@ async def make_file(text: str, kind: str) -> Made:
 
 def _make(text: str, kind: str) -> Made:
     data = FILE_TYPES[kind].make(text, _title(text))
-    return Made(data, fonts.missing(text) if kind == "pdf" else 0)
+    return Made(data, _missing(text) if kind == "pdf" else 0)
+
+
+def _missing(text: str) -> int:
+    from services.tools.documents import fonts
+
+    return fonts.missing(text)
 
 
 def _title(text: str) -> str:

@@ -6,13 +6,16 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import structlog
 
 from services.runtime.watching import watch
-from services.tools.mcp_client.server import Server
 from services.tools.mcp_client.settings import BadFile, Settings, read_servers
 from services.tools.tool import Tool
+
+if TYPE_CHECKING:
+    from services.tools.mcp_client.server import Server
 
 FILE = "mcp.json"
 
@@ -62,6 +65,9 @@ class Servers:
             task.cancel()
 
     def _start(self, name: str, settings: Settings) -> None:
+        # The SDK takes a third of a second to import, which is for those who have a server.
+        from services.tools.mcp_client.server import Server
+
         source = f"mcp server {name}"
 
         def offer(tools: Sequence[Tool]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 import tempfile
 from collections.abc import Generator
 from contextlib import AsyncExitStack
@@ -17,7 +16,7 @@ from services.memory.postgres.store import opened
 from services.runtime.auth.identity import Identity
 from tests.cluster.links import link
 from tests.cluster.pair import SOCKET, Pair, pair
-from tests.memory.acknowledged import Acknowledged, start
+from tests.memory.acknowledged import Acknowledged, note_some, note_the_rest, start
 from tests.memory.conftest import Tables, memory_in
 from tests.memory.writing import new_id, step_line, user
 
@@ -42,15 +41,9 @@ async def test_the_log_goes_on_at_the_standby(both: Pair) -> None:
     chat_ids, told = [new_id() for _ in range(CHATS)], Acknowledged()
     async with asyncio.timeout(120):
         writer = await start(both.url(), "0", chat_ids)
-        assert writer.stdout is not None
-        for _ in range(random.randrange(1, 60)):
-            while not told.note(line := await writer.stdout.readline()):
-                assert line, "the writer must not end"
+        await note_some(writer, told)
         await asyncio.to_thread(fail_over, both)
-        printed, _ = await writer.communicate()  # it goes on by itself, to its end
-        assert writer.returncode == 0
-        for line in printed.splitlines():
-            told.note(line)
+        await note_the_rest(writer, told)
         for chat_id in chat_ids:
             told.check(chat_id, await Tables(both.url()).log(chat_id))
     assert len(told.spans) == CHATS * 32

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 import tempfile
 from collections.abc import AsyncGenerator, Generator
 from pathlib import Path
@@ -13,7 +12,7 @@ import pytest
 
 from benchmarks.postgresql import Server, running
 from headrace.errors import Overloaded
-from tests.memory.acknowledged import Acknowledged, kill_somewhere, start
+from tests.memory.acknowledged import Acknowledged, kill_somewhere, note_some, note_the_rest, start
 from tests.memory.conftest import Tables, memory_in
 from tests.memory.crashing import write
 from tests.memory.postgres.wire import Wire, wire
@@ -68,16 +67,10 @@ async def test_whatever_becomes_of_the_database_the_log_goes_on(own: Server, is_
     async with asyncio.timeout(120), memory_in(own.url()) as memory:
         for turn in map(str, range(2)):
             writer = await start(own.url(), turn, chat_ids)
-            assert writer.stdout is not None
-            for _ in range(random.randrange(1, 60)):
-                while not told.note(line := await writer.stdout.readline()):
-                    assert line, "the writer must not end"
+            await note_some(writer, told)
             await asyncio.to_thread(own.kill if is_killed else own.stop)
             await asyncio.to_thread(own.start)
-            printed, _ = await writer.communicate()  # it goes on by itself, to its end
-            assert writer.returncode == 0
-            for line in printed.splitlines():
-                told.note(line)
+            await note_the_rest(writer, told)
             for chat_id in chat_ids:
                 told.check(chat_id, await Tables(own.url()).log(chat_id))
             assert await memory.unfinished() == []

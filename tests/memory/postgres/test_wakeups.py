@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import AsyncExitStack
+from datetime import datetime
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
 
 import asyncpg
 
 from headrace.v1 import common_pb2, memory_pb2
 from services.memory.postgres.connecting import Limits
 from services.memory.postgres.store import PostgresStore, opened
+from services.memory.postgres.wakeups import Wakeups
+from tests.cluster.links import link
+from tests.cluster.pair import SOCKET
 from tests.memory.conftest import Tables, memory_in
 from tests.memory.writing import content, new_id, step_line, user
 
@@ -59,3 +66,34 @@ async def test_what_one_was_asked_teaches_the_other_what_a_token_costs(database_
             await asyncio.sleep(0.05)  # as long as the shortest answer takes
             usage = common_pb2.Usage(input_tokens=2 * loaded.tokens)
             await other.append(chat_id, run_id, step_line(content("a", usage=usage, msg_id=new_id())))
+
+
+async def test_a_server_that_is_gone_without_a_word_is_missed_though_what_was_heard_still_waits_for_it(
+    database_url: str, tmp_path: Path
+) -> None:
+    """Its other address leads to the same one here."""
+    found, waits = asyncio.Queue[datetime](), asyncio.Event()
+    target = Path(parse_qs(urlsplit(database_url).query)["host"][0]) / SOCKET
+
+    async def wait_for_ever(chat_id: str) -> None:
+        waits.set()
+        await asyncio.Event().wait()
+
+    async with asyncio.timeout(20), AsyncExitStack() as stack:
+        folders = [tmp_path / "a", tmp_path / "b"]
+        for folder in folders:
+            folder.mkdir()
+        first, second = [await stack.enter_async_context(link(folder / SOCKET, target)) for folder in folders]
+        second.cut()
+        parts = urlsplit(database_url)
+        here = Wakeups(parts._replace(query=f"host={folders[0]},{folders[1]}").geturl(), found.put_nowait)
+        there = Wakeups(database_url, lambda server: None)
+        for task in (here.run(wait_for_ever), there.run(wait_for_ever)):
+            stack.callback(asyncio.create_task(task).cancel)
+        await found.get()
+        while not waits.is_set():
+            there.tell(new_id())
+            await asyncio.sleep(0.02)
+        first.cut()
+        second.mend()
+        await found.get()

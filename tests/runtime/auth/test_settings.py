@@ -32,7 +32,7 @@ def problem(**env: str) -> str:
     "listen", ["127.0.0.1:7001", "localhost:7001", "[::1]:7001", "unix:/run/o.sock", "127.0.0.9:1,unix:/o"]
 )
 def test_without_credentials_only_this_machine_is_listened_to(listen: str) -> None:
-    read(HEADRACE_ORCHESTRATOR_LISTEN=listen)
+    assert read(HEADRACE_ORCHESTRATOR_LISTEN=listen).server.listen == listen
 
 
 @pytest.mark.parametrize("listen", ["0.0.0.0:7001", "[::]:7001", "10.0.0.1:7001", "host:7001", "unix:/o,0.0.0.0:7001"])
@@ -50,7 +50,8 @@ def test_the_facade_too() -> None:
 
 
 def test_probes_alone_may_be_answered_anywhere() -> None:
-    read(HEADRACE_ORCHESTRATOR_LISTEN="127.0.0.1:7001,plain:0.0.0.0:7101")
+    listen = "127.0.0.1:7001,plain:0.0.0.0:7101"
+    assert read(HEADRACE_ORCHESTRATOR_LISTEN=listen).server.listen == listen
 
 
 def test_with_credentials_services_must_know_each_other() -> None:

@@ -6,7 +6,6 @@ import asyncio
 import ssl
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
-from pathlib import Path
 from typing import Any
 
 import grpc
@@ -21,18 +20,6 @@ from tests.runtime.conftest import Logged
 from tests.runtime.http2.ends import BYTES_MAX, TEST_TIMEOUT_S, Caller, handlers
 
 QUICK = Limits(preface_s=0.3, connect_s=2.0, last_calls_s=0.2, close_s=0.3)
-
-
-@pytest.fixture
-def authority(tmp_path: Path) -> Authority:
-    return Authority(tmp_path)
-
-
-@pytest.fixture
-def stranger(tmp_path: Path) -> Authority:
-    """Another authority of the same name."""
-    (folder := tmp_path / "stranger").mkdir()
-    return Authority(folder)
 
 
 async def who(request: bytes, context: Any) -> bytes:

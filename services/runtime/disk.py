@@ -1,0 +1,31 @@
+"""What a disk does to a service that relies on it: names that are there after a crash, and refusals as our errors."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+from headrace.errors import Overloaded
+
+
+@contextmanager
+def disk_errors(what: str, chat_id: str) -> Generator[None]:
+    """A disk that refuses `what` is Overloaded: nothing was done, and the same request may succeed later."""
+    try:
+        yield
+    except OSError as error:
+        code = error.errno or 0
+        raise Overloaded(
+            f"the disk refused {what}: {os.strerror(code)}; try again later", chatId=chat_id, errno=code
+        ) from error
+
+
+def sync_folder(folder: Path, sync: Callable[[int], None] = os.fsync) -> None:
+    """Make the names in the folder durable: a file that was synced may be lost with its name."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        sync(fd)
+    finally:
+        os.close(fd)

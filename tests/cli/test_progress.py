@@ -1,0 +1,25 @@
+"""What is heard of a service that takes long to start."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from headrace.cli.log_lines import LogLines
+from headrace.cli.progress import progress
+
+SAID = """{"service":"memory","event":"settings in force","level":"info"}
+no JSON
+{"service":"memory","event":"indexing","chats_done":1000,"chats":40000,"level":"warning"}
+{"service":"memory","event":"indexing"}
+"""
+
+
+def test_how_far_it_is_is_told_once(tmp_path: Path) -> None:
+    log = tmp_path / "memory.log"
+    log.write_text(SAID)
+    lines = LogLines([log])
+    assert list(progress(lines)) == [], "of an earlier start"
+    with log.open("a") as writing:
+        writing.write(SAID)
+    assert list(progress(lines)) == ["memory: indexing, 1000 of 40000 chats"]
+    assert list(progress(lines)) == []

@@ -1,0 +1,31 @@
+"""Two namespaces that are kept from hearing each other."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from tests.cluster.namespaces import PORT, inside, is_possible, network
+
+
+@pytest.mark.skipif(not is_possible(), reason="network namespaces cannot be made here")
+async def test_what_is_sent_over_a_cut_link_arrives_when_it_is_mended() -> None:
+    with network(["a", "b"]) as it:
+        address = (it.addresses["a"], PORT)
+        _, link = await it.link("b", "a")
+        with inside(it.name("a")):
+            server = socket.create_server(address)
+        with inside(it.name("b")):
+            client = socket.create_connection(address, timeout=10)
+        server.settimeout(10)
+        called, _ = server.accept()
+        with server, client, called:
+            link.cut()
+            client.sendall(b"hello")
+            called.settimeout(0.5)
+            with pytest.raises(TimeoutError):
+                called.recv(5)
+            link.mend()
+            called.settimeout(10)
+            assert called.recv(5) == b"hello"
