@@ -70,7 +70,7 @@ async def test_every_command_that_is_named_works(readme: Running) -> None:
     question = {"message": "hi", "stream": False}
     async with aiohttp.ClientSession(readme.url) as http, http.post("/api/query", json=question) as response:
         chat_id = (await response.json())["data"]["chatId"]
-    assert len(COMMANDS) == 6
+    assert len(COMMANDS) == 7
     for command in COMMANDS:
         arguments = [chat_id if word == "ID" else word for word in shlex.split(command)]
         code, said = await run(sys.executable, "-m", "headrace.cli", *arguments, "--url", readme.url)

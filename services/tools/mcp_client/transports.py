@@ -28,6 +28,9 @@ ANSWER_BYTES_MAX = 32 * 1024 * 1024
 
 CONNECT_S = 10.0
 
+UNWANTED = (*DEFAULT_INHERITED_ENV_VARS, "GRPC_ENABLE_FORK_SUPPORT")
+"""What it would have from the SDK, and from the supervisor, which is a program of ours (services/__init__.py)."""
+
 
 @asynccontextmanager
 async def transport(
@@ -50,7 +53,7 @@ async def _process(settings: Stdio, env: Mapping[str, str]) -> AsyncGenerator[tu
     if program is None:
         raise FileNotFoundError(ENOENT, f"there is no program {settings.command!r}")
     given = {"PATH": path, "HOME": env.get("HOME", "/"), "LANG": "C.UTF-8", **settings.env}
-    unwanted = ",".join(name for name in DEFAULT_INHERITED_ENV_VARS if name not in given)
+    unwanted = ",".join(name for name in UNWANTED if name not in given)
     supervisor = ("-I", "-S", "-c", START, str(os.getpid()), unwanted)
     parameters = StdioServerParameters(
         command=sys.executable, args=[*supervisor, program, *settings.args], env=given, cwd=settings.cwd
