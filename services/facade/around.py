@@ -28,9 +28,6 @@ SERVER = "headrace"
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 """https://www.w3.org/TR/trace-context/#traceparent-header; anything else is not passed on."""
 
-POLLED = ("/healthz", "/readyz", "/metrics")
-"""Asked every few seconds for as long as the facade lives, also when nobody is there."""
-
 _BEGUN, _ID = web.RequestKey("begun", web.StreamResponse), web.RequestKey("id", str)
 
 Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -52,7 +49,7 @@ async def around(request: web.Request, handler: Handler) -> web.StreamResponse:
             # Left by cancellation or a broken connection: the client has gone.
             tracing.answered(span, status, reason)
             metrics.REQUESTS.labels(route, status).inc()
-            say = log.debug if route in POLLED else log.info
+            say = log.debug if route in tracing.PROBES else log.info
             say(
                 "http done",
                 method=request.method,

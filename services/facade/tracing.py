@@ -11,7 +11,7 @@ from services.runtime import ids
 from services.runtime.telemetry import names, spans
 
 PROBES = ("/healthz", "/readyz", "/metrics")
-"""Asked every few seconds by machines: a span each would be most of all spans."""
+"""Asked every few seconds by machines: a span and a log line each would be most of all."""
 
 
 def request_span(request: web.Request, route: str) -> AbstractContextManager[Span]:

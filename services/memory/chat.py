@@ -58,6 +58,11 @@ class Chat:
         chat.extend(lines)
         return chat
 
+    @classmethod
+    def empty(cls, chat_id: str) -> Chat:
+        """The chat that has no log."""
+        return cls(chat_id, ChatFacts(chat_id))
+
     @property
     def is_reverted(self) -> bool:
         """Whether the views hide lines of the log."""

@@ -16,7 +16,6 @@ from services.memory.chat import Chat
 from services.memory.database import Database, new_database, opened_database
 from services.memory.disk import Disk, disk_errors
 from services.memory.entries import Change, whole
-from services.memory.facts import ChatFacts
 
 if TYPE_CHECKING:
     import threading
@@ -102,7 +101,7 @@ def loaded(disk: Disk, chat_id: str) -> Chat:
         try:
             data = disk.read(chat_id)
         except FileNotFoundError:
-            return Chat(chat_id, ChatFacts(chat_id))
+            return Chat.empty(chat_id)
         reading = recovery.read(data, chat_id)
         if reading.is_damaged:
             log.error("log damaged", chat_id=chat_id, lines_read=len(reading.lines), size_bytes=len(data))

@@ -54,7 +54,7 @@ class Owned:
         try:
             return await self.chat(chat_id)
         except NotFound:
-            return Chat.of(chat_id, [], 0, is_damaged=False)
+            return Chat.empty(chat_id)
 
     async def entry(self, chat_id: str) -> ChatEntry:
         entry = await self._engine.entry(chat_id)

@@ -225,7 +225,7 @@ class Store:
         """The one object of a chat, new where it has no log."""
         chat = self._open.get(chat_id)
         if chat is None and self._is_new(chat_id):
-            chat = self._open[chat_id] = Chat.of(chat_id, [], 0, is_damaged=False)
+            chat = self._open[chat_id] = Chat.empty(chat_id)
         if chat is None:
             async with self._loading:
                 chat = self._open.get(chat_id) or await asyncio.to_thread(loaded, self._disk, chat_id)

@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 from headrace.errors import HeadraceError, QueueFull
 from services.orchestrator import metrics
 from services.runtime import tenants
-from services.runtime.room import RETRY_AFTER_S
+from services.runtime.room import RETRY_AFTER_S, one_less
 
 BEGINNING_MAX = 4
 """Runs that begin at a time, of all tenants: each is an append and its first events, a few milliseconds. More would be
@@ -46,9 +46,7 @@ class FairUse:
 
     def give_back(self, tenant: str) -> None:
         """Leave a place to whoever is next."""
-        self._taken[tenant] -= 1
-        if not self._taken[tenant]:
-            del self._taken[tenant]
+        one_less(self._taken, tenant)
         self._let_in()
 
     @asynccontextmanager
@@ -62,9 +60,7 @@ class FairUse:
         try:
             yield
         finally:
-            self._beginning[tenant] -= 1
-            if not self._beginning[tenant]:
-                del self._beginning[tenant]
+            one_less(self._beginning, tenant)
             self._let_in()
 
     def close(self, error: HeadraceError) -> None:
@@ -97,7 +93,7 @@ class FairUse:
     def _leave(self, tenant: str, place: asyncio.Future[None]) -> None:
         """Take back what has been waited for, or was given a moment before."""
         if place.done() and not place.cancelled() and place.exception() is None:
-            self._beginning[tenant] -= 1
+            one_less(self._beginning, tenant)
             self._let_in()
         elif (queue := self._waiting.get(tenant)) and place in queue:
             queue.remove(place)

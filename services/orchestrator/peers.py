@@ -16,7 +16,7 @@ from headrace.v1.llm_pb2_grpc import LlmServiceStub
 from headrace.v1.memory_pb2_grpc import MemoryServiceStub
 from headrace.v1.tools_pb2_grpc import ToolServiceStub
 from services.orchestrator.fresh import Fresh
-from services.orchestrator.patience import patient
+from services.orchestrator.patience import patient, twice
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
@@ -39,6 +39,9 @@ WAITED_FOR = (
     *("ListUnfinishedRuns", "AcquireLease", "RenewLease", "ReleaseLease"),
 )
 """What a run asks memory, and its owner of the runs there are."""
+
+ASKED_TWICE = ("ListTools", "ListSkills", "LinkSkill")
+"""What a run asks tools before its first turn."""
 
 
 @contextmanager
@@ -75,9 +78,12 @@ class Peers:
         remembering = MemoryServiceStub(memory)
         for name in WAITED_FOR:
             setattr(remembering, name, patient(getattr(remembering, name)))
+        offering = ToolServiceStub(tools)
+        for name in ASKED_TWICE:
+            setattr(offering, name, twice(getattr(offering, name)))
         stream_chat = llm_gateway.unary_stream(STREAM_CHAT)
         llm = LlmServiceStub(llm_gateway)
-        return cls(llm, stream_chat, remembering, ToolServiceStub(tools), (llm_gateway, tools))
+        return cls(llm, stream_chat, remembering, offering, (llm_gateway, tools))
 
     async def wait_for(self) -> None:
         """Wait until all are there: those of one machine start at the same time. For a while; calls say what is not."""

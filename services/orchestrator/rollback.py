@@ -15,7 +15,6 @@ async def take_back(run: Run, peers: Peers) -> None:
     checkpoints = [before.checkpoint_id for before in _all(run) if before.checkpoint_id is not None]
     if not checkpoints:
         return
-    await run.begun.wait()
     # At the checkpoint of a run that has taken others back those were still in the view: go back as far as it did.
     run.checkpoint_id = min(checkpoints)
     run.rolls_back = []

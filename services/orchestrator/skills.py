@@ -14,7 +14,6 @@ import structlog
 from headrace.errors import HeadraceError
 from headrace.v1 import tools_pb2
 from services.orchestrator.attention import Upload
-from services.orchestrator.patience import twice
 from services.orchestrator.peers import UNARY_TIMEOUT_S, Peers, peer_errors
 from services.orchestrator.run import Run
 from services.runtime.ids import forwarded
@@ -42,7 +41,7 @@ async def catalogue(run: Run, peers: Peers) -> list[tools_pb2.Skill]:
 
 async def _listed(peers: Peers) -> tools_pb2.ListSkillsResponse:
     with peer_errors():
-        return await twice(peers.tools.ListSkills)(
+        return await peers.tools.ListSkills(
             tools_pb2.ListSkillsRequest(), timeout=UNARY_TIMEOUT_S, metadata=forwarded()
         )
 
@@ -65,7 +64,7 @@ async def link(run: Run, peers: Peers, skill: tools_pb2.Skill) -> tools_pb2.Link
         await run.begun.wait()
         try:
             with peer_errors():
-                reply = await twice(peers.tools.LinkSkill)(
+                reply = await peers.tools.LinkSkill(
                     tools_pb2.LinkSkillRequest(skill_id=skill.id, chat_id=run.chat_id),
                     timeout=LINK_TIMEOUT_S,
                     metadata=forwarded(),

@@ -16,7 +16,6 @@ from services.orchestrator.calls import subagent
 from services.orchestrator.calls.executing import KINDS
 from services.orchestrator.calls.own import OWN
 from services.orchestrator.calls.planning import PLAN_NAMES
-from services.orchestrator.patience import twice
 from services.orchestrator.peers import UNARY_TIMEOUT_S, Peers, peer_errors
 from services.orchestrator.scope import Scope
 from services.runtime.ids import forwarded
@@ -67,7 +66,7 @@ async def catalogue(scope: Scope, peers: Peers) -> Catalogue:
 async def _listed(peers: Peers) -> Sequence[tools_pb2.Tool]:
     with peer_errors():
         request = tools_pb2.ListToolsRequest()
-        return (await twice(peers.tools.ListTools)(request, timeout=UNARY_TIMEOUT_S, metadata=forwarded())).tools
+        return (await peers.tools.ListTools(request, timeout=UNARY_TIMEOUT_S, metadata=forwarded())).tools
 
 
 async def visible(scope: Scope, there_are: Catalogue, named: Iterable[str]) -> list[tools_pb2.Tool]:

@@ -39,6 +39,11 @@ class Room:
 
     def give_back(self, tenant: str) -> None:
         """Leave one to others."""
-        self._taken[tenant] -= 1
-        if not self._taken[tenant]:
-            del self._taken[tenant]
+        one_less(self._taken, tenant)
+
+
+def one_less(taken: Counter[str], tenant: str) -> None:
+    """Count one off; a tenant that has none is not kept."""
+    taken[tenant] -= 1
+    if not taken[tenant]:
+        del taken[tenant]

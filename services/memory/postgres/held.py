@@ -8,7 +8,6 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from services.memory.chat import Chat
-from services.memory.facts import ChatFacts
 from services.memory.lines import decode
 from services.memory.opening import chat_of
 from services.memory.postgres.connecting import server_of
@@ -54,7 +53,7 @@ class Held:
     @classmethod
     def nothing(cls, chat_id: str) -> Held:
         """A chat of which nothing was read."""
-        return cls(Chat(chat_id, ChatFacts(chat_id)))
+        return cls(Chat.empty(chat_id))
 
     async def read(self, connection: Connection) -> None:
         """Take in what others have committed. The lock is held."""
@@ -62,7 +61,7 @@ class Held:
         known, server = self.row if self.is_of(connection) else 0, server_of(connection)
         rows = await connection.fetch(_READ, chat_id, known, self.chat.facts.last_n)
         if not rows:
-            self.chat, self.row, self.version = Chat(chat_id, ChatFacts(chat_id)), 0, 0
+            self.chat, self.row, self.version = Chat.empty(chat_id), 0, 0
             self.server = server
             return
         row, version, *_ = rows[0]

@@ -67,7 +67,7 @@ class ServerConnection(Connection):
         call = self._open_call(self, stream, event.headers)
         if call is not None:
             self.calls[stream_id] = call
-            self._host.call_began()
+            self._host.calls.began()
 
     def remote_ended(self, stream: Stream) -> None:
         if stream.is_cut and stream.id in self.calls:
@@ -110,7 +110,7 @@ class ServerConnection(Connection):
     def call_ended(self, stream_id: int) -> None:
         """The handler has ended."""
         del self.calls[stream_id]
-        self._host.call_ended()
+        self._host.calls.ended()
         self._close_if_done()
 
     def leave(self) -> None:

@@ -144,32 +144,31 @@ async def test_silence_before_the_first_delta_and_after_it_have_limits_of_their_
             await server.closed.wait()
 
 
-async def test_a_provider_that_goes_on_within_the_limit_is_not_silent() -> None:
-    async def steady(exchange: Exchange) -> None:
+def steady(chunks: int) -> Answer:
+    """Says so many, a tenth of a second apart."""
+
+    async def say(exchange: Exchange) -> None:
         await exchange.say(ORDINARY)
-        for _ in range(8):
+        for _ in range(chunks):
             await asyncio.sleep(0.1)
             await exchange.say(chunk(b"a"))
         await exchange.say(END)
 
-    async with Pool() as pool, scripted(steady) as server, posting(pool, ask(server, idleMs=300)) as stream:
+    return say
+
+
+async def test_a_provider_that_goes_on_within_the_limit_is_not_silent() -> None:
+    async with Pool() as pool, scripted(steady(8)) as server, posting(pool, ask(server, idleMs=300)) as stream:
         stream.has_begun()
         assert not await stream.flow(lambda _: True)
 
 
 async def test_a_gateway_that_stood_still_itself_does_not_blame_the_provider() -> None:
-    async def steady(exchange: Exchange) -> None:
-        await exchange.say(ORDINARY)
-        for _ in range(4):
-            await asyncio.sleep(0.1)
-            await exchange.say(chunk(b"a"))
-        await exchange.say(END)
-
     def take(_: bytes) -> bool:
         time.sleep(0.5)
         return True
 
-    async with Pool() as pool, scripted(steady) as server, posting(pool, ask(server, idleMs=300)) as stream:
+    async with Pool() as pool, scripted(steady(4)) as server, posting(pool, ask(server, idleMs=300)) as stream:
         stream.has_begun()
         assert not await stream.flow(take)
 

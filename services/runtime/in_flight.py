@@ -1,0 +1,32 @@
+"""What is being answered, counted, so that a server that stops can wait for it."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+
+
+class InFlight:
+    """How much is. Belongs to one server."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._none_left = asyncio.Event()
+        self._none_left.set()
+
+    def began(self) -> None:
+        """One more."""
+        self.count += 1
+        self._none_left.clear()
+
+    def ended(self) -> None:
+        """One less."""
+        self.count -= 1
+        if not self.count:
+            self._none_left.set()
+
+    async def wait(self, timeout_s: float) -> None:
+        """Return when none is left, or after `timeout_s`."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await self._none_left.wait()
