@@ -19,6 +19,7 @@ from services.runtime.http2.client_call_kinds import UnaryStreamCall, UnaryUnary
 from services.runtime.http2.client_connection import ClientConnection
 from services.runtime.http2.connection import Connection
 from services.runtime.http2.frames import HEAD_BYTES, PREFACE_BYTES
+from services.runtime.http2.header_blocks import written
 from services.runtime.http2.limits import DEFAULTS, FRAME_BYTES_MAX
 from services.runtime.http2.server import Server
 
@@ -28,6 +29,8 @@ SETTINGS = bytes(3) + b"\4" + bytes(5)
 CLIENT, BARE = 0x80, 0x40
 STEPS = 0x3F
 """Bits of the first byte: the client's end reads it; without a greeting; the size of the pieces, 0: whole."""
+
+HEADERS = written([(b":method", b"POST"), (b":scheme", b"http"), (b":path", b"/a/b"), (b":authority", b"c")])
 
 MESSAGE_BYTES_MAX = 1000
 TURNS = 5
@@ -96,12 +99,11 @@ async def _client(how: int, data: bytes) -> None:
     connection = ClientConnection(MESSAGE_BYTES_MAX, DEFAULTS, _ignore, _ignore, _ignore)
     socket = Socket(connection)
     connection.connection_made(socket)
-    calls: list[Call] = [kind([], None, None, None, _not_again) for kind in (UnaryUnaryCall, UnaryStreamCall)]
+    kinds = (UnaryUnaryCall, UnaryStreamCall)
+    calls: list[Call] = [kind("/a/b", HEADERS, None, None, None, _not_again) for kind in kinds]
     for call in calls:
         call.request = b"request"  # pyright: ignore[reportAttributeAccessIssue] - of kinds that have one
-        connection.open(
-            call, [(b":method", b"POST"), (b":scheme", b"http"), (b":path", b"/a/b"), (b":authority", b"c")]
-        )
+        connection.open(call)
     await _feed(connection, socket, data if how & BARE else SETTINGS + data, how)
     connection.connection_lost(None)
     await _turns()

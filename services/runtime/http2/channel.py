@@ -22,8 +22,9 @@ from services.runtime.http2.client_call_kinds import (
     UnaryUnaryCall,
 )
 from services.runtime.http2.connecting import Connections
+from services.runtime.http2.header_blocks import written
 from services.runtime.http2.limits import DEFAULTS, Limits
-from services.runtime.http2.metadata import Headers, to_headers, to_timeout
+from services.runtime.http2.metadata import to_headers, to_timeout
 
 CallT = TypeVar("CallT", bound=Call)
 
@@ -89,7 +90,7 @@ class Channel(grpc.aio.Channel):
         return self._many_requests(StreamStreamCall, method, request_serializer, response_deserializer)
 
     def _one_request(self, kind: type[Any], method: str, serialize: Any, deserialize: Any) -> Any:
-        path = method.encode()
+        head = self._head(method)
 
         def call(
             request: Any,
@@ -100,14 +101,15 @@ class Channel(grpc.aio.Channel):
             wait_for_ready: bool | None = None,
             compression: Any = None,
         ) -> Any:
-            made = kind(self._headers(path, timeout, metadata), timeout, serialize, deserialize, self._again)
+            headers = head + _of_call(timeout, metadata)
+            made = kind(method, headers, timeout, serialize, deserialize, self._again)
             made.request = made.encoded(request)
             return self._start(made, wait_for_ready)
 
         return call
 
     def _many_requests(self, kind: type[Any], method: str, serialize: Any, deserialize: Any) -> Any:
-        path = method.encode()
+        head = self._head(method)
 
         def call(
             request_iterator: Any = None,
@@ -117,7 +119,8 @@ class Channel(grpc.aio.Channel):
             wait_for_ready: bool | None = None,
             compression: Any = None,
         ) -> Any:
-            made = kind(self._headers(path, timeout, metadata), timeout, serialize, deserialize, self._again)
+            headers = head + _of_call(timeout, metadata)
+            made = kind(method, headers, timeout, serialize, deserialize, self._again)
             self._start(made, wait_for_ready)
             if request_iterator is not None:
                 made.send_all(request_iterator)
@@ -125,19 +128,19 @@ class Channel(grpc.aio.Channel):
 
         return call
 
-    def _headers(self, path: bytes, timeout_s: float | None, metadata: Any) -> Headers:
-        headers: Headers = [
-            (b":method", b"POST"),
-            (b":scheme", self._scheme),
-            (b":path", path),
-            (b":authority", self._authority),
-            (b"te", b"trailers"),
-            (b"content-type", b"application/grpc"),
-            (b"user-agent", b"headrace"),
-        ]
-        if timeout_s is not None:
-            headers.append((b"grpc-timeout", to_timeout(timeout_s)))
-        return headers + to_headers(metadata)
+    def _head(self, method: str) -> bytes:
+        """What the headers of all calls of a method begin with."""
+        return written(
+            (
+                (b":method", b"POST"),
+                (b":scheme", self._scheme),
+                (b":path", method.encode()),
+                (b":authority", self._authority),
+                (b"te", b"trailers"),
+                (b"content-type", b"application/grpc"),
+                (b"user-agent", b"headrace"),
+            )
+        )
 
     def _start(self, call: CallT, wait_for_ready: bool | None) -> CallT:
         call.waits_for_ready = bool(wait_for_ready)
@@ -187,3 +190,11 @@ class Channel(grpc.aio.Channel):
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
+
+
+def _of_call(timeout_s: float | None, metadata: Any) -> bytes:
+    """The headers that each call has its own of."""
+    headers = to_headers(metadata)
+    if timeout_s is not None:
+        headers.insert(0, (b"grpc-timeout", to_timeout(timeout_s)))
+    return written(headers)

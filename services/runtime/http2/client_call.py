@@ -31,13 +31,16 @@ class Call(grpc.aio.Call):
 
     def __init__(
         self,
-        headers: Headers,
+        path: str,
+        headers: bytes,
         timeout_s: float | None,
         serialize: Callable[[Any], bytes] | None,
         deserialize: Callable[[bytes], Any] | None,
         again: Callable[[Call], bool],
     ) -> None:
+        self._path = path
         self.headers = headers
+        """As the wire has them."""
         self.waits_for_ready = False
         self.was_repeated = False
         self.refused_by: ClientConnection | None = None
@@ -72,6 +75,11 @@ class Call(grpc.aio.Call):
 
     def begin(self, stream: Stream) -> None:
         """Send what is known of the request."""
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether the first headers are there."""
+        return self._initial is not None
 
     def answered(self, headers: Headers) -> None:
         """The first headers are there; with a status they are the last ones too."""
@@ -206,8 +214,8 @@ class Call(grpc.aio.Call):
         if status.code is not grpc.StatusCode.OK:
             initial = grpc.aio.Metadata(*from_headers(self._initial or ()))
             trailing = grpc.aio.Metadata(*status.metadata)
-            path = next(value.decode() for name, value in self.headers if name == b":path")
-            raise grpc.aio.AioRpcError(status.code, initial, trailing, status.details, f"{path}: {status.details}")
+            said = f"{self._path}: {status.details}"
+            raise grpc.aio.AioRpcError(status.code, initial, trailing, status.details, said)
 
     def encoded(self, request: Any) -> bytes:
         """A request as the wire has it."""

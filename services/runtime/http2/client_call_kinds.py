@@ -22,8 +22,7 @@ class _OneRequest(Call):
     request: bytes
 
     def begin(self, stream: Stream) -> None:
-        stream.send(self.request)
-        stream.end([])
+        stream.send_last(self.request)
 
 
 class _OneAnswer(Call):

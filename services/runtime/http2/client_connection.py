@@ -11,6 +11,7 @@ from h2.exceptions import NoAvailableStreamIDError
 
 from services.runtime.http2.client_call import Call
 from services.runtime.http2.connection import Connection
+from services.runtime.http2.header_blocks import read_answer, read_trailers
 from services.runtime.http2.limits import Limits
 from services.runtime.http2.metadata import Headers
 from services.runtime.http2.status import Status, from_reset
@@ -57,7 +58,7 @@ class ClientConnection(Connection):
     def settled(self) -> None:
         self._on_ready(self)
 
-    def open(self, call: Call, headers: Headers) -> None:
+    def open(self, call: Call) -> None:
         """Open a stream for `call`. There is room."""
         try:
             stream_id = self.h2.get_next_available_stream_id()
@@ -65,8 +66,7 @@ class ClientConnection(Connection):
             self.told_to_go(self.h2.highest_outbound_stream_id, ErrorCodes.NO_ERROR)
             call.ended(Status(grpc.StatusCode.UNAVAILABLE, "the connection is used up", is_refused=True))
             return
-        self.h2.send_headers(stream_id, headers)
-        self.out.write_h2()
+        self.out.write_control(self.h2.sent(stream_id, call.headers, is_end=False))
         stream = Stream(self, stream_id, self.h2.streams[stream_id], self._message_bytes_max)
         self.streams[stream_id] = stream
         self._calls[stream_id] = call
@@ -83,6 +83,22 @@ class ClientConnection(Connection):
                 call.answered(event.headers)
             else:
                 call.closing(event.headers)
+
+    def take_headers(self, stream_id: int, block: bytes, *, is_end: bool) -> bool:
+        call = self._calls.get(stream_id)
+        if call is None or stream_id not in self.streams:
+            return False
+        headers = read_trailers(block) if call.is_answered and is_end else read_answer(block)
+        if headers is None or (call.is_answered and not is_end):
+            return False
+        self.h2.answered(stream_id, is_end=is_end)
+        if call.is_answered:
+            call.closing(headers)
+        else:
+            call.answered(headers)
+        if is_end:
+            self.end_remote(stream_id)
+        return True
 
     def remote_ended(self, stream: Stream) -> None:
         call = self._calls.pop(stream.id, None)

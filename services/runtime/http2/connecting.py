@@ -77,7 +77,7 @@ class Connections:
             connection = self._order[self._next % len(self._order)]
             self._next += 1
             if connection.has_room and (connection is not call.refused_by or len(self._order) == 1):
-                connection.open(call, call.headers)
+                connection.open(call)
                 self._refresh()
                 return
         if self.state is State.TRANSIENT_FAILURE and not call.waits_for_ready:

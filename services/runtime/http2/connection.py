@@ -18,6 +18,7 @@ from h2.exceptions import ProtocolError, StreamClosedError
 from services.runtime.http2 import frames, limits
 from services.runtime.http2.allowance import Allowance, TooMuch
 from services.runtime.http2.h2_state import H2State
+from services.runtime.http2.header_blocks import written
 from services.runtime.http2.incoming import Incoming
 from services.runtime.http2.limits import Limits
 from services.runtime.http2.metadata import Headers
@@ -86,6 +87,10 @@ class Connection(asyncio.Protocol):
         """End our side of `stream`."""
         raise NotImplementedError
 
+    def take_headers(self, stream_id: int, block: bytes, *, is_end: bool) -> bool:
+        """Take a header block as our own ends write them; False: it is for `h2`."""
+        raise NotImplementedError
+
     # The transport.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -145,7 +150,7 @@ class Connection(asyncio.Protocol):
             case WindowUpdated(stream_id=stream_id):
                 self.out.pump_one(stream_id) if stream_id else self.out.pump()
             case StreamEnded(stream_id=stream_id):
-                self._remote_ended(stream_id)
+                self.end_remote(stream_id)
             case StreamReset(stream_id=stream_id, error_code=error_code):
                 self._was_reset(stream_id, int(error_code))
             case RemoteSettingsChanged():
@@ -161,11 +166,10 @@ class Connection(asyncio.Protocol):
             self.settled()
         if len(self.h2.remote_settings) > limits.SETTINGS_KEPT:
             raise TooMuch("more settings than there are")
-        if self.h2.encoder.header_table_size > limits.TABLE_BYTES_MAX:
-            self.h2.encoder.header_table_size = limits.TABLE_BYTES_MAX
         self.out.pump()
 
-    def _remote_ended(self, stream_id: int) -> None:
+    def end_remote(self, stream_id: int) -> None:
+        """The peer's last frame of a stream is there, and `h2` knows."""
         stream = self.streams.get(stream_id)
         if stream is None:
             return
@@ -186,8 +190,12 @@ class Connection(asyncio.Protocol):
 
     def send_headers(self, stream: Stream, headers: Headers, *, end: bool = False) -> None:
         """Send headers or trailers."""
-        self.h2.send_headers(stream.id, headers, end_stream=end)
-        self.out.write_h2()
+        self.out.write_control(self.h2.sent(stream.id, written(headers), is_end=end))
+
+    def sent_end(self, stream: Stream) -> None:
+        """The last message of `stream` is on its way, and says that it is the last."""
+        self.h2.sent_end(stream.id)
+        self.forget_if_done(stream)
 
     def reset(self, stream: Stream, error_code: ErrorCodes) -> None:
         """End `stream` in both directions, now."""

@@ -1,10 +1,12 @@
-"""The few frames that are written by hand, because one goes out for each message, or because h2 would end the
-connection with it. https://www.rfc-editor.org/rfc/rfc9113#section-6
+"""The frames that are written by hand, because each message or call has them, or because h2 would end the connection
+with it. https://www.rfc-editor.org/rfc/rfc9113#section-6
 """
 
 from __future__ import annotations
 
 import struct
+
+from services.runtime.http2.limits import FRAME_BYTES_MAX
 
 PREFACE_BYTES = 24
 HEAD_BYTES = 9
@@ -34,10 +36,10 @@ _window_update = struct.Struct(">BHBBLL").pack
 _goaway = struct.Struct(">BHBBLLL").pack
 
 
-def message_head(stream_id: int, size_bytes: int) -> bytes:
+def message_head(stream_id: int, size_bytes: int, flags: int = 0) -> bytes:
     """What stands before a message of `size_bytes` that fills one DATA frame."""
     length = size_bytes + PREFIX_BYTES
-    return _data_with_prefix(length >> 16, length & 0xFFFF, DATA, 0, stream_id, 0, size_bytes)
+    return _data_with_prefix(length >> 16, length & 0xFFFF, DATA, flags, stream_id, 0, size_bytes)
 
 
 def prefix(size_bytes: int) -> bytes:
@@ -48,6 +50,17 @@ def prefix(size_bytes: int) -> bytes:
 def data_head(stream_id: int, length: int, flags: int = 0) -> bytes:
     """The head of a DATA frame."""
     return _head(length >> 16, length & 0xFFFF, DATA, flags, stream_id)
+
+
+def headers(stream_id: int, block: bytes, *, is_end: bool) -> bytes:
+    """HEADERS, and CONTINUATION behind it where the block is too large for one frame."""
+    kind, flags = HEADERS, END_STREAM if is_end else 0
+    written = bytearray()
+    while len(block) > FRAME_BYTES_MAX:
+        written += _head(FRAME_BYTES_MAX >> 16, FRAME_BYTES_MAX & 0xFFFF, kind, flags, stream_id)
+        written += block[:FRAME_BYTES_MAX]
+        kind, flags, block = CONTINUATION, 0, block[FRAME_BYTES_MAX:]
+    return b"%b%b%b" % (written, _head(0, len(block), kind, flags | END_HEADERS, stream_id), block)
 
 
 def window_update(stream_id: int, increment: int) -> bytes:

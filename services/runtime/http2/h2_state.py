@@ -1,27 +1,23 @@
 """The `h2` library as we use it: what we tell it, and where we go round it.
 
-It owns settings, HPACK, the states of streams and what may be sent.
+It owns settings, the states of streams, what may be sent, and the header blocks that are not our own ends' (see
+header_blocks.py). Of ours it takes only what they do to a stream.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
-
 from h2.config import H2Configuration
-from h2.connection import H2Connection
+from h2.connection import AllowedStreamIDs, ConnectionInputs, H2Connection
 from h2.settings import SettingCodes, Settings
-from h2.stream import StreamClosedBy
-from hpack import Encoder
+from h2.stream import StreamClosedBy, StreamInputs
 
-from services.runtime.http2 import limits
+from services.runtime.http2 import frames, limits
+from services.runtime.http2.header_blocks import NO_TABLE
 
 
-class _PlainEncoder(Encoder):
-    """Without Huffman codes: in Python they cost both ends more time than their bytes would on any network."""
-
-    def encode(self, headers: Iterable[Any], huffman: bool = False) -> bytes:
-        return super().encode(headers, huffman)
+class _NoEncoder:
+    header_table_size = 0
+    """As large as the peer would have the table that we do not use."""
 
 
 class H2State(H2Connection):
@@ -35,12 +31,11 @@ class H2State(H2Connection):
             H2Configuration(
                 client_side=client_side,
                 header_encoding=None,
-                # What we send we have made ourselves, and checked where callers gave it.
-                validate_outbound_headers=False,
-                normalize_outbound_headers=False,
             )
         )
-        self.encoder = _PlainEncoder()
+        self.encoder = _NoEncoder()  # pyright: ignore[reportAttributeAccessIssue] - h2 only sets its table's size
+        self._has_no_table = False
+        """The peer was told so."""
         self.local_settings = Settings(
             client=client_side,
             initial_values={
@@ -52,6 +47,45 @@ class H2State(H2Connection):
                 SettingCodes.ENABLE_PUSH: 0,
             },
         )
+
+    def sent(self, stream_id: int, block: bytes, *, is_end: bool) -> bytes:
+        """The frames of a header block that is to be sent, on a new stream for a client's request."""
+        self.state_machine.process_input(ConnectionInputs.SEND_HEADERS)
+        stream = self._get_or_create_stream(stream_id, AllowedStreamIDs(self.config.client_side))
+        stream.state_machine.process_input(StreamInputs.SEND_HEADERS)
+        if is_end:
+            stream.state_machine.process_input(StreamInputs.SEND_END_STREAM)
+        if not self._has_no_table:
+            self._has_no_table = True
+            block = NO_TABLE + block
+        return frames.headers(stream_id, block, is_end=is_end)
+
+    def sent_end(self, stream_id: int) -> None:
+        """Note that our last DATA frame is on its way."""
+        self.streams[stream_id].state_machine.process_input(StreamInputs.SEND_END_STREAM)
+
+    def opened(self, stream_id: int) -> bool:
+        """Note the headers of a client's request; False: they open no stream."""
+        if stream_id <= self.highest_inbound_stream_id or not stream_id % 2:
+            return False
+        self.state_machine.process_input(ConnectionInputs.RECV_HEADERS)
+        stream = self._begin_new_stream(stream_id, AllowedStreamIDs.ODD)
+        stream.state_machine.process_input(StreamInputs.RECV_HEADERS)
+        return True
+
+    def answered(self, stream_id: int, *, is_end: bool) -> None:
+        """Note headers or trailers of a server's answer."""
+        self.state_machine.process_input(ConnectionInputs.RECV_HEADERS)
+        state = self.streams[stream_id].state_machine
+        state.process_input(StreamInputs.RECV_HEADERS)
+        if is_end:
+            state.process_input(StreamInputs.RECV_END_STREAM)
+
+    def ended(self, stream_id: int) -> None:
+        """Note the peer's last DATA frame of an open stream."""
+        state = self.streams[stream_id].state_machine
+        state.process_input(StreamInputs.RECV_DATA)
+        state.process_input(StreamInputs.RECV_END_STREAM)
 
     def _open_streams(self, remainder: int) -> int:
         # h2 would look at every open stream for each that is opened, and end the connection where one is to be refused.

@@ -1,6 +1,7 @@
 """Frames in: what is read in one wake-up is handled in one go.
 
-DATA frames of open streams go to their streams directly; every other frame goes to `h2`, in the order of arrival.
+DATA frames of open streams go to their streams directly, and header blocks of our own ends to the connection; every
+other frame goes to `h2`, in the order of arrival.
 """
 
 from __future__ import annotations
@@ -66,6 +67,8 @@ class Incoming:
                 self._data(stream, data, start + frames.HEAD_BYTES, end, flags)
             elif kind == frames.DATA and not self._is_in_headers and connection.h2.has_reset(stream_id):
                 self._count(length)  # h2 would reset the stream again for each
+            elif kind == frames.HEADERS and self._headers(stream_id, flags, data, start + frames.HEAD_BYTES, end):
+                pass
             elif kind == frames.DATA or self._is_for_h2(kind, flags):
                 self._other(data[start:end])
             else:
@@ -93,8 +96,8 @@ class Incoming:
         elif not flags & frames.END_STREAM:
             self._connection.control.take()
         if flags & frames.END_STREAM and stream.id in self._connection.streams:
-            # h2 keeps the stream's state: it gets the end without what came with it.
-            self._other(frames.data_head(stream.id, 0, frames.END_STREAM))
+            self._connection.h2.ended(stream.id)
+            self._connection.end_remote(stream.id)
 
     def _count(self, length: int) -> None:
         """Count a DATA frame against the connection's window, and open that again."""
@@ -112,6 +115,18 @@ class Incoming:
             raise ProtocolError("a frame's padding is longer than the frame")
         stream.discard(data[start] + 1)
         return start + 1, end - data[start]
+
+    # Headers.
+
+    def _headers(self, stream_id: int, flags: int, data: bytes, start: int, end: int) -> bool:
+        """Whether the connection has taken a header block that is whole, and behind the peer's settings."""
+        if flags & ~frames.END_STREAM != frames.END_HEADERS or self._is_in_headers or not self._has_settings:
+            return False
+        connection = self._connection
+        if not connection.take_headers(stream_id, data[start:end], is_end=bool(flags & frames.END_STREAM)):
+            return False
+        self._check_asked()
+        return True
 
     # All others.
 
@@ -146,5 +161,8 @@ class Incoming:
         for event in events:
             connection.happened(event)
         connection.out.write_h2()
-        if connection.out.is_overasked:
+        self._check_asked()
+
+    def _check_asked(self) -> None:
+        if self._connection.out.is_overasked:
             raise TooMuch("it reads nothing and asks for answers")

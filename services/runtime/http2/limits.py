@@ -28,14 +28,10 @@ HEADERS_BYTES_TAKEN_MAX = 64 * 1024
 unpacked leaves the table unknown for the next."""
 
 STATUS_MESSAGE_BYTES_MAX = 2 * 1024
-"""Of a status message as a header; the rest is cut off, so that trailers stay below what any peer takes. Compressing
-one takes a time that grows with its square (hpack 4.2)."""
+"""Of a status message as a header; the rest is cut off, so that trailers stay below what any peer takes."""
 
 OUT_PIECES_MAX = 1024
 """Pieces of frames, of 16 KiB at most, that are written in one wake-up before the socket is asked to take them."""
-
-TABLE_BYTES_MAX = 4096
-"""Of the table that our headers are compressed with, however large the peer would have it: HTTP/2's default."""
 
 SETTINGS_KEPT = 64
 """Kinds of settings of one peer, of which there are about ten; each is kept until the connection ends."""

@@ -11,8 +11,6 @@ from collections.abc import Iterable
 from typing import Any, TypeAlias
 from urllib.parse import quote, unquote
 
-from hpack import NeverIndexedHeaderTuple
-
 from services.runtime.http2.limits import STATUS_MESSAGE_BYTES_MAX
 
 Pairs: TypeAlias = list[tuple[str, str | bytes]]
@@ -34,7 +32,7 @@ _MESSAGE_SAFE = "".join(chr(code) for code in range(0x20, 0x7F) if chr(code) != 
 
 
 def to_headers(metadata: Iterable[tuple[str, str | bytes]] | None) -> Headers:
-    """Metadata as headers. Never put into the peer's table: ids are new each time, and the rest may be secret.
+    """Metadata as headers.
 
     Raises:
         ValueError: A key or a value that HTTP/2 cannot carry.
@@ -43,7 +41,7 @@ def to_headers(metadata: Iterable[tuple[str, str | bytes]] | None) -> Headers:
     for key, value in metadata or ():
         if not _KEY.fullmatch(key):
             raise ValueError(f"metadata key {key!r}: expected lower-case letters, digits, _ . -")
-        headers.append(NeverIndexedHeaderTuple(key.encode(), _to_header(key, value)))
+        headers.append((key.encode(), _to_header(key, value)))
     return headers
 
 

@@ -56,10 +56,14 @@ class Outgoing:
     def write_h2(self) -> None:
         """Send what h2 has to say."""
         if said := self.h2.data_to_send():
-            if self.is_full:
-                # What streams send is bounded by their windows; this is bounded by how much the peer asks for.
-                self._unsent_control_bytes += len(said)
-            self.write(said)
+            self.write_control(said)
+
+    def write_control(self, said: bytes) -> None:
+        """Send frames that no window holds back."""
+        if self.is_full:
+            # What streams send is bounded by their windows; this is bounded by how much the peer asks for.
+            self._unsent_control_bytes += len(said)
+        self.write(said)
 
     def flush(self) -> None:
         """Hand everything to the socket."""

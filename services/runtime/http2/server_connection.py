@@ -12,6 +12,7 @@ from h2.events import Event, PingAckReceived, RequestReceived
 from services.runtime.http2 import frames, limits
 from services.runtime.http2.allowance import Allowance, TooMuch
 from services.runtime.http2.connection import Connection
+from services.runtime.http2.header_blocks import read_request
 from services.runtime.http2.host import Host
 from services.runtime.http2.metadata import Headers
 from services.runtime.http2.server_call import ServerCall
@@ -45,14 +46,19 @@ class ServerConnection(Connection):
 
     def event(self, event: Event) -> None:
         if isinstance(event, RequestReceived):
-            self._request(event)
+            assert event.stream_id is not None, "h2 sets it"
+            self.h2.ignore_length(event.stream_id)
+            self._request(event.stream_id, event.headers)
         elif isinstance(event, PingAckReceived) and event.ping_data == _LAST_PING:
             self._refuse_new()
 
-    def _request(self, event: RequestReceived) -> None:
-        stream_id = event.stream_id
-        assert stream_id is not None, "h2 sets it"
-        self.h2.ignore_length(stream_id)
+    def take_headers(self, stream_id: int, block: bytes, *, is_end: bool) -> bool:
+        if is_end or (headers := read_request(block)) is None or not self.h2.opened(stream_id):
+            return False
+        self._request(stream_id, headers)
+        return True
+
+    def _request(self, stream_id: int, headers: Headers) -> None:
         stream = Stream(self, stream_id, self.h2.streams[stream_id], self._host.message_bytes_max)
         self.streams[stream_id] = stream
         if len(self.streams) > self.limits.streams_max:
@@ -64,7 +70,7 @@ class ServerConnection(Connection):
             return
         if len(self.calls) >= self.limits.handlers_max:
             raise TooMuch("more calls opened and reset than can be ended")
-        call = self._open_call(self, stream, event.headers)
+        call = self._open_call(self, stream, headers)
         if call is not None:
             self.calls[stream_id] = call
             self._host.calls.began()

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import grpc
 from h2.errors import ErrorCodes
-from hpack import NeverIndexedHeaderTuple
 
 from services.runtime.http2.metadata import Headers, Pairs, from_headers, from_message, to_headers, to_message
 
@@ -60,8 +59,7 @@ def to_trailers(code: grpc.StatusCode, details: str, metadata: Pairs) -> Headers
     """The trailers of a status."""
     trailers: Headers = [(STATUS, b"%d" % code.value[0])]
     if details:
-        # Every one is another: in the peer's table it would only take the place of what comes again.
-        trailers.append(NeverIndexedHeaderTuple(MESSAGE, to_message(details)))
+        trailers.append((MESSAGE, to_message(details)))
     return trailers + to_headers(metadata)
 
 

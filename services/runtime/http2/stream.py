@@ -206,6 +206,21 @@ class Stream:
             out.write(frames.message_head(self.id, size), message)
         return True
 
+    def send_last(self, message: bytes) -> None:
+        """Send a message and end our side, in one frame where there is room for it."""
+        out, state = self._out, self._state
+        length = len(message) + frames.PREFIX_BYTES
+        room = min(limits.FRAME_BYTES_MAX, state.outbound_flow_control_window, out.h2.outbound_flow_control_window)
+        if self._backlog or out.is_full or length > room or not self.is_local_open:
+            self.send(message)
+            self.end([])
+            return
+        state.outbound_flow_control_window -= length
+        out.h2.outbound_flow_control_window -= length
+        out.write(frames.message_head(self.id, len(message), frames.END_STREAM), message)
+        self.is_local_open = False
+        self._connection.sent_end(self)
+
     def end(self, trailers: Headers) -> None:
         """End our side, behind what waits; without trailers by the last frame."""
         if not self.is_local_open or self._end is not None:

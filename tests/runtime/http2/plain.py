@@ -27,8 +27,7 @@ class Plain(ServerConnection):
         super().__init__(_unanswered, host)
 
     def remote_ended(self, stream: Stream) -> None:
-        self.h2.send_headers(stream.id, [(b":status", b"200")])
-        self.out.write_h2()
+        self.send_headers(stream, [(b":status", b"200")])
         stream.send(MESSAGE)
         stream.end([(b"grpc-status", b"0")])
 

@@ -1,0 +1,118 @@
+"""Header blocks that are read without h2: each means to h2 what it means to us, and ours are all read so."""
+
+from __future__ import annotations
+
+import pytest
+from h2.config import H2Configuration
+from h2.connection import H2Connection
+from h2.events import RequestReceived, ResponseReceived, TrailersReceived
+from hpack import Decoder
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from services.runtime.http2 import limits
+from services.runtime.http2.header_blocks import NO_TABLE, read_answer, read_request, read_trailers, written
+from services.runtime.http2.metadata import Headers
+from tests.runtime.http2.wire import END_HEADERS, END_STREAM, HEADERS, PREFACE, SETTINGS, raw
+
+REQUEST: Headers = [
+    (b":method", b"POST"),
+    (b":scheme", b"http"),
+    (b":path", b"/a.B/C"),
+    (b":authority", b"localhost:1"),
+    (b"te", b"trailers"),
+    (b"content-type", b"application/grpc"),
+]
+ANSWER: Headers = [(b":status", b"200"), (b"content-type", b"application/grpc")]
+
+NAMES = st.from_regex(rb"[a-z0-9_.-]{1,130}", fullmatch=True)
+VALUES = st.from_regex(rb"([!-~]([ -~]{0,300}[!-~])?)?", fullmatch=True)
+MORE = st.lists(st.tuples(NAMES, VALUES), max_size=20)
+
+ODD_NAMES = st.sampled_from(
+    [
+        b"",
+        b"te",
+        b"host",
+        b"content-length",
+        b"connection",
+        b"Upper",
+        b":path",
+        b":status",
+        b":x",
+        b"a:b",
+        b"a b",
+        b"\xff",
+    ]
+)
+ODD_VALUES = st.sampled_from(
+    [b"", b" a", b"a ", b"\ta", b"a\nb", b"\0", b"\xff", b"\x7f", b"trailers", b"200", b"8", b"x" * 127]
+)
+ODD = st.lists(st.tuples(ODD_NAMES | NAMES, ODD_VALUES | VALUES), max_size=6)
+
+
+def heard(block: bytes, *, by_server: bool, behind: bytes = b"") -> Headers | None:
+    """What h2 makes of a block in a HEADERS frame; None: it refuses it. `behind` another one: they are trailers."""
+    connection = H2Connection(H2Configuration(client_side=not by_server, header_encoding=None))
+    connection.initiate_connection()
+    if by_server:
+        connection.receive_data(PREFACE + SETTINGS)
+    else:
+        connection.receive_data(SETTINGS)
+        connection.send_headers(1, REQUEST)
+    if behind:
+        connection.receive_data(raw(HEADERS, END_HEADERS, 1, behind))
+    try:
+        events = connection.receive_data(raw(HEADERS, END_HEADERS | (END_STREAM if behind else 0), 1, block))
+    except Exception:
+        return None
+    kinds = (RequestReceived, ResponseReceived, TrailersReceived)
+    return next((event.headers for event in events if isinstance(event, kinds)), None)
+
+
+@given(MORE)
+def test_what_is_written_is_read_by_all(more: Headers) -> None:
+    block = written(REQUEST + more)
+    assert Decoder(limits.HEADERS_BYTES_TAKEN_MAX).decode(NO_TABLE + block, raw=True) == REQUEST + more
+    # A name that is longer than any of ours is for h2.
+    assert read_request(block) in (REQUEST + more, None)
+    if all(len(name) < 127 for name, _ in more) and dict(more).keys().isdisjoint({b"te", b"host", b"content-length"}):
+        assert read_request(block) == REQUEST + more
+        assert read_answer(written(ANSWER + more)) == ANSWER + more
+        assert read_trailers(written(more)) == more
+
+
+@given(ODD, ODD)
+@example([], [(b"host", b"other")])
+@example([], [(b"te", b"gzip")])
+@example([(b"a", b"b")], [])
+def test_what_is_read_here_means_the_same_to_h2(before: Headers, behind: Headers) -> None:
+    asked = written(before + REQUEST + behind)
+    if (headers := read_request(asked)) is not None:
+        assert heard(asked, by_server=True) == headers == before + REQUEST + behind
+    answered = written(before + ANSWER + behind)
+    if (headers := read_answer(answered)) is not None:
+        assert heard(answered, by_server=False) == headers
+    ended = written(before + behind)
+    if (headers := read_trailers(ended)) is not None:
+        assert heard(ended, by_server=False, behind=written(ANSWER)) == headers
+
+
+@given(st.lists(st.tuples(st.integers(0, 200), st.integers(0, 255)), min_size=1, max_size=4), st.integers(0, 200))
+@example([(0, 0x82)], 0)
+@example([(2, 0x50)], 0)
+def test_a_block_of_any_bytes_means_the_same_to_h2(changes: list[tuple[int, int]], cut: int) -> None:
+    block = bytearray(written([*REQUEST, (b"long", b"x" * 130)]))
+    for at, byte in changes:
+        block[at % len(block)] = byte
+    data = bytes(block[: len(block) - cut])
+    if (headers := read_request(data)) is not None:
+        assert heard(data, by_server=True) == headers
+
+
+@pytest.mark.parametrize("count", [1500, 3000])
+def test_a_list_is_as_long_here_as_for_h2(count: int) -> None:
+    more = [(b"a", b"")] * count
+    size = sum(len(name) + len(value) + 32 for name, value in REQUEST + more)
+    read = read_request(written(REQUEST + more))
+    assert (read is not None) == (size <= limits.HEADERS_BYTES_TAKEN_MAX)
