@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from services.memory.story import Story
 
 INLINE_BYTES_MAX = 16 * 1024
-"""Of a request whose lines are made on the event loop: some 0.5 ms; a thread costs a small one more than that."""
+"""Of lines that are made, or told, on the event loop: some 0.5 ms; a thread costs small ones more than that."""
 
 _WHOLE = ("", WITHOUT_REASONING)
 """Forms whose pieces are told as they are, or not at all."""

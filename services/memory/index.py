@@ -11,7 +11,6 @@ import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from functools import partial
 from typing import TypeVar
 
 import structlog
@@ -43,7 +42,6 @@ class Index:
         self._read = read
         self._thread = ThreadPoolExecutor(1, "index")
         self._reader = database.beside()
-        self._reading = ThreadPoolExecutor(1, "index-reader")
         self._waiting: list[Change | str] = []
         self._unwritten: dict[str, str] = {}
         """Chats of runs whose changes the file does not have, by run."""
@@ -83,7 +81,6 @@ class Index:
                 self._room.set()
         finally:
             self._thread.shutdown()
-            self._reading.shutdown()
             self._reader.close()
             self._database.close()
 
@@ -121,8 +118,8 @@ class Index:
             return await self.ask(lambda database: database.chat_of(run_id))
         if (chat_id := self._unwritten.get(run_id)) is not None:
             return chat_id
-        answer = partial(self._answer, lambda database: database.chat_of(run_id), self._reader)
-        return await asyncio.get_running_loop().run_in_executor(self._reading, answer)
+        # One row by its key, some 10 µs: a hop to a thread takes a hundred, and every new run is held against this.
+        return self._answer(lambda database: database.chat_of(run_id), self._reader)
 
     async def unfinished(self, chat_id: str | None = None, expired_at: int | None = None) -> list[UnfinishedEntry]:
         """Runs that have begun and not ended, the oldest first; of one chat, or those whose lease has ended."""

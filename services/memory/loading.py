@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
+from headrace.encodings import is_loaded
 from headrace.v1 import memory_pb2
 from services.memory import images, recap
 from services.memory.compaction.pinned import intent_of, open_tasks
 from services.memory.compaction.plan import is_due
 from services.memory.context import View, Window, request_messages, view
+from services.memory.counting import INLINE_BYTES_MAX
 from services.memory.fit import check, fitted
 from services.memory.limit import request_tokens_max
 from services.memory.lines import Known, Line
@@ -18,12 +23,21 @@ from services.memory.reminders import reminder
 from services.memory.story import Story, story
 
 if TYPE_CHECKING:
+    from services.memory.blobs import Blob
     from services.memory.chat import Chat
     from services.memory.counting import Counter, Counting
 
 
+class _Blocks(Exception):
+    """An image is needed, which lies in a file."""
+
+
+def _not_here(_: str) -> Blob | None:
+    raise _Blocks
+
+
 class Loading:
-    """Builds requests. Touched on the event loop only; the work is done in threads."""
+    """Builds requests. Touched on the event loop only; but for short chats the work is done in threads."""
 
     def __init__(self, window: Window, counting: Counting) -> None:
         self.window = window
@@ -42,10 +56,25 @@ class Loading:
             runs[request.run_id] = [pending]
         told = story(runs, request.run_id, request.context_id or None)
         counter = self._counting.counter(chat, request.limits.model)
-        response, count = await asyncio.to_thread(_loaded, runs, told, request, window, counter, find)
+        is_short = chat.size_bytes + request.ByteSize() <= INLINE_BYTES_MAX and is_loaded(counter.encoding)
+        response, count = await _done(partial(_loaded, runs, told, request, window), counter, find, is_short=is_short)
         if request.HasField("limits"):
             self._counting.asked(chat, told, request.limits.model, count)
         return response
+
+
+async def _done(
+    load: Callable[[Counter, images.Find], tuple[memory_pb2.LoadContextResponse, int]],
+    counter: Counter,
+    find: images.Find,
+    *,
+    is_short: bool,
+) -> tuple[memory_pb2.LoadContextResponse, int]:
+    """What `load` gives: at once where that is little work and needs no file, else in a thread."""
+    if is_short:
+        with suppress(_Blocks):
+            return load(replace(counter, find=_not_here), _not_here)
+    return await asyncio.to_thread(load, counter, find)
 
 
 def snapshot(chat: Chat) -> dict[str, Sequence[Line]]:

@@ -39,7 +39,7 @@ async def ahead(run: Run, peers: Peers) -> AsyncGenerator[None]:
     """Begin a run's work while its query is on the way to the disk: what its first turn is made of is found out, and
     the turn waits for `drive`. What has not been driven when the block ends is forgotten.
     """
-    run.work = work = asyncio.create_task(_work(run, peers))
+    run.work = work = asyncio.create_task(_work_ahead(run, peers))
     try:
         yield
     finally:
@@ -132,6 +132,11 @@ async def _hand_over(run: Run, peers: Peers) -> None:
     finally:
         run.feed.cut()
     log.info("run left to another owner", run_id=run.id, seq=run.feed.seq)
+
+
+async def _work_ahead(run: Run, peers: Peers) -> str:
+    await asyncio.sleep(0)  # the append is about to be sent: it is what everything waits for
+    return await _work(run, peers)
 
 
 async def _work(run: Run, peers: Peers) -> str:

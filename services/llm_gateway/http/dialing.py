@@ -57,8 +57,11 @@ class Dialer:
         tls = await self._trusted() if origin.is_tls else None
         name = self._names.setdefault((origin.host, origin.port), _Name())
         try:
+            addresses = await _looked_up(name, origin)
+            if len(addresses) == 1 and not any(addresses[0][4][2:]):  # no flow or scope of IPv6, which a text has not
+                return await _straight(addresses[0], origin, tls)
             opened = await start_connection(
-                await _looked_up(name, origin), happy_eyeballs_delay=NEXT_ADDRESS_S, loop=asyncio.get_running_loop()
+                addresses, happy_eyeballs_delay=NEXT_ADDRESS_S, loop=asyncio.get_running_loop()
             )
         except OSError:
             name.until_s = 0.0  # they may be out of date
@@ -78,6 +81,17 @@ async def _looked_up(name: _Name, origin: Origin) -> Sequence[_Address]:
             name.addresses = await loop.getaddrinfo(origin.host, origin.port, type=socket.SOCK_STREAM)
             name.until_s = loop.time() + LOOKED_UP_S
     return name.addresses
+
+
+async def _straight(address: _Address, origin: Origin, tls: ssl.SSLContext | None) -> Connection:
+    """Where there is nothing to choose: at half the cost."""
+    loop, server = asyncio.get_running_loop(), origin.host if tls else None
+    host, port = address[4][:2]
+    transport, connection = await loop.create_connection(
+        lambda: Connection(origin), host, port, ssl=tls, server_hostname=server
+    )
+    transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVED_SIZE_BYTES_MAX)
+    return connection
 
 
 async def _taken_over(opened: socket.socket, origin: Origin, tls: ssl.SSLContext | None) -> Connection:
