@@ -22,13 +22,27 @@ def check_order(events: Sequence[Event]) -> None:
     assert kinds[: len(opening)] == opening, "nothing stands before run.start but the query and chat.start"
     assert [kind for kind in kinds if kind in TERMINAL] == kinds[-1:], "exactly one terminal event, the last"
     assert not [kind for kind in kinds if kind.endswith(".snapshot") and kind != "source.snapshot"]
-    _check_blocks(events)
-    _check_tools(events)
-    _check_compactions(events)
+    kept = _without_retracted(events)
+    _check_blocks(kept)
+    _check_tools(kept)
+    _check_compactions(kept)
     _check_tasks(events)
     _check_subagents(events)
     times = [event["timestamp"] for event in events]
     assert times == sorted(times)
+
+
+def _without_retracted(events: Sequence[Event]) -> list[Event]:
+    """The events but those of blocks that an attempt.reset behind them has dropped."""
+    resets = [event for event in events if event["type"] == "attempt.reset"]
+
+    def is_retracted(event: Event) -> bool:
+        if event["type"].partition(".")[0] not in IDS:
+            return False
+        behind = (reset for reset in resets if reset["seq"] > event["seq"] and _scope(reset) == _scope(event))
+        return any(reset["fromSeq"] < event["seq"] for reset in behind)
+
+    return [event for event in events if not is_retracted(event)]
 
 
 def _scope(event: Event) -> tuple[str | None, str | None]:

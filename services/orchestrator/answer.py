@@ -62,6 +62,8 @@ class Answer:
     def __init__(self, feed: Feed, send: Send, names: BlockNames, tools: Toolbox, hidden: Collection[str] = ()) -> None:
         """`send` is the way into `feed` that the answer's scope has; `hidden` may have content and reasoning."""
         self._feed = feed
+        self.from_seq = feed.seq
+        """Behind which its events are."""
         self._send = send
         self._names = names
         self._tools = tools

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import grpc
+import structlog
 
 from headrace.errors import ContextLengthExceeded, ProviderUnavailable, StreamStalled
 from headrace.v1 import common_pb2, llm_pb2, tools_pb2
@@ -22,6 +23,8 @@ from services.runtime.ids import forwarded
 
 OUTPUT_TOKENS = 4096
 """Reserved for an answer where the agent sets no max_tokens; few are longer."""
+
+log = structlog.get_logger()
 
 
 class Conversation:
@@ -61,16 +64,44 @@ class Conversation:
         run.go_live()
         request = self._request(await self.context.messages(), tool_choice, parallel, reasoning)
         await run.begun.wait()
+        hidden = self._hidden(tool_choice)
+        try:
+            answer = await self._answered(request, hidden, beyond=beyond_budget)
+        except ProviderUnavailable as error:
+            if not was_break(error):
+                raise
+            answer = await self._answered_again(request, hidden, error, beyond=beyond_budget)
+        await self.scope.end_answer()
+        return self.scope.hear(answer)
+
+    async def _answered(self, request: bytes, hidden: Collection[str], *, beyond: bool) -> Answer:
+        """One model call of the budget."""
+        spending = self.run.spending
         tokens = self.context.tokens + (self.scope.settings.model.max_tokens or OUTPUT_TOKENS)
-        async with run.spending.model_call(tokens, beyond=beyond_budget):
-            answer = self.scope.begin_answer(self._hidden(tool_choice))
+        async with spending.model_call(tokens, beyond=beyond):
+            answer = self.scope.begin_answer(hidden)
             try:
                 await self._stream_fitting(request, answer)
             finally:
                 if answer.usage is not None:
-                    run.spending.settle(answer.usage)
-        await self.scope.end_answer()
-        return self.scope.hear(answer)
+                    spending.settle(answer.usage)
+        return answer
+
+    async def _answered_again(
+        self, request: bytes, hidden: Collection[str], error: ProviderUnavailable, *, beyond: bool
+    ) -> Answer:
+        """The turn from its beginning, once, when its gateway has gone away in the middle of it. An answer that had
+        begun was paid for: it is taken back, and another is another model call.
+        """
+        spending = self.run.spending
+        if not self.scope.has_heard:
+            spending.give_back_model_call()
+        elif spending.model_calls_left == 0:
+            raise error
+        log.warning("turn asked again", run_id=self.run.id, reason=error.reason, said=error.message)
+        await self.scope.retract_answer(error.reason)
+        await self.peers.wait_for_gateway()
+        return await self._answered(request, hidden, beyond=beyond)
 
     def _hidden(self, tool_choice: str) -> list[str]:
         """What of the turn readers do not get: reasoning that is summed up for them, an answer that is checked first.
@@ -163,7 +194,7 @@ class Conversation:
     async def _stream(self, request: bytes, answer: Answer) -> None:
         timeout_s = min(self.run.spending.model_timeout_s, self.run.spending.time_left_s)
         try:
-            await self._pour(request, answer, timeout_s)
+            await pour(self.peers.stream_chat(request, timeout=timeout_s, metadata=forwarded()), answer.take)
         except grpc.aio.AioRpcError as error:
             # The gateway's own errors arrive as ours; what is left is our deadline, or a bug of the gateway.
             if error.code() is not grpc.StatusCode.DEADLINE_EXCEEDED:
@@ -173,12 +204,3 @@ class Conversation:
             raise StreamStalled(f"the model took longer than {timeout_s:g} s (modelTimeoutMs)") from error
         if not answer.finish_reason:
             raise ProviderUnavailable("the model's stream ended before its answer was complete; try again")
-
-    async def _pour(self, request: bytes, answer: Answer, timeout_s: float) -> None:
-        """Take the answer; when its gateway goes away before it has said anything, from another one."""
-        try:
-            await pour(self.peers.stream_chat(request, timeout=timeout_s, metadata=forwarded()), answer.take)
-        except ProviderUnavailable as error:
-            if answer.has_begun or not was_break(error):
-                raise
-            await pour(self.peers.stream_chat(request, timeout=timeout_s, metadata=forwarded()), answer.take)

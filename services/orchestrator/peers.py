@@ -19,7 +19,7 @@ from services.orchestrator.fresh import Fresh
 from services.orchestrator.patience import patient, twice
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Sequence
+    from collections.abc import Generator, Iterable, Sequence
 
     from headrace.v1 import llm_pb2, tools_pb2
     from headrace.v1.llm_pb2_grpc import LlmServiceAsyncStub
@@ -39,6 +39,9 @@ WAITED_FOR = (
     *("ListUnfinishedRuns", "AcquireLease", "RenewLease", "ReleaseLease"),
 )
 """What a run asks memory, and its owner of the runs there are."""
+
+GATEWAY_BACK_S = 10.0
+"""For a gateway to start again, or for a turn in the middle of its answer to find another."""
 
 ASKED_TWICE = ("ListTools", "ListSkills", "LinkSkill")
 """What a run asks tools before its first turn."""
@@ -66,7 +69,7 @@ class Peers:
     memory: MemoryServiceAsyncStub
     tools: ToolServiceAsyncStub
     channels: Sequence[grpc.aio.Channel] = ()
-    """Of those that no call waits for."""
+    """Of those that no call waits for, the gateway first."""
     models: Fresh[tuple[str, str], Sequence[llm_pb2.ModelInfo]] = field(default_factory=partial(Fresh, FRESH_S))
     """What the gateway said of models, by provider and name."""
     tool_list: Fresh[None, Sequence[tools_pb2.Tool]] = field(default_factory=partial(Fresh, FRESH_S))
@@ -85,9 +88,17 @@ class Peers:
         llm = LlmServiceStub(llm_gateway)
         return cls(llm, stream_chat, remembering, offering, (llm_gateway, tools))
 
+    async def wait_for_gateway(self) -> None:
+        """Wait until one is there: it may be restarting. For a while; the next call says if it is not."""
+        await _ready(self.channels[:1], GATEWAY_BACK_S)
+
     async def wait_for(self) -> None:
         """Wait until all are there: those of one machine start at the same time. For a while; calls say what is not."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(UNARY_TIMEOUT_S):
-                for channel in self.channels:
-                    await channel.channel_ready()
+        await _ready(self.channels, UNARY_TIMEOUT_S)
+
+
+async def _ready(channels: Iterable[grpc.aio.Channel], within_s: float) -> None:
+    with suppress(TimeoutError):
+        async with asyncio.timeout(within_s):
+            for channel in channels:
+                await channel.channel_ready()

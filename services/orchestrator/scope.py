@@ -141,6 +141,18 @@ class Scope:
         self._answer = None
         return True
 
+    @property
+    def has_heard(self) -> bool:
+        """Whether anything of the open answer has come."""
+        return self._answer is not None and self._answer.has_begun
+
+    async def retract_answer(self, reason: str) -> None:
+        """Have readers drop what they have of the open answer: it is asked for again."""
+        answer, self._answer = self._answer, None
+        if answer is None or answer.is_empty:
+            return
+        await self.record("attempt_reset", run_id=self.run.id, from_seq=answer.from_seq, reason=reason)
+
     def recalled_answer(self) -> Answer | None:
         """The next answer, where the log has it already; None: the model is to be asked."""
         pieces = self.recording.answer()

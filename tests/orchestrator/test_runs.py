@@ -9,7 +9,7 @@ import pytest
 
 from headrace.errors import ChatBusy, InvalidRequest, NotFound, OutOfRange, Overloaded, ProviderUnavailable, QueueFull
 from headrace.v1 import llm_pb2
-from tests.orchestrator.conftest import BREAK, Open, Step, as_json, call, content, finish, reasoning
+from tests.orchestrator.conftest import Open, as_json, call, content, finish, reasoning
 from tests.order import Event, fold, texts
 
 
@@ -226,24 +226,6 @@ async def test_an_error_of_the_model_ends_the_run_and_the_next_message_works(hou
     error = events[-1]["error"]
     assert (error["code"], error["message"], error["retriable"]) == ("OVERLOADED", "provider said 429", True)
     assert again[-1]["type"] == "run.complete"
-
-
-async def test_a_turn_is_asked_once_more_when_the_gateway_went_away_before_it_said_anything(house: Open) -> None:
-    async with house([BREAK], ANSWER) as it:
-        events = await it.ask()
-        assert it.llm.requests[0] == it.llm.requests[1]
-    assert events[-1]["type"] == "run.complete"
-    assert events[-1]["usage"]["modelCalls"] == 1
-    async with house([BREAK]) as it:
-        assert (await it.ask())[-1]["error"]["code"] == "PROVIDER_UNAVAILABLE"
-        assert len(it.llm.requests) == 2
-
-
-@pytest.mark.parametrize("begun", [content("Hel"), reasoning("Hm"), call("look"), finish()[:1]])
-async def test_a_turn_that_has_begun_is_not_asked_again(house: Open, begun: list[Step]) -> None:
-    async with house([*begun, BREAK], ANSWER, output="REASONING_SUMMARY") as it:
-        assert (await it.ask())[-1]["error"]["code"] == "PROVIDER_UNAVAILABLE"
-        assert len(it.llm.requests) == 1
 
 
 async def test_a_stream_without_a_finish_was_cut(house: Open) -> None:
