@@ -6,11 +6,20 @@ commit neither loses nor doubles a line (Append is idempotent by its request id)
 
 from __future__ import annotations
 
-from headrace.errors import StaleLease
+import asyncio
+
+import structlog
+
+from headrace.errors import Overloaded, StaleLease
 from headrace.v1 import memory_pb2
 from services.orchestrator import ids
 from services.orchestrator.peers import UNARY_TIMEOUT_S, Peers, peer_errors
 from services.runtime.ids import forwarded
+
+REFUSED_DELAYS_S = (0.2, 1.0, 3.0)
+"""When an append is sent again that memory refuses because its disk or database is behind, or away for the moment."""
+
+log = structlog.get_logger()
 
 
 class RunLog:
@@ -44,7 +53,14 @@ class RunLog:
 
     async def append(self, lines: list[memory_pb2.LogLine]) -> None:
         """Commit lines; they are on disk when this returns."""
-        await self.send(self.keep(lines))
+        request = self.keep(lines)
+        for delay_s in REFUSED_DELAYS_S:
+            try:
+                return await self.send(request)
+            except Overloaded as error:
+                log.warning("append refused, and sent again", run_id=self._run_id, said=error.message)
+            await asyncio.sleep(delay_s)
+        return await self.send(request)
 
     def keep(self, lines: list[memory_pb2.LogLine]) -> memory_pb2.AppendRequest:
         """Lines that `flush` commits."""

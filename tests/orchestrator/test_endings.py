@@ -120,6 +120,37 @@ async def test_an_end_waits_for_a_memory_that_comes_back(house: Open) -> None:
         await all_ended(it)
 
 
+async def test_an_append_that_memory_refuses_for_the_moment_is_sent_again(house: Open) -> None:
+    refused: Counter[str] = Counter()
+
+    async def refuse_twice(request: memory_pb2.AppendRequest) -> None:
+        refused[request.request_id] += not request.lines[0].HasField("query")
+        if 0 < refused[request.request_id] < 3:
+            raise Overloaded("the disk is behind")
+
+    async with house(LOOK, ANSWER, before_append=refuse_twice) as it:
+        live = await it.ask()
+        assert live[-1]["type"] == "run.complete"
+        assert len(it.tools.requests) == 1
+        assert fold(await recorded(it, it.run_ids[0])) == fold(live)
+
+
+async def test_a_run_whose_appends_are_refused_for_long_says_so(house: Open) -> None:
+    refused = 0
+
+    async def refuse(request: memory_pb2.AppendRequest) -> None:
+        nonlocal refused
+        refused += request.lines[0].HasField("step")
+        if 0 < refused <= 4:
+            raise Overloaded("the disk is behind")
+
+    async with house(LOOK, ANSWER, before_append=refuse) as it:
+        live = await it.ask()
+        assert live[-1]["error"]["code"] == "OVERLOADED"
+        assert not it.tools.requests
+        assert (await it.ask("again"))[-1]["type"] == "run.complete"
+
+
 async def test_a_commit_whose_answer_was_lost_is_there_once(house: Open) -> None:
     lost: set[str] = set()
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from h2.config import H2Configuration
 from h2.connection import H2Connection
@@ -13,6 +15,7 @@ from hypothesis import strategies as st
 from services.runtime.http2 import limits
 from services.runtime.http2.header_blocks import NO_TABLE, read_answer, read_request, read_trailers, written
 from services.runtime.http2.metadata import Headers
+from tests.runtime.http2.ends import connected, handlers
 from tests.runtime.http2.wire import END_HEADERS, END_STREAM, HEADERS, PREFACE, SETTINGS, raw
 
 REQUEST: Headers = [
@@ -116,3 +119,19 @@ def test_a_list_is_as_long_here_as_for_h2(count: int) -> None:
     size = sum(len(name) + len(value) + 32 for name, value in REQUEST + more)
     read = read_request(written(REQUEST + more))
     assert (read is not None) == (size <= limits.HEADERS_BYTES_TAKEN_MAX)
+
+
+@pytest.mark.parametrize("size", [100, 127, 16_300, 16_384, 40_000])
+async def test_headers_of_any_size_pass_between_our_own_ends(size: int) -> None:
+    async def unary(request: bytes, context: Any) -> bytes:
+        sent = dict(context.invocation_metadata())["key"]
+        await context.send_initial_metadata((("first", sent),))
+        context.set_trailing_metadata((("last", sent),))
+        return request
+
+    async with connected("ours", "ours", handlers(unary=unary)) as caller:
+        for _ in range(2):  # the first block of a connection says that there is no table
+            call = caller.unary(b"a", metadata=(("key", "x" * size),))
+            assert await call == b"a"
+            assert dict(await call.initial_metadata())["first"] == "x" * size
+            assert dict(await call.trailing_metadata())["last"] == "x" * size
