@@ -2830,7 +2830,9 @@ class AttemptReset(_message.Message):
     dropped.
     """
     reason: _builtins.str
-    """Why: INTERRUPTED where the process that had the run died, HANDED_OVER where it stopped in order."""
+    """Why: INTERRUPTED where the process that had the run died, HANDED_OVER where it stopped in order,
+    PROVIDER_UNAVAILABLE where the model's answer broke off and is asked for again.
+    """
     def __init__(
         self,
         *,

@@ -119,8 +119,10 @@ class Database:
         self._db.close()
 
     def beside(self) -> Database:
-        """Another connection to the file, for a thread that reads while this one writes."""
-        return Database(self._path)
+        """Another connection to the file, which reads while this one writes, and waits for nothing."""
+        reader = Database(self._path)
+        reader._db.execute("PRAGMA busy_timeout=0")
+        return reader
 
     def logs(self) -> dict[str, tuple[int, int]]:
         """Length and time of each log that the index has seen."""

@@ -118,8 +118,11 @@ class Index:
             return await self.ask(lambda database: database.chat_of(run_id))
         if (chat_id := self._unwritten.get(run_id)) is not None:
             return chat_id
-        # One row by its key, some 10 µs: a hop to a thread takes a hundred, and every new run is held against this.
-        return self._answer(lambda database: database.chat_of(run_id), self._reader)
+        try:
+            # One row by its key, some 10 µs: a hop to a thread takes a hundred, and every new run is held against this.
+            return self._answer(lambda database: database.chat_of(run_id), self._reader)
+        except Overloaded:  # the file is locked for a moment
+            return await self.ask(lambda database: database.chat_of(run_id))
 
     async def unfinished(self, chat_id: str | None = None, expired_at: int | None = None) -> list[UnfinishedEntry]:
         """Runs that have begun and not ended, the oldest first; of one chat, or those whose lease has ended."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from contextlib import AsyncExitStack
 
 import grpc
 import structlog
 
-from headrace.errors import ContextLengthExceeded, ProviderUnavailable, StreamStalled
+from headrace.errors import BudgetExceeded, ContextLengthExceeded, ProviderUnavailable, StreamStalled
 from headrace.v1 import common_pb2, llm_pb2, tools_pb2
-from services.orchestrator import returning, steering
+from services.orchestrator import metrics, returning, steering
 from services.orchestrator.answer import Answer
 from services.orchestrator.call import Call
 from services.orchestrator.calls import executing
@@ -39,6 +40,8 @@ class Conversation:
         scope.tools = Toolbox(tools, scope.tools.results)
         self._schemas = scope.tools.schemas
         self.context = Context(scope, peers, self._schemas)
+        self._asked = b""
+        """The request of the turn, as it was made last."""
 
     async def ask(
         self,
@@ -64,44 +67,46 @@ class Conversation:
         run.go_live()
         request = self._request(await self.context.messages(), tool_choice, parallel, reasoning)
         await run.begun.wait()
-        hidden = self._hidden(tool_choice)
-        try:
-            answer = await self._answered(request, hidden, beyond=beyond_budget)
-        except ProviderUnavailable as error:
-            if not was_break(error):
-                raise
-            answer = await self._answered_again(request, hidden, error, beyond=beyond_budget)
+        answer = await self._answered(request, self._hidden(tool_choice), beyond=beyond_budget)
         await self.scope.end_answer()
         return self.scope.hear(answer)
 
     async def _answered(self, request: bytes, hidden: Collection[str], *, beyond: bool) -> Answer:
-        """One model call of the budget."""
+        """The answer to a turn; from its beginning, once, when its gateway goes away in the middle of it."""
+        self._asked = request
         spending = self.run.spending
         tokens = self.context.tokens + (self.scope.settings.model.max_tokens or OUTPUT_TOKENS)
         async with spending.model_call(tokens, beyond=beyond):
-            answer = self.scope.begin_answer(hidden)
             try:
-                await self._stream_fitting(request, answer)
-            finally:
-                if answer.usage is not None:
-                    spending.settle(answer.usage)
-        return answer
+                return await self._streamed(hidden)
+            except ProviderUnavailable as error:
+                if not was_break(error):
+                    raise
+                broken = error
+            metrics.ASKED_AGAIN.inc()
+            log.warning("turn asked again", run_id=self.run.id, reason=broken.reason, said=broken.message)
+            if not self.scope.has_heard:
+                await self.peers.wait_for_gateway()
+                return await self._streamed(hidden)
+        async with AsyncExitStack() as stack:
+            # What had come was paid for: another answer is another model call, and without one readers keep what they
+            # have.
+            try:
+                await stack.enter_async_context(spending.model_call(tokens))
+            except BudgetExceeded:
+                raise broken from None
+            await self.scope.retract_answer(broken.reason)
+            await self.peers.wait_for_gateway()
+            return await self._streamed(hidden)
 
-    async def _answered_again(
-        self, request: bytes, hidden: Collection[str], error: ProviderUnavailable, *, beyond: bool
-    ) -> Answer:
-        """The turn from its beginning, once, when its gateway has gone away in the middle of it. An answer that had
-        begun was paid for: it is taken back, and another is another model call.
-        """
-        spending = self.run.spending
-        if not self.scope.has_heard:
-            spending.give_back_model_call()
-        elif spending.model_calls_left == 0:
-            raise error
-        log.warning("turn asked again", run_id=self.run.id, reason=error.reason, said=error.message)
-        await self.scope.retract_answer(error.reason)
-        await self.peers.wait_for_gateway()
-        return await self._answered(request, hidden, beyond=beyond)
+    async def _streamed(self, hidden: Collection[str]) -> Answer:
+        answer = self.scope.begin_answer(hidden)
+        try:
+            await self._stream_fitting(answer)
+        finally:
+            if answer.usage is not None:
+                self.run.spending.settle(answer.usage)
+        return answer
 
     def _hidden(self, tool_choice: str) -> list[str]:
         """What of the turn readers do not get: reasoning that is summed up for them, an answer that is checked first.
@@ -175,26 +180,31 @@ class Conversation:
             request.reasoning.enabled = reasoning
         return request.SerializeToString()
 
-    async def _stream_fitting(self, request: bytes, answer: Answer) -> None:
+    async def _stream_fitting(self, answer: Answer) -> None:
         """Stream the turn; one that the provider refuses as too long is compacted, and tried once more.
 
         Both are one model call of the budget: what a provider refuses so, it does not answer.
         """
         try:
-            await self._stream(request, answer)
+            await self._stream(answer)
         except ContextLengthExceeded:
             shorter = await self.context.shortened() if answer.is_empty else None
             if shorter is None:
                 raise
-            again = llm_pb2.ChatRequest.FromString(request)
+            again = llm_pb2.ChatRequest.FromString(self._asked)
             del again.messages[:]
             again.messages.extend(shorter)
-            await self._stream(again.SerializeToString(), answer)
+            self._asked = again.SerializeToString()
+            await self._stream(answer)
 
-    async def _stream(self, request: bytes, answer: Answer) -> None:
+    async def _stream(self, answer: Answer) -> None:
         timeout_s = min(self.run.spending.model_timeout_s, self.run.spending.time_left_s)
         try:
-            await pour(self.peers.stream_chat(request, timeout=timeout_s, metadata=forwarded()), answer.take)
+            await pour(self.peers.stream_chat(self._asked, timeout=timeout_s, metadata=forwarded()), answer.take)
+        except ProviderUnavailable as error:
+            # The answer is complete, only its end is missing.
+            if not (answer.finish_reason and was_break(error)):
+                raise
         except grpc.aio.AioRpcError as error:
             # The gateway's own errors arrive as ours; what is left is our deadline, or a bug of the gateway.
             if error.code() is not grpc.StatusCode.DEADLINE_EXCEEDED:

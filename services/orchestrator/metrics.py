@@ -18,6 +18,7 @@ STATES = ("queued", "running", "waiting")
 RUNS = Gauge("headrace_runs", "Live runs, by what they do.", ("state",))
 ENDED = Counter("headrace_runs_ended", "Runs that have ended here; `error`: why one failed.", ("state", "error"))
 COMPACTIONS = Counter("headrace_compactions", "Compactions of contexts that have ended.", ("trigger", "outcome"))
+ASKED_AGAIN = Counter("headrace_turns_asked_again", "Turns whose gateway went away in the middle of them.")
 QUEUE_LENGTH = Gauge("headrace_tenant_queue_length", "Queries that wait for a place of their tenant.", ("tenant",))
 
 

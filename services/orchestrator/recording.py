@@ -79,11 +79,13 @@ class ScopeRecording:
 
     def take_plan(self) -> list[agent_pb2.Task] | None:
         """The plan as readers know it, which is asked for once; None: they know none."""
-        last: list[agent_pb2.Task] | None = None
-        for told in [told for told in self._told if told.WhichOneof("payload") in PLANS]:
+        plans = [told for told in self._told if told.WhichOneof("payload") in PLANS]
+        for told in plans:
             self._told.remove(told)
-            last = list((told.plan_update if told.HasField("plan_update") else told.plan_create).plan)
-        return last
+        if not plans:
+            return None
+        last = max(plans, key=lambda told: told.seq)  # one that memory refused at first lies behind later ones
+        return list((last.plan_update if last.HasField("plan_update") else last.plan_create).plan)
 
     def event(self, kind: str, made: Delta) -> Delta | None:
         """The recorded event that says what `made` would say, which is told but once; None when there is none."""

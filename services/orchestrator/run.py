@@ -199,7 +199,7 @@ class Run:
 
     async def tell_readers_to_reset(self) -> None:
         """Commit and send what a new owner says first. Readers see nothing of it, or behind it, before that."""
-        await self.log.send(self._resets)
+        await self.log.commit(self._resets)
         for line in self._resets.lines:
             self.feed.release(line.event.event.seq)
 

@@ -53,7 +53,10 @@ class RunLog:
 
     async def append(self, lines: list[memory_pb2.LogLine]) -> None:
         """Commit lines; they are on disk when this returns."""
-        request = self.keep(lines)
+        await self.commit(self.keep(lines))
+
+    async def commit(self, request: memory_pb2.AppendRequest) -> None:
+        """Send what `keep` has made, again where memory refuses it for the moment."""
         for delay_s in REFUSED_DELAYS_S:
             try:
                 return await self.send(request)

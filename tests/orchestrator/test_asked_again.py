@@ -72,6 +72,13 @@ async def test_a_turn_is_not_asked_again_when_no_model_call_is_left(house: Open)
     assert [block["text"] for block in fold(events)["blocks"].values()] == ["Hel"]
 
 
+async def test_an_answer_that_is_complete_is_not_asked_for_again(house: Open) -> None:
+    async with house([*ANSWER, BREAK]) as it:
+        events = await it.ask()
+        assert len(it.llm.requests) == 1
+    assert (events[-1]["type"], resets(events)) == ("run.complete", [])
+
+
 async def test_whoever_attaches_to_such_a_turn_sees_the_same(house: Open) -> None:
     broken = [*reasoning("Hm"), *content("Hel", "lo"), 0.3, BREAK]
     async with house(broken, [*content("All "), 0.3, *content("good."), *finish()]) as it:

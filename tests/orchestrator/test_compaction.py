@@ -9,9 +9,9 @@ import pytest
 
 from headrace.errors import ChatBusy, ContextLengthExceeded, NotFound, Overloaded
 from headrace.v1 import agent_pb2, common_pb2, llm_pb2, memory_pb2
-from tests.orchestrator.conftest import House, Open, Step, as_json, call, content, finish, summary
+from tests.orchestrator.conftest import BREAK, House, Open, Step, as_json, call, content, finish, summary
 from tests.orchestrator.test_runs import assert_paired, types
-from tests.order import Event, check_order, texts
+from tests.order import Event, check_order, fold, texts
 
 DONE: list[Step] = [llm_pb2.LlmDelta(finish=llm_pb2.LlmFinish(reason="stop"))]
 """Without usage: memory's counts follow what a provider reports, and a scripted figure would be far from them."""
@@ -108,6 +108,18 @@ async def test_a_turn_that_the_provider_finds_too_long_is_compacted_and_tried_on
         assert of_compaction(events)[1]["reason"] == "NOTHING_TO_COMPACT"
         assert events[-1]["error"]["code"] == "CONTEXT_LENGTH_EXCEEDED"
         assert len(it.llm.aside_requests) == 0
+
+
+async def test_a_compacted_turn_whose_gateway_goes_away_is_asked_again_as_it_was_compacted(house: Open) -> None:
+    too_long: list[Step] = [ContextLengthExceeded("too long")]
+    async with house(ANSWER, ANSWER, ANSWER, too_long, [*content("Hel"), BREAK], ANSWER) as it:
+        it.llm.models = [llm_pb2.ModelInfo(provider_key="scripted", model="m", context_window_tokens=100_000)]
+        await fill(it, 3)
+        events = await it.ask(WORDS)
+        assert it.llm.requests[-1] == it.llm.requests[-2] != it.llm.requests[-3]
+    assert types(of_compaction(events)) == ["compaction.start", "compaction.complete"]
+    assert [block["text"] for block in fold(events)["blocks"].values()] == ["All good."]
+    assert events[-1]["type"] == "run.complete"
 
 
 async def test_what_is_too_long_a_second_time_is_the_error(house: Open) -> None:

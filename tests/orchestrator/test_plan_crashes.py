@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from headrace.errors import ProviderAuthentication
-from headrace.v1 import llm_pb2
+from headrace.v1 import agent_pb2, llm_pb2, memory_pb2
+from services.orchestrator.recording import Recording
 from tests.orchestrator.conftest import Open, Step, content
 from tests.orchestrator.owners import Crashes, again
 from tests.orchestrator.plans import (
@@ -84,3 +85,15 @@ async def test_a_plan_goes_on_after_the_process_has_died_at_any_line(house: Open
             assert_whole([json.loads(line) for line in log.splitlines()], run_id)
         check_pairs(it)
         assert world.runs, "its tools were called"
+
+
+def test_the_plan_that_readers_know_is_the_last_they_were_told_wherever_it_lies_in_the_log() -> None:
+    def update(seq: int, task_id: str) -> agent_pb2.AgentDelta:
+        plan = agent_pb2.PlanUpdate(plan_id="p", plan=[agent_pb2.Task(task_id=task_id)])
+        return agent_pb2.AgentDelta(seq=seq, plan_update=plan)
+
+    events = [update(3, "a"), update(9, "c"), update(7, "b")]
+    lines = [memory_pb2.LogLine(event=memory_pb2.EventLine(event=event)) for event in events]
+    plan = Recording(lines).scope(None).take_plan()
+    assert plan is not None
+    assert [task.task_id for task in plan] == ["c"]

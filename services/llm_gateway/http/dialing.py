@@ -90,7 +90,10 @@ async def _straight(address: _Address, origin: Origin, tls: ssl.SSLContext | Non
     transport, connection = await loop.create_connection(
         lambda: Connection(origin), host, port, ssl=tls, server_hostname=server
     )
-    transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVED_SIZE_BYTES_MAX)
+    try:
+        transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVED_SIZE_BYTES_MAX)
+    except ValueError as error:  # of a socket that is closed again already
+        raise ConnectionResetError("closed as soon as it was open") from error
     return connection
 
 

@@ -48,11 +48,20 @@ _NAME = re.compile(rb"[a-z0-9_.-]+")
 _VALUE = re.compile(rb"(?:[!-~](?:[ -~]*[!-~])?)?")
 
 _HTTP = frozenset(
-    {b"connection", b"content-length", b"host", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade"}
+    {
+        b"connection",
+        b"content-length",
+        b"cookie",
+        b"host",
+        b"keep-alive",
+        b"proxy-connection",
+        b"transfer-encoding",
+        b"upgrade",
+    }
 )
 """Names that HTTP/2 forbids, or has rules for."""
 
-_PSEUDO = (b":method", b":scheme", b":path", b":authority")
+_PSEUDO = (b":scheme", b":path", b":authority")
 
 NAMES_KEPT = 1024
 
@@ -80,7 +89,9 @@ def _length(text: bytes) -> bytes:
 def read_request(block: bytes) -> Headers | None:
     """The headers of a request."""
     headers = _read(block)
-    if headers is None or tuple(name for name, _ in headers[:4]) != _PSEUDO or not headers[2][1]:
+    if not headers or headers[0] != (b":method", b"POST"):
+        return None
+    if tuple(name for name, _ in headers[1:4]) != _PSEUDO or not headers[2][1]:
         return None
     return headers if _are_plain(headers, 4) else None
 

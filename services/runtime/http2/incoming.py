@@ -122,7 +122,7 @@ class Incoming:
         """Whether the connection has taken a header block that is whole, and behind the peer's settings."""
         if flags & ~frames.END_STREAM != frames.END_HEADERS or self._is_in_headers or not self._has_settings:
             return False
-        connection = self._connection
+        connection, stream_id = self._connection, stream_id & frames.LAST_STREAM_ID
         if not connection.take_headers(stream_id, data[start:end], is_end=bool(flags & frames.END_STREAM)):
             return False
         self._check_asked()

@@ -23,6 +23,9 @@ RESERVED = frozenset(
 
 _KEY = re.compile(r"[0-9a-z_.-]+")
 _VALUE = re.compile(r"[\x20-\x7e]*")
+_OUTER_SPACE = re.compile(r"^ | $")
+"""No header begins or ends with one: a peer may end the connection for that."""
+
 _HALF_BYTE = re.compile(r"%.?$")
 _TIMEOUT = re.compile(rb"([0-9]{1,8})([HMSmun])")
 _UNIT_S = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e-9}
@@ -51,7 +54,7 @@ def _to_header(key: str, value: str | bytes) -> bytes:
     text = value.decode("latin-1") if isinstance(value, bytes) else value
     if not _VALUE.fullmatch(text):
         raise ValueError(f"metadata {key!r}: expected printable ASCII; other values need a key that ends with -bin")
-    return text.encode()
+    return text.strip(" ").encode()
 
 
 def from_headers(headers: Iterable[tuple[bytes, bytes]]) -> Pairs:
@@ -90,7 +93,8 @@ def to_message(text: str) -> bytes:
     """A status message as its header, cut off where it is too long for one."""
     # No character takes less than a byte: what is cut off here would be cut off below.
     header = quote(text[:STATUS_MESSAGE_BYTES_MAX], safe=_MESSAGE_SAFE, errors="replace")
-    return _HALF_BYTE.sub("", header[:STATUS_MESSAGE_BYTES_MAX]).encode()
+    cut = _HALF_BYTE.sub("", header[:STATUS_MESSAGE_BYTES_MAX])
+    return _OUTER_SPACE.sub("%20", cut).encode()
 
 
 def from_message(header: bytes) -> str:

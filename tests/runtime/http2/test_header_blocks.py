@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
+import grpc
 import pytest
 from h2.config import H2Configuration
 from h2.connection import H2Connection
 from h2.events import RequestReceived, ResponseReceived, TrailersReceived
 from hpack import Decoder
+from hyperframe.frame import HeadersFrame
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from services.runtime.http2 import limits
 from services.runtime.http2.header_blocks import NO_TABLE, read_answer, read_request, read_trailers, written
 from services.runtime.http2.metadata import Headers
-from tests.runtime.http2.ends import connected, handlers
-from tests.runtime.http2.wire import END_HEADERS, END_STREAM, HEADERS, PREFACE, SETTINGS, raw
+from tests.runtime.http2.ends import SERVICE, SILENCE_S, Stack, connected, handlers
+from tests.runtime.http2.victim import victim
+from tests.runtime.http2.wire import END_HEADERS, END_STREAM, HEADERS, PREFACE, SETTINGS, message, peer, raw
 
 REQUEST: Headers = [
     (b":method", b"POST"),
@@ -39,6 +43,7 @@ ODD_NAMES = st.sampled_from(
         b"host",
         b"content-length",
         b"connection",
+        b"cookie",
         b"Upper",
         b":path",
         b":status",
@@ -79,7 +84,8 @@ def test_what_is_written_is_read_by_all(more: Headers) -> None:
     assert Decoder(limits.HEADERS_BYTES_TAKEN_MAX).decode(NO_TABLE + block, raw=True) == REQUEST + more
     # A name that is longer than any of ours is for h2.
     assert read_request(block) in (REQUEST + more, None)
-    if all(len(name) < 127 for name, _ in more) and dict(more).keys().isdisjoint({b"te", b"host", b"content-length"}):
+    special = {b"te", b"host", b"content-length", b"cookie"}
+    if all(len(name) < 127 for name, _ in more) and dict(more).keys().isdisjoint(special):
         assert read_request(block) == REQUEST + more
         assert read_answer(written(ANSWER + more)) == ANSWER + more
         assert read_trailers(written(more)) == more
@@ -89,6 +95,7 @@ def test_what_is_written_is_read_by_all(more: Headers) -> None:
 @example([], [(b"host", b"other")])
 @example([], [(b"te", b"gzip")])
 @example([(b"a", b"b")], [])
+@example([], [(b"cookie", b"a=1"), (b"cookie", b"b=2")])
 def test_what_is_read_here_means_the_same_to_h2(before: Headers, behind: Headers) -> None:
     asked = written(before + REQUEST + behind)
     if (headers := read_request(asked)) is not None:
@@ -135,3 +142,31 @@ async def test_headers_of_any_size_pass_between_our_own_ends(size: int) -> None:
             assert await call == b"a"
             assert dict(await call.initial_metadata())["first"] == "x" * size
             assert dict(await call.trailing_metadata())["last"] == "x" * size
+
+
+async def test_the_reserved_bit_of_a_stream_id_says_nothing() -> None:
+    asked = written([*REQUEST[:2], (b":path", f"/{SERVICE}/unary".encode()), *REQUEST[3:]])
+    async with victim() as server, peer(server.port) as client:
+        await client.send(raw(HEADERS, END_HEADERS, 2**31 + 1, asked), message(1, b"x"))
+        assert (await client.until(HeadersFrame)).stream_id == 1
+
+
+@pytest.mark.parametrize("client", ["ours", "grpcio"])
+@pytest.mark.parametrize("details", [" bad ", "  ", "x" * 2047 + " and more", "x" * 2045 + "  é"])
+async def test_a_status_message_may_begin_and_end_with_spaces(client: Stack, details: str) -> None:
+    async def unary(request: bytes, context: Any) -> None:
+        await context.abort(grpc.StatusCode.ABORTED, details, (("key", " spaced "),))
+
+    async def stream(request: bytes, context: Any) -> Any:
+        yield b"one"
+        await asyncio.sleep(SILENCE_S)
+
+    async with connected(client, "ours", handlers(unary=unary, stream=stream)) as caller:
+        beside = caller.stream(b"")
+        await beside.read()
+        call = caller.unary(b"")
+        assert await call.code() is grpc.StatusCode.ABORTED
+        assert (await call.details()) == details[: limits.STATUS_MESSAGE_BYTES_MAX].removesuffix("é")
+        assert dict(await call.trailing_metadata())["key"] == "spaced"
+        assert not beside.done()
+        beside.cancel()
