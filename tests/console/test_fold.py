@@ -18,6 +18,8 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 Event = dict[str, Any]
 
+SCOPES = [{}, {"subagentId": "s1"}, {"subagentId": "s2"}, {"taskId": "k1"}, {"subagentId": "s1", "taskId": "k1"}]
+
 FOLD = "async (lists) => { const { fold } = await import('/console/fold.js'); return lists.map(fold); }"
 
 
@@ -51,25 +53,34 @@ def a_history(events: list[Event]) -> list[Event]:
 
 
 def made_up(seed: int) -> list[Event]:
-    """Starts, deltas, ends, snapshots, results and resets in any order that opens a block before it is used."""
-    chance, events, known = random.Random(seed), list[Event](), dict[str, str]()
+    """Starts, deltas, ends, snapshots, results and resets in any order that opens a block before it is used, anywhere:
+    in the run, a sub-agent or a task.
+    """
+    chance, events, known = random.Random(seed), list[Event](), dict[str, Event]()
     for seq in range(1, 60):
         kind = chance.choice(list(IDS))
         part = chance.choice(["start", "snapshot", "delta", "end", "result", "reset", "run"])
         key = f"{kind}{chance.randrange(3)}"
-        base: Event = {"seq": seq, "timestamp": seq}
+        base: Event = {"seq": seq, "timestamp": seq} | chance.choice(SCOPES)
         if part == "reset":
-            from_seq = chance.randrange(seq)
-            events.append(base | {"type": "attempt.reset", "fromSeq": from_seq})
-            known = {}
+            reset = base | {"type": "attempt.reset", "fromSeq": chance.randrange(seq)}
+            events.append(reset)
+            known = {key: begun for key, begun in known.items() if not is_lost(begun, reset)}
         elif part == "run" and chance.random() < 0.2:
             events.append(base | {"type": "run.start", "runId": str(seq)})
             known = {}
         elif part in ("start", "snapshot") or key in known:
-            known[key] = kind
+            part = "start" if part == "run" else part
             body = {"delta": "d", "text": "t", "result": "r", "ok": True, "toolParams": {"a": [1]}, "toolName": "n"}
-            events.append(base | body | {"type": f"{kind}.{'start' if part == 'run' else part}", IDS[kind]: key})
+            events.append(base | body | {"type": f"{kind}.{part}", IDS[kind]: key})
+            if part in ("start", "snapshot"):
+                known[key] = events[-1]
     return [*events, {"seq": 60, "type": "run.complete", "timestamp": 60, "usage": {"inputTokens": 1}}]
+
+
+def is_lost(begun: Event, reset: Event) -> bool:
+    scopes = [(event.get("subagentId"), event.get("taskId")) for event in (begun, reset)]
+    return scopes[0] == scopes[1] and begun["seq"] > reset["fromSeq"]
 
 
 async def test_it_gives_what_the_tests_fold_gives(opening: Opening) -> None:

@@ -285,6 +285,26 @@ async def test_what_is_tried_again_is_dropped(opening: Opening) -> None:
         await expect(console.page.locator(".answer")).to_have_text(["kept"])
 
 
+async def test_what_one_subagent_is_asked_again_leaves_the_others_as_they_are(opening: Opening) -> None:
+    story = Story().content("the run", number=1)
+    for number, key in enumerate(("s1", "s2"), start=2):
+        begun = agent_pb2.SubagentStart(subagent_id=key, run_id=RUN, parent_id=RUN, agent_key=key)
+        story.add(subagent_start=begun, subagent_id=key).begin_content(number, subagent_id=key)
+        story.say(f"{key} one", number=number, subagent_id=key)
+    story.call("c1", "weather", "{}", subagent_id="s2")
+    lost = agent_pb2.AttemptReset(run_id=RUN, from_seq=0, reason="PROVIDER_UNAVAILABLE")
+    story.add(attempt_reset=lost, subagent_id="s1").content("s1 again", number=4, subagent_id="s1")
+    story.say(" two", number=3, subagent_id="s2").end_content(3, subagent_id="s2")
+    async with opening(story.complete()) as console:
+        await console.ask()
+        lanes = console.page.locator(".lane")
+        await expect(console.page.locator(".run > .flow > .answer")).to_have_text(["the run"])
+        await expect(lanes.nth(0).locator(".answer")).to_have_text(["s1 again"])
+        await expect(lanes.nth(0).locator(".line.notice")).to_have_count(1)
+        await expect(lanes.nth(1).locator(".answer")).to_have_text(["s2 one two"])
+        await expect(lanes.nth(1).locator(".tool")).to_have_count(1)
+
+
 async def test_a_refusal_and_a_failed_run_say_why_and_can_be_asked_again(opening: Opening) -> None:
     failed = agent_pb2.RunError(run_id=RUN, error=common_pb2.Failure(code="RATE_LIMITED", message="slow down"))
     script = Orchestrator(query=[ChatBusy("the chat has a run")])

@@ -13,9 +13,10 @@ class Block:
 
     id: str
     kind: Kind
-    pieces: list[tuple[int, str]] = field(default_factory=list[tuple[int, str]])
-    """With their seqs."""
+    seq: int = 0
+    """Where it opened."""
 
+    pieces: list[str] = field(default_factory=list[str])
     size_chars: int = 0
     sent_chars: int = 0
     """How much of it the caller has been sent; more than its size when it is being said again."""
@@ -24,21 +25,15 @@ class Block:
 
     @property
     def text(self) -> str:
-        return "".join(text for _, text in self.pieces)
+        return "".join(self.pieces)
 
-    def restart(self) -> None:
+    def restart(self, seq: int) -> None:
         """Forget what was said: it is said again."""
-        self.pieces, self.size_chars, self.is_closed = [], 0, False
+        self.seq, self.pieces, self.size_chars, self.is_closed = seq, [], 0, False
 
-    def add(self, seq: int, text: str) -> None:
-        self.pieces.append((seq, text))
+    def add(self, text: str) -> None:
+        self.pieces.append(text)
         self.size_chars += len(text)
-
-    def drop_after(self, seq: int) -> None:
-        """Forget what was said after `seq`; what comes then is new, even to a caller who had more."""
-        if self.pieces and self.pieces[-1][0] > seq:
-            self.pieces = [piece for piece in self.pieces if piece[0] <= seq]
-            self.size_chars = self.sent_chars = sum(len(text) for _, text in self.pieces)
 
     def unsent(self, text: str) -> str:
         """The part of the piece just added that the caller has not had; it counts as sent from now on."""
@@ -53,21 +48,24 @@ class Output:
     def __init__(self) -> None:
         self.blocks: dict[str, Block] = {}
         self.calls: list[Called] = []
+        self.lost: list[Block] = []
+        """The blocks that the last `Dropped` has taken away."""
 
     def add(self, thing: Told) -> None:
         """Take the next thing that is told."""
         match thing:
             case Opened() if thing.block_id in self.blocks:
-                self.blocks[thing.block_id].restart()
+                self.blocks[thing.block_id].restart(thing.seq)
             case Opened():
-                self.blocks[thing.block_id] = Block(thing.block_id, thing.kind)
+                self.blocks[thing.block_id] = Block(thing.block_id, thing.kind, thing.seq)
             case Said() if thing.block_id in self.blocks:
-                self.blocks[thing.block_id].add(thing.seq, thing.text)
+                self.blocks[thing.block_id].add(thing.text)
             case Closed() if thing.block_id in self.blocks:
                 self.blocks[thing.block_id].is_closed = True
             case Dropped():
-                for block in self.blocks.values():
-                    block.drop_after(thing.from_seq)
+                self.lost = [block for block in self.blocks.values() if block.seq > thing.from_seq]
+                for block in self.lost:
+                    del self.blocks[block.id]
             case Called():
                 self.calls.append(thing)
             case _:

@@ -3,6 +3,9 @@
 `sequence_number` is the run's own seq. One event of the run may give several of these; all but the last of them carry
 the number before it, so that a caller who comes back with `starting_after` misses none, and has some of them twice at
 worst. A caller who comes back in the middle of a block gets the block's item again, with all its text so far.
+
+An item whose block was lost cannot be taken back: it ends, incomplete and without text, unless it has ended already.
+It keeps its `output_index`, and the response has it no more.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from services.facade.openai_face import errors
 from services.facade.openai_face.asked import Asked
 from services.facade.openai_face.output import Block, Output
 from services.facade.openai_face.responses_answer import call_item, item, item_id, part, response
-from services.facade.openai_face.told import Called, Closed, Ended, Opened, Said, Started, Told
+from services.facade.openai_face.told import Called, Closed, Dropped, Ended, Opened, Said, Started, Told
 
 ENDS = {"completed": "response.completed", "failed": "response.failed"}
 """The others, incomplete and cancelled, are response.incomplete."""
@@ -81,6 +84,12 @@ class _Events:
             # Of a block that has only opened it is not known whether the next piece is the first one.
             self._announced.add(thing.block_id)
             self._output.blocks[thing.block_id].unsent(thing.text)
+        elif isinstance(thing, Dropped):
+            self._forget_lost()
+
+    def _forget_lost(self) -> None:
+        """A new owner of the run counts blocks from the last whole one, so a lost one's id may come again."""
+        self._announced -= {block.id for block in self._output.lost}
 
     def _events(self, thing: Told) -> Iterator[dict[str, Any]]:
         match thing:
@@ -98,6 +107,12 @@ class _Events:
                 block = self._output.blocks[thing.block_id]
                 yield from self._announce(block)
                 yield from self._whole(block)
+            case Dropped():
+                for block in self._output.lost:
+                    if not block.is_closed:
+                        yield from self._announce(block)
+                        yield from self._whole(Block(block.id, block.kind))
+                self._forget_lost()
             case Called():
                 yield from self._called(thing)
             case Ended():
@@ -115,9 +130,10 @@ class _Events:
         yield self._at(block, "response.content_part.added", part=part(empty))
 
     def _whole(self, block: Block) -> Iterator[dict[str, Any]]:
+        done = item(block, is_done=True)
         yield self._at(block, _kind(block, "done"), text=block.text)
         yield self._at(block, "response.content_part.done", part=part(block))
-        yield {"type": "response.output_item.done", "output_index": self._index[block.id], "item": item(block)}
+        yield {"type": "response.output_item.done", "output_index": self._index[block.id], "item": done}
 
     def _called(self, call: Called) -> Iterator[dict[str, Any]]:
         start = self._started

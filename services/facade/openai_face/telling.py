@@ -58,6 +58,8 @@ async def told(deltas: AsyncIterator[agent_pb2.AgentDelta], answered: frozenset[
 class _Call:
     tool_id: str
     name: str
+    seq: int
+    scope: tuple[str, str]
     pieces: list[str] = field(default_factory=list[str])
     whole: str = ""
     """The arguments; empty while the model writes them."""
@@ -89,22 +91,35 @@ class _Calls:
             self._quiet_since_s = asyncio.get_running_loop().time()
         match kind:
             case "tool_start" if delta.tool_start.tool_api == CLIENT:
-                self._open(delta.tool_start.tool_id, delta.tool_start.tool_name)
+                self._open(delta, delta.tool_start.tool_id, delta.tool_start.tool_name)
             case "tool_args" if call := self._calls.get(delta.tool_args.tool_id):
                 call.pieces.append(delta.tool_args.delta)
             case "tool_end" if call := self._calls.get(delta.tool_end.tool_id):
                 call.whole = delta.tool_end.tool_params or "".join(call.pieces) or "{}"
             case "tool_snapshot" if delta.tool_snapshot.tool_api == CLIENT:
                 past = delta.tool_snapshot
-                self._open(past.tool_id, past.tool_name, past.tool_params or past.arguments or "{}")
+                self._open(delta, past.tool_id, past.tool_name, past.tool_params or past.arguments or "{}")
             case "tool_result":
                 self._calls.pop(delta.tool_result.tool_id, None)
+            case "attempt_reset":
+                self._drop(_scope(delta), delta.attempt_reset.from_seq)
             case _:
                 pass
 
-    def _open(self, tool_id: str, name: str, whole: str = "") -> None:
+    def _open(self, delta: agent_pb2.AgentDelta, tool_id: str, name: str, whole: str = "") -> None:
         if tool_id not in self._answered:
-            self._calls[tool_id] = _Call(tool_id, name, whole=whole)
+            self._calls[tool_id] = _Call(tool_id, name, delta.seq, _scope(delta), whole=whole)
+
+    def _drop(self, scope: tuple[str, str], from_seq: int) -> None:
+        """Forget the calls that were lost: no run waits for them, and one that broke off would never be whole."""
+        for call in self.waiting:
+            if call.scope == scope and call.seq > from_seq:
+                del self._calls[call.tool_id]
+
+
+def _scope(delta: agent_pb2.AgentDelta) -> tuple[str, str]:
+    """Where an event happened: the caller's functions are called by plan tasks too, each with resets of its own."""
+    return delta.subagent_id, delta.task_id
 
 
 def _told(delta: agent_pb2.AgentDelta) -> Iterator[Told]:

@@ -51,7 +51,7 @@ class Closed:
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """What blocks have said after `from_seq` was lost."""
+    """The blocks that opened after `from_seq` were lost; what was in them is said anew, in others."""
 
     seq: int
     from_seq: int

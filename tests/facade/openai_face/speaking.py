@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -77,6 +78,35 @@ def client_call(seq: int, tool_id: str, name: str = "thermometer") -> list[Step]
 def result(seq: int, tool_id: str) -> Step:
     """The result of a call."""
     return delta(seq, tool_result=agent_pb2.ToolResult(tool_id=tool_id, result="20", ok=True))
+
+
+def reset(seq: int, from_seq: int, **where: str) -> Step:
+    """The model's answer broke off and is asked for again."""
+    lost = agent_pb2.AttemptReset(run_id=RUN, from_seq=from_seq, reason="PROVIDER_UNAVAILABLE")
+    return delta(seq, attempt_reset=lost, **where)
+
+
+def asked_again() -> list[Step]:
+    """A run whose answer breaks off behind a thought, half a sentence, a call of the caller's function and half a call;
+    the next one is whole and the run waits.
+    """
+    lost, kept = f"{RUN}_c_1", f"{RUN}_c_2"
+    return [
+        *opening(),
+        delta(4, reasoning_start=agent_pb2.ReasoningStart(reasoning_id=THOUGHT, run_id=RUN)),
+        delta(5, reasoning_delta=agent_pb2.ReasoningDelta(reasoning_id=THOUGHT, delta="Hm")),
+        delta(6, reasoning_end=agent_pb2.ReasoningEnd(reasoning_id=THOUGHT)),
+        delta(7, content_start=agent_pb2.ContentStart(content_id=lost, run_id=RUN)),
+        text(8, "I lo"),
+        *client_call(9, "t_0000000a"),
+        *client_call(12, "t_0000000b")[:2],
+        reset(14, 3),
+        delta(15, content_start=agent_pb2.ContentStart(content_id=kept, run_id=RUN)),
+        delta(16, content_delta=agent_pb2.ContentDelta(content_id=kept, delta="I look.")),
+        delta(17, content_end=agent_pb2.ContentEnd(content_id=kept)),
+        *client_call(18, "t_0000000c"),
+        asyncio.Event(),
+    ]
 
 
 def answer_from(seq: int, *pieces: str) -> list[Step]:

@@ -20,9 +20,11 @@ from tests.facade.openai_face.speaking import (
     RUN_HEX,
     a_run,
     answer_from,
+    asked_again,
     client,
     client_call,
     own_call,
+    reset,
     result,
     thinking,
 )
@@ -266,3 +268,27 @@ async def test_text_that_is_said_again_is_not_sent_again(tmp_path: Path) -> None
     async with client(tmp_path, Script(query=[*answering("one ", "two")[:-2], *again, *answering()[-2:]])) as (api, _):
         chunks = [chunk async for chunk in await api.chat.completions.create(**ASK, stream=True)]
     assert said(chunks) == "one two three"
+
+
+async def test_a_call_that_broke_off_is_forgotten_for_the_one_that_is_asked_for_again(tmp_path: Path) -> None:
+    async with client(tmp_path, Script(query=asked_again())) as (api, _), asyncio.timeout(3):
+        answer = await api.chat.completions.create(**ASK, tools=TOOLS)
+        chunks = [chunk async for chunk in await api.chat.completions.create(**ASK, tools=TOOLS, stream=True)]
+    message = answer.choices[0].message
+    assert message.content == "I look."
+    assert [call.id for call in message.tool_calls or []] == [f"call_{RUN_HEX}_0000000c_20"]
+    streamed = [call for chunk in chunks for call in chunk.choices[0].delta.tool_calls or []]
+    assert [(call.index, call.id) for call in streamed] == [(0, f"call_{RUN_HEX}_0000000c_20")]
+    assert said(chunks) == "I lo\n\nI look."  # what was sent stays, and a blank line parts it from what counts
+
+
+async def test_a_reset_forgets_the_calls_of_its_own_task_alone(tmp_path: Path) -> None:
+    steps: list[Any] = [*opening(), *client_call(4, "t_0000000a"), *client_call(7, "t_0000000b")[:2]]
+    for step in steps[3:6]:
+        step.task_id = "k1"
+    for step in steps[6:]:
+        step.task_id = "k2"
+    steps += [reset(9, 3, task_id="k2"), asyncio.Event()]
+    async with client(tmp_path, Script(query=steps)) as (api, _), asyncio.timeout(3):
+        answer = await api.chat.completions.create(**ASK, tools=TOOLS)
+    assert [call.id for call in answer.choices[0].message.tool_calls or []] == [f"call_{RUN_HEX}_0000000a_9"]

@@ -19,6 +19,7 @@ from tests.facade.openai_face.speaking import (
     THOUGHT,
     a_run,
     answer_from,
+    asked_again,
     client,
     client_call,
     result,
@@ -203,6 +204,34 @@ async def test_a_streamed_function_call_is_folded_by_the_official_client(tmp_pat
     assert (call.call_id, call.arguments) == (f"call_{RUN_HEX}_0000000a_6", '{"room":1}')
     assert looked_at.status == "completed"
     assert [item.model_dump() for item in looked_at.output] == [call.model_dump(exclude={"parsed_arguments"})]
+
+
+async def test_what_broke_off_is_in_no_response_and_its_open_item_ends(tmp_path: Path) -> None:
+    script = Script(query=asked_again(), attaches=[asked_again()], run=a_run("waiting"))
+    async with client(tmp_path, script) as (api, facade), asyncio.timeout(5):
+        async with api.responses.stream(**ASK, tools=TOOLS) as stream:
+            events = [event async for event in stream]
+            folded = await stream.get_final_response()
+        whole = await api.responses.create(**ASK, tools=TOOLS)
+        looked_at = await api.responses.retrieve(ID)
+        missed = [await events_of(facade, starting_after=str(seq)) for seq in (8, 14)]
+    for answer in (folded, whole, looked_at):
+        assert [item.type for item in answer.output] == ["message", "function_call"]
+        assert answer.output_text == "I look."
+    added = [event.item.id for event in events if event.type == "response.output_item.added"]
+    done = [event.item for event in events if event.type == "response.output_item.done"]
+    assert [item.id for item in done] == added
+    assert len(set(added)) == 4
+    lost: Any = done[1]
+    assert (lost.status, lost.content[0].text) == ("incomplete", "")
+    assert [event.text for event in events if event.type == "response.output_text.done"] == ["", "I look."]
+    assert [event["type"] for event in missed[0][:3]] == [
+        "response.output_text.done",
+        "response.content_part.done",
+        "response.output_item.done",
+    ]
+    assert missed[0][2]["item"] == lost.model_dump(exclude_unset=True)
+    assert missed[1] == missed[0][3:]
 
 
 async def test_a_run_that_fails_says_so_in_its_stream(tmp_path: Path) -> None:

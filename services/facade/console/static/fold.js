@@ -1,6 +1,6 @@
 // What a reader of a run's events knows: texts, calls, results, the end. The same fold as tests/order.py's.
-// A start or a snapshot of a known id replaces that block, a delta appends; attempt.reset drops the blocks of its run
-// that began after fromSeq.
+// A start or a snapshot of a known id replaces that block, a delta appends; attempt.reset drops the blocks of its own
+// scope (the run itself, a task, a sub-agent) that began after fromSeq.
 
 export const TERMINAL = new Set(["run.complete", "run.cancel", "run.error"]);
 
@@ -33,7 +33,7 @@ export class Fold {
       this.#applyToBlock(event);
     } else if (event.type === "attempt.reset") {
       for (const [id, block] of this.blocks) {
-        if (block.seq > event.fromSeq) this.blocks.delete(id);
+        if (isLost(block, event)) this.blocks.delete(id);
       }
     } else if (TERMINAL.has(event.type)) {
       const { timestamp: _, ...end } = event;
@@ -44,8 +44,8 @@ export class Fold {
   /** Everything as plain values. */
   result() {
     const blocks = new Map([...this.#earlier, ...this.blocks]);
-    const withoutSeq = [...blocks].map(([id, { seq: _, ...block }]) => [id, block]);
-    return { blocks: Object.fromEntries(withoutSeq), end: this.end };
+    const withoutOpening = [...blocks].map(([id, { opening: _, ...block }]) => [id, block]);
+    return { blocks: Object.fromEntries(withoutOpening), end: this.end };
   }
 
   #applyToBlock(event) {
@@ -54,7 +54,8 @@ export class Fold {
     const part = event.type.slice(kind.length + 1);
     if (part === "start" || part === "snapshot") {
       const text = (part === "snapshot" && event.text) || "";
-      const block = { kind, text, name: event[`${kind}Name`] ?? null, seq: event.seq };
+      const { seq, subagentId, taskId } = event;
+      const block = { kind, text, name: event[`${kind}Name`] ?? null, opening: { seq, subagentId, taskId } };
       if (part === "snapshot" && kind === "tool") block.params = event.toolParams ?? null;
       this.blocks.set(id, block);
       return;
@@ -65,6 +66,11 @@ export class Fold {
     else if (part === "end" && kind === "tool") block.params = event.toolParams ?? null;
     else if (part === "result") Object.assign(block, { result: event.result }, kind === "tool" && { ok: event.ok });
   }
+}
+
+/** Whether an attempt.reset is about this block: parallel scopes have resets of their own. */
+function isLost({ opening }, { fromSeq, subagentId, taskId }) {
+  return opening.seq > fromSeq && opening.subagentId === subagentId && opening.taskId === taskId;
 }
 
 export function fold(events) {
