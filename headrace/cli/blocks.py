@@ -28,8 +28,8 @@ class Blocks:
         """Text of each block that the view has."""
         self._repeated: dict[str, str] = {}
         """Of blocks that have begun again, the part that is still to be repeated."""
-        self._speaking: set[str] = set()
-        """Open blocks of tasks and sub-agents."""
+        self._speaking: dict[str, tuple[str, str]] = {}
+        """Whose they are, sub-agent and task, of the open blocks of those."""
         self._rest: dict[str, str] = {}
         """What is left to show of such blocks: the beginning of a line."""
         self._lanes = Lanes()
@@ -50,6 +50,8 @@ class Blocks:
         elif kind in ("tool", "action"):
             self._call(step, event.tool_id or event.action_id, event)
         else:
+            if event.type == "attempt.reset":
+                self._drop((event.subagent_id, event.task_id))
             for text in self._sentences.told(event):
                 self._view.notice(text)
 
@@ -57,20 +59,26 @@ class Blocks:
         if step in ("start", "snapshot"):
             self._begin(block_id)
         if event.subagent_id or event.task_id:
-            show = self._aside(step, block_id, show)
+            show = self._aside(step, block_id, (event.subagent_id, event.task_id), show)
         if step in ("end", "snapshot") and (rest := self._rest.pop(block_id, "")):
             show(block_id, rest)
         if step in ("delta", "snapshot"):
             self._append(block_id, event.delta or event.text, show)
 
-    def _aside(self, step: str, block_id: str, show: Show) -> Show:
+    def _drop(self, scope: tuple[str, str]) -> None:
+        """Wait no longer for the end of what a task or a sub-agent says again; what was shown of it stays."""
+        for block_id in [block_id for block_id, whose in self._speaking.items() if whose == scope]:
+            del self._speaking[block_id]
+            self._rest.pop(block_id, None)
+
+    def _aside(self, step: str, block_id: str, scope: tuple[str, str], show: Show) -> Show:
         """How to show a block of a task or a sub-agent: by whole lines while others speak too, whose words would
         stand between.
         """
         if step in ("end", "snapshot"):
-            self._speaking.discard(block_id)
+            self._speaking.pop(block_id, None)
             return show
-        self._speaking.add(block_id)
+        self._speaking[block_id] = scope
         if len(self._speaking) == 1 and block_id not in self._rest:
             return show
         return lambda block_id, text: self._by_lines(block_id, text, show)

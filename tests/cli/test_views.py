@@ -173,3 +173,20 @@ def test_what_several_say_at_once_is_shown_by_lines() -> None:
         "[a]  three ",
         "[b]  three ",
     ]
+
+
+def test_what_is_said_again_leaves_nobody_waiting_for_the_first_attempt() -> None:
+    def of_child(kind: str, block: str, text: str = "") -> Event:
+        return Event(f"content.{kind}", subagent_id="a", content_id=block, delta=text)
+
+    shown = terminal(
+        [
+            of_child("start", "c_1"),
+            of_child("delta", "c_1", "The fir"),
+            Event("attempt.reset", subagent_id="a"),
+            of_child("start", "c_2"),
+            of_child("delta", "c_2", "The "),
+            of_child("delta", "c_2", "answer"),
+        ]
+    )
+    assert "The answer" in ESCAPES.sub("", shown), "alone, it is shown as it comes, not by lines"
