@@ -39,10 +39,14 @@ def _without_retracted(events: Sequence[Event]) -> list[Event]:
     def is_retracted(event: Event) -> bool:
         if event["type"].partition(".")[0] not in IDS:
             return False
-        behind = (reset for reset in resets if reset["seq"] > event["seq"] and _scope(reset) == _scope(event))
-        return any(reset["fromSeq"] < event["seq"] for reset in behind)
+        return any(reset["seq"] > event["seq"] and is_lost(event, reset) for reset in resets)
 
     return [event for event in events if not is_retracted(event)]
+
+
+def is_lost(event: Event, reset: Event) -> bool:
+    """Whether an attempt.reset drops what began with `event`: in its own scope, after its fromSeq."""
+    return _scope(event) == _scope(reset) and event["seq"] > reset["fromSeq"]
 
 
 def _scope(event: Event) -> tuple[str | None, str | None]:
@@ -178,14 +182,12 @@ def fold(events: Iterable[Event]) -> dict[str, Any]:
         if kind in IDS:
             _fold_block(blocks, kind, part, event)
         elif event["type"] == "attempt.reset":
-            lost = (block for block in blocks.items() if block[1]["scope"] == _scope(event))
-            for block_id in [block_id for block_id, block in lost if block["seq"] > event["fromSeq"]]:
-                del blocks[block_id]
+            blocks = {block_id: block for block_id, block in blocks.items() if not is_lost(block["opening"], event)}
         elif event["type"] in TERMINAL:
             end = {key: value for key, value in event.items() if key != "timestamp"}
     blocks = earlier | blocks
     for block in blocks.values():
-        del block["seq"], block["scope"]
+        del block["opening"]
     return {"blocks": blocks, "end": end}
 
 
@@ -193,11 +195,11 @@ def _fold_block(blocks: dict[str, dict[str, Any]], kind: str, part: str, event: 
     block_id = event[IDS[kind]]
     if part == "start":
         name = event.get(f"{kind}Name")
-        blocks[block_id] = {"kind": kind, "text": "", "name": name, "seq": event["seq"], "scope": _scope(event)}
+        blocks[block_id] = {"kind": kind, "text": "", "name": name, "opening": event}
     elif part == "snapshot":
         name = event.get(f"{kind}Name")
         text = event.get("text", "")
-        block = {"kind": kind, "text": text, "name": name, "seq": event["seq"], "scope": _scope(event)}
+        block = {"kind": kind, "text": text, "name": name, "opening": event}
         blocks[block_id] = block | ({"params": event.get("toolParams")} if kind == "tool" else {})
     elif part == "delta":
         blocks[block_id]["text"] += event["delta"]

@@ -51,7 +51,7 @@ class Blocks:
             self._call(step, event.tool_id or event.action_id, event)
         else:
             if event.type == "attempt.reset":
-                self._drop((event.subagent_id, event.task_id))
+                self._drop(event.scope)
             for text in self._sentences.told(event):
                 self._view.notice(text)
 
@@ -59,7 +59,7 @@ class Blocks:
         if step in ("start", "snapshot"):
             self._begin(block_id)
         if event.subagent_id or event.task_id:
-            show = self._aside(step, block_id, (event.subagent_id, event.task_id), show)
+            show = self._aside(step, block_id, event.scope, show)
         if step in ("end", "snapshot") and (rest := self._rest.pop(block_id, "")):
             show(block_id, rest)
         if step in ("delta", "snapshot"):

@@ -74,6 +74,11 @@ class Event(msgspec.Struct, frozen=True, rename="camel"):
     error: Failure = Failure()
     plan: tuple[Task, ...] = ()
 
+    @property
+    def scope(self) -> tuple[str, str]:
+        """Where it happened: the sub-agent and the task, both empty for the run itself."""
+        return self.subagent_id, self.task_id
+
 
 decode = msgspec.json.Decoder(Event).decode
 """An event from its JSON."""

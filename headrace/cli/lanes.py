@@ -29,7 +29,7 @@ class Lanes:
 
     def of(self, event: Event) -> Lane:
         """Where `event` happened; one that begins a lane tells its name first."""
-        ids = (event.subagent_id, event.task_id)
+        ids = event.scope
         if event.type == "task.start":
             label = event.task_name or event.description or event.task_id
             self._by_ids[ids] = Lane(self._at((event.subagent_id, "")).depth + 1, _short(label))

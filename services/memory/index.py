@@ -114,15 +114,19 @@ class Index:
         Raises:
             Overloaded: The file cannot be used now.
         """
+
+        def find(database: Database) -> str | None:
+            return database.chat_of(run_id)
+
         if self._removals or self._behind:
-            return await self.ask(lambda database: database.chat_of(run_id))
+            return await self.ask(find)
         if (chat_id := self._unwritten.get(run_id)) is not None:
             return chat_id
         try:
             # One row by its key, some 10 µs: a hop to a thread takes a hundred, and every new run is held against this.
-            return self._answer(lambda database: database.chat_of(run_id), self._reader)
+            return self._answer(find, self._reader)
         except Overloaded:  # the file is locked for a moment
-            return await self.ask(lambda database: database.chat_of(run_id))
+            return await self.ask(find)
 
     async def unfinished(self, chat_id: str | None = None, expired_at: int | None = None) -> list[UnfinishedEntry]:
         """Runs that have begun and not ended, the oldest first; of one chat, or those whose lease has ended."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import dataclass
 
 import grpc
 import structlog
@@ -28,6 +29,17 @@ OUTPUT_TOKENS = 4096
 log = structlog.get_logger()
 
 
+@dataclass(slots=True)
+class _Turn:
+    """What is asked, until it is answered."""
+
+    request: bytes
+    """As it was made last: another one where the provider found it too long."""
+
+    hidden: Collection[str]
+    """What of the answer readers do not get."""
+
+
 class Conversation:
     """What a mode works with: ask the model, run its calls. Used by the scope's task alone."""
 
@@ -40,8 +52,6 @@ class Conversation:
         scope.tools = Toolbox(tools, scope.tools.results)
         self._schemas = scope.tools.schemas
         self.context = Context(scope, peers, self._schemas)
-        self._asked = b""
-        """The request of the turn, as it was made last."""
 
     async def ask(
         self,
@@ -67,18 +77,17 @@ class Conversation:
         run.go_live()
         request = self._request(await self.context.messages(), tool_choice, parallel, reasoning)
         await run.begun.wait()
-        answer = await self._answered(request, self._hidden(tool_choice), beyond=beyond_budget)
+        answer = await self._answered(_Turn(request, self._hidden(tool_choice)), beyond=beyond_budget)
         await self.scope.end_answer()
         return self.scope.hear(answer)
 
-    async def _answered(self, request: bytes, hidden: Collection[str], *, beyond: bool) -> Answer:
+    async def _answered(self, turn: _Turn, *, beyond: bool) -> Answer:
         """The answer to a turn; from its beginning, once, when its gateway goes away in the middle of it."""
-        self._asked = request
         spending = self.run.spending
         tokens = self.context.tokens + (self.scope.settings.model.max_tokens or OUTPUT_TOKENS)
         async with spending.model_call(tokens, beyond=beyond):
             try:
-                return await self._streamed(hidden)
+                return await self._streamed(turn)
             except ProviderUnavailable as error:
                 if not was_break(error):
                     raise
@@ -87,7 +96,7 @@ class Conversation:
             log.warning("turn asked again", run_id=self.run.id, reason=broken.reason, said=broken.message)
             if not self.scope.has_heard:
                 await self.peers.wait_for_gateway()
-                return await self._streamed(hidden)
+                return await self._streamed(turn)
         async with AsyncExitStack() as stack:
             # What had come was paid for: another answer is another model call, and without one readers keep what they
             # have.
@@ -97,12 +106,12 @@ class Conversation:
                 raise broken from None
             await self.scope.retract_answer(broken.reason)
             await self.peers.wait_for_gateway()
-            return await self._streamed(hidden)
+            return await self._streamed(turn)
 
-    async def _streamed(self, hidden: Collection[str]) -> Answer:
-        answer = self.scope.begin_answer(hidden)
+    async def _streamed(self, turn: _Turn) -> Answer:
+        answer = self.scope.begin_answer(turn.hidden)
         try:
-            await self._stream_fitting(answer)
+            await self._stream_fitting(turn, answer)
         finally:
             if answer.usage is not None:
                 self.run.spending.settle(answer.usage)
@@ -180,27 +189,27 @@ class Conversation:
             request.reasoning.enabled = reasoning
         return request.SerializeToString()
 
-    async def _stream_fitting(self, answer: Answer) -> None:
+    async def _stream_fitting(self, turn: _Turn, answer: Answer) -> None:
         """Stream the turn; one that the provider refuses as too long is compacted, and tried once more.
 
         Both are one model call of the budget: what a provider refuses so, it does not answer.
         """
         try:
-            await self._stream(answer)
+            await self._stream(turn.request, answer)
         except ContextLengthExceeded:
             shorter = await self.context.shortened() if answer.is_empty else None
             if shorter is None:
                 raise
-            again = llm_pb2.ChatRequest.FromString(self._asked)
+            again = llm_pb2.ChatRequest.FromString(turn.request)
             del again.messages[:]
             again.messages.extend(shorter)
-            self._asked = again.SerializeToString()
-            await self._stream(answer)
+            turn.request = again.SerializeToString()
+            await self._stream(turn.request, answer)
 
-    async def _stream(self, answer: Answer) -> None:
+    async def _stream(self, request: bytes, answer: Answer) -> None:
         timeout_s = min(self.run.spending.model_timeout_s, self.run.spending.time_left_s)
         try:
-            await pour(self.peers.stream_chat(self._asked, timeout=timeout_s, metadata=forwarded()), answer.take)
+            await pour(self.peers.stream_chat(request, timeout=timeout_s, metadata=forwarded()), answer.take)
         except ProviderUnavailable as error:
             # The answer is complete, only its end is missing.
             if not (answer.finish_reason and was_break(error)):

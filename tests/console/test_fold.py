@@ -12,7 +12,7 @@ from headrace.json_form import event
 from headrace.v1 import agent_pb2
 from tests.console.conftest import Opening
 from tests.console.scripted import FORKED, RUN, Story
-from tests.order import IDS, fold
+from tests.order import IDS, fold, is_lost
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -76,11 +76,6 @@ def made_up(seed: int) -> list[Event]:
             if part in ("start", "snapshot"):
                 known[key] = events[-1]
     return [*events, {"seq": 60, "type": "run.complete", "timestamp": 60, "usage": {"inputTokens": 1}}]
-
-
-def is_lost(begun: Event, reset: Event) -> bool:
-    scopes = [(event.get("subagentId"), event.get("taskId")) for event in (begun, reset)]
-    return scopes[0] == scopes[1] and begun["seq"] > reset["fromSeq"]
 
 
 async def test_it_gives_what_the_tests_fold_gives(opening: Opening) -> None:

@@ -54,13 +54,11 @@ def data_head(stream_id: int, length: int, flags: int = 0) -> bytes:
 
 def headers(stream_id: int, block: bytes, *, is_end: bool) -> bytes:
     """HEADERS, and CONTINUATION behind it where the block is too large for one frame."""
-    kind, flags = HEADERS, END_STREAM if is_end else 0
-    written = bytearray()
+    kind, flags, before = HEADERS, END_STREAM if is_end else 0, b""
     while len(block) > FRAME_BYTES_MAX:
-        written += _head(FRAME_BYTES_MAX >> 16, FRAME_BYTES_MAX & 0xFFFF, kind, flags, stream_id)
-        written += block[:FRAME_BYTES_MAX]
+        before += _head(0, FRAME_BYTES_MAX, kind, flags, stream_id) + block[:FRAME_BYTES_MAX]
         kind, flags, block = CONTINUATION, 0, block[FRAME_BYTES_MAX:]
-    return b"%b%b%b" % (written, _head(0, len(block), kind, flags | END_HEADERS, stream_id), block)
+    return before + _head(0, len(block), kind, flags | END_HEADERS, stream_id) + block
 
 
 def window_update(stream_id: int, increment: int) -> bytes:

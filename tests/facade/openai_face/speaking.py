@@ -12,7 +12,7 @@ from openai import AsyncOpenAI
 
 from headrace.v1 import agent_pb2
 from tests.conformance.fronts import DEFAULTS, Timing
-from tests.facade.scripted import BLOCK, CHAT, RUN, Script, Step, Suite, complete, delta, opening, suite, text
+from tests.facade.scripted import BLOCK, CHAT, RUN, Script, Step, Suite, complete, delta, opening, suite
 
 THOUGHT = f"{RUN}_r_1"
 RUN_HEX = RUN.replace("-", "")
@@ -37,21 +37,32 @@ def a_run(state: str) -> agent_pb2.Run:
 
 def thinking() -> list[Step]:
     """A run that thinks, calls a tool of its own, and answers in two blocks."""
-    second = f"{RUN}_c_2"
     return [
         *opening(),
-        delta(4, reasoning_start=agent_pb2.ReasoningStart(reasoning_id=THOUGHT, run_id=RUN)),
-        delta(5, reasoning_delta=agent_pb2.ReasoningDelta(reasoning_id=THOUGHT, delta="Hm")),
-        delta(6, reasoning_end=agent_pb2.ReasoningEnd(reasoning_id=THOUGHT)),
-        delta(7, content_start=agent_pb2.ContentStart(content_id=BLOCK, run_id=RUN)),
-        text(8, "I "),
-        text(9, "look."),
-        delta(10, content_end=agent_pb2.ContentEnd(content_id=BLOCK)),
+        *thought(4),
+        *block(7, BLOCK, "I ", "look."),
         *own_call(11),
-        delta(15, content_start=agent_pb2.ContentStart(content_id=second, run_id=RUN)),
-        delta(16, content_delta=agent_pb2.ContentDelta(content_id=second, delta="20 °C")),
-        delta(17, content_end=agent_pb2.ContentEnd(content_id=second)),
+        *block(15, f"{RUN}_c_2", "20 °C"),
         complete(18),
+    ]
+
+
+def thought(seq: int) -> list[Step]:
+    """A block of reasoning; three events."""
+    return [
+        delta(seq, reasoning_start=agent_pb2.ReasoningStart(reasoning_id=THOUGHT, run_id=RUN)),
+        delta(seq + 1, reasoning_delta=agent_pb2.ReasoningDelta(reasoning_id=THOUGHT, delta="Hm")),
+        delta(seq + 2, reasoning_end=agent_pb2.ReasoningEnd(reasoning_id=THOUGHT)),
+    ]
+
+
+def block(seq: int, content_id: str, *pieces: str) -> list[Step]:
+    """A block of content: its start, an event for each piece, its end."""
+    said = [agent_pb2.ContentDelta(content_id=content_id, delta=piece) for piece in pieces]
+    return [
+        delta(seq, content_start=agent_pb2.ContentStart(content_id=content_id, run_id=RUN)),
+        *(delta(at, content_delta=piece) for at, piece in enumerate(said, start=seq + 1)),
+        delta(seq + 1 + len(said), content_end=agent_pb2.ContentEnd(content_id=content_id)),
     ]
 
 
@@ -90,20 +101,14 @@ def asked_again() -> list[Step]:
     """A run whose answer breaks off behind a thought, half a sentence, a call of the caller's function and half a call;
     the next one is whole and the run waits.
     """
-    lost, kept = f"{RUN}_c_1", f"{RUN}_c_2"
     return [
         *opening(),
-        delta(4, reasoning_start=agent_pb2.ReasoningStart(reasoning_id=THOUGHT, run_id=RUN)),
-        delta(5, reasoning_delta=agent_pb2.ReasoningDelta(reasoning_id=THOUGHT, delta="Hm")),
-        delta(6, reasoning_end=agent_pb2.ReasoningEnd(reasoning_id=THOUGHT)),
-        delta(7, content_start=agent_pb2.ContentStart(content_id=lost, run_id=RUN)),
-        text(8, "I lo"),
+        *thought(4),
+        *block(7, BLOCK, "I lo")[:-1],
         *client_call(9, "t_0000000a"),
         *client_call(12, "t_0000000b")[:2],
         reset(14, 3),
-        delta(15, content_start=agent_pb2.ContentStart(content_id=kept, run_id=RUN)),
-        delta(16, content_delta=agent_pb2.ContentDelta(content_id=kept, delta="I look.")),
-        delta(17, content_end=agent_pb2.ContentEnd(content_id=kept)),
+        *block(15, f"{RUN}_c_2", "I look."),
         *client_call(18, "t_0000000c"),
         asyncio.Event(),
     ]
@@ -111,11 +116,5 @@ def asked_again() -> list[Step]:
 
 def answer_from(seq: int, *pieces: str) -> list[Step]:
     """The rest of a run that says `pieces`."""
-    said = [text(seq + 1 + at, piece) for at, piece in enumerate(pieces)]
-    end = seq + 1 + len(pieces)
-    return [
-        delta(seq, content_start=agent_pb2.ContentStart(content_id=BLOCK, run_id=RUN)),
-        *said,
-        delta(end, content_end=agent_pb2.ContentEnd(content_id=BLOCK)),
-        complete(end + 1),
-    ]
+    said = block(seq, BLOCK, *pieces)
+    return [*said, complete(seq + len(said))]
