@@ -4,4 +4,4 @@ import os
 
 os.environ.setdefault(
     "GRPC_ENABLE_FORK_SUPPORT", "0"
-)  # see services/runtime/program.py: here clients are imported first
+)  # see services/runtime/process/program.py: here clients are imported first

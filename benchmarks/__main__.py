@@ -21,7 +21,7 @@ from benchmarks.picture import picture
 from benchmarks.tables import own_costs, relaying
 from benchmarks.ways import running
 from benchmarks.weighing import weights
-from services.runtime.transport import TRANSPORTS
+from services.runtime.process.transport import TRANSPORTS
 
 STREAMS = (1, 40, 160, 640)
 FLAT_OUT_STREAMS = 40

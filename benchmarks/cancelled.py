@@ -27,8 +27,8 @@ from benchmarks.grpc_stream import QUERY
 from benchmarks.processes import START_TIMEOUT_S, gateway, stack
 from headrace.streams import reading
 from headrace.v1 import agent_pb2, llm_pb2
-from services.runtime.channels import connect
-from services.runtime.transport import in_use
+from services.runtime.process.transport import in_use
+from services.runtime.rpc.channels import connect
 
 STREAM_CHAT = "/headrace.v1.LlmService/StreamChat"
 

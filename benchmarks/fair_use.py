@@ -30,9 +30,9 @@ from benchmarks.processes import stack
 from headrace.client import Client
 from headrace.errors import HeadraceError
 from headrace.v1 import agent_pb2
-from services.runtime.channels import connect
-from services.runtime.flow import pour
-from services.runtime.transport import in_use
+from services.runtime.process.transport import in_use
+from services.runtime.rpc.channels import connect
+from services.runtime.rpc.push_stream import pour
 
 MODEL = "bench-64x30ms"
 KEYS = {"a": "key-of-tenant-a-in-this-benchmark", "b": "key-of-tenant-b-in-this-benchmark"}

@@ -8,8 +8,8 @@ from typing import Any
 
 from benchmarks.arrivals import MARK, Arrivals, Stream
 from headrace.v1 import agent_pb2
-from services.runtime.channels import connect
-from services.runtime.flow import pour
+from services.runtime.rpc.channels import connect
+from services.runtime.rpc.push_stream import pour
 
 QUERY = "/headrace.v1.AgentService/Query"
 

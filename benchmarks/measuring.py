@@ -13,7 +13,7 @@ import aiohttp
 
 from benchmarks.reader import Seen, Task
 from benchmarks.ways import Way, Ways
-from services.runtime.transport import VARIABLE
+from services.runtime.process.transport import VARIABLE
 
 PACED = "bench-100000x30ms"
 """33 deltas a second, for longer than anybody looks."""

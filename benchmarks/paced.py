@@ -12,9 +12,9 @@ from typing import Any
 import uvloop
 
 from headrace.v1 import agent_pb2, agent_pb2_grpc
-from services.runtime.config import ServerSettings
-from services.runtime.interceptors import Context
-from services.runtime.server import Served, serving
+from services.runtime.process.config import ServerSettings
+from services.runtime.rpc.interceptors import Context
+from services.runtime.rpc.server import Served, serving
 
 # Any: the stubs want every RPC implemented, by synchronous functions.
 _AgentServicer: Any = agent_pb2_grpc.AgentServiceServicer

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from services.runtime.transport import VARIABLE
+from services.runtime.process.transport import VARIABLE
 
 STARTED = re.compile(r"http://\S+")
 GRPC = re.compile(r"grpc (\S+)")

@@ -26,7 +26,7 @@ from benchmarks.postgresql import programs
 from benchmarks.postgresql import running as postgresql
 from benchmarks.processes import configure, simulating
 from benchmarks.ways import CHAIN, DIRECT, Way, Ways
-from services.runtime.channels import connect
+from services.runtime.rpc.channels import connect
 
 LOADS = (Load(40), Load(160), Load(40, FLAT_OUT))
 START_TIMEOUT_S = 180.0

@@ -28,9 +28,9 @@ from rich.table import Table
 from benchmarks.cpu import cpu_us, rss_mb
 from headrace.client import Client
 from headrace.v1 import llm_pb2, llm_pb2_grpc, tools_pb2, tools_pb2_grpc
-from services.runtime.channels import connect
-from services.runtime.config import ServerSettings
-from services.runtime.server import Served, serving
+from services.runtime.process.config import ServerSettings
+from services.runtime.rpc.channels import connect
+from services.runtime.rpc.server import Served, serving
 
 RUNS = 10_000
 AT_ONCE = 8

@@ -14,14 +14,14 @@ from hyperframe.exceptions import HyperframeError
 from hyperframe.frame import Frame
 from structlog.testing import capture_logs
 
-from services.runtime.http2.client_call import Call
-from services.runtime.http2.client_call_kinds import UnaryStreamCall, UnaryUnaryCall
-from services.runtime.http2.client_connection import ClientConnection
+from services.runtime.http2.client.call import Call
+from services.runtime.http2.client.call_kinds import UnaryStreamCall, UnaryUnaryCall
+from services.runtime.http2.client.connection import ClientConnection
 from services.runtime.http2.connection import Connection
 from services.runtime.http2.frames import HEAD_BYTES, PREFACE_BYTES
 from services.runtime.http2.header_blocks import written
 from services.runtime.http2.limits import DEFAULTS, FRAME_BYTES_MAX
-from services.runtime.http2.server import Server
+from services.runtime.http2.server.server import Server
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 SETTINGS = bytes(3) + b"\4" + bytes(5)

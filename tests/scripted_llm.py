@@ -10,10 +10,10 @@ from typing import Any, TypeAlias
 
 from headrace.streams import reading
 from headrace.v1 import llm_pb2, llm_pb2_grpc
-from services.runtime import ids
-from services.runtime.channels import connect
-from services.runtime.config import ServerSettings
-from services.runtime.server import Running, Served, serving
+from services.runtime.process.config import ServerSettings
+from services.runtime.rpc import call_ids
+from services.runtime.rpc.channels import connect
+from services.runtime.rpc.server import Running, Served, serving
 
 Step: TypeAlias = str | float | Exception
 """A text to send, seconds to stay silent, or an error to raise."""
@@ -66,7 +66,7 @@ class ScriptedLlm(llm_pb2_grpc.LlmServiceServicer):
 
     def _open(self) -> None:
         self.opened_in = asyncio.current_task()
-        self.forwarded = ids.forwarded()
+        self.forwarded = call_ids.forwarded()
         self.opened.set()
 
     def _close(self) -> None:

@@ -11,8 +11,8 @@ import pytest
 
 from headrace.client import Client
 from headrace.errors import ChatBusy, InvalidRequest, Overloaded, ProviderUnavailable
-from services.runtime.config import ServerSettings
-from services.runtime.server import serving
+from services.runtime.process.config import ServerSettings
+from services.runtime.rpc.server import serving
 from tests.facade.scripted import CHAT, RUN, Script, ScriptedMemory, answering, complete, opening, served, text
 
 

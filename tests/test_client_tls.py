@@ -12,10 +12,10 @@ import pytest
 from headrace.client import Client
 from headrace.errors import PermissionDenied, ProviderUnavailable
 from headrace.tls import Tls
-from services.runtime.config import ServerSettings
-from services.runtime.server import serving
-from services.runtime.tls import CA, CERT, KEY
-from services.runtime.transport import VARIABLE
+from services.runtime.process.config import ServerSettings
+from services.runtime.process.tls import CA, CERT, KEY
+from services.runtime.process.transport import VARIABLE
+from services.runtime.rpc.server import serving
 from tests.facade.scripted import CHAT, Script, ScriptedMemory, answering, served
 from tests.runtime.authority import Authority, Files
 

@@ -4,6 +4,7 @@ environment."""
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from functools import cache
 from pathlib import Path
 
@@ -11,13 +12,22 @@ ROOT = Path(__file__).parents[1]
 FILES = [path.relative_to(ROOT) for top in ("headrace", "services") for path in sorted((ROOT / top).rglob("*.py"))]
 BENCHMARKS = [path.relative_to(ROOT) for path in sorted((ROOT / "benchmarks").rglob("*.py"))]
 
-TRANSPORT = {"services/runtime/server.py", "services/runtime/channels.py", "headrace/client.py"}
+TRANSPORT = {"services/runtime/rpc/server.py", "services/runtime/rpc/channels.py", "headrace/client.py"}
 """The files that may make gRPC servers and channels."""
 
 MAKERS = ("aio.server", "insecure_channel", "secure_channel")
 ENVIRONMENT = {"os.environ", "os.environb", "os.getenv"}
 START = {"__main__.py", "config.py", "program.py", "transport.py", "tls.py"}
 """Names of the files that may read the environment, beside the command line and FIRST."""
+
+ROOMS = {
+    "services/runtime": ("rpc", "process", "telemetry", "auth", "http2/client", "http2/server", "http2", "."),
+}
+"""The folders and files of a part from the top to the bottom: each may import what stands below it, nothing above. The
+row "." is what lies in the part's own folder and has no row."""
+
+ROOM_FILES_MAX = 16
+"""Files of a folder, beside its __init__.py; a dozen is what a reader takes in."""
 
 FIRST = Path("services/__init__.py")
 """Imported before everything else: what gRPC is to find when it is imported is set there."""
@@ -60,6 +70,48 @@ def test_imports_follow_the_arrows() -> None:
     assert [f"{file}: {name}" for file in BENCHMARKS for name in imports(file) if name.startswith("tests")] == []
 
 
+def find_room(part: str, file: str) -> str:
+    """The row of the part's table that a file belongs to: the most exact one."""
+    inside = file.removeprefix(f"{part}/")
+    rows = [row for row in ROOMS[part] if inside == row or inside.startswith(f"{row}/")]
+    return max(rows, key=len, default=".")
+
+
+def resolve_module(name: str) -> str | None:
+    """The source file that an imported name comes from; None: it is not ours."""
+    for path in (Path("/".join(name.split("."))), Path("/".join(name.split(".")[:-1]))):
+        for file in (Path(f"{path}.py"), path / "__init__.py"):
+            if (ROOT / file).is_file():
+                return str(file)
+    return None
+
+
+def find_upward_imports(part: str) -> list[str]:
+    upward: list[str] = []
+    for file in (str(file) for file in FILES if str(file).startswith(f"{part}/")):
+        targets = {resolve_module(name) for name in imports(Path(file))}
+        for target in sorted(target for target in targets if target and target.startswith(f"{part}/")):
+            if ROOMS[part].index(find_room(part, file)) > ROOMS[part].index(find_room(part, target)):
+                upward.append(f"{file} imports {target}")
+    return upward
+
+
+def test_imports_within_a_part_go_downwards() -> None:
+    assert [line for part in ROOMS for line in find_upward_imports(part)] == []
+    folders = {str(file.parent) for file in FILES}
+    rows = {f"{part}/{row}" for part, rows in ROOMS.items() for row in rows if row != "."}
+    assert [row for row in rows if row not in folders and not (ROOT / row).is_file()] == []
+
+
+def test_a_folder_of_a_part_is_taken_in_at_a_glance() -> None:
+    counts = Counter(str(file.parent) for file in FILES if file.name != "__init__.py" and find_part(file))
+    assert {folder: count for folder, count in counts.items() if count > ROOM_FILES_MAX} == {}
+
+
+def find_part(file: Path) -> str | None:
+    return next((part for part in ROOMS if str(file).startswith(f"{part}/")), None)
+
+
 def test_the_runtime_knows_no_service() -> None:
     runtime = [file for file in FILES if file.parts[1] == "runtime"]
     used = {name for file in runtime for name in imports(file) if name.startswith("services.")}
@@ -84,9 +136,9 @@ def test_every_service_has_the_same_shape() -> None:
 
 
 def test_the_checks_see_what_they_look_for() -> None:
-    assert any(name.endswith(MAKERS) for name in names(Path("services/runtime/server.py")))
-    assert ENVIRONMENT & names(Path("services/runtime/program.py"))
+    assert any(name.endswith(MAKERS) for name in names(Path("services/runtime/rpc/server.py")))
+    assert ENVIRONMENT & names(Path("services/runtime/process/program.py"))
     assert not may_import(Path("services/memory/store.py"), "services.tools.catalogue.Catalogue")
     assert not may_import(Path("headrace/client.py"), "services.runtime")
-    assert not may_import(Path("services/runtime/server.py"), "tests.order")
+    assert not may_import(Path("services/runtime/rpc/server.py"), "tests.order")
     assert may_import(Path("services/memory/store.py"), "services.memory.disk")

@@ -12,7 +12,7 @@ import pytest
 from headrace.errors import BadFrame, Overloaded, ProviderUnavailable
 from headrace.streams import reading, rpc_errors
 from headrace.v1 import llm_pb2_grpc
-from services.runtime.channels import connect
+from services.runtime.rpc.channels import connect
 from tests.scripted_llm import COUNT, REQUEST, SILENCE_S, Suite, read, scripted
 
 

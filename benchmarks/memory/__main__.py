@@ -18,7 +18,7 @@ from benchmarks.memory.compacting import compacting
 from benchmarks.memory.growing import growing
 from benchmarks.memory.recap import recap
 from benchmarks.postgresql import Server, programs, running
-from services.runtime import logs
+from services.runtime.process import logs
 
 EACH = {"appending": appending, "growing": growing}
 """With each engine."""

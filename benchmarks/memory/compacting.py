@@ -14,8 +14,8 @@ from benchmarks.memory.service import running
 from benchmarks.memory.tables import table
 from headrace.streams import reading
 from headrace.v1 import llm_pb2, llm_pb2_grpc, memory_pb2
-from services.runtime.config import ServerSettings
-from services.runtime.server import Served, serving
+from services.runtime.process.config import ServerSettings
+from services.runtime.rpc.server import Served, serving
 
 if TYPE_CHECKING:
     from rich.table import Table

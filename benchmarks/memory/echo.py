@@ -11,10 +11,10 @@ from typing import Any
 import uvloop
 
 from headrace.v1 import memory_pb2, memory_pb2_grpc
-from services.runtime import logs
-from services.runtime.config import ServerSettings
-from services.runtime.program import until_stopped
-from services.runtime.server import Served, serving
+from services.runtime.process import logs
+from services.runtime.process.config import ServerSettings
+from services.runtime.process.program import until_stopped
+from services.runtime.rpc.server import Served, serving
 
 
 class Echo(memory_pb2_grpc.MemoryServiceServicer):

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from headrace.v1.memory_pb2_grpc import MemoryServiceStub
-from services.runtime.channels import connect
+from services.runtime.rpc.channels import connect
 
 if TYPE_CHECKING:
     from benchmarks.postgresql import Server

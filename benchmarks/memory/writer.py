@@ -16,7 +16,7 @@ import uvloop
 
 from benchmarks.memory.lines import PROSE, answer, append, step
 from headrace.v1.memory_pb2_grpc import MemoryServiceStub
-from services.runtime.channels import connect
+from services.runtime.rpc.channels import connect
 
 if TYPE_CHECKING:
     from headrace.v1.memory_pb2_grpc import MemoryServiceAsyncStub

@@ -16,7 +16,7 @@ import (
 )
 
 // certificates are a certificate with its key and, where there is one, the CA of the other end; files in PEM. They are
-// looked at for each new connection, as services/runtime/tls.py does it: a renewal needs no restart.
+// looked at for each new connection, as services/runtime/process/tls.py does it: a renewal needs no restart.
 type certificates struct {
 	cert, key, ca string
 

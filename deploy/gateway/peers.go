@@ -68,7 +68,7 @@ func transportOf(settings settings) (credentials.TransportCredentials, error) {
 	return files.connecting(), nil
 }
 
-// peerOptions are those of services/runtime/channels.py.
+// peerOptions are those of services/runtime/rpc/channels.py.
 func peerOptions(settings settings) ([]grpc.DialOption, error) {
 	transport, err := transportOf(settings)
 	if err != nil {

@@ -6,9 +6,10 @@ from contextlib import AsyncExitStack
 
 from services.facade.config import Config
 from services.facade.service import serving
-from services.runtime import channels, program
+from services.runtime.auth.caller_credentials import badge
 from services.runtime.auth.callers import FACADE
-from services.runtime.auth.calling import badge
+from services.runtime.process import program
+from services.runtime.rpc import channels
 
 
 async def main(config: Config) -> None:

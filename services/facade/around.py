@@ -18,7 +18,7 @@ from aiohttp import hdrs, web
 from headrace.errors import HeadraceError
 from services.facade import envelope, metrics, tracing
 from services.facade.incoming import once
-from services.runtime import ids
+from services.runtime.rpc import call_ids
 
 REQUEST_ID = "X-Request-Id"
 
@@ -42,7 +42,7 @@ async def around(request: web.Request, handler: Handler) -> web.StreamResponse:
     status, reason = 499, "CANCELLED"
     request[_ID] = _adopt_ids(request)
     route = _route(request)
-    with structlog.contextvars.bound_contextvars(**ids.for_log()), tracing.request_span(request, route) as span:
+    with structlog.contextvars.bound_contextvars(**call_ids.for_log()), tracing.request_span(request, route) as span:
         try:
             answer, status, reason = await _answered(request, handler)
         finally:
@@ -96,10 +96,10 @@ async def _answered(request: web.Request, handler: Handler) -> tuple[web.StreamR
 
 def _adopt_ids(request: web.Request) -> str:
     """Take the caller's ids, or make them; every RPC of this request gets them."""
-    given = [(ids.REQUEST_ID, request.headers.get(REQUEST_ID, ""))]
-    if _TRACEPARENT.fullmatch(traceparent := request.headers.get(ids.TRACEPARENT, "")):
-        given.append((ids.TRACEPARENT, traceparent))
-    return ids.adopt([*given, *ids.credentials(request.headers.items())])
+    given = [(call_ids.REQUEST_ID, request.headers.get(REQUEST_ID, ""))]
+    if _TRACEPARENT.fullmatch(traceparent := request.headers.get(call_ids.TRACEPARENT, "")):
+        given.append((call_ids.TRACEPARENT, traceparent))
+    return call_ids.adopt([*given, *call_ids.credentials(request.headers.items())])
 
 
 def _route(request: web.Request) -> str:

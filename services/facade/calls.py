@@ -15,7 +15,7 @@ from headrace.v1 import tools_pb2
 from services.facade import decode, envelope, fold, query_string, resource, sse, upload
 from services.facade.incoming import body, once
 from services.facade.routes import Route
-from services.runtime import ids
+from services.runtime.rpc import call_ids
 
 UNARY_TIMEOUT_S = 30.0
 """For one answer. Streams have none: a run waits for people; the channel's keepalive finds a dead peer."""
@@ -48,7 +48,7 @@ def _unary(route: Route, channel: grpc.aio.Channel) -> Answer:
     async def answer(request: web.Request) -> web.StreamResponse:
         message = await _message(request, route)
         with rpc_errors():
-            reply = await rpc(message, timeout=UNARY_TIMEOUT_S, metadata=ids.forwarded())
+            reply = await rpc(message, timeout=UNARY_TIMEOUT_S, metadata=call_ids.forwarded())
         return envelope.success(reply, _data_field(route, reply))
 
     return answer
@@ -67,7 +67,7 @@ def _events(route: Route, channel: grpc.aio.Channel, pace: sse.Pace) -> Answer:
 
     async def answer(request: web.Request) -> web.StreamResponse:
         message: Any = await _message(request, route)
-        call = rpc(message, metadata=ids.forwarded())
+        call = rpc(message, metadata=call_ids.forwarded())
         if can_fold and message.HasField("stream") and not message.stream:
             return await fold.answer(call)
         return await sse.stream(request, message, call, pace)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from services.runtime import tls, transport
 from services.runtime.auth.settings import AuthSettings
-from services.runtime.config import setting
+from services.runtime.process import tls, transport
+from services.runtime.process.config import setting
 
 _ORIGIN = re.compile(r"https?://[a-z0-9.-]+(:\d{1,5})?|https?://\[[0-9a-f:]+\](:\d{1,5})?")
 """As browsers write it in the header Origin: in lower case, without a path."""
@@ -49,11 +49,11 @@ class Config:
     """How long a stopping facade lets open streams go on; compose's stop_grace_period is longer."""
 
     transport: str = setting(transport.DEFAULT, name=transport.VARIABLE)
-    """h2 or grpcio, to the services behind; services/runtime/transport.py reads it itself."""
+    """h2 or grpcio, to the services behind; services/runtime/process/transport.py reads it itself."""
 
     tls_cert: str = setting("", name=tls.CERT)
-    """The facade's certificate for the services behind, a file in PEM; services/runtime/tls.py reads it itself. Empty:
-    plain text. Browsers' TLS ends at the proxy in front, or at deploy/gateway."""
+    """The facade's certificate for the services behind, a file in PEM; services/runtime/process/tls.py reads it itself.
+    Empty: plain text. Browsers' TLS ends at the proxy in front, or at deploy/gateway."""
 
     tls_key: str = setting("", name=tls.KEY)
     """Its key, a file."""

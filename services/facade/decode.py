@@ -21,7 +21,7 @@ from google.protobuf.message_factory import GetMessageClass
 
 from headrace.errors import InvalidRequest
 from headrace.json_form import rules_of
-from services.runtime.rules import JSON_DEPTH_MAX, json_depth
+from services.runtime.rpc.field_rules import JSON_DEPTH_MAX, json_depth
 
 BODY = "body"
 """The name of the whole body in errors."""

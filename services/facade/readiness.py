@@ -8,7 +8,7 @@ import grpc
 from aiohttp import web
 
 from services.facade import envelope
-from services.runtime.health import ask
+from services.runtime.rpc.health import ask
 
 
 async def healthz(_: web.Request) -> web.StreamResponse:

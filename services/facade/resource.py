@@ -24,7 +24,7 @@ from services.facade.incoming import once
 from services.facade.ranges import ByteRange
 from services.facade.routes import Route
 from services.facade.sse import Pace
-from services.runtime import ids
+from services.runtime.rpc import call_ids
 
 TEXTS = frozenset({"text/plain", "text/csv", "text/markdown", "text/tab-separated-values", "application/json"})
 
@@ -49,14 +49,14 @@ def answering(
             part = tools_pb2.ReadFileRequest(offset=wanted.offset, length=wanted.length)
             part.MergeFrom(whole)
             try:
-                async with reading(rpc(part, metadata=ids.forwarded())) as pieces:
+                async with reading(rpc(part, metadata=call_ids.forwarded())) as pieces:
                     first = await anext(pieces)
                     if unless_changed in (None, _etag(first.info)):
                         return await _send(request, first, pieces, wanted, pace)
             except OutOfRange as error:
                 if unless_changed is None:
                     return _unsatisfiable(error)
-        async with reading(rpc(whole, metadata=ids.forwarded())) as pieces:
+        async with reading(rpc(whole, metadata=call_ids.forwarded())) as pieces:
             return await _send(request, await anext(pieces), pieces, None, pace)
 
     return answer

@@ -26,10 +26,10 @@ from services.facade.readiness import healthz, readyz
 from services.facade.routes import routes
 from services.facade.sse import Pace
 from services.runtime.auth.gate import Gate
-from services.runtime.auth.opening import opened
-from services.runtime.channels import EDGE_MESSAGE_BYTES_MAX
-from services.runtime.loop_lag import measured
-from services.runtime.metrics import exposition
+from services.runtime.auth.open_gate import opened
+from services.runtime.process.loop_lag import measured
+from services.runtime.process.metrics import exposition
+from services.runtime.rpc.channels import EDGE_MESSAGE_BYTES_MAX
 
 HANG_UP_S = 0.2
 """For connections to close once the drain is over; aiohttp waits twice that."""

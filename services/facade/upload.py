@@ -20,7 +20,7 @@ from headrace.v1 import tools_pb2
 from services.facade import envelope, query_string
 from services.facade.incoming import check_size
 from services.facade.routes import Route
-from services.runtime import ids
+from services.runtime.rpc import call_ids
 
 PIECE_BYTES = 256 * 1024
 """A message between the services; UploadFile takes 1 MiB."""
@@ -45,7 +45,7 @@ def answering(route: Route, channel: grpc.aio.Channel) -> Callable[[web.Request]
         if request.content_type != "multipart/form-data":
             raise InvalidRequest.of("Content-Type", "must be multipart/form-data")
         check_size(request, BODY_BYTES_MAX)
-        call: Any = rpc(metadata=ids.forwarded())
+        call: Any = rpc(metadata=call_ids.forwarded())
         try:
             async with asyncio.timeout(TIMEOUT_S):
                 with rpc_errors():

@@ -7,7 +7,7 @@ import os
 from services.llm_gateway.config import Config
 from services.llm_gateway.masking import mask_log_lines, secrets_of
 from services.llm_gateway.server import gateway
-from services.runtime.program import run, until_stopped
+from services.runtime.process.program import run, until_stopped
 
 
 async def main(config: Config) -> None:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from services.llm_gateway.provider_file import Model
     from services.llm_gateway.quota import Account
     from services.llm_gateway.retry import Planned
-    from services.runtime.flow import Outlet
+    from services.runtime.rpc.push_stream import Outlet
 
 _FAILURES = (ProviderUnavailable, Overloaded, StreamStalled, BadFrame)
 """What speaks against a provider's model. Its 4xx show that it works, and a rate limit is about us, not about it."""

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from services.llm_gateway.http.pool import Pool
     from services.llm_gateway.interaction_log import InteractionLog
     from services.llm_gateway.quota import Accounts
-    from services.runtime.flow import Outlet
+    from services.runtime.rpc.push_stream import Outlet
 
 log = structlog.get_logger()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from services.runtime.config import ServerSettings, setting
+from services.runtime.process.config import ServerSettings, setting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

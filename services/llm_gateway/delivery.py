@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from headrace.v1.llm_pb2 import LlmDelta
-    from services.runtime.flow import Outlet
+    from services.runtime.rpc.push_stream import Outlet
 
 
 class Delivery:

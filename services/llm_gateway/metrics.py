@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from prometheus_client import Counter, Gauge, Histogram
 
-from services.runtime import tenants
+from services.runtime.auth import tenants
 
 if TYPE_CHECKING:
     from headrace.v1 import common_pb2

@@ -15,8 +15,8 @@ from services.llm_gateway.http.pool import Pool
 from services.llm_gateway.interaction_log import InteractionLog
 from services.llm_gateway.quota import Accounts
 from services.llm_gateway.service import NAME, LlmService
-from services.runtime.server import Running, Served, serving
-from services.runtime.watching import watch
+from services.runtime.file_watch import watch
+from services.runtime.rpc.server import Running, Served, serving
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping

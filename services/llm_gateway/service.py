@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 from headrace.v1 import llm_pb2, llm_pb2_grpc
 from services.llm_gateway.token_counts import counted
-from services.runtime.flow import outlet
+from services.runtime.rpc.push_stream import outlet
 
 if TYPE_CHECKING:
     from services.llm_gateway.catalogue import Catalogue
     from services.llm_gateway.chat import Chats
     from services.llm_gateway.provider_file import Model, Provider
-    from services.runtime.interceptors import Context
+    from services.runtime.rpc.interceptors import Context
 
 NAME = "headrace.v1.LlmService"
 

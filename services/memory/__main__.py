@@ -20,11 +20,11 @@ from services.memory.loading import Loading
 from services.memory.owned import Owned
 from services.memory.retention import tidying
 from services.memory.service import MemoryService
-from services.runtime import program
+from services.runtime.auth.caller_credentials import badge
 from services.runtime.auth.callers import MEMORY
-from services.runtime.auth.calling import badge
-from services.runtime.channels import connect
-from services.runtime.server import Served, serving
+from services.runtime.process import program
+from services.runtime.rpc.channels import connect
+from services.runtime.rpc.server import Served, serving
 
 if TYPE_CHECKING:
     from headrace.v1.llm_pb2_grpc import LlmServiceAsyncStub

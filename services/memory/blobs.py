@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from headrace.errors import InvalidRequest
 from services.runtime.disk import sync_folder
-from services.runtime.rules import is_uuid
+from services.runtime.rpc.field_rules import is_uuid
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from services.memory.context import MESSAGES_MAX, MESSAGES_MIN
-from services.runtime.config import ServerSettings, setting
+from services.runtime.process.config import ServerSettings, setting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

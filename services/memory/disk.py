@@ -15,7 +15,7 @@ from pathlib import Path
 
 from headrace.errors import LogDamaged
 from services.runtime import disk
-from services.runtime.rules import is_uuid
+from services.runtime.rpc.field_rules import is_uuid
 
 OPEN_MAX = 32
 """Files that one thread has open at a time: a process may have 1,024 on most systems, and sockets are among them."""

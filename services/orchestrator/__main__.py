@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from services.orchestrator.config import Config
 from services.orchestrator.server import orchestrator
-from services.runtime import program
+from services.runtime.process import program
 
 
 async def main(config: Config) -> None:

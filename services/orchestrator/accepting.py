@@ -10,7 +10,7 @@ from headrace.errors import ChatBusy
 from headrace.v1 import memory_pb2
 from services.orchestrator.begun import Elsewhere, Repeated, stopping
 from services.orchestrator.peers import UNARY_TIMEOUT_S, Peers, peer_errors
-from services.runtime.ids import forwarded
+from services.runtime.rpc.call_ids import forwarded
 
 if TYPE_CHECKING:
     from collections.abc import Callable

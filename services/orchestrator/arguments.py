@@ -9,7 +9,7 @@ from jsonschema_rs import Draft202012Validator, ValidationError
 
 from services.orchestrator.call import Call
 from services.runtime.json_schema import compiled, told
-from services.runtime.rules import JSON_DEPTH_MAX, json_depth
+from services.runtime.rpc.field_rules import JSON_DEPTH_MAX, json_depth
 
 SCHEMAS_KEPT = 256
 """Compiled schemas: more than an installation has tools of these kinds."""

@@ -11,7 +11,7 @@ import structlog
 from headrace.errors import BudgetExceeded, HeadraceError
 from headrace.streams import reading
 from headrace.v1 import llm_pb2
-from services.runtime.ids import forwarded
+from services.runtime.rpc.call_ids import forwarded
 
 if TYPE_CHECKING:
     from services.orchestrator.definition import ModelConfig

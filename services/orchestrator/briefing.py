@@ -12,7 +12,7 @@ from services.orchestrator.definition import StageSettings
 from services.orchestrator.outset import Outset
 from services.orchestrator.peers import UNARY_TIMEOUT_S, Peers, peer_errors
 from services.orchestrator.run import Run
-from services.runtime.ids import forwarded
+from services.runtime.rpc.call_ids import forwarded
 
 WITHOUT_TOOLS = frozenset({"plan", "summary"})
 """Stages whose model calls no ordinary tool, so that it is told nothing of how to use them."""

@@ -19,7 +19,7 @@ from headrace.v1 import agent_pb2, llm_pb2, memory_pb2
 from services.orchestrator import mentioned_files, metrics, models, tracing
 from services.orchestrator.peers import Peers, peer_errors
 from services.orchestrator.scope import Scope
-from services.runtime.ids import forwarded
+from services.runtime.rpc.call_ids import forwarded
 
 COMPACT_TIMEOUT_S = 60.0
 """Twice what memory waits for a summary: counting a long chat and two commits come to it."""

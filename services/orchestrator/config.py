@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from services.runtime.config import ServerSettings, setting
+from services.runtime.process.config import ServerSettings, setting
 
 LEASE_S_MAX = 600
 """Memory gives no longer ones."""

@@ -15,7 +15,7 @@ from services.orchestrator.models import agent_limits
 from services.orchestrator.peers import UNARY_TIMEOUT_S, Peers, peer_errors
 from services.orchestrator.reminders import reminders
 from services.orchestrator.scope import Scope
-from services.runtime.ids import forwarded
+from services.runtime.rpc.call_ids import forwarded
 
 
 class Context:

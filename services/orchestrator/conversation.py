@@ -20,8 +20,8 @@ from services.orchestrator.patience import was_break
 from services.orchestrator.peers import Peers
 from services.orchestrator.scope import Scope
 from services.orchestrator.toolbox import Toolbox
-from services.runtime.flow import pour
-from services.runtime.ids import forwarded
+from services.runtime.rpc.call_ids import forwarded
+from services.runtime.rpc.push_stream import pour
 
 OUTPUT_TOKENS = 4096
 """Reserved for an answer where the agent sets no max_tokens; few are longer."""

@@ -13,8 +13,8 @@ from contextlib import asynccontextmanager
 
 from headrace.errors import HeadraceError, QueueFull
 from services.orchestrator import metrics
-from services.runtime import tenants
-from services.runtime.room import RETRY_AFTER_S, one_less
+from services.runtime.auth import tenants
+from services.runtime.capacity import RETRY_AFTER_S, one_less
 
 BEGINNING_MAX = 4
 """Runs that begin at a time, of all tenants: each is an append and its first events, a few milliseconds. More would be

@@ -17,7 +17,7 @@ from services.orchestrator.blocks import TextBlock
 from services.orchestrator.flag import Flag
 from services.orchestrator.ids import now_ms
 from services.orchestrator.journal import Journal
-from services.runtime.flow import Outlet
+from services.runtime.rpc.push_stream import Outlet
 
 QUEUE_MAX = 4096
 """Events a reader may lag behind, about 1 MB: a minute of a fast model."""

@@ -6,7 +6,7 @@ from headrace.v1 import memory_pb2
 from services.orchestrator import aside, by_hand
 from services.orchestrator.peers import UNARY_TIMEOUT_S, Peers, peer_errors
 from services.orchestrator.run import Run
-from services.runtime.ids import forwarded
+from services.runtime.rpc.call_ids import forwarded
 
 GOAL_CHARS_MAX = 200
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import grpc
 
 from headrace.errors import Overloaded, ProviderUnavailable
-from services.runtime.auth.calling import Badge
-from services.runtime.channels import connect
+from services.runtime.auth.caller_credentials import Badge
+from services.runtime.rpc.channels import connect
 
 LANES_MAX = 64
 """More replicas than anybody has; owners that are gone leave theirs behind for a while."""

@@ -13,7 +13,7 @@ from headrace.streams import reading
 from headrace.v1 import llm_pb2, memory_pb2, tools_pb2
 from services.orchestrator.path_mentions import Mentions
 from services.orchestrator.peers import UNARY_TIMEOUT_S, Peers, peer_errors
-from services.runtime.ids import forwarded
+from services.runtime.rpc.call_ids import forwarded
 
 FILES_MAX = 5
 LINES_MAX = 1000

@@ -11,7 +11,7 @@ from headrace.errors import HeadraceError
 from headrace.v1 import llm_pb2, memory_pb2
 from services.orchestrator.definition import ModelConfig
 from services.orchestrator.peers import UNARY_TIMEOUT_S, Peers, peer_errors
-from services.runtime.ids import forwarded
+from services.runtime.rpc.call_ids import forwarded
 
 log = structlog.get_logger()
 

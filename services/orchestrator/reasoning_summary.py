@@ -16,7 +16,7 @@ from headrace.errors import HeadraceError
 from headrace.streams import reading
 from headrace.v1 import common_pb2, llm_pb2
 from services.orchestrator import aside, prompts
-from services.runtime.ids import forwarded
+from services.runtime.rpc.call_ids import forwarded
 
 if TYPE_CHECKING:
     from services.orchestrator.answer import Answer

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from headrace.errors import LogDamaged, NotFound, OutOfRange
 from headrace.v1 import agent_pb2, memory_pb2
 from services.orchestrator.peers import UNARY_TIMEOUT_S, Peers, peer_errors
-from services.runtime.ids import forwarded
+from services.runtime.rpc.call_ids import forwarded
 
 ENDS = {"run_complete": "completed", "run_cancel": "cancelled", "run_error": "failed"}
 

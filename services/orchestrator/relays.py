@@ -26,9 +26,9 @@ from services.orchestrator.lanes import Lanes
 from services.orchestrator.run import Run
 from services.orchestrator.runs import Runs
 from services.orchestrator.takeover import Takeover
-from services.runtime.flow import Outlet
-from services.runtime.ids import forwarded
-from services.runtime.interceptors import Context
+from services.runtime.rpc.call_ids import forwarded
+from services.runtime.rpc.interceptors import Context
+from services.runtime.rpc.push_stream import Outlet
 
 RELAYED = "x-headrace-relayed"
 """Metadata of a call that another orchestrator has passed on."""

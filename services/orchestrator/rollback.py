@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from headrace.v1 import memory_pb2
 from services.orchestrator.peers import UNARY_TIMEOUT_S, Peers, peer_errors
 from services.orchestrator.run import Run
-from services.runtime.ids import forwarded
+from services.runtime.rpc.call_ids import forwarded
 
 
 async def take_back(run: Run, peers: Peers) -> None:

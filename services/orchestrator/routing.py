@@ -20,7 +20,7 @@ from headrace.v1 import common_pb2
 from services.orchestrator import aside, prompts
 from services.orchestrator.definition import Definition
 from services.orchestrator.peers import Peers
-from services.runtime.ids import forwarded
+from services.runtime.rpc.call_ids import forwarded
 
 KEY = "auto"
 

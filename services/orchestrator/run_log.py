@@ -14,7 +14,7 @@ from headrace.errors import Overloaded, StaleLease
 from headrace.v1 import memory_pb2
 from services.orchestrator import ids
 from services.orchestrator.peers import UNARY_TIMEOUT_S, Peers, peer_errors
-from services.runtime.ids import forwarded
+from services.runtime.rpc.call_ids import forwarded
 
 REFUSED_DELAYS_S = (0.2, 1.0, 3.0)
 """When an append is sent again that memory refuses because its disk or database is behind, or away for the moment."""

@@ -21,8 +21,8 @@ from services.orchestrator.registry import Registry
 from services.orchestrator.run import Run
 from services.orchestrator.steering import Steer
 from services.runtime.auth import identity
-from services.runtime.ids import work_for
-from services.runtime.room import RETRY_AFTER_S, Room
+from services.runtime.capacity import RETRY_AFTER_S, Room
+from services.runtime.rpc.call_ids import work_for
 from services.runtime.telemetry import spans
 
 WAITING_MAX = 8

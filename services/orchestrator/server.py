@@ -20,12 +20,12 @@ from services.orchestrator.relays import Relays
 from services.orchestrator.runs import Runs
 from services.orchestrator.service import AgentService
 from services.orchestrator.takeover import Takeover
+from services.runtime.auth.caller_credentials import badge
 from services.runtime.auth.callers import ORCHESTRATOR
-from services.runtime.auth.calling import badge
-from services.runtime.channels import EDGE_MESSAGE_BYTES_MAX, connect
-from services.runtime.room import Room
-from services.runtime.server import Running, Served, serving
-from services.runtime.watching import watch
+from services.runtime.capacity import Room
+from services.runtime.file_watch import watch
+from services.runtime.rpc.channels import EDGE_MESSAGE_BYTES_MAX, connect
+from services.runtime.rpc.server import Running, Served, serving
 
 NAME = "headrace.v1.AgentService"
 

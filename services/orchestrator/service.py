@@ -13,8 +13,8 @@ from services.orchestrator.registry import Registry
 from services.orchestrator.relays import Relays
 from services.orchestrator.run import Run
 from services.orchestrator.runs import Runs
-from services.runtime.flow import Outlet, outlet
-from services.runtime.interceptors import Context
+from services.runtime.rpc.interceptors import Context
+from services.runtime.rpc.push_stream import Outlet, outlet
 
 
 class AgentService(agent_pb2_grpc.AgentServiceServicer):

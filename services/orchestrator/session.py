@@ -11,7 +11,7 @@ from headrace.errors import NotFound, StaleLease
 from headrace.v1 import memory_pb2
 from services.orchestrator.peers import UNARY_TIMEOUT_S, Peers, peer_errors
 from services.orchestrator.scope import Scope
-from services.runtime.ids import forwarded
+from services.runtime.rpc.call_ids import forwarded
 
 CHANGES_MAX = 5
 """Attempts at one change: another writer is another call of the same answer, so a few are enough."""

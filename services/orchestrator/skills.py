@@ -16,7 +16,7 @@ from headrace.v1 import tools_pb2
 from services.orchestrator.attention import Upload
 from services.orchestrator.peers import UNARY_TIMEOUT_S, Peers, peer_errors
 from services.orchestrator.run import Run
-from services.runtime.ids import forwarded
+from services.runtime.rpc.call_ids import forwarded
 
 LINK_TIMEOUT_S = 120.0
 """Linking a skill for the first time installs what it depends on."""

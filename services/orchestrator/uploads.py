@@ -18,7 +18,7 @@ from services.orchestrator import ids
 from services.orchestrator.attention import Upload
 from services.orchestrator.peers import UNARY_TIMEOUT_S, Peers
 from services.orchestrator.scope import Scope
-from services.runtime.ids import forwarded
+from services.runtime.rpc.call_ids import forwarded
 
 UPLOADS_MAX = 1000
 """Of a chat, kept in its session state; the oldest go first."""

@@ -18,7 +18,7 @@ from services.orchestrator.calls.own import OWN
 from services.orchestrator.calls.planning import PLAN_NAMES
 from services.orchestrator.peers import UNARY_TIMEOUT_S, Peers, peer_errors
 from services.orchestrator.scope import Scope
-from services.runtime.ids import forwarded
+from services.runtime.rpc.call_ids import forwarded
 
 TIERS = {"@core": "core", "@enabled": "enabled"}
 

@@ -7,7 +7,7 @@ import os
 
 import structlog
 
-from services.runtime import program
+from services.runtime.process import program
 from services.tools.catalogue import Catalogue
 from services.tools.config import Config
 from services.tools.fetching.allow import parse_allow_list

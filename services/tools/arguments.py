@@ -13,7 +13,7 @@ from typing import Any
 from jsonschema_rs import Draft202012Validator, ValidationError
 
 from services.runtime.json_schema import compiled, path_of, told
-from services.runtime.rules import JSON_DEPTH_MAX, json_depth
+from services.runtime.rpc.field_rules import JSON_DEPTH_MAX, json_depth
 from services.tools.tool import ToolFailed
 
 BYTES_MAX = 4 * 1024 * 1024

@@ -15,7 +15,7 @@ from headrace.errors import HeadraceError
 from headrace.streams import reading
 from headrace.usage import add_cost
 from headrace.v1 import common_pb2, llm_pb2, tools_pb2
-from services.runtime.ids import forwarded
+from services.runtime.rpc.call_ids import forwarded
 from services.tools.tool import Call, ToolFailed
 
 TIMEOUT_S = 300.0

@@ -29,7 +29,7 @@ from pydantic import (
     model_validator,
 )
 
-from services.runtime.rules import JSON_DEPTH_MAX, json_depth
+from services.runtime.rpc.field_rules import JSON_DEPTH_MAX, json_depth
 from services.tools.arguments import compile_schema
 from services.tools.tool import Approval, Effect, Kind
 

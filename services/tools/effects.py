@@ -22,7 +22,7 @@ import msgspec
 from headrace.errors import InvalidRequest, Overloaded
 from headrace.v1 import tools_pb2
 from services.runtime.disk import disk_errors, sync_folder
-from services.runtime.rules import is_uuid
+from services.runtime.rpc.field_rules import is_uuid
 
 WHAT = "the record of a call"
 """In the error of a disk that refuses it: the tool has not run, or its outcome was not told."""

@@ -9,11 +9,11 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from headrace.v1 import llm_pb2_grpc, tools_pb2, tools_pb2_grpc
+from services.runtime.auth.caller_credentials import badge
 from services.runtime.auth.callers import TOOLS
-from services.runtime.auth.calling import badge
-from services.runtime.channels import connect
-from services.runtime.server import Running, Served, serving
-from services.runtime.watching import watch
+from services.runtime.file_watch import watch
+from services.runtime.rpc.channels import connect
+from services.runtime.rpc.server import Running, Served, serving
 from services.tools.catalogue import Catalogue
 from services.tools.config import Config
 from services.tools.effects import Effects, Sync

@@ -17,7 +17,7 @@ from errno import ENOENT
 from pathlib import Path
 
 from headrace.errors import InvalidRequest
-from services.runtime.rules import is_uuid
+from services.runtime.rpc.field_rules import is_uuid
 from services.tools import quota
 from services.tools.openat2 import open_beneath
 from services.tools.owners import Owners

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from headrace.cli.environment import OWNER, inherited
-from services.runtime.config import SERVICES, SHARED, variables
+from services.runtime.process.config import SERVICES, SHARED, variables
 
 NAMES = ("facade", "orchestrator", "llm_gateway", "memory", "tools")
 

@@ -16,7 +16,7 @@ import pytest
 
 from services.facade import service
 from services.facade.config import Config
-from services.runtime.channels import connect
+from services.runtime.rpc.channels import connect
 
 ROOT = Path(__file__).parents[2]
 GATEWAY = ROOT / "build" / "gateway"

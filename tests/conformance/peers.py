@@ -14,9 +14,9 @@ from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
 from services.facade.routes import FILES
-from services.runtime.config import ServerSettings
-from services.runtime.interceptors import Context
-from services.runtime.server import Served, serving
+from services.runtime.process.config import ServerSettings
+from services.runtime.rpc.interceptors import Context
+from services.runtime.rpc.server import Served, serving
 
 
 @dataclass

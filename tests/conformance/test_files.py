@@ -15,8 +15,8 @@ from urllib.parse import urlsplit
 import aiohttp
 import pytest
 
-from services.runtime.config import ServerSettings
-from services.runtime.rules import is_uuid
+from services.runtime.process.config import ServerSettings
+from services.runtime.rpc.field_rules import is_uuid
 from services.tools.catalogue import Catalogue
 from services.tools.config import Config as ToolsConfig
 from services.tools.sandbox.tier import Sandbox

@@ -13,9 +13,9 @@ import pytest
 
 from headrace.errors import Overloaded, ProviderUnavailable
 from headrace.v1 import agent_pb2
-from services.runtime.config import ServerSettings
-from services.runtime.server import serving
-from services.runtime.transport import VARIABLE
+from services.runtime.process.config import ServerSettings
+from services.runtime.process.transport import VARIABLE
+from services.runtime.rpc.server import serving
 from tests.conformance import fronts
 from tests.conformance.fronts import Timing, gateway
 from tests.conformance.peers import Peer

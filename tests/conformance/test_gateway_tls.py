@@ -12,10 +12,10 @@ import pytest
 
 from headrace.tls import Tls
 from services.runtime.auth.settings import API_KEY, PEERS, AuthSettings
-from services.runtime.config import ServerSettings
-from services.runtime.server import serving
-from services.runtime.tls import CA, CERT, KEY
-from services.runtime.transport import VARIABLE
+from services.runtime.process.config import ServerSettings
+from services.runtime.process.tls import CA, CERT, KEY
+from services.runtime.process.transport import VARIABLE
+from services.runtime.rpc.server import serving
 from tests.conformance import fronts
 from tests.conformance.fronts import Timing, gateway
 from tests.facade.scripted import Script, ScriptedMemory, answering, frames_of, served

@@ -13,10 +13,10 @@ from headrace.errors import NotFound
 from headrace.v1 import agent_pb2, agent_pb2_grpc, common_pb2, memory_pb2, memory_pb2_grpc, tools_pb2, tools_pb2_grpc
 from services.facade import service
 from services.facade.config import Config
-from services.runtime.channels import connect
-from services.runtime.config import ServerSettings
-from services.runtime.server import Served
-from services.runtime.server import serving as serving_rpcs
+from services.runtime.process.config import ServerSettings
+from services.runtime.rpc.channels import connect
+from services.runtime.rpc.server import Served
+from services.runtime.rpc.server import serving as serving_rpcs
 from tests.facade.scripted import CHAT, RUN, USAGE, Script, Step
 
 FORKED = "33333333-3333-4333-8333-333333333333"

@@ -10,7 +10,7 @@ from services.facade.config import Config as Facade
 from services.llm_gateway.config import Config as LlmGateway
 from services.memory.config import Config as Memory
 from services.orchestrator.config import Config as Orchestrator
-from services.runtime.config import variables
+from services.runtime.process.config import variables
 from services.tools.config import Config as Tools
 
 DEPLOY = Path(__file__).parents[2] / "deploy"

@@ -10,7 +10,7 @@ from dataclasses import MISSING
 import pytest
 import yaml
 
-from services.runtime.config import load
+from services.runtime.process.config import load
 from tests.deploy.settings import CONFIGS, DEPLOY, known, known_to_the_gateway, prefix
 
 SOURCE = re.sub(r"\$\{\w+:-(.*?)\}", r"\1", (DEPLOY / "compose.yaml").read_text())

@@ -14,10 +14,10 @@ import aiohttp
 from headrace.errors import HeadraceError, NotFound
 from headrace.sse import SseFrame, SseReader
 from headrace.v1 import agent_pb2, agent_pb2_grpc, common_pb2, memory_pb2, memory_pb2_grpc, tools_pb2, tools_pb2_grpc
-from services.runtime.config import ServerSettings
-from services.runtime.interceptors import Context
-from services.runtime.server import Served
-from services.runtime.server import serving as serving_rpcs
+from services.runtime.process.config import ServerSettings
+from services.runtime.rpc.interceptors import Context
+from services.runtime.rpc.server import Served
+from services.runtime.rpc.server import serving as serving_rpcs
 from tests.conformance.fronts import DEFAULTS, PEERS, Front, Timing, embedded
 
 RUN, CHAT = "11111111-1111-4111-8111-111111111111", "22222222-2222-4222-8222-222222222222"

@@ -15,9 +15,9 @@ import pytest
 
 from services.facade import service
 from services.facade.config import Config
-from services.runtime.channels import connect
-from services.runtime.config import ServerSettings
-from services.runtime.server import serving as serving_rpcs
+from services.runtime.process.config import ServerSettings
+from services.runtime.rpc.channels import connect
+from services.runtime.rpc.server import serving as serving_rpcs
 from tests.conformance.fronts import PEERS
 from tests.facade.scripted import Script, ScriptedMemory, answering, opening, served, suite
 from tests.facade.test_incoming import say

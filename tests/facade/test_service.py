@@ -18,7 +18,7 @@ from services.facade import service
 from services.facade.config import Config
 from services.facade.envelope import HTTP_STATUS
 from services.facade.routes import FILES, routes
-from services.runtime.channels import connect
+from services.runtime.rpc.channels import connect
 from tests.facade.scripted import CHAT, RUN, Script, answering, suite
 
 ASK = {"message": "hi"}

@@ -16,8 +16,8 @@ from headrace.streams import reading
 from headrace.v1 import llm_pb2, llm_pb2_grpc
 from services.llm_gateway.config import Config
 from services.llm_gateway.server import gateway
-from services.runtime.channels import connect
-from services.runtime.config import ServerSettings
+from services.runtime.process.config import ServerSettings
+from services.runtime.rpc.channels import connect
 from services.simulator.server import Simulator, simulator
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from headrace.v1 import llm_pb2_grpc
-from services.runtime.channels import connect
+from services.runtime.rpc.channels import connect
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator

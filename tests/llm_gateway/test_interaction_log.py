@@ -9,7 +9,7 @@ import pytest
 import structlog
 from structlog.testing import LogCapture
 
-from services.runtime import logs
+from services.runtime.process import logs
 from tests.llm_gateway.conftest import HELLO
 from tests.llm_gateway.http.scripted import END, ORDINARY, Exchange, chunk, scripted
 

@@ -9,7 +9,7 @@ import pytest
 import structlog
 
 from services.llm_gateway.masking import mask_log_lines, masked, secrets_of
-from services.runtime import logs
+from services.runtime.process import logs
 
 
 @pytest.mark.parametrize(

@@ -30,12 +30,12 @@ from services.memory.leases import now_ms
 from services.memory.postgres.connecting import PATIENCE_S, Limits
 from services.memory.postgres.store import opened as postgres_opened
 from services.memory.store import opened
+from services.runtime.auth.caller_credentials import badge
 from services.runtime.auth.callers import ORCHESTRATOR
-from services.runtime.auth.calling import badge
 from services.runtime.auth.settings import AuthSettings
-from services.runtime.channels import connect
-from services.runtime.config import ServerSettings
-from services.runtime.server import serving
+from services.runtime.process.config import ServerSettings
+from services.runtime.rpc.channels import connect
+from services.runtime.rpc.server import serving
 from tests.memory.writing import Memory
 
 if TYPE_CHECKING:

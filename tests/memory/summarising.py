@@ -11,9 +11,9 @@ from typing import Any, TypeAlias
 
 from headrace.streams import reading
 from headrace.v1 import agent_pb2, common_pb2, llm_pb2, llm_pb2_grpc, memory_pb2
-from services.runtime.channels import connect
-from services.runtime.config import ServerSettings
-from services.runtime.server import Served, serving
+from services.runtime.process.config import ServerSettings
+from services.runtime.rpc.channels import connect
+from services.runtime.rpc.server import Served, serving
 from tests.memory.conftest import memory_over
 from tests.memory.writing import Memory
 

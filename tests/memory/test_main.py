@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from services.memory.config import Config
-from services.runtime.config import load
+from services.runtime.process.config import load
 
 
 async def start(folder: Path, **settings: str) -> asyncio.subprocess.Process:

@@ -23,9 +23,9 @@ from services.memory.disk import Disk
 from services.memory.store import opened
 from services.orchestrator.config import Config
 from services.orchestrator.server import orchestrator
-from services.runtime.channels import connect
-from services.runtime.config import ServerSettings
-from services.runtime.server import Served, serving
+from services.runtime.process.config import ServerSettings
+from services.runtime.rpc.channels import connect
+from services.runtime.rpc.server import Served, serving
 from tests.order import Event, check_order
 
 ANYWHERE = ServerSettings(listen="127.0.0.1:0", drain_s=0.3)

@@ -11,7 +11,7 @@ import grpc
 
 from headrace.streams import reading, rpc_errors
 from headrace.v1 import agent_pb2, agent_pb2_grpc, tools_pb2
-from services.runtime.channels import connect
+from services.runtime.rpc.channels import connect
 from tests.orchestrator.conftest import House, as_json
 from tests.order import Event, check_order
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from headrace.client import Client
 from services.orchestrator.server import orchestrator
-from services.runtime.config import ServerSettings
+from services.runtime.process.config import ServerSettings
 from tests.orchestrator.conftest import House
 
 LEASE_S = 1.5

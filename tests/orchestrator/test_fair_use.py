@@ -12,7 +12,7 @@ from prometheus_client import REGISTRY
 from headrace.errors import Overloaded, QueueFull
 from services.orchestrator.fair_use import BEGINNING_MAX, FairUse, NoLimits
 from services.runtime.auth.identity import DEFAULT
-from services.runtime.room import RETRY_AFTER_S
+from services.runtime.capacity import RETRY_AFTER_S
 
 
 @asynccontextmanager

@@ -10,7 +10,7 @@ from services.orchestrator import leases
 from services.orchestrator.definition import parse
 from services.orchestrator.peers import Peers
 from services.orchestrator.run import Run
-from services.runtime.channels import connect
+from services.runtime.rpc.channels import connect
 from tests.orchestrator.conftest import House, Open, content
 from tests.orchestrator.people import CHAT
 

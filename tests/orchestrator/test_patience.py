@@ -13,9 +13,9 @@ from headrace.errors import ProviderUnavailable
 from headrace.streams import rpc_errors
 from headrace.v1 import memory_pb2, memory_pb2_grpc
 from services.orchestrator.patience import patient, twice
-from services.runtime.channels import connect
-from services.runtime.config import ServerSettings
-from services.runtime.server import Served, serving
+from services.runtime.process.config import ServerSettings
+from services.runtime.rpc.channels import connect
+from services.runtime.rpc.server import Served, serving
 
 REQUEST = memory_pb2.ListUnfinishedRunsRequest()
 

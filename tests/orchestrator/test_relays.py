@@ -12,7 +12,7 @@ from headrace.errors import ChatBusy, NotFound, Overloaded, ProviderUnavailable,
 from headrace.streams import reading, rpc_errors
 from headrace.v1 import agent_pb2, agent_pb2_grpc
 from services.orchestrator.relays import RELAYED
-from services.runtime.channels import connect
+from services.runtime.rpc.channels import connect
 from tests.orchestrator.conftest import House, Open, as_json, call, content, finish
 from tests.orchestrator.owners import Crashes
 from tests.orchestrator.people import CHAT

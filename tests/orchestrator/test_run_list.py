@@ -7,7 +7,7 @@ import pytest
 from headrace.errors import InvalidRequest
 from headrace.streams import rpc_errors
 from headrace.v1 import agent_pb2, agent_pb2_grpc
-from services.runtime.channels import connect
+from services.runtime.rpc.channels import connect
 from tests.orchestrator.conftest import House, Open, content, finish
 
 ANSWER = [*content("fine"), *finish()]

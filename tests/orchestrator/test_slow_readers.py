@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from headrace.streams import reading
 from headrace.v1 import agent_pb2, agent_pb2_grpc
 from services.orchestrator.feed import QUEUE_MAX
-from services.runtime.channels import connect
+from services.runtime.rpc.channels import connect
 from tests.orchestrator.conftest import House, Open, as_json, content, finish
 from tests.order import fold
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from headrace.v1 import agent_pb2, agent_pb2_grpc, llm_pb2
-from services.runtime.channels import connect
+from services.runtime.rpc.channels import connect
 from tests.orchestrator.conftest import House, Open, Step, as_json, call, content
 from tests.orchestrator.people import CHAT, only
 from tests.orchestrator.test_runs import results

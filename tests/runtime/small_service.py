@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
-from services.runtime import program
-from services.runtime.config import ServerSettings, setting
-from services.runtime.server import serving
+from services.runtime.process import program
+from services.runtime.process.config import ServerSettings, setting
+from services.runtime.rpc.server import serving
 from tests.scripted_llm import ScriptedLlm, served
 
 TICKS = ["tick", 0.1] * 5

@@ -18,13 +18,13 @@ from opentelemetry.trace.status import StatusCode
 from headrace.errors import NotFound, Overloaded
 from headrace.streams import reading
 from headrace.v1 import llm_pb2_grpc
-from services.runtime import ids
-from services.runtime.channels import connect
+from services.runtime.rpc import call_ids
+from services.runtime.rpc.channels import connect
 from services.runtime.telemetry import spans
 from services.runtime.telemetry.switch import check, is_on
 from tests.otlp import collector
 from tests.runtime.conftest import Logged
-from tests.runtime.test_program import small_service
+from tests.runtime.process.test_program import small_service
 from tests.scripted_llm import COUNT, REQUEST, scripted
 from tests.spans import Recorded, recording
 
@@ -143,9 +143,9 @@ def test_log_lines_have_the_ids_of_their_span(recorded: Recorded) -> None:
 
 async def test_the_run_that_a_call_is_made_for_is_in_the_log_lines_of_its_peers(logged: Logged) -> None:
     async with scripted() as suite:
-        ids.adopt([("x-request-id", "r-1")])
-        ids.work_for("run-1")
-        await suite.stub.CountTokens(COUNT, metadata=ids.forwarded())
+        call_ids.adopt([("x-request-id", "r-1")])
+        call_ids.work_for("run-1")
+        await suite.stub.CountTokens(COUNT, metadata=call_ids.forwarded())
         while not logged.named("rpc done"):
             await asyncio.sleep(0.005)
         assert suite.llm.forwarded == (("x-request-id", "r-1"), ("x-run-id", "run-1"))

@@ -29,13 +29,13 @@ from services.memory.disk import Disk
 from services.memory.store import opened
 from services.orchestrator.config import Config as OrchestratorConfig
 from services.orchestrator.server import orchestrator
+from services.runtime.auth.caller_credentials import badge
 from services.runtime.auth.callers import CALLERS, CLIENT, FACADE, ORCHESTRATOR
-from services.runtime.auth.calling import badge
 from services.runtime.auth.identity import Identity, acting_as
 from services.runtime.auth.settings import AuthSettings
-from services.runtime.channels import connect
-from services.runtime.config import ServerSettings
-from services.runtime.server import Served, serving
+from services.runtime.process.config import ServerSettings
+from services.runtime.rpc.channels import connect
+from services.runtime.rpc.server import Served, serving
 from services.tools.catalogue import Catalogue
 from services.tools.config import Config as ToolsConfig
 from services.tools.sandbox.tier import Sandbox

@@ -18,11 +18,11 @@ from headrace.errors import from_rpc_error
 from headrace.v1 import agent_pb2
 from services.llm_gateway.config import Config as LlmConfig
 from services.llm_gateway.server import gateway
+from services.runtime.auth.caller_credentials import badge
 from services.runtime.auth.callers import ORCHESTRATOR
-from services.runtime.auth.calling import badge
 from services.runtime.auth.identity import acting_as
-from services.runtime.channels import connect
-from services.runtime.config import ServerSettings
+from services.runtime.process.config import ServerSettings
+from services.runtime.rpc.channels import connect
 from tests.tenants.bad_requests import BadRequests
 from tests.tenants.house import ADA, SLOW, House, house, path
 from tests.tenants.requests import RPCS

@@ -12,7 +12,7 @@ from headrace.client import Client
 from headrace.errors import QueueFull
 from headrace.streams import reading, rpc_errors
 from headrace.v1 import agent_pb2, agent_pb2_grpc
-from services.runtime.room import RETRY_AFTER_S
+from services.runtime.capacity import RETRY_AFTER_S
 from tests.orchestrator.conftest import REACT, call, content, finish
 from tests.tenants.house import ADA, BOB, KEYS, House, house
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from headrace.v1 import common_pb2, llm_pb2, llm_pb2_grpc
-from services.runtime.config import ServerSettings
-from services.runtime.server import serving
+from services.runtime.process.config import ServerSettings
+from services.runtime.rpc.server import serving
 from tests.scripted_llm import served
 
 Step: TypeAlias = str | Exception | None

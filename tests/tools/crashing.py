@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from services.runtime.config import ServerSettings
+from services.runtime.process.config import ServerSettings
 from services.tools.catalogue import Catalogue
 from services.tools.config import Config
 from services.tools.sandbox.selftest import Sandbox

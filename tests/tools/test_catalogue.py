@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import structlog
 
-from services.runtime.watching import watch
+from services.runtime.file_watch import watch
 from services.tools.builtin import BUILTIN
 from services.tools.catalogue import Catalogue
 

@@ -16,7 +16,7 @@ import grpc
 import pytest
 
 from headrace.v1 import tools_pb2, tools_pb2_grpc
-from services.runtime.channels import connect
+from services.runtime.rpc.channels import connect
 from tests.tools.conftest import CHAT, RUN, Serve
 from tests.tools.crashing import WRITES
 

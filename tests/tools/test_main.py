@@ -13,7 +13,7 @@ import pytest
 
 from headrace.streams import reading
 from headrace.v1 import tools_pb2, tools_pb2_grpc
-from services.runtime.channels import connect
+from services.runtime.rpc.channels import connect
 from services.tools.__main__ import choose_sandbox
 from services.tools.config import Config
 from services.tools.sandbox.tier import Sandbox

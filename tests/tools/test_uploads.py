@@ -22,7 +22,7 @@ from headrace.errors import InvalidRequest, NotFound, Overloaded, QuotaExceeded,
 from headrace.image_size import image_size
 from headrace.streams import rpc_errors
 from headrace.v1 import tools_pb2
-from services.runtime.rules import is_uuid
+from services.runtime.rpc.field_rules import is_uuid
 from services.tools.incoming import LEFT_S
 from services.tools.uploads import LIMITS, MIB, UPLOADS_MAX, Uploads
 from services.tools.workspace import Workspaces

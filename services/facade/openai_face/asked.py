@@ -16,7 +16,7 @@ from headrace.errors import InvalidRequest
 from headrace.v1 import agent_pb2
 from services.facade.openai_face import call_ids
 from services.facade.openai_face.call_ids import CallId
-from services.runtime.rules import JSON_DEPTH_MAX, json_depth
+from services.runtime.rpc.field_rules import JSON_DEPTH_MAX, json_depth
 
 BEFORE = "The conversation so far, the oldest message first, each as one line of JSON:"
 BEHIND = "The new message, to be answered:"

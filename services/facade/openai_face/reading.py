@@ -9,7 +9,7 @@ import msgspec
 from headrace.errors import InvalidRequest
 from headrace.v1 import agent_pb2
 from services.facade.decode import BODY
-from services.runtime.rules import check_json
+from services.runtime.rpc.field_rules import check_json
 
 T = TypeVar("T")
 

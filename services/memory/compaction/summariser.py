@@ -12,7 +12,7 @@ from headrace.errors import HeadraceError, ProviderUnavailable
 from headrace.streams import reading
 from headrace.v1 import common_pb2
 from services.memory.compaction.prompt import summary_of
-from services.runtime.ids import forwarded
+from services.runtime.rpc.call_ids import forwarded
 
 if TYPE_CHECKING:
     from headrace.v1 import llm_pb2

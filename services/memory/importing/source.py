@@ -14,7 +14,7 @@ from services.memory.blobs import Blob
 from services.memory.importing import blade, v3
 from services.memory.importing.pieces import Json, text_in
 from services.memory.importing.writing import Writing, uuid_of
-from services.runtime.rules import is_uuid
+from services.runtime.rpc.field_rules import is_uuid
 
 INDEX = "_chats.jsonl"
 """A list of chats beside V3 logs; all that it says is in the logs."""

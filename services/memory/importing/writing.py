@@ -33,7 +33,7 @@ from services.memory.lines import (
     encode,
 )
 from services.memory.messages import text_of
-from services.runtime.rules import is_uuid
+from services.runtime.rpc.field_rules import is_uuid
 
 _NAMES = uuid.UUID("b4f2c1de-52a6-4f83-9c5e-0d4f0a7f6f10")
 

@@ -23,8 +23,8 @@ from services.memory.engine import Engine
 from services.memory.engines import engine
 from services.memory.importing import source
 from services.memory.opening import INDEX_NAME
-from services.runtime import config as settings
-from services.runtime import logs
+from services.runtime.process import config as settings
+from services.runtime.process import logs
 
 FACTS = "facts.jsonl"
 """Beside the exported chats, what was remembered of users."""

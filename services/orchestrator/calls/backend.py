@@ -13,7 +13,7 @@ from services.orchestrator.calls.effects import Patience, after_break, effect_ke
 from services.orchestrator.patience import was_break
 from services.orchestrator.peers import Peers
 from services.orchestrator.scope import Scope
-from services.runtime.ids import forwarded
+from services.runtime.rpc.call_ids import forwarded
 
 RPC_SLACK_S = 5.0
 """The tools service ends a tool at its timeout by itself; this much later we stop waiting for it."""

@@ -19,7 +19,7 @@ from services.orchestrator.call import Call
 from services.orchestrator.calls import outcomes
 from services.orchestrator.peers import UNARY_TIMEOUT_S, Peers, peer_errors
 from services.orchestrator.scope import Scope
-from services.runtime.ids import forwarded
+from services.runtime.rpc.call_ids import forwarded
 
 BACK_WITHIN_S = 30.0
 """How long a tools service that went away is waited for."""

@@ -11,7 +11,7 @@ import mcp_types as types
 from mcp import MCPError
 
 from headrace.v1 import tools_pb2
-from services.runtime.ids import credential
+from services.runtime.rpc.call_ids import credential
 from services.tools.commands import TIMEOUT_S, TIMEOUT_S_MAX
 from services.tools.mcp_client.answers import deltas
 from services.tools.mcp_client.failures import ServerFailed, server_errors

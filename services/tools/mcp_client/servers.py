@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from services.runtime.watching import watch
+from services.runtime.file_watch import watch
 from services.tools.mcp_client.settings import BadFile, Settings, read_servers
 from services.tools.tool import Tool
 

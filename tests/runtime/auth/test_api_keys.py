@@ -10,7 +10,7 @@ import pytest
 from headrace.errors import Unauthenticated
 from services.runtime.auth.api_keys import ApiKeys
 from services.runtime.auth.identity import Identity
-from services.runtime.auth.opening import opened
+from services.runtime.auth.open_gate import opened
 from tests.runtime.auth.issuing import INTERNAL, jwt_settings, key_settings, keys_file, token
 
 GOOD = "0" * 64

@@ -12,7 +12,7 @@ from headrace.v1 import agent_pb2, llm_pb2, memory_pb2, tools_pb2
 from services.runtime.auth.callers import CALLERS, CLIENT, FACADE, ORCHESTRATOR, SERVICES, WITHOUT_USER
 from services.runtime.auth.gate import Gate
 from services.runtime.auth.identity import DEFAULT, Identity
-from services.runtime.auth.opening import opened
+from services.runtime.auth.open_gate import opened
 from services.runtime.auth.settings import AuthSettings
 from tests.runtime.auth.issuing import INTERNAL, key_settings
 

@@ -17,7 +17,7 @@ from headrace.errors import Overloaded, Unauthenticated
 from services.runtime.auth.identity import Identity
 from services.runtime.auth.jwt_keys import FetchedKeys, parse
 from services.runtime.auth.jwts import Tokens
-from services.runtime.auth.opening import opened
+from services.runtime.auth.open_gate import opened
 from tests.runtime.auth.issuing import AUDIENCE, EC, ED, ISSUER, RSA, claims, jwk, jwks, jwt_settings, pem, token
 
 ADA = Identity("acme", "ada")

@@ -6,7 +6,7 @@ import pytest
 
 from services.facade.config import Config as Facade
 from services.orchestrator.config import Config
-from services.runtime.config import ConfigError, load
+from services.runtime.process.config import ConfigError, load
 from tests.runtime.auth.issuing import INTERNAL
 
 JWT = {

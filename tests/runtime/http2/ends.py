@@ -10,8 +10,8 @@ from typing import Any, Literal, TypeAlias
 import grpc
 import pytest
 
-from services.runtime.http2.channel import Channel
-from services.runtime.http2.server import Server
+from services.runtime.http2.client.channel import Channel
+from services.runtime.http2.server.server import Server
 
 Stack: TypeAlias = Literal["ours", "grpcio"]
 Add: TypeAlias = Callable[[grpc.aio.Server], None]

@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
-from services.runtime.http2.host import Host
 from services.runtime.http2.limits import DEFAULTS
 from services.runtime.http2.metadata import Headers
-from services.runtime.http2.server_connection import ServerConnection
+from services.runtime.http2.server.connection import ServerConnection
+from services.runtime.http2.server.host import Host
 from services.runtime.http2.sockets import bound
 from services.runtime.http2.stream import Compressed, Oversized, Stream
 

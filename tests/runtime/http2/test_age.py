@@ -6,7 +6,7 @@ import asyncio
 
 from hyperframe.frame import GoAwayFrame, PingFrame
 
-from services.runtime.http2.channel import Channel
+from services.runtime.http2.client.channel import Channel
 from services.runtime.http2.limits import Limits
 from tests.runtime.conftest import Logged
 from tests.runtime.http2.ends import BYTES_MAX, Caller

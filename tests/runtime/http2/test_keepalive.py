@@ -10,7 +10,7 @@ import grpc
 import pytest
 from hyperframe.frame import PingFrame
 
-from services.runtime.http2.channel import Channel
+from services.runtime.http2.client.channel import Channel
 from services.runtime.http2.limits import Limits
 from tests.runtime.conftest import Logged
 from tests.runtime.http2.ends import BYTES_MAX, TEST_TIMEOUT_S, Caller

@@ -14,7 +14,7 @@ from h2.errors import ErrorCodes
 from hyperframe.frame import DataFrame, HeadersFrame
 
 from services.runtime.http2 import limits
-from services.runtime.http2.channel import Channel
+from services.runtime.http2.client.channel import Channel
 from services.runtime.http2.limits import Limits
 from tests.runtime.conftest import Logged
 from tests.runtime.http2.ends import BYTES_MAX, TEST_TIMEOUT_S, Caller

@@ -14,7 +14,7 @@ from hpack import Decoder
 from hyperframe.frame import DataFrame, HeadersFrame, SettingsFrame
 
 from services.runtime.http2 import limits
-from services.runtime.http2.channel import Channel
+from services.runtime.http2.client.channel import Channel
 from services.runtime.http2.limits import Limits
 from tests.runtime.conftest import Logged
 from tests.runtime.http2.ends import BYTES_MAX, Caller

@@ -13,7 +13,7 @@ from typing import Any
 import grpc
 import pytest
 
-from services.runtime.http2.addresses import parse, resolve
+from services.runtime.http2.client.addresses import parse, resolve
 from tests.runtime.http2.ends import TEST_TIMEOUT_S, Add, Caller, Stack, channel, handlers, serving
 
 SERVERS: list[Stack] = ["ours", "grpcio"]

@@ -11,8 +11,8 @@ import grpc
 import pytest
 import uvloop
 
-from services.runtime.http2.channel import Channel
-from services.runtime.http2.server import Server
+from services.runtime.http2.client.channel import Channel
+from services.runtime.http2.server.server import Server
 from tests.runtime.http2.ends import ANYWHERE, TEST_TIMEOUT_S, Caller, Stack, between, connected, handlers
 
 STREAMS = 1700

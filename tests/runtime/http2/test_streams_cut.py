@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.runtime.http2.server import Server
+from services.runtime.http2.server.server import Server
 from tests.runtime.http2.ends import BYTES_MAX, TEST_TIMEOUT_S, Caller, Stack, channel, handlers, serving
 from tests.runtime.http2.wire import PREFACE, SETTINGS, headers_of, message, opening, window
 

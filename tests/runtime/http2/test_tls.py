@@ -11,10 +11,10 @@ from typing import Any
 import grpc
 import pytest
 
-from services.runtime.http2.channel import Channel
+from services.runtime.http2.client.channel import Channel
 from services.runtime.http2.limits import Limits
-from services.runtime.http2.server import Server
-from services.runtime.tls import Certificates
+from services.runtime.http2.server.server import Server
+from services.runtime.process.tls import Certificates
 from tests.runtime.authority import Authority, Files
 from tests.runtime.conftest import Logged
 from tests.runtime.http2.ends import BYTES_MAX, TEST_TIMEOUT_S, Caller, handlers

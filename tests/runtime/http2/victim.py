@@ -10,9 +10,9 @@ from typing import Any
 
 import grpc
 
-from services.runtime.http2.channel import Channel
+from services.runtime.http2.client.channel import Channel
 from services.runtime.http2.limits import Limits
-from services.runtime.http2.server import Server
+from services.runtime.http2.server.server import Server
 from tests.runtime.http2.ends import BYTES_MAX, SILENCE_S, TEST_TIMEOUT_S, Caller, handlers
 
 QUICK = Limits(preface_s=0.3, request_s=0.3, last_calls_s=0.2, close_s=0.3, control_per_s=0, resets_per_s=0)

@@ -15,7 +15,7 @@ import (
 )
 
 // pushback with the value 0, beside UNAVAILABLE, is how a replica says that it has not begun the call and that another
-// one takes it now (services/runtime/interceptors.py, ELSEWHERE). gRPC's own retryPolicy would make calls again that
+// one takes it now (services/runtime/rpc/interceptors.py, ELSEWHERE). gRPC's own retryPolicy would make calls again that
 // were cut off after they had begun, too.
 const pushback = "grpc-retry-pushback-ms"
 

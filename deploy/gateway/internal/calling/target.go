@@ -12,7 +12,7 @@ import (
 
 const dns = "dns:///"
 
-// Client gives a connection to an address as services/runtime/http2/addresses.py has them: host:port, unix:/path,
+// Client gives a connection to an address as services/runtime/http2/client/addresses.py has them: host:port, unix:/path,
 // dns:///host:port for all replicas of a name, or a list of the first two with commas between.
 func Client(address string, options ...grpc.DialOption) (*grpc.ClientConn, error) {
 	if err := Check(address); err != nil {

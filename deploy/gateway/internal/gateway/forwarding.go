@@ -32,7 +32,7 @@ type forwardedKey struct{}
 var clientCredentials = []string{"Authorization", "X-Api-Key"}
 
 // idsOf gives the request's id, and the whole list of what is passed on of its headers: request and trace id, the
-// client's credential, and the user's credentials for MCP servers (services/runtime/ids.py).
+// client's credential, and the user's credentials for MCP servers (services/runtime/rpc/call_ids.py).
 func idsOf(header http.Header) (string, metadata.MD) {
 	id := header.Get("X-Request-Id")
 	if !safeID.MatchString(id) {

@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	// chain is the health service name whose check asks a peer's own peers too (services/runtime/health.py).
+	// chain is the health service name whose check asks a peer's own peers too (services/runtime/rpc/health.py).
 	chain = "chain"
 	// peerTimeout is for one peer's answer; peers are asked at the same time.
 	peerTimeout = 2 * time.Second

@@ -10,7 +10,7 @@ import (
 	headracev1 "headrace/gateway/gen/headrace/v1"
 )
 
-// DepthMax is the greatest nesting of a JSON value, as services/runtime/rules.py has it.
+// DepthMax is the greatest nesting of a JSON value, as services/runtime/rpc/field_rules.py has it.
 const DepthMax = 64
 
 // rulesOf gives the rules of a field; without any, an empty message.

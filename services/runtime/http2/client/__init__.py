@@ -1,0 +1,1 @@
+"""The client's end: channels, the connections they pool, and calls."""

@@ -1,0 +1,231 @@
+"""One call as its caller sees it: grpc.aio's Call over one stream, whatever its kind.
+
+A call begins when it is made, or as soon as its channel has a connection. It is over when its status is known; what
+came before that may still be read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import grpc
+
+from services.runtime.http2.metadata import Headers, from_headers
+from services.runtime.http2.status import Status, from_http, from_trailers
+from services.runtime.http2.stream import Stream
+
+if TYPE_CHECKING:
+    from services.runtime.http2.client.connection import ClientConnection
+
+CANCELLED = Status(grpc.StatusCode.CANCELLED, "the caller cancelled the call", is_local=True)
+LATE = Status(grpc.StatusCode.DEADLINE_EXCEEDED, "the deadline has passed")
+
+
+class Call(grpc.aio.Call):
+    """What all kinds of calls have in common."""
+
+    is_repeatable = False
+    """Whether all of its request is still there."""
+
+    def __init__(
+        self,
+        path: str,
+        headers: bytes,
+        timeout_s: float | None,
+        serialize: Callable[[Any], bytes] | None,
+        deserialize: Callable[[bytes], Any] | None,
+        again: Callable[[Call], bool],
+    ) -> None:
+        self._path = path
+        self.headers = headers
+        """As the wire has them."""
+        self.waits_for_ready = False
+        self.was_repeated = False
+        self.refused_by: ClientConnection | None = None
+        """Made again, the call goes to another one, if there is one."""
+        self._loop = asyncio.get_running_loop()
+        self._serialize = serialize
+        self._deserialize = deserialize
+        self._again = again
+        """Asked when the server has refused the call: True makes it again on another connection."""
+        self._connection: ClientConnection | None = None
+        self.stream: Stream | None = None
+        self.status: Status | None = None
+        self._trailers: Status | None = None
+        """The status that the trailers gave; it counts once all messages before it are there."""
+        self._initial: Headers | None = None
+        self._opened: asyncio.Future[None] | None = None
+        self._headed: asyncio.Future[None] | None = None
+        self.take: Callable[[bytes], None] | None = None
+        """Gets each message at once, when its kind can pour."""
+        self._callbacks: list[Callable[[Any], None]] = []
+        self._due_s = None if timeout_s is None else self._loop.time() + timeout_s
+        self._timer = None if timeout_s is None else self._loop.call_later(max(timeout_s, 0), self._late)
+
+    # What the connection says.
+
+    def opened(self, connection: ClientConnection, stream: Stream) -> None:
+        """The call has its stream."""
+        self._connection, self.stream = connection, stream
+        stream.take = self.take
+        self.begin(stream)
+        _wake(self._opened)
+
+    def begin(self, stream: Stream) -> None:
+        """Send what is known of the request."""
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether the first headers are there."""
+        return self._initial is not None
+
+    def answered(self, headers: Headers) -> None:
+        """The first headers are there; with a status they are the last ones too."""
+        self._initial = headers
+        if (refusal := from_http(headers)) is not None:
+            # What follows are no messages.
+            self._stop(refusal)
+            return
+        self._trailers = from_trailers(headers, are_all=True)
+        _wake(self._headed)
+
+    def closing(self, headers: Headers) -> None:
+        """The trailers are there."""
+        self._trailers = from_trailers(headers) or self._trailers
+
+    def remote_ended(self) -> None:
+        """The server has said all."""
+        assert self.stream is not None, "it has a stream"
+        said = self._trailers or Status(grpc.StatusCode.INTERNAL, "the server ended the stream without a status")
+        # A server that is stopped, by a deadline for one, may leave a message half sent and say why.
+        if self.stream.is_cut and said.code is grpc.StatusCode.OK:
+            said = Status(grpc.StatusCode.INTERNAL, "the answer ended in the middle of a message")
+        self.ended(said)
+
+    def was_reset(self, status: Status) -> None:
+        """The server has ended the stream without trailers."""
+        # A server whose client is behind cannot say that the deadline has passed.
+        self.ended(LATE if status.code is grpc.StatusCode.CANCELLED and self.time_remaining() == 0 else status)
+
+    def ended(self, status: Status) -> None:
+        """The call is over, unless it is made again."""
+        if self.status is not None:
+            return
+        if status.is_refused and self.is_repeatable:
+            self.refused_by = self._connection
+            if self._again(self):
+                self.stream = self._connection = self._opened = self._initial = self._trailers = None
+                return
+        self.status = status
+        if self._timer is not None:
+            self._timer.cancel()
+        if self.stream is not None:
+            self.stream.is_ended = True
+            self.stream.wake()
+        _wake(self._opened)
+        _wake(self._headed)
+        for callback in self._callbacks:
+            callback(self)
+
+    def _late(self) -> None:
+        self._stop(LATE)
+
+    def _stop(self, status: Status) -> bool:
+        if self.status is not None:
+            return False
+        stream, connection = self.stream, self._connection
+        self.ended(status)
+        if stream is not None and connection is not None:
+            stream.inbox.clear()
+            connection.drop(stream)
+        return True
+
+    # What the caller asks.
+
+    def cancel(self) -> bool:
+        return self._stop(CANCELLED)
+
+    def cancelled(self) -> bool:
+        return self.status is not None and self.status.is_local
+
+    def done(self) -> bool:
+        return self.status is not None
+
+    def time_remaining(self) -> float | None:
+        return None if self._due_s is None else max(self._due_s - self._loop.time(), 0.0)
+
+    def add_done_callback(self, callback: Any) -> None:
+        if self.status is not None:
+            callback(self)
+        else:
+            self._callbacks.append(callback)
+
+    async def initial_metadata(self) -> Any:
+        if self._initial is None and self.status is None:
+            self._headed = self._headed or self._loop.create_future()
+            await asyncio.shield(self._headed)
+        return grpc.aio.Metadata(*from_headers(self._initial or ()))
+
+    async def trailing_metadata(self) -> Any:
+        return grpc.aio.Metadata(*(await self._ended()).metadata)
+
+    async def code(self) -> grpc.StatusCode:
+        return (await self._ended()).code
+
+    async def details(self) -> str:
+        return (await self._ended()).details
+
+    async def wait_for_connection(self) -> None:
+        await self.until_open()
+        if self.stream is None:
+            self.raise_status()
+
+    async def _ended(self) -> Status:
+        await self.over()
+        assert self.status is not None, "the call is over"
+        return self.status
+
+    # What the kinds need.
+
+    async def until_open(self) -> None:
+        """Wait until the call has a stream, or is over."""
+        while self.stream is None and self.status is None:
+            self._opened = self._opened or self._loop.create_future()
+            await asyncio.shield(self._opened)
+
+    def over(self) -> asyncio.Future[None]:
+        """Done when the call is over; each waiter's own, so that one that is cancelled leaves the others theirs."""
+        over: asyncio.Future[None] = self._loop.create_future()
+
+        def wake(_: object) -> None:
+            _wake(over)
+
+        self.add_done_callback(wake)
+        return over
+
+    def raise_status(self) -> None:
+        """Raise what the status says, unless it is OK."""
+        status = self.status
+        assert status is not None, "the call is over"
+        if status.is_local:
+            raise asyncio.CancelledError
+        if status.code is not grpc.StatusCode.OK:
+            initial = grpc.aio.Metadata(*from_headers(self._initial or ()))
+            trailing = grpc.aio.Metadata(*status.metadata)
+            said = f"{self._path}: {status.details}"
+            raise grpc.aio.AioRpcError(status.code, initial, trailing, status.details, said)
+
+    def encoded(self, request: Any) -> bytes:
+        """A request as the wire has it."""
+        return self._serialize(request) if self._serialize is not None else request
+
+    def decoded(self, message: bytes) -> Any:
+        """An answer as the caller gets it."""
+        return self._deserialize(message) if self._deserialize is not None else message
+
+
+def _wake(waiter: asyncio.Future[None] | None) -> None:
+    if waiter is not None and not waiter.done():
+        waiter.set_result(None)

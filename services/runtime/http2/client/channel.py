@@ -1,0 +1,195 @@
+"""The channel: grpc.aio.Channel's methods, over our connections.
+
+It connects with its first call and again whenever calls need it. Calls made while it connects wait; calls made while
+it rests after a failure fail at once, unless they wait for ready.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import grpc
+
+from services.runtime.http2.client.addresses import parse
+from services.runtime.http2.client.call import Call
+from services.runtime.http2.client.call_kinds import StreamStreamCall, StreamUnaryCall, UnaryStreamCall, UnaryUnaryCall
+from services.runtime.http2.client.connection_pool import Connections
+from services.runtime.http2.header_blocks import written
+from services.runtime.http2.limits import DEFAULTS, Limits
+from services.runtime.http2.metadata import to_headers, to_timeout
+
+CallT = TypeVar("CallT", bound=Call)
+
+CONNECTIVITY = grpc.ChannelConnectivity
+
+
+class Channel(grpc.aio.Channel):
+    """To one target. Belongs to the loop that makes its first call; `close` it there."""
+
+    def __init__(
+        self,
+        target: str,
+        *,
+        message_bytes_max: int,
+        context: Callable[[], ssl.SSLContext] | None = None,
+        server_name: str | None = None,
+        limits: Limits = DEFAULTS,
+    ) -> None:
+        """`context` asks for TLS and gives each connection's; `server_name` is whom the server's certificate must name,
+        when that is not the host."""
+        parsed = parse(target)
+        self._scheme = b"http" if context is None else b"https"
+        self._authority = (server_name or parsed.authority).encode()
+        self._connections = Connections(parsed, message_bytes_max, limits, context, server_name)
+        self._calls: set[Call] = set()
+
+    # Kinds of calls, as generated stubs ask for them.
+
+    def unary_unary(
+        self,
+        method: str,
+        request_serializer: Any = None,
+        response_deserializer: Any = None,
+        _registered_method: bool | None = False,
+    ) -> Any:
+        return self._one_request(UnaryUnaryCall, method, request_serializer, response_deserializer)
+
+    def unary_stream(
+        self,
+        method: str,
+        request_serializer: Any = None,
+        response_deserializer: Any = None,
+        _registered_method: bool | None = False,
+    ) -> Any:
+        return self._one_request(UnaryStreamCall, method, request_serializer, response_deserializer)
+
+    def stream_unary(
+        self,
+        method: str,
+        request_serializer: Any = None,
+        response_deserializer: Any = None,
+        _registered_method: bool | None = False,
+    ) -> Any:
+        return self._many_requests(StreamUnaryCall, method, request_serializer, response_deserializer)
+
+    def stream_stream(
+        self,
+        method: str,
+        request_serializer: Any = None,
+        response_deserializer: Any = None,
+        _registered_method: bool | None = False,
+    ) -> Any:
+        return self._many_requests(StreamStreamCall, method, request_serializer, response_deserializer)
+
+    def _one_request(self, kind: type[Any], method: str, serialize: Any, deserialize: Any) -> Any:
+        head = self._head(method)
+
+        def call(
+            request: Any,
+            *,
+            timeout: float | None = None,
+            metadata: Any = None,
+            credentials: Any = None,
+            wait_for_ready: bool | None = None,
+            compression: Any = None,
+        ) -> Any:
+            headers = head + _of_call(timeout, metadata)
+            made = kind(method, headers, timeout, serialize, deserialize, self._again)
+            made.request = made.encoded(request)
+            return self._start(made, wait_for_ready)
+
+        return call
+
+    def _many_requests(self, kind: type[Any], method: str, serialize: Any, deserialize: Any) -> Any:
+        head = self._head(method)
+
+        def call(
+            request_iterator: Any = None,
+            timeout: float | None = None,
+            metadata: Any = None,
+            credentials: Any = None,
+            wait_for_ready: bool | None = None,
+            compression: Any = None,
+        ) -> Any:
+            headers = head + _of_call(timeout, metadata)
+            made = kind(method, headers, timeout, serialize, deserialize, self._again)
+            self._start(made, wait_for_ready)
+            if request_iterator is not None:
+                made.send_all(request_iterator)
+            return made
+
+        return call
+
+    def _head(self, method: str) -> bytes:
+        """What the headers of all calls of a method begin with."""
+        return written(
+            (
+                (b":method", b"POST"),
+                (b":scheme", self._scheme),
+                (b":path", method.encode()),
+                (b":authority", self._authority),
+                (b"te", b"trailers"),
+                (b"content-type", b"application/grpc"),
+                (b"user-agent", b"headrace"),
+            )
+        )
+
+    def _start(self, call: CallT, wait_for_ready: bool | None) -> CallT:
+        call.waits_for_ready = bool(wait_for_ready)
+        self._calls.add(call)
+        call.add_done_callback(self._calls.discard)
+        self._connections.give(call)
+        return call
+
+    def _again(self, call: Call) -> bool:
+        """Make a refused call again, once: it never reached a handler."""
+        if call.was_repeated or not self._connections.repeat(call):
+            return False
+        call.was_repeated = True
+        return True
+
+    # The channel itself.
+
+    def get_state(self, try_to_connect: bool = False) -> grpc.ChannelConnectivity:
+        if try_to_connect:
+            self._connections.connect()
+        return self._connections.state
+
+    async def wait_for_state_change(self, last_observed_state: grpc.ChannelConnectivity) -> None:
+        while self._connections.state is last_observed_state:
+            await self._connections.changed()
+
+    async def channel_ready(self) -> None:
+        while (state := self._connections.state) is not CONNECTIVITY.READY:
+            if state is CONNECTIVITY.SHUTDOWN:
+                raise asyncio.InvalidStateError("the channel is closed")
+            self._connections.connect()
+            await self._connections.changed()
+
+    async def close(self, grace: float | None = None) -> None:
+        """End all calls, after at most `grace` seconds, and all connections."""
+        if grace and self._calls:
+            over = [asyncio.ensure_future(call.code()) for call in self._calls]
+            _, late = await asyncio.wait(over, timeout=grace)
+            for waiting in late:
+                waiting.cancel()
+        for call in [*self._calls]:
+            call.cancel()
+        await self._connections.close()
+
+    async def __aenter__(self) -> Channel:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+
+def _of_call(timeout_s: float | None, metadata: Any) -> bytes:
+    """The headers that each call has its own of."""
+    headers = to_headers(metadata)
+    if timeout_s is not None:
+        headers.insert(0, (b"grpc-timeout", to_timeout(timeout_s)))
+    return written(headers)

@@ -1,0 +1,275 @@
+"""A channel's connections: made when calls need them, one for each address, used in turn; calls wait for them here."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import ssl
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import grpc
+import structlog
+
+from services.runtime.http2.client.addresses import Address, Target, resolve
+from services.runtime.http2.client.call import Call
+from services.runtime.http2.client.connection import ClientConnection
+from services.runtime.http2.limits import WAITING_MAX, Limits
+from services.runtime.http2.status import Status
+from services.runtime.http2.tls import restricted
+
+BACKOFF_S, BACKOFF_S_MAX = 0.1, 2.0
+"""Between attempts, doubling, with jitter: a peer that restarts comes back within a second or so."""
+
+RESOLVE_S = 10.0
+"""How long a name's addresses are taken as they are, where calls are spread over them."""
+
+MISSING_S = 1.0
+"""The same while one of them could not be reached: a replica that restarts gets its share again soon."""
+
+State = grpc.ChannelConnectivity
+
+log = structlog.get_logger()
+
+
+class Connections:
+    """Belongs to one channel."""
+
+    def __init__(
+        self,
+        target: Target,
+        message_bytes_max: int,
+        limits: Limits,
+        context: Callable[[], ssl.SSLContext] | None,
+        server_name: str | None,
+    ) -> None:
+        self._target = target
+        self._message_bytes_max = message_bytes_max
+        self._limits = limits
+        self._context = context
+        self._server_name = server_name
+        self.state = State.IDLE
+        self._ready: dict[Address, ClientConnection] = {}
+        self._order: list[ClientConnection] = []
+        self._next = 0
+        self._waiting: deque[Call] = deque()
+        self._refused: list[Call] = []
+        """They wait for another address to be reached, or not."""
+        self._connecting: asyncio.Task[None] | None = None
+        self._backoff_s = BACKOFF_S
+        self._rests_until_s = 0.0
+        self._why = "not connected yet"
+        self._changes: set[asyncio.Future[None]] = set()
+        self._leaving: set[ClientConnection] = set()
+        self._resolved_s = 0.0
+        self._is_short = False
+        """Some address has no connection."""
+
+    def give(self, call: Call) -> None:
+        """Open the call on the next connection that has room; or let it wait; or fail it."""
+        if call.done():
+            return
+        if self.state is State.SHUTDOWN:
+            call.ended(Status(grpc.StatusCode.CANCELLED, "the channel is closed"))
+            return
+        for _ in self._order:
+            connection = self._order[self._next % len(self._order)]
+            self._next += 1
+            if connection.has_room and (connection is not call.refused_by or len(self._order) == 1):
+                connection.open(call)
+                self._refresh()
+                return
+        if self.state is State.TRANSIENT_FAILURE and not call.waits_for_ready:
+            call.ended(Status(grpc.StatusCode.UNAVAILABLE, self._why))
+            self.connect()
+        elif len(self._waiting) >= WAITING_MAX:
+            message = f"{WAITING_MAX} calls wait for a connection already"
+            call.ended(Status(grpc.StatusCode.RESOURCE_EXHAUSTED, message))
+        else:
+            self._waiting.append(call)
+            self.connect()
+
+    def repeat(self, call: Call) -> bool:
+        """Open a call again that was refused, soon and on another connection; False: there is none."""
+        if call.refused_by not in self._order or len(self._order) > 1:
+            asyncio.get_running_loop().call_soon(self.give, call)
+            return True
+        if self._is_short and len(self._refused) < WAITING_MAX:
+            self._refused.append(call)
+            if self._connecting is None:
+                self._connecting = asyncio.get_running_loop().create_task(self._look_again())
+            return True
+        return False
+
+    def connect(self) -> None:
+        """Begin to connect, unless that is under way or was just tried in vain, or is done."""
+        if self._connecting is None and not self._order and self.state is not State.SHUTDOWN:
+            self._connecting = asyncio.get_running_loop().create_task(self._connect())
+
+    async def changed(self) -> None:
+        """Wait for the next change of `state`."""
+        change = asyncio.get_running_loop().create_future()
+        self._changes.add(change)
+        try:
+            await change
+        finally:
+            self._changes.discard(change)
+
+    async def close(self) -> None:
+        """Close everything; calls that wait end."""
+        self._become(State.SHUTDOWN)
+        if self._connecting is not None:
+            self._connecting.cancel()
+            await asyncio.wait({self._connecting})
+        self._fail_waiting("the channel is closed", all_of_them=True)
+        await asyncio.gather(*(connection.closed() for connection in (*self._order, *self._leaving)))
+
+    # Connecting.
+
+    async def _connect(self) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            if (rest_s := self._rests_until_s - loop.time()) > 0:
+                await asyncio.sleep(rest_s)
+            self._become(State.CONNECTING)
+            await self._attempt()
+        finally:
+            self._settled()
+        if self._order:
+            self._backoff_s = BACKOFF_S
+            return
+        self._rests_until_s = loop.time() + self._backoff_s * random.uniform(0.8, 1.2)
+        self._backoff_s = min(self._backoff_s * 2, BACKOFF_S_MAX)
+        self._become(State.TRANSIENT_FAILURE)
+        self._fail_waiting(self._why, all_of_them=False)
+        if self._waiting or self._changes:
+            # Somebody waits for ready: go on trying.
+            self.connect()
+
+    async def _attempt(self) -> None:
+        """Connect to every address of the target that there is no connection to."""
+        try:
+            addresses = await resolve(self._target)
+        except OSError as error:
+            self._why = f"cannot resolve {self._target.text}: {error.strerror or error}"
+            return
+        self._resolved_s = asyncio.get_running_loop().time()
+        for address in [address for address in self._ready if address not in addresses]:
+            self._ready[address].leave()
+            self._forget(self._ready[address])
+        missing = [address for address in addresses if address not in self._ready]
+        await asyncio.gather(*(self._reach(address) for address in missing))
+        self._is_short = any(address not in self._ready for address in addresses)
+
+    async def _reach(self, address: Address) -> None:
+        """Connect to one address; what fails is kept as the reason."""
+        loop = asyncio.get_running_loop()
+        settled: asyncio.Future[ClientConnection] = loop.create_future()
+
+        def ready(connection: ClientConnection) -> None:
+            if not settled.done():
+                settled.set_result(connection)
+
+        def gone(connection: ClientConnection, why: str) -> None:
+            self._gone(connection, why)
+            if not settled.done():
+                settled.set_exception(OSError(why))
+
+        connection = ClientConnection(self._message_bytes_max, self._limits, ready, self._free, gone)
+        try:
+            async with asyncio.timeout(self._limits.connect_s):
+                await self._open(connection, address)
+                await settled
+        except (OSError, TimeoutError, ssl.SSLError) as error:
+            self._why = f"cannot connect to {_shown(address)}: {self._said(error)}"
+            if hasattr(connection, "transport"):
+                connection.transport.abort()
+            return
+        if connection.is_told_to_go:
+            return  # already: why is known
+        self._ready[address] = connection
+        self._order.append(connection)
+        self._become(State.READY)
+        self._free()
+
+    async def _open(self, connection: ClientConnection, address: Address) -> None:
+        loop = asyncio.get_running_loop()
+        tls: dict[str, Any] = {}
+        if self._context is not None:
+            tls = {
+                "ssl": restricted(self._context()),
+                "server_hostname": self._server_name or self._target.name_of(address),
+            }
+        if isinstance(address, str):
+            await loop.create_unix_connection(lambda: connection, address, **tls)
+        else:
+            await loop.create_connection(lambda: connection, *address, **tls)
+
+    def _said(self, error: Exception) -> str:
+        return f"no answer within {self._limits.connect_s:.0f} s" if isinstance(error, TimeoutError) else str(error)
+
+    def _refresh(self) -> None:
+        """Where calls are spread: look now and then for replicas that have come or gone."""
+        if not self._target.is_spread or self._connecting is not None:
+            return
+        if asyncio.get_running_loop().time() - self._resolved_s > (MISSING_S if self._is_short else RESOLVE_S):
+            self._connecting = asyncio.get_running_loop().create_task(self._look_again())
+
+    async def _look_again(self) -> None:
+        try:
+            await self._attempt()
+        finally:
+            self._settled()
+
+    def _settled(self) -> None:
+        self._connecting = None
+        refused, self._refused = self._refused, []
+        for call in refused:
+            self.give(call)
+
+    # What connections say.
+
+    def _free(self) -> None:
+        """There is room for calls that wait."""
+        while self._waiting and any(connection.has_room for connection in self._order):
+            self.give(self._waiting.popleft())
+
+    def _gone(self, connection: ClientConnection, why: str) -> None:
+        """The connection takes no more calls."""
+        self._why = why
+        if connection not in self._order:
+            return
+        self._forget(connection)
+        self._is_short = True
+        if not self._order:
+            self._become(State.IDLE)
+            if self._waiting:
+                self.connect()
+
+    def _forget(self, connection: ClientConnection) -> None:
+        self._order.remove(connection)
+        self._ready = {address: kept for address, kept in self._ready.items() if kept is not connection}
+        self._leaving = {kept for kept in self._leaving if not kept.is_lost} | {connection}
+
+    def _fail_waiting(self, why: str, *, all_of_them: bool) -> None:
+        calls, self._waiting = self._waiting, deque[Call]()
+        for call in calls:
+            if call.waits_for_ready and not all_of_them:
+                self._waiting.append(call)
+            elif all_of_them:
+                call.ended(Status(grpc.StatusCode.CANCELLED, why))
+            else:
+                call.ended(Status(grpc.StatusCode.UNAVAILABLE, why))
+
+    def _become(self, state: grpc.ChannelConnectivity) -> None:
+        if self.state is state or self.state is State.SHUTDOWN:
+            return
+        self.state = state
+        for change in self._changes:
+            if not change.done():
+                change.set_result(None)
+
+
+def _shown(address: Address) -> str:
+    return f"unix:{address}" if isinstance(address, str) else f"{address[0]}:{address[1]}"

@@ -1,0 +1,1 @@
+"""The server's end: listeners, the connections they accept, and calls as handlers see them."""

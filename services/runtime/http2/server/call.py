@@ -1,0 +1,293 @@
+"""One call as its handler sees it: grpc.aio's ServicerContext over one stream."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import grpc
+import structlog
+from h2.errors import ErrorCodes
+
+from services.runtime.http2 import limits
+from services.runtime.http2.metadata import Headers, Pairs, to_headers, to_pairs
+from services.runtime.http2.status import to_trailers
+from services.runtime.http2.stream import Compressed, Oversized, Stream
+from services.runtime.http2.tls import identity
+
+if TYPE_CHECKING:
+    from services.runtime.http2.server.connection import ServerConnection
+
+ANSWER: Headers = [(b":status", b"200"), (b"content-type", b"application/grpc")]
+
+log = structlog.get_logger()
+
+
+class ServerCall(grpc.aio.ServicerContext[Any, Any]):
+    """Belongs to one RPC; its task runs the handler and sends the status."""
+
+    def __init__(
+        self, connection: ServerConnection, stream: Stream, method: str, metadata: Pairs, due_s: float | None
+    ) -> None:
+        self.method = method
+        self._connection = connection
+        self._stream = stream
+        self._metadata = tuple(metadata)
+        self._due_s = due_s
+        """On the loop's clock."""
+        self._loop = asyncio.get_running_loop()
+        self._deserialize: Callable[[bytes], Any] | None = None
+        self._serialize: Callable[[Any], bytes] | None = None
+        self._initial: Pairs | None = None
+        self._trailing: Pairs = []
+        self._code = grpc.StatusCode.OK
+        self._details = ""
+        self._is_aborted = False
+        self._has_ended = False
+        self._callbacks: list[Callable[[Any], None]] = []
+        self.has_begun = False
+        """Whether the client got anything."""
+        self.sent = 0
+        """Messages."""
+        self._turn_messages = 0
+        """Written since the handler last waited for the client."""
+        self._task: asyncio.Task[None] | None = None
+        self._timers: list[asyncio.TimerHandle] = []
+
+    # Its life.
+
+    def start(self, find: Callable[[ServerCall], Awaitable[grpc.RpcMethodHandler[Any, Any] | None]]) -> None:
+        """Run the handler that `find` gives, in a task of its own."""
+        if self._due_s is not None:
+            self._timers.append(self._loop.call_at(self._due_s, self._deadline_passed))
+        self._task = self._loop.create_task(self._run(find))
+        self._task.add_done_callback(self._ended)
+
+    async def _run(self, find: Callable[[ServerCall], Awaitable[grpc.RpcMethodHandler[Any, Any] | None]]) -> None:
+        try:
+            handler = await find(self)
+            if handler is None:
+                self._fail(grpc.StatusCode.UNIMPLEMENTED, f"unknown method {self.method}")
+                return
+            await self._serve(handler)
+            await self.drained()
+        except grpc.aio.AbortError:
+            await self.drained()
+        except Exception:
+            log.exception("rpc failed", method=self.method)
+            self._code, self._details = grpc.StatusCode.INTERNAL, "internal error"
+        self._finish()
+
+    async def _serve(self, handler: grpc.RpcMethodHandler[Any, Any]) -> None:
+        self._deserialize, self._serialize = handler.request_deserializer, handler.response_serializer
+        request = self._requests() if handler.request_streaming else await self._request()
+        if handler.response_streaming:
+            serve: Any = handler.stream_stream if handler.request_streaming else handler.unary_stream
+            answers = serve(request, self)
+            if inspect.isawaitable(answers):
+                await answers
+                return
+            async with aclosing(answers):
+                async for answer in answers:
+                    await self.write(answer)
+            return
+        serve = handler.stream_unary if handler.request_streaming else handler.unary_unary
+        answer = await serve(request, self)
+        if self._code is grpc.StatusCode.OK:
+            await self.write(answer)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        for timer in self._timers:
+            timer.cancel()
+        if not self._has_ended:
+            # Cancelled by somebody else than the client or the deadline: the server is stopping.
+            self._code, self._details = grpc.StatusCode.UNAVAILABLE, "the server is stopping"
+            self._finish()
+        self._connection.call_ended(self._stream.id)
+        for callback in self._callbacks:
+            callback(self)
+
+    def _finish(self) -> None:
+        """Send the status, once."""
+        if self._has_ended:
+            return
+        self._has_ended = True
+        if not self._stream.is_local_open:
+            return
+        trailers = to_trailers(self._code, self._details, self._trailing)
+        if not self.has_begun:
+            self.has_begun = True
+            trailers = ANSWER + to_headers(self._initial) + trailers
+        self._stream.end(trailers)
+
+    def _fail(self, code: grpc.StatusCode, details: str) -> None:
+        """End the call with this status, now, and stop its handler."""
+        if not self._has_ended:
+            self._code, self._details = code, details
+            self._finish()
+            # What waits behind a window that may never open is not for a call that has failed.
+            if self._stream.is_local_open:
+                self._connection.reset(self._stream, ErrorCodes.CANCEL)
+        self.cancel()
+
+    def _deadline_passed(self) -> None:
+        self._fail(grpc.StatusCode.DEADLINE_EXCEEDED, "the deadline has passed")
+
+    def fail_cut(self) -> None:
+        """The client ended its side in the middle of a message."""
+        self._fail(grpc.StatusCode.INTERNAL, "the request ended in the middle of a message")
+
+    def fail_unreadable(self, error: Oversized | Compressed) -> None:
+        """A message of the client cannot be taken."""
+        if isinstance(error, Oversized):
+            limit = self._stream.message_bytes_max
+            self._fail(grpc.StatusCode.RESOURCE_EXHAUSTED, f"a message is larger than {limit} bytes")
+        else:
+            self._trailing.append(("grpc-accept-encoding", "identity"))
+            self._fail(grpc.StatusCode.UNIMPLEMENTED, "compressed messages are not taken")
+
+    def hung_up(self) -> None:
+        """The client has gone."""
+        self._has_ended = True
+        self._code = grpc.StatusCode.CANCELLED
+        self.cancel()
+
+    def cancel(self) -> None:
+        """Stop the handler."""
+        if self._task is not None and not self._task.done():
+            self._task.cancel()
+
+    # Messages in.
+
+    async def _request(self) -> Any:
+        timer = self._loop.call_later(self._connection.limits.request_s, self._request_late)
+        try:
+            await self._stream.wait()
+        finally:
+            timer.cancel()
+        if not self._stream.inbox:
+            await self.abort(grpc.StatusCode.INTERNAL, "the request has no message")
+        return await self._decoded(self._stream.pop())
+
+    def _request_late(self) -> None:
+        wait_s = self._connection.limits.request_s
+        self._fail(grpc.StatusCode.CANCELLED, f"the request did not come within {wait_s:.0f} s")
+
+    async def _requests(self) -> AsyncGenerator[Any]:
+        while (request := await self.read()) is not grpc.aio.EOF:
+            yield request
+
+    async def read(self) -> Any:
+        await self._stream.wait()
+        return await self._decoded(self._stream.pop()) if self._stream.inbox else grpc.aio.EOF
+
+    async def _decoded(self, message: bytes) -> Any:
+        if self._deserialize is None:
+            return message
+        try:
+            return self._deserialize(message)
+        except Exception:
+            # Whatever the deserializer raises, it is about the client's bytes.
+            await self.abort(grpc.StatusCode.INTERNAL, "the request is not a message of its type")
+
+    # Messages out.
+
+    def send(self, message: bytes) -> bool:
+        """Send a serialized message at once; False: the client is behind, wait until `drained`."""
+        if not self.has_begun:
+            self._begin()
+        self.sent += 1
+        return self._stream.send(message)
+
+    async def drained(self) -> None:
+        """Wait until the client has caught up."""
+        await self._stream.drained()
+
+    async def write(self, message: Any) -> None:
+        self._turn_messages += 1
+        if not self.send(self._serialize(message) if self._serialize is not None else message):
+            self._turn_messages = 0
+            await self._stream.drained()
+        elif self._turn_messages >= limits.TURN_MESSAGES:
+            self._turn_messages = 0
+            await asyncio.sleep(0)
+
+    async def send_initial_metadata(self, initial_metadata: Any) -> None:
+        if self.has_begun:
+            raise grpc.aio.UsageError("the initial metadata has been sent already")
+        self._initial = to_pairs(initial_metadata)
+        self._begin()
+
+    def _begin(self) -> None:
+        self.has_begun = True
+        if self._stream.is_local_open:
+            self._connection.send_headers(self._stream, ANSWER + to_headers(self._initial))
+
+    # What handlers ask and say.
+
+    async def abort(self, code: grpc.StatusCode, details: str = "", trailing_metadata: Any = ()) -> NoReturn:
+        if not self._is_aborted:  # the first one counts, as grpcio has it
+            self._is_aborted = True
+            self._code, self._details = code, details
+            if trailing_metadata:
+                self._trailing = to_pairs(trailing_metadata)
+        raise grpc.aio.AbortError
+
+    async def abort_with_status(self, status: Any) -> NoReturn:
+        await self.abort(status.code, status.details, status.trailing_metadata)
+
+    def set_trailing_metadata(self, trailing_metadata: Any) -> None:
+        self._trailing = to_pairs(trailing_metadata)
+
+    def trailing_metadata(self) -> Any:
+        return tuple(self._trailing)
+
+    def invocation_metadata(self) -> Any:
+        return self._metadata
+
+    def set_code(self, code: grpc.StatusCode) -> None:
+        self._code = code
+
+    def code(self) -> Any:
+        return self._code
+
+    def set_details(self, details: str) -> None:
+        self._details = details
+
+    def details(self) -> Any:
+        return self._details
+
+    def set_compression(self, compression: grpc.Compression) -> None:
+        """Without effect: nothing is compressed."""
+
+    def disable_next_message_compression(self) -> None:
+        """Without effect: nothing is compressed."""
+
+    def peer(self) -> str:
+        return self._connection.peer
+
+    def auth_context(self) -> Mapping[str, Iterable[bytes]]:
+        return identity(self._connection.transport)
+
+    def peer_identity_key(self) -> str | None:
+        context = self.auth_context()
+        return next((key for key in ("x509_subject_alternative_name", "x509_common_name") if key in context), None)
+
+    def peer_identities(self) -> Iterable[bytes] | None:
+        key = self.peer_identity_key()
+        return self.auth_context()[key] if key else None
+
+    def time_remaining(self) -> Any:
+        return None if self._due_s is None else max(self._due_s - self._loop.time(), 0.0)
+
+    def add_done_callback(self, callback: Callable[[Any], None]) -> None:
+        self._callbacks.append(callback)
+
+    def cancelled(self) -> bool:
+        return self._code is grpc.StatusCode.CANCELLED
+
+    def done(self) -> bool:
+        return self._task is not None and self._task.done()

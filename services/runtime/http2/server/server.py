@@ -1,0 +1,160 @@
+"""The server: grpc.aio.Server's methods, over our connections."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+import grpc
+
+from services.runtime.http2.limits import DEFAULTS, Limits
+from services.runtime.http2.metadata import Headers, Pairs, from_headers, from_timeout
+from services.runtime.http2.server.call import ANSWER, ServerCall
+from services.runtime.http2.server.connection import ServerConnection
+from services.runtime.http2.server.host import Host
+from services.runtime.http2.sockets import bound
+from services.runtime.http2.status import to_trailers
+from services.runtime.http2.stream import Stream
+from services.runtime.http2.tls import restricted
+
+Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
+
+DEADLINE_S_MAX = 30 * 24 * 3600.0
+"""A later one is none; timers need an end."""
+
+
+class _Details(NamedTuple):
+    method: str
+    invocation_metadata: tuple[tuple[str, str | bytes], ...]
+
+
+class Server(grpc.aio.Server):
+    """Serves from `start` to `stop`, on the loop that is running then."""
+
+    def __init__(
+        self,
+        *,
+        interceptors: Sequence[grpc.aio.ServerInterceptor] = (),
+        message_bytes_max: int,
+        connection_age_s: float = 0.0,
+        limits: Limits = DEFAULTS,
+    ) -> None:
+        self._interceptors = interceptors
+        self._host = Host(message_bytes_max, connection_age_s, limits)
+        self._generic: list[Any] = []
+        self._registered: dict[str, Handler] = {}
+        self._listening: list[tuple[socket.socket, ssl.SSLContext | None]] = []
+        self._servers: list[asyncio.AbstractServer] = []
+        self._stopped = asyncio.Event()
+
+    def add_generic_rpc_handlers(self, generic_rpc_handlers: Iterable[Any]) -> None:
+        self._generic += generic_rpc_handlers
+
+    def add_registered_method_handlers(self, service_name: str, method_handlers: Mapping[str, Handler]) -> None:
+        self._registered |= {f"/{service_name}/{name}": handler for name, handler in method_handlers.items()}
+
+    def add_insecure_port(self, address: str) -> int:
+        """Listen on host:port or unix:/path; the port. Raises OSError when that cannot be had."""
+        return self.add_port(address, None)
+
+    def add_secure_port(self, address: str, server_credentials: grpc.ServerCredentials) -> int:
+        raise NotImplementedError("grpc's credentials hide their certificates; add_port takes an ssl.SSLContext")
+
+    def add_port(self, address: str, context: ssl.SSLContext | None) -> int:
+        """As add_insecure_port, with TLS when there is a `context`."""
+        sockets, port = bound(address)
+        self._listening += [(item, restricted(context) if context is not None else None) for item in sockets]
+        return port
+
+    async def start(self) -> None:
+        loop = asyncio.get_running_loop()
+        for listening, context in self._listening:
+            create: Any = loop.create_unix_server if listening.family == socket.AF_UNIX else loop.create_server
+            handshake_s = None if context is None else self._host.limits.preface_s
+            self._servers.append(
+                await create(
+                    self._connection, sock=listening, ssl=context, backlog=1024, ssl_handshake_timeout=handshake_s
+                )
+            )
+
+    async def stop(self, grace: float | None) -> None:
+        """Take no new calls, let the running ones end within `grace` seconds, then cancel them."""
+        self._host.is_stopping = True
+        for server in self._servers:
+            server.close()
+        for connection in [*self._host.connections]:
+            connection.leave() if grace else connection.refuse_new()
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + (grace or 0)
+        await self._host.calls.wait(grace or 0)
+        for connection in [*self._host.connections]:
+            connection.refuse_new()
+        # Calls that came in while the last of the others ended have what is left of the time.
+        await self._host.calls.wait(until_s - loop.time())
+        for connection in [*self._host.connections]:
+            for call in [*connection.calls.values()]:
+                call.cancel()
+        await self._host.calls.wait(self._host.limits.last_calls_s)
+        await asyncio.gather(*(connection.closed() for connection in self._host.connections))
+        self._stopped.set()
+
+    async def wait_for_termination(self, timeout: float | None = None) -> bool:
+        try:
+            async with asyncio.timeout(timeout):
+                await self._stopped.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def _connection(self) -> ServerConnection:
+        return ServerConnection(self._open, self._host)
+
+    def _open(self, connection: ServerConnection, stream: Stream, headers: Headers) -> ServerCall | None:
+        """Start the call of a request; None: it was answered already."""
+        said = dict(headers)
+        if refusal := _http_refusal(said):
+            stream.end(refusal)
+            return None
+        timeout_s = None
+        if b"grpc-timeout" in said and (timeout_s := from_timeout(said[b"grpc-timeout"])) is None:
+            stream.end(ANSWER + to_trailers(grpc.StatusCode.INTERNAL, "grpc-timeout is not a timeout", []))
+            return None
+        if timeout_s is not None and timeout_s > DEADLINE_S_MAX:
+            timeout_s = None
+        due_s = None if timeout_s is None else asyncio.get_running_loop().time() + timeout_s
+        metadata: Pairs = from_headers(headers)
+        call = ServerCall(connection, stream, said[b":path"].decode("latin-1"), metadata, due_s)
+        call.start(self._find)
+        return call
+
+    async def _find(self, call: ServerCall) -> Handler | None:
+        """The handler of a call, as the interceptors give it, the first one outermost."""
+        return await self._through(0, _Details(call.method, call.invocation_metadata()))
+
+    async def _through(self, index: int, details: Any) -> Handler | None:
+        if index == len(self._interceptors):
+            return self._handler(details)
+
+        async def go_on(details: Any) -> Handler | None:
+            return await self._through(index + 1, details)
+
+        interceptor: Any = self._interceptors[index]
+        return await interceptor.intercept_service(go_on, details)
+
+    def _handler(self, details: Any) -> Handler | None:
+        if (handler := self._registered.get(details.method)) is not None:
+            return handler
+        return next((found for item in self._generic if (found := item.service(details)) is not None), None)
+
+
+def _http_refusal(said: dict[bytes, bytes]) -> Headers:
+    """The answer to what is no gRPC request; empty: it is one."""
+    kind = said.get(b"content-type", b"")
+    if kind != b"application/grpc" and not kind.startswith((b"application/grpc+", b"application/grpc;")):
+        return [(b":status", b"415")]
+    if said.get(b":method") != b"POST":
+        return [(b":status", b"405")]
+    return []

@@ -1,0 +1,256 @@
+"""Settings: one frozen dataclass for each service, read from the environment once.
+
+A field `idle_ms` of the memory service is HEADRACE_MEMORY_IDLE_MS; `setting(name=…)` gives another name, shared by
+services, and `aliases` the names that deployments already know. All problems are reported together. A variable
+with our prefix that no service knows is an error, because it is nearly always a typo. Limits, whose names end in
+`_max`, are 1 or more.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, field, fields
+from pathlib import Path
+from typing import Any, TypeVar
+
+from services.runtime.auth.settings import AuthSettings
+from services.runtime.process import tls, transport
+
+T = TypeVar("T")
+
+PREFIX = "HEADRACE_"
+SERVICES = ("FACADE", "ORCHESTRATOR", "LLM_GATEWAY", "MEMORY", "TOOLS", "SIMULATOR", "GATEWAY")
+"""GATEWAY is deploy/gateway, which reads its own settings."""
+
+SHARED = frozenset(
+    PREFIX + name
+    for name in (
+        "DATA_DIR",
+        "DATABASE_URL",
+        "CONFIG_DIR",
+        "LOG_LEVEL",
+        "DRAIN_S",
+        "ALLOW_UNSANDBOXED",
+        "URL",
+        "TRANSPORT",
+        "TLS_CERT",
+        "TLS_KEY",
+        "TLS_CA",
+        "CONNECTION_AGE_S",
+        "TOKEN",
+    )
+)
+"""Variables without a service's name in them. HEADRACE_URL and HEADRACE_TOKEN are the command line's."""
+
+PLAIN = "plain:"
+"""Before an address to listen on for probes."""
+
+TRUE, FALSE = frozenset({"1", "true", "yes", "on"}), frozenset({"0", "false", "no", "off"})
+
+
+class ConfigError(Exception):
+    """What is wrong with the environment, one problem a line."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerSettings:
+    """What every gRPC server is told; part of each service's Config as `server`."""
+
+    listen: str
+    """Addresses separated by commas: host:port (port 0: any) or unix:/path. One with `plain:` before it is for probes:
+    it answers health checks alone, and without TLS. The first is the one that others know, and is not such a one."""
+
+    log_level: str = field(default="INFO", metadata={"name": "HEADRACE_LOG_LEVEL"})
+    """DEBUG, INFO, WARNING or ERROR."""
+
+    drain_s: float = field(default=10.0, metadata={"name": "HEADRACE_DRAIN_S"})
+    """How long a stopping server lets running RPCs finish; compose's stop_grace_period is longer."""
+
+    streams_max: int = 2000
+    """Streaming RPCs at a time; the next one gets OVERLOADED at once rather than waiting. With credentials a tenant may
+    have as many as it leaves free."""
+
+    transport: str = field(default=transport.DEFAULT, metadata={"name": transport.VARIABLE})
+    """h2 or grpcio. Process-wide: services/runtime/process/transport.py reads it itself."""
+
+    connection_age_s: float = field(default=0.0, metadata={"name": "HEADRACE_CONNECTION_AGE_S"})
+    """A client's connection ends then, in good order, so that it finds replicas that have come meanwhile; 0: never."""
+
+    tls_cert: str = field(default="", metadata={"name": tls.CERT})
+    """This process's certificate, a file in PEM, for its servers and its channels alike; renewed without a restart.
+    Empty: plain text."""
+
+    tls_key: str = field(default="", metadata={"name": tls.KEY})
+    """Its key, a file."""
+
+    tls_ca: str = field(default="", metadata={"name": tls.CA})
+    """The CA that signs the certificates of the suite, a file: each end of a connection then checks the other's. Empty:
+    clients show none, and servers' are checked against the machine's CAs."""
+
+    auth: AuthSettings = AuthSettings()
+    """Who is let in."""
+
+    metrics_listen: str = ""
+    """host:port of GET /metrics for Prometheus; empty: not served."""
+
+    def __post_init__(self) -> None:
+        # gRPC takes port 99999 for 34463, and a name without a port for port 443.
+        for address in self.addresses:
+            where = address.removeprefix(PLAIN)
+            if not where.startswith("unix:/") and not _is_host_and_port(where):
+                raise ValueError(f"listen address {address!r}: expected host:port or unix:/path")
+        if self.listen.startswith(PLAIN):
+            raise ValueError(
+                f"listen address {self.addresses[0]!r}: the first one is for all calls, not for probes alone"
+            )
+        transport.check(self.transport)
+        tls.check(self.tls_cert, self.tls_key, self.tls_ca, self.transport)
+        if self.metrics_listen and not _is_host_and_port(self.metrics_listen):
+            raise ValueError(f"metrics address {self.metrics_listen!r}: expected host:port")
+        calls = (address for address in self.addresses if not address.startswith(PLAIN))
+        self.auth.check(calls, has_certificates=bool(self.tls_ca))
+
+    @property
+    def addresses(self) -> list[str]:
+        """Those of `listen`."""
+        return [address.strip() for address in self.listen.split(",")]
+
+
+def _is_host_and_port(address: str) -> bool:
+    host, _, port = address.rpartition(":")
+    return bool(host) and port.isdecimal() and int(port) <= 65535
+
+
+def setting(default: Any = MISSING, *, name: str = "", aliases: tuple[str, ...] = (), secret: bool = False) -> Any:
+    """A dataclass field with a variable name of its own, other names that are honoured too, or a secret value."""
+    metadata = {"name": name, "aliases": aliases, "secret": secret}
+    return field(default=default, metadata=metadata, repr=not secret)
+
+
+def load(cls: type[T], service: str, env: Mapping[str, str]) -> T:
+    """The `cls` of `service` ("MEMORY") as `env` has it.
+
+    Raises:
+        ConfigError: Naming every variable that is missing, malformed or unknown.
+    """
+    problems: list[str] = []
+    known: set[str] = set()
+    config = _load(cls, service, env, problems, known)
+    problems += _unknown(service, env, known)
+    if problems or config is None:
+        raise ConfigError("\n".join(problems))
+    return config
+
+
+def variables(cls: type[Any], service: str) -> dict[str, Any]:
+    """Each variable of `cls` with its default; the completeness test holds compose.yaml against it."""
+    found: dict[str, Any] = {}
+    hints = typing.get_type_hints(cls)
+    for item in fields(cls):
+        if dataclasses.is_dataclass(hints[item.name]):
+            found |= variables(typing.cast("type[Any]", hints[item.name]), service)
+            if isinstance(item.default, ServerSettings):
+                found |= {PREFIX + service + "_LISTEN": item.default.listen}
+        else:
+            found[_names(item, service)[0]] = item.default
+    return found
+
+
+def in_force(config: Any) -> dict[str, Any]:
+    """The values of `config` for the log, secrets masked."""
+    shown: dict[str, Any] = {}
+    for item in fields(config):
+        value = getattr(config, item.name)
+        if dataclasses.is_dataclass(value):
+            shown |= in_force(value)
+        else:
+            shown[item.name] = "***" if item.metadata.get("secret") and value else _plain(value)
+    return shown
+
+
+def _plain(value: Any) -> Any:
+    return str(value) if isinstance(value, Path) else value
+
+
+def _names(item: dataclasses.Field[Any], service: str) -> tuple[str, ...]:
+    name = item.metadata.get("name") or f"{PREFIX}{service}_{item.name.upper()}"
+    return (name, *item.metadata.get("aliases", ()))
+
+
+def _load(cls: type[T], service: str, env: Mapping[str, str], problems: list[str], known: set[str]) -> T | None:
+    values: dict[str, Any] = {}
+    hints = typing.get_type_hints(cls)
+    for item in fields(typing.cast("Any", cls)):
+        kind = hints[item.name]
+        if dataclasses.is_dataclass(kind):
+            defaults = item.default if item.default is not MISSING else None
+            values[item.name] = _part(typing.cast("type[Any]", kind), defaults, service, env, problems, known)
+            continue
+        names = _names(item, service)
+        known.update(names)
+        name = next((name for name in names if name in env), None)
+        if name is None:
+            if item.default is MISSING:
+                problems.append(f"{names[0]}: not set, and it has no default")
+            else:
+                values[item.name] = item.default
+            continue
+        try:
+            values[item.name] = _parse(env[name], kind)
+            if item.name.endswith("_max") and values[item.name] < 1:
+                raise ValueError("expected 1 or more")
+        except ValueError as error:
+            problems.append(f"{name}: {env[name]!r}: {error}")
+    if problems:
+        return None
+    try:
+        return cls(**values)
+    except ValueError as error:  # what the class itself checks in __post_init__
+        problems.append(str(error))
+        return None
+
+
+def _part(
+    kind: type[Any], default: object, service: str, env: Mapping[str, str], problems: list[str], known: set[str]
+) -> Any:
+    """A dataclass in a dataclass; each has its own default address to listen on."""
+    listen_name = f"{PREFIX}{service}_LISTEN"
+    if isinstance(default, ServerSettings) and listen_name not in env:
+        env = {**env, listen_name: default.listen}
+    return _load(kind, service, env, problems, known)
+
+
+def _parse(text: str, kind: Any) -> Any:
+    """`text` as `kind`: str, int, float, bool, Path, or one of them | None, where the empty text is None."""
+    if isinstance(kind, types.UnionType):
+        if not text:
+            return None
+        kind = next(option for option in typing.get_args(kind) if option is not type(None))
+    if kind is bool:
+        if text.lower() not in TRUE | FALSE:
+            raise ValueError("expected true or false")
+        return text.lower() in TRUE
+    if kind in (int, float):
+        try:
+            number = kind(text)
+        except ValueError:
+            raise ValueError(f"expected {'a whole number' if kind is int else 'a number'}") from None
+        if not 0 <= number < float("inf"):
+            raise ValueError("expected a number that is not negative")
+        return number
+    return kind(text)
+
+
+def _unknown(service: str, env: Mapping[str, str], known: set[str]) -> list[str]:
+    own = PREFIX + service + "_"
+    others = tuple(f"{PREFIX}{name}_" for name in SERVICES if name != service)
+    return [
+        f"{name}: no such setting"
+        for name in sorted(env)
+        if name.startswith(PREFIX)
+        and name not in known | SHARED
+        and (name.startswith(own) or not name.startswith(others))
+    ]

@@ -1,0 +1,47 @@
+"""Channels to peers: one for each peer, for the process's life. The only place that creates them."""
+
+from __future__ import annotations
+
+import grpc
+
+from services.runtime.auth.caller_credentials import Badge, Calling
+from services.runtime.http2.client.channel import Channel
+from services.runtime.process import tls, transport
+
+MESSAGE_BYTES_MAX = 64 * 1024 * 1024
+"""Between services (architecture.md)."""
+
+EDGE_MESSAGE_BYTES_MAX = 4 * 1024 * 1024
+"""What callers outside the suite may send (architecture.md)."""
+
+OPTIONS: list[tuple[str, int]] = [
+    ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
+    ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
+    ("grpc.keepalive_time_ms", 30_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    # A peer that restarts comes back within a second or so; the default of up to 120 s would look like an outage.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 2_000),
+    # The suite's own traffic never takes the detour that http_proxy names for the machine's.
+    ("grpc.enable_http_proxy", 0),
+    # A stream that its reader has stopped reading holds 64 KiB here; by this probe it grew to 5 MB (grpcio 1.85).
+    ("grpc.http2.bdp_probe", 0),
+    # Without this, channels of one process to one address share a connection.
+    ("grpc.use_local_subchannel_pool", 1),
+]
+
+
+def connect(address: str, badge: Badge = ()) -> grpc.aio.Channel:
+    """A channel to `address`: host:port, unix:/path, several of them with commas between, or dns:///host:port for all
+    replicas of a name. The caller closes it. Its calls show `badge`, and say for whom they are made.
+
+    Raises OSError when the process's certificates cannot be used, ValueError for an address that is none.
+    """
+    if transport.in_use() == "h2":
+        certificates = tls.in_use()
+        context = None if certificates is None else certificates.client
+        return Calling(Channel(address, message_bytes_max=MESSAGE_BYTES_MAX, context=context), badge)
+    if "," in address:
+        # It knows lists of IP addresses alone, and goes on asking a replica that is being stopped.
+        raise ValueError(f"{address!r}: several addresses need {transport.VARIABLE}=h2")
+    return Calling(grpc.aio.insecure_channel(address, options=OPTIONS), badge)

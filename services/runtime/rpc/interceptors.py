@@ -1,0 +1,209 @@
+"""What happens around every RPC: ids into context, callers admitted, rules checked, errors to statuses, one log line.
+
+Streams are written with `context.write`, not yielded: gRPC never closes a generator that it stops reading, so a
+yielding handler would be cleaned up late, in some other task. Here it is closed in the RPC's own task, innermost
+first. Handlers may therefore yield, and contain no `try`. A streaming handler may instead be a coroutine that sends
+through its `flow.outlet` and returns how many messages it sent. What it yields or sends may be serialized already.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import aclosing, asynccontextmanager
+from typing import Any, TypeAlias
+
+import grpc
+import structlog
+from google.protobuf.message import DecodeError
+
+from headrace.errors import HeadraceError, InvalidRequest, Overloaded, to_status
+from services.runtime.auth import identity
+from services.runtime.auth.callers import WITHOUT_USER
+from services.runtime.auth.gate import Gate
+from services.runtime.capacity import RETRY_AFTER_S, Room
+from services.runtime.http2.server.call import ServerCall
+from services.runtime.rpc import call_ids, field_rules, rpc_metrics, spans
+
+Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
+Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
+
+PLUMBING = ("/grpc.health.", "/grpc.reflection.")
+"""Methods of gRPC itself: not logged, not limited."""
+
+STATUS_DETAILS = "grpc-status-details-bin"
+
+ELSEWHERE = (("grpc-retry-pushback-ms", "0"),)
+"""Beside an error after which nobody has to wait: our channels ask another replica before their caller notices."""
+
+HANG_UP_S = 0.1
+"""How long the cancellation may come after a failed write. On uvloop one turn of the loop was not always enough
+(grpcio 1.85); only the answer to a bug waits for it."""
+
+_UNREADABLE = object()
+"""In the place of a request."""
+
+log = structlog.get_logger()
+
+
+class RpcInterceptor(grpc.aio.ServerInterceptor):
+    """Outermost and only: nothing else aborts an RPC. Shared by all RPCs of a server."""
+
+    def __init__(self, room: Room, gate: Gate) -> None:
+        """`room` is for streams."""
+        self._room = room
+        self._gate = gate
+        self._wrapped: dict[str, Handler] = {}
+
+    @property
+    def streams(self) -> int:
+        """Streaming RPCs that are open now."""
+        return self._room.taken
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler | None]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> Handler | None:
+        method = handler_call_details.method
+        if method not in self._wrapped:
+            handler = await continuation(handler_call_details)
+            # None for a method that nobody has: not kept, or callers could fill memory with names.
+            if handler is None or method.startswith(PLUMBING):
+                return handler
+            self._wrapped[method] = self._wrap(handler, method)
+        return self._wrapped[method]
+
+    def _wrap(self, handler: Handler, method: str) -> Handler:
+        read = _parsed(handler.request_deserializer)
+        serializers = (read, handler.response_serializer)
+        if handler.unary_unary is not None:
+            return grpc.unary_unary_rpc_method_handler(self._unary(handler.unary_unary, method, _checked), *serializers)
+        if handler.stream_unary is not None:
+            return grpc.stream_unary_rpc_method_handler(
+                self._unary(handler.stream_unary, method, _each_checked), *serializers
+            )
+        assert handler.unary_stream is not None, f"{method}: two-way streams are not part of the contract"
+        serialize = _as_it_is(handler.response_serializer)
+        return grpc.unary_stream_rpc_method_handler(self._streaming(handler.unary_stream, method), read, serialize)
+
+    def _unary(self, answer: Any, method: str, checked: Callable[[Any], Any]) -> Any:
+        async def call(request: Any, context: Context) -> Any:
+            async with _around(method, context) as done:
+                await self._admit(method, context)
+                reply = await answer(checked(request), context)
+                done["replies"] = 1
+                return reply
+
+        return call
+
+    def _streaming(self, generate: Any, method: str) -> Any:
+        async def call(request: Any, context: Context) -> None:
+            async with _around(method, context) as done:
+                await self._admit(method, context)
+                _checked(request)
+                tenant = identity.tenant()
+                if not self._room.has_some_for(tenant):
+                    message = f"{self._room.taken} streams are open already; try again later"
+                    raise Overloaded(message, retry_after_s=RETRY_AFTER_S)
+                self._room.take(tenant)
+                rpc_metrics.OPEN_STREAMS.inc()
+                try:
+                    answers = generate(request, context)
+                    if inspect.iscoroutine(answers):
+                        done["replies"] = await answers
+                        return
+                    write = context.write
+                    async with aclosing(answers) as replies:
+                        async for reply in replies:
+                            await write(reply)
+                            done["replies"] += 1
+                finally:
+                    if isinstance(context, ServerCall):
+                        done["replies"] = context.sent  # also where what was sent came to no end
+                    self._room.give_back(tenant)
+                    rpc_metrics.OPEN_STREAMS.dec()
+
+        return call
+
+    async def _admit(self, method: str, context: Context) -> None:
+        """From here on the call is worked for whom it was made."""
+        metadata = context.invocation_metadata() or ()
+        identity.adopt(await self._gate.admit(method, metadata, context.auth_context()))
+
+
+def _as_it_is(serialize: Callable[[Any], bytes] | None) -> Callable[[Any], bytes]:
+    """`serialize`, but what is bytes already is sent as it is."""
+    assert serialize is not None, "generated code gives one"
+    return lambda reply: reply if type(reply) is bytes else serialize(reply)
+
+
+def _parsed(parse: Callable[[bytes], Any] | None) -> Callable[[bytes], Any]:
+    """`parse`, but what is no message is the caller's mistake: left to gRPC, it would be INTERNAL."""
+    assert parse is not None, "generated code gives one"
+
+    def parsed(data: bytes) -> Any:
+        try:
+            return parse(data)
+        except DecodeError:
+            return _UNREADABLE
+
+    return parsed
+
+
+def _checked(request: Any) -> Any:
+    if request is _UNREADABLE:
+        raise InvalidRequest("the request's bytes are no message of this RPC", field="", rule="must be its message")
+    field_rules.check(request)
+    return request
+
+
+async def _each_checked(requests: AsyncIterator[Any]) -> AsyncGenerator[Any]:
+    async for request in requests:
+        yield _checked(request)
+
+
+@asynccontextmanager
+async def _around(method: str, context: Context) -> AsyncGenerator[dict[str, int]]:
+    """Ids, errors to statuses, and the RPC's one log line."""
+    started = time.monotonic()
+    done, code, reason = {"replies": 0}, grpc.StatusCode.OK, ""
+    peer = context.peer()  # empty once the client has gone
+    metadata = context.invocation_metadata() or ()
+    call_ids.adopt(metadata)
+    with structlog.contextvars.bound_contextvars(**call_ids.for_log()), spans.served(method, metadata) as span:
+        try:
+            yield done
+        except HeadraceError as error:
+            code, reason = error.code, error.reason
+            status = to_status(error)
+            elsewhere = ELSEWHERE if error.retry_after_s == 0 else ()
+            await context.abort(code, status.message, ((STATUS_DETAILS, status.SerializeToString()), *elsewhere))
+        except asyncio.CancelledError:
+            code = grpc.StatusCode.CANCELLED
+            raise
+        except grpc.aio.AioRpcError as error:
+            # A peer's own status that is none of ours: its deadline was ours, or it has a bug, which it has logged.
+            code = error.code()
+            await context.abort(code, error.details() or "a peer failed")
+        except NotImplementedError:
+            # What the generated base class raises for an RPC that a service leaves out.
+            code = grpc.StatusCode.UNIMPLEMENTED
+            await context.abort(code, f"{method} is not implemented")
+        except Exception:
+            # A write to a vanished client fails first, with a private error, and its cancellation arrives a little
+            # later: let it, or hang-ups would be reported as bugs.
+            code = grpc.StatusCode.CANCELLED
+            await asyncio.sleep(HANG_UP_S)
+            code = grpc.StatusCode.INTERNAL
+            log.exception("rpc failed", method=method)
+            await context.abort(code, "internal error")
+        finally:
+            spans.done(span, code, reason)
+            rpc_metrics.RPCS.labels(method, code.name).inc()
+            elapsed_ms = round((time.monotonic() - started) * 1000, 1)
+            is_poll = method in WITHOUT_USER and code is grpc.StatusCode.OK  # every second, also when nobody is there
+            say = log.debug if is_poll else log.info
+            say("rpc done", method=method, code=code.name, ms=elapsed_ms, replies=done["replies"], peer=peer)

@@ -1,0 +1,113 @@
+"""Messages handed on the moment they are there, without a task's turn for each: into a call's answer, out of a call.
+
+Both ways are bytes, as the wire has them. A source that pushes calls `Outlet.send` from its own callback, and stops
+when that says so; `pour` calls `take` from the callback of the connection that the message came on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from typing import Any, Protocol
+
+import grpc
+
+from headrace.errors import HeadraceError
+from headrace.streams import reading, rpc_errors
+from services.runtime.http2.client.call_kinds import UnaryStreamCall
+from services.runtime.http2.server.call import ServerCall
+
+QUEUE_MAX = 64
+"""Messages that wait for a reader who is behind, before its source is told to stop."""
+
+
+class Outlet(Protocol):
+    """Where the answers of one streaming RPC go."""
+
+    def send(self, message: bytes) -> bool:
+        """Send at once, or put in line behind what waits; False: the reader is behind, wait until `drained`."""
+        ...
+
+    async def drained(self) -> None:
+        """Wait until the reader has caught up. When it has gone, the RPC's task is cancelled."""
+        ...
+
+
+@asynccontextmanager
+async def outlet(context: grpc.aio.ServicerContext[Any, Any]) -> AsyncGenerator[Outlet]:
+    """The way to the caller of this RPC; leaving the block waits until all is written."""
+    if isinstance(context, ServerCall):
+        yield context
+        await context.drained()
+        return
+    line = _Line(context)
+    writing = asyncio.create_task(line.write())
+    try:
+        yield line
+        line.end()
+        await writing
+    except HeadraceError:
+        # What was sent before an error arrives before it.
+        line.end()
+        await writing
+        raise
+    finally:
+        writing.cancel()
+        # A write to a reader who has gone fails; that is told to the RPC's task, which is being cancelled.
+        await asyncio.wait({writing})
+        _ = writing.cancelled() or writing.exception()
+
+
+async def pour(call: grpc.aio.UnaryStreamCall[Any, bytes], take: Callable[[bytes], None]) -> None:
+    """Give `take` each message of `call` the moment it is there; return at the end. However this is left, the call is
+    cancelled.
+
+    Raises:
+        HeadraceError: What the service raised, before or after the first message.
+    """
+    if isinstance(call, UnaryStreamCall):
+        try:
+            with rpc_errors():
+                await call.pour(take)
+        finally:
+            call.cancel()
+        return
+    async with reading(call) as messages:
+        async for message in messages:
+            take(message)
+
+
+class _Line:
+    """An outlet over grpcio, where each write is awaited."""
+
+    def __init__(self, context: grpc.aio.ServicerContext[Any, Any]) -> None:
+        self._context = context
+        self._messages: deque[bytes] = deque()
+        self._woken = asyncio.Event()
+        self._room = asyncio.Event()
+        self._room.set()
+        self._ended = False
+
+    def send(self, message: bytes) -> bool:
+        self._messages.append(message)
+        self._woken.set()
+        if len(self._messages) >= QUEUE_MAX:
+            self._room.clear()
+        return self._room.is_set()
+
+    async def drained(self) -> None:
+        await self._room.wait()
+
+    def end(self) -> None:
+        self._ended = True
+        self._woken.set()
+
+    async def write(self) -> None:
+        while not (self._ended and not self._messages):
+            await self._woken.wait()
+            self._woken.clear()
+            while self._messages:
+                await self._context.write(self._messages.popleft())
+            self._room.set()

@@ -1,0 +1,156 @@
+"""gRPC servers: the only place that creates them. A service says what it serves; this file serves it."""
+
+from __future__ import annotations
+
+import errno
+import socket
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+import structlog
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from services.runtime.auth.open_gate import opened
+from services.runtime.capacity import Room
+from services.runtime.http2.server.server import Server
+from services.runtime.process import tls, transport
+from services.runtime.process.config import PLAIN, ServerSettings
+from services.runtime.process.metrics import metrics_served
+from services.runtime.rpc.channels import EDGE_MESSAGE_BYTES_MAX, MESSAGE_BYTES_MAX
+from services.runtime.rpc.health import SERVING, Health
+from services.runtime.rpc.interceptors import RpcInterceptor
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """One service of a server."""
+
+    name: str
+    """Full proto name, headrace.v1.MemoryService."""
+
+    servicer: Any
+    add: Callable[[Any, grpc.aio.Server], None]
+    """The generated add_…_to_server."""
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A server that accepts calls."""
+
+    addresses: tuple[str, ...]
+    """As asked for, with the port that was really bound."""
+
+    interceptor: RpcInterceptor
+
+    metrics_address: str
+    """Where GET /metrics is answered; empty: nowhere."""
+
+
+@asynccontextmanager
+async def serving(
+    settings: ServerSettings,
+    served: Sequence[Served],
+    *,
+    peers: Mapping[str, grpc.aio.Channel] | None = None,
+    is_usable: Callable[[], bool] = lambda: True,
+    drain: Callable[[], Awaitable[None]] | None = None,
+    message_bytes_max: int = MESSAGE_BYTES_MAX,
+) -> AsyncGenerator[Running]:
+    """Serve inside the block; leaving it drains: not ready, `drain()`, no new RPCs, running ones get drain_s.
+
+    `peers` are asked when health of the chain is, and `is_usable`, about what else the service needs. Raises OSError
+    when an address cannot be bound, or a file of credentials cannot be read.
+    """
+    async with opened(settings.auth, has_certificates=bool(settings.tls_ca)) as gate:
+        interceptor = RpcInterceptor(Room(settings.streams_max, is_shared=not settings.auth.is_none), gate)
+        server = _server([interceptor], settings, message_bytes_max)
+        health = Health(peers or {}, is_usable)
+        await _offer(server, served, health)
+        probed = _server([], settings, EDGE_MESSAGE_BYTES_MAX)
+        health_pb2_grpc.add_HealthServicer_to_server(health, probed)
+        addresses = tuple(
+            _bind(probed if address.startswith(PLAIN) else server, address) for address in settings.addresses
+        )
+        async with metrics_served(settings.metrics_listen) as metrics_address:
+            await server.start()
+            await probed.start()
+            await health.set("", SERVING)
+            log.info("serving", addresses=addresses, services=[item.name for item in served])
+            try:
+                yield Running(addresses, interceptor, metrics_address)
+            finally:
+                await health.enter_graceful_shutdown()  # load balancers stop sending before we refuse
+                try:
+                    if drain is not None:
+                        await drain()
+                finally:
+                    await server.stop(settings.drain_s)
+                    await probed.stop(None)
+                    log.info("stopped", addresses=addresses)
+
+
+def _server(
+    interceptors: Sequence[RpcInterceptor], settings: ServerSettings, message_bytes_max: int
+) -> grpc.aio.Server:
+    age_s = settings.connection_age_s
+    if transport.in_use() == "h2":
+        return Server(interceptors=interceptors, message_bytes_max=message_bytes_max, connection_age_s=age_s)
+    return grpc.aio.server(interceptors=interceptors, options=_options(message_bytes_max, age_s))
+
+
+async def _offer(server: grpc.aio.Server, served: Sequence[Served], health: Health) -> None:
+    """Have `server` answer for what is served, and say what that is."""
+    health_pb2_grpc.add_HealthServicer_to_server(health, server)
+    for item in served:
+        item.add(item.servicer, server)
+        await health.set(item.name, SERVING)
+    names = [item.name for item in served]
+    reflected = (*names, health_pb2.DESCRIPTOR.services_by_name["Health"].full_name, reflection.SERVICE_NAME)
+    reflection.enable_server_reflection(reflected, server)
+
+
+def _options(message_bytes_max: int, connection_age_s: float) -> list[tuple[str, int]]:
+    return [
+        *([("grpc.max_connection_age_ms", int(connection_age_s * 1000))] if connection_age_s else []),
+        ("grpc.max_receive_message_length", message_bytes_max),
+        ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
+        # Two servers on one port would share its calls silently.
+        ("grpc.so_reuseport", 0),
+        # A thinking model is silent for minutes: pings meanwhile must not end in too_many_pings.
+        ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
+        ("grpc.keepalive_permit_without_calls", 1),
+    ]
+
+
+def _bind(server: grpc.aio.Server, address: str) -> str:
+    where = address.removeprefix(PLAIN)
+    path = where.removeprefix("unix:")
+    if path != where and _is_answered(path):
+        raise OSError(f"cannot listen on {address}: another process does")
+    certificates = None if where != address else tls.in_use()
+    try:
+        port = _add_port(server, where, certificates)
+    except (RuntimeError, OSError) as error:
+        raise OSError(f"cannot listen on {address}: is something else listening there?") from error
+    return address if path != where else f"{address.rpartition(':')[0]}:{port}"
+
+
+def _add_port(server: grpc.aio.Server, address: str, certificates: tls.Certificates | None) -> int:
+    if certificates is None:
+        return server.add_insecure_port(address)
+    if not isinstance(server, Server):
+        raise RuntimeError(f"{tls.CERT} needs {transport.VARIABLE}=h2")
+    return server.add_port(address, certificates.server())
+
+
+def _is_answered(path: str) -> bool:
+    """Whether a process listens on the Unix socket `path`: gRPC would remove the socket and take its place silently."""
+    with socket.socket(socket.AF_UNIX) as probe:
+        probe.setblocking(False)
+        return probe.connect_ex(path) in (0, errno.EAGAIN)

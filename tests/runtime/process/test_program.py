@@ -1,0 +1,159 @@
+"""A service's process, from its settings to its end, watched from outside: exit code, stderr, streams."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import signal
+import sys
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from headrace.streams import reading
+from headrace.v1 import llm_pb2, llm_pb2_grpc
+from services.runtime.process.program import until_stopped
+from services.runtime.rpc.channels import connect
+from tests.runtime.small_service import TICKS
+from tests.scripted_llm import REQUEST
+
+PROCESS_TIMEOUT_S = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    process: asyncio.subprocess.Process
+
+    async def ended(self) -> tuple[int, list[bytes]]:
+        """Its exit code and what it still wrote."""
+        _, stderr = await self.process.communicate()
+        assert self.process.returncode is not None
+        return self.process.returncode, stderr.splitlines()
+
+    async def logged(self, event: str) -> dict[str, Any]:
+        """Its next line of that name; every line on the way must be JSON."""
+        assert self.process.stderr is not None
+        while line := await self.process.stderr.readline():
+            if (fields := orjson.loads(line))["event"] == event:
+                return fields
+        raise AssertionError(f"ended without {event!r}")
+
+
+@asynccontextmanager
+async def small_service(**env: str) -> AsyncGenerator[Process]:
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("HEADRACE_")}
+    async with asyncio.timeout(PROCESS_TIMEOUT_S):
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "tests.runtime.small_service", env=inherited | env, stderr=asyncio.subprocess.PIPE
+        )
+        try:
+            yield Process(process)
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+
+
+@asynccontextmanager
+async def ticking(address: str) -> AsyncGenerator[AsyncIterator[llm_pb2.LlmDelta]]:
+    """A running stream of the small service."""
+    async with (
+        connect(address) as channel,
+        reading(llm_pb2_grpc.LlmServiceStub(channel).StreamChat(REQUEST)) as deltas,
+    ):
+        yield deltas
+
+
+async def test_sigterm_lets_a_stream_end_and_the_process_end_well(tmp_path: Path) -> None:
+    address = f"unix:{tmp_path}/socket"
+    async with small_service(HEADRACE_MEMORY_LISTEN=address, HEADRACE_MEMORY_KEY="sk-1") as small:
+        assert (await small.logged("settings in force"))["key"] == "***"
+        await small.logged("serving")
+        async with ticking(address) as deltas:
+            seen = [(await anext(deltas)).content]
+            small.process.send_signal(signal.SIGTERM)
+            seen += [delta.content async for delta in deltas]
+        assert seen == [step for step in TICKS if step == "tick"]
+        code, lines = await small.ended()
+    events = [orjson.loads(line)["event"] for line in lines]
+    assert (code, events) == (0, ["rpc done", "stopped"])
+
+
+async def test_a_second_signal_ends_the_process_at_once(tmp_path: Path) -> None:
+    address = f"unix:{tmp_path}/socket"
+    async with small_service(HEADRACE_MEMORY_LISTEN=address) as small:
+        await small.logged("serving")
+        async with ticking(address) as deltas:
+            await anext(deltas)
+            small.process.send_signal(signal.SIGINT)
+            await asyncio.sleep(0.1)
+            small.process.send_signal(signal.SIGTERM)
+            assert (await small.ended())[0] == -signal.SIGTERM
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_a_signal_ends_a_start_that_takes_long_in_good_order(number: signal.Signals) -> None:
+    async with small_service(HEADRACE_MEMORY_START_S="60") as small:
+        await small.logged("settings in force")
+        await asyncio.sleep(0.2)  # nothing tells that it has begun to wait
+        small.process.send_signal(number)
+        assert await small.ended() == (0, [])
+
+
+async def test_wrong_settings_are_all_told_and_nothing_starts() -> None:
+    async with small_service(HEADRACE_MEMORY_TICKS="x", HEADRACE_TYPO="1", HEADRACE_DRAIN_S="-1") as small:
+        assert await small.ended() == (
+            2,
+            [
+                b"memory: HEADRACE_DRAIN_S: '-1': expected a number that is not negative",
+                b"memory: HEADRACE_MEMORY_TICKS: 'x': expected a whole number",
+                b"memory: HEADRACE_TYPO: no such setting",
+            ],
+        )
+
+
+@pytest.mark.parametrize(("variable", "value"), [("HEADRACE_LOG_LEVEL", "LOUD"), ("HEADRACE_MEMORY_LISTEN", "here")])
+async def test_a_value_that_nobody_can_use_is_one_clear_line(variable: str, value: str) -> None:
+    async with small_service(**{variable: value}) as small:
+        code, lines = await small.ended()
+    assert code == 2
+    assert [line.startswith(b"memory: ") and value.encode() in line for line in lines] == [True]
+
+
+async def test_an_address_in_use_is_one_clear_line_even_from_inside_a_group(tmp_path: Path) -> None:
+    address = f"unix:{tmp_path}/socket"
+    async with small_service(HEADRACE_MEMORY_LISTEN=address) as first:
+        await first.logged("serving")
+        async with small_service(HEADRACE_MEMORY_LISTEN=address) as second:
+            assert (await second.logged("cannot start"))["error"] == f"cannot listen on {address}: another process does"
+            assert await second.ended() == (1, [])
+
+
+async def test_the_first_signal_ends_the_wait_and_gives_the_signals_back() -> None:
+    async with asyncio.timeout(PROCESS_TIMEOUT_S):
+        waiting = asyncio.create_task(until_stopped())
+        await asyncio.sleep(0)
+        os.kill(os.getpid(), signal.SIGTERM)
+        await waiting
+        given_back = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # the test runner's own
+    assert given_back == (signal.SIG_DFL, signal.SIG_DFL)
+
+
+async def test_what_was_made_at_the_start_does_not_stop_a_service_again_and_again() -> None:
+    gc.unfreeze()
+    waiting = asyncio.create_task(until_stopped())
+    await asyncio.sleep(0)
+    frozen = gc.get_freeze_count()
+    os.kill(os.getpid(), signal.SIGTERM)
+    async with asyncio.timeout(PROCESS_TIMEOUT_S):
+        await waiting
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    gc.unfreeze()
+    assert frozen > 10_000, "modules, at least"

@@ -1,0 +1,131 @@
+"""The suite's certificates: from the settings to a call, and renewed while the processes run."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from headrace.errors import ProviderUnavailable
+from headrace.streams import rpc_errors
+from headrace.v1 import llm_pb2_grpc
+from services.runtime.http2.client.channel import Channel
+from services.runtime.process.tls import CA, CERT, KEY, Certificates
+from services.runtime.process.transport import VARIABLE
+from services.runtime.rpc.channels import connect
+from tests.runtime.authority import Authority, Files
+from tests.runtime.conftest import Logged
+from tests.scripted_llm import COUNT, scripted
+
+
+@pytest.fixture
+def files(authority: Authority, monkeypatch: pytest.MonkeyPatch) -> Files:
+    """In the environment of this process."""
+    files = authority.issue("memory")
+    monkeypatch.setenv(VARIABLE, "h2")
+    for name, path in {CERT: files.cert, KEY: files.key, CA: files.ca}.items():
+        monkeypatch.setenv(name, path)
+    return files
+
+
+async def tokens(address: str, certificates: Certificates | None = None) -> int:
+    """Ask over a new connection."""
+    context = certificates.client if certificates is not None else None
+    async with Channel(address, message_bytes_max=1000, context=context) as channel:
+        with rpc_errors():
+            return (await llm_pb2_grpc.LlmServiceStub(channel).CountTokens(COUNT, timeout=5)).tokens
+
+
+@pytest.mark.usefixtures("files")
+async def test_servers_and_channels_of_a_process_with_certificates_use_them(logged: Logged, tmp_path: Path) -> None:
+    async with scripted(["a"], listen=f"127.0.0.1:0,unix:{tmp_path}/s") as suite:
+        for address in suite.running.addresses:
+            async with connect(address) as channel:
+                assert (await llm_pb2_grpc.LlmServiceStub(channel).CountTokens(COUNT)).tokens == 1
+            with pytest.raises(ProviderUnavailable):
+                await tokens(address)
+    assert logged.errors == []
+
+
+@pytest.mark.usefixtures("files")
+async def test_an_address_for_probes_answers_health_checks_alone_and_without_tls(logged: Logged) -> None:
+    async with scripted(["a"], listen="127.0.0.1:0,plain:127.0.0.1:0") as suite:
+        address = suite.running.addresses[1].removeprefix("plain:")
+        async with Channel(address, message_bytes_max=1000) as channel:
+            check = health_pb2_grpc.HealthStub(channel).Check  # pyright: ignore[reportAttributeAccessIssue] - untyped stub
+            assert (await check(health_pb2.HealthCheckRequest())).status == health_pb2.HealthCheckResponse.SERVING
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await llm_pb2_grpc.LlmServiceStub(channel).CountTokens(COUNT)
+            assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
+    assert logged.errors == []
+
+
+async def test_a_renewed_certificate_is_shown_to_new_connections(
+    files: Files, authority: Authority, logged: Logged
+) -> None:
+    client = Certificates(files.cert, files.key, files.ca)
+    async with scripted(["a"]) as suite:
+        address = suite.running.addresses[0]
+        assert await tokens(address, client) == 1
+        authority.issue("memory", valid_days=-1)
+        with pytest.raises(ProviderUnavailable):
+            await tokens(address, client)
+        authority.issue("memory")
+        assert await tokens(address, client) == 1
+        # The connection of before has seen nothing of all this.
+        assert (await suite.stub.CountTokens(COUNT)).tokens == 1
+    assert logged.errors == []
+
+
+async def test_another_authority_takes_the_place_of_the_former_one(
+    files: Files, authority: Authority, tmp_path: Path, logged: Logged
+) -> None:
+    (folder := tmp_path / "old").mkdir()
+    old = Authority(folder, key=authority.key).issue("tools")
+    async with scripted(["a"]) as suite:
+        address = suite.running.addresses[0]
+        assert await tokens(address, Certificates(old.cert, old.key, old.ca)) == 1
+        new = Authority(tmp_path).issue("memory")
+        assert new == files
+        assert await tokens(address, Certificates(new.cert, new.key, new.ca)) == 1
+        with pytest.raises(ProviderUnavailable):
+            await tokens(address, Certificates(old.cert, old.key, new.ca))
+    assert logged.errors == []
+
+
+def changes(path: Path, content: bytes) -> list[Callable[[], object]]:
+    """Half of a renewal, no file at all, and what was there."""
+    return [partial(path.write_bytes, content), path.unlink, partial(path.write_bytes, path.read_bytes())]
+
+
+@pytest.mark.parametrize("content", [b"", b"nonsense"])
+async def test_a_renewal_that_is_half_done_changes_nothing(content: bytes, files: Files, logged: Logged) -> None:
+    client = Certificates(files.cert, files.key, files.ca)
+    async with scripted(["a"]) as suite:
+        address = suite.running.addresses[0]
+        for change in changes(Path(files.key), content):
+            change()
+            assert await tokens(address, client) == 1
+    assert logged.errors != []
+    assert {line["event"] for line in logged.errors} == {"certificates not read, the former ones stay"}
+
+
+@pytest.mark.parametrize("missing", ["cert", "key", "ca"])
+async def test_a_server_whose_certificates_are_missing_does_not_start(missing: str, files: Files) -> None:
+    os.unlink(getattr(files, missing))
+    with pytest.raises(OSError, match=f"cannot use the certificates .*{getattr(files, missing)}"):
+        async with scripted():
+            pass
+    with pytest.raises(OSError, match="cannot use the certificates"):
+        connect("127.0.0.1:1")
+
+
+async def test_a_key_that_belongs_to_another_certificate_is_an_error(files: Files, authority: Authority) -> None:
+    other = authority.issue("tools")
+    with pytest.raises(OSError, match="cannot use the certificates"):
+        Certificates(files.cert, other.key, files.ca)

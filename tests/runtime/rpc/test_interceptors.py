@@ -1,0 +1,240 @@
+"""What happens around an RPC, whatever its handler and its caller do. Callers read without `reading` where they must
+be able to leave in their own way."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator
+from typing import Any
+
+import grpc
+import pytest
+
+from headrace.errors import InvalidRequest, NotFound, Overloaded, StreamStalled, from_rpc_error
+from headrace.streams import reading, rpc_errors
+from headrace.v1 import llm_pb2, tools_pb2, tools_pb2_grpc
+from services.runtime.process.config import ServerSettings
+from services.runtime.rpc.channels import connect
+from services.runtime.rpc.server import Served, serving
+from tests.runtime.conftest import Logged
+from tests.scripted_llm import COUNT, REQUEST, SILENCE_S, TEST_TIMEOUT_S, Suite, read, scripted
+
+CHAT = "00000000-0000-4000-8000-000000000001"
+FLOOD = itertools.repeat("x" * 100_000)
+
+
+async def until_done(logged: Logged) -> None:
+    async with asyncio.timeout(0.5):
+        while not logged.named("rpc done"):
+            await asyncio.sleep(0.005)
+
+
+async def test_a_call_is_one_line_with_what_it_was(logged: Logged) -> None:
+    async with scripted(["a", "b"]) as suite:
+        async with reading(suite.stub.StreamChat(REQUEST)) as deltas:
+            assert [delta.content async for delta in deltas] == ["a", "b"]
+        await until_done(logged)
+    line = logged.done
+    assert (line["method"], line["code"], line["replies"]) == ("/headrace.v1.LlmService/StreamChat", "OK", 2)
+    assert line["peer"].startswith("ipv4:127.0.0.1:")
+    assert line["ms"] >= 0
+    assert logged.errors == []
+
+
+async def test_an_error_of_ours_reaches_a_unary_caller_and_is_no_error_in_the_log(logged: Logged) -> None:
+    async with scripted([NotFound("no such model", model="m")]) as suite:
+        with pytest.raises(NotFound, match=r"^no such model$") as caught, rpc_errors():
+            await suite.stub.CountTokens(COUNT)
+        assert caught.value.metadata == {"model": "m"}
+        await until_done(logged)
+    assert logged.done["code"] == "NOT_FOUND"
+    assert logged.errors == []
+
+
+async def test_the_longest_error_arrives_whole() -> None:
+    async with scripted([StreamStalled("🧭" * 5000, retry_after_s=1, requestId="🧭" * 20, other="x" * 5000)]) as suite:
+        with pytest.raises(StreamStalled, match=r"^🧭+…$"), rpc_errors():
+            await suite.stub.CountTokens(COUNT)
+
+
+@pytest.mark.parametrize("steps", [[KeyError("the secret")], ["a", KeyError("the secret")]])
+async def test_a_bug_gives_internal_without_its_text_and_one_traceback(steps: Any, logged: Logged) -> None:
+    seen: list[str] = []
+    async with scripted(steps) as suite:
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await read(suite.stub.StreamChat(REQUEST), seen)
+        assert seen == [step for step in steps if isinstance(step, str)]
+        assert (caught.value.code(), caught.value.details()) == (grpc.StatusCode.INTERNAL, "internal error")
+        assert "secret" not in str(caught.value.trailing_metadata())
+        await until_done(logged)
+    (failed,) = logged.named("rpc failed")
+    assert failed["exc_info"]
+    assert failed["request_id"] == logged.done["request_id"]
+    assert logged.errors == [failed]
+    assert logged.done["code"] == "INTERNAL"
+
+
+async def test_a_caller_leaving_a_silent_handler_is_no_error(logged: Logged) -> None:
+    async with scripted(["first", SILENCE_S]) as suite:
+        async with reading(suite.stub.StreamChat(REQUEST)) as deltas:
+            await anext(deltas)
+        await left_in_peace(suite, logged)
+
+
+async def test_a_caller_leaving_a_handler_that_cannot_write_is_no_error(logged: Logged) -> None:
+    async with scripted(FLOOD) as suite:
+        async with reading(suite.stub.StreamChat(REQUEST)) as deltas:
+            await anext(deltas)
+            await asyncio.sleep(0.1)
+        await left_in_peace(suite, logged)
+
+
+async def test_a_caller_leaving_a_handler_in_full_flow_is_no_error(logged: Logged) -> None:
+    async with scripted(itertools.repeat("x")) as suite:
+        async with reading(suite.stub.StreamChat(REQUEST)) as deltas:
+            for _ in range(100):
+                await anext(deltas)
+        await left_in_peace(suite, logged)
+
+
+@pytest.mark.parametrize("steps", [[SILENCE_S], FLOOD])
+async def test_a_deadline_ends_the_handler_and_is_no_error(steps: Any, logged: Logged) -> None:
+    async with scripted(steps) as suite:
+        call = suite.stub.StreamChat(REQUEST, timeout=0.15)
+        assert await call.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+        await left_in_peace(suite, logged)
+
+
+async def test_a_unary_caller_that_leaves_cancels_the_handler(logged: Logged) -> None:
+    async with scripted([SILENCE_S]) as suite:
+        call = suite.stub.CountTokens(COUNT)
+        await suite.llm.opened.wait()
+        call.cancel()
+        await left_in_peace(suite, logged)
+
+
+async def left_in_peace(suite: Suite, logged: Logged) -> None:
+    """The handler ended in its own task, soon, and the log has the one line of a hang-up."""
+    await suite.wait_closed()
+    assert suite.llm.closed_in is suite.llm.opened_in
+    await until_done(logged)
+    assert logged.done["code"] == "CANCELLED"
+    assert logged.done["peer"]
+    assert suite.running.interceptor.streams == 0
+    assert logged.errors == []
+
+
+async def test_a_handler_that_fails_while_its_caller_leaves_harms_nobody(logged: Logged) -> None:
+    async with scripted(["first", 0.05, Overloaded("too late")]) as suite:
+        async with reading(suite.stub.StreamChat(REQUEST)) as deltas:
+            await anext(deltas)
+            await asyncio.sleep(0.048)
+        await until_done(logged)
+    assert logged.done["code"] in ("CANCELLED", "UNAVAILABLE")
+    assert logged.errors == []
+
+
+async def test_one_stream_too_many_is_refused_at_once_and_the_place_is_free_again() -> None:
+    async with scripted(["a", SILENCE_S], streams_max=2) as suite, reading(suite.stub.StreamChat(REQUEST)) as one:
+        await anext(one)
+        async with reading(suite.stub.StreamChat(REQUEST)) as two:
+            await anext(two)
+            assert suite.running.interceptor.streams == 2
+            with pytest.raises(Overloaded, match="2 streams are open already"):
+                await read(suite.stub.StreamChat(REQUEST), [])
+            suite.llm.closed.clear()
+        await suite.wait_closed()
+        await asyncio.sleep(0.01)
+        async with reading(suite.stub.StreamChat(REQUEST)) as again:
+            assert (await anext(again)).content == "a"
+
+
+@pytest.mark.parametrize("method", ["ListModels", "NobodyKnows"])
+async def test_what_is_left_out_or_unknown_is_unimplemented(method: str, logged: Logged) -> None:
+    async with scripted() as suite, connect(suite.running.addresses[0]) as channel:
+        call = channel.unary_unary(f"/headrace.v1.LlmService/{method}")
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await call(b"")
+        assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
+    assert logged.errors == []
+
+
+async def test_a_peers_own_status_is_passed_on() -> None:
+    theirs = grpc.aio.AioRpcError(
+        grpc.StatusCode.DEADLINE_EXCEEDED, grpc.aio.Metadata(), grpc.aio.Metadata(), "Deadline Exceeded"
+    )
+    async with scripted([theirs]) as suite:
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await suite.stub.CountTokens(COUNT)
+        assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+
+
+async def test_ids_of_the_caller_are_logged_and_forwarded(logged: Logged) -> None:
+    given = (("x-request-id", "req-1"), ("traceparent", "00-abc-def-01"), ("other", "x"))
+    async with scripted() as suite:
+        await suite.stub.CountTokens(COUNT, metadata=given)
+        await until_done(logged)
+        assert suite.llm.forwarded == given[:2]
+    assert logged.done["request_id"] == "req-1"
+
+
+@pytest.mark.parametrize("unsafe", ["", "a b", 'x" y', "x" * 129, "{}"])
+async def test_an_unsafe_request_id_is_replaced(unsafe: str, logged: Logged) -> None:
+    async with scripted() as suite:
+        await suite.stub.CountTokens(COUNT, metadata=(("x-request-id", unsafe),))
+        await until_done(logged)
+        assert dict(suite.llm.forwarded) == {"x-request-id": logged.done["request_id"]}
+    assert len(logged.done["request_id"]) == 36
+
+
+async def test_ids_do_not_stay_for_the_next_call(logged: Logged) -> None:
+    async with scripted() as suite:
+        await suite.stub.CountTokens(COUNT, metadata=(("x-request-id", "one"), ("traceparent", "00-a-b-01")))
+        await suite.stub.CountTokens(COUNT)
+        assert [name for name, _ in suite.llm.forwarded] == ["x-request-id"]
+        assert suite.llm.forwarded[0][1] != "one"
+
+
+async def test_rules_are_checked_before_the_handler_runs() -> None:
+    async with scripted() as suite:
+        for call in (
+            suite.stub.CountTokens(llm_pb2.CountTokensRequest()),
+            suite.stub.StreamChat(llm_pb2.ChatRequest()),
+        ):
+            assert await call.code() is grpc.StatusCode.INVALID_ARGUMENT
+        with pytest.raises(InvalidRequest, match="providerKey: is required"), rpc_errors():
+            await suite.stub.CountTokens(llm_pb2.CountTokensRequest())
+        assert not suite.llm.opened.is_set()
+
+
+class Uploads(tools_pb2_grpc.ToolServiceServicer):
+    """Takes uploads and counts their bytes."""
+
+    async def UploadFile(self, request_iterator: AsyncIterator[Any], context: Any) -> tools_pb2.UploadFileResponse:
+        size = 0
+        async for part in request_iterator:
+            size += len(part.data)
+        return tools_pb2.UploadFileResponse(chat_id=str(size))
+
+
+async def test_each_message_of_a_client_stream_is_checked(logged: Logged) -> None:
+    uploads = Uploads()  # pyright: ignore[reportAbstractUsage] - the one RPC that is called
+    served = Served("headrace.v1.ToolService", uploads, tools_pb2_grpc.add_ToolServiceServicer_to_server)
+    good = tools_pb2.UploadFileRequest(start=tools_pb2.UploadStart(chat_id=CHAT, name="a.txt"))
+    bad = tools_pb2.UploadFileRequest(start=tools_pb2.UploadStart(chat_id="../../x", name="a.txt"))
+    data = tools_pb2.UploadFileRequest(data=b"12345")
+    async with (
+        asyncio.timeout(TEST_TIMEOUT_S),
+        serving(ServerSettings(listen="127.0.0.1:0", drain_s=0), [served]) as running,
+        connect(running.addresses[0]) as channel,
+    ):
+        upload = tools_pb2_grpc.ToolServiceStub(channel).UploadFile
+        assert (await upload(iter([good, data, data]))).chat_id == "10"
+        for parts in ([bad, data], [good, data, bad]):
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await upload(iter(parts))
+            refused = from_rpc_error(caught.value)
+            assert isinstance(refused, InvalidRequest)
+            assert refused.metadata == {"field": "start.chatId", "rule": "must be a UUID in lower case"}
+    assert logged.errors == []

@@ -1,0 +1,157 @@
+"""Messages pushed into answers and poured out of calls, over both transports."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import pytest
+
+from headrace.errors import Overloaded
+from headrace.v1 import llm_pb2, llm_pb2_grpc
+from services.runtime.process.config import ServerSettings
+from services.runtime.process.transport import TRANSPORTS, VARIABLE
+from services.runtime.rpc.channels import connect
+from services.runtime.rpc.push_stream import QUEUE_MAX, outlet, pour
+from services.runtime.rpc.server import Served, serving
+from tests.runtime.conftest import Logged
+from tests.scripted_llm import NAME, REQUEST, SILENCE_S, TEST_TIMEOUT_S
+
+METHOD = f"/{NAME}/StreamChat"
+
+HELD_MAX = QUEUE_MAX + 64
+"""Of messages of 16 KiB that nobody reads: what waits in line, and what both windows hold (grpcio's are the larger)."""
+
+LARGE = "x" * 16_000
+
+
+@pytest.fixture(params=TRANSPORTS, autouse=True)
+def transport(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv(VARIABLE, request.param)
+    return request.param
+
+
+def delta(text: str) -> bytes:
+    return llm_pb2.LlmDelta(content=text).SerializeToString()
+
+
+@dataclass
+class Pushing:
+    """Sends texts through its outlet: each at once, when the caller keeps up; then ends, fails, or stays."""
+
+    texts: list[str] = field(default_factory=list[str])
+    then: Exception | float | None = None
+    sent: int = 0
+    left: asyncio.Event = field(default_factory=asyncio.Event)
+    CountTokens: ClassVar[Any] = None
+    ListModels: ClassVar[Any] = None
+
+    async def StreamChat(self, request: Any, context: Any) -> Any:
+        try:
+            async with outlet(context) as out:
+                for text in self.texts:
+                    keeps_up = out.send(delta(text))
+                    self.sent += 1
+                    if not keeps_up:
+                        await out.drained()
+                if isinstance(self.then, Exception):
+                    raise self.then
+                await asyncio.sleep(self.then or 0)
+            return self.sent
+        finally:
+            self.left.set()
+
+
+@asynccontextmanager
+async def calling(pushing: Pushing) -> AsyncGenerator[Callable[[], Any]]:
+    """What makes a call whose answers are bytes."""
+    add: Any = llm_pb2_grpc.add_LlmServiceServicer_to_server
+    settings = ServerSettings(listen="127.0.0.1:0", drain_s=0)
+    async with (
+        asyncio.timeout(TEST_TIMEOUT_S),
+        serving(settings, [Served(NAME, pushing, add)]) as running,
+        connect(running.addresses[0]) as channel,
+    ):
+        rpc: Any = channel.unary_stream(METHOD, llm_pb2.ChatRequest.SerializeToString)
+        yield lambda: rpc(REQUEST)
+
+
+@pytest.mark.parametrize("count", [0, 1, 3, QUEUE_MAX * 5])
+async def test_all_that_was_sent_arrives_in_order(count: int, logged: Logged) -> None:
+    texts = [str(number) for number in range(count)]
+    seen: list[bytes] = []
+    async with calling(Pushing(texts)) as call:
+        await pour(call(), seen.append)
+    assert seen == [delta(text) for text in texts]
+    assert logged.done["replies"] == count
+    assert logged.errors == []
+
+
+@pytest.mark.parametrize("texts", [[], ["a", "b"]])
+async def test_an_error_arrives_behind_what_was_sent_before_it(texts: list[str], logged: Logged) -> None:
+    seen: list[bytes] = []
+    async with calling(Pushing(texts, Overloaded("busy"))) as call:
+        with pytest.raises(Overloaded, match=r"^busy$"):
+            await pour(call(), seen.append)
+    assert seen == [delta(text) for text in texts]
+    assert logged.errors == []
+
+
+async def test_a_reader_that_leaves_ends_the_sender(logged: Logged) -> None:
+    pushing, first = Pushing(["a"], SILENCE_S), asyncio.Event()
+    async with calling(pushing) as call:
+        pouring = asyncio.create_task(pour(call(), lambda _: first.set()))
+        await first.wait()
+        pouring.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await pouring
+        async with asyncio.timeout(0.5):
+            await pushing.left.wait()
+    assert logged.errors == []
+
+
+async def test_a_reader_that_does_not_read_stops_the_sender_at_a_bounded_size(transport: str, logged: Logged) -> None:
+    pushing = Pushing([LARGE] * 1000)
+    async with calling(pushing) as call:
+        reading = call()
+        await reading.read()
+        before = -1
+        while before != pushing.sent:
+            before = pushing.sent
+            await asyncio.sleep(0.1)
+        assert pushing.sent < (HELD_MAX if transport == "h2" else 1000)
+        reading.cancel()
+        async with asyncio.timeout(0.5):
+            await pushing.left.wait()
+    assert logged.errors == []
+
+
+async def test_a_sender_goes_on_when_its_reader_does(logged: Logged) -> None:
+    pushing = Pushing([LARGE] * 300)
+    async with calling(pushing) as call:
+        reading = call()
+        await asyncio.sleep(0.1)
+        assert len([message async for message in reading]) == 300
+    assert logged.errors == []
+
+
+@pytest.mark.parametrize("at", [0, 2])
+async def test_what_a_taker_raises_ends_the_call_and_is_raised(at: int, logged: Logged) -> None:
+    pushing = Pushing(["a"] * 5, SILENCE_S)
+    seen: list[bytes] = []
+
+    def take(message: bytes) -> None:
+        if len(seen) == at:
+            raise ZeroDivisionError
+        seen.append(message)
+
+    async with calling(pushing) as call:
+        with pytest.raises(ZeroDivisionError):
+            await pour(call(), take)
+        async with asyncio.timeout(0.5):
+            await pushing.left.wait()
+    assert len(seen) == at
+    assert logged.errors == []

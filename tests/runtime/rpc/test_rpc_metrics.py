@@ -1,0 +1,63 @@
+"""What every server shows Prometheus: RPCs, open streams, the loop's lag, and the tenants that may be named."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import grpc
+import pytest
+from prometheus_client import REGISTRY
+
+from headrace.errors import NotFound
+from headrace.streams import reading
+from services.runtime.auth import tenants
+from services.runtime.auth.identity import Identity, acting_as
+from services.runtime.process.loop_lag import measured
+from tests.scripted_llm import COUNT, REQUEST, SILENCE_S, scripted
+
+METHOD = "/headrace.v1.LlmService/CountTokens"
+
+
+def value(name: str, **labels: str) -> float:
+    return REGISTRY.get_sample_value(name, labels) or 0.0
+
+
+async def test_an_rpc_is_counted_with_its_code() -> None:
+    before = value("headrace_rpcs_total", method=METHOD, code="NOT_FOUND")
+    async with scripted([NotFound("no")]) as suite:
+        with pytest.raises(grpc.aio.AioRpcError):
+            await suite.stub.CountTokens(COUNT)
+        async with asyncio.timeout(1):
+            while value("headrace_rpcs_total", method=METHOD, code="NOT_FOUND") == before:
+                await asyncio.sleep(0.005)
+
+
+async def test_streams_are_counted_while_they_are_open() -> None:
+    before = value("headrace_rpc_open_streams")
+    async with scripted(["a", SILENCE_S]) as suite:
+        async with reading(suite.stub.StreamChat(REQUEST)) as deltas:
+            await anext(deltas)
+            assert value("headrace_rpc_open_streams") == before + 1
+        await suite.wait_closed()
+        async with asyncio.timeout(1):
+            while value("headrace_rpc_open_streams") != before:
+                await asyncio.sleep(0.005)
+
+
+async def test_what_holds_the_loop_up_is_seen() -> None:
+    before = value("headrace_event_loop_lag_seconds_sum")
+    async with measured(interval_s=0.01):
+        await asyncio.sleep(0.02)
+        time.sleep(0.1)  # noqa: ASYNC251 - this is what is measured
+        await asyncio.sleep(0.02)
+    assert value("headrace_event_loop_lag_seconds_sum") - before >= 0.08
+
+
+def test_so_many_tenants_are_named_and_the_others_are_one() -> None:
+    named = set[str]()
+    for number in range(tenants.TENANTS_MAX + 10):
+        with acting_as(Identity(f"tenant-{number}", "u")):
+            named.add(tenants.label())
+    assert len(named) <= tenants.TENANTS_MAX + 1
+    assert tenants.OTHERS in named

@@ -1,0 +1,211 @@
+"""Servers come, serve, drain and go. The scripted gateway stands in for a service."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import socket
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+
+from headrace.errors import ProviderUnavailable
+from headrace.streams import reading, rpc_errors
+from headrace.v1 import llm_pb2, llm_pb2_grpc
+from services.runtime.process.config import ServerSettings
+from services.runtime.rpc.channels import connect
+from services.runtime.rpc.server import serving
+from tests.runtime.conftest import Logged
+from tests.scripted_llm import (
+    COUNT,
+    NAME,
+    REQUEST,
+    SILENCE_S,
+    TEST_TIMEOUT_S,
+    ScriptedLlm,
+    Step,
+    read,
+    scripted,
+    served,
+)
+
+
+async def test_each_address_is_served_and_told_with_its_port(tmp_path: Path) -> None:
+    async with scripted(["a"], listen=f"127.0.0.1:0, unix:{tmp_path}/s,127.0.0.1:0") as suite:
+        first, second, third = suite.running.addresses
+        assert second == f"unix:{tmp_path}/s"
+        assert len({first, third, "127.0.0.1:0"}) == 3
+        for address in suite.running.addresses:
+            async with connect(address) as channel:
+                assert (await llm_pb2_grpc.LlmServiceStub(channel).CountTokens(COUNT)).tokens == 1
+
+
+async def test_reflection_tells_the_services() -> None:
+    async with scripted() as suite, connect(suite.running.addresses[0]) as channel:
+        stub: Any = reflection_pb2_grpc.ServerReflectionStub  # its types know only sync calls
+        call = stub(channel).ServerReflectionInfo(iter([reflection_pb2.ServerReflectionRequest(list_services="*")]))
+        reply = await call.read()
+        names = {service.name for service in reply.list_services_response.service}
+        assert names == {NAME, "grpc.health.v1.Health", "grpc.reflection.v1alpha.ServerReflection"}
+
+
+@dataclass(slots=True)
+class Server:
+    """A server whose end the test decides, and a caller that outlives it."""
+
+    llm: ScriptedLlm
+    stub: llm_pb2_grpc.LlmServiceAsyncStub
+    health: Any
+    stop: Callable[[], None]
+    stopped: asyncio.Task[None]
+
+
+@asynccontextmanager
+async def server(
+    steps: Iterable[Step], *, drain_s: float = 0.0, drain: Callable[[], Awaitable[None]] | None = None
+) -> AsyncGenerator[Server]:
+    llm = ScriptedLlm(steps)  # pyright: ignore[reportAbstractUsage] - ListModels is left out on purpose
+    settings, bound, stop = (
+        ServerSettings(listen="127.0.0.1:0", drain_s=drain_s),
+        asyncio.Queue[str](1),
+        asyncio.Event(),
+    )
+
+    async def run() -> None:
+        async with serving(settings, [served(llm)], drain=drain) as running:
+            bound.put_nowait(running.addresses[0])
+            await stop.wait()
+
+    async with asyncio.timeout(TEST_TIMEOUT_S), asyncio.TaskGroup() as group:
+        stopped = group.create_task(run())
+        async with connect(await bound.get()) as channel:
+            health = health_pb2_grpc.HealthStub(channel)
+            yield Server(llm, llm_pb2_grpc.LlmServiceStub(channel), health, stop.set, stopped)
+        stop.set()
+
+
+async def test_a_stream_that_ends_in_time_ends_well_while_the_server_drains() -> None:
+    async with server(["a", 0.2, "b"], drain_s=5) as one, reading(one.stub.StreamChat(REQUEST)) as deltas:
+        seen = [(await anext(deltas)).content]
+        one.stop()
+        seen += [delta.content async for delta in deltas]
+        await one.stopped
+    assert seen == ["a", "b"]
+
+
+@pytest.mark.parametrize("drain_s", [0, 0.2])
+@pytest.mark.parametrize("steps", [["a", SILENCE_S], itertools.repeat("x" * 100_000)], ids=["silent", "flood"])
+async def test_a_stream_that_does_not_end_is_cut_when_its_time_is_up(
+    drain_s: float, steps: Iterable[Step], logged: Logged
+) -> None:
+    clock = asyncio.get_running_loop().time
+    async with server(steps, drain_s=drain_s) as one:
+        answer = asyncio.create_task(read(one.stub.StreamChat(REQUEST), []))
+        await one.llm.opened.wait()
+        one.stop()
+        started = clock()
+        with pytest.raises(ProviderUnavailable):
+            await answer
+        await one.stopped
+        assert drain_s <= clock() - started < drain_s + 0.5
+        assert one.llm.closed_in is one.llm.opened_in
+    assert logged.errors == []
+
+
+async def test_while_it_drains_it_is_not_ready_and_still_answers_and_afterwards_it_does_not() -> None:
+    draining, go_on = asyncio.Event(), asyncio.Event()
+
+    async def drain() -> None:
+        draining.set()
+        await go_on.wait()
+
+    async with server([], drain=drain) as one:
+        watch = one.health.Watch(health_pb2.HealthCheckRequest(service=NAME))
+        assert (await watch.read()).status == health_pb2.HealthCheckResponse.SERVING
+        one.stop()
+        assert (await watch.read()).status == health_pb2.HealthCheckResponse.NOT_SERVING
+        await draining.wait()
+        await one.stub.CountTokens(COUNT)
+        go_on.set()
+        await one.stopped
+        with pytest.raises(ProviderUnavailable), rpc_errors():
+            await one.stub.CountTokens(COUNT)
+
+
+async def test_a_failing_drain_stops_the_server_all_the_same() -> None:
+    async def drain() -> None:
+        raise ZeroDivisionError
+
+    async def stop_it() -> None:
+        async with server([SILENCE_S], drain=drain) as one:
+            call = one.stub.StreamChat(REQUEST)
+            await one.llm.opened.wait()
+            one.stop()
+            assert await call.code() is grpc.StatusCode.UNAVAILABLE
+            assert one.llm.closed.is_set()
+
+    with pytest.raises(ExceptionGroup) as caught:
+        await stop_it()
+    assert [type(error) for error in caught.value.exceptions] == [ZeroDivisionError]
+
+
+async def test_a_port_in_use_is_an_error_that_names_it() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(OSError, match=f"cannot listen on {address}"):
+            async with scripted(listen=address):
+                pass
+
+
+@pytest.mark.parametrize("listen", ["127.0.0.1:0", "unix:{folder}/socket"])
+async def test_a_second_server_does_not_share_or_take_an_address(listen: str, tmp_path: Path) -> None:
+    async with scripted(["a"], listen=listen.format(folder=tmp_path)) as first:
+        address = first.running.addresses[0]
+        with pytest.raises(OSError, match=f"cannot listen on {address}"):
+            async with scripted(listen=address):
+                pass
+        assert (await first.stub.CountTokens(COUNT)).tokens == 1
+
+
+async def test_the_socket_file_of_a_dead_process_is_no_obstacle(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(tmp_path / "socket"))
+        dead.listen()
+    async with scripted(["a"], listen=f"unix:{tmp_path}/socket") as suite:
+        assert (await suite.stub.CountTokens(COUNT)).tokens == 1
+
+
+async def test_a_message_over_the_limit_is_refused_and_the_next_one_served() -> None:
+    llm = ScriptedLlm(["a"])  # pyright: ignore[reportAbstractUsage] - as above
+    settings = ServerSettings(listen="127.0.0.1:0", drain_s=0)
+    large = llm_pb2.CountTokensRequest(
+        provider_key="p", model="m", tools=[llm_pb2.ToolSchema(name="t", description="x" * 5000)]
+    )
+    async with (
+        asyncio.timeout(TEST_TIMEOUT_S),
+        serving(settings, [served(llm)], message_bytes_max=5000) as running,
+        connect(running.addresses[0]) as channel,
+    ):
+        stub = llm_pb2_grpc.LlmServiceStub(channel)
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await stub.CountTokens(large)
+        assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert (await stub.CountTokens(COUNT)).tokens == 1
+
+
+async def test_between_services_a_large_message_passes_both_ways() -> None:
+    text = "x" * (8 * 1024 * 1024)
+    request = llm_pb2.ChatRequest(
+        provider_key="p", model="m", messages=[llm_pb2.Message(role="user", content=[llm_pb2.ContentPart(text=text)])]
+    )
+    async with scripted([text]) as suite, reading(suite.stub.StreamChat(request)) as deltas:
+        assert (await anext(deltas)).content == text
