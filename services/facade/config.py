@@ -18,51 +18,54 @@ class Config:
     """Read from HEADRACE_FACADE_* variables; deploy/compose.yaml shows them all."""
 
     host: str = "127.0.0.1"
-    """The interface to listen on."""
+    """Address of the interface to listen on."""
 
     port: int = setting(8080, aliases=("SERVER_PORT",))
-    """0: any free port; the log says which."""
+    """Port to listen on; 0: any free one, which the log says."""
 
     orchestrator_address: str = "127.0.0.1:7001"
+    """Address of the orchestrator: host:port, `dns:///name:port` for all replicas behind a name, or unix:/path."""
 
     memory_address: str = "127.0.0.1:7003"
+    """Address of the memory service."""
 
     tools_address: str = "127.0.0.1:7004"
+    """Address of the tools service."""
 
     heartbeat_s: float = 15.0
-    """A stream that was silent for so long gets a comment, so that proxies keep it open."""
+    """Seconds of silence after which a stream gets a comment, so that proxies keep it open."""
 
     slow_reader_s: float = 60.0
-    """A client that takes nothing of its stream for so long is hung up on; its run goes on."""
+    """Seconds after which a client that takes nothing of its stream is hung up on; its run goes on."""
 
     idle_s: float = 75.0
-    """How long a connection may take to send the head of its next request. Longer than proxies keep one (60 s is
-    usual), which would else send a request into a connection that is being closed."""
+    """Seconds that a connection may take to send the head of its next request. Longer than proxies keep an idle
+    connection (60 s is usual), which would else send a request into one that is being closed."""
 
     cors_origins: str = ""
-    """Origins whose pages may call this facade, separated by commas: https://app.example. Empty: none."""
+    """Origins whose pages may call this facade, separated by commas: `https://app.example`. Empty: none."""
 
     log_level: str = setting("INFO", name="HEADRACE_LOG_LEVEL")
     """DEBUG, INFO, WARNING or ERROR."""
 
     drain_s: float = setting(10.0, name="HEADRACE_DRAIN_S")
-    """How long a stopping facade lets open streams go on; compose's stop_grace_period is longer."""
+    """Seconds that a stopping facade gives open streams to end; the grace period of what stops it must be longer."""
 
     transport: str = setting(transport.DEFAULT, name=transport.VARIABLE)
-    """h2 or grpcio, to the services behind; services/runtime/process/transport.py reads it itself."""
+    """What speaks gRPC to the services behind: `h2`, our own transport, or `grpcio`."""
 
     tls_cert: str = setting("", name=tls.CERT)
-    """The facade's certificate for the services behind, a file in PEM; services/runtime/process/tls.py reads it itself.
-    Empty: plain text. Browsers' TLS ends at the proxy in front, or at deploy/gateway."""
+    """File in PEM with the facade's certificate for the services behind. Empty: plain text. Browsers' TLS ends at the
+    proxy in front, or at deploy/gateway."""
 
     tls_key: str = setting("", name=tls.KEY)
-    """Its key, a file."""
+    """File in PEM with the certificate's key."""
 
     tls_ca: str = setting("", name=tls.CA)
-    """The CA that signs the certificates of the suite, a file."""
+    """File in PEM with the CA that signs the certificates of the suite."""
 
     auth: AuthSettings = AuthSettings()
-    """Whose requests are served."""
+    """Whose requests are served; see the settings of credentials."""
 
     def __post_init__(self) -> None:
         self.auth.check([f"{self.host}:{self.port}"], has_certificates=bool(self.tls_ca))

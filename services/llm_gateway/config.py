@@ -13,15 +13,16 @@ class Config:
     """Read from HEADRACE_LLM_GATEWAY_* variables and those named below; deploy/compose.yaml shows them all."""
 
     server: ServerSettings = ServerSettings(listen="127.0.0.1:7002")
+    """Its gRPC server."""
 
     config_dir: Path = setting(Path("examples"), name="HEADRACE_CONFIG_DIR")
-    """The folder that holds providers.json."""
+    """Folder that holds providers.json."""
 
     replicas: int = 1
-    """Gateways that share the providers' accounts; each keeps to its even part of their quotas."""
+    """Number of gateways that share the providers' accounts; each keeps to its even part of their quotas."""
 
     interaction_log_enabled: bool = setting(True, aliases=("AGENT_LLM_INTERACTION_LOG_ENABLED",))
-    """One line at INFO for each model call, and at DEBUG one for each delta."""
+    """Whether the log has one line for each model call (INFO), and with HEADRACE_LOG_LEVEL=DEBUG one for each delta."""
 
     interaction_log_mask_sensitive: bool = setting(True, aliases=("AGENT_LLM_INTERACTION_LOG_MASK_SENSITIVE",))
     """Whether what looks like a credential is masked in the DEBUG lines."""

@@ -26,55 +26,79 @@ class _Entry(BaseModel):
 
 
 class Quota(_Entry):
-    """What the provider allows one account."""
+    """What the provider allows the account, whichever of its keys is used. Each gateway keeps to its even part
+    (HEADRACE_LLM_GATEWAY_REPLICAS). A call over the quota waits in a line of at most 100, up to its deadline."""
 
     requests_per_minute: int | None = Field(default=None, gt=0)
+    """Requests in any 60 s. Left out, no limit."""
+
     tokens_per_minute: int | None = Field(default=None, gt=0)
+    """Input and output tokens in any 60 s; a call reserves an estimate and corrects it at its end. Left out, no
+    limit."""
+
     concurrency: int | None = Field(default=None, gt=0)
+    """Requests at a time. Left out, no limit."""
 
 
 class Timeouts(_Entry):
     """How long the provider may stay silent."""
 
     connect_ms: int = Field(default=5_000, gt=0)
+    """Milliseconds to open a connection, TLS included. Over it: PROVIDER_UNAVAILABLE."""
 
     first_delta_ms: int = Field(default=20_000, gt=0)
-    """From the request to the first reasoning, content or tool call; frames without any do not count."""
+    """Milliseconds from the request to the first reasoning, content or tool call; frames without any do not count. A
+    model that thinks unseen needs more than the default. Over it: STREAM_STALLED."""
 
     idle_ms: int = Field(default=60_000, gt=0)
-    """Between bytes after that."""
+    """Milliseconds without a byte after the first delta. Over it: STREAM_STALLED."""
 
 
 class Retry(_Entry):
     """How often a call is tried."""
 
     max_attempts: int = Field(default=3, gt=0, le=10)
-    """At this provider, the first included; fallbacks have their own."""
+    """Attempts at this provider, the first included; 1: no repeat. Fallbacks have their own number. Only attempts that
+    failed before any delta reached the caller are repeated, and no 4xx but 408, 409 and 429."""
 
 
 class Price(_Entry):
-    """US dollars for a million tokens."""
+    """US dollars for a million tokens, from which usage.costUsd and maxCostUsd are counted."""
 
     input_per_m_tok: float = Field(default=0, ge=0)
+    """US dollars for a million input tokens, cached ones included."""
+
     output_per_m_tok: float = Field(default=0, ge=0)
+    """US dollars for a million output tokens, reasoning included."""
 
 
 class Model(_Entry):
     """One model of a provider."""
 
     name: str = Field(min_length=1, max_length=256)
-    """Answers for every model whose name goes on after it with a separator: gpt-4o for gpt-4o-2024-08-06."""
+    """The model's name at the provider. The entry also answers for every model whose name goes on after it with one of
+    `-.:@/_`: `gpt-4o` for `gpt-4o-2024-08-06`. Of several that fit, the longest counts."""
 
     context_window: int = Field(default=0, ge=0)
-    """Tokens; 0: not known."""
+    """Tokens of request and answer together. 0: taken from the built-in table of models, else 32,768."""
 
     max_output: int = Field(default=0, ge=0)
-    """Tokens; 0: not known."""
+    """Greatest number of tokens in one answer; as many are kept free in the window, but never more than half of it. 0:
+    taken from the built-in table of models, else 4,096."""
 
     encoding: str | None = None
+    """How tokens are counted: `o200k_base` or `cl100k_base`, for models of OpenAI's that the built-in table does not
+    know. Other models are estimated, by a ratio that their reported usage corrects."""
+
     capabilities: tuple[Literal["tools", "reasoning", "vision"], ...] = ()
+    """What the model can do. Reasoning wishes go only to models with `reasoning`. Images go to models with `vision`,
+    and to those that list nothing. `tools` is for people."""
+
     price: Price | None = None
+    """What tokens cost. Left out, the model costs nothing, and no cost is reported."""
+
     comment: str | None = None
+    """For people."""
 
     def answers_for(self, name: str) -> bool:
         """Whether this entry describes the model `name`."""
@@ -85,13 +109,19 @@ class Provider(_Entry):
     """One account at one provider."""
 
     key: Key
+    """Names the provider in agent files; 1 to 128 letters, digits, `_`, `.` or `-`, unique in the file."""
+
     protocol: Literal["openai", "anthropic"]
+    """`openai`: chat completions (OpenAI, Bailian, SiliconFlow, DeepSeek, vLLM, OpenRouter, MiniMax …). `anthropic`:
+    messages."""
 
     base_url: str = Field(pattern=r"^(https?://[^\s/?#]+[^\s?#]*|env:\w+)$")
-    """As the provider's documentation gives it, with the version at its end; or the variable that holds it."""
+    """Address as the provider's documentation gives it, with the version at its end (`https://api.openai.com/v1`); or
+    `env:NAME`, a variable of the gateway's environment that holds it."""
 
     api_keys: tuple[SecretName, ...] = ()
-    """The first that is set is used, the next one when it is refused; none at all: calls carry no credential."""
+    """Where the keys are: `env:NAME` or `file:/path`, never a key itself. The first that is set is used, the next one
+    when the provider refuses it with 401. Left out, calls carry no credential."""
 
     reasoning: Literal[
         "reasoning_effort",
@@ -102,21 +132,36 @@ class Provider(_Entry):
         "reasoning_split",
         "adaptive",
     ] = "reasoning_effort"
-    """The provider's own form of a reasoning wish (reasoning_forms.py). For protocol anthropic: `adaptive` for models
-    that decide themselves, anything else is a budget of tokens (anthropic_request.py)."""
+    """The provider's own form of a reasoning wish: `reasoning_effort` (OpenAI), `enable_thinking` (Bailian,
+    SiliconFlow), `thinking` (DeepSeek), `reasoning` (OpenRouter), `chat_template_kwargs` (vLLM), `reasoning_split` or
+    `adaptive` (MiniMax). For protocol anthropic: `adaptive` for models that decide themselves how long to think,
+    anything else gives a budget of tokens."""
 
     output_limit: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
-    """The provider's word for the greatest number of tokens to produce."""
+    """The provider's word for the greatest number of tokens to produce; protocol openai only."""
 
     quota: Quota | None = None
+    """What the account may use. Left out, no limit of ours."""
+
     timeouts: Timeouts = Timeouts()
+    """How long the provider may stay silent."""
+
     retry: Retry = Retry()
+    """How often a call is tried."""
+
     fallback: tuple[Fallback, ...] = Field(default=(), max_length=10)
-    """Whom to ask, in this order, when this provider fails. Their own fallbacks do not count."""
+    """`provider/model` of this file, asked in this order when this provider fails before any delta reached the caller.
+    Their own fallbacks do not count."""
 
     summary_model: str | None = None
+    """A cheaper model of this provider that writes the summaries of compactions. Left out, the agent's own model
+    does."""
+
     models: tuple[Model, ...] = Field(min_length=1)
+    """The models that may be asked; at least one."""
+
     comment: str | None = None
+    """For people."""
 
     def entry_for(self, model: str) -> Model | None:
         """The entry of that name, or else the longest that begins it; None: there is none."""
@@ -128,7 +173,10 @@ class Providers(_Entry):
     """The whole file."""
 
     providers: tuple[Provider, ...]
+    """The accounts, in any order."""
+
     comment: str | None = None
+    """For people."""
 
     @model_validator(mode="after")
     def _keys_are_unique(self) -> Providers:

@@ -14,38 +14,43 @@ class Config:
     """Read from HEADRACE_MEMORY_* variables; deploy/compose.yaml shows them all."""
 
     server: ServerSettings = ServerSettings(listen="127.0.0.1:7003")
+    """Its gRPC server."""
 
     data_dir: Path = setting(Path(".data"), name="HEADRACE_DATA_DIR")
-    """What all services keep; the logs are in its folder chats."""
+    """Folder of everything that the services keep; the logs are in its folder chats."""
 
     chat_dir: Path | None = setting(None, name="HEADRACE_MEMORY_CHAT_DIR", aliases=("MEMORY_CHAT_DIR",))
-    """Where the logs are, when not in data_dir."""
+    """Folder of the chat logs; empty: chats/ of the data folder."""
 
     database_url: str = setting("", name="HEADRACE_DATABASE_URL", secret=True)
-    """postgresql://user:password@host/database keeps the chats there, for several memory services; empty: in files."""
+    """`postgresql://user:password@host/database` keeps the chats in PostgreSQL, for several memory services; empty: in
+    files, for one."""
 
     database_connections_max: int = 10
-    """Of each service: all of them together, with one more each, must be fewer than the database allows."""
+    """Connections of each memory service to the database, beside one more: those of all services together must be fewer
+    than the database allows."""
 
     database_statement_timeout_s: float = 10.0
-    """Half of what callers wait for an answer is 15 s: a statement that takes longer is of no use to them."""
+    """Seconds that one statement may take; callers wait 15 s for an answer, so a longer one is of no use to them."""
 
     chat_k: int = setting(20, name="HEADRACE_MEMORY_CHAT_K", aliases=("MEMORY_CHAT_K",))
-    """Earlier runs that a model sees."""
+    """Number of earlier runs of a chat that a model sees."""
 
     message_history_max: int = setting(40, name="HEADRACE_MEMORY_MESSAGE_HISTORY_MAX", aliases=("MAX_MESSAGE_HISTORY",))
-    """Messages of earlier runs that a model sees, 10 to 100, where the agent does not say."""
+    """Messages of earlier runs that a model sees, 10 to 100, where the caller of memory does not say. Agents do: theirs
+    is memory.maxMessageHistory, 40 by default."""
 
     chat_action_tools: str = setting(
         "", name="HEADRACE_MEMORY_CHAT_ACTION_TOOLS", aliases=("MEMORY_CHAT_ACTION_TOOLS",)
     )
-    """Names of tools, separated by commas, whose calls are kept as actions."""
+    """Names of tools, separated by commas, whose calls are kept as actions (`_actionId` in the log), whatever their
+    kind."""
 
     llm_gateway_address: str = "127.0.0.1:7002"
-    """Where summaries are written."""
+    """Address of the gateway, which writes the summaries of compactions."""
 
     chat_retention_days: int | None = None
-    """Chats whose last line is older are deleted; not set: none is."""
+    """Days after its last line that a chat is deleted; empty: never."""
 
     def __post_init__(self) -> None:
         if self.database_url and not self.database_url.startswith(("postgresql://", "postgres://")):

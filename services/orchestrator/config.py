@@ -14,36 +14,40 @@ class Config:
     """Read from HEADRACE_ORCHESTRATOR_* variables; deploy/compose.yaml shows them all."""
 
     server: ServerSettings = ServerSettings(listen="127.0.0.1:7001")
+    """Its gRPC server."""
 
     config_dir: Path = setting(Path("examples"), name="HEADRACE_CONFIG_DIR")
-    """Holds agents/."""
+    """Folder that holds agents/ and approvals.yaml."""
 
     agents_dir: Path | None = setting(None, aliases=("AGENT_EXTERNAL_DIR",))
-    """Where agent files are; empty: agents/ of the configuration folder."""
+    """Folder of the agent files; empty: agents/ of the configuration folder."""
 
     refresh_interval_ms: int = setting(300, aliases=("AGENT_REFRESH_INTERVAL_MS",))
-    """How long changes of agent files are collected before they take effect."""
+    """Milliseconds for which changes of agent files are collected before they take effect."""
 
     default_agent: str = ""
-    """Key of the agent that answers when nobody is named; empty: the first key."""
+    """Key of the agent that answers where a query and its chat name none; empty: the agent with the first key."""
 
     llm_gateway_address: str = "127.0.0.1:7002"
+    """Address of the gateway: host:port, `dns:///name:port` for all replicas behind a name, or unix:/path."""
 
     memory_address: str = "127.0.0.1:7003"
+    """Address of the memory service."""
 
     tools_address: str = "127.0.0.1:7004"
+    """Address of the tools service."""
 
     advertise: str = ""
     """Address at which other replicas reach this one, and the name it owns runs by: a process that starts with it goes
     on with what the one before left. Empty: the first address of listen."""
 
     lease_s: float = 15.0
-    """How long a run waits for an owner that has died before another replica goes on with it. Renewed three times as
-    often; all replicas have the same."""
+    """Seconds after which another replica may go on with the runs of one that has died, 600 at most. Leases are renewed
+    three times as often. All replicas have the same."""
 
     runs_max: int = 2000
-    """Runs at a time, queued and waiting ones included; the next query gets OVERLOADED at once. With credentials a
-    tenant may have as many as it leaves free, and then gets QUEUE_FULL."""
+    """Live runs of this replica, queued and waiting ones included; the next query is refused with OVERLOADED at once.
+    With credentials a tenant may have as many as it leaves free, and is then refused with QUEUE_FULL."""
 
     tenant_runs_max: int = 50
     """Chats of a tenant whose runs are at work at a time, on each replica; further queries wait for one to end. Those
@@ -51,7 +55,7 @@ class Config:
     but runs_max."""
 
     tenant_waiting_max: int = 1000
-    """Queries of a tenant that wait so; the next one gets QUEUE_FULL at once."""
+    """Queries of a tenant that wait for its runs to end; the next one is refused with QUEUE_FULL at once."""
 
     def __post_init__(self) -> None:
         if not 0 < self.lease_s <= LEASE_S_MAX:

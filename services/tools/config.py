@@ -16,52 +16,56 @@ class Config:
     """Read from HEADRACE_TOOLS_* variables; deploy/compose.yaml shows them all."""
 
     server: ServerSettings = ServerSettings(listen="127.0.0.1:7004")
+    """Its gRPC server."""
 
     config_dir: Path = setting(Path("examples"), name="HEADRACE_CONFIG_DIR")
-    """Definition files are in its folder tools/."""
+    """Folder that holds tools/, tools.yaml, mcp.json and skills/."""
 
     data_dir: Path = setting(Path(".data"), name="HEADRACE_DATA_DIR")
-    """Workspaces are in its folder workspaces/."""
+    """Folder of everything that the services keep; workspaces are in its folder workspaces."""
 
     llm_gateway_address: str = "127.0.0.1:7002"
-    """Asked by tools that need a model."""
+    """Address of the gateway, for tools that ask a model."""
 
     sandbox: str = "auto"
-    """auto: the strongest tier that works, or commands are refused. process, bubblewrap: the service does not start
-    where that fails its self-test. external: its pod is under gVisor or Kata. none: see ALLOW_UNSANDBOXED."""
+    """What commands run in. `auto`: the strongest tier that works; where none does, commands are refused. `process`,
+    `bubblewrap`: that tier, and the service does not start where it fails its self-test. `external`: the service's pod
+    is under gVisor or Kata. `none`: nothing, which needs HEADRACE_ALLOW_UNSANDBOXED."""
 
     allow_unsandboxed: bool = setting(False, name="HEADRACE_ALLOW_UNSANDBOXED")
-    """Run commands without any sandbox where none works. For machines on which nothing can be lost."""
+    """Whether commands run without any sandbox where no tier works: for machines on which nothing can be lost."""
 
     commands_max: int = 64
-    """Commands at a time; the next one gets OVERLOADED at once. Each has a supervisor of 9 MB beside it."""
+    """Commands at a time; the next one is refused with OVERLOADED at once. Each has a supervisor of 9 MB beside it."""
 
     interpreters_max: int = 16
-    """Python interpreters alive at a time, one for each run that uses python; the idlest one gives way."""
+    """Python interpreters alive at a time, one for each run that uses the tool python; the idlest one gives way."""
 
     bash_working_directory: Path | None = setting(None, aliases=("AGENT_BASH_WORKING_DIRECTORY",))
-    """A folder that commands may read and write beside their workspace."""
+    """Folder that commands may read and write beside their workspace; empty: none."""
 
     fetch_allow: str = ""
     """Hosts, host:port and networks, separated by commas, that fetch_web may reach beside the public web."""
 
     search_url: str = ""
-    """SearXNG's address, or Bing's .../v7.0/search; empty: web_search and deep_search are unavailable."""
+    """Address of a SearXNG, or of Bing's .../v7.0/search; empty: web_search and deep_search are unavailable."""
 
     search_key: str = setting("", secret=True)
+    """The search endpoint's key, where it has one."""
 
     network_allow: str = ""
     """Hosts, host:port and networks, separated by commas, that commands reach through the proxy; in the bubblewrap tier
     alone. Empty: commands have no network."""
 
     bash_allowed_paths: str = setting("", aliases=("AGENT_BASH_ALLOWED_PATHS",))
-    """Paths, separated by commas, that commands may read."""
+    """Paths, separated by commas, that commands may read beside their workspace."""
 
     workspace_bytes_max: int = 1024**3
-    """What a chat's workspace may hold; then uploads and file tools are refused until something is deleted."""
+    """Bytes that a chat's workspace may hold; beyond them uploads and file tools are refused until something is
+    deleted."""
 
     workspace_retention_days: float = 7.0
-    """Workspaces, and the records of what calls have done, that nobody has used for so long are removed."""
+    """Days after which workspaces, and the records of what calls have done, are removed when nobody has used them."""
 
     def __post_init__(self) -> None:
         for name, allowed in (("FETCH", self.fetch_allow), ("NETWORK", self.network_allow)):

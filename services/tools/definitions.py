@@ -57,16 +57,43 @@ class Definition(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     type: Literal["function"] = "function"
+    """May stand there, as in model providers' APIs."""
+
     # The names that model providers accept.
     name: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
+    """Name by which models call it and agents list it; compared without regard to case. A name that two files define is
+    refused in both."""
+
     description: str | None = None
+    """What it does, for the model."""
+
     after_call_hint: str | None = Field(default=None, validation_alias=AliasChoices("afterCallHint", "after_call_hint"))
+    """What the model should do with a result; the hints of an agent's tools form a section of its system message. Also
+    `after_call_hint`."""
+
     parameters: dict[str, Any] | None = None
+    """JSON Schema (draft 2020-12) of the arguments, an object. Left out, a tool of one's own takes none, and a built-in
+    one keeps its schema. Arguments must fit a built-in tool's own schema as well."""
+
     effect: Effect | None = None
+    """What may happen when a crash left no result: `read` and `idempotent` run again; a `once` tool does not, and a
+    person or the model is told. Left out, `once`; a built-in tool keeps its own."""
+
     approval: Approval | None = None
+    """Whether a person is asked before it runs: `ask` always, `allow` never, `deny` refuses every call. Patterns of the
+    tool in approvals.yaml come before it. Left out, the risks in approvals.yaml decide."""
+
     command: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
+    """Backend only: the program and its arguments. It runs in the sandbox, in the chat's workspace, with the call's
+    arguments as JSON on standard input; standard output is the result. An argument that names a file of the tools
+    folder becomes its absolute path. Left out, the definition describes a built-in tool anew."""
+
     viewport: ViewKey | None = None
+    """Frontend only: the view to show, a file's name without its suffix. Left out, the view with the tool's own
+    name."""
+
     timeout_ms: Annotated[int, Field(ge=1, le=WAIT_MS_MAX)] | None = Field(default=None, validation_alias="timeoutMs")
+    """Frontend only: how long the run waits for a person, in milliseconds, a day at most. Left out, 300,000."""
 
     @field_validator("parameters")
     @classmethod
@@ -91,6 +118,7 @@ class _File(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     tools: list[Definition]
+    """The tools of the file, all of the kind that its suffix says."""
 
 
 class BadDefinition(Exception):

@@ -31,10 +31,20 @@ class Option(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     enabled: bool | None = None
+    """True puts the tool into the tier `enabled`, false into `discovered`. Left out, it stays where it is. A core tool
+    cannot be switched off."""
+
     always_available: bool | None = None
+    """Whether every agent that may use tools sees it, listed or not; only an enabled or core tool can be."""
+
     category: Word | None = None
+    """One word for people, shown by ListTools."""
+
     tags: Annotated[list[Word], Field(max_length=32)] | None = None
+    """Words for people, shown by ListTools."""
+
     description: Annotated[str, StringConstraints(min_length=1)] | None = None
+    """Replaces the tool's description for models."""
 
     def applied(self, tool: Tool) -> Tool:
         stated = self.model_dump(exclude_none=True, include={"always_available", "category", "description"})
@@ -49,6 +59,7 @@ class _File(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     optional: dict[str, Option] = {}
+    """By the tool's name, without regard to case. A name that no tool has is a warning: its MCP server may be down."""
 
 
 class Tiers:

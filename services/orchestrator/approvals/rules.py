@@ -84,8 +84,14 @@ def _compiled(pattern: str, label: str = "") -> Pattern:
 
 class _ToolRule(_Part):
     pattern: str = Field(max_length=PATTERN_CHARS_MAX)
+    """RE2 regular expression, searched for in the strings of the call's arguments; 2,000 characters at most."""
+
     then: Then
+    """What happens to a call that matches: `allow` runs it, `ask` asks a person, `deny` refuses it. `allow` must match
+    every string that is looked at, `ask` and `deny` any of them."""
+
     argument: str | None = None
+    """Look only at the argument of this name, and what is nested in it. Left out, at all of them."""
 
     @field_validator("pattern")
     @classmethod
@@ -96,10 +102,23 @@ class _ToolRule(_Part):
 
 class _File(_Part):
     tools: dict[str, tuple[_ToolRule, ...]] = {}
+    """Rules by the tool's name, without regard to case; the first that matches decides, before the tool's own
+    `approval` and before the risks."""
+
     risks: dict[Risk, tuple[str, ...]] = {}
+    """RE2 patterns by risk level, looked for in every string of the arguments and in their JSON text; before the
+    built-in ones of the level."""
+
     actions: dict[Risk, Then] = {}
+    """What each risk level does. Levels that are left out keep their default: critical deny, high ask, medium ask, low
+    allow."""
+
     builtin_risks: bool = True
+    """Whether the built-in patterns are in force."""
+
     answer_timeout_ms: int = Field(default=ANSWER_TIMEOUT_MS, gt=0)
+    """How long an approval waits for a person, in milliseconds; then the call is rejected. Waiting is not charged to
+    the run's time."""
 
     @field_validator("risks")
     @classmethod

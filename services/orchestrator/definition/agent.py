@@ -53,37 +53,84 @@ DEPTH_MAX = 5
 
 
 class Models(Part):
-    """Models that stand in for the agent's: where a chat prefers one, and where the agent's sees no images."""
+    """Models that stand in for the agent's in all stages; what they leave out is as the agent has it."""
 
     vision: ModelConfig | None = None
+    """Answers when the query has images and the agent's own model sees none, or the chat prefers `vision`."""
+
     code: ModelConfig | None = None
+    """Answers when the chat prefers `code` (modelPref in a query's params)."""
 
 
 class Definition(Part):
     """An agent. `mode` is the one that runs: a query may ask for another one that the file has, too."""
 
     key: Key
+    """Names the agent in queries; 1 to 128 letters, digits, `_`, `.` or `-`. Left out, the file's name without `.json`.
+    `default` and `auto` are reserved."""
+
     name: str = ""
+    """Name for people."""
+
     icon: str | None = None
+    """Icon for front ends, for example `emoji:🧭`; carried as it is."""
+
     description: str = ""
+    """What the agent is good at, in one sentence: the router of agentKey `auto` and agents that call this one as a
+    sub-agent choose by it."""
+
     tags: tuple[str, ...] = ()
+    """Words for people. The tag `hidden` keeps the agent from the router of agentKey `auto`."""
+
     mode: Literal["ONESHOT", "REACT", "PLAN_EXECUTE"]
+    """How the agent works. Its section must be there: plain, react, or planExecute with plan and execute. A query's
+    deepThink picks another mode where the file has both react and planExecute."""
+
     model_config_: ModelConfig | None = Field(default=None, alias="modelConfig")
+    """The model of all stages; a stage's own overrides it field by field."""
+
     tool_config: ToolConfig | None = None
+    """The tools of the stages that work (plain, react, execute). Left out, only tools that are always available."""
+
     tool_policy: Policy = "ALLOW"
+    """Whether models may call tools: DISALLOW shows them none, REQUIRE fails the run with TOOL_REQUIRED when the first
+    turn and two reminders brought no call. Also accepted: toolChoice NONE, AUTO, REQUIRED."""
+
     output: Output = "PLAIN"
+    """PLAIN streams the model's reasoning. REASONING_SUMMARY keeps it inside, and streams a short summary of it after
+    the answer, which costs one model call."""
+
     verify: Verify = "NONE"
+    """SECOND_PASS_FIX keeps the first answer inside as a draft; a second turn checks it, and what that one says is
+    streamed as the answer."""
+
     models: Models = Models()
+    """Models for images and for code."""
+
     skills: tuple[str, ...] = ()
+    """Ids or names of the skills that the agent may use. Left out or empty, all skills."""
+
     subagents: tuple[Key, ...] = ()
+    """Keys of the agents that this one may call with call_subagent. With `call_subagent` in toolConfig it may, without
+    naming one, call an agent with its own model and backend tools."""
+
     budget: Budget = Budget()
+    """Limits of a run."""
+
     memory: Memory = Memory()
+    """How much of the chat a model is shown."""
+
     plain: Section | None = None
+    """The section of mode ONESHOT."""
+
     react: React | None = None
+    """The section of mode REACT."""
+
     plan_execute: PlanExecute | None = None
+    """The section of mode PLAN_EXECUTE."""
 
     hash: str = ""
-    """Of the file's bytes; stands on each run that uses it."""
+    """First 16 hex digits of the SHA-256 of the file's bytes; stands on each run that uses it. Not for files."""
 
     @model_validator(mode="before")
     @classmethod

@@ -23,19 +23,39 @@ class Part(BaseModel):
 
 
 class ReasoningConfig(Part):
+    """Whether the model thinks before it answers; sent only to models with the capability `reasoning`."""
+
     enabled: bool | None = None
+    """True asks for reasoning, false for none; true where only an effort is given. Without any `reasoning` object the
+    provider's own default holds."""
+
     effort: Literal["LOW", "MEDIUM", "HIGH"] | None = None
+    """How much to think: sent as the provider's own effort, or as 1,024, 4,096 or 16,384 tokens where the provider
+    takes a budget. Left out, the provider decides."""
 
 
 class ModelConfig(Part):
-    """Which model, and how it is asked. A stage's own overrides the agent's field by field."""
+    """Which model is asked, and how. A stage's own overrides the agent's field by field."""
 
     provider_key: str | None = None
+    """Key of a provider in providers.json. Each stage must get one, from here or from its section."""
+
     model: str | None = None
+    """Name of a model of that provider. Each stage must get one, from here or from its section."""
+
     reasoning: ReasoningConfig | None = None
+    """Overridden field by field, too."""
+
     temperature: float | None = None
+    """Sampling temperature, passed on as it is; protocol anthropic takes at most 1. Left out, the provider's
+    default."""
+
     top_p: float | None = Field(default=None, alias="top_p")
+    """Nucleus sampling, passed on as it is. Left out, the provider's default."""
+
     max_tokens: Positive | None = Field(default=None, alias="max_tokens")
+    """Greatest number of tokens in one answer, reasoning included. Left out, the provider's default; protocol anthropic
+    gets the model's maxOutput, or 8,192. The same number of tokens is kept free in the model's window."""
 
     def over(self, base: ModelConfig) -> ModelConfig:
         """This one, with the fields it does not set taken from `base`."""
@@ -47,11 +67,18 @@ class ModelConfig(Part):
 
 
 class ToolConfig(Part):
-    """Names of the tools an agent may call."""
+    """Names of the tools that the agent's models see. The three lists are one: the tool's own definition says its
+    kind."""
 
     backends: tuple[str, ...] = ()
+    """Tools that the tools service executes, MCP tools (`server__tool`) included. `@core` and `@enabled` stand for all
+    usable tools of those tiers. A name that does not exist is reported as TOOL_UNAVAILABLE, and the run goes on."""
+
     frontends: tuple[str, ...] = ()
+    """Tools that show a view to a person and wait for the answer."""
+
     actions: tuple[str, ...] = ()
+    """Tools that the front end carries out at once."""
 
     @property
     def names(self) -> tuple[str, ...]:

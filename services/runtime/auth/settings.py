@@ -27,38 +27,42 @@ class AuthSettings:
     """Part of every service's Config."""
 
     auth: str = _named(NONE, "AUTH")
-    """What clients must show: none; jwt, api_key, or both with a comma between; peers: nothing lets them in, only
-    services call. none is for addresses that nobody else reaches: loopback and Unix sockets."""
+    """What clients must show: `jwt`, `api_key`, or `jwt,api_key` for either; `peers` lets only services in. `none`
+    makes everybody one user, and is refused at addresses that other machines reach."""
 
     allow_unauthenticated: bool = _named(False, "ALLOW_UNAUTHENTICATED")
-    """Whether `none` may listen elsewhere: where the network lets nobody in who may not do everything."""
+    """Whether `none` may listen at addresses that other machines reach: for networks that let nobody in who may not do
+    everything."""
 
     internal_token: str = _named("", "INTERNAL_TOKEN", secret=True)
-    """A secret by which services know each other where they have no certificates: the same for all of them."""
+    """A secret of 32 ASCII characters or more, the same for all services, by which they know each other where they have
+    no certificates."""
 
     api_keys_file: Path | None = _named(None, "AUTH_API_KEYS_FILE")
-    """Its form: api_keys.py."""
+    """File with the SHA-256 of each API key, its tenant and its user; changes take effect within a second. `api_key`
+    needs it."""
 
     jwks_url: str = _named("", "AUTH_JWKS_URL")
-    """Where the issuer of tokens publishes its keys."""
+    """Where the issuer of tokens publishes its keys. `jwt` needs this or HEADRACE_AUTH_JWT_KEYS_FILE, not both."""
 
     jwt_keys_file: Path | None = _named(None, "AUTH_JWT_KEYS_FILE")
-    """The same as a file: a JWKS, or one public key in PEM."""
+    """The issuer's keys as a file: a JWKS, or one public key in PEM."""
 
     jwt_issuer: str = _named("", "AUTH_JWT_ISSUER")
-    """Who must have issued a token (`iss`)."""
+    """The `iss` that a token must have; `jwt` needs it."""
 
     jwt_audience: str = _named("", "AUTH_JWT_AUDIENCE")
-    """For whom it must be (`aud`)."""
+    """The `aud` that a token must have; `jwt` needs it."""
 
     jwt_algorithms: str = _named("RS256,ES256,EdDSA", "AUTH_JWT_ALGORITHMS")
-    """How it may be signed."""
+    """Algorithms that a token may be signed with, separated by commas; none that verifies with a shared secret (HS256)
+    is taken."""
 
     jwt_tenant_claim: str = _named("tenant", "AUTH_JWT_TENANT_CLAIM")
-    """The claim that names the tenant; empty: all users are of one. The user is `sub`."""
+    """The claim that names the tenant; empty: all users are of one tenant. The user is `sub`."""
 
     jwt_leeway_s: float = _named(30.0, "AUTH_JWT_LEEWAY_S")
-    """By how much the issuer's clock may be wrong."""
+    """Seconds by which the issuer's clock may be wrong."""
 
     def __post_init__(self) -> None:
         if not self.words <= {NONE, PEERS, JWT, API_KEY} or (len(self.words) > 1 and {NONE, PEERS} & self.words):

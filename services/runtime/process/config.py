@@ -60,41 +60,45 @@ class ServerSettings:
     """What every gRPC server is told; part of each service's Config as `server`."""
 
     listen: str
-    """Addresses separated by commas: host:port (port 0: any) or unix:/path. One with `plain:` before it is for probes:
-    it answers health checks alone, and without TLS. The first is the one that others know, and is not such a one."""
+    """Addresses to listen on, separated by commas: host:port (port 0: any free one) or unix:/path. The first is the one
+    that others know. One with `plain:` before it answers health checks alone, without TLS, for probes; it cannot be the
+    first."""
 
     log_level: str = field(default="INFO", metadata={"name": "HEADRACE_LOG_LEVEL"})
     """DEBUG, INFO, WARNING or ERROR."""
 
     drain_s: float = field(default=10.0, metadata={"name": "HEADRACE_DRAIN_S"})
-    """How long a stopping server lets running RPCs finish; compose's stop_grace_period is longer."""
+    """Seconds that a stopping server gives running RPCs to finish; the grace period of what stops it (Docker,
+    Kubernetes) must be longer."""
 
     streams_max: int = 2000
-    """Streaming RPCs at a time; the next one gets OVERLOADED at once rather than waiting. With credentials a tenant may
-    have as many as it leaves free."""
+    """Streaming RPCs at a time; the next one is refused with OVERLOADED at once. With credentials a tenant may have as
+    many as it leaves free."""
 
     transport: str = field(default=transport.DEFAULT, metadata={"name": transport.VARIABLE})
-    """h2 or grpcio. Process-wide: services/runtime/process/transport.py reads it itself."""
+    """What speaks gRPC in this process: `h2`, our own transport, or `grpcio`. Certificates and several replicas behind
+    one address need h2."""
 
     connection_age_s: float = field(default=0.0, metadata={"name": "HEADRACE_CONNECTION_AGE_S"})
-    """A client's connection ends then, in good order, so that it finds replicas that have come meanwhile; 0: never."""
+    """Seconds after which a client's connection is closed in good order, so that the client finds replicas that have
+    come meanwhile and renewed certificates count; 0: never."""
 
     tls_cert: str = field(default="", metadata={"name": tls.CERT})
-    """This process's certificate, a file in PEM, for its servers and its channels alike; renewed without a restart.
-    Empty: plain text."""
+    """File in PEM with this process's certificate, for its servers and its channels alike; read again for each
+    connection. Empty: plain text."""
 
     tls_key: str = field(default="", metadata={"name": tls.KEY})
-    """Its key, a file."""
+    """File in PEM with the certificate's key."""
 
     tls_ca: str = field(default="", metadata={"name": tls.CA})
-    """The CA that signs the certificates of the suite, a file: each end of a connection then checks the other's. Empty:
-    clients show none, and servers' are checked against the machine's CAs."""
+    """File in PEM with the CA that signs the certificates of the suite: each end of a connection then checks the
+    other's. Empty: clients show no certificate, and servers' certificates are checked against the machine's CAs."""
 
     auth: AuthSettings = AuthSettings()
-    """Who is let in."""
+    """Who is let in; see the settings of credentials."""
 
     metrics_listen: str = ""
-    """host:port of GET /metrics for Prometheus; empty: not served."""
+    """host:port at which GET /metrics answers Prometheus, in plain text; empty: not served."""
 
     def __post_init__(self) -> None:
         # gRPC takes port 99999 for 34463, and a name without a port for port 443.

@@ -34,13 +34,21 @@ class Stdio(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     type: Literal["stdio"] = "stdio"
+    """May stand there, as in other MCP clients' files."""
+
     command: Annotated[str, Field(min_length=1)]
+    """The program. Without a slash it is looked for beside the service's own Python, then in PATH. It runs outside the
+    sandbox: name only programs that you trust."""
+
     args: tuple[str, ...] = ()
+    """Its arguments."""
+
     env: dict[str, str] = {}
-    """Its whole environment, beside PATH, HOME and LANG."""
+    """Its whole environment beside PATH, HOME and LANG. A value that is as a whole `env:NAME` comes from the tools
+    service's environment; a variable that is not set there refuses the server."""
 
     cwd: str = ""
-    """Relative to the file's folder; empty: that folder."""
+    """The folder that it runs in, relative to the file's folder; empty: the file's folder."""
 
 
 class Http(BaseModel):
@@ -49,8 +57,14 @@ class Http(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     type: Literal["http", "streamable-http"] = "http"
+    """May stand there, as in other MCP clients' files."""
+
     url: Annotated[str, Field(pattern=r"^https?://[^\s/?#@]+([/?][^\s#]*)?$")]
+    """Its address, without user name or password in it."""
+
     headers: dict[str, str] = {}
+    """Headers of every request; `env:NAME` as in `env` above. A user's own credential, which comes with a query's
+    request as `x-mcp-<server>-authorization`, replaces Authorization in that user's calls."""
 
 
 Settings = Stdio | Http

@@ -33,10 +33,16 @@ _FRONT = re.compile(r"\A---[ \t]*\r?\n(.*?)^---[ \t]*$", re.DOTALL | re.MULTILIN
 
 class _Front(BaseModel):
     name: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=64)]
+    """Name for people and models; a mention may use it, too."""
+
     description: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=1024)]
+    """What it is good for and when to use it: all that a model knows before it reads the file."""
+
     file_types: tuple[Annotated[str, StringConstraints(pattern=r"^\.?[A-Za-z0-9]{1,16}$")], ...] = Field(
         default=(), validation_alias=AliasChoices("fileTypes", "file-types", "file_types")
     )
+    """Endings of file names (`pdf`), or kinds of upload (`image`, `text`, `pdf`, `office`, `other`): an upload of one
+    of them links the skill into the chat by itself. Also `file-types`."""
 
 
 @dataclass(frozen=True, slots=True)
