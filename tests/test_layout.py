@@ -21,6 +21,29 @@ START = {"__main__.py", "config.py", "program.py", "transport.py", "tls.py"}
 """Names of the files that may read the environment, beside the command line and FIRST."""
 
 ROOMS = {
+    "services/llm_gateway": (
+        ".",
+        "calls",
+        "protocols",
+        "protocols/openai",
+        "protocols/anthropic",
+        "protocols/common",
+        "http",
+        "provider_errors",
+        "limits",
+        "telemetry",
+        "providers",
+    ),
+    "services/simulator": (
+        ".",
+        "protocols",
+        "protocols/openai",
+        "protocols/anthropic",
+        "playback",
+        "model",
+        "scripts",
+        "requests",
+    ),
     "services/runtime": ("rpc", "process", "telemetry", "auth", "http2/client", "http2/server", "http2", "."),
 }
 """The folders and files of a part from the top to the bottom: each may import what stands below it, nothing above. The

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 
 from services.llm_gateway.config import Config
-from services.llm_gateway.masking import mask_log_lines, secrets_of
 from services.llm_gateway.server import gateway
+from services.llm_gateway.telemetry.masking import mask_log_lines, secrets_of
 from services.runtime.process.program import run, until_stopped
 
 

@@ -7,14 +7,14 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from headrace.v1 import llm_pb2_grpc
-from services.llm_gateway.breaker import Breakers
-from services.llm_gateway.catalogue import Catalogue
-from services.llm_gateway.chat import Chats
-from services.llm_gateway.credentials import Credentials
+from services.llm_gateway.calls.model_caller import Chats
 from services.llm_gateway.http.pool import Pool
-from services.llm_gateway.interaction_log import InteractionLog
-from services.llm_gateway.quota import Accounts
+from services.llm_gateway.limits.breaker import Breakers
+from services.llm_gateway.limits.quota import Accounts
+from services.llm_gateway.providers.catalogue import Catalogue
+from services.llm_gateway.providers.credentials import Credentials
 from services.llm_gateway.service import NAME, LlmService
+from services.llm_gateway.telemetry.interaction_log import InteractionLog
 from services.runtime.file_watch import watch
 from services.runtime.rpc.server import Running, Served, serving
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.v1 import llm_pb2, llm_pb2_grpc
-from services.llm_gateway.token_counts import counted
+from services.llm_gateway.count_tokens import counted
 from services.runtime.rpc.push_stream import outlet
 
 if TYPE_CHECKING:
-    from services.llm_gateway.catalogue import Catalogue
-    from services.llm_gateway.chat import Chats
-    from services.llm_gateway.provider_file import Model, Provider
+    from services.llm_gateway.calls.model_caller import Chats
+    from services.llm_gateway.providers.catalogue import Catalogue
+    from services.llm_gateway.providers.provider_file import Model, Provider
     from services.runtime.rpc.interceptors import Context
 
 NAME = "headrace.v1.LlmService"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import uvloop
 
-from services.simulator.script import BadScript, read_script
+from services.simulator.scripts.script import BadScript, read_script
 from services.simulator.server import simulator
 
 

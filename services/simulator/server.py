@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 import orjson
 from aiohttp import web
 
-from services.simulator.ask import Ask, Refused
-from services.simulator.builtin import built_in
-from services.simulator.load import load
-from services.simulator.player import play
-from services.simulator.protocols import PROTOCOLS, WireProtocol
-from services.simulator.records import RecordedRequest, Records
-from services.simulator.script import BadScript, parse_script, scripted
-from services.simulator.steps import Refusal, Reply, Rule
-from services.simulator.web import add_routes
+from services.simulator.fake_web import add_routes
+from services.simulator.model.builtin import built_in
+from services.simulator.model.load import load
+from services.simulator.playback.player import play
+from services.simulator.protocols.registry import PROTOCOLS, WireProtocol
+from services.simulator.requests.model_request import Ask, Refused
+from services.simulator.requests.request_log import RecordedRequest, Records
+from services.simulator.scripts.script import BadScript, parse_script, scripted
+from services.simulator.scripts.steps import Refusal, Reply, Rule
 
 if TYPE_CHECKING:
     from collections import deque

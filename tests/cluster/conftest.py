@@ -11,7 +11,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from services.simulator.script import parse_script
+from services.simulator.scripts.script import parse_script
 from tests.cluster.asking import Asker
 from tests.cluster.cluster import Cluster, running
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import structlog
 
-from services.llm_gateway.provider_file import Providers
+from services.llm_gateway.providers.provider_file import Providers
 from services.orchestrator.registry import Registry
 from services.runtime.process.config import load
 from services.tools.catalogue import Catalogue

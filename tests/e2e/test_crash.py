@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from services.simulator.script import parse_script
+from services.simulator.scripts.script import parse_script
 from services.simulator.server import simulator
 from tests.e2e.suite import Suite, fresh_suite, running
 from tests.order import TERMINAL, fold, texts

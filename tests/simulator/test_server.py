@@ -10,7 +10,7 @@ import orjson
 import pytest
 
 from headrace.sse import SseReader
-from services.simulator.script import BadScript
+from services.simulator.scripts.script import BadScript
 from services.simulator.server import Simulator, simulator
 
 if TYPE_CHECKING:

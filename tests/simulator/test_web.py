@@ -9,10 +9,10 @@ import aiohttp
 import orjson
 import pytest
 
-from services.simulator.ask import Ask
-from services.simulator.builtin import built_in
+from services.simulator.model.builtin import built_in
+from services.simulator.requests.model_request import Ask
+from services.simulator.scripts.steps import Content, ToolCall
 from services.simulator.server import simulator
-from services.simulator.steps import Content, ToolCall
 
 WEB = {
     "web_search": frozenset({"query"}),

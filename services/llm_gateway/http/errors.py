@@ -12,7 +12,7 @@ from headrace.errors import ProviderUnavailable, StreamStalled
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from services.llm_gateway.provider_file import Provider
+    from services.llm_gateway.providers.provider_file import Provider
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Self
 
-from services.llm_gateway.http.dialing import Dialer
+from services.llm_gateway.http.dialer import Dialer
 
 if TYPE_CHECKING:
     import ssl

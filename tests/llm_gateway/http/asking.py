@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from services.llm_gateway.http.posting import Ask, posting
-from services.llm_gateway.provider_file import Provider
+from services.llm_gateway.http.client import Ask, posting
+from services.llm_gateway.providers.provider_file import Provider
 from tests.llm_gateway.conftest import provider_entry
 
 if TYPE_CHECKING:

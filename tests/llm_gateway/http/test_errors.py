@@ -10,7 +10,7 @@ import pytest
 
 from headrace.errors import BadFrame, HeadraceError, ProviderUnavailable, StreamStalled
 from services.llm_gateway.http.errors import connecting_errors, exchange_errors
-from services.llm_gateway.provider_file import Provider
+from services.llm_gateway.providers.provider_file import Provider
 from tests.llm_gateway.conftest import provider_entry
 
 if TYPE_CHECKING:

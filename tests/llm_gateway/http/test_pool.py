@@ -10,8 +10,8 @@ import pytest
 
 from headrace.errors import HeadraceError, ProviderUnavailable
 from services.llm_gateway.http import pool as pools
+from services.llm_gateway.http.client import STALE_S, posting
 from services.llm_gateway.http.pool import Pool
-from services.llm_gateway.http.posting import STALE_S, posting
 from tests.llm_gateway.http.asking import ask, read
 from tests.llm_gateway.http.scripted import END, ORDINARY, Exchange, chunk, scripted
 

@@ -8,8 +8,8 @@ import time
 import pytest
 
 from headrace.errors import BadFrame, ProviderUnavailable, StreamStalled
+from services.llm_gateway.http.client import posting
 from services.llm_gateway.http.pool import Pool
-from services.llm_gateway.http.posting import posting
 from tests.llm_gateway.http.asking import ask, read
 from tests.llm_gateway.http.scripted import END, ORDINARY, Answer, Exchange, chunk, scripted
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headrace.errors import ProviderUnavailable
+from services.llm_gateway.http.client import posting
 from services.llm_gateway.http.pool import Pool
-from services.llm_gateway.http.posting import posting
 from services.llm_gateway.http.request import Origin
 from tests.llm_gateway.http.asking import ask, read
 from tests.llm_gateway.http.scripted import END, ORDINARY, Exchange, Scripted, chunk, scripted

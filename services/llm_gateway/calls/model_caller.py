@@ -1,0 +1,91 @@
+"""One model call as a stream of deltas: attempt after attempt, until one of them has reached the caller."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import structlog
+
+from headrace.errors import HeadraceError, InvalidRequest, ProviderAuthentication, ProviderUnavailable
+from services.llm_gateway.calls.attempt import Attempt
+from services.llm_gateway.calls.message_pairs import check_pairs
+from services.llm_gateway.calls.retry_plan import Course, Target
+from services.llm_gateway.protocols.registry import PROTOCOLS
+from services.llm_gateway.telemetry import tracing
+from services.llm_gateway.telemetry.metrics import OPEN_STREAMS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from headrace.v1.llm_pb2 import ChatRequest
+    from services.llm_gateway.http.pool import Pool
+    from services.llm_gateway.limits.breaker import Breakers
+    from services.llm_gateway.limits.quota import Accounts
+    from services.llm_gateway.providers.catalogue import Catalogue
+    from services.llm_gateway.providers.credentials import Credentials
+    from services.llm_gateway.telemetry.interaction_log import InteractionLog
+    from services.runtime.rpc.push_stream import Outlet
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Chats:
+    """Calls models. Shared by all RPCs."""
+
+    catalogue: Catalogue
+    credentials: Credentials
+    accounts: Accounts
+    breakers: Breakers
+    pool: Pool
+    interaction_log: InteractionLog
+
+    async def stream(self, request: ChatRequest, caller: Outlet, remaining_s: float | None = None) -> int:
+        """Send the deltas of one answer to `caller`, and return how many; a cancellation closes the connection to the
+        provider.
+
+        `remaining_s` is what the caller's deadline leaves; None: it has none.
+
+        Raises:
+            HeadraceError: As StreamChat's comment in llm.proto lists them.
+        """
+        check_pairs(request.messages)
+        due_s = float("inf") if remaining_s is None else asyncio.get_running_loop().time() + remaining_s
+        course = Course(self._targets(request), due_s)
+        sent = 0
+        with OPEN_STREAMS.track_inprogress():
+            while True:
+                planned = course.begin()
+                account = self.accounts.of(planned.target.provider)
+                attempt = Attempt(request, planned, account, caller, self.interaction_log)
+                try:
+                    with tracing.attempted(attempt.call):
+                        await attempt.run(self.pool, due_s)
+                    return sent + attempt.sent
+                except HeadraceError as error:
+                    if attempt.has_begun:
+                        raise
+                    sent += attempt.sent
+                    wait_s = course.after(error)
+                await asyncio.sleep(wait_s)
+
+    def _targets(self, request: ChatRequest) -> Iterator[Target]:
+        """Whom to ask, in order: the provider asked for, then its fallbacks; one without key or address is left out."""
+        first = self._target(request.provider_key, request.model)
+        yield first
+        for fallback in first.provider.fallback:
+            key, _, model = fallback.partition("/")
+            if (key, model) == (first.provider.key, first.model):
+                continue
+            try:
+                yield self._target(key, model)
+            except (InvalidRequest, ProviderAuthentication, ProviderUnavailable) as error:
+                log.warning("fallback left out", fallback=fallback, reason=error.reason, said=error.message)
+
+    def _target(self, key: str, model: str) -> Target:
+        provider, entry = self.catalogue.find(key, model)
+        keys = self.credentials.keys_for(provider)
+        url = self.credentials.base_url_for(provider) + PROTOCOLS[provider.protocol].path
+        return Target(provider, entry, model, url, keys, self.breakers.of(key, entry.name))

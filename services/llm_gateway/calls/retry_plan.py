@@ -1,0 +1,164 @@
+"""Which attempt comes next: the one place that decides about repeats, keys and fallbacks.
+
+Until something reached the caller, an attempt that failed for the provider's sake is repeated, with full jitter or as
+Retry-After says, and then the call goes on along `fallback`. A refused key (401) gives way to the provider's next one
+at once, and to nothing else: every other 4xx is the caller's, and would be refused again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import structlog
+
+from headrace.errors import HeadraceError, ProviderAuthentication, ProviderUnavailable, QueueFull, QuotaExceeded
+from services.llm_gateway.telemetry.metrics import FAILOVERS, RETRIES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from prometheus_client import Counter
+
+    from services.llm_gateway.limits.breaker import Breaker
+    from services.llm_gateway.providers.provider_file import Model, Provider
+
+BACKOFF_S = 0.25
+"""Before the first repeat at most; doubles with each. Full jitter: of many calls that failed together, none
+come back together."""
+
+BACKOFF_S_MAX = 4.0
+"""A person waits for the first token; what needs longer needs the next provider."""
+
+RETRY_AFTER_S_MAX = 10.0
+"""A provider that asks for more is not waited for: the next one, or the caller, decides."""
+
+ATTEMPT_S_MIN = 0.5
+"""What the caller's deadline must leave after a wait, for an attempt to be worth its cost."""
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A model to ask, and with what."""
+
+    provider: Provider
+    entry: Model
+    """The model's entry in the provider file."""
+
+    model: str
+    """The name to ask for; an entry may answer for several."""
+
+    url: str
+    keys: tuple[str, ...] = field(repr=False)
+    """At least one; the empty one where the provider needs none."""
+
+    breaker: Breaker
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """The next attempt."""
+
+    number: int
+    """Counted from 1 over all providers."""
+
+    target: Target
+    key: str = field(repr=False)
+
+
+class Course:
+    """The attempts of one call. Each `begin` is followed by the attempt, and by `after` when that fails."""
+
+    def __init__(
+        self, targets: Iterable[Target], due_s: float = float("inf"), *, jitter: Callable[[], float] = random.random
+    ) -> None:
+        self._targets = iter(targets)
+        """The fallbacks that are left; looked up only when they are needed."""
+        self._target = next(self._targets)
+        self._due_s = due_s
+        """The caller's deadline on the loop's clock."""
+        self._jitter = jitter
+        self._number = 0
+        self._repeats = 0
+        """Failed attempts at the target in hand."""
+        self._key = 0
+        self._failure: HeadraceError | None = None
+
+    def begin(self) -> Planned:
+        """The next attempt.
+
+        Raises:
+            HeadraceError: No provider may be asked: the last attempt's failure, or else that breakers are open.
+        """
+        while (refused_s := self._target.breaker.refused_s) > 0:
+            self._fail_over(self._failure or _left_alone(self._target, refused_s))
+        self._target.breaker.begin()
+        self._number += 1
+        return Planned(self._number, self._target, self._target.keys[self._key])
+
+    def after(self, error: HeadraceError) -> float:
+        """How long to wait before the next attempt; `error` ended one before anything reached the caller.
+
+        Raises:
+            HeadraceError: `error` itself, when it is final.
+        """
+        self._failure = error
+        if self._has_another_key(error):
+            self._key += 1
+            log.warning("provider key refused", provider=self._target.provider.key, key_number=self._key)
+            return 0.0
+        # Our own quota has waited as long as it could; another provider's account is not for its overflow.
+        if not error.retriable or isinstance(error, QuotaExceeded | QueueFull):
+            raise error
+        self._repeats += 1
+        wait_s = self._wait_s(error)
+        if self._may_repeat(error, wait_s):
+            self._note("provider retry", RETRIES, error, wait_s=round(wait_s, 3))
+            return wait_s
+        self._fail_over(error)
+        return 0.0
+
+    def _has_another_key(self, error: HeadraceError) -> bool:
+        is_refused = isinstance(error, ProviderAuthentication) and error.metadata.get("httpStatus") == "401"
+        return is_refused and self._key + 1 < len(self._target.keys)
+
+    def _wait_s(self, error: HeadraceError) -> float:
+        backoff_s = self._jitter() * min(BACKOFF_S * 2 ** (self._repeats - 1), BACKOFF_S_MAX)
+        # All that were refused together come back at Retry-After, so that it gets the jitter on top.
+        return backoff_s + (error.retry_after_s or 0.0)
+
+    def _may_repeat(self, error: HeadraceError, wait_s: float) -> bool:
+        left_s = self._due_s - asyncio.get_running_loop().time() - wait_s
+        return (
+            self._repeats < self._target.provider.retry.max_attempts
+            and not self._target.breaker.refused_s
+            and (error.retry_after_s or 0.0) <= RETRY_AFTER_S_MAX
+            and left_s >= ATTEMPT_S_MIN
+        )
+
+    def _fail_over(self, error: HeadraceError) -> None:
+        """Go on to the next target; raise `error` when there is none."""
+        following = next(self._targets, None)
+        if following is None:
+            raise error
+        self._note("provider failover", FAILOVERS, error, to=following.provider.key)
+        self._target = following
+        self._key = self._repeats = 0
+
+    def _note(self, event: str, counter: Counter, error: HeadraceError, **facts: str | float) -> None:
+        target = self._target
+        counter.labels(target.provider.key, target.entry.name, error.reason).inc()
+        log.warning(event, provider=target.provider.key, model=target.model, reason=error.reason, **facts)
+
+
+def _left_alone(target: Target, refused_s: float) -> ProviderUnavailable:
+    return ProviderUnavailable(
+        f"provider {target.provider.key!r} keeps failing for model {target.model!r} and is left alone for a while",
+        retry_after_s=refused_s,
+        provider=target.provider.key,
+        model=target.model,
+    )

@@ -1,0 +1,55 @@
+"""CountTokens: which encoding counts for a model, and whether that is its own."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, get_args
+
+from headrace.encodings import EncodingName, is_loaded
+from headrace.model_table import known_facts
+from headrace.tokens import ESTIMATE_ENCODING, ESTIMATE_RATIO, count_request
+from headrace.v1 import llm_pb2
+
+if TYPE_CHECKING:
+    from services.llm_gateway.providers.provider_file import Model
+
+INLINE_BYTES_MAX = 4_096
+"""Requests up to this size are counted on the event loop, in less than 1 ms; others, and the first, in a thread."""
+
+_OURS: dict[str, EncodingName] = {name: name for name in get_args(EncodingName)}
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """How a model's tokens are counted."""
+
+    encoding: EncodingName
+    is_own: bool
+    """Whether the model itself uses it; else counts are multiplied by ESTIMATE_RATIO."""
+
+
+def scale_of(model: Model) -> Scale:
+    """The scale for `model`, whose file entry may name an encoding.
+
+    The entry is taken at its word for names that the built-in table does not know; a model that is known not to be
+    OpenAI's may have an entry too (o200k_base for Qwen), and it stays an estimate.
+    """
+    named = _OURS.get(model.encoding or "")
+    known = known_facts(model.name)
+    if known is None:
+        return Scale(named or ESTIMATE_ENCODING, named is not None)
+    return Scale(known.encoding or named or ESTIMATE_ENCODING, known.encoding is not None)
+
+
+async def counted(request: llm_pb2.CountTokensRequest, model: Model) -> llm_pb2.CountTokensResponse:
+    """The count of `request`, whose model has the file entry `model`."""
+    scale = scale_of(model)
+    if is_loaded(scale.encoding) and request.ByteSize() <= INLINE_BYTES_MAX:
+        tokens = count_request(request.messages, request.tools, scale.encoding)
+    else:
+        tokens = await asyncio.to_thread(count_request, request.messages, request.tools, scale.encoding)
+    if not scale.is_own:
+        tokens = math.ceil(tokens * ESTIMATE_RATIO)
+    return llm_pb2.CountTokensResponse(tokens=tokens, estimated=not scale.is_own)

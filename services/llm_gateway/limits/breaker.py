@@ -1,0 +1,122 @@
+"""Circuit breakers: a model that keeps failing is left alone for a while, so that calls fall over at once.
+
+One breaker for each provider and model, fed when a stream ends: breaking off half-way is a failure like refusing at
+the door. Each replica of the gateway has its own.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Literal
+
+from services.llm_gateway.telemetry import metrics
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from services.llm_gateway.providers.provider_file import Provider
+
+FAILURES_MAX = 5
+"""Among the last OUTCOMES_KEPT that many open it: a model that fails every other time is as useless as a dead one."""
+
+OUTCOMES_KEPT = 10
+"""Enough to tell a bad minute from bad luck, few enough that a recovered model is soon trusted."""
+
+OUTCOME_S_MAX = 60.0
+"""Older outcomes say nothing about now."""
+
+OPEN_S = 5.0
+"""The first pause: most outages of a provider's one model are a deployment or a restart."""
+
+OPEN_S_MAX = 60.0
+"""Pauses double with each failed probe up to this; a recovery is noticed within a minute."""
+
+PROBE_S = 15.0
+"""How long one probe keeps others out. An answer may take minutes, and everybody would wait for its end."""
+
+State = Literal["closed", "open", "half-open"]
+
+
+class Breaker:
+    """The breaker of one model. `now` is a monotonic clock in seconds."""
+
+    def __init__(self, provider: str, model: str, now: Callable[[], float] = time.monotonic) -> None:
+        self._labels = (provider, model)
+        self._now = now
+        self._outcomes: deque[tuple[float, bool]] = deque(maxlen=OUTCOMES_KEPT)
+        self._state: State = "closed"
+        self._closed_until_s = -math.inf
+        """Of an open one: the end of its pause; of a half-open one: when another probe may go."""
+        self._pause_s = OPEN_S
+        metrics.breaker_is("closed", *self._labels)
+
+    @property
+    def state(self) -> State:
+        """Half-open: the pause is over, and one call is finding out."""
+        return self._state
+
+    @property
+    def refused_s(self) -> float:
+        """How long no call may go; 0: one may."""
+        return 0.0 if self._state == "closed" else max(self._closed_until_s - self._now(), 0.0)
+
+    def begin(self) -> None:
+        """A call goes, which `refused_s` allows; after a pause it is the probe. `end` follows."""
+        if self._state != "closed":
+            self._closed_until_s = self._now() + PROBE_S
+            self._become("half-open")
+
+    def end(self, *, succeeded: bool | None) -> None:
+        """A call has ended; None: it says nothing about the model, such as a caller gone."""
+        match self._state, succeeded:
+            case "closed", bool():
+                self._count(succeeded)
+            case "half-open", None:
+                self._closed_until_s = self._now()
+            case "half-open", True:
+                self._outcomes.clear()
+                self._pause_s = OPEN_S
+                self._become("closed")
+            case "half-open", False:
+                self._pause_s = min(self._pause_s * 2, OPEN_S_MAX)
+                self._open()
+            case _:
+                pass  # of calls that began before it opened
+
+    def _count(self, succeeded: bool) -> None:
+        now_s = self._now()
+        self._outcomes.append((now_s, succeeded))
+        since_s = now_s - OUTCOME_S_MAX
+        if sum(not good for at_s, good in self._outcomes if at_s >= since_s) >= FAILURES_MAX:
+            self._open()
+
+    def _open(self) -> None:
+        self._closed_until_s = self._now() + self._pause_s
+        self._become("open")
+
+    def _become(self, state: State) -> None:
+        self._state = state
+        metrics.breaker_is(state, *self._labels)
+
+
+class Breakers:
+    """The breakers in use. Shared by all calls."""
+
+    def __init__(self) -> None:
+        self._breakers: dict[tuple[str, str], Breaker] = {}
+
+    def of(self, provider: str, model: str) -> Breaker:
+        """The breaker of a model of the provider file, by its name there: callers' names would have no bound."""
+        key = (provider, model)
+        if key not in self._breakers:
+            self._breakers[key] = Breaker(provider, model)
+        return self._breakers[key]
+
+    def keep(self, providers: Iterable[Provider]) -> None:
+        """Forget the models that `providers`, the file in force, no longer has."""
+        kept = {(provider.key, model.name) for provider in providers for model in provider.models}
+        for key in self._breakers.keys() - kept:
+            del self._breakers[key]
+            metrics.forget_breaker(*key)

@@ -1,0 +1,218 @@
+"""Quotas: what a provider allows one account, kept by waiting in line.
+
+Requests and tokens are counted over a sliding minute, so that no minute, wherever it begins, has more than the quota.
+A call reserves an estimate of its tokens and corrects it at its end. The limits belong to the account, whichever of
+its keys is used, and are shared evenly by the gateway's replicas.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections import deque
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from headrace.errors import QueueFull, QuotaExceeded
+from services.llm_gateway.providers.provider_file import Quota
+from services.llm_gateway.telemetry.metrics import WAITING
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable, Iterable
+
+    from services.llm_gateway.providers.provider_file import Provider
+
+WINDOW_S = 60.0
+"""The minute of requestsPerMinute and tokensPerMinute."""
+
+WAITING_MAX = 100
+"""Calls in line at one account (operations.md); a longer line would only hide that the quota is too small."""
+
+WAIT_S_MAX = 120.0
+"""For a caller without a deadline; two windows."""
+
+ANSWER_S = 0.25
+"""A wait ends that long before the caller's deadline, or the caller would get its own DEADLINE_EXCEEDED instead."""
+
+RETRY_S = 1.0
+"""What a caller is told to wait where only the end of another call makes room."""
+
+
+@dataclass(slots=True)
+class Reservation:
+    """One request's share of the window. `tokens` is an estimate until the call has ended."""
+
+    at_s: float
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A place in line; the future brings the reservation."""
+
+    tokens: int
+    turn: asyncio.Future[Reservation]
+
+
+class Account:
+    """One account's counters and line. Shared by all calls to the provider."""
+
+    def __init__(self, provider: str, quota: Quota | None, *, replicas: int = 1, window_s: float = WINDOW_S) -> None:
+        self._provider = provider
+        self._replicas = replicas
+        self._window_s = window_s
+        self._quota = quota or Quota()
+        self._window: deque[Reservation] = deque()
+        self._window_tokens = 0
+        self._running = 0
+        self._line: deque[_Place] = deque()
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def waiting(self) -> int:
+        """Calls in line."""
+        return len(self._line)
+
+    @property
+    def counts_tokens(self) -> bool:
+        """Whether tokens are part of the quota; otherwise nobody needs to estimate any."""
+        return self._quota.tokens_per_minute is not None
+
+    def change(self, quota: Quota | None) -> None:
+        """New limits, from a changed provider file; the counters stay."""
+        self._quota = quota or Quota()
+        self._admit()
+
+    @asynccontextmanager
+    async def admitted(self, tokens: int, due_s: float, spent: Callable[[], int]) -> AsyncGenerator[None]:
+        """Wait for this call's turn, be counted as running inside the block.
+
+        `tokens` is an estimate, for which `spent` gives the true number at the end of the block. `due_s` is the
+        caller's deadline on the loop's clock, infinite without one.
+
+        Raises:
+            QueueFull: The line is full.
+            QuotaExceeded: The turn did not come in time.
+        """
+        reservation = await self._turn(tokens, due_s)
+        try:
+            yield
+        finally:
+            self._release(reservation, spent())
+
+    def _release(self, reservation: Reservation, tokens: int) -> None:
+        if self._window and reservation.at_s >= self._window[0].at_s:
+            self._window_tokens += tokens - reservation.tokens
+        reservation.tokens = tokens
+        self._running -= 1
+        self._admit()
+
+    async def _turn(self, tokens: int, due_s: float) -> Reservation:
+        loop = asyncio.get_running_loop()
+        if not self._line and not self._wait_s(tokens):
+            return self._reserve(tokens)
+        if len(self._line) >= WAITING_MAX:
+            message = f"{WAITING_MAX} calls wait for the quota of provider {self._provider!r} already; try again later"
+            raise QueueFull(message, retry_after_s=self._retry_after_s(tokens), provider=self._provider)
+        place = _Place(tokens, loop.create_future())
+        self._line.append(place)
+        self._show_waiting()
+        self._admit()
+        try:
+            # Unlike a timeout around the future, this leaves it alone when the wait is cut short.
+            await asyncio.wait((place.turn,), timeout=min(due_s - ANSWER_S - loop.time(), WAIT_S_MAX))
+            if not place.turn.done():
+                message = f"the quota of provider {self._provider!r} is used up; try again later"
+                raise QuotaExceeded(message, retry_after_s=self._retry_after_s(tokens), provider=self._provider)
+        except BaseException:
+            self._leave(place)
+            raise
+        return place.turn.result()
+
+    def _leave(self, place: _Place) -> None:
+        """Give up a place in line; or the turn, when it came in the very moment of a cancellation."""
+        if place.turn.done():
+            self._release(place.turn.result(), 0)
+            return
+        self._line.remove(place)
+        self._show_waiting()
+        self._admit()
+
+    def _admit(self) -> None:
+        """Let in those whose turn it is, strictly in order; look again when the window lets the next one in."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        while self._line:
+            wait_s = self._wait_s(self._line[0].tokens)
+            if wait_s:
+                if wait_s < math.inf:
+                    self._timer = asyncio.get_running_loop().call_later(wait_s, self._admit)
+                return
+            place = self._line.popleft()
+            self._show_waiting()
+            place.turn.set_result(self._reserve(place.tokens))
+
+    def _reserve(self, tokens: int) -> Reservation:
+        reservation = Reservation(asyncio.get_running_loop().time(), tokens)
+        self._running += 1
+        if self._quota.requests_per_minute or self._quota.tokens_per_minute:
+            self._window.append(reservation)
+            self._window_tokens += tokens
+        return reservation
+
+    def _wait_s(self, tokens: int) -> float:
+        """Until a call may go: 0 now, infinite when another one must end first."""
+        if self._running >= self._share(self._quota.concurrency):
+            return math.inf
+        requests_max = self._share(self._quota.requests_per_minute)
+        # A request larger than the whole quota goes alone, rather than never.
+        tokens_max = self._share(self._quota.tokens_per_minute)
+        return self._until(requests_max - 1, max(tokens_max - tokens, 0))
+
+    def _until(self, requests_max: float, tokens_max: float) -> float:
+        """Until the window holds no more than these."""
+        now_s = asyncio.get_running_loop().time()
+        while self._window and self._window[0].at_s <= now_s - self._window_s:
+            self._window_tokens -= self._window.popleft().tokens
+        requests, tokens, wait_s = len(self._window), self._window_tokens, 0.0
+        for oldest in self._window:
+            if requests <= requests_max and tokens <= tokens_max:
+                break
+            requests, tokens = requests - 1, tokens - oldest.tokens
+            wait_s = oldest.at_s + self._window_s - now_s
+        return wait_s
+
+    def _share(self, limit: int | None) -> float:
+        return math.inf if limit is None else max(limit // self._replicas, 1)
+
+    def _retry_after_s(self, tokens: int) -> float:
+        wait_s = self._wait_s(tokens)
+        return wait_s if 0 < wait_s < math.inf else RETRY_S
+
+    def _show_waiting(self) -> None:
+        WAITING.labels(self._provider).set(len(self._line))
+
+
+class Accounts:
+    """The accounts in use. Shared by all calls."""
+
+    def __init__(self, replicas: int) -> None:
+        self._replicas = replicas
+        self._accounts: dict[str, Account] = {}
+
+    def of(self, provider: Provider) -> Account:
+        """The provider's account."""
+        if provider.key not in self._accounts:
+            self._accounts[provider.key] = Account(provider.key, provider.quota, replicas=self._replicas)
+        return self._accounts[provider.key]
+
+    def keep(self, providers: Iterable[Provider]) -> None:
+        """Take over the limits of `providers`, the file in force; accounts that it no longer has are forgotten."""
+        quotas = {provider.key: provider.quota for provider in providers}
+        for key in self._accounts.keys() - quotas.keys():
+            # Calls that still run or wait hold the account themselves.
+            del self._accounts[key]
+        for key, account in self._accounts.items():
+            account.change(quotas[key])

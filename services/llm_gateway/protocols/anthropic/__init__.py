@@ -1,0 +1,1 @@
+"""Protocol `anthropic`: the Messages API."""

@@ -1,0 +1,74 @@
+"""Protocol `anthropic`, the shape of an event: only what is read, everything optional, unknown fields ignored.
+
+One struct for all events: what it carries says what it is, so an event of a new type is no error.
+https://platform.claude.com/docs/en/build-with-claude/streaming (2026-11).
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from services.llm_gateway.provider_errors.error_object import ErrorObject
+
+
+class OutputDetails(msgspec.Struct):
+    """Of the output tokens."""
+
+    thinking_tokens: int | None = None
+
+
+class UsageReport(msgspec.Struct):
+    """Tokens spent so far: cumulative; each event gives the fields that it knows."""
+
+    input_tokens: int | None = None
+    """Without those that the two cache fields count."""
+
+    output_tokens: int | None = None
+    cache_read_input_tokens: int | None = None
+    cache_creation_input_tokens: int | None = None
+    output_tokens_details: OutputDetails | None = None
+
+
+class Message(msgspec.Struct):
+    """Of message_start."""
+
+    usage: UsageReport | None = None
+
+
+class Block(msgspec.Struct):
+    """Of content_block_start; usually empty, to be filled by deltas."""
+
+    type: str = ""
+    id: str | None = None
+    name: str | None = None
+    text: str | None = None
+    thinking: str | None = None
+    signature: str | None = None
+    data: str | None = None
+    input: msgspec.Raw = msgspec.Raw()
+    """`{}` before deltas; some servers put the whole input here and send none."""
+
+
+class Delta(msgspec.Struct, gc=False):
+    """Of content_block_delta, or of message_delta."""
+
+    text: str | None = None
+    thinking: str | None = None
+    partial_json: str | None = None
+    signature: str | None = None
+    stop_reason: str | None = None
+
+
+class Event(msgspec.Struct, gc=False):
+    """One data line."""
+
+    type: str = ""
+    index: int | None = None
+    delta: Delta | None = None
+    content_block: Block | None = None
+    message: Message | None = None
+    usage: UsageReport | None = None
+    error: ErrorObject | str | None = None
+
+
+decode_event = msgspec.json.Decoder(Event).decode

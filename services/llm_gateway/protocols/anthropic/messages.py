@@ -1,0 +1,108 @@
+"""Protocol `anthropic`, the messages: two roles that take turns, each turn a list of blocks.
+
+Messages in a row of one side become one turn, so that all results of an assistant turn stand in one user message, with
+what the user says after them. Texts without a visible character are left out: the API refuses them.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from services.llm_gateway.protocols.anthropic.thinking_blocks import KIND
+from services.llm_gateway.protocols.common.provider_state import from_state
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from headrace.v1 import llm_pb2
+
+Block = dict[str, Any]
+Turn = dict[str, Any]
+
+_DATA_URL = re.compile(r"data:(?P<type>[\w.+/-]+);base64,(?P<data>.*)", re.DOTALL)
+_ID_CHARS = re.compile(r"[^a-zA-Z0-9_-]")
+"""What the API refuses in a tool_use id; other providers' ids have dots and colons."""
+
+
+def system_text(messages: Iterable[llm_pb2.Message]) -> str:
+    """The text of all system messages: a field of its own in this protocol."""
+    return "\n\n".join(text for message in messages if message.role == "system" and (text := _plain(message)))
+
+
+def turns(messages: Iterable[llm_pb2.Message], provider: str) -> list[Turn]:
+    """Everything else, as alternating turns."""
+    made: list[Turn] = []
+    for message in messages:
+        if message.role == "system" or not (blocks := _blocks(message, provider)):
+            continue
+        role = "assistant" if message.role == "assistant" else "user"
+        if made and made[-1]["role"] == role:
+            made[-1]["content"] += blocks
+        else:
+            made.append({"role": role, "content": blocks})
+    for turn in made:
+        # Thoughts come first in a turn; sorting keeps the order of all else.
+        turn["content"].sort(key=_is_said)
+    return made
+
+
+def _is_said(block: Block) -> bool:
+    return block["type"] not in ("thinking", "redacted_thinking")
+
+
+def _plain(message: llm_pb2.Message) -> str:
+    return "".join(part.text for part in message.content)
+
+
+def _blocks(message: llm_pb2.Message, provider: str) -> list[Block]:
+    if message.role == "tool":
+        return [_result(message)]
+    blocks = [block for part in message.content if (block := _part(part)) is not None]
+    if message.role == "assistant":
+        blocks = from_state(message.provider_state, provider, KIND) + blocks
+        blocks += [_call(call) for call in message.tool_calls]
+    return blocks
+
+
+def _part(part: llm_pb2.ContentPart) -> Block | None:
+    if part.HasField("image"):
+        return {"type": "image", "source": _source(part.image)}
+    return {"type": "text", "text": part.text} if part.text.strip() else None
+
+
+def _source(image: llm_pb2.ImagePart) -> dict[str, str]:
+    if found := _DATA_URL.fullmatch(image.url):
+        return {"type": "base64", "media_type": found["type"], "data": found["data"]}
+    if image.url:
+        return {"type": "url", "url": image.url}
+    return {"type": "base64", "media_type": image.mime_type, "data": base64.b64encode(image.data).decode()}
+
+
+def _result(message: llm_pb2.Message) -> Block:
+    result: Block = {"type": "tool_result", "tool_use_id": _id(message.tool_call_id)}
+    if any(part.HasField("image") for part in message.content):
+        result["content"] = [block for part in message.content if (block := _part(part)) is not None]
+    elif text := _plain(message):
+        result["content"] = text
+    return result
+
+
+def _call(call: llm_pb2.ToolCall) -> Block:
+    return {"type": "tool_use", "id": _id(call.id), "name": call.name, "input": _input(call.arguments)}
+
+
+def _input(arguments: str) -> Any:
+    # Of an answer that was cut, the arguments are no JSON; numbers stay as the model wrote them.
+    try:
+        is_object = isinstance(orjson.loads(arguments), dict)
+    except orjson.JSONDecodeError:
+        is_object = False
+    return orjson.Fragment(arguments) if is_object else {}
+
+
+def _id(call_id: str) -> str:
+    return _ID_CHARS.sub("_", call_id)

@@ -1,0 +1,123 @@
+"""Protocol `anthropic`, the request: a ChatRequest as the body of POST {baseUrl}/messages.
+
+https://platform.claude.com/docs/en/api/messages (2026-11).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from services.llm_gateway.protocols.anthropic.messages import Turn, system_text, turns
+from services.llm_gateway.protocols.common.request_rules import THINKING_TOKENS, check_tool_choice
+
+if TYPE_CHECKING:
+    from headrace.v1 import llm_pb2
+    from services.llm_gateway.providers.provider_file import Model, Provider
+
+PATH = "/messages"
+
+VERSION = "2023-06-01"
+"""The only one that there is (2026-11)."""
+
+OUTPUT_TOKENS_MAX = 8_192
+"""The API wants a limit; this one when neither request nor provider file has it: every model since 2024 takes it."""
+
+THINKING_TOKENS_MIN = 1_024
+"""Smaller budgets are refused."""
+
+TOP_P_MIN_THINKING = 0.95
+"""With thinking, smaller values are refused."""
+
+
+def headers(key: str) -> dict[str, str]:
+    """The version, and the key for a provider that has one."""
+    version = {"anthropic-version": VERSION}
+    return version | {"x-api-key": key} if key else version
+
+
+def request_body(request: llm_pb2.ChatRequest, provider: Provider, model: Model) -> bytes:
+    """The JSON body.
+
+    Raises:
+        InvalidRequest: tool_choice names a tool that is not offered.
+    """
+    conversation = turns(request.messages, provider.key)
+    body: dict[str, Any] = {
+        "model": request.model,
+        "max_tokens": request.max_tokens or model.max_output or OUTPUT_TOKENS_MAX,
+        "messages": conversation,
+        "stream": True,
+    }
+    if system := system_text(request.messages):
+        body["system"] = system
+    if request.tools:
+        body |= _tools(request)
+    if "reasoning" in model.capabilities:
+        body |= _thinking(request, provider, body["max_tokens"], conversation)
+    return orjson.dumps(body | _sampling(request, thinks="thinking" in body))
+
+
+def _tools(request: llm_pb2.ChatRequest) -> dict[str, Any]:
+    fields: dict[str, Any] = {"tools": [_tool(tool) for tool in request.tools]}
+    choice: dict[str, Any] = {}
+    match request.tool_choice:
+        case "":
+            pass
+        case "none" | "auto":
+            choice = {"type": request.tool_choice}
+        case "required":
+            choice = {"type": "any"}
+        case name:
+            check_tool_choice(request)
+            choice = {"type": "tool", "name": name}
+    if request.HasField("parallel_tool_calls") and request.tool_choice != "none":
+        choice = {"type": "auto"} | choice | {"disable_parallel_tool_use": not request.parallel_tool_calls}
+    return fields | ({"tool_choice": choice} if choice else {})
+
+
+def _tool(tool: llm_pb2.ToolSchema) -> dict[str, Any]:
+    schema = orjson.Fragment(tool.parameters) if tool.parameters else {"type": "object", "properties": {}}
+    described = {"description": tool.description} if tool.description else {}
+    return {"name": tool.name} | described | {"input_schema": schema}
+
+
+def _thinking(
+    request: llm_pb2.ChatRequest, provider: Provider, max_tokens: int, conversation: list[Turn]
+) -> dict[str, Any]:
+    wish = request.reasoning
+    if not request.HasField("reasoning"):
+        return {}
+    # A forced tool and thinking exclude each other; the tool is what the caller insists on.
+    enabled = wish.enabled and request.tool_choice in ("", "none", "auto")
+    if provider.reasoning == "adaptive":
+        if not enabled:
+            return {"thinking": {"type": "disabled"}}
+        effort = {"output_config": {"effort": wish.effort.lower()}} if wish.effort else {}
+        return {"thinking": {"type": "adaptive", "display": "summarized"}} | effort
+    # Half of the limit is left for the answer.
+    budget = min(THINKING_TOKENS[wish.effort or "MEDIUM"], max_tokens // 2)
+    if not enabled or budget < THINKING_TOKENS_MIN or _lacks_thoughts(conversation):
+        return {}
+    return {"thinking": {"type": "enabled", "budget_tokens": budget}}
+
+
+def _lacks_thoughts(conversation: list[Turn]) -> bool:
+    """Whether results are to be answered whose calls came without thinking blocks, from another provider for instance.
+
+    With thinking on, that is refused: "Expected `thinking` or `redacted_thinking`, but found `tool_use`" (2025-08).
+    """
+    results = conversation[-1]["content"] if conversation else []
+    if len(conversation) < 2 or not any(block["type"] == "tool_result" for block in results):
+        return False
+    return conversation[-2]["content"][0]["type"] not in ("thinking", "redacted_thinking")
+
+
+def _sampling(request: llm_pb2.ChatRequest, *, thinks: bool) -> dict[str, Any]:
+    # Both at once are refused by models since Claude 4.5, and a temperature beside thinking by all.
+    if request.HasField("temperature") and not thinks:
+        return {"temperature": min(request.temperature, 1.0)}
+    if request.HasField("top_p") and (not thinks or request.top_p >= TOP_P_MIN_THINKING):
+        return {"top_p": request.top_p}
+    return {}

@@ -1,0 +1,22 @@
+"""Tool-call ids that are unique in a whole conversation, whatever ids the provider gives."""
+
+from __future__ import annotations
+
+from secrets import token_hex
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+class CallIds:
+    """The tool-call ids of a conversation: those it has, and those given to the calls of this answer."""
+
+    def __init__(self, taken: Iterable[str]) -> None:
+        self._taken = set(taken)
+
+    def unique(self, given_id: str) -> str:
+        """The provider's id, or one of ours when it gave none or gave it before."""
+        unique = given_id if given_id and given_id not in self._taken else f"call_{token_hex(8)}"
+        self._taken.add(unique)
+        return unique

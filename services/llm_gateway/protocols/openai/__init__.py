@@ -1,0 +1,1 @@
+"""Protocol `openai`: chat completions, as OpenAI and the many servers that are compatible with it speak them."""

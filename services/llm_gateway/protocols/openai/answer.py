@@ -1,0 +1,164 @@
+"""Protocol `openai`, the answer: data lines to deltas, one for each thing a frame carries, in order, at once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.v1 import common_pb2
+from services.llm_gateway.protocols.common.answer import Answer
+from services.llm_gateway.protocols.common.provider_state import to_state
+from services.llm_gateway.protocols.openai.frames import UsageReport, decode_frame, decode_top_level_error
+from services.llm_gateway.protocols.openai.inline_thinking import InlineThinking
+from services.llm_gateway.protocols.openai.reasoning_details import KIND, ReasoningDetails
+from services.llm_gateway.protocols.openai.tool_calls import ToolCalls
+from services.llm_gateway.provider_errors.error_object import UNREADABLE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from services.llm_gateway.protocols.common.answer import Give
+    from services.llm_gateway.protocols.openai.frames import Delta
+
+DONE = b"[DONE]"
+
+_FINISH = {
+    "stop": "stop",
+    "length": "length",
+    "max_tokens": "length",
+    "tool_calls": "tool_calls",
+    "function_call": "tool_calls",
+    "content_filter": "content_filter",
+    "sensitive": "content_filter",
+}
+"""The contract's word for a provider's; any other is a stop."""
+
+
+class OpenAiAnswer(Answer):
+    """Reads the chunks of a chat completion."""
+
+    __slots__ = ("_calls", "_details", "_finish_reason", "_inline", "_usage")
+
+    def __init__(self, provider: str, model: str, taken_call_ids: Iterable[str], secret: str, give: Give) -> None:
+        super().__init__(provider, model, secret, give)
+        self._calls = ToolCalls(taken_call_ids)
+        self._inline: InlineThinking | None = InlineThinking()
+        """None for a provider that sorts the reasoning itself: there a marker is the model's own text."""
+        self._details: ReasoningDetails | None = None
+        self._finish_reason: str | None = None
+        self._usage: UsageReport | None = None
+
+    def _read(self, data: bytes, event: str | None, frame_id: str | None) -> None:
+        if data == DONE:
+            self._was_done = self.is_over = True
+            self._ended()
+            return
+        try:
+            read = decode_frame(data)
+        except UNREADABLE as error:
+            read = self._decoded_again(decode_frame, data, error)
+        if read.error:
+            raise self._failure(read.error)
+        if read.choices is None and read.usage is None:
+            self._refuse_error_frame(data, event)
+        if read.usage is not None and read.usage.says_something:
+            self._usage = read.usage
+        for choice in read.choices or ():
+            if choice.delta is not None:
+                self._carried(choice.delta)
+            if choice.finish_reason:
+                self._finish_reason = choice.finish_reason
+
+    def _refuse_error_frame(self, data: bytes, event: str | None) -> None:
+        """Raise what a frame without anything else says, if it is an error itself."""
+        try:
+            top = decode_top_level_error(data)
+        except UNREADABLE:
+            return
+        if event == "error" or top.object == "error":
+            raise self._failure(top)
+
+    def _carried(self, delta: Delta) -> None:
+        reasoning = delta.reasoning_content or delta.reasoning
+        if delta.reasoning_details:
+            self._details = self._details or ReasoningDetails()
+            said = self._details.take(delta.reasoning_details)
+            # OpenRouter says the same in both.
+            reasoning = reasoning or said
+        if reasoning:
+            self._reasoned(reasoning)
+        if content := delta.content or delta.refusal:
+            if (inline := self._inline) is None or self._halves is not None or not inline.is_idle or "<" in content:
+                self._answered(content)
+            else:
+                # What nearly every frame is: text that cannot be a marker.
+                inline.before = content
+                self._say(content)
+        for part in delta.tool_calls or ():
+            if (piece := self._calls.piece(part)) is not None:
+                arguments = piece.arguments
+                if self._halves is not None:
+                    arguments = self._halves.joined(piece.index, arguments)
+                    if not (arguments or piece.id):
+                        continue
+                self._call(piece.index, arguments, piece.id, piece.name)
+
+    def _reasoned(self, text: str) -> None:
+        if self._inline is not None and self._inline.is_idle:
+            self._inline = None
+        if self._halves is not None:
+            text = self._halves.joined("reasoning", text)
+        if text:
+            self._think(text)
+
+    def _answered(self, text: str) -> None:
+        if self._halves is not None:
+            text = self._halves.joined("content", text)
+        if self._inline is not None:
+            self._sorted(self._inline.sorted(text))
+        elif text:
+            self._say(text)
+
+    def _sorted(self, pieces: Iterable[tuple[bool, str]]) -> None:
+        for is_reasoning, text in pieces:
+            if is_reasoning:
+                self._think(text)
+            else:
+                self._say(text)
+
+    def _ended(self) -> None:
+        if self._halves is not None:
+            for channel, text in self._halves.rest():
+                if channel == "reasoning":
+                    self._reasoned(text)
+                elif channel == "content":
+                    self._answered(text)
+        if self._inline is not None:
+            self._sorted(self._inline.rest())
+        for piece in self._calls.rest():
+            self._call(piece.index, piece.arguments)
+        if self._details is not None and self._details.items:
+            self._keep(to_state(self._provider, KIND, self._details.items))
+            self._details = None
+
+    def _reason(self) -> str | None:
+        if self._finish_reason is None and not self._was_done:
+            return None
+        reason = _FINISH.get(self._finish_reason or "", "stop")
+        # Some servers say stop, or nothing, after calls.
+        return "tool_calls" if reason == "stop" and self._calls.count else reason
+
+    def usage(self) -> common_pb2.Usage:
+        report = self._usage
+        if report is None:
+            return common_pb2.Usage(output_tokens=self.deltas, model_calls=1, estimated=True)
+        usage = common_pb2.Usage(
+            input_tokens=report.prompt_tokens or 0, output_tokens=report.completion_tokens or 0, model_calls=1
+        )
+        details = report.completion_tokens_details
+        if details is not None and details.reasoning_tokens is not None:
+            usage.reasoning_tokens = details.reasoning_tokens
+        prompt = report.prompt_tokens_details
+        cached = report.prompt_cache_hit_tokens if prompt is None else prompt.cached_tokens
+        if cached is not None:
+            usage.cached_tokens = cached
+        return usage

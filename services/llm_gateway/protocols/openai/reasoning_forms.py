@@ -1,0 +1,76 @@
+"""Reasoning in the forms of those who speak protocol `openai`: how it is wished for, and how it is handed back.
+
+The provider file's `reasoning` names the form, as these pages gave them in 2026-11:
+
+- `reasoning_effort`: OpenAI, https://platform.openai.com/docs/guides/reasoning
+- `enable_thinking`, `thinking_budget`: Bailian (Qwen), https://help.aliyun.com/zh/model-studio/deep-thinking, and
+  SiliconFlow, https://docs.siliconflow.cn/cn/userguide/capabilities/reasoning
+- `thinking`: DeepSeek, https://api-docs.deepseek.com/guides/thinking_mode; a turn with calls must carry its
+  reasoning_content from then on
+- `reasoning`: OpenRouter, https://openrouter.ai/docs/use-cases/reasoning-tokens
+- `chat_template_kwargs`: vLLM, https://docs.vllm.ai/en/v0.26.0/features/reasoning_outputs/; Qwen's template reads
+  enable_thinking, DeepSeek's and Granite's read thinking, and each ignores the other
+- `reasoning_split`: MiniMax, https://platform.minimax.io/docs/api-reference/text-openai-api; without it the reasoning
+  stands inline in the answer; `adaptive` is the same wish without the split
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from services.llm_gateway.protocols.common.provider_state import from_state
+from services.llm_gateway.protocols.common.request_rules import THINKING_TOKENS
+from services.llm_gateway.protocols.openai.reasoning_details import KIND
+
+if TYPE_CHECKING:
+    from headrace.v1 import llm_pb2
+    from services.llm_gateway.providers.provider_file import Provider
+
+
+def wished(request: llm_pb2.ChatRequest, provider: Provider) -> dict[str, Any]:
+    """The fields that say how much the model should think; for a model that can."""
+    fields = _said(request.reasoning, provider) if request.HasField("reasoning") else {}
+    return fields | {"reasoning_split": True} if provider.reasoning == "reasoning_split" else fields
+
+
+def _said(wish: llm_pb2.Reasoning, provider: Provider) -> dict[str, Any]:
+    effort = wish.effort.lower() if wish.enabled else ""
+    match provider.reasoning:
+        case "reasoning_effort":
+            # Off cannot be said in a way that all models take: older ones refuse the effort "none".
+            return {"reasoning_effort": effort} if effort else {}
+        case "enable_thinking":
+            budget = THINKING_TOKENS.get(wish.effort) if wish.enabled else None
+            return {"enable_thinking": wish.enabled} | ({"thinking_budget": budget} if budget else {})
+        case "thinking":
+            thinking = {"thinking": {"type": "enabled" if wish.enabled else "disabled"}}
+            return thinking | ({"reasoning_effort": effort} if effort else {})
+        case "reasoning":
+            if not wish.enabled:
+                return {"reasoning": {"effort": "none"}}
+            return {"reasoning": {"effort": effort} if effort else {"enabled": True}}
+        case "chat_template_kwargs":
+            return {"chat_template_kwargs": {"enable_thinking": wish.enabled, "thinking": wish.enabled}}
+        case "reasoning_split" | "adaptive":
+            return {"thinking": {"type": "adaptive" if wish.enabled else "disabled"}}
+
+
+def handed_back(message: llm_pb2.Message, provider: Provider) -> dict[str, Any]:
+    """The fields of an assistant message that give a provider its reasoning back."""
+    fields: dict[str, Any] = {}
+    if details := from_state(message.provider_state, provider.key, KIND):
+        fields[KIND] = details
+    if message.HasField("reasoning_content"):
+        match provider.reasoning:
+            case "reasoning_effort":
+                # OpenAI itself has no such field.
+                pass
+            case "reasoning":
+                if not details:
+                    fields["reasoning"] = message.reasoning_content
+            case "chat_template_kwargs":
+                # vLLM read the second until 0.11 and reads the first since.
+                fields |= dict.fromkeys(("reasoning", "reasoning_content"), message.reasoning_content)
+            case _:
+                fields["reasoning_content"] = message.reasoning_content
+    return fields

@@ -1,0 +1,115 @@
+"""Fragments of tool calls as providers really send them, made into the contract's form.
+
+Out: indexes count calls from 0 in order of appearance; id and name stand in a call's first fragment and nowhere else;
+ids are unique in the whole conversation; arguments are one JSON text.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from services.llm_gateway.protocols.common.call_ids import CallIds
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from services.llm_gateway.protocols.openai.frames import CallPart, Function
+
+_decode_text = msgspec.json.Decoder(str).decode
+
+_NULL = "null"
+
+
+@dataclass(frozen=True, slots=True)
+class CallPiece:
+    """A fragment in the contract's form."""
+
+    index: int
+    arguments: str
+    id: str = ""
+    name: str = ""
+
+
+class ToolCalls:
+    """The calls of one answer. `taken` are the ids that the conversation has already."""
+
+    def __init__(self, taken: Iterable[str]) -> None:
+        self._ids = CallIds(taken)
+        self._given_ids: list[str] = []
+        """The provider's id of each call; empty where it gave none."""
+        self._by_index: dict[int, int] = {}
+        """Provider's index to ours; the newest call of that index."""
+        self._early_ids: dict[int, str] = {}
+        """By the provider's index: ids that came before the name."""
+        self._undecided: dict[int, str] = {}
+        """By our index: arguments so far that may still be the `null` which some providers put before the object."""
+
+    @property
+    def count(self) -> int:
+        """Calls begun so far."""
+        return len(self._given_ids)
+
+    def piece(self, part: CallPart) -> CallPiece | None:
+        """A fragment as we give it; None when it carries nothing new."""
+        name = (part.function and part.function.name) or ""
+        arguments = _text(part.function)
+        index = self._index_of(part, name)
+        if index is None:
+            return self._first(part, name, arguments)
+        if index in self._undecided:
+            arguments = self._without_null(index, arguments)
+        return CallPiece(index, arguments) if arguments else None
+
+    def rest(self) -> Iterator[CallPiece]:
+        """What was held at the end; a `null` that nothing followed means no arguments."""
+        for index, held in self._undecided.items():
+            if held not in ("", _NULL):
+                yield CallPiece(index, held)
+        self._undecided.clear()
+
+    def _index_of(self, part: CallPart, name: str) -> int | None:
+        """Which call a fragment belongs to; None: it begins one."""
+        given_id = part.id or ""
+        if part.index is None:
+            if given_id in self._given_ids and given_id:
+                return self._given_ids.index(given_id)
+            begins = given_id or name or not self._given_ids
+            return None if begins else len(self._given_ids) - 1
+        known = self._by_index.get(part.index)
+        # One provider numbers all parallel calls 0: another id with a name is another call.
+        if known is not None and given_id and name and given_id != self._given_ids[known]:
+            return None
+        return known
+
+    def _first(self, part: CallPart, name: str, arguments: str) -> CallPiece | None:
+        given_id = part.id or ""
+        if part.index is not None:
+            if not name and not arguments:
+                self._early_ids[part.index] = given_id
+                return None
+            given_id = given_id or self._early_ids.pop(part.index, "")
+            self._by_index[part.index] = len(self._given_ids)
+        index = len(self._given_ids)
+        self._given_ids.append(given_id)
+        self._undecided[index] = ""
+        arguments = self._without_null(index, arguments)
+        return CallPiece(index, arguments, self._ids.unique(given_id), name)
+
+    def _without_null(self, index: int, arguments: str) -> str:
+        """The arguments that may go on; at most the four letters wait."""
+        text = self._undecided[index] + arguments
+        if _NULL.startswith(text):
+            self._undecided[index] = text
+            return ""
+        del self._undecided[index]
+        return text.removeprefix(_NULL) if text.startswith(_NULL + "{") else text
+
+
+def _text(function: Function | None) -> str:
+    raw = bytes(function.arguments) if function is not None else b""
+    if raw.startswith(b'"'):
+        return _decode_text(raw)
+    return "" if raw == b"null" else raw.decode()

@@ -1,0 +1,1 @@
+"""Refusals of providers, made into the errors of headrace.errors."""

@@ -1,0 +1,136 @@
+"""What a provider's refusal means: its status, words and headers made into one of our errors.
+
+The provider's own message is passed on, shortened and with secrets masked.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from headrace.errors import (
+    ContentFiltered,
+    ContextLengthExceeded,
+    HeadraceError,
+    InvalidRequest,
+    Overloaded,
+    ProviderAuthentication,
+    ProviderUnavailable,
+    RateLimited,
+)
+from services.llm_gateway.provider_errors.error_object import UNREADABLE, ErrorObject
+from services.llm_gateway.provider_errors.error_patterns import class_by_words, window_tokens
+from services.llm_gateway.telemetry.masking import masked
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+MESSAGE_CHARS_MAX = 500
+"""Of the provider's message; what is longer is a page of HTML, or repeats the request."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A provider's no."""
+
+    provider: str
+    model: str
+
+    status: int
+    """HTTP; 200 for an error object inside a stream."""
+
+    message: str
+    words: str
+    """Its `type` and `code`, for the wording table."""
+
+    retry_after_s: float | None = None
+
+
+class _Body(msgspec.Struct):
+    """The forms that error bodies have: OpenAI's object, a text, or the fields at the top."""
+
+    error: ErrorObject | str | None = None
+    message: str | None = None
+    detail: str | None = None
+    code: str | int | None = None
+    type: str | None = None
+
+
+def read_refusal(provider: str, model: str, status: int, headers: Mapping[str, str], body: bytes) -> Refusal:
+    """The refusal in an HTTP error response, whatever its body is."""
+    try:
+        read = msgspec.json.decode(body, type=_Body)
+    except UNREADABLE:
+        read = _Body(message=body.decode(errors="replace"))
+    error = read.error if isinstance(read.error, ErrorObject) else ErrorObject(code=read.code, type=read.type)
+    text = read.error if isinstance(read.error, str) else error.message or read.message or read.detail or ""
+    words = f"{error.type or ''} {error.code or ''}"
+    return Refusal(provider, model, status, text, words, _retry_after_s(headers))
+
+
+def refusal_in_stream(provider: str, model: str, error: ErrorObject | str) -> Refusal:
+    """The refusal in an error object of a 200 stream; a numeric code is taken for the status it would have been."""
+    if isinstance(error, str):
+        return Refusal(provider, model, 200, error, "")
+    code = str(error.code or "")
+    status = int(code) if re.fullmatch(r"[45]\d\d", code) else 200
+    return Refusal(provider, model, status, error.message or "", f"{error.type or ''} {code}")
+
+
+def to_error(refusal: Refusal, *secrets: str) -> HeadraceError:
+    """The error that tells the caller what to do about it."""
+    cls = _class_of(refusal)
+    said = masked(refusal.message, *secrets)[:MESSAGE_CHARS_MAX].strip() or "no message"
+    error = cls(
+        f"provider {refusal.provider!r} answered {refusal.status} for model {refusal.model!r}: {said}",
+        retry_after_s=refusal.retry_after_s,
+        provider=refusal.provider,
+        model=refusal.model,
+        httpStatus=refusal.status,
+    )
+    if cls is ContextLengthExceeded:
+        error.metadata |= window_tokens(refusal.message)
+    return error
+
+
+def _class_of(refusal: Refusal) -> type[HeadraceError]:
+    """By status where it is clear; where it says little, by the provider's words."""
+    by_words = class_by_words(f"{refusal.words} {refusal.message}")
+    match refusal.status:
+        case 401 | 402:
+            return ProviderAuthentication
+        case 403:
+            return ContentFiltered if by_words is ContentFiltered else ProviderAuthentication
+        case 429:
+            return RateLimited
+        case 200 | 400 | 404 | 413 | 422 | 500 if by_words is not None:
+            return by_words
+        case 413:
+            return ContextLengthExceeded
+        case 502 | 503 if by_words is ContextLengthExceeded:
+            return ContextLengthExceeded  # LiteLLM passes a provider's 400 on as a 503
+        case 503 | 529:
+            return Overloaded
+        case 408 | 409:
+            return ProviderUnavailable
+        case status:
+            is_callers_fault = 400 <= status < 500 or "invalid_request" in refusal.words
+            return InvalidRequest if is_callers_fault else ProviderUnavailable
+
+
+def _retry_after_s(headers: Mapping[str, str]) -> float | None:
+    """RFC 9110: seconds or a date; before it OpenAI's own header, which is finer. Names are in small letters."""
+    if re.fullmatch(r"\d{1,9}", milliseconds := headers.get("retry-after-ms", "")):
+        return int(milliseconds) / 1000
+    text = headers.get("retry-after", "").strip()
+    if re.fullmatch(r"\d{1,6}(\.\d+)?", text):
+        return float(text)
+    try:
+        return max(parsedate_to_datetime(text).timestamp() - time.time(), 0.0)
+    except ValueError:
+        return None

@@ -1,0 +1,68 @@
+"""The providers in force: the last good provider file, and the lookup in it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import structlog
+from pydantic import ValidationError
+
+from headrace.errors import InvalidRequest
+from services.llm_gateway.providers.provider_file import Model, Provider, Providers
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+log = structlog.get_logger()
+
+
+class Catalogue:
+    """Providers by key, models by name. Shared by all calls; a reload replaces what later calls see."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._providers: dict[str, Provider] = {}
+
+    @property
+    def providers(self) -> Sequence[Provider]:
+        """In the file's order."""
+        return tuple(self._providers.values())
+
+    def reload(self) -> None:
+        """Read the file again. A bad one is logged with field and reason, and what was in force stays."""
+        try:
+            read = Providers.model_validate_json(self._path.read_bytes())
+        except (OSError, ValidationError) as error:
+            log.error("provider file refused", file=str(self._path), problems=_problems(error))
+            return
+        self._providers = {provider.key: provider for provider in read.providers}
+        log.info("provider file loaded", file=str(self._path), providers=[*self._providers])
+
+    def listed(self, key: str, model: str) -> list[tuple[Provider, Model]]:
+        """The entries in the file's order; with a `key` those of that provider, with a `model` the ones that answer."""
+        providers = [provider for provider in self.providers if key in ("", provider.key)]
+        if model:
+            return [(provider, entry) for provider in providers if (entry := provider.entry_for(model)) is not None]
+        return [(provider, entry) for provider in providers for entry in provider.models]
+
+    def find(self, key: str, model: str) -> tuple[Provider, Model]:
+        """The provider `key` and its entry for `model`: the one of that name, or else the longest that begins it.
+
+        Raises:
+            InvalidRequest: There is none.
+        """
+        provider = self._providers.get(key)
+        if provider is None:
+            raise InvalidRequest.of("providerKey", f"{key!r} is not configured; known: {[*self._providers]}")
+        entry = provider.entry_for(model)
+        if entry is None:
+            known = [known.name for known in provider.models]
+            raise InvalidRequest.of("model", f"{model!r} is not configured at {key!r}; known: {known}")
+        return provider, entry
+
+
+def _problems(error: OSError | ValidationError) -> list[str]:
+    if isinstance(error, OSError):
+        return [str(error)]
+    return [f"{'.'.join(map(str, found['loc']))}: {found['msg']}" for found in error.errors(include_input=False)]

@@ -1,0 +1,62 @@
+"""What a provider file leaves to the environment: keys (`env:NAME`, `file:/path`) and addresses (`env:NAME`)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from headrace.errors import ProviderAuthentication, ProviderUnavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from services.llm_gateway.providers.provider_file import Provider
+
+
+class Credentials:
+    """Finds keys and addresses. Keeps none: nothing can be printed, and a rotated file takes effect at once."""
+
+    def __init__(self, env: Mapping[str, str]) -> None:
+        self._env = env
+
+    def __repr__(self) -> str:
+        return "Credentials(***)"
+
+    def keys_for(self, provider: Provider) -> tuple[str, ...]:
+        """The provider's keys that are set, in order; one empty key when it needs none.
+
+        Raises:
+            ProviderAuthentication: None is set; the message names where they were looked for.
+        """
+        if not provider.api_keys:
+            return ("",)
+        if keys := tuple(key for name in provider.api_keys if (key := self._find(name))):
+            return keys
+        places = ", ".join(provider.api_keys)
+        raise ProviderAuthentication(
+            f"provider {provider.key!r} has no key: none of {places} is set in the gateway's environment",
+            provider=provider.key,
+        )
+
+    def base_url_for(self, provider: Provider) -> str:
+        """Where the provider is, without a slash at the end.
+
+        Raises:
+            ProviderUnavailable: The variable that should say it is not set.
+        """
+        kind, _, name = provider.base_url.partition(":")
+        base_url = self._env.get(name, "") if kind == "env" else provider.base_url
+        if not base_url:
+            raise ProviderUnavailable(
+                f"provider {provider.key!r} has no address: {name} is not set in the gateway's environment",
+                provider=provider.key,
+            )
+        return base_url.rstrip("/")
+
+    def _find(self, name: str) -> str:
+        kind, _, place = name.partition(":")
+        if kind == "env":
+            return self._env.get(place, "").strip()
+        path = Path(place)
+        # A mounted secret of some bytes: no thread is worth it.
+        return path.read_text().strip() if path.is_file() else ""

@@ -1,0 +1,104 @@
+"""The interaction log: one line for each model call, and at DEBUG one for each delta."""
+
+from __future__ import annotations
+
+import logging
+import time
+from contextvars import copy_context
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import structlog
+
+from headrace.v1.llm_pb2 import LlmDelta
+from services.llm_gateway.telemetry.masking import masked
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from headrace.v1 import common_pb2
+
+log = structlog.get_logger()
+
+
+@dataclass(slots=True)
+class Call:
+    """One call to a model, filled in as it goes."""
+
+    stage: str
+    provider: str
+    model: str
+
+    attempt: int
+    """Counted from 1 over all providers of the RPC."""
+
+    outcome: str = "CANCELLED"
+    """The finish reason, or the reason of the error; what stands here when nobody says otherwise is a caller gone."""
+
+    started_s: float = field(default_factory=time.monotonic)
+
+    first_delta_s: float | None = None
+    """On the same clock; None while there is none."""
+
+    deltas: int = 0
+    usage: common_pb2.Usage | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class InteractionLog:
+    """Writes what the two switches allow. Shared by all calls."""
+
+    is_enabled: bool
+    masks_sensitive: bool
+
+    def ended(self, call: Call) -> None:
+        """The line of a call."""
+        if not self.is_enabled:
+            return
+        now_s = time.monotonic()
+        first_ms = None if call.first_delta_s is None else _ms(call.first_delta_s - call.started_s)
+        usage = call.usage
+        log.info(
+            "model called",
+            stage=call.stage,
+            provider=call.provider,
+            model=call.model,
+            attempt=call.attempt,
+            outcome=call.outcome,
+            deltas=call.deltas,
+            input_tokens=usage.input_tokens if usage else None,
+            output_tokens=usage.output_tokens if usage else None,
+            first_delta_ms=first_ms,
+            ms=_ms(now_s - call.started_s),
+        )
+
+    def shown(self, send: Callable[[bytes], bool], key: str) -> Callable[[bytes], bool]:
+        """`send`, with a line for each delta when DEBUG is on: asked once a stream, so that else a delta costs nothing.
+
+        `key` is the provider's, to be masked.
+        """
+        if not (self.is_enabled and log.is_enabled_for(logging.DEBUG)):
+            return send
+        # A connection's callbacks run with the ids of the call that opened it, which may have been another one.
+        context = copy_context()
+
+        def shown(message: bytes) -> bool:
+            fields = _fields(LlmDelta.FromString(message))
+            if self.masks_sensitive:
+                fields = {name: masked(text, key) for name, text in fields.items()}
+            context.run(log.debug, "delta", **fields)
+            return send(message)
+
+        return shown
+
+
+def _ms(seconds: float) -> float:
+    return round(seconds * 1000, 1)
+
+
+def _fields(delta: LlmDelta) -> dict[str, str]:
+    kind = delta.WhichOneof("delta") or ""
+    if kind != "tool_call":
+        return {"kind": kind, "value": str(getattr(delta, kind))}
+    call = delta.tool_call
+    return {"kind": kind, "call_id": call.id, "tool": call.name, "value": call.arguments}

@@ -1,0 +1,28 @@
+"""The simulated model and people: which call that a person takes part in a question asks for."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from services.simulator.requests.model_request import Ask
+
+WISHES = {
+    "publish_note": re.compile(r"\bpublish\b|发布", re.IGNORECASE),
+    "confirm_dialog": re.compile(r"\bconfirm\b|\bdelete\b|\bbook\b|\border\b|确认|删除", re.IGNORECASE),
+}
+"""Tools by words that ask for them, in the order to try."""
+
+TITLE_CHARS_MAX = 60
+
+
+def people_wish(ask: Ask) -> tuple[str, dict[str, object]] | None:
+    """The one call that the question asks for, of the tools that are offered."""
+    name = next((name for name, words in WISHES.items() if name in ask.tools and words.search(ask.text)), None)
+    text = " ".join(ask.text.split())
+    if name == "publish_note":
+        return name, {"title": text[:TITLE_CHARS_MAX], "text": text}
+    if name == "confirm_dialog":
+        return name, {"question": f"{text[:TITLE_CHARS_MAX]} — shall I?", "choices": ["no", "yes"]}
+    return None

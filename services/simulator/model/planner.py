@@ -1,0 +1,73 @@
+"""The simulated model as a planner: it splits a question at its semicolons, and does what the plan tools' prompts ask.
+
+Those prompts are known by words that they have.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import orjson
+
+if TYPE_CHECKING:
+    from services.simulator.requests.model_request import Ask
+
+ADD, UPDATE, RESTATE = "_plan_add_tasks_", "_plan_update_task_", "_plan_restate_tasks_"
+
+WORK = re.compile(r"^Your task [0-9a-f]{8}: (.+)$", re.MULTILINE)
+UPDATE_ASKED = re.compile(r"^Say how task ([0-9a-f]{8}) has ended", re.MULTILINE)
+SPLIT_ASKED = re.compile(r"^Task [0-9a-f]{8} is next, and is to be split: (.+)$", re.MULTILINE)
+LEFT = re.compile(r"^- ([0-9a-f]{8}): (.+)$", re.MULTILINE)
+FEEDBACK_ASKED = "All tasks of the plan have ended"
+SUMMARY_ASKED = "No task is left."
+RESULT = re.compile(r"^What it was: (.+)\nIts result:\n(.+)$", re.MULTILINE)
+
+TOGETHER = "at the same time"
+"""A question with these words gets a plan whose tasks are of one group."""
+
+TASKS_MAX = 8
+
+
+def plan_call(ask: Ask) -> tuple[str, dict[str, object]] | None:
+    """The call of a plan tool that the request wants; None: it wants none."""
+    if ask.results:
+        return None
+    if UPDATE in ask.tools and (asked := UPDATE_ASKED.search(ask.text)):
+        return UPDATE, {"taskId": asked[1], "status": "completed"}
+    if RESTATE in ask.tools and RESTATE in ask.text:
+        return RESTATE, {"tasks": [{"taskId": left, "description": text} for left, text in LEFT.findall(ask.text)]}
+    if ADD not in ask.tools or FEEDBACK_ASKED in ask.text or SUMMARY_ASKED in ask.text:
+        return None
+    if asked := SPLIT_ASKED.search(ask.text):
+        return ADD, {"tasks": [{"description": f"{part} {asked[1]}"} for part in ("Begin to", "Finish to")]}
+    together = {"group": "together"} if TOGETHER in ask.text else {}
+    return ADD, {"tasks": [{"description": part, **together} for part in _parts(ask.text)]}
+
+
+def plan_text(ask: Ask) -> str | None:
+    """What is answered to the planner's prompts that ask for words; None: the request is none of these."""
+    if FEEDBACK_ASKED in ask.text:
+        return "The work is done."
+    if SUMMARY_ASKED in ask.text:
+        results = [f"- {task}: {result}" for task, result in RESULT.findall(ask.run_up)]
+        return "\n".join(["Here is what came of it:", *results])
+    return None
+
+
+def of_task(ask: Ask) -> Ask:
+    """The request, with nothing but the task that it is about."""
+    asked = WORK.search(ask.text)
+    return replace(ask, text=asked[1]) if asked else ask
+
+
+def arguments(given: dict[str, object]) -> str:
+    return orjson.dumps(given).decode()
+
+
+def _parts(text: str) -> list[str]:
+    """The tasks of a question: what stands between semicolons, behind the first colon if there is one."""
+    _, colon, listed = text.partition(": ")
+    parts = [part.strip(" .") for part in (listed if colon else text).split(";")]
+    return [part for part in parts if part][:TASKS_MAX] or ["Answer"]

@@ -1,0 +1,79 @@
+"""The simulated model and the web: which tool a question asks for, and what it writes when such a tool asks it.
+
+A tool's own question is known by words that such prompts have: a JSON array, a JSON object, a report, Question, Task.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import orjson
+
+if TYPE_CHECKING:
+    from services.simulator.requests.model_request import Ask
+
+ARRAY, OBJECT, REPORT = "a JSON array", "a JSON object", "You write a report"
+
+SUBJECT = re.compile(r"^(?:Question|Task): (.+)$", re.MULTILINE)
+DOCUMENT = re.compile(r"^\[(\d+)\] (.+)$", re.MULTILINE)
+
+URL = re.compile(r"https?://[^\s)>\]]+")
+WISHES = {
+    "deep_search": re.compile(r"\bresearch\b|\binvestigate\b|\bcompare\b|研究|调研", re.IGNORECASE),
+    "report": re.compile(r"\breport\b|\bslides\b|\bpdf\b|报告|幻灯片", re.IGNORECASE),
+    "web_search": re.compile(r"\bsearch\b|\blook up\b|\bnews\b|\blatest\b|搜索|新闻", re.IGNORECASE),
+}
+"""Tools by words that ask for them, in the order to try."""
+
+VERB = re.compile(r"^(?:please\s+)?(?:search|look up|research|investigate)(?:\s+for)?\s+", re.IGNORECASE)
+
+FILE_TYPES = {"ppt": ("slides", "ppt", "幻灯片"), "pdf": ("pdf",), "markdown": ("markdown",)}
+"""Any other report is a web page."""
+
+SUBJECT_CHARS_MAX = 100
+DOCUMENTS_MAX = 6
+
+
+def written(ask: Ask) -> str | None:
+    """The answer to a tool's question; None: it is none."""
+    if ask.tools:
+        return None
+    if ARRAY in ask.system:
+        subject = _subject(ask.text)
+        return orjson.dumps([subject, f"history of {subject}"]).decode()
+    if OBJECT in ask.system:
+        return '{"enough": true}'
+    return _report(ask.text) if REPORT in ask.system else None
+
+
+def web_wish(ask: Ask) -> tuple[str, dict[str, str]] | None:
+    """The one call that the question asks for, of the tools that are offered."""
+    if (url := URL.search(ask.text)) and "fetch_web" in ask.tools:
+        return "fetch_web", {"url": url[0].rstrip(".,;?!")}
+    for name, pattern in WISHES.items():
+        if name not in ask.tools or not pattern.search(ask.text):
+            continue
+        if name == "report":
+            return name, {"task": ask.text, "fileType": _file_type(ask.text)}
+        return name, {"query": VERB.sub("", ask.text)}
+    return None
+
+
+def _file_type(text: str) -> str:
+    asked = text.lower()
+    return next((kind for kind, names in FILE_TYPES.items() if any(name in asked for name in names)), "html")
+
+
+def _report(text: str) -> str:
+    subject = _subject(text)
+    points = [f"- {title} [{number}]" for number, title in DOCUMENT.findall(text)[:DOCUMENTS_MAX]]
+    points = points or ["- the task gives the facts", "- the simulated model adds none"]
+    return "\n".join(
+        [f"# {subject}", "", "This report was written by the simulated model.", "", "## Findings", "", *points, ""]
+    )
+
+
+def _subject(text: str) -> str:
+    found = SUBJECT.search(text)
+    return (found[1] if found else text)[:SUBJECT_CHARS_MAX].strip(" ?!.")

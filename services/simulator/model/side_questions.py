@@ -1,0 +1,38 @@
+"""What the suite itself asks the simulated model beside the turns of a run: to check a draft, to sum up what was
+thought, to pick an agent. Each is known by words that its prompt has.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from services.simulator.requests.model_request import Ask
+
+DRAFT = re.compile(r"<draft>\n(.*)\n</draft>", re.DOTALL)
+THOUGHT, CHOICE = "what an assistant thought", "which agent is to answer"
+AGENT = re.compile(r"^- ([\w.-]+): (.*)$", re.MULTILINE)
+WORD = re.compile(r"\w{4,}")
+
+
+def beside(ask: Ask) -> str | None:
+    """The answer to such a question; None: it is none."""
+    if draft := DRAFT.search(ask.text):
+        return f"{draft[1]} I have read this twice."
+    if ask.tools:
+        return None
+    if THOUGHT in ask.system:
+        return "It was looked for what the question needs, and answered shortly."
+    return _picked(ask) if CHOICE in ask.system else None
+
+
+def _picked(ask: Ask) -> str:
+    """The agent whose description has most words of the message."""
+    asked = _words(ask.text)
+    agents = AGENT.findall(ask.system)
+    return max(agents, key=lambda agent: len(asked & _words(f"{agent[0]} {agent[1]}")))[0] if agents else ""
+
+
+def _words(text: str) -> set[str]:
+    return {word.casefold() for word in WORD.findall(text)}

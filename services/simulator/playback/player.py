@@ -1,0 +1,55 @@
+"""Plays actions on an open response: writes at their pace, silence, and the ways to break off."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from services.simulator.playback.repeated_frames import Repeated, repeat
+from services.simulator.scripts.steps import Cut, End, Stall, Wait
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from aiohttp import web
+
+Action = bytes | Repeated | Wait | Stall | Cut | End
+"""What comes next, in every protocol; bytes are one write."""
+
+
+async def play(
+    request: web.Request, response: web.StreamResponse, actions: Iterable[Action], *, one_byte_writes: bool
+) -> None:
+    """Write to `response`, which is prepared, until the actions end; its end is the caller's.
+
+    Waits add up to a schedule, so that the pace is kept however long the writes take.
+    """
+    loop = asyncio.get_running_loop()
+    due_s = loop.time()
+    for action in actions:
+        match action:
+            case bytes():
+                await _write(response, action, one_byte_writes=one_byte_writes)
+            case Repeated():
+                due_s = await repeat(request, response, action, due_s)
+            case Wait(wait_ms=wait_ms):
+                due_s += wait_ms / 1000
+                # Zero too goes through the loop: frames sent flat out still leave one by one.
+                await asyncio.sleep(max(due_s - loop.time(), 0))
+            case Stall():
+                await asyncio.Event().wait()
+            case Cut():
+                if request.transport is not None:
+                    request.transport.abort()
+                return
+            case End():
+                return
+
+
+async def _write(response: web.StreamResponse, data: bytes, *, one_byte_writes: bool) -> None:
+    if not one_byte_writes:
+        await response.write(data)
+        return
+    for at in range(len(data)):
+        await response.write(data[at : at + 1])
+        await asyncio.sleep(0)

@@ -1,0 +1,201 @@
+"""Anthropic messages, the answer: steps become events of a stream, or one JSON body.
+
+Texts in a row of one kind share a content block; a tool call is a block of its own.
+"""
+
+from __future__ import annotations
+
+from secrets import token_hex
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from services.simulator.playback.repeated_frames import Repeated
+from services.simulator.protocols.anthropic.signatures import signature_of
+from services.simulator.scripts.steps import (
+    Content,
+    Cut,
+    End,
+    Finish,
+    Frame,
+    Raw,
+    Reasoning,
+    Repeat,
+    Reply,
+    Stall,
+    Step,
+    ToolCall,
+    UsageReport,
+    Wait,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from services.simulator.playback.player import Action
+    from services.simulator.requests.model_request import Ask
+
+_ERROR_TYPES = {
+    401: "authentication_error",
+    402: "billing_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    504: "timeout_error",
+    529: "overloaded_error",
+}
+_STOP_REASONS = {
+    "stop": "end_turn",
+    "length": "max_tokens",
+    "tool_calls": "tool_use",
+    "content_filter": "refusal",
+}
+"""Anthropic's words for those that scripts share with the other protocol; its own are taken as they are."""
+
+
+def error_body(message: str, status: int) -> dict[str, Any]:
+    """Anthropic's error object."""
+    kind = _ERROR_TYPES.get(status, "invalid_request_error" if status < 500 else "api_error")
+    error = {"type": kind, "message": message}
+    return {"type": "error", "error": error, "request_id": f"req_{token_hex(12)}"}
+
+
+def streamed(ask: Ask, reply: Reply, *, pace_ms: float) -> Iterator[Action]:
+    """The actions that stream `reply`, with `pace_ms` before each delta unless the reply has its own."""
+    stream = _Stream(Wait(wait_ms=pace_ms if reply.pace_ms is None else reply.pace_ms))
+    if reply.opening:
+        message = _message(ask, [], None, {"input_tokens": ask.prompt_tokens, "output_tokens": 1})
+        yield _event("message_start", message=message)
+    yield Wait(wait_ms=reply.first_delta_delay_ms)
+    for step in reply.steps:
+        yield from stream.actions(step)
+        if isinstance(step, End | Cut):
+            return
+    yield from stream.close()
+    if not any(isinstance(step, Finish) for step in reply.steps):
+        yield _message_delta(_stop_reason(reply), _usage(ask, reply, stream.deltas))
+    yield _event("message_stop")
+
+
+class _Stream:
+    """The content blocks of one stream."""
+
+    def __init__(self, pace: Wait) -> None:
+        self._pace = pace
+        self._index = -1
+        self._kind = ""
+        """Of the open block; empty: none is open."""
+        self._thought: list[str] = []
+        self.deltas = 0
+        """Sent so far, of any kind."""
+
+    def actions(self, step: Step) -> Iterator[Action]:
+        match step:
+            case Content(content=texts):
+                yield from self._open("text", text="")
+                yield from self._deltas("text_delta", "text", texts)
+            case Repeat(repeat=text, times=times):
+                yield from self._open("text", text="")
+                self.deltas += times
+                yield Repeated(self._delta("text_delta", "text", text), times, self._pace.wait_ms)
+            case Reasoning(reasoning=texts):
+                yield from self._open("thinking", thinking="", signature="")
+                self._thought += texts
+                yield from self._deltas("thinking_delta", "thinking", texts)
+            case ToolCall():
+                yield from self.close()
+                yield from self._open("tool_use", id=step.id, name=step.tool_call, input={})
+                # The real service begins with an empty piece.
+                yield from self._deltas("input_json_delta", "partial_json", ("", *step.arguments))
+            case Frame(frame=frame):
+                yield _event(**({"type": "message"} | frame))
+            case Raw(raw=texts):
+                yield from (text.encode("latin-1") for text in texts)
+            case Finish(finish=reason):
+                yield from self.close()
+                yield _message_delta(_STOP_REASONS.get(reason, reason), {"output_tokens": self.deltas})
+            case UsageReport(usage=usage):
+                yield _message_delta(None, usage)
+            case Wait() | Stall() | Cut() | End():
+                yield step
+            case _:
+                raise AssertionError(f"{type(step).__name__} is answered before a stream begins")
+
+    def _open(self, kind: str, **fields: Any) -> Iterator[Action]:
+        if self._kind == kind:
+            return
+        yield from self.close()
+        self._index += 1
+        self._kind = kind
+        yield _event("content_block_start", index=self._index, content_block={"type": kind, **fields})
+
+    def _deltas(self, kind: str, field: str, texts: Iterable[str]) -> Iterator[Action]:
+        for text in texts:
+            yield self._pace
+            self.deltas += 1
+            yield self._delta(kind, field, text)
+
+    def _delta(self, kind: str, field: str, text: str) -> bytes:
+        return _event("content_block_delta", index=self._index, delta={"type": kind, field: text})
+
+    def close(self) -> Iterator[Action]:
+        """End the open block; thoughts are signed."""
+        if not self._kind:
+            return
+        if self._kind == "thinking":
+            signature = signature_of("".join(self._thought))
+            self._thought.clear()
+            yield _event(
+                "content_block_delta", index=self._index, delta={"type": "signature_delta", "signature": signature}
+            )
+        self._kind = ""
+        yield _event("content_block_stop", index=self._index)
+
+
+def _event(type: str, **fields: Any) -> bytes:
+    data = orjson.dumps({"type": type, **fields})
+    return b"event: " + type.encode() + b"\ndata: " + data + b"\n\n"
+
+
+def _message_delta(stop_reason: str | None, usage: dict[str, Any]) -> bytes:
+    return _event("message_delta", delta={"stop_reason": stop_reason, "stop_sequence": None}, usage=usage)
+
+
+def _message(ask: Ask, content: list[Any], stop_reason: str | None, usage: dict[str, Any]) -> dict[str, Any]:
+    start = {"id": f"msg_{token_hex(12)}", "type": "message", "role": "assistant", "model": ask.model}
+    return start | {"content": content, "stop_reason": stop_reason, "stop_sequence": None, "usage": usage}
+
+
+def _stop_reason(reply: Reply) -> str:
+    given = next((step.finish for step in reply.steps if isinstance(step, Finish)), None)
+    called = any(isinstance(step, ToolCall) for step in reply.steps)
+    return _STOP_REASONS.get(given or "", given or ("tool_use" if called else "end_turn"))
+
+
+def _usage(ask: Ask, reply: Reply, deltas: int) -> dict[str, Any]:
+    given = next((step.usage for step in reversed(reply.steps) if isinstance(step, UsageReport)), None)
+    return given or {"input_tokens": ask.prompt_tokens, "output_tokens": deltas}
+
+
+def whole(ask: Ask, reply: Reply) -> Iterator[Action]:
+    """The actions that give `reply` as one JSON body; its silences and cuts come before it."""
+    yield Wait(wait_ms=reply.first_delta_delay_ms)
+    yield from (step for step in reply.steps if isinstance(step, Wait | Stall | Cut))
+    content: list[dict[str, Any]] = []
+    deltas = 0
+    for step in reply.steps:
+        match step:
+            case Content(content=texts):
+                content.append({"type": "text", "text": "".join(texts)})
+            case Reasoning(reasoning=texts):
+                thought = "".join(texts)
+                content.append({"type": "thinking", "thinking": thought, "signature": signature_of(thought)})
+            case ToolCall(arguments=texts):
+                called = orjson.loads("".join(texts) or "{}")
+                content.append({"type": "tool_use", "id": step.id, "name": step.tool_call, "input": called})
+            case _:
+                continue
+        deltas += len(texts)
+    usage = {"input_tokens": ask.prompt_tokens} | _usage(ask, reply, deltas)
+    yield orjson.dumps(_message(ask, content, _stop_reason(reply), usage))

@@ -1,0 +1,47 @@
+"""The two protocols that the simulator speaks: how each reads a request, and how it puts an answer or an error."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from services.simulator.protocols.anthropic import reply as anthropic_reply
+from services.simulator.protocols.anthropic import request as anthropic_request
+from services.simulator.protocols.openai import reply as openai_reply
+from services.simulator.protocols.openai import request as openai_request
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from services.simulator.playback.player import Action
+    from services.simulator.requests.model_request import Ask
+    from services.simulator.scripts.steps import Reply
+
+
+class Streamed(Protocol):
+    """The actions that stream a reply, at a pace."""
+
+    def __call__(self, ask: Ask, reply: Reply, *, pace_ms: float) -> Iterator[Action]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class WireProtocol:
+    """One way to be asked over HTTP."""
+
+    parse_ask: Callable[[Any, Mapping[str, str]], Ask]
+    """From the decoded body and the headers, names in lower case; raises Refused."""
+
+    streamed: Streamed
+    whole: Callable[[Ask, Reply], Iterator[Action]]
+    error_body: Callable[[str, int], dict[str, Any]]
+
+
+PROTOCOLS: Mapping[str, WireProtocol] = {
+    "/v1/chat/completions": WireProtocol(
+        openai_request.parse_ask, openai_reply.streamed, openai_reply.whole, openai_reply.error_body
+    ),
+    "/v1/messages": WireProtocol(
+        anthropic_request.parse_ask, anthropic_reply.streamed, anthropic_reply.whole, anthropic_reply.error_body
+    ),
+}
+"""By path."""

@@ -1,0 +1,1 @@
+"""The script format, and the rule that fits a request."""

@@ -1,0 +1,66 @@
+"""Scripts: from JSON to rules, and the rule that fits a request."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import orjson
+from pydantic import TypeAdapter, ValidationError
+
+from services.simulator.scripts.steps import Refusal, Rule
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from services.simulator.requests.model_request import Ask
+
+_RULES = TypeAdapter(tuple[Rule, ...])
+
+
+class BadScript(Exception):
+    """The script is not in the format; the text names place and reason."""
+
+
+def read_script(path: Path) -> tuple[Rule, ...]:
+    """The rules in a file.
+
+    Raises:
+        BadScript: It is not JSON, or not a script.
+    """
+    try:
+        return parse_script(orjson.loads(path.read_bytes()))
+    except (OSError, orjson.JSONDecodeError) as error:
+        raise BadScript(f"{path}: {error}") from error
+
+
+def parse_script(data: object) -> tuple[Rule, ...]:
+    """The rules in a decoded JSON list.
+
+    Raises:
+        BadScript: It is not a script.
+    """
+    try:
+        rules = _RULES.validate_python(data)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise BadScript(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+    for number, rule in enumerate(rules):
+        if len(rule.steps) > 1 and any(isinstance(step, Refusal) for step in rule.steps):
+            raise BadScript(f"{number}.steps: a status is the only step of its reply")
+    return rules
+
+
+def scripted(rules: Sequence[Rule], ask: Ask) -> Rule | None:
+    """The first rule that fits."""
+    return next((rule for rule in rules if _fits(rule, ask)), None)
+
+
+def _fits(rule: Rule, ask: Ask) -> bool:
+    match = rule.match
+    return (
+        (match.model is None or match.model == ask.model)
+        and (match.turn is None or match.turn == ask.turn)
+        and (match.text is None or re.search(match.text, ask.text) is not None)
+    )

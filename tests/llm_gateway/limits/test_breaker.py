@@ -1,0 +1,129 @@
+"""The breaker of one model, with a clock that the test moves."""
+
+from __future__ import annotations
+
+import pytest
+
+from services.llm_gateway.limits.breaker import (
+    FAILURES_MAX,
+    OPEN_S,
+    OPEN_S_MAX,
+    OUTCOME_S_MAX,
+    PROBE_S,
+    Breaker,
+    Breakers,
+)
+from services.llm_gateway.providers.provider_file import Provider
+from tests.llm_gateway.conftest import provider_entry
+
+
+class Clock:
+    """Seconds that pass when told to."""
+
+    def __init__(self) -> None:
+        self.now_s = 1000.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def breaker(clock: Clock) -> Breaker:
+    return Breaker("p", "m", clock)
+
+
+def calls(breaker: Breaker, *outcomes: bool | None) -> None:
+    for outcome in outcomes:
+        breaker.begin()
+        breaker.end(succeeded=outcome)
+
+
+def opened(breaker: Breaker) -> Breaker:
+    calls(breaker, *[False] * FAILURES_MAX)
+    assert breaker.state == "open"
+    return breaker
+
+
+def test_failures_open_it_for_a_while(breaker: Breaker) -> None:
+    calls(breaker, *[False] * (FAILURES_MAX - 1))
+    assert breaker.refused_s == 0
+    calls(breaker, False)
+    assert breaker.refused_s == OPEN_S
+
+
+def test_every_other_failure_opens_it_and_every_fourth_does_not(clock: Clock) -> None:
+    often, seldom = Breaker("p", "often", clock), Breaker("p", "seldom", clock)
+    calls(often, *[True, False] * FAILURES_MAX)
+    calls(seldom, *[False, True, True, True] * 20)
+    assert (often.state, seldom.state) == ("open", "closed")
+
+
+def test_what_says_nothing_about_the_model_does_not_count(breaker: Breaker) -> None:
+    calls(breaker, *[None] * 50, *[False] * (FAILURES_MAX - 1), *[None] * 50)
+    assert breaker.state == "closed"
+
+
+def test_old_failures_are_forgotten(breaker: Breaker, clock: Clock) -> None:
+    calls(breaker, *[False] * (FAILURES_MAX - 1))
+    clock.now_s += OUTCOME_S_MAX + 1
+    calls(breaker, False)
+    assert breaker.state == "closed"
+
+
+def test_one_probe_goes_after_the_pause_and_its_success_closes_it(breaker: Breaker, clock: Clock) -> None:
+    opened(breaker)
+    clock.now_s += OPEN_S
+    assert breaker.refused_s == 0
+    breaker.begin()
+    assert (breaker.state, breaker.refused_s) == ("half-open", PROBE_S)
+    breaker.end(succeeded=True)
+    assert (breaker.state, breaker.refused_s) == ("closed", 0)
+    calls(breaker, *[False] * (FAILURES_MAX - 1))
+    assert breaker.state == "closed"
+
+
+def test_each_failed_probe_doubles_the_pause_up_to_a_minute(breaker: Breaker, clock: Clock) -> None:
+    opened(breaker)
+    pauses: list[float] = []
+    for _ in range(6):
+        clock.now_s += breaker.refused_s
+        calls(breaker, False)
+        pauses.append(breaker.refused_s)
+    assert pauses == [10, 20, 40, OPEN_S_MAX, OPEN_S_MAX, OPEN_S_MAX]
+
+
+def test_a_probe_whose_caller_left_makes_room_for_the_next(breaker: Breaker, clock: Clock) -> None:
+    opened(breaker)
+    clock.now_s += OPEN_S
+    calls(breaker, None)
+    assert breaker.refused_s == 0
+
+
+def test_a_long_probe_does_not_keep_everybody_waiting(breaker: Breaker, clock: Clock) -> None:
+    opened(breaker)
+    clock.now_s += OPEN_S
+    breaker.begin()
+    clock.now_s += PROBE_S
+    assert breaker.refused_s == 0
+
+
+def test_calls_that_began_before_it_opened_change_nothing(breaker: Breaker, clock: Clock) -> None:
+    opened(breaker)
+    clock.now_s += 3
+    breaker.end(succeeded=False)
+    assert breaker.refused_s == OPEN_S - 3
+    breaker.end(succeeded=True)
+    assert breaker.state == "open"
+
+
+def test_models_that_leave_the_file_are_forgotten() -> None:
+    breakers = Breakers()
+    kept, gone = breakers.of("sim", "sim-1"), breakers.of("gone", "sim-1")
+    breakers.keep([Provider.model_validate(provider_entry("http://127.0.0.1:1/v1"))])
+    assert breakers.of("sim", "sim-1") is kept
+    assert breakers.of("gone", "sim-1") is not gone

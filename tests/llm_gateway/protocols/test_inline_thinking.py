@@ -1,0 +1,40 @@
+"""Inline reasoning, its text cut anywhere: nothing is lost, nothing waits that cannot be a marker."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from services.llm_gateway.protocols.openai.inline_thinking import InlineThinking
+
+PIECES = st.lists(st.sampled_from(["<think>", "</think>", "<", ">", "th", "/", "`", " ", "水", "a"]), max_size=12)
+
+
+def kinds(texts: list[str]) -> tuple[str, str]:
+    inline = InlineThinking()
+    pieces = [piece for text in texts for piece in inline.sorted(text)] + inline.rest()
+    assert all(text for _, text in pieces)
+    return "".join(text for is_said, text in pieces if is_said), "".join(
+        text for is_said, text in pieces if not is_said
+    )
+
+
+@given(PIECES, st.data())
+def test_any_cuts_sort_the_text_the_same(pieces: list[str], data: st.DataObject) -> None:
+    text = "".join(pieces)
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=8)))
+    assert kinds([text[a:b] for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)]) == kinds([text])
+
+
+@given(st.text(alphabet=" ab<>/水`", max_size=30))
+def test_text_without_a_marker_is_kept(text: str) -> None:
+    assert kinds([*text]) == ("", text)
+
+
+@given(PIECES)
+def test_less_than_eight_bytes_wait(pieces: list[str]) -> None:
+    for end in range(len(pieces) + 1):
+        inline = InlineThinking()
+        for text in pieces[:end]:
+            inline.sorted(text)
+        assert sum(len(text.encode()) for _, text in inline.rest()) < 8

@@ -1,0 +1,80 @@
+"""One table of provider streams, run over real HTTP, and through the readers with their bytes split everywhere."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.errors import HeadraceError
+from headrace.v1 import llm_pb2
+from services.llm_gateway.protocols.registry import PROTOCOLS
+from tests.llm_gateway.conftest import text_message
+from tests.llm_gateway.recorded import FOLDER, TAKEN_ID, Recorded, recorded, shown, spent
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from tests.llm_gateway.conftest import Asking
+
+STREAMS = recorded()
+by_name = pytest.mark.parametrize("stream", STREAMS, ids=lambda stream: stream.name)
+
+
+@by_name
+async def test_a_stream_becomes_its_deltas_over_http(asking: Asking, stream: Recorded) -> None:
+    called = text_message("assistant", "", tool_calls=[llm_pb2.ToolCall(id=TAKEN_ID, name="f", arguments="{}")])
+    before = [text_message("user", "x"), called, text_message("tool", "y", tool_call_id=TAKEN_ID, name="f")]
+    steps = [{"raw": stream.data.decode("latin-1")}, {"end": True}]
+    async with asking([{"steps": steps, "opening": False}], protocol=stream.protocol) as gateway:
+        heard = await gateway.hear(*before)
+    assert shown(heard.deltas) == stream.deltas
+    assert [spent(delta.usage) for delta in heard.deltas if delta.HasField("usage")] == (
+        [] if stream.usage is None else [stream.usage]
+    )
+    assert (heard.error.reason if heard.error else None) == stream.error
+    if stream.finish:
+        assert heard.deltas[-1].finish.reason == stream.finish
+
+
+def read(stream: Recorded, chunks: Iterable[bytes]) -> tuple[list[object], object]:
+    """The deltas and the end, from the reader alone."""
+    deltas: list[bytes] = []
+    answer = PROTOCOLS[stream.protocol].answer("sim", "sim-1", [TAKEN_ID], "", deltas.append)
+    try:
+        for chunk in chunks:
+            if chunk:
+                answer.feed(chunk)
+            if answer.is_over:
+                break
+        if not answer.is_over:
+            answer.feed(b"")
+        end: object = answer.finish().reason, spent(answer.usage())
+    except HeadraceError as error:
+        end = error.reason
+    return [*shown([llm_pb2.LlmDelta.FromString(delta) for delta in deltas])], end
+
+
+@by_name
+def test_every_single_cut_and_every_byte_alone_give_the_same(stream: Recorded) -> None:
+    data = stream.data
+    whole = read(stream, [data])
+    assert whole[0] == stream.deltas
+    assert read(stream, [data[at : at + 1] for at in range(len(data))]) == whole
+    for at in range(1, len(data)):
+        assert read(stream, [data[:at], data[at:]]) == whole
+
+
+@given(st.sampled_from(STREAMS), st.data())
+def test_any_cuts_give_the_same(stream: Recorded, draw: st.DataObject) -> None:
+    data = stream.data
+    cuts = sorted(draw.draw(st.lists(st.integers(0, len(data)), max_size=12)))
+    chunks = [data[a:b] for a, b in zip([0, *cuts], [*cuts, len(data)], strict=True)]
+    assert read(stream, chunks) == read(stream, [data])
+
+
+def test_every_stream_has_its_expectation() -> None:
+    assert {path.stem for path in FOLDER.glob("*.json")} == {stream.name for stream in STREAMS}
+    assert all((stream.finish is None) != (stream.error is None) for stream in STREAMS)

@@ -1,0 +1,210 @@
+"""Every way a provider can fail, over real sockets: the error's reason, what came before it, and what it says."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from headrace.errors import HeadraceError
+from headrace.streams import reading
+from services.llm_gateway.provider_errors.refusal import Refusal, to_error
+from tests.llm_gateway.conftest import raw_provider
+
+if TYPE_CHECKING:
+    from tests.llm_gateway.conftest import Asking
+
+SHORT: dict[str, Any] = {"timeouts": {"connectMs": 300, "firstDeltaMs": 300, "idleMs": 200}}
+OPENAI_WORDING = "This model's maximum context length is 8192 tokens. However, your messages resulted in 9000 tokens."
+
+
+def reason_of(error: HeadraceError | None) -> str:
+    return error.reason if error else ""
+
+
+@pytest.mark.parametrize(
+    ("step", "reason"),
+    [
+        ({"status": 401}, "PROVIDER_AUTHENTICATION"),
+        ({"status": 403}, "PROVIDER_AUTHENTICATION"),
+        ({"status": 402}, "PROVIDER_AUTHENTICATION"),
+        ({"status": 400}, "INVALID_REQUEST"),
+        ({"status": 404}, "INVALID_REQUEST"),
+        ({"status": 408}, "PROVIDER_UNAVAILABLE"),
+        ({"status": 409}, "PROVIDER_UNAVAILABLE"),
+        ({"status": 429}, "RATE_LIMITED"),
+        ({"status": 500}, "PROVIDER_UNAVAILABLE"),
+        ({"status": 502, "body": "<html>bad gateway</html>"}, "PROVIDER_UNAVAILABLE"),
+        ({"status": 503}, "OVERLOADED"),
+        ({"status": 529}, "OVERLOADED"),
+        ({"status": 400, "body": {"error": {"message": OPENAI_WORDING}}}, "CONTEXT_LENGTH_EXCEEDED"),
+        ({"status": 400, "body": {"error": {"code": "data_inspection_failed"}}}, "CONTENT_FILTERED"),
+        ({"status": 400, "body": {"message": "Range of input length should be [1, 30720]"}}, "CONTEXT_LENGTH_EXCEEDED"),
+        ({"status": 400, "body": [1, 2]}, "INVALID_REQUEST"),
+    ],
+)
+async def test_a_refusal_before_the_stream_has_its_reason(asking: Asking, step: dict[str, Any], reason: str) -> None:
+    async with asking([{"steps": [step]}]) as gateway:
+        heard = await gateway.hear()
+    assert heard.kinds == ["started"]
+    assert reason_of(heard.error) == reason
+    assert heard.error is not None
+    assert heard.error.metadata["httpStatus"] == str(step["status"])
+
+
+@pytest.mark.parametrize(
+    ("headers", "retry_after_s"),
+    [
+        ({"Retry-After": "7"}, 7.0),
+        ({"Retry-After": "7", "retry-after-ms": "1500"}, 1.5),
+        ({"Retry-After": "Wed, 21 Oct 2015 07:28:00 GMT"}, 0.0),
+        ({"Retry-After": "soon"}, None),
+        ({}, None),
+    ],
+)
+async def test_a_rate_limit_says_how_long_to_wait(
+    asking: Asking, headers: dict[str, str], retry_after_s: float | None
+) -> None:
+    async with asking([{"steps": [{"status": 429, "headers": headers}]}]) as gateway:
+        error = (await gateway.hear()).error
+    assert error is not None
+    assert error.retry_after_s == retry_after_s
+
+
+async def test_a_full_window_names_its_numbers_even_where_the_provider_does_not(asking: Asking) -> None:
+    async with asking([{"steps": [{"finish": "length"}]}]) as gateway:
+        error = (await gateway.hear()).error
+    assert error is not None
+    assert error.reason == "CONTEXT_LENGTH_EXCEEDED"
+    assert (error.metadata["maxTokens"], error.metadata["role"]) == ("1000", "user")
+    assert int(error.metadata["currentTokens"]) > 0
+
+
+async def test_context_overflow_names_both_numbers() -> None:
+    error = to_error(Refusal("p", "m", 400, OPENAI_WORDING, ""))
+    assert (error.metadata["maxTokens"], error.metadata["currentTokens"]) == ("8192", "9000")
+
+
+async def test_the_providers_message_is_passed_on_without_secrets(asking: Asking) -> None:
+    said = {"error": {"message": "Incorrect API key provided: my-own-key-0001. See the dashboard."}}
+    async with asking([{"steps": [{"status": 401, "body": said}]}], apiKeys=["env:SIM_KEY"]) as gateway:
+        gateway.env["SIM_KEY"] = "my-own-key-0001"
+        error = (await gateway.hear()).error
+    assert error is not None
+    assert "See the dashboard" in error.message
+    assert "my-own-key-0001" not in error.message
+
+
+@pytest.mark.parametrize(
+    ("error_object", "reason"),
+    [
+        ({"message": "busy", "type": "server_error", "code": 503}, "OVERLOADED"),
+        ({"message": "slow down", "code": "rate_limit_exceeded"}, "RATE_LIMITED"),
+        ({"message": OPENAI_WORDING, "code": "context_length_exceeded"}, "CONTEXT_LENGTH_EXCEEDED"),
+        ({"message": "no", "type": "invalid_request_error"}, "INVALID_REQUEST"),
+        ({"message": "what", "code": None}, "PROVIDER_UNAVAILABLE"),
+        ("just a text", "PROVIDER_UNAVAILABLE"),
+    ],
+)
+async def test_an_error_inside_a_stream_ends_it_with_the_usage_so_far(
+    asking: Asking, error_object: object, reason: str
+) -> None:
+    async with asking([{"steps": [{"content": "a"}, {"frame": {"error": error_object}}]}]) as gateway:
+        heard = await gateway.hear()
+    assert heard.kinds == ["started", "content", "usage"]
+    assert reason_of(heard.error) == reason
+
+
+@pytest.mark.parametrize(
+    ("steps", "kinds", "reason"),
+    [
+        ([{"cut": True}], ["started"], "PROVIDER_UNAVAILABLE"),
+        ([{"content": "a"}, {"cut": True}], ["started", "content", "usage"], "PROVIDER_UNAVAILABLE"),
+        ([{"content": "a"}, {"raw": 'data: {"cho'}, {"cut": True}], ["started", "content", "usage"], None),
+        ([{"stall": True}], ["started"], "STREAM_STALLED"),
+        ([{"content": "a"}, {"stall": True}], ["started", "content", "usage"], "STREAM_STALLED"),
+        ([{"raw": "data: not json\n\n"}], ["started"], "BAD_FRAME"),
+        ([{"content": "a"}, {"raw": 'data: {"choices": 7}\n\n'}], ["started", "content", "usage"], "BAD_FRAME"),
+        ([{"raw": 'data: {"choices":[{"delta":{"content":"\xff"}}]}\n\n'}], ["started"], "BAD_FRAME"),
+        ([{"raw": "data: " + "[" * 100_000 + "\n\n"}], ["started"], "BAD_FRAME"),
+        ([{"raw": 'data: {"cho'}, {"end": True}], ["started"], "BAD_FRAME"),
+        ([{"content": "a"}, {"raw": "x" * ((1 << 20) + 1)}], ["started", "content", "usage"], "BAD_FRAME"),
+        ([{"finish": "length"}], ["started"], "CONTEXT_LENGTH_EXCEEDED"),
+        ([{"end": True}], ["started"], "PROVIDER_UNAVAILABLE"),
+    ],
+)
+async def test_a_broken_stream_ends_typed(
+    asking: Asking, steps: list[Any], kinds: list[str], reason: str | None
+) -> None:
+    async with asking([{"steps": steps}], **SHORT) as gateway:
+        heard = await gateway.hear()
+        await gateway.sim.until_idle()
+    assert heard.kinds == kinds
+    assert reason_of(heard.error) == (reason or "PROVIDER_UNAVAILABLE")
+
+
+async def test_a_frame_of_nearly_a_mebibyte_is_one_delta(asking: Asking) -> None:
+    text = "x" * ((1 << 20) - 1000)
+    async with asking([{"steps": [{"content": text}]}]) as gateway:
+        assert (await gateway.hear()).content == [text]
+
+
+async def test_keep_alive_comments_do_not_put_off_the_first_delta(asking: Asking) -> None:
+    steps = [{"raw": ": still here\n\n"}, {"waitMs": 100}] * 10
+    async with asking([{"steps": steps}], **SHORT) as gateway:
+        assert reason_of((await gateway.hear()).error) == "STREAM_STALLED"
+
+
+async def test_a_slow_but_steady_stream_is_not_stalled(asking: Asking) -> None:
+    steps = [{"content": ["a"] * 6}]
+    async with asking([{"steps": steps, "paceMs": 100}], **SHORT) as gateway:
+        assert (await gateway.hear()).content == ["a"] * 6
+
+
+async def test_a_reader_that_takes_its_time_is_not_a_silent_provider(asking: Asking) -> None:
+    async with asking(**SHORT) as gateway:
+        request = gateway.request(model="bench-20000x0ms")
+        count = 0
+        async with reading(gateway.llm.StreamChat(request)) as replies:
+            async for _ in replies:
+                count += 1
+                if count == 5:
+                    await asyncio.sleep(1.0)
+    assert count == 20003
+
+
+async def test_a_port_without_a_listener_is_unavailable(asking: Asking) -> None:
+    async with asking(baseUrl="http://127.0.0.1:9/v1") as gateway:
+        heard = await gateway.hear()
+    assert heard.kinds == ["started"]
+    assert reason_of(heard.error) == "PROVIDER_UNAVAILABLE"
+
+
+@pytest.mark.parametrize("base_url", ["http://127.0.0.1:port/v1", "http://headrace.invalid/v1"])
+async def test_an_address_that_is_none_is_unavailable(asking: Asking, base_url: str) -> None:
+    async with asking(baseUrl=base_url, **SHORT) as gateway:
+        heard = await gateway.hear()
+    assert heard.kinds == ["started"]
+    assert reason_of(heard.error) == "PROVIDER_UNAVAILABLE"
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (b"", "STREAM_STALLED"),
+        (b"SSH-2.0-OpenSSH\r\n", "PROVIDER_UNAVAILABLE"),
+        (b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 14\r\n\r\n", "STREAM_STALLED"),
+        (
+            b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 35\r\n\r\n"
+            b'{"error":{"code":"rate_limit_hit"}}',
+            "RATE_LIMITED",
+        ),
+    ],
+    ids=["silence", "not HTTP", "body missing", "error in a 200"],
+)
+async def test_an_answer_that_is_no_stream_is_typed(asking: Asking, answer: bytes, reason: str) -> None:
+    async with raw_provider(answer) as (base_url, _), asking(baseUrl=base_url, **SHORT) as gateway:
+        heard = await gateway.hear()
+    assert heard.kinds == ["started"]
+    assert reason_of(heard.error) == reason

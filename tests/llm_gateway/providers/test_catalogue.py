@@ -1,0 +1,155 @@
+"""The provider file: what is refused and how it is said, what stays in force, which entry answers for a model."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import orjson
+import pytest
+from structlog.testing import capture_logs
+
+from headrace.errors import InvalidRequest
+from headrace.v1 import llm_pb2
+from services.llm_gateway.providers.catalogue import Catalogue
+from services.llm_gateway.providers.provider_file import Providers
+from tests.llm_gateway.conftest import provider_entry
+
+if TYPE_CHECKING:
+    from tests.llm_gateway.conftest import Asking
+
+URL = "http://127.0.0.1:1/v1"
+
+
+def loaded(tmp_path: Path, *entries: dict[str, Any]) -> Catalogue:
+    catalogue = Catalogue(tmp_path / "providers.json")
+    write(tmp_path, *entries)
+    catalogue.reload()
+    return catalogue
+
+
+def write(tmp_path: Path, *entries: dict[str, Any]) -> None:
+    (tmp_path / "providers.json").write_bytes(orjson.dumps({"providers": entries}))
+
+
+@pytest.mark.parametrize(
+    ("entry", "problem"),
+    [
+        (provider_entry("ftp://x"), "providers.0.baseUrl"),
+        (provider_entry(URL, protocol="smtp"), "providers.0.protocol: Input should be 'openai' or 'anthropic'"),
+        (provider_entry(URL, models=[]), "providers.0.models"),
+        (provider_entry(URL, timeouts={"idleMs": 0}), "providers.0.timeouts.idleMs"),
+        (provider_entry(URL, timeout={}), "providers.0.timeout: Extra inputs are not permitted"),
+        (provider_entry(URL, apiKeys=["sk-a-real-key"]), "providers.0.apiKeys.0"),
+        (provider_entry(URL, fallback=["siliconflow"]), "providers.0.fallback.0"),
+        (provider_entry(URL, fallback=["nobody/sim-1"]), ": Value error, provider 'sim': fallback 'nobody/sim-1'"),
+        (provider_entry(URL, fallback=["sim/nothing"]), ": Value error, provider 'sim': fallback 'sim/nothing'"),
+        ({"key": "x"}, "providers.0.protocol: Field required"),
+    ],
+)
+def test_a_bad_file_is_refused_with_file_field_and_reason_and_the_last_good_stays(
+    tmp_path: Path, entry: dict[str, Any], problem: str
+) -> None:
+    catalogue = loaded(tmp_path, provider_entry(URL))
+    write(tmp_path, entry)
+    with capture_logs() as logs:
+        catalogue.reload()
+    assert [provider.key for provider in catalogue.providers] == ["sim"]
+    (line,) = logs
+    assert (line["event"], line["log_level"]) == ("provider file refused", "error")
+    assert line["file"].endswith("providers.json")
+    assert any(found.startswith(problem) for found in line["problems"])
+    assert "sk-a-real-key" not in repr(line)
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"providers": 1}', ""])
+def test_a_file_that_is_no_provider_file_at_all_is_refused(tmp_path: Path, text: str) -> None:
+    catalogue = loaded(tmp_path, provider_entry(URL))
+    (tmp_path / "providers.json").write_text(text)
+    with capture_logs() as logs:
+        catalogue.reload()
+    assert logs[0]["event"] == "provider file refused"
+    assert len(catalogue.providers) == 1
+
+
+def test_a_key_used_twice_is_refused(tmp_path: Path) -> None:
+    with capture_logs() as logs:
+        assert not loaded(tmp_path, provider_entry(URL), provider_entry(URL)).providers
+    assert "used twice: ['sim']" in logs[0]["problems"][0]
+
+
+@pytest.mark.parametrize(
+    ("model", "entry"),
+    [("gpt-4o", "gpt-4o"), ("gpt-4o-2024", "gpt-4o"), ("gpt-4o-mini", "gpt-4o-mini"), ("gpt-4o-mini-x", "gpt-4o-mini")],
+)
+def test_the_longest_name_that_begins_a_models_name_answers_for_it(tmp_path: Path, model: str, entry: str) -> None:
+    models = [{"name": "gpt-4o"}, {"name": "gpt-4o-mini"}]
+    catalogue = loaded(tmp_path, provider_entry(URL, models=models))
+    assert catalogue.find("sim", model)[1].name == entry
+    assert [known.name for _, known in catalogue.listed("sim", model)] == [entry]
+    with pytest.raises(InvalidRequest):
+        catalogue.find("sim", "gpt-4oo")
+    assert catalogue.listed("sim", "gpt-4oo") == []
+
+
+async def test_models_are_listed_all_or_those_asked_for(asking: Asking) -> None:
+    models = [{"name": "a"}, {"name": "b"}]
+    async with asking(models=models, summaryModel="b", spare={"key": "x", "models": models}) as gateway:
+
+        async def listed(**asked: str) -> list[tuple[str, str, str]]:
+            reply = await gateway.llm.ListModels(llm_pb2.ListModelsRequest(**asked), timeout=5)
+            return [(info.provider_key, info.model, info.summary_model) for info in reply.models]
+
+        assert await listed() == [("sim", "a", "b"), ("sim", "b", "b"), ("x", "a", ""), ("x", "b", "")]
+        assert await listed(provider_key="x") == [("x", "a", ""), ("x", "b", "")]
+        assert await listed(provider_key="sim", model="a-2") == [("sim", "a", "b")]
+        assert await listed(provider_key="nobody", model="a") == []
+
+
+async def test_a_changed_file_takes_effect_without_a_restart(asking: Asking) -> None:
+    async with asking() as gateway:
+        gateway.provider_file.write_text("{")
+        await asyncio.sleep(0.6)
+        assert (await gateway.hear()).error is None
+        entry = provider_entry(gateway.sim.base_url, models=[{"name": "sim-2"}])
+        gateway.provider_file.write_bytes(orjson.dumps({"providers": [entry]}))
+        names = ["sim-1"]
+        async with asyncio.timeout(5):
+            while names != ["sim-2"]:
+                await asyncio.sleep(0.05)
+                reply = await gateway.llm.ListModels(llm_pb2.ListModelsRequest(), timeout=5)
+                names = [model.model for model in reply.models]
+
+
+async def test_a_missing_secret_is_named_and_the_provider_stays_listed(asking: Asking, tmp_path: Path) -> None:
+    key_file = tmp_path / "key.txt"
+    async with asking(apiKeys=["env:NO_SUCH_KEY", f"file:{key_file}"]) as gateway:
+        heard = await gateway.hear()
+        assert heard.error is not None
+        assert heard.error.reason == "PROVIDER_AUTHENTICATION"
+        assert "env:NO_SUCH_KEY" in heard.error.message
+        assert (await gateway.llm.ListModels(llm_pb2.ListModelsRequest(), timeout=5)).models
+        key_file.write_text("from-a-file\n")
+        assert (await gateway.hear()).error is None
+        assert gateway.sim.requests[-1].headers["authorization"] == "Bearer from-a-file"
+
+
+async def test_an_address_may_come_from_the_environment(asking: Asking) -> None:
+    async with asking() as gateway:
+        entry = provider_entry("env:SIM_URL")
+        gateway.provider_file.write_bytes(orjson.dumps({"providers": [entry]}))
+        async with asyncio.timeout(5):
+            while (heard := await gateway.hear()).error is None:
+                await asyncio.sleep(0.05)
+        assert heard.error.reason == "PROVIDER_UNAVAILABLE"
+        assert "SIM_URL is not set" in heard.error.message
+        gateway.env["SIM_URL"] = gateway.sim.base_url + "/"
+        assert (await gateway.hear()).error is None
+
+
+def test_the_example_file_is_in_the_format() -> None:
+    path = Path(__file__).parents[3] / "examples" / "providers.json"
+    providers = Providers.model_validate_json(path.read_bytes()).providers
+    assert {"simulator", "bailian", "siliconflow", "openai", "deepseek"} <= {entry.key for entry in providers}
+    assert all(entry.api_keys for entry in providers if entry.key != "simulator")

@@ -1,0 +1,66 @@
+"""What is masked, what is not, and that it takes no time."""
+
+from __future__ import annotations
+
+import time
+
+import orjson
+import pytest
+import structlog
+
+from services.llm_gateway.telemetry.masking import mask_log_lines, masked, secrets_of
+from services.runtime.process import logs
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Authorization: Bearer abc.def", "Authorization: ***"),
+        ('{"api_key": "abc", "n": 1}', '{"api_key": "***", "n": 1}'),
+        ("x-api-key=abc; client_secret='abc'", "x-api-key=***; client_secret='***'"),
+        ("Incorrect API key provided: sk-abcd1234*****.", "Incorrect API key provided: ***."),
+        ("you used 30 tokens: too many", "you used 30 tokens: too many"),
+        ("a password is needed", "a password is needed"),
+        ("password='open sesame now'.", "password='***'."),
+        (r'{"password": "a\"b c", "n": 1}', '{"password": "***", "n": 1}'),
+        (r'"{\"password\": \"a b\", \"n\": 1}"', r'"{\"password\": \"***\", \"n\": 1}"'),
+        ("{'Authorization': 'Bearer abc', 'n': '1'}", "{'Authorization': '***', 'n': '1'}"),
+        ("[(b'X-Api-Key', b'abc'), (b'n', b'1')]", "[(b'X-Api-Key', b'***'), (b'n', b'1')]"),
+        ("https://host/v1?api_key=abc&n=1", "https://host/v1?api_key=***&n=1"),
+        ("your API key: abc is wrong", "your API key: *** is wrong"),
+        ("Basic auth: Authorization: Basic dXNlcjpw", "Basic auth: Authorization: ***"),
+        ("eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.c2ln", "***"),
+        ('{"max_tokens": 30, "total_tokens": 31}', '{"max_tokens": 30, "total_tokens": 31}'),
+    ],
+)
+def test_masks_values_of_telling_names_and_bare_keys(text: str, expected: str) -> None:
+    assert masked(text) == expected
+
+
+def test_masks_a_given_secret_wherever_it_stands() -> None:
+    assert masked("key my-key-1 (my-key-1)", "my-key-1", "") == "key *** (***)"
+
+
+@pytest.mark.parametrize("text", ["x" * 1_000_000, "token" * 200_000, "token " * 150_000, "sk-" * 300_000])
+def test_a_mebibyte_is_masked_in_linear_time(text: str) -> None:
+    started = time.process_time()
+    masked(text)
+    assert time.process_time() - started < 2.0
+
+
+def test_no_line_that_is_logged_shows_a_secret_not_even_of_an_exception(capsys: pytest.CaptureFixture[str]) -> None:
+    before = structlog.get_config()
+    env = {"SIM_API_KEY": "my-own-key-0001", "PATH": "/usr/bin", "SHORT_TOKEN": "a"}
+    logs.configure("INFO", "llm_gateway")
+    mask_log_lines(*secrets_of(env))
+    log = structlog.get_logger()
+    try:
+        raise RuntimeError("my-own-key-0001 was refused, password='open sesame'")
+    except RuntimeError:
+        log.exception("rpc failed", headers={"x-api-key": "abc-def"}, path="/usr/bin", what="a plain line")
+    structlog.configure(**before)
+    line = capsys.readouterr().err
+    for secret in ("my-own-key-0001", "sesame", "abc-def"):
+        assert secret not in line
+    assert orjson.loads(line)["what"] == "a plain line", "it still is JSON, and only secrets are masked"
+    assert orjson.loads(line)["path"] == "/usr/bin"

@@ -1,0 +1,72 @@
+"""What the gateway counts: the difference that a run makes in the process's registry."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from prometheus_client import REGISTRY
+
+from headrace.streams import reading
+from services.llm_gateway.limits.breaker import FAILURES_MAX
+
+if TYPE_CHECKING:
+    from tests.llm_gateway.conftest import Asking
+
+SIM = {"provider": "sim", "model": "sim-1"}
+
+
+class Counted:
+    """How much each figure has grown since."""
+
+    def __init__(self) -> None:
+        self._before = {(s.name, *sorted(s.labels.items())): s.value for m in REGISTRY.collect() for s in m.samples}
+
+    def __call__(self, name: str, **labels: str) -> float:
+        key = (f"headrace_llm_{name}", *sorted(labels.items()))
+        return (REGISTRY.get_sample_value(key[0], labels) or 0.0) - self._before.get(key, 0.0)
+
+
+async def test_an_answer_counts_its_tokens_and_the_time_to_its_first_delta(asking: Asking) -> None:
+    counted = Counted()
+    usage = {"usage": {"prompt_tokens": 11, "completion_tokens": 7}}
+    async with asking([{"steps": [{"waitMs": 60}, {"content": "a"}, {"waitMs": 100}, usage]}]) as gateway:
+        await gateway.hear()
+    assert counted("attempts_total", outcome="stop", **SIM) == 1
+    assert counted("tokens_total", kind="input", tenant="default", **SIM) == 11
+    assert counted("tokens_total", kind="output", tenant="default", **SIM) == 7
+    assert counted("deltas_total", **SIM) == 1
+    assert counted("first_delta_seconds_count", **SIM) == 1
+    assert 0.06 <= counted("first_delta_seconds_sum", **SIM) < 0.16
+
+
+async def test_retries_failovers_and_the_breaker_are_counted(asking: Asking) -> None:
+    counted = Counted()
+    script = [{"match": {"model": "sim-2"}, "steps": [{"content": "a"}]}, {"steps": [{"status": 503}]}]
+    async with asking(script, retry={"maxAttempts": 2}, spare={}, fallback=["spare/sim-2"]) as gateway:
+        for _ in range(FAILURES_MAX // 2 + 1):
+            await gateway.hear()
+    assert counted("attempts_total", outcome="OVERLOADED", **SIM) == FAILURES_MAX
+    assert counted("retries_total", reason="OVERLOADED", **SIM) == FAILURES_MAX // 2
+    assert counted("failovers_total", reason="OVERLOADED", **SIM) == FAILURES_MAX // 2 + 1
+    assert REGISTRY.get_sample_value("headrace_llm_breaker_state", SIM) == 2
+
+
+async def test_open_streams_and_the_line_are_gauges_that_go_back_to_nothing(asking: Asking) -> None:
+    counted = Counted()
+    async with asking(quota={"concurrency": 1}) as gateway:
+        async with reading(gateway.llm.StreamChat(gateway.request(model="idle"))) as running:
+            await anext(running)
+            async with reading(gateway.llm.StreamChat(gateway.request(model="idle"))) as waiting:
+                await anext(waiting)
+                assert counted("open_streams") == 2
+                assert counted("queue_length", provider="sim") == 1
+        await gateway.sim.until_idle()
+    assert counted("open_streams") == 0
+    assert counted("queue_length", provider="sim") == 0
+
+
+async def test_a_name_that_callers_make_up_is_no_label(asking: Asking) -> None:
+    async with asking() as gateway:
+        await gateway.hear(model="sim-1-made-up")
+    labels = [sample.labels.get("model") for metric in REGISTRY.collect() for sample in metric.samples]
+    assert "sim-1-made-up" not in labels
