@@ -37,7 +37,7 @@ async def test_a_caller_that_stops_reading_stops_the_provider(asking: Asking) ->
     async with (
         scripted(flood) as server,
         asking(baseUrl=server.url) as gateway,
-        reading(gateway.llm.StreamChat(gateway.request(), timeout=15)) as replies,
+        reading(gateway.llm.StreamChat(gateway.request(), timeout=120)) as replies,
     ):
         await anext(replies)
         before = -1
