@@ -64,7 +64,7 @@ performance: $(VENV)/dev ## Measure both transports beside LiteLLM on this machi
 SOAK_ROUNDS ?= 1000
 CLUSTER_ROUNDS ?= 200
 soak: $(VENV)/dev ## Kill a run's owner at random events, and parts of a cluster, and look at what readers get (SOAK_ROUNDS=1000)
-	HEADRACE_SOAK_ROUNDS=$(SOAK_ROUNDS) $(BIN)/pytest -q tests/orchestrator/test_crashes.py -k any_event
+	HEADRACE_SOAK_ROUNDS=$(SOAK_ROUNDS) $(BIN)/pytest -q tests/orchestrator/cluster/test_crashes.py -k any_event
 	CLUSTER_ROUNDS=$(CLUSTER_ROUNDS) CLUSTER_RUNS=50 $(BIN)/pytest -q tests/cluster/test_chaos.py
 
 FUZZ_S ?= 60

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from prometheus_client import Counter, Gauge
 
 if TYPE_CHECKING:
-    from services.orchestrator.run import Run
+    from services.orchestrator.run.run import Run
 
 STATES = ("queued", "running", "waiting")
 """Of a live run; the others it has for a moment."""

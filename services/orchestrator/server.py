@@ -8,18 +8,20 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 
 from headrace.v1 import agent_pb2_grpc
-from services.orchestrator import leases, metrics, recorded
-from services.orchestrator.approvals.file import RulesFile
+from services.orchestrator import metrics
+from services.orchestrator.agents.registry import Registry
+from services.orchestrator.cluster.forwarding import Relays
+from services.orchestrator.cluster.peer_channels import Lanes
+from services.orchestrator.cluster.recovery import patiently
+from services.orchestrator.cluster.takeover import Takeover
 from services.orchestrator.config import Config
-from services.orchestrator.fair_use import FairUse, NoLimits
-from services.orchestrator.lanes import Lanes
-from services.orchestrator.peers import Peers
-from services.orchestrator.recovery import patiently
-from services.orchestrator.registry import Registry
-from services.orchestrator.relays import Relays
-from services.orchestrator.runs import Runs
+from services.orchestrator.lifecycle import leases
+from services.orchestrator.lifecycle.fair_use import FairUse, NoLimits
+from services.orchestrator.lifecycle.runs import Runs
+from services.orchestrator.peers import stored_runs
+from services.orchestrator.peers.stubs import Peers
+from services.orchestrator.run.approvals.file import RulesFile
 from services.orchestrator.service import AgentService
-from services.orchestrator.takeover import Takeover
 from services.runtime.auth.caller_credentials import badge
 from services.runtime.auth.callers import ORCHESTRATOR
 from services.runtime.capacity import Room
@@ -43,7 +45,7 @@ async def orchestrator(config: Config) -> AsyncGenerator[Running]:
             "tools": await stack.enter_async_context(connect(config.tools_address, shown)),
         }
         peers = Peers.over(**channels)
-        await patiently(partial(recorded.unfinished, peers))
+        await patiently(partial(stored_runs.unfinished, peers))
         # Only now: what changes while memory is waited for would be missed by the watcher, which compares from here on.
         registry.reload()
         group = await stack.enter_async_context(asyncio.TaskGroup())

@@ -5,14 +5,16 @@ from __future__ import annotations
 from functools import partial
 
 from headrace.v1 import agent_pb2, agent_pb2_grpc, memory_pb2
-from services.orchestrator import ids, recorded, run_list, submits
-from services.orchestrator.begun import Begun, Elsewhere, Repeated
-from services.orchestrator.definition import Definition
-from services.orchestrator.peers import Peers
-from services.orchestrator.registry import Registry
-from services.orchestrator.relays import Relays
-from services.orchestrator.run import Run
-from services.orchestrator.runs import Runs
+from services.orchestrator import ids
+from services.orchestrator.agents.definition import Definition
+from services.orchestrator.agents.registry import Registry
+from services.orchestrator.cluster.forwarding import Relays
+from services.orchestrator.lifecycle import run_list, submit_rpc
+from services.orchestrator.lifecycle.runs import Runs
+from services.orchestrator.lifecycle.start_result import Begun, Elsewhere, Repeated
+from services.orchestrator.peers import stored_runs
+from services.orchestrator.peers.stubs import Peers
+from services.orchestrator.run.run import Run
 from services.runtime.rpc.interceptors import Context
 from services.runtime.rpc.push_stream import Outlet, outlet
 
@@ -46,7 +48,7 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
         return await self._relays.answer("Cancel", request, context, partial(self._cancel, request))
 
     async def Submit(self, request: agent_pb2.SubmitRequest, context: Context) -> agent_pb2.SubmitResponse:
-        submits.check(request)
+        submit_rpc.check(request)
         request.request_id = request.request_id or ids.new_uuid()
         return await self._relays.answer("Submit", request, context, partial(self._submit, request))
 
@@ -70,9 +72,9 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
         return agent_pb2.GetAgentResponse(agent=agent)
 
     async def ListRuns(self, request: agent_pb2.ListRunsRequest, context: Context) -> agent_pb2.ListRunsResponse:
-        chat = await recorded.chat_of(self._peers, memory_pb2.GetChatRequest(chat_id=request.chat_id))
+        chat = await stored_runs.chat_of(self._peers, memory_pb2.GetChatRequest(chat_id=request.chat_id))
         live = {run.id: run.as_run() for run in self._runs.of_chat(request.chat_id)}
-        runs = [live.get(run.run_id, run) for run in recorded.fold_runs(chat.events)]
+        runs = [live.get(run.run_id, run) for run in stored_runs.fold_runs(chat.events)]
         away = next((run.run_id for run in runs if run.state == "running" and run.run_id not in live), None)
         # The chat's live runs are one owner's, so one other answer is complete.
         told = await self._relays.told("ListRuns", request, context, away) if away else None
@@ -83,7 +85,7 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
         if live is not None:
             return agent_pb2.GetRunResponse(run=live.as_run())
         told = await self._relays.told("GetRun", request, context, request.run_id)
-        return told or agent_pb2.GetRunResponse(run=await recorded.run_of(self._peers, request.run_id))
+        return told or agent_pb2.GetRunResponse(run=await stored_runs.run_of(self._peers, request.run_id))
 
     async def _query(
         self, request: agent_pb2.QueryRequest, context: Context, out: Outlet, _: Run | None
@@ -116,7 +118,7 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
     async def _follow(self, request: agent_pb2.AttachRequest, out: Outlet, run: Run | None) -> int:
         if run is not None:
             return await run.feed.follow(request.last_seq, out)
-        events = await recorded.events_of(self._peers, request.run_id, request.last_seq)
+        events = await stored_runs.events_of(self._peers, request.run_id, request.last_seq)
         for event in events:
             if not out.send(event.SerializeToString()):
                 await out.drained()
@@ -124,14 +126,14 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
 
     async def _cancel(self, request: agent_pb2.CancelRequest, run: Run | None) -> agent_pb2.CancelResponse:
         if run is None:
-            state = (await recorded.run_of(self._peers, request.run_id)).state
+            state = (await stored_runs.run_of(self._peers, request.run_id)).state
             return agent_pb2.CancelResponse(run_id=request.run_id, state=state)
         run.cancel("after_step" if request.mode == "after_step" else "now")
         return agent_pb2.CancelResponse(run_id=run.id, state=run.state)
 
     async def _submit(self, request: agent_pb2.SubmitRequest, run: Run | None) -> agent_pb2.SubmitResponse:
         if run is None:
-            return await submits.too_late(self._peers, request)
+            return await submit_rpc.too_late(self._peers, request)
         return await self._runs.submit(run, request)
 
 

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 from opentelemetry import trace
 from opentelemetry.trace import Span
 
-from services.orchestrator.run import Stopped
+from services.orchestrator.run.run import Stopped
 from services.runtime.telemetry import names, spans
 
 if TYPE_CHECKING:
     from headrace.v1 import memory_pb2
-    from services.orchestrator.call import Call
-    from services.orchestrator.run import Run
-    from services.orchestrator.scope import Scope
+    from services.orchestrator.run.answers.call import Call
+    from services.orchestrator.run.run import Run
+    from services.orchestrator.run.scope import Scope
 
 TOOL_FAILED = "tool_failed"
 """The error type of a call whose result says that it failed; why is for the model, and content."""

@@ -9,7 +9,7 @@ import pytest
 import structlog
 
 from services.llm_gateway.providers.provider_file import Providers
-from services.orchestrator.registry import Registry
+from services.orchestrator.agents.registry import Registry
 from services.runtime.process.config import load
 from services.tools.catalogue import Catalogue
 from tests.deploy.manifests import KUBERNETES, VARIANTS, Manifest, containers, environment, needs_go, of_kind

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from services.orchestrator.runs import ENDING_S
+from services.orchestrator.lifecycle.runs import ENDING_S
 from services.runtime.process.config import load
 from tests.deploy.manifests import VARIANTS, Manifest, containers, environment, needs_go, of_kind, pods, workloads
 from tests.deploy.settings import CONFIGS, PORTS, prefix

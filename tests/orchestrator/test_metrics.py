@@ -8,7 +8,7 @@ from prometheus_client import REGISTRY
 
 from headrace.errors import Overloaded
 from tests.orchestrator.conftest import Open, content, finish
-from tests.orchestrator.test_compaction import ANSWER, SMALL, compacted_at
+from tests.orchestrator.turn.test_compaction import ANSWER, SMALL, compacted_at
 
 CHAT = "22222222-2222-4222-8222-222222222222"
 

@@ -11,8 +11,8 @@ from opentelemetry.trace.status import StatusCode
 
 from headrace.v1 import tools_pb2
 from tests.orchestrator.conftest import Open, call, content, finish
-from tests.orchestrator.test_compaction import ANSWER, SMALL, compacted_at
-from tests.orchestrator.test_subagents import HELPER, PARENT, delegated, replying, said
+from tests.orchestrator.modes.test_subagents import HELPER, PARENT, delegated, replying, said
+from tests.orchestrator.turn.test_compaction import ANSWER, SMALL, compacted_at
 from tests.spans import Recorded, recording
 
 EXECUTE = "headrace.v1.ToolService/Execute"

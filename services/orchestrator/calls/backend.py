@@ -7,12 +7,12 @@ import grpc
 from headrace.errors import HeadraceError, Overloaded, ProviderUnavailable
 from headrace.streams import reading
 from headrace.v1 import common_pb2, tools_pb2
-from services.orchestrator.call import Call
 from services.orchestrator.calls import outcomes
 from services.orchestrator.calls.effects import Patience, after_break, effect_key
-from services.orchestrator.patience import was_break
-from services.orchestrator.peers import Peers
-from services.orchestrator.scope import Scope
+from services.orchestrator.peers.reconnect import was_break
+from services.orchestrator.peers.stubs import Peers
+from services.orchestrator.run.answers.call import Call
+from services.orchestrator.run.scope import Scope
 from services.runtime.rpc.call_ids import forwarded
 
 RPC_SLACK_S = 5.0

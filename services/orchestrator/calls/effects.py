@@ -14,11 +14,10 @@ import structlog
 
 from headrace.errors import HeadraceError, ProviderUnavailable
 from headrace.v1 import tools_pb2
-from services.orchestrator.approvals import asking
-from services.orchestrator.call import Call
-from services.orchestrator.calls import outcomes
-from services.orchestrator.peers import UNARY_TIMEOUT_S, Peers, peer_errors
-from services.orchestrator.scope import Scope
+from services.orchestrator.calls import approval, outcomes
+from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers, peer_errors
+from services.orchestrator.run.answers.call import Call
+from services.orchestrator.run.scope import Scope
 from services.runtime.rpc.call_ids import forwarded
 
 BACK_WITHIN_S = 30.0
@@ -102,7 +101,7 @@ async def _unknown(scope: Scope, call: Call, key: str) -> tools_pb2.ToolOutcome 
     await scope.notice("OUTCOME_UNKNOWN", known)
     note = ""
     if scope.run.feed.readers:
-        answer = await asking.ask(scope, call, f"{known}; approve to run it again", "high")
+        answer = await approval.ask(scope, call, f"{known}; approve to run it again", "high")
         if answer.decision != "reject":
             call.params = answer.arguments or call.params
             return f"{effect_key(scope.run.id, call)}/{key.count('/')}"

@@ -5,11 +5,11 @@ from __future__ import annotations
 import msgspec
 
 from headrace.v1 import tools_pb2
-from services.orchestrator import arguments
-from services.orchestrator.call import Call
 from services.orchestrator.calls import outcomes
-from services.orchestrator.peers import Peers
-from services.orchestrator.scope import Scope
+from services.orchestrator.peers.stubs import Peers
+from services.orchestrator.run.answers import arguments
+from services.orchestrator.run.answers.call import Call
+from services.orchestrator.run.scope import Scope
 
 ASK_HUMAN = "ask_human"
 

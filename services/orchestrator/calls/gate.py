@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from headrace.v1 import tools_pb2
-from services.orchestrator.approvals import asking
-from services.orchestrator.approvals.verdict import verdict
-from services.orchestrator.call import Call
-from services.orchestrator.calls import outcomes
-from services.orchestrator.scope import Scope
+from services.orchestrator.calls import approval, outcomes
+from services.orchestrator.run.answers.call import Call
+from services.orchestrator.run.approvals.verdict import verdict
+from services.orchestrator.run.scope import Scope
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +31,7 @@ async def pass_through(scope: Scope, call: Call) -> Passed:
         return Passed()
     if found.then == "deny":
         return Passed(outcomes.not_run("denied", message=f"not allowed here: {found.reason}"))
-    answer = await asking.ask(scope, call, found.reason, found.risk)
+    answer = await approval.ask(scope, call, found.reason, found.risk)
     if answer.decision == "reject":
         return Passed(outcomes.not_run("rejected", message=answer.note or "a person rejected this call"))
     if answer.decision == "edit":

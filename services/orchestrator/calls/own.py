@@ -6,11 +6,11 @@ A new one is a row of OWN: its definition, and a function unless its kind is ano
 from __future__ import annotations
 
 from headrace.v1 import tools_pb2
-from services.orchestrator.call import Call
 from services.orchestrator.calls import planning, subagent, todos
 from services.orchestrator.calls.frontend import ASK_HUMAN
-from services.orchestrator.peers import Peers
-from services.orchestrator.scope import Scope
+from services.orchestrator.peers.stubs import Peers
+from services.orchestrator.run.answers.call import Call
+from services.orchestrator.run.scope import Scope
 
 _ASK_HUMAN = tools_pb2.Tool(
     name=ASK_HUMAN,

@@ -11,13 +11,13 @@ from typing import Literal
 import msgspec
 
 from headrace.v1 import tools_pb2
-from services.orchestrator import arguments
-from services.orchestrator.call import Call
 from services.orchestrator.calls import outcomes
-from services.orchestrator.peers import Peers
-from services.orchestrator.plan import STATUSES, PlanProblem, Task
-from services.orchestrator.planned import Planned
-from services.orchestrator.scope import Scope
+from services.orchestrator.peers.stubs import Peers
+from services.orchestrator.run.answers import arguments
+from services.orchestrator.run.answers.call import Call
+from services.orchestrator.run.plan.active_plan import Planned
+from services.orchestrator.run.plan.plan import STATUSES, PlanProblem, Task
+from services.orchestrator.run.scope import Scope
 
 TASKS_MAX = 50
 """Of one call: a plan is read by people."""

@@ -5,18 +5,17 @@ Here is who may be called, and by whom; subagents.py has the work done.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import msgspec
 
 from headrace.v1 import common_pb2, tools_pb2
-from services.orchestrator import arguments
-from services.orchestrator.call import Call
+from services.orchestrator.agents.definition import Definition
 from services.orchestrator.calls import outcomes
-from services.orchestrator.definition import Definition
 from services.orchestrator.ids import subagent_id
-from services.orchestrator.peers import Peers
-from services.orchestrator.scope import Scope
+from services.orchestrator.peers.stubs import Peers
+from services.orchestrator.run.answers import arguments
+from services.orchestrator.run.answers.call import Call
+from services.orchestrator.run.scope import Scope
+from services.orchestrator.run.subagent_task import SubagentTask
 
 NAME = "call_subagent"
 
@@ -52,17 +51,6 @@ class _Result(msgspec.Struct):
     contextId: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Errand:
-    """What a sub-agent is called for."""
-
-    agent: Definition | None
-    """None: one like the caller."""
-
-    task: str
-    loops_max: int
-
-
 def is_offered(scope: Scope) -> bool:
     """Whether the scope's model may call sub-agents: some are configured or mentioned, and there is a level below."""
     listed = NAME in (name.casefold() for name in scope.agent.working.tools)
@@ -88,7 +76,7 @@ async def execute(scope: Scope, peers: Peers, call: Call) -> tools_pb2.ToolOutco
         known = ", ".join(agent.key for agent in _callable(scope).values()) or "none; leave agentKey out"
         return outcomes.failed("UNKNOWN_AGENT", f"there is no agent {given.agentKey!r} to call; agents: {known}")
     assert scope.run.delegate is not None, "set before the first turn"
-    return await scope.run.delegate(scope, peers, call, Errand(agent, given.task, given.maxLoops))
+    return await scope.run.delegate(scope, peers, call, SubagentTask(agent, given.task, given.maxLoops))
 
 
 def recall(scope: Scope, call: Call, result: str) -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import msgspec
 
 from headrace.v1 import tools_pb2
-from services.orchestrator import arguments, session
-from services.orchestrator.attention import Todo
-from services.orchestrator.call import Call
 from services.orchestrator.calls import outcomes
-from services.orchestrator.peers import Peers
-from services.orchestrator.scope import Scope
+from services.orchestrator.peers.stubs import Peers
+from services.orchestrator.run import session_state
+from services.orchestrator.run.answers import arguments
+from services.orchestrator.run.answers.call import Call
+from services.orchestrator.run.attention import Todo
+from services.orchestrator.run.scope import Scope
 
 TODOS_MAX = 100
 """A longer list is no plan any more."""
@@ -56,7 +57,7 @@ async def write(scope: Scope, peers: Peers, call: Call) -> tools_pb2.ToolOutcome
         return outcomes.failed("INVALID_ARGUMENTS", "todos: at most one may be in_progress")
     for number, todo in enumerate(todos, start=1):
         todo.id = todo.id or str(number)
-    await session.change(scope, peers, todos=msgspec.json.encode(todos))
+    await session_state.change(scope, peers, todos=msgspec.json.encode(todos))
     scope.attention.todos = todos
     return outcomes.succeeded(todos=msgspec.to_builtins(todos))
 
@@ -65,5 +66,5 @@ async def read(scope: Scope, peers: Peers, call: Call) -> tools_pb2.ToolOutcome:
     """The list as it stands."""
     if problem := arguments.violation(call):
         return outcomes.failed("INVALID_ARGUMENTS", problem)
-    scope.attention.todos = (await session.load(scope, peers)).read("todos", list[Todo], [])
+    scope.attention.todos = (await session_state.load(scope, peers)).read("todos", list[Todo], [])
     return outcomes.succeeded(todos=msgspec.to_builtins(scope.attention.todos))

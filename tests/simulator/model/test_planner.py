@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from services.orchestrator import prompts
+from services.orchestrator.agents import prompts
 from services.simulator.model.builtin import built_in
 from services.simulator.requests.model_request import Ask
 from services.simulator.scripts.steps import Content, ToolCall

@@ -1,0 +1,1 @@
+"""Agent files and the prompts that come with the suite."""

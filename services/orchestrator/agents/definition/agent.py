@@ -1,0 +1,273 @@
+"""An agent file that is in order, and what it says for each stage of its modes."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, model_validator
+
+from headrace.errors import InvalidRequest
+from services.orchestrator.agents.definition.budget import Budget
+from services.orchestrator.agents.definition.memory import Memory
+from services.orchestrator.agents.definition.parts import (
+    ModelConfig,
+    Output,
+    Part,
+    Policy,
+    ToolConfig,
+    Verify,
+    with_tool_policy,
+)
+from services.orchestrator.agents.definition.sections import PlanExecute, React, Section
+from services.orchestrator.agents.definition.settings import StageSettings
+
+Key = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,128}$")]
+
+
+RESERVED_KEYS = frozenset({"default", "auto"})
+"""Words that a query's agentKey gives another meaning."""
+
+STAGES = {"ONESHOT": ("oneshot",), "REACT": ("react",), "PLAN_EXECUTE": ("plan", "execute", "summary")}
+"""Of each mode; the first one is its primary stage."""
+
+WORKING = frozenset({"oneshot", "react", "execute"})
+"""Stages that use the ordinary tools."""
+
+ANSWERING = frozenset({"oneshot", "react", "summary"})
+"""Stages whose last answer is the run's."""
+
+SECTIONS = {
+    "oneshot": "plain",
+    "react": "react",
+    "plan": "planExecute.plan",
+    "execute": "planExecute.execute",
+    "summary": "planExecute.summary",
+}
+"""Of each stage, as the file names it."""
+
+STEPS = {"react": 6, "execute": 15}
+"""Turns with tools where neither section nor budget says; 15 are those of one task (agents.md)."""
+
+DEPTH_MAX = 5
+"""Of sub-agents and recursive plans, where nothing says otherwise (agents.md)."""
+
+
+class Models(Part):
+    """Models that stand in for the agent's in all stages; what they leave out is as the agent has it."""
+
+    vision: ModelConfig | None = None
+    """Answers when the query has images and the agent's own model sees none, or the chat prefers `vision`."""
+
+    code: ModelConfig | None = None
+    """Answers when the chat prefers `code` (modelPref in a query's params)."""
+
+
+class Definition(Part):
+    """An agent. `mode` is the one that runs: a query may ask for another one that the file has, too."""
+
+    key: Key
+    """Names the agent in queries; 1 to 128 letters, digits, `_`, `.` or `-`. Left out, the file's name without `.json`.
+    `default` and `auto` are reserved."""
+
+    name: str = ""
+    """Name for people."""
+
+    icon: str | None = None
+    """Icon for front ends, for example `emoji:🧭`; carried as it is."""
+
+    description: str = ""
+    """What the agent is good at, in one sentence: the router of agentKey `auto` and agents that call this one as a
+    sub-agent choose by it."""
+
+    tags: tuple[str, ...] = ()
+    """Words for people. The tag `hidden` keeps the agent from the router of agentKey `auto`."""
+
+    mode: Literal["ONESHOT", "REACT", "PLAN_EXECUTE"]
+    """How the agent works. Its section must be there: plain, react, or planExecute with plan and execute. A query's
+    deepThink picks another mode where the file has both react and planExecute."""
+
+    model_config_: ModelConfig | None = Field(default=None, alias="modelConfig")
+    """The model of all stages; a stage's own overrides it field by field."""
+
+    tool_config: ToolConfig | None = None
+    """The tools of the stages that work (plain, react, execute). Left out, only tools that are always available."""
+
+    tool_policy: Policy = "ALLOW"
+    """Whether models may call tools: DISALLOW shows them none, REQUIRE fails the run with TOOL_REQUIRED when the first
+    turn and two reminders brought no call. Also accepted: toolChoice NONE, AUTO, REQUIRED."""
+
+    output: Output = "PLAIN"
+    """PLAIN streams the model's reasoning. REASONING_SUMMARY keeps it inside, and streams a short summary of it after
+    the answer, which costs one model call."""
+
+    verify: Verify = "NONE"
+    """SECOND_PASS_FIX keeps the first answer inside as a draft; a second turn checks it, and what that one says is
+    streamed as the answer."""
+
+    models: Models = Models()
+    """Models for images and for code."""
+
+    skills: tuple[str, ...] = ()
+    """Ids or names of the skills that the agent may use. Left out or empty, all skills."""
+
+    subagents: tuple[Key, ...] = ()
+    """Keys of the agents that this one may call with call_subagent. With `call_subagent` in toolConfig it may, without
+    naming one, call an agent with its own model and backend tools."""
+
+    budget: Budget = Budget()
+    """Limits of a run."""
+
+    memory: Memory = Memory()
+    """How much of the chat a model is shown."""
+
+    plain: Section | None = None
+    """The section of mode ONESHOT."""
+
+    react: React | None = None
+    """The section of mode REACT."""
+
+    plan_execute: PlanExecute | None = None
+    """The section of mode PLAN_EXECUTE."""
+
+    hash: str = ""
+    """First 16 hex digits of the SHA-256 of the file's bytes; stands on each run that uses it. Not for files."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _aliases(cls, given: Any) -> Any:
+        return with_tool_policy(given)
+
+    @model_validator(mode="after")
+    def _whole(self) -> Definition:
+        modes = ("REACT", "PLAN_EXECUTE") if self.react and self.plan_execute else ()
+        for stage in (stage for mode in {self.mode: None, **dict.fromkeys(modes)} for stage in STAGES[mode]):
+            self._check(stage)
+        if self.key in RESERVED_KEYS:
+            raise ValueError(f"key: {self.key!r} is reserved")
+        return self
+
+    def _check(self, stage: str) -> None:
+        name = SECTIONS[stage].partition(".")[0]
+        if self._section(stage) is None:
+            raise ValueError(f"{name}: is required for mode {self.mode}")
+        model = self.settings(stage).model
+        if not model.provider_key or not model.model:
+            at = SECTIONS[stage]
+            raise ValueError(f"modelConfig: providerKey and model must be set, here or in {at}.modelConfig")
+        section = self._section(stage)
+        has_none = section is not None and section.empties_tools
+        if has_none and stage in WORKING and self.settings(stage).policy == "REQUIRE":
+            raise ValueError(f"{SECTIONS[stage]}.toolConfig: must not be null where toolPolicy is REQUIRE")
+
+    def thinking(self, deep_think: int) -> Definition:
+        """The agent in the mode that a query's deepThink asks for: 0 is REACT, anything else PLAN_EXECUTE.
+
+        Raises:
+            InvalidRequest: The file does not have both sections.
+        """
+        if self.react is None or self.plan_execute is None:
+            raise InvalidRequest.of("deepThink", "needs an agent with the sections react and planExecute")
+        return self.model_copy(update={"mode": "PLAN_EXECUTE" if deep_think else "REACT"})
+
+    def with_model(self, name: str) -> Definition | None:
+        """The agent with one of its `models` in every stage, which keep what it does not set; None: it has none."""
+        model: ModelConfig | None = getattr(self.models, name) if name in Models.model_fields else None
+        if model is None or model == ModelConfig():
+            return None
+        plan = self.plan_execute
+        stages = {stage: _with_model(getattr(plan, stage), model) for stage in STAGES["PLAN_EXECUTE"] if plan}
+        return self.model_copy(
+            update={
+                "model_config_": model.over(self.model_config_ or ModelConfig()),
+                "plain": _with_model(self.plain, model),
+                "react": _with_model(self.react, model),
+                "plan_execute": plan and plan.model_copy(update=stages),
+            }
+        )
+
+    @property
+    def primary(self) -> StageSettings:
+        """The settings of the stage that the mode begins with."""
+        return self.settings(STAGES[self.mode][0])
+
+    @property
+    def stages(self) -> list[StageSettings]:
+        """The settings of all stages of the mode."""
+        return [self.settings(stage) for stage in STAGES[self.mode]]
+
+    @property
+    def working(self) -> StageSettings:
+        """The settings of the stage that uses the ordinary tools."""
+        return self.settings("execute") if self.mode == "PLAN_EXECUTE" else self.primary
+
+    def settings(self, stage: str) -> StageSettings:
+        """What is in force for a stage of one of the agent's modes."""
+        section = self._section(stage)
+        assert section is not None, "validated in _whole"
+        policy = section.tool_policy or self.tool_policy
+        config = section.tool_config if self._has_own_tools(section) else self.tool_config
+        base = self.model_config_ or ModelConfig()
+        react = self.react if stage == "react" else None
+        return StageSettings(
+            stage=stage,
+            system_prompt=self._prompt(stage, section),
+            model=section.model_config_.over(base) if section.model_config_ else base,
+            tools=config.names if config and policy != "DISALLOW" else (),
+            may_use_tools=policy != "DISALLOW" and not section.empties_tools,
+            policy=policy,
+            output=section.output or self.output,
+            verify=(section.verify or self.verify) if stage in ANSWERING else "NONE",
+            steps_max=self._steps_max(stage),
+            parallel_tool_calls=react is not None and react.parallel_tool_calls,
+        )
+
+    @property
+    def tools(self) -> tuple[str, ...]:
+        """Names of the tools of its mode's stages, each once."""
+        return tuple(dict.fromkeys(name for settings in self.stages for name in settings.tools))
+
+    @property
+    def limits(self) -> Budget:
+        """The budget of a run: the agent's, with the fields that the sections of its stages set; a run has one, so of
+        the sections of a plan the later one goes before.
+        """
+        own: dict[str, Any] = {"max_depth": self.budget.max_depth or self.memory.recap.max_recursion_depth}
+        for stage in STAGES[self.mode]:
+            section = self._section(stage)
+            if section is not None and section.budget is not None:
+                own |= section.budget.model_dump(exclude_unset=True)
+        return self.budget.model_copy(update=own)
+
+    @property
+    def depth_max(self) -> int:
+        """How deep sub-agents and recursive plans may go."""
+        return self.limits.max_depth or DEPTH_MAX
+
+    def _section(self, stage: str) -> Section | None:
+        if stage in ("oneshot", "react"):
+            return self.plain if stage == "oneshot" else self.react
+        if self.plan_execute is None:
+            return None
+        own: Section | None = getattr(self.plan_execute, stage)
+        return own or self.plan_execute.execute
+
+    def _prompt(self, stage: str, section: Section) -> str:
+        """A summary without a prompt of its own is written under that of the tasks."""
+        if stage == "summary" and not section.system_prompt and self.plan_execute is not None:
+            return self.plan_execute.execute.system_prompt
+        return section.system_prompt
+
+    def _has_own_tools(self, section: Section) -> bool:
+        """An empty object overrides nothing, an explicit null empties the list."""
+        return section.empties_tools or bool(section.tool_config and section.tool_config.model_fields_set)
+
+    def _steps_max(self, stage: str) -> int:
+        own = {"react": self.react, "execute": self.plan_execute}.get(stage)
+        return (own and own.max_steps) or self.limits.max_steps or STEPS.get(stage, 1)
+
+
+def _with_model(section: Section | None, model: ModelConfig) -> Section | None:
+    """A section whose own model, where it has one, is set aside for `model`."""
+    if section is None or section.model_config_ is None:
+        return section
+    return section.model_copy(update={"model_config_": model.over(section.model_config_)})

@@ -1,0 +1,69 @@
+"""Limits of a run as an agent file sets them, in both of the forms that are accepted."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import Field, model_validator
+
+from services.orchestrator.agents.definition.parts import Part, Positive
+
+
+class Budget(Part):
+    """Limits of a run, its sub-agents, retries, checks and compactions included."""
+
+    max_model_calls: Positive | None = None
+    """Model calls. Left out, 3 for ONESHOT, 15 for REACT, 30 for PLAN_EXECUTE. When these alone are spent, the run
+    itself gets one more call for its answer and ends with finishReason budget."""
+
+    max_tool_calls: Annotated[int, Field(ge=0)] | None = None
+    """Tool calls. Left out, 5 for ONESHOT, 20 for REACT, 50 for PLAN_EXECUTE; 0: the first call ends the run. A call
+    over the limit is not run, and the run ends with BUDGET_EXCEEDED."""
+
+    max_steps: Positive | None = None
+    """Turns with tools: of the run for REACT, of each task for PLAN_EXECUTE. The maxSteps of a section wins over it.
+    Left out, 6 for REACT and 15 a task for PLAN_EXECUTE."""
+
+    timeout_ms: Positive | None = None
+    """Time of the run in milliseconds; waiting in the chat's queue and for people is not charged. Left out, 120,000,
+    and 300,000 for PLAN_EXECUTE. Over it the run ends with BUDGET_EXCEEDED."""
+
+    max_tokens: Positive | None = None
+    """Input and output tokens of all model calls together. Left out, no limit."""
+
+    max_cost_usd: Annotated[float, Field(gt=0)] | None = None
+    """Cost of all model calls in US dollars, by the prices of providers.json. Left out, no limit; a model without a
+    price costs nothing."""
+
+    model_timeout_ms: Positive = 60_000
+    """Time of one model call in milliseconds, from the request to its last delta."""
+
+    tool_timeout_ms: Positive = 120_000
+    """Time of one backend tool call in milliseconds. Frontend tools wait as their own definition says."""
+
+    max_depth: Positive | None = None
+    """How deep sub-agents may call sub-agents, and a RECURSIVE plan may split tasks; the agent of the run counts. Left
+    out, 5."""
+
+    tell_model: bool = False
+    """Whether each request ends with a line that says what is left of the budget."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_nested(cls, given: Any) -> Any:
+        """The other form: {runTimeoutMs, model: {maxCalls, timeoutMs}, tool: {…}}; retryCount has no effect here."""
+        if not isinstance(given, dict):
+            return given
+        flat = dict(given)
+        if "runTimeoutMs" in flat:
+            flat["timeoutMs"] = flat.pop("runTimeoutMs")
+        for kind in ("model", "tool"):
+            nested = flat.pop(kind, None) or {}
+            if not isinstance(nested, dict):
+                raise ValueError(f"{kind}: must be an object")
+            nested = dict(nested)
+            nested.pop("retryCount", None)
+            renamed = {f"max{kind.title()}Calls": "maxCalls", f"{kind}TimeoutMs": "timeoutMs"}
+            flat |= {name: nested.pop(old) for name, old in renamed.items() if old in nested}
+            flat |= {f"{kind}.{name}": value for name, value in nested.items()}
+        return flat

@@ -1,0 +1,64 @@
+"""From the bytes of an agent file to its definition, or to what is wrong with them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from typing import Any
+
+import orjson
+import structlog
+from pydantic import ValidationError
+
+from services.orchestrator.agents import triple_quotes
+from services.orchestrator.agents.definition.agent import Definition
+
+WITHOUT_EFFECT = frozenset({"retryCount"})
+"""Fields that are taken and do nothing: retries are the gateway's (agents.md)."""
+
+log = structlog.get_logger()
+
+
+class DefinitionError(Exception):
+    """What is wrong with an agent file, one problem a line, each naming field and expectation."""
+
+
+def parse(source: bytes, file_key: str) -> Definition:
+    """The definition in an agent file's bytes; `file_key` is its key when it names none.
+
+    Raises:
+        DefinitionError: Naming line or field, and what was expected.
+    """
+    try:
+        given = orjson.loads(triple_quotes.to_json(source.decode("utf-8-sig")))
+    except UnicodeDecodeError as error:
+        raise DefinitionError(f"not UTF-8 text (byte {error.start})") from None
+    except orjson.JSONDecodeError as error:
+        raise DefinitionError(f"line {error.lineno}, column {error.colno}: not valid JSON: {error.msg}") from None
+    if not isinstance(given, dict):
+        raise DefinitionError("expected a JSON object")
+    try:
+        agent = Definition.model_validate({"key": file_key} | given | {"hash": hashlib.sha256(source).hexdigest()[:16]})
+    except ValidationError as error:
+        raise DefinitionError("\n".join(_problem(item) for item in error.errors())) from None
+    for field in _without_effect(given):
+        log.warning("field has no effect", agent_key=agent.key, field=field)
+    return agent
+
+
+def _without_effect(given: Any, at: str = "") -> Iterator[str]:
+    """Paths of the fields in a file that do nothing."""
+    if isinstance(given, dict):
+        for name, value in given.items():
+            path = f"{at}.{name}" if at else name
+            if name in WITHOUT_EFFECT:
+                yield path
+            yield from _without_effect(value, path)
+
+
+def _problem(item: Any) -> str:
+    field = ".".join(str(part) for part in item["loc"])
+    text = item["msg"].removeprefix("Value error, ")
+    if item["type"] == "extra_forbidden":
+        text = "unknown, or not supported by this version"
+    return f"{field}: {text}" if field else text

@@ -1,0 +1,113 @@
+"""The sections of an agent file that hold prompts: one for each stage of a mode."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from headrace.errors import UnknownPlaceholder
+from services.orchestrator.agents import prompts
+from services.orchestrator.agents.definition.budget import Budget
+from services.orchestrator.agents.definition.parts import (
+    ModelConfig,
+    Output,
+    Part,
+    Policy,
+    Positive,
+    ToolConfig,
+    Verify,
+    with_tool_policy,
+)
+
+
+class Section(Part):
+    """One stage's prompt, and what it overrides. A field that is left out is as the agent has it."""
+
+    system_prompt: str = ""
+    """The stage's system message, with placeholders. It may stand over several lines between triple double quotes."""
+
+    model_config_: ModelConfig | None = Field(default=None, alias="modelConfig")
+    """Overrides the agent's field by field."""
+
+    tool_config: ToolConfig | None = None
+    """Replaces the agent's lists as a whole. An explicit null takes all ordinary tools from the stage; the plan's own
+    tools stay. An empty object overrides nothing."""
+
+    tool_policy: Policy | None = None
+    """Overrides the agent's."""
+
+    output: Output | None = None
+    """Overrides the agent's."""
+
+    verify: Verify | None = None
+    """Overrides the agent's; only the stage that gives the answer is checked."""
+
+    budget: Budget | None = None
+    """Fields that are given override the agent's. A run has one budget: where plan, execute and summary give the same
+    field, the last of them holds."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _aliases(cls, given: Any) -> Any:
+        return with_tool_policy(given)
+
+    @field_validator("system_prompt")
+    @classmethod
+    def _placeholders(cls, prompt: str) -> str:
+        try:
+            prompts.check(prompt)
+        except UnknownPlaceholder as error:
+            raise ValueError(error.message) from None
+        return prompt
+
+    @property
+    def empties_tools(self) -> bool:
+        """Whether its toolConfig is an explicit null."""
+        return "tool_config" in self.model_fields_set and self.tool_config is None
+
+
+class React(Section):
+    """The section of mode REACT."""
+
+    max_steps: Positive | None = None
+    """Turns with tools; then one call without tools gives the answer. Left out, budget.maxSteps, else 6."""
+
+    parallel_tool_calls: bool = False
+    """Whether the calls of one answer run at the same time. False: the first runs, and each other gets a result that
+    says it was not run."""
+
+
+class Planning(Section):
+    """The section of the stage that makes the plan."""
+
+    deep_thinking: bool = False
+    """Whether a draft, with reasoning and without tools, goes before the turn that makes the plan; it costs one model
+    call more."""
+
+
+class PlanExecute(Part):
+    """The stages of mode PLAN_EXECUTE, and how the tasks of a plan are gone through."""
+
+    strategy: Literal["SEQUENTIAL", "PARALLEL", "RECURSIVE"] = "SEQUENTIAL"
+    """SEQUENTIAL does the tasks in order. PARALLEL does neighbours of one group at the same time, and asks the planner
+    for more. RECURSIVE splits composite tasks, and restates what is left after each task."""
+
+    max_steps: Positive | None = None
+    """Turns with tools in one task; then the task has to say how it ended. Left out, budget.maxSteps, else 15."""
+
+    max_rounds: Positive = 10
+    """Rounds in which the planner of PARALLEL, shown all results, may add further tasks."""
+
+    max_parallel: Positive = 8
+    """Tasks of one group at the same time; only PARALLEL has groups."""
+
+    plan: Planning
+    """Makes the plan. Its tools are those of the plan."""
+
+    execute: Section
+    """Does each task, with the ordinary tools."""
+
+    summary: Section | None = None
+    """Writes the answer, in one turn without tools. Left out, or without a prompt, the execute section's prompt
+    serves."""

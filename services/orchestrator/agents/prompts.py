@@ -1,0 +1,56 @@
+"""Placeholders in system prompts: known names only, filled once, inserted text is not scanned again."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from functools import cache
+from importlib.resources import files
+
+from headrace.errors import UnknownPlaceholder
+
+_PLACEHOLDER = re.compile(r"\{\{\s*([\w-]+)\s*\}\}")
+"""Names with a dot are tool templates and none of ours."""
+
+_TEXTS = files("services.orchestrator.agents") / "texts"
+
+ALIASES = {"taskHistory": "task_history", "fileNameDesc": "file_names"}
+
+NAMES = frozenset(
+    {"date", "query", "files", "tools", "task_list", "task_id", "task_description", "history_dialogue"}
+    | set(ALIASES.values())
+)
+
+
+def check(prompt: str) -> None:
+    """Raise UnknownPlaceholder when `prompt` names a placeholder that does not exist."""
+    for match in _PLACEHOLDER.finditer(prompt):
+        if _name(match) not in NAMES:
+            known = ", ".join(sorted(NAMES))
+            raise UnknownPlaceholder(f"{match[0]} is no placeholder; known ones: {known}", placeholder=match[1])
+
+
+@cache
+def stored(name: str) -> str:
+    """One of the prompts that the service itself gives to models: texts/`name`.txt."""
+    return _TEXTS.joinpath(f"{name}.txt").read_text(encoding="utf-8").strip()
+
+
+def uses(prompt: str, name: str) -> bool:
+    """Whether `prompt` has the placeholder `name` or an alias of it."""
+    return any(_name(match) == name for match in _PLACEHOLDER.finditer(prompt))
+
+
+def fill(prompt: str, values: Mapping[str, str]) -> str:
+    """`prompt` with every placeholder replaced; a name without a value (no plan, no files) gives no text."""
+    return _PLACEHOLDER.sub(lambda match: values.get(_name(match), ""), prompt)
+
+
+def with_time(prompt: str, now: datetime) -> str:
+    """`prompt` with the time, to the minute, at its very end: what precedes it stays the same for a prefix cache."""
+    return f"{prompt}\n\nCurrent time: {now.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
+
+
+def _name(match: re.Match[str]) -> str:
+    return ALIASES.get(match[1], match[1])

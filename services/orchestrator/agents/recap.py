@@ -1,0 +1,25 @@
+"""Recap, as far as an agent's definition decides it: what memory is told, and what is checked when a file is read."""
+
+from __future__ import annotations
+
+from headrace.tokens import ESTIMATE_ENCODING, count_text
+from headrace.v1 import memory_pb2
+from services.orchestrator.agents.definition import Definition
+
+
+def settings(agent: Definition) -> memory_pb2.RecapSettings | None:
+    """What LoadContext is told; None where recap is off."""
+    recap = agent.memory.recap
+    if not recap.enabled:
+        return None
+    return memory_pb2.RecapSettings(
+        active_prompt_tokens_max=recap.active_prompt_max_tokens, insights_window_size=recap.insights_window_size
+    )
+
+
+def prompt_tokens_over(agent: Definition) -> int:
+    """By how many tokens the agent's prompt alone is larger than its active prompt may be; 0 where it is not."""
+    recap = agent.memory.recap
+    if not recap.enabled:
+        return 0
+    return max(0, count_text(agent.primary.system_prompt, ESTIMATE_ENCODING) - recap.active_prompt_max_tokens)

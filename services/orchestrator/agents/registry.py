@@ -1,0 +1,95 @@
+"""The agents in force: a folder of files, reloaded when they change.
+
+A bad file is refused with a message and the last good version of its agent stays; a run keeps the definition it
+started with, because definitions are values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import structlog
+
+from headrace.errors import NotFound
+from services.orchestrator.agents import recap
+from services.orchestrator.agents.definition import Definition, DefinitionError, parse
+
+FILE_BYTES_MAX = 1024 * 1024
+"""An agent file is a page or two; more is not an agent file."""
+
+log = structlog.get_logger()
+
+
+class Registry:
+    """Agents by key. Owned by the service; `reload` is called at start and by the watcher."""
+
+    def __init__(self, folder: Path, default_key: str = "") -> None:
+        self._folder = folder
+        self._default_key = default_key
+        self._by_file: dict[str, Definition] = {}
+        self._refused: dict[str, str] = {}
+        self._agents: dict[str, Definition] = {}
+
+    def reload(self) -> None:
+        """Read the folder again. Logs every file that is refused; never raises."""
+        files = {path.name: path for path in sorted(self._folder.glob("*.json"))}
+        for name in self._by_file.keys() - files.keys():
+            del self._by_file[name]
+        self._refused = {}
+        agents: dict[str, Definition] = {}
+        for name, path in files.items():
+            try:
+                agent = _read(path)
+                if agent.key in agents:
+                    raise DefinitionError(f"key: {agent.key!r} is defined in an earlier file already")
+                self._by_file[name] = agent
+            except (DefinitionError, OSError) as error:
+                self._refuse(name, str(error))
+            if name in self._by_file:
+                agents.setdefault(self._by_file[name].key, self._by_file[name])
+        self._agents = agents
+        log.info("agents in force", agents=sorted(self._agents), refused=sorted(self._refused))
+
+    def get(self, key: str) -> Definition:
+        """The agent with `key`. Raises NotFound, with the keys there are."""
+        agent = self._agents.get(key)
+        if agent is None:
+            known = ", ".join(sorted(self._agents)) or "none"
+            raise NotFound(f"no agent has the key {key!r}; known keys: {known}", field="agentKey")
+        return agent
+
+    def default(self) -> Definition:
+        """The configured default agent, else the one with the first key."""
+        if self._default_key:
+            return self.get(self._default_key)
+        if not self._agents:
+            raise NotFound("no agent is defined; put a file into the agents folder", field="agentKey")
+        return self._agents[min(self._agents)]
+
+    def choose(self, key: str) -> Definition:
+        """The agent that a query's agentKey means."""
+        return self.default() if key in ("", "default") else self.get(key)
+
+    @property
+    def by_key(self) -> Mapping[str, Definition]:
+        """Those in force now; what a later reload finds is in another mapping."""
+        return self._agents
+
+    def all(self) -> list[Definition]:
+        """Ordered by key."""
+        return [self._agents[key] for key in sorted(self._agents)]
+
+    def _refuse(self, name: str, problem: str) -> None:
+        self._refused[name] = problem
+        kept = name in self._by_file
+        log.error("agent file refused", file=name, problem=problem, last_good_version_stays=kept)
+
+
+def _read(path: Path) -> Definition:
+    if path.stat().st_size > FILE_BYTES_MAX:
+        raise DefinitionError(f"larger than {FILE_BYTES_MAX} bytes")
+    agent = parse(path.read_bytes(), path.stem)
+    if tokens_over := recap.prompt_tokens_over(agent):
+        log.warning("prompt larger than activePromptMaxTokens", file=path.name, tokens_over=tokens_over)
+    return agent

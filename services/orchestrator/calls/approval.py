@@ -1,0 +1,83 @@
+"""Asking a person about a call: approval.ask, the wait, approval.answer. Nobody's answer is a reject."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from headrace.errors import InvalidRequest
+from services.orchestrator import ids
+from services.orchestrator.run.answers.call import Call
+from services.orchestrator.run.scope import Scope
+
+NOTE_CHARS_MAX = 4000
+"""Of a person's note to the model."""
+
+BY_CHARS_MAX = 200
+"""Of a person's name."""
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What a person decided."""
+
+    decision: Literal["approve", "edit", "reject"]
+    edited: msgspec.Raw = msgspec.field(default=msgspec.Raw(), name="arguments")
+    note: str = ""
+    by: str = ""
+    """Who, as the caller of Submit says; empty: it does not."""
+
+    @property
+    def arguments(self) -> str:
+        """The arguments to run with, JSON text; empty: those of the call."""
+        return bytes(self.edited).decode()
+
+
+def read(payload: str) -> Answer:
+    """The answer in a submit's payload. Raises InvalidRequest."""
+    try:
+        answer = msgspec.json.decode(payload, type=Answer)
+    except msgspec.DecodeError:
+        rule = "must be {decision, arguments?, note?, by?} with decision approve, edit or reject"
+        raise InvalidRequest.of("payload", rule) from None
+    is_object = answer.arguments.startswith("{")
+    if (answer.decision == "edit") != is_object:
+        raise InvalidRequest.of("payload.arguments", "must be an object with decision edit, and absent without it")
+    if len(answer.note) > NOTE_CHARS_MAX:
+        raise InvalidRequest.of("payload.note", f"must have at most {NOTE_CHARS_MAX} characters")
+    if len(answer.by) > BY_CHARS_MAX:
+        raise InvalidRequest.of("payload.by", f"must have at most {BY_CHARS_MAX} characters")
+    return answer
+
+
+async def ask(scope: Scope, call: Call, reason: str, risk: str) -> Answer:
+    """What a person decided about the call; both the question and the answer are in the log."""
+    run = scope.run
+    call.asked += 1
+    # The same for an owner that takes the run over: it goes on waiting with the time that is left.
+    approval_id = ids.approval_id(run.id, call.tool_id, call.asked)
+    timeout_ms = run.rules.current.answer_timeout_ms
+    now = ids.now_ms()
+    asked = (ask.expires_at for ask in run.recording.told("approval_ask") if ask.approval_id == approval_id)
+    expires_at = next(asked, now + timeout_ms)
+    run.waits.expect(approval_id)
+    with run.waiting():
+        await scope.record(
+            "approval_ask",
+            approval_id=approval_id,
+            tool_id=call.tool_id,
+            reason=reason,
+            risk=risk,
+            expires_at=expires_at,
+        )
+        payload = await run.waits.wait(approval_id, max(0, expires_at - now) / 1000)
+    expired = Answer("reject", note=f"nobody answered within {timeout_ms / 1000:g} s")
+    answer = expired if payload is None else read(payload)
+    await scope.record(
+        "approval_answer",
+        approval_id=approval_id,
+        decision=answer.decision,
+        by=answer.by or None,
+        note=answer.note or None,
+    )
+    return answer

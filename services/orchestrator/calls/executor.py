@@ -1,0 +1,91 @@
+"""The calls of one answer: each is allowed or not, run as its kind is, and answered; its result is committed at once.
+
+A tool that fails is a value for the model. A call that is not run gets a result that says so and why.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+
+from headrace.v1 import tools_pb2
+from services.orchestrator import tracing
+from services.orchestrator.calls import action, backend, frontend, gate, outcomes, own
+from services.orchestrator.peers.stubs import Peers
+from services.orchestrator.run import insights
+from services.orchestrator.run.answers.call import Call
+from services.orchestrator.run.scope import Scope
+from services.runtime.telemetry import spans
+
+Execute = Callable[[Scope, Peers, Call], Awaitable[tools_pb2.ToolOutcome]]
+
+KINDS: dict[str, Execute] = {
+    "backend": backend.execute,
+    "action": action.execute,
+    "frontend": frontend.execute,
+    "own": own.execute,
+}
+"""A tool of another kind is not offered to a model."""
+
+OVER_BUDGET = "the budget of tool calls is used up"
+
+
+async def execute_all(scope: Scope, peers: Peers, calls: list[Call], warning: str = "") -> None:
+    """Run `calls` together. The first error that is no tool's own cancels the others and comes out bare."""
+    for call in calls:
+        call.siblings = len(calls)
+    with scope.run.spending.clock.aside():
+        if len(calls) == 1:
+            await _execute(scope, peers, calls[0], warning)
+            return
+        try:
+            async with asyncio.TaskGroup() as group:
+                for call in calls:
+                    group.create_task(_execute(scope, peers, call, warning))
+        except ExceptionGroup as errors:
+            raise errors.exceptions[0] from errors
+
+
+async def recall(scope: Scope, peers: Peers, call: Call) -> bool:
+    """Whether the log has the call's result already: then the run counts it as if it had just been run."""
+    found = scope.recording.result(call.call_id)
+    if found is None:
+        return False
+    text = "".join(part.text for part in found.message.content)
+    scope.has_result(call)
+    insights.recall(scope, found)
+    if not outcomes.is_refusal(text):
+        scope.run.spending.reserve_tool_calls(1)
+        if call.kind == "own":
+            await own.recall(scope, peers, call, text)
+    if found.ok:
+        scope.tools.note(call.name, text)
+    return True
+
+
+def ran_out(scope: Scope, calls: Iterable[Call]) -> bool:
+    """Whether the log has it that one of these was refused for the budget: the run was about to end."""
+    refusal = outcomes.not_run(OVER_BUDGET).result
+    results = filter(None, (scope.recording.result(call.call_id) for call in calls))
+    return any(part.text == refusal for result in results for part in result.message.content)
+
+
+async def refuse(scope: Scope, call: Call, why: str) -> None:
+    """Answer a call that is not run."""
+    outcome = outcomes.not_run(why)
+    await scope.commit([scope.result(call, outcome.result, ok=False)])
+
+
+async def _execute(scope: Scope, peers: Peers, call: Call, warning: str) -> None:
+    with scope.run.spending.clock.working(), tracing.executed(call) as span:
+        if call.kind != "own":
+            scope.run.go_live()
+        passed = await gate.pass_through(scope, call)
+        outcome = passed.outcome or await KINDS[call.kind](scope, peers, call)
+        if not outcome.ok:
+            spans.fail(span, tracing.TOOL_FAILED)
+    if outcome.ok:
+        scope.tools.note(call.name, outcome.result)
+    notes = [f"[{note}]" for note in (passed.note, warning) if note]
+    text = "\n\n".join([outcome.result, *notes])
+    await scope.commit([scope.result(call, text, outcome.ok)])

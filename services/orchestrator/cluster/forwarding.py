@@ -1,0 +1,164 @@
+"""Calls for what another orchestrator has: passed on to it as they are, its answers passed back as they come.
+
+Whom to ask is looked up in memory, and again while the owner does not answer: it may be stopping, or dead, and its runs
+may be ours a moment later. A call is passed on once at most: who gets it from another replica answers, or says that it
+cannot. Nothing is kept and no event decoded; a stream stops reading where its reader does, and one that breaks simply
+ends, as it does when a run is left to another owner: readers attach again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, TypeVar
+
+import grpc
+import structlog
+from google.protobuf.message import Message
+
+from headrace.errors import HeadraceError, Overloaded, ProviderUnavailable
+from headrace.streams import reading, rpc_errors
+from headrace.v1 import agent_pb2
+from services.orchestrator.cluster.peer_channels import Lanes
+from services.orchestrator.cluster.takeover import Takeover
+from services.orchestrator.lifecycle.runs import Runs
+from services.orchestrator.lifecycle.start_result import Elsewhere, stopping
+from services.orchestrator.run.run import Run
+from services.runtime.rpc.call_ids import forwarded
+from services.runtime.rpc.interceptors import Context
+from services.runtime.rpc.push_stream import Outlet
+
+RELAYED = "x-headrace-relayed"
+"""Metadata of a call that another orchestrator has passed on."""
+
+ANSWER_TIMEOUT_S = 5.0
+"""For one unary call to an owner. One that hangs is asked again, or the run's next owner is: all may be repeated."""
+
+LOOK_AGAIN_S = 0.2
+"""Between two attempts: an owner that stops hands over within a second."""
+
+SPARE_S = 5.0
+"""Beyond a lease: for its end to be noticed, and for the run to be taken over."""
+
+Reply = TypeVar("Reply")
+Here = Callable[[Run | None], Awaitable[Reply | Elsewhere]]
+"""What answers where the run is live here, or nobody's any more (None)."""
+
+log = structlog.get_logger()
+
+
+class Relays:
+    """Finds who is to answer, for the RPCs of the service."""
+
+    def __init__(self, runs: Runs, takeover: Takeover, lanes: Lanes, lease_s: float) -> None:
+        self._runs = runs
+        self._takeover = takeover
+        self._lanes = lanes
+        self._patience_s = lease_s + SPARE_S
+        """A dead owner's lease ends within it."""
+
+    async def answer(self, rpc: str, request: Any, context: Context, here: Here[Reply]) -> Reply:
+        """The answer of whoever has the run that `request` names."""
+        return await self._found(request.run_id, context, here, partial(self._ask, rpc, request, context))
+
+    async def stream(self, rpc: str, request: Any, context: Context, out: Outlet, here: Here[int]) -> int:
+        """Have the owner of the run that `request` names send to `out`; how many messages it sent. A request that names
+        none begins a run, here or where its chat's runs are.
+        """
+        run_id: str = getattr(request, "run_id", "")
+        return await self._found(run_id, context, here, partial(self._pass_on, rpc, request, context, out))
+
+    async def told(self, rpc: str, request: Message, context: Context, run_id: str) -> Any:
+        """What the owner of a run says; None: it is not another's, or its owner does not answer."""
+        if _is_relayed(context):
+            return None
+        address = await self._takeover.owner_of(run_id)
+        try:
+            return None if address is None else await self._ask(rpc, request, context, address)
+        except (Overloaded, ProviderUnavailable) as error:
+            log.warning("owner not asked", run_id=run_id, owner=address, reason=error.reason)
+            return None
+
+    async def _found(
+        self, run_id: str, context: Context, here: Here[Reply], there: Callable[[str], Awaitable[Reply]]
+    ) -> Reply:
+        """The answer of the first who gives one, of those who have the run, or its chat, one after the other."""
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + (0.0 if _is_relayed(context) else self._patience_s)
+        while True:
+            try:
+                home = await self._takeover.find(run_id) if run_id else None
+                if isinstance(home, str):
+                    if _is_relayed(context):
+                        raise Overloaded("the run is being moved; try again", retry_after_s=0)
+                    return await there(home)
+            except (Overloaded, ProviderUnavailable) as error:
+                if not _is_passing(error) or self._runs.is_draining or loop.time() >= until_s:
+                    raise
+                await asyncio.sleep(LOOK_AGAIN_S)
+                continue
+            answer = await here(home)
+            if not isinstance(answer, Elsewhere):
+                return answer
+            run_id = answer.run_id
+
+    async def _ask(self, rpc: str, request: Message, context: Context, address: str) -> Any:
+        timeout_s = min(context.time_remaining() or ANSWER_TIMEOUT_S, ANSWER_TIMEOUT_S)
+        async with self._lanes.to(address) as channel:
+            call: Any = channel.unary_unary(_path(rpc), type(request).SerializeToString, _reply(rpc).FromString)
+            with _owner_errors():
+                return await call(request, timeout=timeout_s, metadata=_metadata())
+
+    async def _pass_on(self, rpc: str, request: Message, context: Context, out: Outlet, address: str) -> int:
+        if self._runs.is_draining:
+            # It would be cut a moment later, and its reader would come back once more than it must.
+            raise stopping()
+        sent = 0
+        async with self._lanes.to(address) as channel:
+            call: Any = channel.unary_stream(_path(rpc), type(request).SerializeToString)
+            opened = call(request, timeout=context.time_remaining(), metadata=_metadata())
+            try:
+                with _owner_errors():
+                    async with reading(opened) as messages:
+                        async for message in messages:
+                            sent += 1
+                            if not out.send(message):
+                                await out.drained()
+            except ProviderUnavailable as error:
+                if not sent:
+                    raise
+                log.warning("relay cut", owner=address, sent=sent, problem=error.message)
+        return sent
+
+
+@contextmanager
+def _owner_errors() -> Generator[None]:
+    """Raise what the owner raised; whatever else its connection or its end says is ProviderUnavailable."""
+    try:
+        with rpc_errors():
+            yield
+    except grpc.aio.AioRpcError as error:
+        raise ProviderUnavailable("the run's owner does not answer; attach again") from error
+
+
+def _is_passing(error: HeadraceError) -> bool:
+    """Whether another owner may be found: this one has gone, or is about to."""
+    return isinstance(error, ProviderUnavailable) or error.retry_after_s == 0
+
+
+def _is_relayed(context: Context) -> bool:
+    return any(key == RELAYED for key, _ in context.invocation_metadata() or ())
+
+
+def _metadata() -> tuple[tuple[str, str], ...]:
+    return (*forwarded(), (RELAYED, "1"))
+
+
+def _path(rpc: str) -> str:
+    return f"/headrace.v1.AgentService/{rpc}"
+
+
+def _reply(rpc: str) -> Any:
+    return getattr(agent_pb2, f"{rpc}Response")

@@ -1,0 +1,260 @@
+"""Going on with runs that nobody runs: those a stopped process left, found at start and every second after it.
+
+A run has one owner, whose lease memory knows. An owner that stops releases it, one that dies lets it run out; then
+whoever asks first gets the run with a new generation, and memory takes nothing from the owner before any more. The runs
+of a chat go to one owner, in their order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from weakref import WeakValueDictionary
+
+import structlog
+
+from headrace.errors import HeadraceError, InvalidRequest, NotFound, Overloaded, ProviderUnavailable, StaleLease
+from headrace.v1 import memory_pb2
+from services.orchestrator import ids
+from services.orchestrator.agents.definition import Definition
+from services.orchestrator.agents.registry import Registry
+from services.orchestrator.cluster.recovery import end_of, patiently
+from services.orchestrator.lifecycle.leases import Owner
+from services.orchestrator.lifecycle.runs import Runs
+from services.orchestrator.lifecycle.start_result import stopping
+from services.orchestrator.peers import stored_runs
+from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers, peer_errors
+from services.orchestrator.run.replay.attempt_resets import CRASHED, HANDED_OVER, crashes
+from services.orchestrator.run.replay.replay import Recording
+from services.orchestrator.run.replay.resume_point import Past
+from services.orchestrator.run.run import Run
+from services.runtime.auth.identity import Identity, acting_as
+
+SEQ_PER_GENERATION = 1_000_000
+"""An owner with generation g numbers its events from g times this, plus 1 (events.md)."""
+
+GENERATION_MAX = 1_000_000
+"""Memory begins far above it where its index was lost: then seqs go on with the next free range, so that they stay
+numbers that JSON readers can count with."""
+
+CRASHES_MAX = 3
+"""A run whose owner has died so often is what kills it."""
+
+LOOKS_PER_LEASE = 15
+"""For runs that nobody has: with a lease of 15 s, what is handed over goes on within about a second, and what a dead
+owner had within 17 (operations.md: 30)."""
+
+JITTER = (0.8, 1.2)
+"""Replicas that look at the same moment would all ask for the same runs."""
+
+STAGES = {
+    "ONESHOT": {"oneshot"},
+    "REACT": {"react"},
+    "PLAN_EXECUTE": {"plan", "execute", "summary"},
+}
+"""By which a run's lines tell the mode it has."""
+
+log = structlog.get_logger()
+
+
+CHATS_AT_ONCE = 8
+"""Whose runs are taken over at the same time: each is a few calls, whose answers it waits for."""
+
+
+class Takeover:
+    """Takes runs over for `runs`; those of a chat one at a time, so that nobody takes over from us."""
+
+    def __init__(self, runs: Runs, registry: Registry, peers: Peers, owner: Owner) -> None:
+        self._runs = runs
+        self._registry = registry
+        self._peers = peers
+        self._owner = owner
+        self._taking: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        """By chat."""
+
+    async def at_start(self) -> None:
+        """Take over what there is; waits for memory as long as it takes."""
+        await patiently(self._look)
+
+    async def watch(self) -> None:
+        """Take over what comes, until cancelled."""
+        looks = 0
+        while True:
+            looks += 1
+            await asyncio.sleep(self._owner.lease_s / LOOKS_PER_LEASE * random.uniform(*JITTER))
+            try:
+                # What this process has lost without knowing it still has a lease of ours: that is looked for, too.
+                await self._look(without_owner=bool(looks % LOOKS_PER_LEASE))
+            except HeadraceError as error:
+                log.warning("runs not looked for", reason=error.reason)
+            except Exception:
+                # The supervisor: what one look stumbles over must not end all that follow.
+                log.exception("runs not looked for")
+
+    async def _look(self, *, without_owner: bool = False) -> None:
+        if self._runs.is_draining:
+            return
+        with acting_as(None):
+            found = await stored_runs.unfinished(self._peers, without_owner=without_owner)
+        free = [*{run.chat_id: run for run in found if self._is_wanted(run)}.values()]
+        for first in range(0, len(free), CHATS_AT_ONCE):
+            some = map(self._take_chat, free[first : first + CHATS_AT_ONCE])
+            for problem in await asyncio.gather(*some, return_exceptions=True):
+                if problem is not None:
+                    raise problem
+
+    async def _take_chat(self, run: memory_pb2.UnfinishedRun) -> None:
+        """Take over what is left of the run's chat."""
+        with acting_as(_whose(run)):
+            for entry in await stored_runs.unfinished_beside(self._peers, run.run_id):
+                # A chat's runs keep their order: none goes before one that is still another's.
+                if entry.run_id not in self._runs.unstored and not await self._attempt(entry):
+                    break
+
+    def _is_wanted(self, entry: memory_pb2.UnfinishedRun) -> bool:
+        if self._runs.has(entry.run_id) or entry.run_id in self._runs.unstored:
+            return False
+        return not self._is_another_s(entry)
+
+    async def find(self, run_id: str) -> Run | str | None:
+        """The run, live here, taken over where nobody runs it; the address of the process that has its chat's runs;
+        None: it has ended, or the caller has no such run.
+
+        Raises:
+            Overloaded: It is about to be another's.
+        """
+        if (run := self._runs.find(run_id)) is not None:
+            return run
+        for entry in await stored_runs.unfinished_beside(self._peers, run_id):
+            if self._is_another_s(entry):
+                return entry.owner
+            if self._is_left(entry, run_id):
+                async with self._lock(entry.chat_id):
+                    return await self._take(run_id)
+        return self._runs.find(run_id)
+
+    async def _take(self, run_id: str) -> Run | str | None:
+        """As `find`; takes over what is left of the chat up to the run."""
+        # Read once more: while others took over, what is left has been taken, or has ended.
+        for entry in await stored_runs.unfinished_beside(self._peers, run_id):
+            if self._is_another_s(entry):
+                return entry.owner
+            if self._is_left(entry, run_id):
+                run = await self._taken(entry)
+                if entry.run_id == run_id:
+                    return run
+        return self._runs.find(run_id)
+
+    def _lock(self, chat_id: str) -> asyncio.Lock:
+        return self._taking.setdefault(chat_id, asyncio.Lock())
+
+    def _is_left(self, entry: memory_pb2.UnfinishedRun, run_id: str) -> bool:
+        """Whether a run that is not another's is to be taken over for a caller who asks for `run_id`."""
+        if self._runs.has(entry.run_id):
+            return False
+        return entry.run_id == run_id or entry.run_id not in self._runs.unstored
+
+    async def owner_of(self, run_id: str) -> str | None:
+        """The address of another process that has the run; nothing is taken over."""
+        beside = await stored_runs.unfinished_beside(self._peers, run_id)
+        return next((entry.owner for entry in beside if entry.run_id == run_id and self._is_another_s(entry)), None)
+
+    async def _attempt(self, entry: memory_pb2.UnfinishedRun) -> bool:
+        """Take the run over if nobody has it. Whether it is another's no more."""
+        try:
+            async with self._lock(entry.chat_id):
+                if not self._is_another_s(entry):
+                    await self._taken(entry)
+                    return True
+        except ProviderUnavailable:
+            raise
+        except Overloaded:
+            return False  # another was faster
+        except HeadraceError as error:
+            # One log that takes no line must not keep the other chats waiting; whoever attaches tries again.
+            log.error("run not taken over", run_id=entry.run_id, reason=error.reason, problem=error.message)
+        except Exception:
+            # The supervisor of what was left: a run that cannot be read must not keep the service from starting.
+            log.exception("run not taken over", run_id=entry.run_id)
+        return False
+
+    def _is_another_s(self, entry: memory_pb2.UnfinishedRun) -> bool:
+        return entry.owner not in ("", self._owner.address) and entry.lease_expires_at > ids.now_ms()
+
+    async def _taken(self, entry: memory_pb2.UnfinishedRun) -> Run | None:
+        """The run, which goes on here now; None: it had ended, or was ended."""
+        with acting_as(_whose(entry)):
+            if run := self._runs.find(entry.run_id):
+                return run
+            if self._runs.is_draining:
+                raise stopping()
+            if self._is_another_s(entry):
+                raise _moved()
+            generation = await self._acquired(entry)
+            if generation is None:
+                return None
+            request = memory_pb2.GetChatRequest(chat_id=entry.chat_id, run_id=entry.run_id, include_lines=True)
+            chat = await stored_runs.chat_of(self._peers, request)
+            return await self._gone_on_with(entry, chat, generation)
+
+    async def _gone_on_with(
+        self, entry: memory_pb2.UnfinishedRun, chat: memory_pb2.GetChatResponse, generation: int
+    ) -> Run | None:
+        recording = Recording(chat.lines)
+        query = next(line.query for line in chat.lines if line.HasField("query"))
+        agent = self._agent(query, recording)
+        base_seq = _base(generation, entry.last_seq)
+        told = self._runs.unstored.get(entry.run_id)
+        if told is not None or agent is None or crashes(recording) >= CRASHES_MAX:
+            with peer_errors():
+                await self._peers.memory.Append(end_of(entry, generation, base_seq, told), timeout=UNARY_TIMEOUT_S)
+            self._runs.unstored.pop(entry.run_id, None)
+            log.warning("run ended as interrupted", run_id=entry.run_id, last_seq=entry.last_seq)
+            return None
+        reason = HANDED_OVER if entry.owner and not entry.lease_expires_at else CRASHED
+        is_changed = agent.hash != query.agent_hash
+        past = Past(generation, base_seq, chat.events, recording, reason, is_changed, query.traceparent)
+        run = Run(entry.run_id, agent, query.query, self._peers, past)
+        self._runs.go_on(run)
+        log.warning("run taken over", run_id=run.id, generation=generation, last_seq=entry.last_seq, reason=reason)
+        return run
+
+    def _agent(self, query: memory_pb2.QueryLine, recording: Recording) -> Definition | None:
+        """The run's agent as it is now; None: there is none any more, or it works in another mode."""
+        try:
+            agent = self._registry.get(query.query.agent_key)
+            if query.query.HasField("deep_think"):
+                agent = agent.thinking(query.query.deep_think)
+        except (NotFound, InvalidRequest):
+            return None
+        others = set[str]().union(*STAGES.values()) - STAGES[agent.mode]
+        return None if recording.stages & others else agent
+
+    async def _acquired(self, entry: memory_pb2.UnfinishedRun) -> int | None:
+        """Our generation; None: the run has ended meanwhile. Raises Overloaded: another was faster."""
+        request = memory_pb2.AcquireLeaseRequest(
+            chat_id=entry.chat_id, run_id=entry.run_id, owner=self._owner.address, ttl_ms=self._owner.ttl_ms
+        )
+        try:
+            with peer_errors():
+                return (await self._peers.memory.AcquireLease(request, timeout=UNARY_TIMEOUT_S)).generation
+        except StaleLease:
+            chat = await stored_runs.chat_of(self._peers, memory_pb2.GetChatRequest(run_id=entry.run_id))
+            if stored_runs.has_ended(chat):
+                return None
+            raise _moved() from None
+
+
+def _whose(entry: memory_pb2.UnfinishedRun) -> Identity:
+    return Identity.stored(entry.tenant, entry.user)
+
+
+def _moved() -> Overloaded:
+    return Overloaded("another process has the run; try again", retry_after_s=0)
+
+
+def _base(generation: int, last_seq: int) -> int:
+    """The seq behind which an owner's events are numbered."""
+    if generation > GENERATION_MAX:
+        generation = last_seq // SEQ_PER_GENERATION + 1
+    return generation * SEQ_PER_GENERATION

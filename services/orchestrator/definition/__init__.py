@@ -1,9 +1,0 @@
-"""Agent files: what may stand in them, and what is in force for each stage of a run. The file's form is agents.md's."""
-
-from services.orchestrator.definition.agent import Definition
-from services.orchestrator.definition.budget import Budget
-from services.orchestrator.definition.parts import ModelConfig
-from services.orchestrator.definition.reading import DefinitionError, parse
-from services.orchestrator.definition.settings import StageSettings
-
-__all__ = ["Budget", "Definition", "DefinitionError", "ModelConfig", "StageSettings", "parse"]

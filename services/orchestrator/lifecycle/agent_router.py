@@ -1,0 +1,86 @@
+"""agentKey `auto`: one model call picks the agent that a message is for, by what the agents say of themselves.
+
+It is made before the query is accepted, because the query's line in the log names its agent: the first event of such a
+run waits for it, and a caller who leaves meanwhile has asked nothing. Without a usable answer the default agent takes
+the message, and the user is told so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import grpc
+import structlog
+
+from headrace.errors import HeadraceError
+from headrace.streams import reading
+from headrace.v1 import common_pb2
+from services.orchestrator.agents import prompts
+from services.orchestrator.agents.definition import Definition
+from services.orchestrator.peers.stubs import Peers
+from services.orchestrator.turn import side_question
+from services.runtime.rpc.call_ids import forwarded
+
+KEY = "auto"
+
+HIDDEN = "hidden"
+"""A tag: the router leaves the agent out."""
+
+MESSAGE_CHARS_MAX = 4000
+DESCRIPTION_CHARS_MAX = 400
+"""What the router is told of a message, and of each agent."""
+
+STAGE = "router"
+
+QUOTES = "`'\"*.:,- \n"
+"""What models put around a word that they were to say alone."""
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Routed:
+    """Which agent takes a message."""
+
+    agent: Definition
+    usage: common_pb2.Usage | None = None
+    """Of the call that picked it; None: none was made."""
+
+    problem: str = ""
+    """What the user is told of a choice that could not be made."""
+
+
+async def route(message: str, default: Definition, agents: Sequence[Definition], peers: Peers) -> Routed:
+    """The one of `agents` that is for `message`, as the default agent's model says."""
+    candidates = {agent.key.casefold(): agent for agent in agents if HIDDEN not in agent.tags}
+    if len(candidates) < 2:
+        return Routed(next(iter(candidates.values()), default))
+    usage = common_pb2.Usage()
+    answer = (await _ask(message, default, candidates.values(), peers, usage)).strip(QUOTES)
+    if chosen := candidates.get(answer.casefold()):
+        return Routed(chosen, usage)
+    return Routed(default, usage, f"no agent could be picked for this message; {default.key!r} takes it")
+
+
+async def _ask(
+    message: str, default: Definition, agents: Iterable[Definition], peers: Peers, usage: common_pb2.Usage
+) -> str:
+    """The model's answer, whose cost goes into `usage`; empty where it fails."""
+    told = "\n".join(f"- {agent.key}: {agent.description[:DESCRIPTION_CHARS_MAX] or agent.name}" for agent in agents)
+    system = prompts.fill(prompts.stored("router"), {"agents": told})
+    request = side_question.question(default.primary.model, STAGE, system, message[:MESSAGE_CHARS_MAX])
+    answer: list[str] = []
+    try:
+        rpc = peers.llm.StreamChat(request, timeout=side_question.TIMEOUT_S, metadata=forwarded())
+        async with asyncio.timeout(side_question.TIMEOUT_S), reading(rpc) as deltas:
+            async for delta in deltas:
+                answer.append(delta.content)
+                if delta.HasField("usage"):
+                    usage.CopyFrom(delta.usage)
+    except (HeadraceError, TimeoutError, grpc.aio.AioRpcError) as error:
+        reason = error.reason if isinstance(error, HeadraceError) else type(error).__name__
+        log.warning("router gave no answer", reason=reason)
+        return ""
+    return "".join(answer)

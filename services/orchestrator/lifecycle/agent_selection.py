@@ -1,0 +1,49 @@
+"""Which agent a query is for: the one it names, the one its chat had last, or the one that the router picks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from headrace.errors import NotFound
+from headrace.v1 import agent_pb2, memory_pb2
+from services.orchestrator.agents.definition import Definition
+from services.orchestrator.agents.registry import Registry
+from services.orchestrator.lifecycle import agent_router
+from services.orchestrator.lifecycle.agent_router import Routed
+from services.orchestrator.peers import stored_runs
+from services.orchestrator.peers.stubs import Peers
+from services.orchestrator.run.run import Run
+
+
+async def choose(request: agent_pb2.QueryRequest, beside: Iterable[Run], registry: Registry, peers: Peers) -> Routed:
+    """The agent of a query; `beside` are the live runs of its chat.
+
+    Raises:
+        NotFound, InvalidRequest: There is no such agent.
+    """
+    if request.agent_key == agent_router.KEY:
+        routed = await _routed(request, beside, registry, peers)
+    else:
+        routed = Routed(await _named(request, registry, peers))
+    if not request.HasField("deep_think"):
+        return routed
+    return replace(routed, agent=routed.agent.thinking(request.deep_think))
+
+
+async def _routed(request: agent_pb2.QueryRequest, beside: Iterable[Run], registry: Registry, peers: Peers) -> Routed:
+    """Ask the router, but not again for a repeated query."""
+    for run in beside if request.request_id else ():
+        if run.query.request_id == request.request_id:
+            return Routed(run.agent)
+    return await agent_router.route(request.message, registry.default(), registry.all(), peers)
+
+
+async def _named(request: agent_pb2.QueryRequest, registry: Registry, peers: Peers) -> Definition:
+    if request.agent_key or not request.chat_id:
+        return registry.choose(request.agent_key)
+    try:
+        chat = await stored_runs.chat_of(peers, memory_pb2.GetChatRequest(chat_id=request.chat_id, without_events=True))
+    except NotFound:
+        return registry.default()
+    return registry.get(chat.last_agent_key)

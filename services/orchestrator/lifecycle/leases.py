@@ -1,0 +1,83 @@
+"""Owning runs: each has a lease in memory, which this process renews while it is alive.
+
+A new run's lease comes with its query line, so that it costs no round trip before the first event. One task renews all
+of them, apart from the tasks of the runs; no tool runs in this process, so none can keep it from that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import structlog
+
+from headrace.errors import HeadraceError, StaleLease
+from headrace.v1 import memory_pb2
+from services.orchestrator.peers.stubs import Peers, peer_errors
+from services.orchestrator.run.run import Run
+from services.runtime.auth.identity import acting_as
+
+RENEWALS_MAX = 32
+"""At a time: memory puts each on the disk."""
+
+RELEASE_TIMEOUT_S = 5.0
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """As whom, and for how long at a time, this process has runs."""
+
+    address: str
+    """At which others reach it; whoever starts with it goes on with what the process before left."""
+    lease_s: float = 15.0
+
+    @property
+    def ttl_ms(self) -> int:
+        return round(self.lease_s * 1000)
+
+    @property
+    def renewal_s(self) -> float:
+        """Between two renewals (operations.md): one may fail."""
+        return self.lease_s / 3
+
+
+async def keep(live: Callable[[], Iterable[Run]], peers: Peers, owner: Owner) -> None:
+    """Renew the leases of the live runs, until cancelled."""
+    loop = asyncio.get_running_loop()
+    gate = asyncio.Semaphore(RENEWALS_MAX)
+    next_s = loop.time()
+    while True:
+        next_s = max(next_s + owner.renewal_s, loop.time())
+        await asyncio.sleep(next_s - loop.time())
+        async with asyncio.TaskGroup() as group:
+            for run in live():
+                if run.is_accepted and not run.log.is_lost:
+                    group.create_task(_renew(run, peers, gate, owner))
+
+
+async def release(run: Run, peers: Peers) -> None:
+    """Give the run to whoever asks first."""
+    request = memory_pb2.ReleaseLeaseRequest(run_id=run.id, generation=run.log.generation)
+    with peer_errors():
+        await peers.memory.ReleaseLease(request, timeout=RELEASE_TIMEOUT_S)
+
+
+async def _renew(run: Run, peers: Peers, gate: asyncio.Semaphore, owner: Owner) -> None:
+    try:
+        async with gate:
+            request = memory_pb2.RenewLeaseRequest(run_id=run.id, generation=run.log.generation, ttl_ms=owner.ttl_ms)
+            with acting_as(run.identity), peer_errors():
+                await peers.memory.RenewLease(request, timeout=owner.renewal_s)
+    except StaleLease:
+        if not run.feed.ended:
+            log.warning("run lost", run_id=run.id)
+            run.log.is_lost = True
+            run.give_up()
+    except HeadraceError as error:
+        log.warning("lease not renewed", run_id=run.id, reason=error.reason)
+    except Exception:
+        # The supervisor: one run's renewal must not end all others.
+        log.exception("lease not renewed", run_id=run.id)

@@ -1,0 +1,70 @@
+"""What people tell a live run: it is in the log before anybody acts on it, and whoever told it may leave meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import structlog
+
+from headrace.errors import HeadraceError, Overloaded, ProviderUnavailable
+from headrace.v1 import agent_pb2, memory_pb2
+from services.orchestrator.run.run import Run
+
+COMMIT_DELAYS_S = (0.0, 0.2, 1.0, 3.0)
+"""When the event is tried to be committed: memory may be restarting. After that the run could not go on either."""
+
+log = structlog.get_logger()
+
+
+def publish(
+    run: Run, kind: str, event: agent_pb2.AgentDelta, tasks: asyncio.TaskGroup, then: Callable[[], None]
+) -> asyncio.Future[None]:
+    """Publish `event`, whose payload is `kind`, and commit it in one of `tasks`; then `then` is called and readers
+    have it. Done when it is committed; who waits for that shields it.
+
+    Nothing is waited for before it is published: the run may end at any other moment. A run whose log takes nothing
+    is ended, and the error is in the future.
+    """
+    committed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    seq = run.main.send(kind, event, held=True)
+    line = run.log.keep([memory_pb2.LogLine(event=memory_pb2.EventLine(event=event))])
+    tasks.create_task(_commit(run, seq, line, then, committed))
+    return committed
+
+
+async def _commit(
+    run: Run, seq: int, line: memory_pb2.AppendRequest, then: Callable[[], None], committed: asyncio.Future[None]
+) -> None:
+    try:
+        await _send(run, line)
+    except Exception as error:  # every one is the caller's, who waits for `committed`, and ends the run
+        failure = error if isinstance(error, HeadraceError) else ProviderUnavailable("it could not be stored")
+        log.warning("what a person told was not committed", run_id=run.id, reason=failure.reason)
+        _fail(committed, error)
+        run.interrupt(failure)
+    except asyncio.CancelledError:
+        _fail(committed, Overloaded("the service is being stopped; try again"))
+        raise
+    else:
+        run.feed.release(seq)
+        then()
+        committed.set_result(None)
+
+
+def _fail(committed: asyncio.Future[None], error: Exception) -> None:
+    committed.set_exception(error)
+    committed.exception()  # read here too, for a caller that has left
+
+
+async def _send(run: Run, line: memory_pb2.AppendRequest) -> None:
+    """Send the line until memory has answered."""
+    for delay_s in COMMIT_DELAYS_S:
+        await asyncio.sleep(delay_s)
+        try:
+            await run.log.send(line)
+        except HeadraceError as error:
+            if not error.retriable or delay_s == COMMIT_DELAYS_S[-1]:
+                raise
+        else:
+            return

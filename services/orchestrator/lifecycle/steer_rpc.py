@@ -1,0 +1,66 @@
+"""Steer: a message reaches a run that is going on, or becomes the chat's next query.
+
+What the run's model has not heard at its end is asked next before that end is stored, so that no restart in between
+loses it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+
+from headrace.errors import Overloaded
+from headrace.v1 import agent_pb2, memory_pb2
+from services.orchestrator.lifecycle import live_input
+from services.orchestrator.peers import stored_runs
+from services.orchestrator.peers.stubs import Peers
+from services.orchestrator.run.run import Run
+from services.orchestrator.run.steer_queue import Steer
+
+
+async def steer(run: Run, request_id: str, text: str, tasks: asyncio.TaskGroup) -> agent_pb2.SteerResponse:
+    """Take a message for a run that is going on: it is committed when this returns, whoever leaves meanwhile.
+
+    Raises:
+        QueueFull: Too many wait for its next turn.
+        Overloaded: The run is being left to another owner.
+    """
+    taken = run.steering.find(request_id)
+    if taken is None:
+        if run.is_given_up:
+            raise Overloaded("the run is being moved to another process; try again")
+        taken = Steer(request_id, text)
+        run.steering.add(taken)
+        event = agent_pb2.RequestSteer(request_id=request_id, chat_id=run.chat_id, run_id=run.id, message=text)
+        delta = agent_pb2.AgentDelta(request_steer=event)
+        taken.committed = live_input.publish(run, "request_steer", delta, tasks, lambda: None)
+    if taken.committed is not None:
+        await asyncio.shield(taken.committed)
+    return accepted(run.id)
+
+
+def accepted(run_id: str) -> agent_pb2.SteerResponse:
+    return agent_pb2.SteerResponse(run_id=run_id, status="accepted")
+
+
+async def query_of(peers: Peers, request: agent_pb2.SteerRequest) -> agent_pb2.QueryRequest | None:
+    """The query of a run that has ended; None: it took this very message. Raises NotFound."""
+    chat = await stored_runs.chat_of(peers, memory_pb2.GetChatRequest(run_id=request.run_id))
+    events = chat.events
+    if any(event.request_steer.request_id == request.request_id for event in events if event.HasField("request_steer")):
+        return None
+    asked = next(event.request_query for event in events if event.HasField("request_query"))
+    return agent_pb2.QueryRequest(chat_id=asked.chat_id, agent_key=asked.agent_key)
+
+
+def as_query(query: agent_pb2.QueryRequest, request_id: str, text: str) -> agent_pb2.QueryRequest:
+    """What a message becomes that the run of `query` did not hear; the same each time."""
+    name = hashlib.sha256(request_id.encode()).hexdigest()[:32]
+    return agent_pb2.QueryRequest(
+        request_id=f"steer_{name}",
+        chat_id=query.chat_id,
+        agent_key=query.agent_key,
+        role="user",
+        message=text,
+        deep_think=query.deep_think if query.HasField("deep_think") else None,
+    )

@@ -1,0 +1,83 @@
+"""Submit: what a person decided reaches the run that waits for it, and the log before that."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+
+from headrace.errors import InvalidRequest
+from headrace.v1 import agent_pb2, memory_pb2
+from services.orchestrator import ids
+from services.orchestrator.calls import approval
+from services.orchestrator.lifecycle import live_input
+from services.orchestrator.peers import stored_runs
+from services.orchestrator.peers.stubs import Peers
+from services.orchestrator.run.run import Run
+
+DETAILS = {
+    "accepted": "the run goes on with it",
+    "duplicate": "another submit came first",
+    "expired": "the run waits no more",
+    "unmatched": "the run does not wait for this id",
+}
+
+
+def check(request: agent_pb2.SubmitRequest) -> str:
+    """The id that is submitted for. Raises InvalidRequest."""
+    if bool(request.tool_id) == bool(request.approval_id):
+        raise InvalidRequest.of("toolId", "either toolId or approvalId must be set")
+    if request.approval_id:
+        approval.read(request.payload)
+    return request.tool_id or request.approval_id
+
+
+async def submit(run: Run, request: agent_pb2.SubmitRequest, tasks: asyncio.TaskGroup) -> agent_pb2.SubmitResponse:
+    """Take a submit for a live run: it is committed when this returns `accepted`, whoever leaves meanwhile.
+
+    Raises:
+        InvalidRequest: The request is none.
+        QueueFull: Too many came before their waits.
+    """
+    wait_id = check(request)
+    if request.chat_id and request.chat_id != run.chat_id:
+        raise InvalidRequest.of("chatId", "is not the chat of this run")
+    if not run.is_waited_for(wait_id) or run.feed.ended:
+        return response(run.id, wait_id, "unmatched")
+    claim = run.waits.claim(wait_id, request.request_id)
+    if claim == "accepted":
+        event = agent_pb2.RequestSubmit(
+            request_id=request.request_id or ids.new_uuid(),
+            chat_id=run.chat_id,
+            run_id=run.id,
+            tool_id=wait_id,
+            payload=request.payload,
+            view_id=request.view_id if request.HasField("view_id") else None,
+        )
+        delta = agent_pb2.AgentDelta(request_submit=event)
+        fulfil = partial(run.waits.fulfil, wait_id, request.payload)
+        await asyncio.shield(live_input.publish(run, "request_submit", delta, tasks, fulfil))
+    return response(run.id, wait_id, "accepted" if claim == "repeated" else claim)
+
+
+async def too_late(peers: Peers, request: agent_pb2.SubmitRequest) -> agent_pb2.SubmitResponse:
+    """The answer for a run that has ended. Raises NotFound."""
+    wait_id = check(request)
+    status = "unmatched"
+    chat = await stored_runs.chat_of(peers, memory_pb2.GetChatRequest(run_id=request.run_id))
+    for event in chat.events:
+        match event.WhichOneof("payload"):
+            case "request_submit" if event.request_submit.tool_id == wait_id:
+                return response(request.run_id, wait_id, "duplicate")
+            case "tool_snapshot" if event.tool_snapshot.tool_id == wait_id and wait_id.startswith(ids.FRONTEND):
+                status = "expired"
+            case "approval_ask" if event.approval_ask.approval_id == wait_id:
+                status = "expired"
+            case _:
+                pass
+    return response(request.run_id, wait_id, status)
+
+
+def response(run_id: str, wait_id: str, status: str) -> agent_pb2.SubmitResponse:
+    return agent_pb2.SubmitResponse(
+        accepted=status == "accepted", status=status, run_id=run_id, tool_id=wait_id, detail=DETAILS[status]
+    )

@@ -1,0 +1,80 @@
+"""ONESHOT: one call; if it asks for tools they run once, then a final call without tools gives the answer."""
+
+from __future__ import annotations
+
+from headrace.errors import NoAnswer, ToolRequired
+from services.orchestrator.modes import reasoning_summary, verify
+from services.orchestrator.run.answers.answer import Answer
+from services.orchestrator.turn.conversation import Conversation
+
+REPAIRS_MAX = 2
+"""Turns that remind a model of a required tool (agents.md)."""
+
+REPAIR_PROMPT = "You must call one of the tools now; answer after its result."
+
+
+async def oneshot(talk: Conversation) -> str:
+    """Run to the answer; returns the finish reason."""
+    required = must_call(talk)
+    if not talk.has_tools:
+        return await finish(talk, await talk.ask("none"))
+    answer = await ask_for_tool(talk, parallel=True) if required else await talk.ask("auto", parallel=True)
+    if not answer.calls:
+        return await finish(talk, answer)
+    await talk.execute(answer, parallel=True)
+    return await final_answer(talk)
+
+
+def must_call(talk: Conversation) -> bool:
+    """Whether the stage's first turn has to call a tool.
+
+    Raises:
+        ToolRequired: There is none to call.
+    """
+    required = talk.scope.settings.policy == "REQUIRE"
+    if required and not talk.has_tools:
+        raise ToolRequired("the agent's toolPolicy is REQUIRE, and no tool is in force; name some in its toolConfig")
+    return required
+
+
+async def ask_for_tool(talk: Conversation, *, parallel: bool) -> Answer:
+    """One turn that must call a tool, repaired twice.
+
+    Raises:
+        ToolRequired: The model still called none.
+    """
+    for attempt in range(REPAIRS_MAX + 1):
+        if attempt:
+            await talk.scope.add_user_message(REPAIR_PROMPT)
+        answer = await talk.ask("required", parallel=parallel)
+        if answer.calls:
+            return answer
+    raise ToolRequired(f"the model called no tool in {REPAIRS_MAX + 1} turns, and the agent's toolPolicy is REQUIRE")
+
+
+async def final_answer(talk: Conversation, reason: str = "") -> str:
+    """One call without tools for the answer. `reason` is why the loop ended, when not by itself.
+
+    When only the budget of model calls is spent, the run itself is granted this one all the same; a sub-agent is not.
+    """
+    beyond = talk.run.spending.is_out_of_calls and talk.scope.depth == 0
+    answer = await talk.ask("none", beyond_budget=beyond)
+    if answer.calls:
+        await talk.refuse(answer, "no tool may be called any more; answer with what is known")
+    return await finish(talk, answer, "budget" if beyond else reason)
+
+
+async def finish(talk: Conversation, answer: Answer, reason: str = "") -> str:
+    """The finish reason of a last answer, which is checked first where the agent wants that.
+
+    Raises:
+        NoAnswer: It has no text.
+    """
+    if answer.is_draft:
+        answer = await verify.second_pass(talk, answer)
+    await reasoning_summary.write(talk)
+    if answer.finish_reason == "content_filter":
+        return "content_filter"
+    if not answer.text.strip():
+        raise NoAnswer("the model ended without an answer; ask again or another model")
+    return reason or ("length" if answer.finish_reason == "length" else "stop")

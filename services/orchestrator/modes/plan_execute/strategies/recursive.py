@@ -1,0 +1,47 @@
+"""RECURSIVE: the head of a list first; a composite one is split into a list of its own, one level down.
+
+After each task the planner is shown what came of it and states what is left of the list anew (ReCAP, arXiv 2510.23822:
+recursive context-aware reasoning and planning). What becomes of a list is the model's decision, never a rule's.
+"""
+
+from __future__ import annotations
+
+from services.orchestrator.modes.plan_execute.plan_runner import Work
+from services.orchestrator.modes.plan_execute.task import OutOfCalls, Report
+from services.orchestrator.run.plan.active_plan import Level
+from services.orchestrator.run.plan.plan import Task
+
+
+async def recursive(work: Work) -> None:
+    """Do the plan's list and those below it."""
+    await _do(work, Level(None, work.planned.plan.open(), work.thought), depth=0)
+
+
+async def _do(work: Work, level: Level, depth: int) -> str:
+    """Do a list to its end; the status of its last task. `depth` is 0 for the plan's own."""
+    status = "completed"
+    while level.remaining and not work.is_cut:
+        head = level.remaining.pop(0)
+        may_split = head.composite and depth < work.agent.depth_max
+        report = await (_split(work, head, depth) if may_split else work.carry_out(await work.begin(head)))
+        await work.report(report)
+        status = head.status
+        if not work.is_cut:
+            await work.planner.restate(level, report)
+    return status
+
+
+async def _split(work: Work, task: Task, depth: int) -> Report:
+    """Do a composite task by its parts; as it is when the planner does not split it."""
+    executor = await work.begin(task)
+    try:
+        level = await work.planner.split(task)
+        if not level.remaining:
+            return await work.carry_out(executor)
+        status = await _do(work, level, depth + 1)
+    except OutOfCalls:
+        return await work.cut(executor)
+    if work.is_cut:
+        return await executor.cancel()
+    await work.planned.mark(task, status)
+    return await executor.end(text=level.thought)

@@ -1,0 +1,181 @@
+"""One task of a plan, in a scope of its own: work turns, then its status in a turn that must tell it.
+
+What its model said and called stays in that scope; its report is all that others see of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from headrace.errors import BudgetExceeded
+from headrace.v1 import common_pb2, memory_pb2
+from services.orchestrator.agents import prompts
+from services.orchestrator.calls.planning import GET, UPDATE
+from services.orchestrator.modes.oneshot import ask_for_tool, must_call
+from services.orchestrator.run.plan.active_plan import Planned
+from services.orchestrator.run.plan.plan import OPEN, Task
+from services.orchestrator.turn.conversation import Conversation
+
+REPAIRS_MAX = 1
+"""Turns that remind an executor of telling its task's status (agents.md)."""
+
+INTERRUPTED_RESULT = '{"ok":false,"error":"interrupted"}'
+"""What calls get that the model had begun when it broke off."""
+
+NOT_TOLD = common_pb2.Failure(code="TASK_NOT_UPDATED", message="the model did not say how the task ended")
+FAILED = common_pb2.Failure(code="TASK_FAILED", message="the model could not do the task")
+"""Why a task failed, where no error says it."""
+
+ENDS = {"completed": "task_complete", "failed": "task_fail"}
+"""The event that ends a task of a status; of any other: task_cancel."""
+
+
+class OutOfCalls(Exception):
+    """The budget has no model call left: what remains to be said is the answer."""
+
+
+class Broken(Exception):
+    """An earlier owner of the run let the task fail, because its model could not be asked."""
+
+    def __init__(self, failure: common_pb2.Failure) -> None:
+        super().__init__(failure.code)
+        self.failure = failure
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What came of a task."""
+
+    task: Task
+    text: str
+    """What its model said last."""
+
+    results: Mapping[str, str]
+    """Of its tools, for argument templates."""
+
+    @property
+    def values(self) -> dict[str, str]:
+        """For prompts."""
+        return {
+            "task_id": self.task.task_id,
+            "task_description": self.task.description,
+            "status": self.task.status,
+            "result": self.text or "(it said nothing)",
+        }
+
+
+@contextmanager
+def within_calls(talk: Conversation) -> Generator[None]:
+    """Raise OutOfCalls in place of the error of a budget without model calls."""
+    try:
+        yield
+    except BudgetExceeded as error:
+        if error.metadata.get("limit") != "maxModelCalls":
+            raise
+        raise OutOfCalls from error
+
+
+class Executor:
+    """Carries a task out. Used by one task of the event loop."""
+
+    def __init__(self, talk: Conversation, planned: Planned, task: Task) -> None:
+        """`talk` is that of the plan's scope, with the tools that tasks may use."""
+        base = talk.scope
+        context_id = f"task-{task.task_id}"
+        self.scope = base.run.open_scope(
+            base.agent.settings("execute"),
+            context_id=f"{base.context_id}.{context_id}" if base.context_id else context_id,
+            subagent_id=base.subagent_id,
+            task_id=task.task_id,
+        )
+        self.scope.agent, self.scope.lineage, self.scope.brief = base.agent, base.lineage, base.brief
+        self.scope.planned = planned
+        self.scope.attention = base.attention.without_todos()
+        self.scope.thoughts = base.thoughts
+        self.scope.tools.results |= base.tools.results
+        self._talk = talk
+        self._planned = planned
+        self._task = task
+        self._text = ""
+
+    async def begin(self) -> None:
+        """Tell readers that the task starts."""
+        task, scope = self._task, self.scope
+        scope.enter(scope.settings, **self._planned.values(task))
+        await self._planned.mark(task, "in_progress")
+        scope.last_event = lambda line: _ended_with(task, line)
+        await scope.record("task_start", task_id=task.task_id, run_id=scope.run.id, description=task.description)
+
+    async def work(self) -> None:
+        """Do it, until its status is told.
+
+        Raises:
+            OutOfCalls, Broken: Before that.
+        """
+        talk = Conversation(self.scope, self._talk.peers, [*self._talk.tools, UPDATE, GET])
+        await self._say("task_work")
+        required = must_call(self._talk)
+        for _ in range(self.scope.settings.steps_max):
+            self._check_past()
+            with within_calls(talk):
+                answer = await (ask_for_tool(talk, parallel=False) if required else talk.ask("auto"))
+            required = False
+            self._text = answer.text.strip() or self._text
+            await talk.execute(answer, parallel=False)
+            if not answer.calls or self._task.status not in OPEN:
+                break
+        for attempt in range(REPAIRS_MAX + 1):
+            if self._task.status not in OPEN:
+                return
+            self._check_past()
+            await self._say("plan_repair" if attempt else "task_update", tool=UPDATE.name)
+            with within_calls(talk):
+                answer = await talk.ask(UPDATE.name, reasoning=False)
+            self._text = self._text or answer.text.strip()
+            await talk.execute(answer, parallel=False)
+
+    async def end(self, error: common_pb2.Failure | None = None, *, text: str = "") -> Report:
+        """Tell readers how the task ended, in the words of its model or `text`; an `error` made it fail."""
+        task, scope = self._task, self.scope
+        if error is None and task.status in OPEN:
+            error = NOT_TOLD
+        if error is not None:
+            await self._planned.mark(task, "failed")
+        text = text or self._text
+        fields: dict[str, object] = {"task_id": task.task_id}
+        if task.status == "completed":
+            fields |= {"summary": text or None, "artifact_ids": [*scope.artifact_ids]}
+        elif task.status == "failed":
+            fields |= {"error": error or FAILED}
+        # What its model had begun is closed in the same breath: no later owner of the run is to take it for whole.
+        cut = scope.close(INTERRUPTED_RESULT)
+        scope.last_event = None
+        await scope.record(ENDS.get(task.status, "task_cancel"), behind=cut, **fields)
+        scope.run.leave(scope)
+        return Report(task, text, scope.tools.results)
+
+    async def cancel(self) -> Report:
+        """Give the task up."""
+        await self._planned.mark(self._task, "canceled")
+        return await self.end()
+
+    def _check_past(self) -> None:
+        """End where an earlier owner of the run ended the task, for a reason that its own steps do not tell."""
+        end = self.scope.recording.task_end
+        if end is not None and end.HasField("task_fail"):
+            raise Broken(end.task_fail.error)
+        if end is not None:
+            raise OutOfCalls
+
+    async def _say(self, text: str, **values: str) -> None:
+        values |= self._planned.values(self._task)
+        await self.scope.add_user_message(prompts.fill(prompts.stored(text), values))
+
+
+def _ended_with(task: Task, line: memory_pb2.RunLine) -> tuple[str, dict[str, object]]:
+    """The last event of a task whose run ends within it."""
+    if line.state == "failed":
+        return "task_fail", {"task_id": task.task_id, "error": line.error}
+    return "task_cancel", {"task_id": task.task_id}

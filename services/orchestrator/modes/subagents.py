@@ -1,0 +1,175 @@
+"""Sub-agents: each works in a scope of its own, beside its siblings, and only its result goes to who called it.
+
+Its failure is a value for the caller's model. What ends the run (a cancel, the budget) ends it too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+
+from headrace.errors import BudgetExceeded, ContentFiltered, HeadraceError, StaleLease, to_failure
+from headrace.v1 import memory_pb2, tools_pb2
+from services.orchestrator import tracing
+from services.orchestrator.agents import prompts
+from services.orchestrator.agents.definition import Definition
+from services.orchestrator.agents.definition.sections import React
+from services.orchestrator.calls import outcomes, subagent, todos
+from services.orchestrator.ids import subagent_id
+from services.orchestrator.modes.catalogue import MODES
+from services.orchestrator.peers.stubs import Peers
+from services.orchestrator.run.answers.call import Call
+from services.orchestrator.run.run import Stopped
+from services.orchestrator.run.scope import Scope
+from services.orchestrator.run.subagent_task import SubagentTask
+from services.orchestrator.setup import system_message
+from services.orchestrator.setup.tool_selection import catalogue, visible
+from services.orchestrator.turn import parent_context
+from services.orchestrator.turn.conversation import Conversation
+
+SUMMARY_CHARS_MAX = 500
+"""Of a result, as subagent.end has it."""
+
+OPEN_RESULT = '{"ok":false,"error":"interrupted"}'
+"""What calls get that a sub-agent had begun when it failed."""
+
+SAME_TOOLS = frozenset({todos.WRITE.name, todos.READ.name, subagent.NAME})
+"""Beside the backend tools, what an agent like its caller has: a list and sub-agents of its own."""
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class _End:
+    """How a sub-agent ended."""
+
+    text: str = ""
+    error: HeadraceError | None = None
+    is_cancelled: bool = False
+
+    @property
+    def line(self) -> memory_pb2.RunLine:
+        """The same as the end of a run is told, for what is open in it."""
+        if self.error is not None:
+            return memory_pb2.RunLine(state="failed", error=to_failure(self.error))
+        return memory_pb2.RunLine(state="cancelled" if self.is_cancelled else "completed")
+
+
+async def delegate(parent: Scope, peers: Peers, call: Call, task: SubagentTask) -> tools_pb2.ToolOutcome:
+    """Have `task` done; the call's result.
+
+    Raises:
+        BudgetExceeded: Of the run; what the run itself may still do without model calls is left to it.
+    """
+    async with parent.places:
+        scope = await _begin(parent, call, task)
+        try:
+            with tracing.delegated(scope):
+                end = await _work(scope, parent, peers, task)
+        except Stopped:
+            # Its siblings end their steps too; the run stops when the parent goes on.
+            end = _End(is_cancelled=True)
+        except HeadraceError as error:
+            if _ends_run(error):
+                raise
+            log.warning("sub-agent failed", run_id=scope.run.id, subagent_id=scope.subagent_id, reason=error.reason)
+            end = _End(error=error)
+        return await _end(scope, end, parent, call)
+
+
+async def _begin(parent: Scope, call: Call, task: SubagentTask) -> Scope:
+    run = parent.run
+    agent = _bounded(task.agent or _like(parent), task.loops_max)
+    child_id = subagent_id(run.id, call.tool_id)
+    scope = run.open_scope(agent.primary, context_id=child_id, subagent_id=child_id)
+    scope.agent, scope.lineage = agent, (*parent.lineage, child_id)
+    await scope.record(
+        "subagent_start",
+        subagent_id=child_id,
+        run_id=run.id,
+        parent_id=parent.subagent_id or run.id,
+        agent_key=agent.key,
+        depth=scope.depth,
+        goal=task.task,
+    )
+    scope.last_event = lambda line: (
+        "subagent_end",
+        {"subagent_id": child_id, "ok": False, "summary": line.error.message or line.state},
+    )
+    return scope
+
+
+async def _work(scope: Scope, parent: Scope, peers: Peers, task: SubagentTask) -> _End:
+    await parent_context.push(scope, parent, peers, task.task)
+    tools = await _tools(scope, parent, peers, is_like_parent=task.agent is None)
+    scope.brief = system_message.of_subagent(task.task, tools)
+    scope.enter(scope.settings)
+    await scope.add_user_message(task.task)
+    reason = await MODES[scope.agent.mode](Conversation(scope, peers, tools))
+    if reason == "content_filter":
+        raise ContentFiltered("the provider refused the sub-agent's answer")
+    return _End(scope.said)
+
+
+async def _end(scope: Scope, end: _End, parent: Scope, call: Call) -> tools_pb2.ToolOutcome:
+    run = scope.run
+    told: dict[str, Any] = {"contextId": scope.context_id, "loops": run.turns[scope.subagent_id]}
+    if end.error is None and not end.is_cancelled:
+        scope.last_event = None
+        summary = end.text[:SUMMARY_CHARS_MAX]
+        await scope.record("subagent_end", subagent_id=scope.subagent_id, ok=True, summary=summary)
+        outcome = outcomes.succeeded(result=outcomes.bounded(end.text), **told)
+    elif end.error is not None:
+        outcome = outcomes.failed(end.error.reason, end.error.message, **told)
+    else:
+        outcome = outcomes.failed("cancelled", **told)
+    if lines := run.close_within(scope, end.line, OPEN_RESULT):
+        await run.log.append(lines)
+    subagent.note_return(parent, call, outcome.result)
+    return outcome
+
+
+async def _tools(scope: Scope, parent: Scope, peers: Peers, *, is_like_parent: bool) -> list[tools_pb2.Tool]:
+    if not scope.agent.working.may_use_tools:
+        return []
+    if not is_like_parent:
+        return await visible(scope, await catalogue(scope, peers), ())
+    names = SAME_TOOLS if subagent.is_offered(scope) else SAME_TOOLS - {subagent.NAME}
+    return [tool for tool in parent.tools.tools if tool.kind == "backend" or tool.name in names]
+
+
+def _like(parent: Scope) -> Definition:
+    """An agent with the parent's model and tools, and a prompt that says what it is there for."""
+    return parent.agent.model_copy(
+        update={
+            "mode": "REACT",
+            "model_config_": parent.settings.model,
+            "tool_policy": "ALLOW",
+            "output": "PLAIN",
+            "verify": "NONE",
+            "skills": (),
+            "react": React(system_prompt=prompts.stored("subagent"), max_steps=subagent.LOOPS_MAX),
+        }
+    )
+
+
+def _bounded(agent: Definition, steps_max: int) -> Definition:
+    """The agent with at most so many turns with tools, or as many in each task of its plan."""
+    sections: dict[str, object] = {}
+    if agent.mode == "REACT" and agent.react is not None:
+        steps = min(steps_max, agent.settings("react").steps_max)
+        sections["react"] = agent.react.model_copy(update={"max_steps": steps})
+    elif agent.mode == "PLAN_EXECUTE" and agent.plan_execute is not None:
+        steps = min(steps_max, agent.settings("execute").steps_max)
+        sections["plan_execute"] = agent.plan_execute.model_copy(update={"max_steps": steps})
+    return agent.model_copy(update=sections)
+
+
+def _ends_run(error: HeadraceError) -> bool:
+    """Whether nothing can go on after it: another owner has the run, or a budget is spent. Without model calls the
+    run itself may still answer, so that alone does not end it."""
+    if isinstance(error, BudgetExceeded):
+        return error.metadata.get("limit") != "maxModelCalls"
+    return isinstance(error, StaleLease)

@@ -1,0 +1,51 @@
+"""verify SECOND_PASS_FIX: the first answer is a draft, which a second turn checks; what that one says is the answer.
+
+The draft is in the log in steps of stage `verify`, which no model is told of; the second turn has it as a reminder.
+When that turn cannot be had (the budget is spent, the model fails before readers have anything of it, it says
+nothing), the draft is the answer after all: the user is told so (VERIFY_SKIPPED), and gets it as one delta.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import structlog
+
+from headrace.errors import HeadraceError
+from headrace.v1 import llm_pb2
+
+if TYPE_CHECKING:
+    from services.orchestrator.run.answers.answer import Answer
+    from services.orchestrator.turn.conversation import Conversation
+
+log = structlog.get_logger()
+
+
+async def second_pass(talk: Conversation, draft: Answer) -> Answer:
+    """The answer that readers get, for a draft of it."""
+    if draft.finish_reason == "content_filter":
+        return await _as_it_is(talk, draft)
+    why = "the second turn gave no text"
+    talk.scope.attention.draft = draft.text
+    try:
+        answer = await talk.ask("none")
+        await talk.refuse(answer, "no tool may be called any more; give the final answer")
+        if answer.text.strip():
+            return answer
+    except HeadraceError as error:
+        if not talk.scope.forget_answer():
+            raise
+        log.warning("answer not checked", run_id=talk.run.id, reason=error.reason)
+        why = error.reason
+    finally:
+        talk.scope.attention.draft = ""
+    await talk.scope.notice("VERIFY_SKIPPED", f"the answer was not checked a second time: {why}")
+    return await _as_it_is(talk, draft)
+
+
+async def _as_it_is(talk: Conversation, draft: Answer) -> Answer:
+    answer = talk.scope.begin_answer()
+    answer.take(llm_pb2.LlmDelta(content=draft.text).SerializeToString())
+    answer.take(llm_pb2.LlmDelta(finish=llm_pb2.LlmFinish(reason=draft.finish_reason)).SerializeToString())
+    await talk.scope.end_answer()
+    return answer

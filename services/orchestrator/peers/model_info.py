@@ -1,0 +1,53 @@
+"""What the gateway knows of a model, and what of it limits a context."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+import structlog
+
+from headrace.errors import HeadraceError
+from headrace.v1 import llm_pb2, memory_pb2
+from services.orchestrator.agents.definition import ModelConfig
+from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers, peer_errors
+from services.runtime.rpc.call_ids import forwarded
+
+log = structlog.get_logger()
+
+
+async def info_of(peers: Peers, provider_key: str, model: str) -> llm_pb2.ModelInfo:
+    """What the provider file says of a model; nothing but its name where that cannot be learned."""
+    try:
+        found = await peers.models.answer((provider_key, model), partial(_listed, peers, provider_key, model))
+    except HeadraceError as error:
+        # The turn that follows will say whether the gateway is there; memory has a table of its own.
+        log.warning("model's limits not known", provider_key=provider_key, model=model, reason=error.reason)
+        found = []
+    info = llm_pb2.ModelInfo()
+    if found:
+        info.CopyFrom(found[0])
+    info.provider_key, info.model = provider_key, model
+    return info
+
+
+async def _listed(peers: Peers, provider_key: str, model: str) -> Sequence[llm_pb2.ModelInfo]:
+    request = llm_pb2.ListModelsRequest(provider_key=provider_key, model=model)
+    with peer_errors():
+        return (await peers.llm.ListModels(request, timeout=UNARY_TIMEOUT_S, metadata=forwarded())).models
+
+
+async def agent_limits(peers: Peers, model: ModelConfig) -> tuple[memory_pb2.ModelLimits, str]:
+    """The limits of an agent's model, and the model that writes summaries for it; empty: itself."""
+    info = await info_of(peers, model.provider_key or "", model.model or "")
+    return limits(info, model.max_tokens or 0), info.summary_model
+
+
+def limits(info: llm_pb2.ModelInfo, max_tokens: int = 0) -> memory_pb2.ModelLimits:
+    """As memory takes them; `max_tokens` is the greatest answer that is asked for, 0: the model's own."""
+    return memory_pb2.ModelLimits(
+        provider_key=info.provider_key,
+        model=info.model,
+        context_window_tokens=info.context_window_tokens,
+        output_tokens=max_tokens or info.output_tokens_max,
+    )

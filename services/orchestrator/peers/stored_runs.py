@@ -1,0 +1,102 @@
+"""Runs that are not live here, as memory has them recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from headrace.errors import LogDamaged, NotFound, OutOfRange
+from headrace.v1 import agent_pb2, memory_pb2
+from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers, peer_errors
+from services.runtime.rpc.call_ids import forwarded
+
+ENDS = {"run_complete": "completed", "run_cancel": "cancelled", "run_error": "failed"}
+
+
+async def chat_of(peers: Peers, request: memory_pb2.GetChatRequest) -> memory_pb2.GetChatResponse:
+    """What memory has of a chat or a run. Raises NotFound."""
+    with peer_errors():
+        return await peers.memory.GetChat(request, timeout=UNARY_TIMEOUT_S, metadata=forwarded())
+
+
+def no_chat(chat_id: str) -> NotFound:
+    """What memory says of a chat that is not there, or not the caller's."""
+    return NotFound(f"chat {chat_id} does not exist", chatId=chat_id)
+
+
+async def events_of(peers: Peers, run_id: str, last_seq: int) -> list[agent_pb2.AgentDelta]:
+    """The recorded events of a run that nobody runs, after `last_seq`.
+
+    Raises:
+        NotFound: No such run.
+        OutOfRange: `last_seq` is beyond the run's end.
+        LogDamaged: The run has no end and can get none.
+    """
+    chat = await chat_of(peers, memory_pb2.GetChatRequest(run_id=run_id))
+    if not has_ended(chat):
+        raise LogDamaged(f"run {run_id} has no end, and its chat's log takes none", runId=run_id)
+    last = chat.events[-1].seq
+    if last_seq > last:
+        raise OutOfRange(f"lastSeq {last_seq} is beyond the run's last event {last}", lastSeq=last)
+    return [event for event in chat.events if event.seq > last_seq]
+
+
+async def unfinished(peers: Peers, *, without_owner: bool = False) -> list[memory_pb2.UnfinishedRun]:
+    """Every run without an end, oldest first; or only those that nobody has."""
+    return await _unfinished(peers, memory_pb2.ListUnfinishedRunsRequest(without_owner=without_owner))
+
+
+async def unfinished_beside(peers: Peers, run_id: str) -> list[memory_pb2.UnfinishedRun]:
+    """The runs without an end of a run's chat, oldest first; none where the run is not the caller's."""
+    return await _unfinished(peers, memory_pb2.ListUnfinishedRunsRequest(run_id=run_id))
+
+
+async def _unfinished(peers: Peers, request: memory_pb2.ListUnfinishedRunsRequest) -> list[memory_pb2.UnfinishedRun]:
+    with peer_errors():
+        reply = await peers.memory.ListUnfinishedRuns(request, timeout=UNARY_TIMEOUT_S)
+    return list(reply.runs)
+
+
+def has_ended(chat: memory_pb2.GetChatResponse) -> bool:
+    """Whether a run's events are complete."""
+    return bool(chat.events) and chat.events[-1].WhichOneof("payload") in ENDS
+
+
+async def run_of(peers: Peers, run_id: str) -> agent_pb2.Run:
+    """A recorded run. Raises NotFound."""
+    chat = await chat_of(peers, memory_pb2.GetChatRequest(run_id=run_id))
+    runs = fold_runs(chat.events)
+    if not runs:
+        raise NotFound("no such run", runId=run_id)
+    return runs[-1]
+
+
+def fold_runs(events: Iterable[agent_pb2.AgentDelta]) -> list[agent_pb2.Run]:
+    """The runs of a chat's history events, oldest first. One without an end is `running`, wherever it is."""
+    runs: list[agent_pb2.Run] = []
+    asked_at, chat_id = 0, ""
+    for event in events:
+        kind = event.WhichOneof("payload") or ""
+        if kind == "request_query":
+            asked_at, chat_id = event.timestamp, event.request_query.chat_id
+        elif kind == "run_start":
+            start = event.run_start
+            runs.append(
+                agent_pb2.Run(
+                    run_id=start.run_id,
+                    chat_id=chat_id,
+                    agent_key=start.agent_key,
+                    state="running",
+                    created_at=asked_at,
+                )
+            )
+        elif runs and kind in ENDS:
+            end = getattr(event, kind)
+            runs[-1].state = ENDS[kind]
+            runs[-1].usage.CopyFrom(end.usage)
+            if kind == "run_complete":
+                runs[-1].finish_reason = end.finish_reason
+            elif kind == "run_error":
+                runs[-1].error.CopyFrom(end.error)
+        if runs and kind != "request_query":
+            runs[-1].updated_at = event.timestamp
+    return runs

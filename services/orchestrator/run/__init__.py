@@ -1,0 +1,1 @@
+"""A live run: its scopes, answers, plan, budget, log and events, and what it goes on from."""

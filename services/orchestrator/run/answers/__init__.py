@@ -1,0 +1,1 @@
+"""A model's answer and the tool calls in it."""

@@ -1,0 +1,277 @@
+"""One model answer: each LlmDelta becomes one event at once, and the log's pieces collect on the side.
+
+The block rules of events.md live here: reasoning and content close each other, a tool call's first fragment closes
+both, every block is closed by the end. Nothing here waits. Text is passed on as the bytes it came as, anything else by
+way of messages. A kind of text that is hidden from readers is only collected; content that a tool call follows is no
+answer, and is sent then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from headrace.v1 import agent_pb2, common_pb2, llm_pb2, memory_pb2
+from services.orchestrator import ids
+from services.orchestrator.run.answers.call import Call, args_event, begin, end_event, recalled, start_event
+from services.orchestrator.run.answers.templates import resolve
+from services.orchestrator.run.answers.toolbox import Toolbox
+from services.orchestrator.run.events import delta_codec
+from services.orchestrator.run.events.blocks import TextBlock
+from services.orchestrator.run.events.feed import Feed
+
+Delta = agent_pb2.AgentDelta
+
+Send: TypeAlias = Callable[[str, Delta], int]
+"""Numbers an event, whose payload is named first, and passes it on; returns its seq."""
+
+
+@dataclass(slots=True)
+class BlockNames:
+    """Ids of a run's text blocks: {runId}_r_{n} and {runId}_c_{n}."""
+
+    run_id: str
+    reasoning: int = 0
+    content: int = 0
+    tool_ids: set[str] = field(default_factory=set[str])
+    """Tool ids that the chat's context has; some providers count from call_0 in every answer."""
+
+    @classmethod
+    def after(cls, run_id: str, messages: Iterable[memory_pb2.LogMessage]) -> BlockNames:
+        """The names of a run that has these messages already."""
+        names = cls(run_id)
+        for message in messages:
+            names.reasoning = max(names.reasoning, _number(message.reasoning_id))
+            names.content = max(names.content, _number(message.content_id))
+        return names
+
+
+def _number(block_id: str) -> int:
+    number = block_id.rpartition("_")[2]
+    return int(number) if number.isdecimal() else 0
+
+
+def is_draft(piece: memory_pb2.LogMessage) -> bool:
+    """Whether a piece is an answer's text that was not sent."""
+    return piece.message.role == "assistant" and bool(piece.message.content) and not piece.HasField("content_id")
+
+
+class Answer:
+    """Turns the deltas of one StreamChat call into events and log messages. Used by one task."""
+
+    def __init__(self, feed: Feed, send: Send, names: BlockNames, tools: Toolbox, hidden: Collection[str] = ()) -> None:
+        """`send` is the way into `feed` that the answer's scope has; `hidden` may have content and reasoning."""
+        self._feed = feed
+        self.from_seq = feed.seq
+        """Behind which its events are."""
+        self._send = send
+        self._names = names
+        self._tools = tools
+        self._msg_id = ids.new_msg_id()
+        self._block: TextBlock | None = None
+        """The block of reasoning or content that is open."""
+        self._draft: list[bytes] | None = [] if "content" in hidden else None
+        """Content that no reader has; None: it is sent."""
+        self._thought: list[bytes] | None = [] if "reasoning" in hidden else None
+        self._by_index: dict[int, Call] = {}
+        self.calls: list[Call] = []
+        self.messages: list[memory_pb2.LogMessage] = []
+        """The closed pieces, in order."""
+        self.usage: common_pb2.Usage | None = None
+        self.finish_reason = ""
+        self.provider_state = ""
+
+    def take(self, raw: bytes) -> None:
+        """Pass one delta on: an LlmDelta as the wire has it."""
+        at = delta_codec.text_at(raw)
+        if not at:
+            self._take_message(llm_pb2.LlmDelta.FromString(raw))
+        elif raw[0] == delta_codec.CONTENT:
+            self._content(raw[at:])
+        else:
+            self._reasoning(raw[at:])
+
+    def _take_message(self, delta: llm_pb2.LlmDelta) -> None:
+        kind = delta.WhichOneof("delta")
+        if kind == "content":
+            self._content(delta.content.encode())
+        elif kind == "reasoning":
+            self._reasoning(delta.reasoning.encode())
+        elif kind == "tool_call":
+            self._tool_call(delta.tool_call)
+        elif kind == "usage":
+            self.usage = delta.usage
+        elif kind == "finish":
+            self.finish_reason = delta.finish.reason
+        elif kind == "provider_state":
+            self.provider_state = delta.provider_state
+        elif kind == "started":
+            # A further attempt: what the one before wanted back is of another answer.
+            self.provider_state = ""
+
+    def recall(self, pieces: list[memory_pb2.LogMessage]) -> None:
+        """Be an answer that the log has already: nothing of it is sent."""
+        self.messages = pieces
+        self.calls = [self._recalled(piece) for piece in pieces if piece.message.tool_calls]
+        last = pieces[-1]
+        self.usage = last.usage if last.HasField("usage") else None
+        self.finish_reason, self.provider_state = last.finish_reason, last.message.provider_state
+
+    def close(self) -> None:
+        """Close every open block: the answer is complete, or was cut. Puts usage and state on the last piece."""
+        self._close_text()
+        for call in self.calls:
+            self._end_call(call)
+        if self._thought:
+            thought = llm_pb2.Message(role="assistant", reasoning_content=b"".join(self._thought).decode())
+            self.messages.insert(0, self._unsent(thought))
+        if self._draft:
+            draft = llm_pb2.Message(role="assistant")
+            draft.content.add(text=b"".join(self._draft).decode())
+            self.messages.append(self._unsent(draft))
+        if not self.messages:
+            return
+        if self.usage is not None:
+            self.messages[-1].usage.CopyFrom(self.usage)
+        if self.finish_reason:
+            self.messages[-1].finish_reason = self.finish_reason
+        if self.provider_state:
+            self.messages[-1].message.provider_state = self.provider_state
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing of it has reached a reader."""
+        return not (self._block or self.messages or self.calls)
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether anything of it has come, for readers or not."""
+        return not self.is_empty or bool(self._draft or self._thought) or self.usage is not None
+
+    @property
+    def text(self) -> str:
+        """The answer text of the closed pieces, whether readers have it or not."""
+        return "".join(part.text for piece in self.messages for part in piece.message.content)
+
+    @property
+    def is_draft(self) -> bool:
+        """Whether its text has reached no reader."""
+        return any(is_draft(piece) for piece in self.messages)
+
+    @property
+    def hidden_reasoning(self) -> str:
+        """The reasoning of the closed pieces that no reader has."""
+        return "".join(piece.message.reasoning_content for piece in self.messages if not piece.HasField("reasoning_id"))
+
+    def _content(self, text: bytes) -> None:
+        if self._draft is not None:
+            self._close_text()
+            self._draft.append(text)
+            return
+        block = self._block
+        if block is None or block.kind != "content":
+            self._close_text()
+            self._names.content += 1
+            block_id = f"{self._names.run_id}_c_{self._names.content}"
+            start = agent_pb2.ContentStart(content_id=block_id, run_id=self._names.run_id)
+            block = self._open("content_start", Delta(content_start=start), block_id)
+        self._feed.write(block, text)
+
+    def _reasoning(self, text: bytes) -> None:
+        if self._thought is not None:
+            self._thought.append(text)
+            return
+        block = self._block
+        if block is None or block.kind != "reasoning":
+            self._close_text()
+            self._names.reasoning += 1
+            block_id = f"{self._names.run_id}_r_{self._names.reasoning}"
+            start = agent_pb2.ReasoningStart(reasoning_id=block_id, run_id=self._names.run_id)
+            block = self._open("reasoning_start", Delta(reasoning_start=start), block_id)
+        self._feed.write(block, text)
+
+    def _open(self, kind: str, start: Delta, block_id: str) -> TextBlock:
+        self._send(kind, start)
+        self._block = self._feed.open_text(block_id)
+        return self._block
+
+    def _close_text(self) -> None:
+        block, self._block = self._block, None
+        if block is None:
+            return
+        piece = memory_pb2.LogMessage(message=llm_pb2.Message(role="assistant"))
+        if block.kind == "content":
+            end = Delta(content_end=agent_pb2.ContentEnd(content_id=block.block_id))
+            piece.content_id = block.block_id
+            piece.message.content.add(text=block.text)
+        else:
+            end = Delta(reasoning_end=agent_pb2.ReasoningEnd(reasoning_id=block.block_id))
+            piece.reasoning_id = block.block_id
+            piece.message.reasoning_content = block.text
+        last = self._send(f"{block.kind}_end", end)
+        self._keep(piece, block.start.seq, last, block.start.timestamp, end.timestamp)
+
+    def _tool_call(self, fragment: llm_pb2.ToolCallDelta) -> None:
+        call = self._by_index.get(fragment.index)
+        if call is None:
+            call = self._start_call(fragment)
+        elif not fragment.arguments:
+            return
+        if call.ended:
+            # Only after whole arguments and another call's start: more of them would be a second set.
+            return
+        chunk_index = len(call.pieces)
+        if fragment.arguments:
+            call.pieces.append(fragment.arguments)
+            self._send(*args_event(call, fragment.arguments, chunk_index))
+
+    def _start_call(self, fragment: llm_pb2.ToolCallDelta) -> Call:
+        draft, self._draft = self._draft, None
+        for text in draft or ():
+            self._content(text)
+        self._close_text()
+        for earlier in self.calls:
+            if not earlier.ended and earlier.pieces and earlier.is_whole:
+                self._end_call(earlier)
+        call_id = ids.unique_tool_id(fragment.id, self._names.tool_ids)
+        call = begin(call_id, fragment.name, self._tools.find(fragment.name))
+        kind, event = start_event(call, self._names.run_id)
+        call.first_seq = self._send(kind, event)
+        call.started_at = event.timestamp
+        self._by_index[fragment.index] = call
+        self.calls.append(call)
+        return call
+
+    def _recalled(self, piece: memory_pb2.LogMessage) -> Call:
+        asked = piece.message.tool_calls[0]
+        call = recalled(asked, piece, self._tools.find(asked.name))
+        self._names.tool_ids.add(call.call_id)
+        if call.tool is not None and call.is_whole and not call.params:
+            resolve(call, self._tools)
+        return call
+
+    def _end_call(self, call: Call) -> None:
+        if call.ended:
+            return
+        call.ended = True
+        if call.tool is not None and call.is_whole:
+            resolve(call, self._tools)
+        kind, event = end_event(call)
+        last = self._send(kind, event)
+        piece = memory_pb2.LogMessage(message=llm_pb2.Message(role="assistant"))
+        call.keep_in(piece)
+        piece.message.tool_calls.add(id=call.call_id, name=call.name, arguments=call.arguments)
+        if call.params:
+            piece.tool_params = call.params
+        self._keep(piece, call.first_seq, last, call.started_at, event.timestamp)
+
+    def _unsent(self, message: llm_pb2.Message) -> memory_pb2.LogMessage:
+        return memory_pb2.LogMessage(msg_id=self._msg_id, ts=ids.now_ms(), message=message)
+
+    def _keep(self, piece: memory_pb2.LogMessage, first: int, last: int, started_at: int, ended_at: int) -> None:
+        piece.msg_id = self._msg_id
+        piece.ts = started_at
+        piece.events.first_seq, piece.events.last_seq = first, last
+        piece.timing.started_at, piece.timing.ended_at = started_at, ended_at
+        self.messages.append(piece)

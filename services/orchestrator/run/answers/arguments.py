@@ -1,0 +1,46 @@
+"""Arguments of calls that are not executed by the tools service: checked against their schema, large integers whole."""
+
+from __future__ import annotations
+
+import json
+from functools import lru_cache
+
+from jsonschema_rs import Draft202012Validator, ValidationError
+
+from services.orchestrator.run.answers.call import Call
+from services.runtime.json_schema import compiled, told
+from services.runtime.rpc.field_rules import JSON_DEPTH_MAX, json_depth
+
+SCHEMAS_KEPT = 256
+"""Compiled schemas: more than an installation has tools of these kinds."""
+
+VIOLATIONS_SHOWN_MAX = 5
+
+
+def violation(call: Call) -> str:
+    """What is wrong with a call's arguments, naming path and rule, for the model; empty when nothing is."""
+    try:
+        value = json.loads(call.effective)
+    except (ValueError, RecursionError):
+        return "invalid arguments: $: not valid JSON"
+    if not isinstance(value, dict):
+        return "invalid arguments: $: must be a JSON object"
+    if json_depth(value) > JSON_DEPTH_MAX:
+        return f"invalid arguments: $: nested too deeply, more than {JSON_DEPTH_MAX} levels"
+    assert call.tool is not None, "a call without a tool is refused before"
+    found = [told(error) for error in _schema(call.tool.parameters or "{}").iter_errors(value)]
+    return "invalid arguments: " + "; ".join(found[:VIOLATIONS_SHOWN_MAX]) if found else ""
+
+
+def problem_of(schema: str) -> str:
+    """Why `schema` is no JSON Schema, with its path; empty when it is one."""
+    try:
+        _schema(schema)
+    except ValidationError as error:
+        return told(error)
+    return ""
+
+
+@lru_cache(SCHEMAS_KEPT)
+def _schema(text: str) -> Draft202012Validator:
+    return compiled(text)

@@ -1,0 +1,106 @@
+"""Argument templates: a string value that is as a whole {{tool_name.field}}, or with +3d or -3d behind the field.
+
+It stands for the field of the newest successful result of that tool in the run, with its type. Values are moved as
+the JSON text they are, so that a number of any size comes through unchanged.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import date, datetime, timedelta
+
+import msgspec
+
+from services.orchestrator.run.answers.call import Call
+from services.orchestrator.run.answers.toolbox import Toolbox
+
+TEMPLATE = re.compile(r"\{\{\s*([\w-]+)\.([\w-]+?)(?:([+-]\d{1,6})d)?\s*\}\}")
+
+DATE_CHARS = len("2026-01-31")
+_DATE = re.compile(r"\d{4}-\d{2}-\d{2}(?:[T ].+)?")
+
+DEPTH_MAX = 64
+"""Of nesting, as everywhere JSON is taken."""
+
+_OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_LIST = msgspec.json.Decoder(list[msgspec.Raw])
+_TEXT = msgspec.json.Decoder(str)
+
+LastResult = Callable[[str], str | None]
+"""The newest successful result of the tool with a name."""
+
+
+class Unresolvable(Exception):
+    """A template has no value; the text names it and says why, for the model."""
+
+
+def resolve(call: Call, tools: Toolbox) -> None:
+    """Put the arguments as they will run on `call`, or why they cannot."""
+    arguments = call.arguments
+    try:
+        params = resolved(arguments, tools.last_result)
+    except Unresolvable as error:
+        call.problem = str(error)
+    else:
+        # Said even where nothing changed: in the log, arguments with braces and without this did not run.
+        call.params = params if "{{" in arguments else ""
+
+
+def resolved(arguments: str, last_result: LastResult) -> str:
+    """The JSON text `arguments` with each template replaced by its value.
+
+    Raises:
+        Unresolvable: One has none.
+    """
+    if "{{" not in arguments:
+        return arguments
+    try:
+        return _value(arguments.encode(), last_result, 0).decode()
+    except msgspec.DecodeError:
+        return arguments  # what is no JSON is refused where arguments are checked
+
+
+def _value(raw: bytes, last_result: LastResult, depth: int) -> bytes:
+    raw = raw.strip()
+    if b"{{" not in raw or depth > DEPTH_MAX:
+        return raw
+    if raw[:1] == b"{":
+        items = _OBJECT.decode(raw).items()
+        fields = (
+            msgspec.json.encode(key) + b":" + _value(bytes(value), last_result, depth + 1) for key, value in items
+        )
+        return b"{" + b",".join(fields) + b"}"
+    if raw[:1] == b"[":
+        return b"[" + b",".join(_value(bytes(item), last_result, depth + 1) for item in _LIST.decode(raw)) + b"]"
+    template = TEMPLATE.fullmatch(_TEXT.decode(raw))
+    return raw if template is None else _field(template, last_result)
+
+
+def _field(template: re.Match[str], last_result: LastResult) -> bytes:
+    tool, field, offset = template.groups()
+    result = last_result(tool)
+    if result is None:
+        raise Unresolvable(f"{template[0]} has no value: {tool} has no successful result in this run")
+    try:
+        fields = _OBJECT.decode(result)
+    except (msgspec.DecodeError, UnicodeEncodeError):
+        raise Unresolvable(f"{template[0]} has no value: the last result of {tool} is no JSON object") from None
+    if field not in fields:
+        known = ", ".join(sorted(fields)[:20]) or "none"
+        raise Unresolvable(f"{template[0]} has no value: the last result of {tool} has the fields {known}")
+    value = bytes(fields[field])
+    return value if offset is None else _moved(template, value, int(offset))
+
+
+def _moved(template: re.Match[str], value: bytes, days: int) -> bytes:
+    """A date, or a date-time, `days` later; what follows its date stays as it is written."""
+    try:
+        text = _TEXT.decode(value)
+        if not _DATE.fullmatch(text):
+            raise ValueError
+        datetime.fromisoformat(text)
+        moved = date.fromisoformat(text[:DATE_CHARS]) + timedelta(days=days)
+    except (ValueError, OverflowError):
+        raise Unresolvable(f"{template[0]} has no value: {template[2]} is no date that can be moved so") from None
+    return msgspec.json.encode(moved.isoformat() + text[DATE_CHARS:])

@@ -1,0 +1,170 @@
+"""approvals.yaml: what may stand in it, and the rules in force.
+
+Patterns are RE2's: linear in the text they search, whatever they say. Without the file nothing is asked but what a
+tool's own definition says.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+import re2
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic.alias_generators import to_camel
+
+from services.orchestrator.run.approvals.risks import BUILT_IN, RISKS, Risk
+
+Then: TypeAlias = Literal["allow", "ask", "deny"]
+
+ANSWER_TIMEOUT_MS = 300_000
+"""No answer for this long is a reject (agents.md)."""
+
+ACTIONS: dict[Risk, Then] = {"critical": "deny", "high": "ask", "medium": "ask", "low": "allow"}
+
+PATTERN_CHARS_MAX = 2000
+"""Of one pattern; what is longer is many."""
+
+_OPTIONS = re2.Options()
+_OPTIONS.log_errors = False
+
+
+class RulesError(Exception):
+    """What is wrong with approvals.yaml, one problem a line, each naming field and rule."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """One compiled pattern."""
+
+    label: str
+    """For people."""
+
+    search: Any
+    """RE2's; it has no types."""
+
+    def matches(self, text: str) -> bool:
+        return self.search.search(text) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class ToolRule:
+    pattern: Pattern
+    then: Then
+    argument: str | None
+    """Look only at this argument; None: at each."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What is in force; the default is what holds without a file."""
+
+    tools: dict[str, tuple[ToolRule, ...]] = field(default_factory=dict[str, tuple[ToolRule, ...]])
+    """By the tool's name, case folded."""
+
+    risks: tuple[tuple[Risk, Pattern], ...] = ()
+    """In the order in which they are looked for."""
+
+    actions: dict[Risk, Then] = field(default_factory=lambda: dict(ACTIONS))
+    answer_timeout_ms: int = ANSWER_TIMEOUT_MS
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid", frozen=True)
+
+
+def _compiled(pattern: str, label: str = "") -> Pattern:
+    try:
+        return Pattern(label or f"matches {pattern!r}", re2.compile(pattern, _OPTIONS))
+    except re2.error as error:
+        why = error.args[0].decode() if isinstance(error.args[0], bytes) else error
+        raise ValueError(f"not a pattern that RE2 takes: {why}") from None
+
+
+class _ToolRule(_Part):
+    pattern: str = Field(max_length=PATTERN_CHARS_MAX)
+    """RE2 regular expression, searched for in the strings of the call's arguments; 2,000 characters at most."""
+
+    then: Then
+    """What happens to a call that matches: `allow` runs it, `ask` asks a person, `deny` refuses it. `allow` must match
+    every string that is looked at, `ask` and `deny` any of them."""
+
+    argument: str | None = None
+    """Look only at the argument of this name, and what is nested in it. Left out, at all of them."""
+
+    @field_validator("pattern")
+    @classmethod
+    def _compiles(cls, pattern: str) -> str:
+        _compiled(pattern)
+        return pattern
+
+
+class _File(_Part):
+    tools: dict[str, tuple[_ToolRule, ...]] = {}
+    """Rules by the tool's name, without regard to case; the first that matches decides, before the tool's own
+    `approval` and before the risks."""
+
+    risks: dict[Risk, tuple[str, ...]] = {}
+    """RE2 patterns by risk level, looked for in every string of the arguments and in their JSON text; before the
+    built-in ones of the level."""
+
+    actions: dict[Risk, Then] = {}
+    """What each risk level does. Levels that are left out keep their default: critical deny, high ask, medium ask, low
+    allow."""
+
+    builtin_risks: bool = True
+    """Whether the built-in patterns are in force."""
+
+    answer_timeout_ms: int = Field(default=ANSWER_TIMEOUT_MS, gt=0)
+    """How long an approval waits for a person, in milliseconds; then the call is rejected. Waiting is not charged to
+    the run's time."""
+
+    @field_validator("risks")
+    @classmethod
+    def _compile(cls, risks: dict[Risk, tuple[str, ...]]) -> dict[Risk, tuple[str, ...]]:
+        for patterns in risks.values():
+            for pattern in patterns:
+                _compiled(pattern)
+        return risks
+
+
+def parse(source: bytes) -> Rules:
+    """The rules in the bytes of a file.
+
+    Raises:
+        RulesError: Naming line or field, and what was expected.
+    """
+    try:
+        given = yaml.safe_load(source) or {}
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise RulesError(f"not valid YAML: {' '.join(str(error).split())}") from None
+    if not isinstance(given, dict):
+        raise RulesError("expected a mapping with tools, risks and actions")
+    try:
+        file = _File.model_validate(given)
+    except ValidationError as error:
+        raise RulesError("\n".join(_problem(item) for item in error.errors())) from None
+    return _rules(file)
+
+
+def _rules(file: _File) -> Rules:
+    tools = {
+        name.casefold(): tuple(ToolRule(_compiled(rule.pattern), rule.then, rule.argument) for rule in rules)
+        for name, rules in file.tools.items()
+    }
+    risks: list[tuple[Risk, Pattern]] = []
+    for risk in RISKS:
+        for pattern in file.risks.get(risk, ()):
+            risks.append((risk, _compiled(pattern)))
+        for label, pattern in BUILT_IN[risk].items() if file.builtin_risks else ():
+            risks.append((risk, _compiled(pattern, label)))
+    return Rules(tools, tuple(risks), ACTIONS | file.actions, file.answer_timeout_ms)
+
+
+def _problem(item: Any) -> str:
+    name = ".".join(str(part) for part in item["loc"])
+    text = item["msg"].removeprefix("Value error, ")
+    if item["type"] == "extra_forbidden":
+        text = "unknown; the fields are tools, risks, actions, builtinRisks, answerTimeoutMs"
+    return f"{name}: {text}" if name else text

@@ -1,0 +1,73 @@
+"""What the rules say of a call: its tool's patterns, the tool's own definition, then risks; the first match wins."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from services.orchestrator.run.answers.call import Call
+from services.orchestrator.run.approvals.risks import RISKS, Risk
+from services.orchestrator.run.approvals.rules import Rules, Then, ToolRule
+
+IN_THREAD_CHARS = 32 * 1024
+"""Longer arguments are searched in a thread: a megabyte takes some 50 ms for all patterns."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whether the call runs, and why a person is asked."""
+
+    then: Then
+    reason: str = ""
+    risk: Risk = "low"
+
+
+async def verdict(rules: Rules, call: Call) -> Verdict:
+    """What `rules` say of `call`, with the arguments it would run with."""
+    if len(call.effective) > IN_THREAD_CHARS:
+        return await asyncio.to_thread(_verdict, rules, call)
+    return _verdict(rules, call)
+
+
+def _verdict(rules: Rules, call: Call) -> Verdict:
+    assert call.tool is not None, "a call without a tool is refused before"
+    try:
+        arguments = json.loads(call.effective)
+    except (ValueError, RecursionError):
+        arguments = call.effective  # refused where arguments are checked
+    texts = [*_strings(arguments), call.effective]
+    found = next((found for found in rules.risks if any(map(found[1].matches, texts))), None)
+    risk = found[0] if found is not None else RISKS[-1]
+    for rule in rules.tools.get(call.tool.name.casefold(), ()):
+        if _applies(rule, arguments):
+            return Verdict(rule.then, f"the rules for {call.tool.name}: {rule.pattern.label}", risk)
+    own = call.tool.approval
+    if own == "allow" or own == "ask" or own == "deny":
+        return Verdict(own, f"{call.tool.name} is defined with approval {own}", risk)
+    if found is None:
+        return Verdict("allow")
+    return Verdict(rules.actions[risk], f"{risk} risk: {found[1].label}", risk)
+
+
+def _applies(rule: ToolRule, arguments: Any) -> bool:
+    """Whether one string of the arguments matches; a rule that allows must match all of them."""
+    if rule.argument is not None:
+        arguments = arguments.get(rule.argument) if isinstance(arguments, dict) else None
+    matches = [rule.pattern.matches(text) for text in _strings(arguments)]
+    return bool(matches) and (all(matches) if rule.then == "allow" else any(matches))
+
+
+def _strings(value: Any) -> Iterator[str]:
+    """Every string in parsed JSON, keys not included."""
+    waiting = [value]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, str):
+            yield value
+        elif isinstance(value, dict):
+            waiting += value.values()
+        elif isinstance(value, list):
+            waiting += value

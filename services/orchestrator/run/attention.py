@@ -1,0 +1,111 @@
+"""What a scope's model is reminded of at each turn, behind everything that is stored (memory.md, Reminders)."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+import msgspec
+
+from services.orchestrator.agents import prompts
+
+READERS = {
+    "image": "shown to you where your model sees images",
+    "text": "read_file",
+    "code": "read_file",
+    "pdf": "a skill or command for PDF files",
+    "office": "a skill or command for office files",
+}
+"""What can read an upload of a kind."""
+
+FILES_SHOWN_MAX = 50
+"""Uploads that are named; the others are counted."""
+
+
+class Todo(msgspec.Struct, omit_defaults=True):
+    """One thing to do."""
+
+    content: str
+    status: Literal["pending", "in_progress", "completed"]
+    id: str = ""
+    priority: str = ""
+
+
+class Upload(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A file that the user has uploaded in this chat."""
+
+    path: str
+    """In the workspace."""
+
+    kind: str = "other"
+    """image, text, pdf, office or other."""
+
+    size_bytes: int = 0
+    mime_type: str = ""
+
+    @property
+    def name(self) -> str:
+        return self.path.rpartition("/")[2]
+
+
+@dataclass(slots=True)
+class Attention:
+    """Of one scope; a sub-agent's is empty but for its todos."""
+
+    todos: list[Todo] = field(default_factory=list[Todo])
+    tools: list[str] = field(default_factory=list[str])
+    """Named by the user's message; so are skills, agents and files."""
+
+    skills: dict[str, str] = field(default_factory=dict[str, str])
+    """By name where they are."""
+
+    agents: list[str] = field(default_factory=list[str])
+    files: list[str] = field(default_factory=list[str])
+    uploads: list[Upload] = field(default_factory=list[Upload])
+    draft: str = ""
+    """An answer that is to be checked now."""
+
+    def without_todos(self) -> Attention:
+        """The same for a scope that has things of its own to do."""
+        return replace(self, todos=[])
+
+    def reminders(self) -> list[str]:
+        """The texts, in order; without reason to remind of anything there are none."""
+        texts = [self._todos(), self._uploads()]
+        if self.tools:
+            texts.append(f"The user asks for these tools: {', '.join(self.tools)}.")
+        if self.skills:
+            told = ", ".join(f"{name} ({path})" for name, path in self.skills.items())
+            texts.append(f"The user asks for these skills; read their files before you use them: {told}.")
+        if self.agents:
+            texts.append(f"The user asks for these agents: {', '.join(self.agents)}.")
+        if self.files:
+            texts.append(f"The user's message refers to these files: {', '.join(self.files)}.")
+        if self.draft:
+            texts.append(prompts.fill(prompts.stored("verify"), {"draft": self.draft}))
+        return [text for text in texts if text]
+
+    def _todos(self) -> str:
+        if not self.todos:
+            return ""
+        left = [todo for todo in self.todos if todo.status != "completed"]
+        if not left:
+            return f"Your todos: all {len(self.todos)} done."
+        current = next((todo for todo in left if todo.status == "in_progress"), None)
+        waiting = [todo for todo in left if todo is not current]
+        parts = [f"current: {current.content}"] if current is not None else []
+        parts += [f"next: {waiting[0].content}"] if waiting else []
+        parts += [f"{len(waiting) - 1} more after that"] if len(waiting) > 1 else []
+        return f"Your todos: {'; '.join(parts)}. Finish all before stopping."
+
+    def _uploads(self) -> str:
+        if not self.uploads:
+            return ""
+        lines = [f"Uploaded files: {len(self.uploads)}."]
+        for number, upload in enumerate(self.uploads[:FILES_SHOWN_MAX], start=1):
+            reader = READERS.get(upload.kind, "a command")
+            # A name is the user's own text: as a JSON string it stays on its line.
+            path = json.dumps(upload.path, ensure_ascii=False)
+            lines.append(f"{number}. {path}: {upload.kind}, {upload.size_bytes} bytes; read with: {reader}")
+        return "\n".join(lines)

@@ -1,0 +1,187 @@
+"""What a run may spend, its sub-agents included: reserved before each call, settled after it.
+
+One account serves the whole tree. A reservation is made in one step of the event loop; where only what others have
+reserved stands in its way it waits for them, because most of that is given back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from headrace.errors import BudgetExceeded
+from headrace.usage import add_cost
+from headrace.v1 import agent_pb2, common_pb2, tools_pb2
+from services.orchestrator.agents.definition import Budget, Definition
+from services.orchestrator.run.clock import Clock
+
+
+@dataclass(frozen=True, slots=True)
+class Defaults:
+    """A mode's limits where the agent sets none."""
+
+    model_calls: int
+    tool_calls: int
+    timeout_ms: int
+
+
+DEFAULTS = {
+    "ONESHOT": Defaults(model_calls=3, tool_calls=5, timeout_ms=120_000),
+    "REACT": Defaults(model_calls=15, tool_calls=20, timeout_ms=120_000),
+    "PLAN_EXECUTE": Defaults(model_calls=30, tool_calls=50, timeout_ms=300_000),
+}
+
+
+class Spending:
+    """The budget of one run and what is spent of it. Not shared between runs."""
+
+    def __init__(self, agent: Definition) -> None:
+        limits, defaults = agent.limits, DEFAULTS[agent.mode]
+        self._limits: Budget = limits
+        self.model_calls_max = limits.max_model_calls or defaults.model_calls
+        self.tool_calls_max = defaults.tool_calls if limits.max_tool_calls is None else limits.max_tool_calls
+        self.timeout_s = (limits.timeout_ms or defaults.timeout_ms) / 1000
+        self.model_timeout_s = limits.model_timeout_ms / 1000
+        self.tool_timeout_ms = limits.tool_timeout_ms
+        self.usage = common_pb2.Usage()
+        """Spent so far."""
+        self.clock = Clock(self.timeout_s)
+        self._reserved_calls = 0
+        """Model calls that running tools may make."""
+        self._reserved_tokens = 0
+        """What running turns and tools may use."""
+        self._given_back: asyncio.Event | None = None
+        """Set when a reservation ends; None: nobody waits for that."""
+
+    def start_clock(self, spent_s: float = 0.0) -> None:
+        """Count time from now, beside what an earlier owner has spent: waiting in a chat's queue is not charged."""
+        self.clock.start(spent_s)
+
+    @property
+    def time_left_s(self) -> float:
+        return self.clock.left_s
+
+    @property
+    def model_calls_left(self) -> int:
+        return max(0, self.model_calls_max - self.usage.model_calls - self._reserved_calls)
+
+    @property
+    def is_out_of_calls(self) -> bool:
+        """Whether all model calls are made, and none of them only reserved."""
+        return self.usage.model_calls >= self.model_calls_max
+
+    @property
+    def tokens(self) -> int:
+        """Spent so far, both ways."""
+        return self.usage.input_tokens + self.usage.output_tokens
+
+    @asynccontextmanager
+    async def model_call(self, tokens: int, *, beyond: bool = False) -> AsyncGenerator[None]:
+        """A model call of about `tokens`; its usage is settled inside the block. `beyond`: as in `reserve_model_call`.
+
+        Raises:
+            BudgetExceeded: With what was spent.
+        """
+        while self._must_wait(beyond):
+            self._given_back = self._given_back or asyncio.Event()
+            await self._given_back.wait()
+        self.reserve_model_call(beyond=beyond)
+        self._reserved_tokens += tokens
+        try:
+            yield
+        finally:
+            self._give_back(tokens=tokens)
+
+    def reserve_model_call(self, *, beyond: bool = False) -> None:
+        """Take one model call; `beyond` is the one call for a final answer that a run is granted at the limit.
+
+        Raises:
+            BudgetExceeded: With what was spent.
+        """
+        if self.usage.model_calls > self.model_calls_max or (not beyond and self.model_calls_left == 0):
+            raise self.exceeded("maxModelCalls")
+        if self._limits.max_tokens is not None and self.tokens >= self._limits.max_tokens:
+            raise self.exceeded("maxTokens")
+        if self._limits.max_cost_usd is not None and self.usage.cost_usd >= self._limits.max_cost_usd:
+            raise self.exceeded("maxCostUsd")
+        self.usage.model_calls += 1
+
+    def recall_model_call(self, usage: common_pb2.Usage) -> None:
+        """Count a call that an earlier owner of the run has made."""
+        self.usage.model_calls += 1
+        self.settle(usage)
+
+    def give_back_model_call(self) -> None:
+        """Undo a reservation: no model was asked."""
+        self.usage.model_calls -= 1
+        self._give_back()
+
+    def reserve_tool_calls(self, count: int) -> bool:
+        """Take `count` tool calls, all or none; False when there are not so many left."""
+        if self.usage.tool_calls + count > self.tool_calls_max:
+            return False
+        self.usage.tool_calls += count
+        return True
+
+    def for_tool(self, share: int) -> tools_pb2.ToolBudget:
+        """Reserve what a tool may spend on a model: of what is left all but one call, divided by `share`."""
+        reserved = tools_pb2.ToolBudget(model_calls=max(0, self.model_calls_left - 1) // share)
+        if self._limits.max_tokens is not None:
+            reserved.tokens = max(0, self._limits.max_tokens - self.tokens - self._reserved_tokens) // share
+        self._reserved_calls += reserved.model_calls
+        self._reserved_tokens += reserved.tokens
+        return reserved
+
+    def settle_tool(self, reserved: tools_pb2.ToolBudget, usage: common_pb2.Usage) -> None:
+        """Give back what `for_tool` has reserved, and charge what the tool has spent."""
+        self.usage.model_calls += usage.model_calls
+        self.settle(usage)
+        self._give_back(calls=reserved.model_calls, tokens=reserved.tokens)
+
+    def settle(self, usage: common_pb2.Usage) -> None:
+        """Add what a model call has cost; the call itself was counted when it was reserved."""
+        add_cost(self.usage, usage)
+
+    def exceeded(self, limit: str) -> BudgetExceeded:
+        """The error for a limit, naming what was spent."""
+        usage = self.usage
+        return BudgetExceeded(
+            f"the run's {limit} is used up",
+            limit=limit,
+            modelCalls=usage.model_calls,
+            toolCalls=usage.tool_calls,
+            tokens=self.tokens,
+            costUsd=f"{usage.cost_usd:.6f}",
+            timeMs=round((self.timeout_s - self.time_left_s) * 1000),
+        )
+
+    def left(self) -> agent_pb2.BudgetLeft:
+        """What may still be spent."""
+        left = agent_pb2.BudgetLeft(
+            model_calls=self.model_calls_left,
+            tool_calls=max(0, self.tool_calls_max - self.usage.tool_calls),
+            time_ms=round(self.time_left_s * 1000),
+        )
+        if self._limits.max_tokens is not None:
+            left.tokens = max(0, self._limits.max_tokens - self.tokens)
+        if self._limits.max_cost_usd is not None:
+            left.cost_usd = max(0.0, self._limits.max_cost_usd - self.usage.cost_usd)
+        return left
+
+    def _must_wait(self, beyond: bool) -> bool:
+        """Whether a call has room only if others use less than they have reserved."""
+        limits = self._limits
+        if not beyond and not self.is_out_of_calls and self.model_calls_left == 0:
+            return True
+        if limits.max_tokens is None or self.tokens >= limits.max_tokens:
+            return False
+        return self.tokens + self._reserved_tokens >= limits.max_tokens
+
+    def _give_back(self, *, calls: int = 0, tokens: int = 0) -> None:
+        self._reserved_calls -= calls
+        self._reserved_tokens -= tokens
+        if self._given_back is not None:
+            self._given_back.set()
+            self._given_back = None

@@ -1,0 +1,1 @@
+"""From a run to its readers: events numbered, kept and sent."""

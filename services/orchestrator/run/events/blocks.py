@@ -1,0 +1,202 @@
+"""The blocks of a journal: a closed one is told as its snapshot, an open one as its start and what it has so far."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from io import StringIO
+from typing import Any
+
+from headrace.v1 import agent_pb2
+from services.orchestrator.run.events.delta_codec import TextFrame
+
+Delta = agent_pb2.AgentDelta
+
+
+class TextBlock:
+    """A reasoning or content block; its text stays bytes until somebody asks for it."""
+
+    def __init__(self, kind: str, start: Delta) -> None:
+        self.kind = kind
+        self.start = start
+        opened = getattr(start, f"{kind}_start")
+        self.block_id: str = getattr(opened, f"{kind}_id")
+        self._run_id: str = opened.run_id
+        self._frame = TextFrame(kind, self.block_id, start)
+        self._text = bytearray()
+        self._last = (start.seq, start.timestamp)
+        self._closed = False
+
+    @property
+    def text(self) -> str:
+        return self._text.decode()
+
+    def add(self, text: bytes, seq: int, timestamp: int) -> None:
+        self._text += text
+        self._last = (seq, timestamp)
+
+    def delta(self, text: bytes) -> bytes:
+        """The event of what was just added, as the wire has it."""
+        return self._frame.around(text, *self._last)
+
+    def close(self, end: Delta) -> None:
+        self._closed = True
+        self._last = (end.seq, end.timestamp)
+
+    def since(self, last_seq: int) -> Iterator[Delta]:
+        if self._last[0] <= last_seq:
+            return
+        text = self.text
+        block = {f"{self.kind}_id": self.block_id}
+        if self._closed:
+            yield self._latest(f"{self.kind}_snapshot", **block, run_id=self._run_id, text=text)
+            return
+        yield _again(self.start, last_seq)
+        if text:
+            yield self._latest(f"{self.kind}_delta", **block, delta=text)
+
+    def _latest(self, kind: str, **fields: Any) -> Delta:
+        event = _event(self.start, kind, **fields)
+        event.seq, event.timestamp = self._last
+        return event
+
+
+class ToolBlock:
+    """A tool call, until its result: arguments and output so far. One of an earlier owner starts with its snapshot."""
+
+    def __init__(self, start: Delta) -> None:
+        self.start = start
+        self.is_recalled = start.HasField("tool_snapshot")
+        self.args = StringIO()
+        self.args_last: Delta | None = None
+        self.end: Delta | None = None
+        self.outputs: list[tuple[str, StringIO, Delta]] = []
+        self.result: Delta | None = None
+        self.last = start
+
+    def output(self, delta: Delta) -> None:
+        output = delta.tool_output
+        if self.outputs and self.outputs[-1][0] == output.stream:
+            self.outputs[-1] = (output.stream, self.outputs[-1][1], delta)
+        else:
+            self.outputs.append((output.stream, StringIO(), delta))
+        self.outputs[-1][1].write(output.delta)
+
+    def finish(self, delta: Delta) -> None:
+        self.result = delta
+        self.outputs = []
+
+    def since(self, last_seq: int) -> Iterator[Delta]:
+        if self.last.seq <= last_seq:
+            return
+        if self.is_recalled:
+            yield from self._recalled_since(last_seq)
+            return
+        tool_id = self.start.tool_start.tool_id
+        args = self.args.getvalue()
+        if self.result is not None:
+            if self.end is not None and self.end.seq > last_seq:
+                yield self._snapshot(self.end, args)
+            yield self.result
+            return
+        yield _again(self.start, last_seq)
+        if self.args_last is not None and args:
+            yield _again(_event(self.args_last, "tool_args", tool_id=tool_id, delta=args, chunk_index=0), last_seq)
+        if self.end is not None:
+            yield _again(self.end, last_seq)
+        yield from self._output_so_far(tool_id, last_seq)
+
+    def _recalled_since(self, last_seq: int) -> Iterator[Delta]:
+        if self.start.seq > last_seq:
+            yield self.start
+        yield from self._output_so_far(self.start.tool_snapshot.tool_id, last_seq)
+        if self.result is not None:
+            yield self.result
+
+    def _output_so_far(self, tool_id: str, last_seq: int) -> Iterator[Delta]:
+        for stream, text, last in self.outputs:
+            yield _again(_event(last, "tool_output", tool_id=tool_id, stream=stream, delta=text.getvalue()), last_seq)
+
+    def _snapshot(self, end: Delta, args: str) -> Delta:
+        start = self.start.tool_start
+        fields: dict[str, Any] = {"tool_id": start.tool_id, "tool_name": start.tool_name}
+        fields |= {
+            name: getattr(start, name) for name in ("tool_type", "tool_api", "description") if start.HasField(name)
+        }
+        if end.tool_end.HasField("tool_params"):
+            fields |= {"tool_params": end.tool_end.tool_params, "arguments": args}
+        return _event(end, "tool_snapshot", **fields)
+
+
+class ActionBlock:
+    """A front-end action, until its result. One of an earlier owner starts with its snapshot."""
+
+    def __init__(self, start: Delta) -> None:
+        self.start = start
+        self.args = StringIO()
+        self.args_last: Delta | None = None
+        self.end: Delta | None = None
+        self.param: Delta | None = None
+        self.result: Delta | None = None
+        self.last = start
+
+    def since(self, last_seq: int) -> Iterator[Delta]:
+        if self.last.seq <= last_seq:
+            return
+        if self.start.HasField("action_snapshot"):
+            yield from (event for event in (self.start, self.param, self.result) if event and event.seq > last_seq)
+            return
+        if self.result is not None:
+            if self.end is not None and self.end.seq > last_seq:
+                yield self._snapshot(self.end)
+            yield self.result
+            return
+        yield _again(self.start, last_seq)
+        if self.args_last is not None:
+            action_id = self.start.action_start.action_id
+            args = _event(self.args_last, "action_args", action_id=action_id, delta=self.args.getvalue())
+            yield _again(args, last_seq)
+        for event in (self.end, self.param):
+            if event is not None:
+                yield _again(event, last_seq)
+
+    def _snapshot(self, end: Delta) -> Delta:
+        start = self.start.action_start
+        fields: dict[str, Any] = {"action_id": start.action_id, "action_name": start.action_name}
+        fields |= {"description": start.description} if start.HasField("description") else {}
+        fields |= {"arguments": self.args.getvalue()} if self.param is not None else {}
+        return _event(end, "action_snapshot", **fields)
+
+
+class Once:
+    """An event that stands for itself; kept serialized, which is a fraction of a message's size."""
+
+    __slots__ = ("_event", "_seq")
+
+    def __init__(self, delta: Delta) -> None:
+        self._seq = delta.seq
+        self._event = delta.SerializeToString()
+
+    def since(self, last_seq: int) -> Iterator[Delta]:
+        if self._seq > last_seq:
+            yield Delta.FromString(self._event)
+
+
+def _event(like: Delta, kind: str, **fields: Any) -> Delta:
+    """An event with the envelope of `like` and another payload."""
+    payload: Any = {kind: fields}
+    event = Delta(seq=like.seq, timestamp=like.timestamp, **payload)
+    if like.HasField("subagent_id"):
+        event.subagent_id = like.subagent_id
+    if like.HasField("task_id"):
+        event.task_id = like.task_id
+    return event
+
+
+def _again(delta: Delta, last_seq: int) -> Delta:
+    """`delta`, for a reader that may have seen it: its seq never lies before `last_seq`."""
+    if delta.seq >= last_seq:
+        return delta
+    copy = Delta()
+    copy.CopyFrom(delta)
+    copy.seq = last_seq
+    return copy

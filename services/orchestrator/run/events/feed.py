@@ -1,0 +1,195 @@
+"""From a run to its readers: an event is numbered, serialized once, and on its way when publishing it returns.
+
+Publishing never waits. An event that is held, and what comes after it, reaches no reader until it is released: the
+log has it first. What a reader has no room for waits in its bounded queue. A reader that falls too far behind loses
+that and is brought up to date from the journal, as if it had attached again; the run and the other readers do not
+notice.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from headrace.errors import OutOfRange, Overloaded
+from headrace.v1 import agent_pb2
+from services.orchestrator.ids import now_ms
+from services.orchestrator.run.events.blocks import TextBlock
+from services.orchestrator.run.events.journal import Journal
+from services.orchestrator.run.single_waiter_event import Flag
+from services.runtime.rpc.push_stream import Outlet
+
+QUEUE_MAX = 4096
+"""Events a reader may lag behind, about 1 MB: a minute of a fast model."""
+
+TERMINAL = frozenset({"run_complete", "run_cancel", "run_error"})
+
+
+class _Reader:
+    """What one reader has, and what waits for it. A new one is behind from the start."""
+
+    __slots__ = ("flows", "is_behind", "is_full", "outlet", "queue", "sent", "seq", "woken")
+
+    def __init__(self, outlet: Outlet, last_seq: int) -> None:
+        self.outlet = outlet
+        self.seq = last_seq
+        """Of the last event it has."""
+        self.sent = 0
+        self.queue: list[tuple[int, bytes]] = []
+        """What it may not have yet, or has no room for, by seq."""
+        self.flows = False
+        """It has everything, and gets the next event at once."""
+        self.is_full = False
+        """Its outlet is to be waited for."""
+        self.is_behind = True
+        """The journal knows what it needs, the queue does not."""
+        self.woken = Flag()
+
+    def put(self, seq: int, event: bytes) -> None:
+        """Put an event in line."""
+        self.flows = False
+        if len(self.queue) >= QUEUE_MAX:
+            self.is_behind = True
+            self.queue.clear()
+        if not self.is_behind:
+            self.queue.append((seq, event))
+
+    def send(self, seq: int, event: bytes) -> None:
+        self.seq = seq
+        self.sent += 1
+        if not self.outlet.send(event):
+            self.flows = False
+            self.is_full = True
+            self.woken.set()
+
+
+class Feed:
+    """The events of one live run. Published to by the run's task, read by any number of readers."""
+
+    def __init__(self, seq: int = 0, history: Iterable[agent_pb2.AgentDelta] = ()) -> None:
+        """`seq` is that of the last event; `history` is what an earlier owner has said."""
+        self.seq = seq
+        """Of the last event."""
+        self.ended = False
+        """The terminal event was published."""
+        self.is_cut = False
+        """The run goes on elsewhere, or later: readers are to attach again."""
+        self._journal = Journal()
+        self._journal.recall(history)
+        self._readers: set[_Reader] = set()
+        self._held: list[int] = []
+        """Seqs of events that are on their way to the log, in order."""
+
+    @property
+    def readers(self) -> int:
+        """How many read this feed now."""
+        return len(self._readers)
+
+    def since(self, last_seq: int) -> list[agent_pb2.AgentDelta]:
+        """What a reader that has everything up to `last_seq` needs now."""
+        return self._journal.since(last_seq)
+
+    def publish(self, kind: str, delta: agent_pb2.AgentDelta, *, held: bool = False) -> int:
+        """Number `delta`, whose payload is `kind`, and pass it on, when `held` only once it is released. Its seq.
+
+        A piece of text goes through `write`.
+        """
+        self.seq += 1
+        delta.seq = self.seq
+        delta.timestamp = now_ms()
+        self._journal.note(kind, delta)
+        if held:
+            self._held.append(self.seq)
+        if self._readers:
+            self._pass_on(delta.SerializeToString())
+        if kind in TERMINAL:
+            self.ended = True
+            self._wake()
+        return self.seq
+
+    def open_text(self, block_id: str) -> TextBlock:
+        """The text block whose start was published, until its end is."""
+        return self._journal.open_text(block_id)
+
+    def write(self, block: TextBlock, text: bytes) -> None:
+        """Publish a piece of the text of an open block."""
+        self.seq += 1
+        block.add(text, self.seq, now_ms())
+        if self._readers:
+            self._pass_on(block.delta(text))
+
+    def _pass_on(self, event: bytes) -> None:
+        for reader in self._readers:
+            if reader.flows and not self._held:
+                reader.send(self.seq, event)
+            else:
+                reader.put(self.seq, event)
+
+    def release(self, seq: int) -> None:
+        """Let readers have the held event `seq`, and what waits behind it; without effect on one that is not held."""
+        if seq in self._held:
+            self._held.remove(seq)
+            self._pass_on_what_waits()
+
+    def release_all(self) -> None:
+        """Let readers have everything: the log has it, or never will."""
+        self._held.clear()
+        self._pass_on_what_waits()
+
+    def cut(self) -> None:
+        """End the readers' streams behind what the log has, without a terminal event."""
+        self.is_cut = True
+        self._wake()
+
+    async def follow(self, last_seq: int, outlet: Outlet) -> int:
+        """Send everything after `last_seq`, to the terminal event, or to where the feed is cut; return how many.
+
+        Raises:
+            OutOfRange: `last_seq` is beyond what the run has sent.
+            Overloaded: The feed is cut, and there was nothing to send.
+        """
+        if last_seq > self.seq:
+            raise OutOfRange(f"lastSeq {last_seq} is beyond the run's last event {self.seq}", lastSeq=self.seq)
+        reader = _Reader(outlet, last_seq)
+        self._readers.add(reader)
+        try:
+            while True:
+                self._catch_up(reader)
+                if not reader.is_full and (self.is_cut or (self.ended and reader.flows)):
+                    if self.is_cut and not reader.sent:
+                        # An empty stream would say that the run has nothing more to tell.
+                        raise Overloaded("the run goes on in another process; attach again", retry_after_s=1.0)
+                    return reader.sent
+                await reader.woken.wait()
+                reader.woken.clear()
+                if reader.is_full:
+                    await outlet.drained()
+                    reader.is_full = False
+        finally:
+            self._readers.discard(reader)
+
+    def _pass_on_what_waits(self) -> None:
+        for reader in self._readers:
+            self._catch_up(reader)
+        self._wake()
+
+    def _catch_up(self, reader: _Reader) -> None:
+        """Give a reader what it may have, as far as it has room."""
+        if reader.is_full:
+            return
+        if reader.is_behind:
+            reader.is_behind = False
+            reader.queue.extend((event.seq, event.SerializeToString()) for event in self.since(reader.seq))
+        first_held = self._held[0] if self._held else math.inf
+        sent = 0
+        for seq, event in reader.queue:
+            if seq >= first_held or reader.is_full:
+                break
+            reader.send(seq, event)
+            sent += 1
+        del reader.queue[:sent]
+        reader.flows = not (reader.queue or reader.is_full)
+
+    def _wake(self) -> None:
+        for reader in self._readers:
+            reader.woken.set()

@@ -1,0 +1,148 @@
+"""What a live run has said, folded: enough to bring any reader up to date, in memory the size of the text.
+
+A closed block is kept as its snapshot, an open one as its start and its text so far, anything else as it is. A piece
+of text goes straight to its block, which costs one write into a buffer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import ClassVar
+
+from headrace.v1 import agent_pb2
+from services.orchestrator.run.events.blocks import ActionBlock, Once, TextBlock, ToolBlock
+
+Delta = agent_pb2.AgentDelta
+
+
+class Journal:
+    """The folded events of one run. Owned by its feed."""
+
+    def __init__(self) -> None:
+        self._entries: list[TextBlock | ToolBlock | ActionBlock | Once] = []
+        self._open: dict[str, TextBlock | ToolBlock | ActionBlock] = {}
+        """By block id; a tool stays here until its result."""
+
+    def note(self, kind: str, delta: Delta) -> None:
+        """Take the next event of the run, unless it is a piece of text; `kind` is its payload's field."""
+        note = self._NOTES.get(kind)
+        if note is None:
+            self._entries.append(Once(delta))
+        else:
+            note(self, delta)
+
+    def open_text(self, block_id: str) -> TextBlock:
+        """The text block of this id, between its start and its end."""
+        entry = self._open[block_id]
+        assert isinstance(entry, TextBlock), "deltas and an end are of a text block that is open"
+        return entry
+
+    def recall(self, history: Iterable[Delta]) -> None:
+        """Begin with what an earlier owner has said, as the log has it."""
+        for event in history:
+            match event.WhichOneof("payload"):
+                case "tool_snapshot":
+                    self._start(event.tool_snapshot.tool_id, ToolBlock(event))
+                case "action_snapshot":
+                    self._start(event.action_snapshot.action_id, ActionBlock(event))
+                case "tool_result" if event.tool_result.tool_id in self._open:
+                    self._result(event)
+                case "action_result" if event.action_result.action_id in self._open:
+                    self._action_result(event)
+                case _:
+                    self._entries.append(Once(event))
+
+    def since(self, last_seq: int) -> list[Delta]:
+        """What a reader that has everything up to `last_seq` needs, ordered by seq.
+
+        An open block is opened again, with a start that has its own seq or `last_seq`, whichever is later: a reader
+        that leaves in between resumes from there.
+        """
+        events = [delta for entry in self._entries for delta in entry.since(last_seq)]
+        return sorted(events, key=lambda delta: delta.seq)
+
+    def _start(self, block_id: str, entry: TextBlock | ToolBlock | ActionBlock) -> None:
+        self._open[block_id] = entry
+        self._entries.append(entry)
+
+    def _content_start(self, delta: Delta) -> None:
+        self._start(delta.content_start.content_id, TextBlock("content", delta))
+
+    def _reasoning_start(self, delta: Delta) -> None:
+        self._start(delta.reasoning_start.reasoning_id, TextBlock("reasoning", delta))
+
+    def _content_end(self, delta: Delta) -> None:
+        self._close(delta.content_end.content_id, delta)
+
+    def _reasoning_end(self, delta: Delta) -> None:
+        self._close(delta.reasoning_end.reasoning_id, delta)
+
+    def _close(self, block_id: str, delta: Delta) -> None:
+        self.open_text(block_id).close(delta)
+        del self._open[block_id]
+
+    def _tool_start(self, delta: Delta) -> None:
+        self._start(delta.tool_start.tool_id, ToolBlock(delta))
+
+    def _tool(self, tool_id: str, delta: Delta) -> ToolBlock:
+        entry = self._open[tool_id]
+        assert isinstance(entry, ToolBlock), "tool events follow their tool.start"
+        entry.last = delta
+        return entry
+
+    def _args(self, delta: Delta) -> None:
+        entry = self._tool(delta.tool_args.tool_id, delta)
+        entry.args.write(delta.tool_args.delta)
+        entry.args_last = delta
+
+    def _tool_end(self, delta: Delta) -> None:
+        self._tool(delta.tool_end.tool_id, delta).end = delta
+
+    def _output(self, delta: Delta) -> None:
+        self._tool(delta.tool_output.tool_id, delta).output(delta)
+
+    def _result(self, delta: Delta) -> None:
+        self._tool(delta.tool_result.tool_id, delta).finish(delta)
+        del self._open[delta.tool_result.tool_id]
+
+    def _action_start(self, delta: Delta) -> None:
+        self._start(delta.action_start.action_id, ActionBlock(delta))
+
+    def _action(self, action_id: str, delta: Delta) -> ActionBlock:
+        entry = self._open[action_id]
+        assert isinstance(entry, ActionBlock), "action events follow their action.start"
+        entry.last = delta
+        return entry
+
+    def _action_args(self, delta: Delta) -> None:
+        entry = self._action(delta.action_args.action_id, delta)
+        entry.args.write(delta.action_args.delta)
+        entry.args_last = delta
+
+    def _action_end(self, delta: Delta) -> None:
+        self._action(delta.action_end.action_id, delta).end = delta
+
+    def _action_param(self, delta: Delta) -> None:
+        self._action(delta.action_param.action_id, delta).param = delta
+
+    def _action_result(self, delta: Delta) -> None:
+        self._action(delta.action_result.action_id, delta).result = delta
+        del self._open[delta.action_result.action_id]
+
+    _NOTES: ClassVar[dict[str, Callable[[Journal, Delta], None]]] = {
+        "content_start": _content_start,
+        "reasoning_start": _reasoning_start,
+        "content_end": _content_end,
+        "reasoning_end": _reasoning_end,
+        "tool_start": _tool_start,
+        "tool_args": _args,
+        "tool_end": _tool_end,
+        "tool_output": _output,
+        "tool_result": _result,
+        "action_start": _action_start,
+        "action_args": _action_args,
+        "action_end": _action_end,
+        "action_param": _action_param,
+        "action_result": _action_result,
+    }
+    """By the payload's field; one table for all runs, each of which has a journal."""

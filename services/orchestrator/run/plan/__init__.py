@@ -1,0 +1,1 @@
+"""The plan of a run and its changes."""

@@ -1,0 +1,98 @@
+"""A plan in force: changed through the plan tools, each change told to readers by the scope that plans."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import copy
+from dataclasses import dataclass
+
+from services.orchestrator.run.plan.plan import Plan, PlanProblem, Task
+from services.orchestrator.run.scope import Scope
+
+
+@dataclass(slots=True)
+class Level:
+    """One list of a recursive plan: what is left of it, and the task that it was split from."""
+
+    parent: Task | None
+    """None: the plan itself."""
+
+    remaining: list[Task]
+    thought: str = ""
+    """What the planner said last, working on this list."""
+
+
+class Planned:
+    """Owned by the mode; shared by the planner's scope and those of the tasks."""
+
+    def __init__(self, scope: Scope) -> None:
+        self._scope = scope
+        self.plan = Plan(scope.run.id)
+        self.changes = 0
+        """How often a planner has added or restated tasks."""
+        self.parent: Task | None = None
+        """Whose parts are added; None: tasks of the plan itself."""
+        self.level: Level | None = None
+        """The list that is being restated; None: none is."""
+        self.history: list[str] = []
+        """What the tasks that have ended reported, in order."""
+        past = scope.recording.take_plan()
+        self._is_told = past is not None
+        self._told: list[Task] = past or []
+        """The plan as readers know it."""
+        self._is_behind = self._is_told
+        """Whether the plan is still to come to what an earlier owner of the run has told. On its way, parallel tasks
+        may go through other states than then, which readers must not take for the newest."""
+
+    async def add(self, given: Sequence[Task], made_by: str) -> list[Task]:
+        """Append tasks. Raises PlanProblem."""
+        if self.level is not None:
+            raise PlanProblem("state the whole list of what is left with _plan_restate_tasks_ instead")
+        added = self.plan.add(given, made_by, parent=self.parent)
+        self.changes += 1
+        await self._tell()
+        return added
+
+    async def restate(self, given: Sequence[Task], made_by: str) -> list[Task]:
+        """Replace what is left of the list that is worked on. Raises PlanProblem."""
+        if self.level is None:
+            raise PlanProblem("there is no list to restate; add tasks with _plan_add_tasks_ instead")
+        level = self.level
+        level.remaining = self.plan.restate(level.remaining, given, made_by, parent=level.parent)
+        self.changes += 1
+        await self._tell()
+        return level.remaining
+
+    async def mark(self, task: Task, status: str, description: str = "") -> None:
+        """Note how a task stands."""
+        if task.status == status and description in ("", task.description):
+            return
+        task.status = status
+        task.description = description or task.description
+        await self._tell()
+
+    async def drop(self, tasks: Sequence[Task]) -> None:
+        """Note that these will not be done any more."""
+        for task in tasks:
+            task.status = "canceled"
+        self._is_behind = False
+        await self._tell()
+
+    async def _tell(self) -> None:
+        """Give readers the plan as it stands, where they do not know it yet."""
+        if self.plan.tasks == self._told:
+            self._is_behind = False
+            return
+        if self._is_behind:
+            return
+        kind = "plan_update" if self._is_told else "plan_create"
+        self._is_told = True
+        self._told = [copy(task) for task in self.plan.tasks]
+        await self._scope.record(kind, plan_id=self.plan.plan_id, chat_id=self._scope.run.chat_id, plan=self._told)
+
+    def values(self, task: Task | None = None) -> dict[str, str]:
+        """What prompts may refer to: the plan, a task of it, and what came of earlier ones."""
+        values = {"task_list": self.plan.as_text(), "task_history": "\n\n".join(self.history)}
+        if task is not None:
+            values |= {"task_id": task.task_id, "task_description": task.description}
+        return values

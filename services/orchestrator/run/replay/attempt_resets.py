@@ -1,0 +1,67 @@
+"""What a new owner of a run tells first: which part of what readers have was lost with the owner before.
+
+One attempt.reset is the run's own; each task and sub-agent that has begun and not ended has one in its envelope.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from headrace.v1 import agent_pb2, memory_pb2
+from services.orchestrator.run.replay.replay import Recording
+
+Delta = agent_pb2.AgentDelta
+
+CRASHED = "INTERRUPTED"
+HANDED_OVER = "HANDED_OVER"
+"""Reasons: the owner before died with the run, or gave it away whole."""
+
+
+def crashes(recording: Recording) -> int:
+    """How many owners have taken the run over from one that had died."""
+    return sum(reset.reason == CRASHED for reset in recording.told("attempt_reset"))
+
+
+def resets(run_id: str, recording: Recording, reason: str, known_seq: int) -> list[memory_pb2.EventLine]:
+    """What a new owner tells first: for the run itself, and for each task and sub-agent that has begun and not ended,
+    after which seq readers are to drop what they have of it. The run's own events begin with `known_seq` at least.
+    """
+    lasts = [recording.scope(None).last_seq, known_seq]
+    lasts += [message.events.last_seq for message in recording.messages()]
+    lines = [_reset(run_id, max(lasts), reason)]
+    for started in _open_scopes(recording.events):
+        context_id = ".".join(filter(None, (started.subagent_id, f"task-{started.task_id}" if started.task_id else "")))
+        line = _reset(run_id, recording.scope(context_id).last_seq or started.seq, reason)
+        line.context_id = context_id
+        if started.subagent_id:
+            line.event.subagent_id = started.subagent_id
+        if started.task_id:
+            line.event.task_id = started.task_id
+        lines.append(line)
+    return lines
+
+
+def _reset(run_id: str, from_seq: int, reason: str) -> memory_pb2.EventLine:
+    reset = agent_pb2.AttemptReset(run_id=run_id, from_seq=from_seq, reason=reason)
+    return memory_pb2.EventLine(event=Delta(attempt_reset=reset))
+
+
+def _open_scopes(events: Iterable[Delta]) -> list[Delta]:
+    """An envelope for each scope that has begun and not ended, with the seq of its beginning."""
+    found: dict[tuple[str, str], Delta] = {}
+    for event in events:
+        match event.WhichOneof("payload"):
+            case "task_start":
+                key = (event.subagent_id, event.task_start.task_id)
+                found[key] = Delta(seq=event.seq, subagent_id=key[0], task_id=key[1])
+            case "task_complete" | "task_cancel" | "task_fail" as kind:
+                found.pop((event.subagent_id, getattr(event, kind).task_id), None)
+            case "subagent_start":
+                key = (event.subagent_start.subagent_id, "")
+                found[key] = Delta(seq=event.seq, subagent_id=key[0])
+            case "subagent_end":
+                gone = event.subagent_end.subagent_id
+                found = {key: value for key, value in found.items() if key[0] != gone}
+            case _:
+                pass
+    return list(found.values())

@@ -1,0 +1,79 @@
+"""A context's session state in memory: read when it is needed, changed field by field with compare-and-set."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeVar
+
+import msgspec
+
+from headrace.errors import NotFound, StaleLease
+from headrace.v1 import memory_pb2
+from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers, peer_errors
+from services.orchestrator.run.scope import Scope
+from services.runtime.rpc.call_ids import forwarded
+
+CHANGES_MAX = 5
+"""Attempts at one change: another writer is another call of the same answer, so a few are enough."""
+
+T = TypeVar("T")
+
+_FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """The state at one version; what a field holds is JSON text."""
+
+    version: int
+    values: dict[str, bytes]
+
+    def read(self, name: str, kind: type[T], otherwise: T) -> T:
+        """A field's value; `otherwise` where it is absent, or of another form than ours."""
+        try:
+            return msgspec.json.decode(self.values[name], type=kind) if name in self.values else otherwise
+        except msgspec.DecodeError:
+            return otherwise
+
+
+async def load(scope: Scope, peers: Peers) -> State:
+    """The state of a scope's context."""
+    # Before its query is stored, a run may ask for the state of a chat that it is about to make.
+    may_be_new = not scope.run.is_accepted
+    request = memory_pb2.GetStateRequest(chat_id=scope.run.chat_id, context_id=scope.context_id or "")
+    try:
+        with peer_errors():
+            reply = await peers.memory.GetState(request, timeout=UNARY_TIMEOUT_S, metadata=forwarded())
+    except NotFound:
+        if not may_be_new:
+            raise
+        return State(0, {})
+    return State(reply.version, {name: bytes(value) for name, value in _FIELDS.decode(reply.state).items()})
+
+
+async def change(scope: Scope, peers: Peers, **values: bytes) -> None:
+    """Set fields, each to JSON text; the others stay.
+
+    Raises:
+        StaleLease: Others changed the state each time.
+    """
+    await scope.run.begun.wait()
+    for attempt in range(1, CHANGES_MAX + 1):
+        state = await load(scope, peers)
+        fields = {name: msgspec.Raw(value) for name, value in (state.values | values).items()}
+        request = memory_pb2.UpdateStateRequest(
+            chat_id=scope.run.chat_id,
+            context_id=scope.context_id or "",
+            expected_version=state.version,
+            state=msgspec.json.encode(fields).decode(),
+            run_id=scope.run.id,
+            generation=scope.run.log.generation,
+        )
+        try:
+            with peer_errors():
+                await peers.memory.UpdateState(request, timeout=UNARY_TIMEOUT_S, metadata=forwarded())
+        except StaleLease:
+            if attempt == CHANGES_MAX:
+                raise
+        else:
+            return

@@ -1,0 +1,43 @@
+"""Functions that the caller of a query carries out itself: frontend tools of that one run, answered by Submit.
+
+Their events say `toolApi` client, so that a caller knows its own calls among those that people answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from headrace.errors import InvalidRequest
+from headrace.v1 import agent_pb2, tools_pb2
+from services.orchestrator.calls.planning import PLAN_NAMES
+from services.orchestrator.run.answers.arguments import problem_of
+from services.orchestrator.run.answers.call import CLIENT
+
+NO_ARGUMENTS = '{"type":"object","properties":{}}'
+
+
+def of(query: agent_pb2.QueryRequest, others: Iterable[tools_pb2.Tool]) -> list[tools_pb2.Tool]:
+    """The query's tools beside the `others` that its model sees.
+
+    Raises:
+        InvalidRequest: A name is taken, or its parameters are no schema.
+    """
+    taken = {tool.name.casefold() for tool in others} | PLAN_NAMES
+    tools: list[tools_pb2.Tool] = []
+    for index, given in enumerate(query.client_tools):
+        if given.name.casefold() in taken:
+            raise InvalidRequest.of(f"clientTools[{index}].name", f"{given.name!r} is another tool's name already")
+        if problem := problem_of(given.parameters or NO_ARGUMENTS):
+            raise InvalidRequest.of(f"clientTools[{index}].parameters", f"must be a JSON Schema: {problem}")
+        taken.add(given.name.casefold())
+        tools.append(
+            tools_pb2.Tool(
+                name=given.name,
+                description=given.description,
+                parameters=given.parameters or NO_ARGUMENTS,
+                kind="frontend",
+                tier=CLIENT,
+                effect="once",
+            )
+        )
+    return tools

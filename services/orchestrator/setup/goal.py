@@ -1,0 +1,41 @@
+"""The goal of a chat: its first user message, and a later one that states a new goal, as told by the model."""
+
+from __future__ import annotations
+
+from headrace.v1 import memory_pb2
+from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers, peer_errors
+from services.orchestrator.run.run import Run
+from services.orchestrator.turn import compact_command, side_question
+from services.runtime.rpc.call_ids import forwarded
+
+GOAL_CHARS_MAX = 200
+
+MESSAGES_TOLD_MAX = 10
+MESSAGE_CHARS_MAX = 500
+"""What the model is told of what the user said before, and of each message."""
+
+STAGE = "goal"
+
+SYSTEM = """\
+These are the messages of a user to an assistant, the last one just now. Answer with one word: NEW when the last one \
+states a goal of its own, SAME when it goes on with what was wanted before."""
+
+
+async def note(run: Run, peers: Peers) -> None:
+    """Note the goal that the run's query states, where recap is on. A model is asked where it may write insights."""
+    recap = run.agent.memory.recap
+    if not recap.enabled or compact_command.is_asked_for(run.query.message) or run.recording.has_goal:
+        return
+    await run.begun.wait()
+    if run.opens_chat or (recap.insights == "llm" and await _is_new(run, peers)):
+        goal = run.query.message[:GOAL_CHARS_MAX]
+        await run.log.append([memory_pb2.LogLine(intent=memory_pb2.NoteLine(text=goal))])
+
+
+async def _is_new(run: Run, peers: Peers) -> bool:
+    request = memory_pb2.LoadContextRequest(chat_id=run.chat_id, run_id=run.id)
+    with peer_errors():
+        context = await peers.memory.LoadContext(request, timeout=UNARY_TIMEOUT_S, metadata=forwarded())
+    said = ["".join(part.text for part in message.content) for message in context.messages if message.role == "user"]
+    text = "\n\n".join(message[:MESSAGE_CHARS_MAX] for message in said[-MESSAGES_TOLD_MAX:])
+    return (await side_question.ask(run, peers, STAGE, SYSTEM, text)).strip().upper().startswith("NEW")

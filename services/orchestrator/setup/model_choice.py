@@ -1,0 +1,40 @@
+"""Which of an agent's models answers a run: the one that the chat prefers, or one that sees the query's images."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from headrace.errors import InvalidRequest
+from services.orchestrator.agents.definition import Definition
+from services.orchestrator.peers.model_info import info_of
+from services.orchestrator.peers.stubs import Peers
+from services.orchestrator.run import session_state
+from services.orchestrator.run.attention import Upload
+from services.orchestrator.run.run import Run
+from services.orchestrator.setup.uploads import IMAGES
+
+
+async def choose(run: Run, peers: Peers, state: session_state.State, given: Iterable[Upload]) -> None:
+    """Have the run's stages go on with that model.
+
+    Raises:
+        InvalidRequest: There are images, and no model of the agent sees them.
+    """
+    agent = run.agent.with_model(state.read("model_pref", str, "")) or run.agent
+    if any(upload.mime_type in IMAGES for upload in given) and not await _sees(agent, peers):
+        seeing = run.agent.with_model("vision")
+        if seeing is None:
+            model = agent.primary.model.model
+            raise InvalidRequest.of("references", f"model {model!r} sees no images, and the agent has no models.vision")
+        agent = seeing
+    run.agent = run.main.agent = agent
+
+
+async def _sees(agent: Definition, peers: Peers) -> bool:
+    """Whether the models of all its stages see images; those that nothing is known of do."""
+    models = {(stage.model.provider_key or "", stage.model.model or "") for stage in agent.stages}
+    for provider_key, model in sorted(models):
+        capabilities = (await info_of(peers, provider_key, model)).capabilities
+        if capabilities and "vision" not in capabilities:
+            return False
+    return True

@@ -1,0 +1,128 @@
+"""What a run finds out before its first turn: what its message names, which tools and skills there are for it."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field, replace
+
+import msgspec
+
+from headrace.v1 import tools_pb2
+from services.orchestrator.peers.stubs import Peers
+from services.orchestrator.run import session_state
+from services.orchestrator.run.attention import Todo, Upload
+from services.orchestrator.run.run import Run
+from services.orchestrator.setup import chat_preferences, client_tools, mentions, model_choice, skills, uploads
+from services.orchestrator.setup.tool_selection import Catalogue, catalogue, visible
+
+
+@dataclass(slots=True)
+class Outset:
+    """What the first turn needs."""
+
+    tools: list[tools_pb2.Tool] = field(default_factory=list[tools_pb2.Tool])
+    skills: str = ""
+    """A section of the system message."""
+
+
+async def outset(run: Run, peers: Peers) -> Outset:
+    """Find it out; what the model is to be reminded of is kept on the run's main scope."""
+    state, there_are, offered = await _asked(run, peers)
+    given = await _uploaded(run, peers, state)
+    if not run.agent.working.may_use_tools:
+        return Outset()
+    attention = run.main.attention
+    attention.todos = state.read("todos", list[Todo], [])
+    await _missing(run, offered)
+    named = await _named(run, there_are, offered)
+    persistent = state.read("persistent_tools", list[str], [])
+    tools = await visible(run.main, there_are, [*attention.tools, *persistent])
+    tools += client_tools.of(run.query, tools)
+    return Outset(tools, await _linked(run, peers, offered, named, given) if tools else "")
+
+
+async def _asked(run: Run, peers: Peers) -> tuple[session_state.State, Catalogue, list[tools_pb2.Skill]]:
+    """The chat's state, tools and skills, asked for together: the first turn waits for them."""
+    if not run.agent.working.may_use_tools:
+        return await _wished(run, peers), Catalogue(), []
+    try:
+        async with asyncio.TaskGroup() as group:
+            state = group.create_task(_wished(run, peers))
+            there_are = group.create_task(catalogue(run.main, peers))
+            offered = group.create_task(skills.catalogue(run, peers))
+    except ExceptionGroup as errors:
+        raise errors.exceptions[0] from errors
+    return state.result(), there_are.result(), offered.result() if there_are.result().has_any else []
+
+
+async def _wished(run: Run, peers: Peers) -> session_state.State:
+    """The chat's state, with what the query asks for in it."""
+    is_first = run.opens_chat and not run.past.reason
+    state = session_state.State(0, {}) if is_first else await session_state.load(run.main, peers)
+    wished = chat_preferences.of(run.query)
+    if wished:
+        await session_state.change(run.main, peers, **wished)
+    return replace(state, values=state.values | wished)
+
+
+async def _missing(run: Run, offered: list[tools_pb2.Skill]) -> None:
+    """Tell the user which skills and sub-agents the agent lists in vain."""
+    for name in run.agent.skills:
+        if not any(skills.is_named(skill, [name.casefold()]) for skill in offered):
+            await run.main.notice("SKILL_UNAVAILABLE", f"there is no skill {name!r}; the agent goes on without it")
+    for key in run.agent.subagents:
+        if key not in run.agents:
+            await run.main.notice("AGENT_UNAVAILABLE", f"there is no agent {key!r}; it cannot be called")
+
+
+async def _uploaded(run: Run, peers: Peers, state: session_state.State) -> list[Upload]:
+    """Show the query's files to a model that can see them, and keep them for the chat; those that the query refers to.
+
+    Raises:
+        InvalidRequest: There is no such model.
+    """
+    attention = run.main.attention
+    given = uploads.of(run.query.references)
+    await model_choice.choose(run, peers, state, given)
+    attention.uploads = uploads.together(state.read("uploaded_files", list[Upload], []), given)
+    attention.files = mentions.files(run.query.message, [upload.path for upload in attention.uploads])
+    if given:
+        await session_state.change(run.main, peers, uploaded_files=msgspec.json.encode(attention.uploads))
+        await uploads.show(run.main, peers, given)
+    return given
+
+
+async def _named(run: Run, there_are: Catalogue, offered: list[tools_pb2.Skill]) -> list[tools_pb2.Skill]:
+    """Sort the message's names into tools, skills and agents; the skills. What is none of them the user is told."""
+    attention, found = run.main.attention, list[tools_pb2.Skill]()
+    unknown: list[str] = []
+    for name in mentions.names(run.query.message):
+        tool = there_are.find(name)
+        skill = next((skill for skill in offered if skills.is_named(skill, [name.casefold()])), None)
+        agent = next((key for key in run.agents if key.casefold() == name.casefold()), None)
+        if tool is not None:
+            attention.tools.append(tool.name)
+        elif skill is not None:
+            found.append(skill)
+        elif agent is not None:
+            attention.agents.append(agent)
+        else:
+            unknown.append(name)
+    if unknown:
+        told = ", ".join(f"@{name}" for name in unknown)
+        await run.main.notice("UNKNOWN_MENTION", f"no tool, skill or agent has the name {told}")
+    return found
+
+
+async def _linked(
+    run: Run, peers: Peers, offered: list[tools_pb2.Skill], named: list[tools_pb2.Skill], given: list[Upload]
+) -> str:
+    """Link the skills of the run; the section of the system message."""
+    listed = offered if run.agent.skills else []
+    links: dict[str, tools_pb2.LinkSkillResponse] = {}
+    for skill in {skill.id: skill for skill in (*listed, *named, *skills.claiming(offered, given))}.values():
+        if link := await skills.link(run, peers, skill):
+            links[skill.id] = link
+    found = ((skill.name or skill.id, links[skill.id]) for skill in named if skill.id in links)
+    run.main.attention.skills = {name: skills.where(link) for name, link in found}
+    return skills.section(offered, {skill_id: link.path for skill_id, link in links.items()})

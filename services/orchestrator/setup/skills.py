@@ -1,0 +1,92 @@
+"""Skills of a run: those that its agent lists, its message names or an upload calls for are linked into the workspace.
+
+The catalogue is part of the main agent's system message; a model reads a linked skill's file before it uses it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import partial
+
+import grpc
+import structlog
+
+from headrace.errors import HeadraceError
+from headrace.v1 import tools_pb2
+from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers, peer_errors
+from services.orchestrator.run.attention import Upload
+from services.orchestrator.run.run import Run
+from services.runtime.rpc.call_ids import forwarded
+
+LINK_TIMEOUT_S = 120.0
+"""Linking a skill for the first time installs what it depends on."""
+
+log = structlog.get_logger()
+
+
+async def catalogue(run: Run, peers: Peers) -> list[tools_pb2.Skill]:
+    """The skills that the run may use: all, or those that its agent lists. None where tools has no skills."""
+    try:
+        there_are = (await peers.skill_list.answer(None, partial(_listed, peers))).skills
+    except HeadraceError as error:
+        log.warning("skills not listed", run_id=run.id, reason=error.reason)
+        return []
+    except grpc.aio.AioRpcError as error:
+        if error.code() is not grpc.StatusCode.UNIMPLEMENTED:
+            raise
+        return []
+    listed = {name.casefold() for name in run.agent.skills}
+    return [skill for skill in there_are if not listed or is_named(skill, listed)]
+
+
+async def _listed(peers: Peers) -> tools_pb2.ListSkillsResponse:
+    with peer_errors():
+        return await peers.tools.ListSkills(
+            tools_pb2.ListSkillsRequest(), timeout=UNARY_TIMEOUT_S, metadata=forwarded()
+        )
+
+
+def is_named(skill: tools_pb2.Skill, names: Iterable[str]) -> bool:
+    """Whether one of the case-folded `names` is the skill's id or name."""
+    return any(name in (skill.id.casefold(), skill.name.casefold()) for name in names)
+
+
+def claiming(skills: Sequence[tools_pb2.Skill], uploads: Iterable[Upload]) -> list[tools_pb2.Skill]:
+    """The skills that claim the type of an upload: its kind, or the end of its name."""
+    types = {kind for upload in uploads for kind in (upload.kind, upload.name.rpartition(".")[2].casefold())}
+    return [skill for skill in skills if types & {kind.casefold() for kind in skill.file_types}]
+
+
+async def link(run: Run, peers: Peers, skill: tools_pb2.Skill) -> tools_pb2.LinkSkillResponse | None:
+    """Link a skill into the chat's workspace: where it is; None when it cannot be, which the user is told."""
+    why = skill.unavailable
+    if not why:
+        await run.begun.wait()
+        try:
+            with peer_errors():
+                reply = await peers.tools.LinkSkill(
+                    tools_pb2.LinkSkillRequest(skill_id=skill.id, chat_id=run.chat_id),
+                    timeout=LINK_TIMEOUT_S,
+                    metadata=forwarded(),
+                )
+        except HeadraceError as error:
+            why = error.message
+        else:
+            return tools_pb2.LinkSkillResponse(path=reply.path or skill.path, interpreter=reply.interpreter)
+    await run.main.notice("SKILL_UNAVAILABLE", f"skill {skill.id!r} cannot be used: {why}")
+    return None
+
+
+def where(link: tools_pb2.LinkSkillResponse) -> str:
+    """What the model is told of a linked skill's place."""
+    return f"{link.path}, its Python: {link.interpreter}" if link.interpreter else link.path
+
+
+def section(skills: Sequence[tools_pb2.Skill], linked: dict[str, str]) -> str:
+    """The catalogue as a part of the system message; empty without skills. `linked` has paths by id."""
+    lines: list[str] = []
+    for skill in skills:
+        if not skill.HasField("unavailable"):
+            where = linked.get(skill.id) or f"not in the workspace until the user writes @{skill.id}"
+            lines.append(f"- {skill.name or skill.id}: {skill.description} ({where})")
+    return "\n".join(["Skills, each described in its file; read that with read_file first:", *lines]) if lines else ""

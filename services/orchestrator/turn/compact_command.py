@@ -1,0 +1,29 @@
+"""A run that only compacts its chat: a query whose message is /compact, or begins with it and goes on with a hint."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from services.orchestrator.turn.conversation import Conversation
+
+COMMAND = "/compact"
+
+STAGE = "compact"
+
+ENDED = ("compaction_complete", "compaction_fallback", "compaction_fail")
+"""Events that end a compaction."""
+
+
+def is_asked_for(message: str) -> bool:
+    """Whether a query asks for a compaction, as memory sees it too: such a message is shown to no model."""
+    return message.split(maxsplit=1)[:1] == [COMMAND]
+
+
+async def compact(talk: Conversation) -> str:
+    """Compact, whatever comes of it; returns the finish reason."""
+    if any(event.WhichOneof("payload") in ENDED for event in talk.run.recording.events):
+        return "stop"  # an earlier owner has done it
+    _, _, hint = talk.run.query.message.strip().partition(COMMAND)
+    await talk.context.compact(hint.strip())
+    return "stop"

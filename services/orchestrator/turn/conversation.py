@@ -1,0 +1,227 @@
+"""A scope's conversation with its model: context in, one streamed turn out, committed before any tool runs."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+
+import grpc
+import structlog
+
+from headrace.errors import BudgetExceeded, ContextLengthExceeded, ProviderUnavailable, StreamStalled
+from headrace.v1 import common_pb2, llm_pb2, tools_pb2
+from services.orchestrator import metrics
+from services.orchestrator.calls import executor
+from services.orchestrator.peers.reconnect import was_break
+from services.orchestrator.peers.stubs import Peers
+from services.orchestrator.run import steer_queue
+from services.orchestrator.run.answers.answer import Answer
+from services.orchestrator.run.answers.call import Call
+from services.orchestrator.run.answers.toolbox import Toolbox
+from services.orchestrator.run.scope import Scope
+from services.orchestrator.turn import parent_context
+from services.orchestrator.turn.context import Context
+from services.runtime.rpc.call_ids import forwarded
+from services.runtime.rpc.push_stream import pour
+
+OUTPUT_TOKENS = 4096
+"""Reserved for an answer where the agent sets no max_tokens; few are longer."""
+
+log = structlog.get_logger()
+
+
+@dataclass(slots=True)
+class _Turn:
+    """What is asked, until it is answered."""
+
+    request: bytes
+    """As it was made last: another one where the provider found it too long."""
+
+    hidden: Collection[str]
+    """What of the answer readers do not get."""
+
+
+class Conversation:
+    """What a mode works with: ask the model, run its calls. Used by the scope's task alone."""
+
+    def __init__(self, scope: Scope, peers: Peers, tools: list[tools_pb2.Tool]) -> None:
+        self.scope = scope
+        self.run = scope.run
+        self.has_tools = bool(tools)
+        self.peers = peers
+        self.tools = tools
+        scope.tools = Toolbox(tools, scope.tools.results)
+        self._schemas = scope.tools.schemas
+        self.context = Context(scope, peers, self._schemas)
+
+    async def ask(
+        self,
+        tool_choice: str,
+        *,
+        parallel: bool = False,
+        beyond_budget: bool = False,
+        reasoning: bool | None = None,
+    ) -> Answer:
+        """Stream one model turn: each delta becomes an event at once; the pieces are committed at its end.
+
+        `tool_choice` is none, auto, required or a tool's name; `reasoning` None is as the stage has it. Tools stay in
+        a request that may not call them, so that the provider's prefix cache keeps hitting.
+        """
+        run = self.run
+        run.check_stop()
+        if self.scope is run.main:
+            await steer_queue.tell(self.scope)
+        if recalled := self.scope.recalled_answer():
+            self.context.skip_turn()
+            run.spending.recall_model_call(recalled.usage or common_pb2.Usage())
+            return self.scope.hear(recalled)
+        run.go_live()
+        request = self._request(await self.context.messages(), tool_choice, parallel, reasoning)
+        await run.begun.wait()
+        answer = await self._answered(_Turn(request, self._hidden(tool_choice)), beyond=beyond_budget)
+        await self.scope.end_answer()
+        return self.scope.hear(answer)
+
+    async def _answered(self, turn: _Turn, *, beyond: bool) -> Answer:
+        """The answer to a turn; from its beginning, once, when its gateway goes away in the middle of it."""
+        spending = self.run.spending
+        tokens = self.context.tokens + (self.scope.settings.model.max_tokens or OUTPUT_TOKENS)
+        async with spending.model_call(tokens, beyond=beyond):
+            try:
+                return await self._streamed(turn)
+            except ProviderUnavailable as error:
+                if not was_break(error):
+                    raise
+                broken = error
+            metrics.ASKED_AGAIN.inc()
+            log.warning("turn asked again", run_id=self.run.id, reason=broken.reason, said=broken.message)
+            if not self.scope.has_heard:
+                await self.peers.wait_for_gateway()
+                return await self._streamed(turn)
+        async with AsyncExitStack() as stack:
+            # What had come was paid for: another answer is another model call, and without one readers keep what they
+            # have.
+            try:
+                await stack.enter_async_context(spending.model_call(tokens))
+            except BudgetExceeded:
+                raise broken from None
+            await self.scope.retract_answer(broken.reason)
+            await self.peers.wait_for_gateway()
+            return await self._streamed(turn)
+
+    async def _streamed(self, turn: _Turn) -> Answer:
+        answer = self.scope.begin_answer(turn.hidden)
+        try:
+            await self._stream_fitting(turn, answer)
+        finally:
+            if answer.usage is not None:
+                self.run.spending.settle(answer.usage)
+        return answer
+
+    def _hidden(self, tool_choice: str) -> list[str]:
+        """What of the turn readers do not get: reasoning that is summed up for them, an answer that is checked first.
+
+        A turn that has to call a tool gives no answer.
+        """
+        settings = self.scope.settings
+        is_draft = settings.verify != "NONE" and tool_choice in ("none", "auto") and not self.scope.attention.draft
+        hidden = ["content"] if is_draft else []
+        return [*hidden, "reasoning"] if settings.output != "PLAIN" else hidden
+
+    async def execute(self, answer: Answer, *, parallel: bool, warning: str = "") -> None:
+        """Run the calls of an answer and commit each result as it comes; every call is answered.
+
+        `warning` is put at the end of the results, for the model.
+
+        Raises:
+            BudgetExceeded: There were more calls than the budget has left; those got executed:false results.
+        """
+        runnable: list[Call] = []
+        open_calls = [call for call in answer.calls if not await executor.recall(self.scope, self.peers, call)]
+        for call in open_calls:
+            if call.tool is None:
+                known = ", ".join(self.scope.tools.names) or "none"
+                await executor.refuse(self.scope, call, f"there is no tool {call.name!r}; tools: {known}")
+            elif answer.finish_reason == "length" and not (call.pieces and call.is_whole):
+                await executor.refuse(self.scope, call, "the answer was cut at the token limit within the arguments")
+            elif call.problem:
+                await executor.refuse(self.scope, call, call.problem)
+            elif runnable and not parallel:
+                await executor.refuse(self.scope, call, "only one tool runs at a time; ask again for this one")
+            else:
+                runnable.append(call)
+        granted = [call for call in runnable if self.run.spending.reserve_tool_calls(1)]
+        for call in runnable[len(granted) :]:
+            await executor.refuse(self.scope, call, executor.OVER_BUDGET)
+        await executor.execute_all(self.scope, self.peers, granted, warning)
+        await parent_context.restore(self.scope, answer)
+        if len(granted) < len(runnable) or executor.ran_out(self.scope, answer.calls):
+            raise self.run.spending.exceeded("maxToolCalls")
+
+    async def refuse(self, answer: Answer, why: str) -> None:
+        """Answer every call of `answer` without running any."""
+        for call in answer.calls:
+            if not await executor.recall(self.scope, self.peers, call):
+                await executor.refuse(self.scope, call, why)
+
+    def _request(
+        self, messages: Sequence[llm_pb2.Message], tool_choice: str, parallel: bool, reasoning: bool | None
+    ) -> bytes:
+        """The request, serialized: it is held while the model answers, and a message of it weighs more."""
+        model = self.scope.settings.model
+        self.run.names.tool_ids.update(call.id for message in messages for call in message.tool_calls)
+        request = llm_pb2.ChatRequest(
+            provider_key=model.provider_key or "",
+            model=model.model or "",
+            messages=messages,
+            tools=self._schemas,
+            temperature=model.temperature,
+            top_p=model.top_p,
+            max_tokens=model.max_tokens,
+            stage=self.scope.stage,
+        )
+        if self._schemas:
+            request.tool_choice = tool_choice
+            request.parallel_tool_calls = parallel
+        if model.reasoning is not None:
+            request.reasoning.enabled = model.reasoning.enabled is not False
+            request.reasoning.effort = model.reasoning.effort or ""
+        if reasoning is not None:
+            request.reasoning.enabled = reasoning
+        return request.SerializeToString()
+
+    async def _stream_fitting(self, turn: _Turn, answer: Answer) -> None:
+        """Stream the turn; one that the provider refuses as too long is compacted, and tried once more.
+
+        Both are one model call of the budget: what a provider refuses so, it does not answer.
+        """
+        try:
+            await self._stream(turn.request, answer)
+        except ContextLengthExceeded:
+            shorter = await self.context.shortened() if answer.is_empty else None
+            if shorter is None:
+                raise
+            again = llm_pb2.ChatRequest.FromString(turn.request)
+            del again.messages[:]
+            again.messages.extend(shorter)
+            turn.request = again.SerializeToString()
+            await self._stream(turn.request, answer)
+
+    async def _stream(self, request: bytes, answer: Answer) -> None:
+        timeout_s = min(self.run.spending.model_timeout_s, self.run.spending.time_left_s)
+        try:
+            await pour(self.peers.stream_chat(request, timeout=timeout_s, metadata=forwarded()), answer.take)
+        except ProviderUnavailable as error:
+            # The answer is complete, only its end is missing.
+            if not (answer.finish_reason and was_break(error)):
+                raise
+        except grpc.aio.AioRpcError as error:
+            # The gateway's own errors arrive as ours; what is left is our deadline, or a bug of the gateway.
+            if error.code() is not grpc.StatusCode.DEADLINE_EXCEEDED:
+                raise
+            if timeout_s < self.run.spending.model_timeout_s:
+                raise self.run.spending.exceeded("timeoutMs") from error
+            raise StreamStalled(f"the model took longer than {timeout_s:g} s (modelTimeoutMs)") from error
+        if not answer.finish_reason:
+            raise ProviderUnavailable("the model's stream ended before its answer was complete; try again")

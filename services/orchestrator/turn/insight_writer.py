@@ -1,0 +1,50 @@
+"""A model writes the insights of a turn's results, all before the next turn; a preview stands for one it leaves out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from headrace.v1 import memory_pb2
+from services.orchestrator.run.insights import insight_line, preview, text_of
+from services.orchestrator.turn import side_question
+
+if TYPE_CHECKING:
+    from services.orchestrator.peers.stubs import Peers
+    from services.orchestrator.run.scope import Scope
+
+INSIGHT_CHARS_MAX = 300
+"""Characters that are kept of a line that the model writes."""
+
+RESULT_CHARS_MAX = 8000
+"""Characters of each result that the model is shown."""
+
+STAGE = "insight"
+
+SYSTEM = """\
+You keep notes for an agent that will not see these results again. For each numbered result write one line, \
+"<number>. <what it says that matters for the task, with names and figures>". Write nothing else."""
+
+_LINE = re.compile(r"^[ \t]*([0-9]{1,4})[.):][ \t]*(\S.*)$", re.MULTILINE)
+
+
+async def write(scope: Scope, peers: Peers) -> None:
+    """Write the insights of the results that came since the last turn, where a model is to write them."""
+    results, scope.results_without_insight = scope.results_without_insight, []
+    if not results:
+        return
+    told = await side_question.ask(scope.run, peers, STAGE, SYSTEM, _listed(results))
+    found = {int(number): text.strip()[:INSIGHT_CHARS_MAX] for number, text in _LINE.findall(told)}
+    lines = [
+        insight_line(scope, message, found.get(number) or preview(message))
+        for number, message in enumerate(results, start=1)
+    ]
+    await scope.run.log.append(lines)
+
+
+def _listed(results: Sequence[memory_pb2.LogMessage]) -> str:
+    return "\n\n".join(
+        f"{number}. {message.message.name}:\n{text_of(message)[:RESULT_CHARS_MAX]}"
+        for number, message in enumerate(results, start=1)
+    )

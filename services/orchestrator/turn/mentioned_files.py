@@ -1,0 +1,82 @@
+"""Files of the workspace that a context mentions, for the summary that will replace it (memory.md, Compaction, 1)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Sequence
+
+import grpc
+import structlog
+
+from headrace.errors import HeadraceError
+from headrace.streams import reading
+from headrace.v1 import llm_pb2, memory_pb2, tools_pb2
+from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers, peer_errors
+from services.orchestrator.turn.path_mentions import Mentions
+from services.runtime.rpc.call_ids import forwarded
+
+FILES_MAX = 5
+LINES_MAX = 1000
+
+READ_BYTES_MAX = 1024 * 1024
+"""Of a file; a thousand lines seldom have more."""
+
+log = structlog.get_logger()
+
+
+async def collect(peers: Peers, chat_id: str, messages: Sequence[llm_pb2.Message]) -> list[memory_pb2.ContextFile]:
+    """The files that `messages` speak of, the most important first. Those that cannot be read are left out."""
+    paths = await _paths(peers, chat_id)
+    found: list[memory_pb2.ContextFile] = []
+    for path in await asyncio.to_thread(_ranked, messages, paths) if paths else ():
+        data = await _read(peers, chat_id, path)
+        if data is not None and b"\0" not in data:
+            found.append(_file(path, data))
+        if len(found) == FILES_MAX:
+            break
+    return found
+
+
+async def _paths(peers: Peers, chat_id: str) -> frozenset[str]:
+    request = tools_pb2.ListFilesRequest(chat_id=chat_id)
+    try:
+        with peer_errors():
+            reply = await peers.tools.ListFiles(request, timeout=UNARY_TIMEOUT_S, metadata=forwarded())
+    except (HeadraceError, grpc.aio.AioRpcError) as error:
+        _warn("workspace not listed for a compaction", error)
+        return frozenset()
+    return frozenset(file.path for file in reply.files)
+
+
+def _ranked(messages: Sequence[llm_pb2.Message], paths: Collection[str]) -> list[str]:
+    mentions = Mentions(paths)
+    for message in messages:
+        mentions.read("".join(part.text for part in message.content))
+        for call in message.tool_calls:
+            mentions.read_call(call)
+    return mentions.ranked()
+
+
+async def _read(peers: Peers, chat_id: str, path: str) -> bytes | None:
+    """The beginning of a file; None: it cannot be read."""
+    request = tools_pb2.ReadFileRequest(chat_id=chat_id, path=path, length=READ_BYTES_MAX)
+    data = bytearray()
+    try:
+        with peer_errors():
+            async with reading(peers.tools.ReadFile(request, timeout=UNARY_TIMEOUT_S, metadata=forwarded())) as pieces:
+                async for piece in pieces:
+                    data += piece.data
+    except (HeadraceError, grpc.aio.AioRpcError) as error:
+        _warn("file not read for a compaction", error)
+        return None
+    return bytes(data)
+
+
+def _file(path: str, data: bytes) -> memory_pb2.ContextFile:
+    lines = data.decode(errors="replace").splitlines()
+    text = "\n".join(lines[:LINES_MAX])
+    return memory_pb2.ContextFile(path=path, text=text, lines_omitted=max(0, len(lines) - LINES_MAX))
+
+
+def _warn(event: str, error: HeadraceError | grpc.aio.AioRpcError) -> None:
+    log.warning(event, reason=error.reason if isinstance(error, HeadraceError) else error.code().name)

@@ -1,0 +1,31 @@
+"""What stands behind each request of a scope and is not stored: what to attend to, and what is left to spend.
+
+A sub-agent is not reminded of its todos; of files and mentions it knows nothing.
+"""
+
+from __future__ import annotations
+
+from services.orchestrator.run.scope import Scope
+
+
+def reminders(scope: Scope) -> list[str]:
+    """The texts, in order."""
+    attention = scope.attention.without_todos() if scope.depth else scope.attention
+    texts = attention.reminders()
+    if scope.agent.limits.tell_model:
+        texts.append(_budget(scope))
+    return texts
+
+
+def _budget(scope: Scope) -> str:
+    left = scope.run.spending.left()
+    parts = [
+        f"{left.model_calls} model calls, this one included",
+        f"{left.tool_calls} tool calls",
+        f"{left.time_ms // 1000} s",
+    ]
+    if left.HasField("tokens"):
+        parts.append(f"{left.tokens} tokens")
+    if left.HasField("cost_usd"):
+        parts.append(f"{left.cost_usd:.4f} US dollars")
+    return f"Left of the budget: {', '.join(parts)}."

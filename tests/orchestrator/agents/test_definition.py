@@ -1,0 +1,295 @@
+"""Agent files: what is taken, what is refused and how that is said, and reloading."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from structlog.testing import capture_logs
+
+from headrace.errors import InvalidRequest, NotFound
+from services.orchestrator.agents import prompts, triple_quotes
+from services.orchestrator.agents.definition import DefinitionError, parse
+from services.orchestrator.agents.registry import Registry
+from services.orchestrator.run.budget import Spending
+
+AGENT: dict[str, Any] = {
+    "mode": "REACT",
+    "modelConfig": {"providerKey": "simulator", "model": "sim-1", "reasoning": {"enabled": True, "effort": "LOW"}},
+    "toolConfig": {"backends": ["city_datetime"]},
+    "react": {"systemPrompt": "Be brief."},
+}
+
+
+def parsed(**changes: Any) -> Any:
+    return parse(json.dumps(AGENT | changes).encode(), "helper")
+
+
+def test_the_file_name_gives_the_key_and_defaults_hold() -> None:
+    agent = parsed()
+    assert agent.key == "helper"
+    spending = Spending(agent)
+    assert (spending.model_calls_max, spending.tool_calls_max, agent.primary.steps_max, spending.timeout_s) == (
+        15,
+        20,
+        6,
+        120,
+    )
+
+
+def test_a_stage_overrides_the_model_field_by_field() -> None:
+    stage = {"systemPrompt": "x", "modelConfig": {"model": "sim-2", "reasoning": {"effort": "HIGH"}, "top_p": 0.5}}
+    model = parsed(react=stage).primary.model
+    assert (model.provider_key, model.model, model.top_p) == ("simulator", "sim-2", 0.5)
+    assert model.reasoning is not None
+    assert (model.reasoning.enabled, model.reasoning.effort) == (True, "HIGH")
+
+
+def test_an_explicit_null_empties_a_stages_tools() -> None:
+    assert parsed().tools == ("city_datetime",)
+    assert parsed(react={"systemPrompt": "x", "toolConfig": None}).tools == ()
+
+
+def test_the_other_forms_of_budget_and_tool_choice_are_taken() -> None:
+    agent = parsed(
+        budget={"runTimeoutMs": 5000, "model": {"maxCalls": 2, "timeoutMs": 100, "retryCount": 3}},
+        toolChoice="REQUIRED",
+    )
+    assert (agent.limits.timeout_ms, agent.limits.max_model_calls, agent.limits.model_timeout_ms) == (5000, 2, 100)
+    assert agent.primary.policy == "REQUIRE"
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"mode": "LOOP"}, "mode: Input should be 'ONESHOT', 'REACT' or 'PLAN_EXECUTE'"),
+        ({"react": None}, "react: is required for mode REACT"),
+        ({"modelConfig": {"model": "x"}}, "modelConfig: providerKey and model must be set"),
+        ({"sytemPrompt": "x"}, "sytemPrompt: unknown, or not supported by this version"),
+        ({"react": {"systemPrompt": "Hi {{nobody}}"}}, "react.systemPrompt: {{nobody}} is no placeholder"),
+        ({"react": {"systemPrompt": "{{task-list}}"}}, "react.systemPrompt: {{task-list}} is no placeholder"),
+        ({"budget": {"model": 5}}, "budget: model: must be an object"),
+        ({"budget": {"maxSteps": 0}}, "budget.maxSteps: Input should be greater than 0"),
+        ({"key": "auto"}, "key: 'auto' is reserved"),
+        ({"key": "../x"}, "key: String should match pattern"),
+    ],
+)
+def test_a_bad_field_is_named_with_what_was_expected(changes: dict[str, Any], problem: str) -> None:
+    with pytest.raises(DefinitionError) as caught:
+        parsed(**changes)
+    assert problem in str(caught.value)
+
+
+ODD: list[Any] = [None, True, 5, -0.5, "", "x", [], ["x"], [[]], {}, {"x": 1}, {"model": 5, "tool": [1]}]
+FIELDS = [
+    *("key", "name", "tags", "mode", "modelConfig", "toolConfig", "toolPolicy", "toolChoice", "budget", "memory"),
+    *("plain", "react", "planExecute", "output", "verify", "skills", "subagents"),
+]
+
+
+@pytest.mark.parametrize("field", FIELDS)
+def test_no_value_of_a_field_is_more_than_a_refused_file(field: str) -> None:
+    for value in ODD:
+        for changes in (
+            {field: value},
+            {"react": {field: value}},
+            {"budget": {"model": value, "tool": {field: value}}},
+        ):
+            with contextlib.suppress(DefinitionError):
+                parsed(**changes)
+
+
+def test_what_is_off_in_every_agent_so_far_may_be_said() -> None:
+    agent = parsed(
+        output="PLAIN",
+        verify="NONE",
+        skills=[],
+        subagents=[],
+        toolConfig={"backends": ["city_datetime"], "frontends": [], "actions": []},
+        budget={"maxDepth": 5},
+        memory={"recap": {"enabled": False, "maxRecursionDepth": 3}},
+        react={"output": "PLAIN", "verify": "NONE"},
+    )
+    assert agent.tools == ("city_datetime",)
+
+
+def test_a_stage_overrides_tools_and_budget_field_by_field() -> None:
+    agent = parsed(
+        budget={"maxCostUsd": 0.5, "timeoutMs": 5000}, react={"toolConfig": {}, "budget": {"timeoutMs": 100}}
+    )
+    assert agent.tools == ("city_datetime",)
+    assert (agent.limits.max_cost_usd, agent.limits.timeout_ms) == (0.5, 100)
+
+
+PLAN: dict[str, Any] = {
+    "plan": {"systemPrompt": "plan", "modelConfig": {"model": "sim-2"}},
+    "execute": {"systemPrompt": "work on {{task_id}}"},
+}
+
+
+def planning(**changes: Any) -> Any:
+    return parsed(mode="PLAN_EXECUTE", planExecute=PLAN | changes)
+
+
+def test_each_stage_of_a_plan_has_its_settings() -> None:
+    agent = planning(maxSteps=3, execute={"systemPrompt": "work", "toolConfig": None})
+    plan, execute, summary = agent.stages
+    assert (plan.model.model, execute.model.model, summary.model.model) == ("sim-2", "sim-1", "sim-1")
+    assert (plan.system_prompt, execute.system_prompt, summary.system_prompt) == ("plan", "work", "work")
+    assert (execute.tools, execute.may_use_tools, execute.steps_max) == ((), False, 3)
+    assert (agent.primary, agent.working) == (plan, execute)
+    assert (agent.plan_execute.strategy, agent.plan_execute.max_rounds, agent.plan_execute.max_parallel) == (
+        "SEQUENTIAL",
+        10,
+        8,
+    )
+    spending = Spending(agent)
+    assert (spending.model_calls_max, spending.tool_calls_max, spending.timeout_s) == (30, 50, 300)
+    assert planning().working.steps_max == 15
+    assert parsed(mode="PLAN_EXECUTE", planExecute=PLAN, budget={"maxSteps": 4}).working.steps_max == 4
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"planExecute": None}, "planExecute: is required for mode PLAN_EXECUTE"),
+        ({"planExecute": {"plan": {}}}, "planExecute.execute: Field required"),
+        ({"planExecute": PLAN | {"strategy": "RANDOM"}}, "planExecute.strategy: Input should be 'SEQUENTIAL'"),
+        ({"planExecute": PLAN | {"maxParallel": 0}}, "planExecute.maxParallel: Input should be greater than 0"),
+        ({"modelConfig": None}, "providerKey and model must be set, here or in planExecute.plan.modelConfig"),
+        ({"planExecute": PLAN | {"summary": {"systemPrompt": "{{x}}"}}}, "planExecute.summary.systemPrompt: {{x}} is"),
+    ],
+)
+def test_a_bad_plan_section_is_named(changes: dict[str, Any], problem: str) -> None:
+    with pytest.raises(DefinitionError) as caught:
+        parsed(**({"mode": "PLAN_EXECUTE", "planExecute": PLAN} | changes))
+    assert problem in str(caught.value)
+
+
+def test_policies_models_and_verify_are_those_of_the_stage() -> None:
+    agent = parsed(
+        verify="SECOND_PASS_FIX",
+        output="REASONING_SUMMARY",
+        planExecute=PLAN | {"summary": {"output": "PLAIN"}},
+        react={"verify": "NONE"},
+        models={"vision": {"model": "eyes"}, "code": {}},
+    )
+    assert (agent.primary.verify, agent.primary.output) == ("NONE", "REASONING_SUMMARY")
+    settings = [agent.settings(stage) for stage in ("plan", "execute", "summary")]
+    assert [one.verify for one in settings] == ["NONE", "NONE", "SECOND_PASS_FIX"], "only answers are checked"
+    assert [one.output for one in settings] == ["REASONING_SUMMARY", "REASONING_SUMMARY", "PLAIN"]
+    seeing = agent.with_model("vision")
+    assert seeing is not None
+    assert {seeing.settings(stage).model.model for stage in ("react", "plan", "execute", "summary")} == {"eyes"}
+    assert [agent.with_model(name) for name in ("code", "", "model_fields")] == [None, None, None]
+
+
+def test_a_required_tool_needs_a_stage_that_may_have_one() -> None:
+    with pytest.raises(DefinitionError, match=r"react\.toolConfig: must not be null where toolPolicy is REQUIRE"):
+        parsed(toolPolicy="REQUIRE", react={"toolConfig": None})
+    assert parsed(toolPolicy="REQUIRE", react={"toolConfig": None, "toolPolicy": "ALLOW"}).primary.tools == ()
+
+
+def test_retry_counts_are_taken_and_named_in_a_warning() -> None:
+    nested = {"runTimeoutMs": 1000, "model": {"maxCalls": 2, "retryCount": 3}, "tool": {"retryCount": 1}}
+    with capture_logs() as logs:
+        agent = parsed(budget=nested)
+    assert agent.limits.max_model_calls == 2
+    assert [entry["field"] for entry in logs] == ["budget.model.retryCount", "budget.tool.retryCount"]
+
+
+def test_deep_think_needs_both_sections() -> None:
+    agent = parsed(planExecute=PLAN)
+    assert [agent.thinking(value).mode for value in (0, 1, -1)] == ["REACT", "PLAN_EXECUTE", "PLAN_EXECUTE"]
+    for one in (parsed(), parsed(mode="PLAN_EXECUTE", react=None, planExecute=PLAN)):
+        with pytest.raises(InvalidRequest):
+            one.thinking(1)
+
+
+def test_a_file_may_begin_with_a_byte_order_mark_and_have_windows_lines() -> None:
+    source = json.dumps(AGENT | {"react": {}}, indent=1).replace(
+        '"react": {}', '"react": {"systemPrompt": """\nHi\n"""}'
+    )
+    agent = parse(b"\xef\xbb\xbf" + source.replace("\n", "\r\n").encode(), "helper")
+    assert agent.primary.system_prompt == "Hi"
+
+
+def test_line_numbers_of_a_syntax_error_are_those_of_the_file() -> None:
+    source = b'{\n  "systemPrompt": """\n  one\n  two\n  """,\n  "mode" "REACT"\n}'
+    with pytest.raises(DefinitionError, match=r"line 6, column \d+: not valid JSON"):
+        parse(source, "x")
+
+
+def test_a_prompt_over_several_lines_is_taken_as_it_is() -> None:
+    source = '{"SystemPrompt" : """\nSay "hi" \\ there\n  {{date}}\n""", "other": "a \\" \\"\\"\\" b"}'
+    assert json.loads(triple_quotes.to_json(source)) == {
+        "SystemPrompt": 'Say "hi" \\ there\n  {{date}}',
+        "other": 'a " """ b',
+    }
+
+
+@given(st.text().filter(lambda text: '"""' not in text and not text.endswith('"') and text == text.strip()))
+def test_any_text_between_triple_quotes_survives_with_its_lines(text: str) -> None:
+    source = f'{{"systemPrompt": """\n{text}\n"""\n}}'
+    converted = triple_quotes.to_json(source)
+    assert json.loads(converted) == {"systemPrompt": text}
+    assert converted.count("\n") == source.count("\n") or "\r" in text
+
+
+def test_placeholders_are_filled_once() -> None:
+    filled = prompts.fill("{{query}} on {{ date }} {{taskHistory}}{{tool.field}}", {"query": "{{date}}", "date": "D"})
+    assert filled == "{{date}} on D {{tool.field}}"
+
+
+def write(folder: Path, file: str, **changes: Any) -> None:
+    (folder / file).write_text(json.dumps(AGENT | changes))
+
+
+def test_a_bad_file_keeps_its_last_good_version_and_the_others_go_on(tmp_path: Path) -> None:
+    registry = Registry(tmp_path)
+    write(tmp_path, "a.json", name="first")
+    write(tmp_path, "b.json")
+    registry.reload()
+    (tmp_path / "a.json").write_text("{")
+    write(tmp_path, "c.json")
+    registry.reload()
+    assert [agent.key for agent in registry.all()] == ["a", "b", "c"]
+    assert registry.get("a").name == "first"
+    (tmp_path / "a.json").unlink()
+    registry.reload()
+    assert [agent.key for agent in registry.all()] == ["b", "c"]
+
+
+def test_a_file_that_takes_anothers_key_keeps_its_own_last_version(tmp_path: Path) -> None:
+    registry = Registry(tmp_path)
+    write(tmp_path, "a.json")
+    write(tmp_path, "b.json", name="first")
+    registry.reload()
+    write(tmp_path, "b.json", key="a", name="second")
+    registry.reload()
+    assert [(agent.key, agent.name) for agent in registry.all()] == [("a", ""), ("b", "first")]
+
+
+def test_a_key_defined_twice_stays_with_the_earlier_file(tmp_path: Path) -> None:
+    registry = Registry(tmp_path)
+    write(tmp_path, "a.json", key="x", name="first")
+    write(tmp_path, "b.json", key="x", name="second")
+    registry.reload()
+    assert registry.get("x").name == "first"
+
+
+def test_the_default_is_the_configured_agent_else_the_first_key(tmp_path: Path) -> None:
+    write(tmp_path, "a.json")
+    write(tmp_path, "b.json")
+    for configured, expected in (("b", "b"), ("", "a")):
+        registry = Registry(tmp_path, configured)
+        registry.reload()
+        assert registry.choose("").key == expected
+        assert registry.choose("default").key == expected
+    with pytest.raises(NotFound, match="known keys: a, b"):
+        registry.choose("nobody")

@@ -1,0 +1,181 @@
+"""The tools service goes away in the middle of a call: what runs again, what is asked about, and what the user sees."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from headrace.errors import NotFound, Overloaded, ProviderUnavailable
+from headrace.v1 import tools_pb2
+from tests.orchestrator.calls.test_kinds import told
+from tests.orchestrator.conftest import BREAK, House, Open, ToolStep, as_json, call, content, finish
+from tests.orchestrator.lifecycle.test_endings import all_ended, recorded
+from tests.orchestrator.people import CHAT, Act, ask, kinds, only, submit, tool
+from tests.order import Event, fold
+
+ANSWER = content("All ", "good.") + finish()
+ACT = call("act", '{"at":1}') + finish("tool_calls")
+LISTED: dict[str, Any] = {"toolConfig": {"backends": ["act"]}}
+
+OUTPUT = tools_pb2.ToolDelta(output=tools_pb2.ToolOutputDelta(stream="stdout", delta="working\n"))
+
+
+def done(text: str) -> tools_pb2.ToolDelta:
+    return tools_pb2.ToolDelta(result=tools_pb2.ToolOutcome(ok=True, result=text))
+
+
+def state(word: str, result: str = "") -> tools_pb2.CheckEffectResponse:
+    outcome = tools_pb2.ToolOutcome(ok=True, result=result) if result else None
+    return tools_pb2.CheckEffectResponse(state=word, result=outcome)
+
+
+def offer(it: House, effect: str, *plays: list[ToolStep]) -> None:
+    it.tools.tools.append(tool("act", "backend", effect=effect))
+    it.tools.plays["act"] = list(plays)
+
+
+CUTS: list[list[ToolStep]] = [[BREAK], [OUTPUT, BREAK], [OUTPUT, OUTPUT, 0.05, BREAK]]
+"""Before anything, in the output, and before the result."""
+
+
+def keys(it: House) -> list[str]:
+    return [request.effect_key for request in it.tools.requests]
+
+
+@pytest.mark.parametrize("cut", CUTS)
+@pytest.mark.parametrize("effect", ["read", "idempotent"])
+async def test_what_may_run_again_does_with_the_same_key(house: Open, effect: str, cut: list[ToolStep]) -> None:
+    async with house(ACT, ANSWER, **LISTED) as it:
+        offer(it, effect, cut, cut, [OUTPUT, done("acted")])
+        events = await ask(it)
+        assert told(it) == "acted"
+        assert len(keys(it)) == 3
+        assert len(set(keys(it))) == 1
+        assert it.tools.checked == []
+        assert fold(await recorded(it, it.run_ids[0])) == fold(events)
+
+
+@pytest.mark.parametrize("cut", CUTS)
+@pytest.mark.parametrize(
+    ("effects", "runs", "result"),
+    [
+        ([state("done", "acted before")], 1, "acted before"),
+        ([state("not_done")], 2, "acted"),
+        ([state("unknown"), state("done", "acted at last")], 1, "acted at last"),
+        ([state("unknown"), state("not_done")], 2, "acted"),
+    ],
+)
+async def test_once_asks_what_became_of_it(
+    house: Open, effects: list[tools_pb2.CheckEffectResponse], runs: int, result: str, cut: list[ToolStep]
+) -> None:
+    async with house(ACT, ANSWER, **LISTED) as it:
+        offer(it, "once", cut, [OUTPUT, done("acted")])
+        it.tools.effects = effects
+        events = await ask(it)
+        assert told(it) == result
+        assert len(keys(it)) == runs
+        assert set(it.tools.checked) == set(keys(it))
+    assert "run.notice" not in kinds(events, "run.")
+
+
+async def unattended(it: House) -> list[Event]:
+    """A run that nobody follows, as the log has it."""
+    async with it.client.ask("hello", agent_key="react", chat_id=CHAT) as deltas:
+        async for delta in deltas:
+            if delta.HasField("tool_end"):
+                break
+    await all_ended(it)
+    return [as_json(event) for event in (await it.client.chat(CHAT)).events]
+
+
+async def test_an_unknown_outcome_is_told_to_the_user_and_the_model(house: Open) -> None:
+    async with house(ACT, ANSWER, **LISTED) as it:
+        offer(it, "once", [0.2, BREAK])
+        events = await unattended(it)
+        assert len(keys(it)) == 1
+        assert len(it.tools.checked) == 3
+        assert json.loads(told(it))["error"] == "unknown"
+    assert only(events, "run.notice")["code"] == "OUTCOME_UNKNOWN"
+    assert kinds(events, "approval") == []
+    assert events[-1]["type"] == "run.complete"
+
+
+def deciding(it: House, decision: str) -> tuple[tuple[str, Act], tuple[str, Act]]:
+    run_id: list[str] = []
+
+    async def note(event: Event) -> None:
+        run_id.append(event["runId"])
+
+    async def decide(event: Event) -> None:
+        await submit(it, run_id[0], event["approvalId"], {"decision": decision})
+
+    return ("run.start", note), ("approval.ask", decide)
+
+
+async def test_a_user_who_is_there_may_have_it_run_again_as_another_effect(house: Open) -> None:
+    async with house(ACT, ANSWER, **LISTED) as it:
+        offer(it, "once", [BREAK], [done("acted")])
+        events = await ask(it, *deciding(it, "approve"))
+        assert told(it) == "acted"
+        assert len(set(keys(it))) == 2
+    assert only(events, "run.notice")["code"] == "OUTCOME_UNKNOWN"
+    assert only(events, "approval.ask")["risk"] == "high"
+
+
+async def test_a_user_who_is_there_may_leave_it_at_that(house: Open) -> None:
+    async with house(ACT, ANSWER, **LISTED) as it:
+        offer(it, "once", [BREAK], [done("acted")])
+        await ask(it, *deciding(it, "reject"))
+        assert json.loads(told(it))["error"] == "unknown"
+        assert len(keys(it)) == 1
+
+
+async def test_a_tools_service_that_stays_away_ends_the_tries_in_the_tools_time(house: Open) -> None:
+    async with house(ACT, ANSWER, budget={"toolTimeoutMs": 800}, **LISTED) as it:
+        offer(it, "read", [BREAK])
+        await ask(it)
+        assert json.loads(told(it))["error"] == "PROVIDER_UNAVAILABLE"
+        assert 2 <= len(keys(it)) <= 4
+
+
+@pytest.mark.parametrize("error", [ProviderUnavailable("the search engine is away"), NotFound("x")])
+async def test_an_error_of_the_tools_own_is_a_result_at_once(house: Open, error: Any) -> None:
+    async with house(ACT, ANSWER, **LISTED) as it:
+        offer(it, "read", [error])
+        await ask(it)
+        assert json.loads(told(it))["error"] == error.reason
+        assert len(keys(it)) == 1
+
+
+async def test_a_call_that_is_still_running_or_finds_no_room_is_made_again(house: Open) -> None:
+    async with house(ACT, ANSWER, **LISTED) as it:
+        offer(
+            it,
+            "once",
+            [OUTPUT, BREAK],
+            [Overloaded("this very call is running")],
+            [Overloaded("full")],
+            [done("acted")],
+        )
+        it.tools.effects = [state("not_done")]
+        await ask(it)
+        assert told(it) == "acted"
+        assert len(keys(it)) == 4
+        assert len(set(keys(it))) == 1
+
+
+async def test_a_cancel_while_the_service_is_away_ends_the_run_at_once(house: Open) -> None:
+    async with house(ACT, ANSWER, **LISTED) as it:
+        offer(it, "read", [OUTPUT, BREAK])
+
+        async def cancel(event: Event) -> None:
+            await it.client.cancel(it.run_ids[0])
+
+        async def note(event: Event) -> None:
+            it.run_ids.append(event["runId"])
+
+        events = await ask(it, ("run.start", note), ("tool.output", cancel))
+        assert events[-1]["type"] == "run.cancel"
+        assert (await ask(it))[-1]["type"] == "run.complete"

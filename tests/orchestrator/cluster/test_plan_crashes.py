@@ -1,0 +1,99 @@
+"""A process dies in the middle of a plan, at any line of the log, and the next one goes on to the same end."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace.errors import ProviderAuthentication
+from headrace.v1 import agent_pb2, llm_pb2, memory_pb2
+from services.orchestrator.run.replay.replay import Recording
+from tests.orchestrator.cluster.test_crashes import assert_whole, it_run, killed, read
+from tests.orchestrator.conftest import Open, Step, content
+from tests.orchestrator.owners import Crashes, again
+from tests.orchestrator.plans import (
+    STRATEGIES,
+    Reply,
+    add,
+    agent,
+    busy,
+    busy_model,
+    busy_planner,
+    check_pairs,
+    model,
+    plan_of,
+    task_of,
+)
+from tests.orchestrator.recorded_runs import World
+from tests.order import TERMINAL, Event, fold
+
+EVERY = 3
+"""Of a plan's lines; each plan begins with another one."""
+
+
+def breaking() -> Reply:
+    """A model that breaks off in the middle of one of three tasks."""
+
+    def work(request: llm_pb2.ChatRequest) -> list[Step]:
+        if task_of(request) == "part 1" and request.messages[-1].role == "tool":
+            return [*content("half"), ProviderAuthentication("no key")]
+        return busy(request)
+
+    return model(add(*({"description": f"part {n}", "group": "a"} for n in range(3))), work=work, planner=busy_planner)
+
+
+PLANS = [*((strategy, busy_model()) for strategy in STRATEGIES), ("PARALLEL", breaking())]
+
+
+def known(events: list[Event]) -> dict[str, Any]:
+    """What a reader knows in the end, apart from ids, and from the order in which parallel tasks speak."""
+    folded = fold(events)
+    said = [(block["kind"], block["text"], block.get("result", "")) for block in folded["blocks"].values()]
+    words = [(kind, text, "" if "taskId" in result else result) for kind, text, result in said]
+    tasks = sorted(event["type"] for event in events if event["type"] in ("task.start", "task.complete", "task.fail"))
+    usage = {key: value for key, value in folded["end"]["usage"].items() if key in ("modelCalls", "toolCalls")}
+    return {"said": sorted(words), "plan": plan_of(events), "tasks": tasks, "end": folded["end"]["type"], **usage}
+
+
+@pytest.mark.parametrize("case", range(len(PLANS)))
+async def test_a_plan_goes_on_after_the_process_has_died_at_any_line(house: Open, tmp_path: Path, case: int) -> None:
+    strategy, reply = PLANS[case]
+    async with house(**agent(strategy), budget={"maxModelCalls": 60}) as it:
+        await it.stop()
+        world, crashes = World(it, [[]]), Crashes(it)
+        it.llm.reply = reply
+        alone = await killed(it, crashes, "react", None)
+        expected, appends = known(alone), crashes.appends[it_run(alone)]
+        assert expected["end"] == "run.complete"
+        for append in range(1 + case % EVERY, appends, EVERY):
+            crashes.kill_at(append)
+            seen = await killed(it, crashes, "react", None)
+            crashes.kill_at(-1)
+            run_id = it_run(seen)
+            async with again(it) as client:
+                whole = [*seen, *await read(client, run_id, seen[-1]["seq"])]
+                assert [event["type"] for event in whole if event["type"] in TERMINAL] == [whole[-1]["type"]]
+                assert known(whole) == expected, append
+                for last_seq in range(0, len(whole), len(whole) // 5):
+                    before = whole[:last_seq]
+                    after = await read(client, run_id, before[-1]["seq"] if before else 0)
+                    assert fold([*before, *after]) == fold(whole)
+            log = (tmp_path / "data" / "chats" / f"{whole[0]['chatId']}.json").read_text()
+            assert_whole([json.loads(line) for line in log.splitlines()], run_id)
+        check_pairs(it)
+        assert world.runs, "its tools were called"
+
+
+def test_the_plan_that_readers_know_is_the_last_they_were_told_wherever_it_lies_in_the_log() -> None:
+    def update(seq: int, task_id: str) -> agent_pb2.AgentDelta:
+        plan = agent_pb2.PlanUpdate(plan_id="p", plan=[agent_pb2.Task(task_id=task_id)])
+        return agent_pb2.AgentDelta(seq=seq, plan_update=plan)
+
+    events = [update(3, "a"), update(9, "c"), update(7, "b")]
+    lines = [memory_pb2.LogLine(event=memory_pb2.EventLine(event=event)) for event in events]
+    plan = Recording(lines).scope(None).take_plan()
+    assert plan is not None
+    assert [task.task_id for task in plan] == ["c"]

@@ -1,0 +1,404 @@
+"""Every run has one end, the same for its readers and in the log, whatever memory does and whenever callers leave."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from headrace.errors import ChatBusy, HeadraceError, Overloaded, ProviderUnavailable, QueueFull
+from headrace.v1 import memory_pb2
+from services.orchestrator.peers.stored_runs import fold_runs
+from tests.orchestrator.conftest import (
+    House,
+    Open,
+    Step,
+    as_json,
+    call,
+    content,
+    finish,
+    pass_on,
+    reasoning,
+)
+from tests.orchestrator.owners import again
+from tests.order import TERMINAL, Event, check_order, fold
+
+ANSWER = content("All ", "good.") + finish()
+LOOK = call("look", '{"at":1}') + finish("tool_calls")
+CHAT = "5f0c0000-0000-4000-8000-000000000010"
+
+MODES: dict[str, tuple[str, list[list[Step]], dict[str, Any]]] = {
+    "oneshot": ("oneshot", [reasoning("hm") + ANSWER], {}),
+    "react": ("react", [reasoning("hm") + LOOK, reasoning("so") + ANSWER], {}),
+    "react, several calls": (
+        "react",
+        [LOOK[:-2] + call("look", "[1]", index=1, call_id="b") + finish("tool_calls"), ANSWER],
+        {"react": {"parallelToolCalls": True}},
+    ),
+    "arguments that are no object": ("react", [call("look", "17") + finish("tool_calls"), ANSWER], {}),
+    "a missing tool": ("react", [LOOK, ANSWER], {"toolConfig": {"backends": ["look", "gone"]}}),
+    "no answer": ("oneshot", [reasoning("hm") + finish()], {}),
+    "an error in the text": ("oneshot", [[*content("Hel"), Overloaded("full")]], {}),
+    "an error in a call": ("react", [[*call("look", '{"at"'), Overloaded("full")]], {}),
+    "a cut answer": ("react", [content("Hel")], {}),
+    "out of time": ("react", [[*reasoning("hm"), *content("Hel"), 30.0]], {"budget": {"timeoutMs": 200}}),
+    "out of time in a tool": ("react", [call("slow") + finish("tool_calls")], {"budget": {"timeoutMs": 200}}),
+    "no tool calls left": ("react", [LOOK], {"budget": {"maxToolCalls": 0}}),
+    "no tokens left": ("react", [LOOK], {"budget": {"maxTokens": 1}}),
+    "a slow model": ("react", [[*content("Hel"), 30.0]], {"budget": {"modelTimeoutMs": 200}}),
+}
+
+
+def is_run_line(request: memory_pb2.AppendRequest) -> bool:
+    return request.lines[-1].HasField("run")
+
+
+async def recorded(it: House, run_id: str) -> list[Event]:
+    """The log's events of a run."""
+    events = [as_json(event) for event in (await it.client.chat(it.chat_id)).events]
+    starts = [index for index, event in enumerate(events) if event["type"] == "request.query"]
+    runs = [events[start:stop] for start, stop in zip(starts, [*starts[1:], None], strict=True)]
+    return next(run for run in runs if any(event.get("runId") == run_id for event in run))
+
+
+async def attached(it: House, run_id: str, last_seq: int = 0) -> list[Event]:
+    async with it.client.attach(run_id, last_seq) as deltas:
+        return [as_json(delta) async for delta in deltas]
+
+
+async def all_ended(it: House) -> None:
+    """Return when the log has the end of each of its runs."""
+    while (await it.memory.ListUnfinishedRuns(memory_pb2.ListUnfinishedRunsRequest(), None)).runs:
+        await asyncio.sleep(0.02)
+
+
+@pytest.mark.parametrize("case", MODES)
+async def test_the_log_tells_what_was_streamed(house: Open, case: str) -> None:
+    agent, turns, changes = MODES[case]
+    async with house(*turns, **changes) as it:
+        live = await it.ask(agent=agent)
+        history = await recorded(it, it.run_ids[0])
+    assert fold(history) == fold(live)
+    assert len({event["seq"] for event in history}) == len(history)
+
+
+async def test_a_slow_model_and_a_run_out_of_time_are_told_apart(house: Open) -> None:
+    async with house([*content("Hel"), 30.0], budget={"modelTimeoutMs": 150}) as it:
+        assert (await it.ask())[-1]["error"]["code"] == "STREAM_STALLED"
+    async with house([*content("Hel"), 30.0], budget={"timeoutMs": 150}) as it:
+        assert (await it.ask())[-1]["error"]["code"] == "BUDGET_EXCEEDED"
+
+
+@pytest.mark.parametrize("error", [ValueError("a bug in memory"), TimeoutError()])
+async def test_an_end_that_memory_does_not_take_is_an_error_and_harms_no_other_run(
+    house: Open, error: Exception
+) -> None:
+    async def refuse(request: memory_pb2.AppendRequest) -> None:
+        if is_run_line(request):
+            raise error
+
+    async with house(ANSWER) as it:
+        it.memory.before = refuse
+        first = await it.ask(agent="oneshot")
+        assert first[-1]["error"]["code"] == "INTERNAL"
+        it.memory.before = pass_on
+        assert (await it.ask(agent="oneshot"))[-1]["type"] == "run.complete"
+
+
+async def test_an_end_waits_for_a_memory_that_comes_back(house: Open) -> None:
+    refused: Counter[str] = Counter()
+
+    async def refuse_twice(request: memory_pb2.AppendRequest) -> None:
+        refused[request.request_id] += is_run_line(request)
+        if 0 < refused[request.request_id] < 3:
+            raise ProviderUnavailable("not now")
+
+    async with house(ANSWER, before_append=refuse_twice) as it:
+        assert (await it.ask(agent="oneshot"))[-1]["type"] == "run.complete"
+        await all_ended(it)
+
+
+async def test_an_append_that_memory_refuses_for_the_moment_is_sent_again(house: Open) -> None:
+    refused: Counter[str] = Counter()
+
+    async def refuse_twice(request: memory_pb2.AppendRequest) -> None:
+        refused[request.request_id] += not request.lines[0].HasField("query")
+        if 0 < refused[request.request_id] < 3:
+            raise Overloaded("the disk is behind")
+
+    async with house(LOOK, ANSWER, before_append=refuse_twice) as it:
+        live = await it.ask()
+        assert live[-1]["type"] == "run.complete"
+        assert len(it.tools.requests) == 1
+        assert fold(await recorded(it, it.run_ids[0])) == fold(live)
+
+
+async def test_a_run_whose_appends_are_refused_for_long_says_so(house: Open) -> None:
+    refused = 0
+
+    async def refuse(request: memory_pb2.AppendRequest) -> None:
+        nonlocal refused
+        refused += request.lines[0].HasField("step")
+        if 0 < refused <= 4:
+            raise Overloaded("the disk is behind")
+
+    async with house(LOOK, ANSWER, before_append=refuse) as it:
+        live = await it.ask()
+        assert live[-1]["error"]["code"] == "OVERLOADED"
+        assert not it.tools.requests
+        assert (await it.ask("again"))[-1]["type"] == "run.complete"
+
+
+async def test_a_commit_whose_answer_was_lost_is_there_once(house: Open) -> None:
+    lost: set[str] = set()
+
+    async def lose(request: memory_pb2.AppendRequest) -> None:
+        if request.lines[0].HasField("step") and request.request_id not in lost:
+            lost.add(request.request_id)
+            raise ProviderUnavailable("the answer is lost")
+
+    async with house(reasoning("hm") + LOOK, ANSWER) as it:
+        it.memory.after = lose
+        live = await it.ask()
+        assert live[-1]["error"]["code"] == "PROVIDER_UNAVAILABLE"
+        assert fold(await recorded(it, it.run_ids[0])) == fold(live)
+
+
+@pytest.mark.parametrize("moment", ["step", "event", "run"])
+async def test_cancels_in_the_middle_of_a_commit_give_one_end(house: Open, moment: str) -> None:
+    reached = asyncio.Event()
+
+    async def hold(request: memory_pb2.AppendRequest) -> None:
+        if request.lines[-1].HasField(moment) and not reached.is_set():  # type: ignore[arg-type]
+            reached.set()
+            await asyncio.sleep(0.2)
+
+    turns = [reasoning("hm") + LOOK, ANSWER]
+    async with house(*turns, before_append=hold, toolConfig={"backends": ["look", "gone"]}) as it:
+        asking = asyncio.create_task(it.ask(chat_id=CHAT))
+        await reached.wait()
+        run_id = (await it.memory.ListUnfinishedRuns(memory_pb2.ListUnfinishedRunsRequest(), None)).runs[0].run_id
+        await asyncio.gather(*(it.client.cancel(run_id) for _ in range(2)))
+        live = await asking
+        history = await recorded(it, run_id)
+        assert live[-1]["type"] == ("run.complete" if moment == "run" else "run.cancel")
+        assert fold(history) == fold(live)
+        assert Counter(event["seq"] for event in history).most_common(1)[0][1] == 1
+        assert (await it.ask("again"))[-1]["type"] == "run.complete"
+
+
+async def test_a_queued_run_can_be_cancelled_while_the_first_goes_on(house: Open) -> None:
+    async with house([*content("Hel"), 0.5, *ANSWER], ANSWER) as it:
+        first = asyncio.create_task(it.ask(agent="oneshot", chat_id=CHAT))
+        await asyncio.sleep(0.1)
+        second = asyncio.create_task(it.ask(agent="oneshot", chat_id=CHAT))
+        await asyncio.sleep(0.1)
+        runs = (await it.memory.ListUnfinishedRuns(memory_pb2.ListUnfinishedRunsRequest(), None)).runs
+        await it.client.cancel(runs[1].run_id)
+        assert (await second)[-1]["type"] == "run.cancel"
+        assert not first.done()
+        assert (await first)[-1]["type"] == "run.complete"
+
+
+@pytest.mark.parametrize(("on_disconnect", "end"), [("continue", "run.complete"), ("cancel", "run.cancel")])
+async def test_a_caller_that_leaves_before_its_query_is_stored_leaves_no_run_without_end(
+    house: Open, on_disconnect: str, end: str
+) -> None:
+    async def slow(request: memory_pb2.AppendRequest) -> None:
+        if request.lines[0].HasField("query"):
+            await asyncio.sleep(0.2)
+
+    async with house([*content("Hel"), 0.3, *ANSWER]) as it:
+        it.memory.before = slow
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.1), it.client.ask("x", chat_id=CHAT, on_disconnect=on_disconnect) as deltas:
+                await anext(deltas)
+        await asyncio.sleep(0.3)
+        await all_ended(it)
+        it.chat_id = CHAT
+        chat = [as_json(event) for event in (await it.client.chat(CHAT)).events]
+        assert [event["type"] for event in chat if event["type"] in TERMINAL] == [end]
+
+
+async def refusals(it: House, count: int, **fields: Any) -> Counter[str]:
+    """What `count` queries at the same moment come to: their errors by name, or "accepted"."""
+    found: Counter[str] = Counter()
+
+    async def one(number: int) -> None:
+        try:
+            async with it.client.ask("hi", agent_key="oneshot", on_disconnect="cancel", **fields) as deltas:
+                await anext(deltas)
+                found["accepted"] += 1
+                await asyncio.sleep(0.3)
+        except HeadraceError as error:
+            found[type(error).__name__] += 1
+
+    await asyncio.gather(*map(one, range(count)))
+    return found
+
+
+async def test_limits_hold_for_queries_of_one_moment(house: Open) -> None:
+    async with house([*content("Hel"), 30.0], runs_max=20) as it:
+        assert await refusals(it, 12, chat_id=CHAT) == {"accepted": 9, QueueFull.__name__: 3}
+        await all_ended(it)
+        assert await refusals(it, 3, chat_id=CHAT, when_busy="reject") == {"accepted": 1, ChatBusy.__name__: 2}
+        await all_ended(it)
+        assert await refusals(it, 23) == {"accepted": 20, Overloaded.__name__: 3}
+
+
+async def test_repetitions_of_one_moment_are_one_run(house: Open) -> None:
+    async with house([*content("Hel"), 0.2, *ANSWER]) as it:
+
+        async def one() -> list[Event]:
+            async with it.client.ask("hi", agent_key="oneshot", chat_id=CHAT, request_id="r") as deltas:
+                return [as_json(delta) async for delta in deltas]
+
+        for events in await asyncio.gather(*(one() for _ in range(12))):
+            check_order(events)
+            assert events[-1]["type"] == "run.complete"
+        assert len(it.llm.requests) == 1
+
+
+async def test_interrupts_of_one_moment_leave_the_last_one(house: Open) -> None:
+    async with house([*content("Hel"), 30.0], [*content("Hel"), 0.3, *ANSWER]) as it:
+        first = asyncio.create_task(it.ask(agent="oneshot", chat_id=CHAT))
+        while not it.llm.open:
+            await asyncio.sleep(0.02)
+        asking = [it.ask(agent="oneshot", chat_id=CHAT, when_busy="interrupt") for _ in range(3)]
+        ends = [events[-1]["type"] for events in await asyncio.gather(first, *asking)]
+    assert sorted(ends) == ["run.cancel"] * 3 + ["run.complete"]
+
+
+async def test_a_repetition_interrupts_nothing(house: Open) -> None:
+    async with house(ANSWER, [*content("Hel"), 0.5, *ANSWER]) as it:
+        ended = await it.ask(agent="oneshot", chat_id=CHAT, request_id="r")
+        going = asyncio.create_task(it.ask(agent="oneshot", chat_id=CHAT))
+        while not it.llm.open:
+            await asyncio.sleep(0.02)
+        async with it.client.ask("hello", chat_id=CHAT, request_id="r", when_busy="interrupt") as deltas:
+            assert fold([as_json(delta) async for delta in deltas]) == fold(ended)
+        assert (await going)[-1]["type"] == "run.complete"
+
+
+async def test_a_model_that_was_not_asked_is_not_counted(house: Open) -> None:
+    async with house(ANSWER) as it:
+        it.memory.context_error = ProviderUnavailable("not now")
+        events = await it.ask()
+    assert events[-1]["error"]["code"] == "PROVIDER_UNAVAILABLE"
+    assert events[-1]["usage"]["modelCalls"] == 0
+
+
+async def test_attaching_to_a_live_run_at_every_seq_gives_the_same_result(house: Open) -> None:
+    paced: list[Step] = [step for delta in reasoning(*"abc") + LOOK for step in (delta, 0.02)]
+    async with house(paced, [step for delta in ANSWER for step in (delta, 0.02)]) as it:
+        live: list[Event] = []
+        readers: dict[int, asyncio.Task[list[Event]]] = {}
+        async with it.client.ask("hi", agent_key="react", chat_id=CHAT) as deltas:
+            async for delta in deltas:
+                live.append(as_json(delta))
+                if len(live) > 2:
+                    seq = live[-1]["seq"]
+                    readers[seq] = asyncio.create_task(attached(it, live[2]["runId"], seq))
+        check_order(live)
+        for seq, reader in readers.items():
+            assert fold(live[:seq] + await reader) == fold(live)
+
+
+async def test_stopping_lets_readers_go_though_memory_is_stuck(house: Open) -> None:
+    async def stick(request: memory_pb2.AppendRequest) -> None:
+        await asyncio.sleep(60)
+
+    loop = asyncio.get_running_loop()
+    async with house([*content("Hel"), 30.0]) as it:
+        asking = [asyncio.create_task(cut(it)) for _ in range(2)]
+        while not it.llm.open:
+            await asyncio.sleep(0.02)
+        await asyncio.sleep(0.1)
+        it.memory.before = stick
+        stopped_at = loop.time()
+        await it.stop()
+        assert loop.time() - stopped_at < 8
+        for events in await asyncio.gather(*asking):
+            assert not TERMINAL & {event["type"] for event in events}
+
+
+async def test_stopping_leaves_running_and_queued_runs_to_the_next_process(house: Open) -> None:
+    async with house([*content("Hel"), 30.0], ANSWER) as it:
+        asking = [asyncio.create_task(cut(it)) for _ in range(2)]
+        while not it.llm.open:
+            await asyncio.sleep(0.02)
+        await asyncio.sleep(0.1)
+        await it.stop()
+        before = await asyncio.gather(*asking)
+        runs = (await it.memory.ListUnfinishedRuns(memory_pb2.ListUnfinishedRunsRequest(), None)).runs
+        assert [(run.owner, run.lease_expires_at) for run in runs] == [("127.0.0.1:0", 0)] * 2
+        async with again(it) as client:
+            for seen in before:
+                assert not TERMINAL & {event["type"] for event in seen}
+                async with client.attach(seen[-1]["runId"], seen[-1]["seq"]) as deltas:
+                    rest = [as_json(delta) async for delta in deltas]
+                assert rest[0] | {"timestamp": 0} == {
+                    "type": "attempt.reset",
+                    "seq": 1_000_001,
+                    "timestamp": 0,
+                    "runId": seen[-1]["runId"],
+                    "fromSeq": rest[0]["fromSeq"],
+                    "reason": "HANDED_OVER",
+                }
+                assert rest[0]["fromSeq"] in (2, 3), "that of its run.start"
+                blocks = fold(rest)["blocks"].values()
+                assert [block["text"] for block in blocks] == ["All good."], "live, or whole where it has ended already"
+                assert rest[-1]["type"] == "run.complete"
+
+
+async def cut(it: House) -> list[Event]:
+    """What is seen of a run until its stream ends, and its id at the end."""
+    async with it.client.ask("hi", agent_key="oneshot", chat_id=CHAT) as deltas:
+        seen = [as_json(delta) async for delta in deltas]
+    runs = (await it.memory.ListUnfinishedRuns(memory_pb2.ListUnfinishedRunsRequest(), None)).runs
+    run_id = next((event["runId"] for event in seen if "runId" in event), runs[-1].run_id)
+    return [*seen[:-1], seen[-1] | {"runId": run_id}]
+
+
+async def leave_unfinished(it: House, *chats: str) -> list[str]:
+    """Runs whose end memory has refused."""
+
+    async def refuse(request: memory_pb2.AppendRequest) -> None:
+        if is_run_line(request):
+            raise ValueError("a bug in memory")
+
+    it.memory.before = refuse
+    for chat_id in chats:
+        await it.ask(chat_id=chat_id)
+    it.memory.before = pass_on
+    return it.run_ids
+
+
+async def test_attaching_to_a_run_that_nobody_runs_ends_it(house: Open) -> None:
+    async with house(LOOK, ANSWER) as it:
+        [run_id] = await leave_unfinished(it, CHAT)
+        for last_seq in (0, 5, 40):
+            rest = await attached(it, run_id, last_seq)
+            assert [event["type"] for event in rest[-2:]] == ["attempt.reset", "run.error"]
+            assert [event["seq"] for event in rest[-2:]] == [1_000_001, 1_000_002]
+        assert fold(rest)["end"] == fold(await recorded(it, run_id))["end"]
+        assert (await it.ask("again"))[-1]["type"] == "run.complete"
+
+
+async def test_a_run_whose_log_takes_no_end_ends_later_as_its_readers_were_told(house: Open) -> None:
+    async with house(LOOK, ANSWER) as it:
+        [run_id] = await leave_unfinished(it, CHAT)
+        assert (await attached(it, run_id))[-1]["error"]["code"] == "INTERNAL"
+        await all_ended(it)
+
+
+async def test_the_times_of_a_run_are_its_own(house: Open) -> None:
+    async with house(ANSWER) as it:
+        await it.ask(agent="oneshot")
+        await asyncio.sleep(0.05)
+        await it.ask(agent="oneshot")
+        first = await recorded(it, it.run_ids[0])
+        runs = fold_runs((await it.client.chat(it.chat_id)).events)
+    assert runs[0].updated_at == first[-1]["timestamp"]

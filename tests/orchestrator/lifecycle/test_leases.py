@@ -1,0 +1,48 @@
+"""A process renews the leases of its runs, and gives up those it has lost."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+
+from headrace.v1 import agent_pb2, memory_pb2
+from services.orchestrator.agents.definition import parse
+from services.orchestrator.lifecycle import leases
+from services.orchestrator.peers.stubs import Peers
+from services.orchestrator.run.run import Run
+from services.runtime.rpc.channels import connect
+from tests.orchestrator.conftest import House, Open, content
+from tests.orchestrator.people import CHAT
+
+AGENT = b'{"mode":"ONESHOT","modelConfig":{"providerKey":"scripted","model":"m"},"plain":{}}'
+
+
+async def lease(it: House) -> memory_pb2.UnfinishedRun:
+    return (await it.memory.ListUnfinishedRuns(memory_pb2.ListUnfinishedRunsRequest(), None)).runs[0]
+
+
+async def test_leases_are_renewed_until_they_are_lost(house: Open) -> None:
+    async with (
+        house([*content("Hel"), 30.0]) as it,
+        connect(it.config.memory_address) as memory,
+        it.client.ask("hi", agent_key="oneshot", chat_id=CHAT, on_disconnect="cancel") as deltas,
+    ):
+        await anext(deltas)
+        before = await lease(it)
+        assert before.owner == "127.0.0.1:0"
+        peers = Peers.over(llm_gateway=memory, memory=memory, tools=memory)
+        run = Run(before.run_id, parse(AGENT, "oneshot"), agent_pb2.QueryRequest(chat_id=CHAT), peers)
+        run.is_accepted = True
+        owner = leases.Owner(before.owner, 0.06)
+        keeping = asyncio.create_task(leases.keep(lambda: [run], peers, owner))
+        while (after := await lease(it)).lease_expires_at == before.lease_expires_at:
+            await asyncio.sleep(0.02)
+        assert (after.owner, after.generation) == (before.owner, 0)
+        request = memory_pb2.AcquireLeaseRequest(chat_id=CHAT, run_id=run.id, owner="127.0.0.1:0", ttl_ms=60_000)
+        await it.memory.AcquireLease(request, None)
+        while not run.is_given_up:
+            await asyncio.sleep(0.02)
+        assert run.log.is_lost
+        keeping.cancel()
+        with suppress(asyncio.CancelledError):
+            await keeping

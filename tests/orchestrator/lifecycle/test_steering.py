@@ -1,0 +1,183 @@
+"""Messages to a run on its way: heard before its next turn, or asked as the next query, and never lost."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+
+import pytest
+
+from headrace.errors import NotFound, QueueFull
+from headrace.v1 import agent_pb2, llm_pb2, memory_pb2
+from services.orchestrator.run.steer_queue import UNHEARD_MAX
+from tests.orchestrator.conftest import House, Open, Step, as_json, call, content, finish
+from tests.orchestrator.lifecycle.test_endings import recorded
+from tests.orchestrator.lifecycle.test_runs import assert_paired
+from tests.orchestrator.owners import Crashes, again
+from tests.orchestrator.people import CHAT, ask, kinds, only
+from tests.order import Event, fold
+
+ANSWER = content("All ", "good.") + finish()
+LOOK = call("look") + finish("tool_calls")
+
+
+def told(request: llm_pb2.ChatRequest) -> list[tuple[str, str]]:
+    """Who said what, without the system message."""
+    assert_paired(request)
+    return [(message.role, "".join(part.text for part in message.content)) for message in request.messages][1:]
+
+
+async def run_with(it: House, run_id: str = "", *, query: str) -> list[Event]:
+    """The events of the chat's run that was asked `query`, attached to until it ends."""
+    while not run_id:
+        chat = await it.client.chat(CHAT)
+        asked = ""
+        for event in chat.events:
+            asked = event.request_query.message or asked
+            if event.HasField("run_start") and asked == query:
+                run_id = event.run_start.run_id
+        await asyncio.sleep(0.02)
+    async with it.client.attach(run_id) as deltas:
+        return [as_json(delta) async for delta in deltas]
+
+
+async def test_a_message_is_heard_before_the_next_turn_and_is_in_the_log(house: Open) -> None:
+    async with house([*LOOK], ANSWER) as it:
+        it.tools.delay_s = 0.2
+
+        async def steer(event: Event) -> None:
+            for _ in range(2):  # the second one repeats the first
+                reply = await it.client.steer(event["runId"], "look left\n", request_id="s1")
+                assert (reply.run_id, reply.status) == (event["runId"], "accepted")
+            assert any(event.HasField("request_steer") for event in (await it.client.chat(CHAT)).events)
+
+        events = await ask(it, ("tool.start", steer))
+        history = await recorded(it, it.run_ids[0])
+        assert told(it.llm.requests[1])[-1] == ("user", "look left\n")
+        assert len(it.llm.requests) == 2
+        await ask(it, message="and now?")
+        assert ("user", "look left\n") in told(it.llm.requests[2])
+    steered = only(events, "request.steer")
+    assert (steered["requestId"], steered["message"], steered["runId"]) == ("s1", "look left\n", it.run_ids[0])
+    assert only(history, "request.steer") == steered
+    assert fold(history) == fold(events)
+
+
+async def test_what_comes_in_the_last_turn_becomes_the_next_query(house: Open) -> None:
+    slow: list[Step] = [*content("All "), 0.2, *content("good."), *finish()]
+    async with house(slow, ANSWER) as it:
+
+        async def steer(event: Event) -> None:
+            for name in ("one", "two"):
+                assert (await it.client.steer(event["runId"], f"not heard {name}")).status == "accepted"
+
+        events = await ask(it, ("content.start", steer))
+        first = await run_with(it, query="not heard one")
+        second = await run_with(it, query="not heard two")
+        assert told(it.llm.requests[1])[-1] == ("user", "not heard one")
+    assert kinds(events, "request.steer") == ["request.steer"] * 2
+    assert only(first, "run.start")["agentKey"] == "react"
+    assert [following[-1]["type"] for following in (first, second)] == ["run.complete"] * 2
+
+
+async def test_a_run_that_has_ended_leaves_the_message_to_the_next_query(house: Open) -> None:
+    async with house(ANSWER) as it:
+        await ask(it)
+        replies = [await it.client.steer(it.run_ids[0], "too late", request_id="s1") for _ in range(2)]
+        assert {reply.status for reply in replies} == {"queued"}
+        [run_id] = {reply.run_id for reply in replies}
+        assert run_id != it.run_ids[0]
+        following = await run_with(it, run_id, query="too late")
+        assert len(it.llm.requests) == 2
+        with pytest.raises(NotFound):
+            await it.client.steer(str(uuid.uuid4()), "to nobody")
+    assert following[0]["message"] == "too late"
+
+
+async def test_a_run_that_waits_for_its_turn_is_no_run_to_steer(house: Open) -> None:
+    slow: list[Step] = [*content("All "), 0.3, *content("good."), *finish()]
+    async with house(slow, ANSWER) as it:
+
+        async def steer(event: Event) -> None:
+            reply = agent_pb2.SteerResponse()
+            async with it.client.ask("second", agent_key="react", chat_id=CHAT) as deltas:
+                async for _ in deltas:
+                    waiting = (await it.memory.ListUnfinishedRuns(memory_pb2.ListUnfinishedRunsRequest(), None)).runs
+                    reply = await it.client.steer(waiting[-1].run_id, "third")
+                    break
+            assert reply.status == "queued"
+            following = await run_with(it, reply.run_id, query="third")
+            assert [text for role, text in told(it.llm.requests[2]) if role == "user"] == ["hello", "second", "third"]
+            assert following[-1]["type"] == "run.complete"
+
+        await ask(it, ("content.start", steer))
+
+
+async def test_a_cancelled_run_does_not_lose_it(house: Open) -> None:
+    async with house([*content("All "), 30.0], ANSWER) as it:
+
+        async def steer(event: Event) -> None:
+            await it.client.steer(event["runId"], "after all")
+            await it.client.cancel(event["runId"])
+
+        events = await ask(it, ("content.start", steer))
+        following = await run_with(it, query="after all")
+    assert (events[-1]["type"], following[-1]["type"]) == ("run.cancel", "run.complete")
+
+
+async def test_it_is_answered_only_when_the_log_has_it_and_too_many_are_refused(house: Open) -> None:
+    async with house([*content("All "), 30.0], ANSWER) as it:
+        unanswered: list[str] = []
+
+        async def before(request: memory_pb2.AppendRequest) -> None:
+            if any(line.event.event.HasField("request_steer") for line in request.lines):
+                await asyncio.sleep(0.05)
+                assert "one" in unanswered
+
+        async def steer(event: Event) -> None:
+            it.memory.before = before
+            unanswered.append("one")
+            await it.client.steer(event["runId"], "one")
+            unanswered.clear()
+            it.memory.before = nothing
+            for number in range(UNHEARD_MAX - 1):
+                await it.client.steer(event["runId"], f"{number}")
+            with pytest.raises(QueueFull):
+                await it.client.steer(event["runId"], "one too many")
+            await it.client.cancel(event["runId"])
+
+        await ask(it, ("content.start", steer))
+
+
+async def nothing(request: memory_pb2.AppendRequest) -> None:
+    pass
+
+
+@pytest.mark.parametrize("dies_at", ["after it", "after the turn that heard it"])
+async def test_it_survives_the_process(house: Open, dies_at: str) -> None:
+    again_look = call("look", '{"n":2}', call_id="b") + finish("tool_calls")
+    async with house([*LOOK], again_look, ANSWER) as it:
+        await it.stop()
+        it.tools.delay_s, it.tools.tools[0].effect = 0.1, "read"
+        crashes = Crashes(it)
+        seen: list[Event] = []
+        run_id = ""
+        async with again(it) as client, client.ask("hello", agent_key="react", chat_id=CHAT) as deltas:
+            async for delta in deltas:
+                seen.append(as_json(delta))
+                run_id = next((event["runId"] for event in seen if event["type"] == "run.start"), "")
+                looks = sum(event["type"] == "tool.start" for event in seen)
+                if seen[-1]["type"] == "tool.start" and looks == 1:
+                    await client.steer(run_id, "look left", request_id="s1")
+                    if dies_at == "after it":
+                        crashes.kill(run_id)
+                if seen[-1]["type"] == "tool.start" and looks == 2:
+                    crashes.kill(run_id)
+        async with again(it) as client:
+            async with client.attach(run_id, seen[-1]["seq"]) as deltas:
+                rest = [as_json(delta) async for delta in deltas]
+            assert (await client.steer(run_id, "look left", request_id="s1")).status == "accepted"
+        assert rest[-1]["type"] == "run.complete"
+        last = told(it.llm.requests[-1])
+        assert last.count(("user", "look left")) == 1
+        assert last.index(("user", "look left")) == 3

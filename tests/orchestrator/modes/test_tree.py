@@ -1,0 +1,172 @@
+"""A tree of many sub-agents: one budget for all of them, and one end."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from headrace.v1 import agent_pb2, agent_pb2_grpc, llm_pb2
+from services.runtime.rpc.channels import connect
+from tests.orchestrator.conftest import House, Open, Step, as_json, call, content
+from tests.orchestrator.lifecycle.test_runs import results
+from tests.orchestrator.modes.test_subagents import asked, delegated, said, texts_of
+from tests.orchestrator.people import CHAT, only
+from tests.order import Event, check_order
+
+CHILDREN = 50
+
+
+def tree(**budget: Any) -> dict[str, Any]:
+    """An agent that may call sub-agents, within a budget that only `budget` makes small."""
+    large = {"maxModelCalls": 1000, "maxToolCalls": 1000, "timeoutMs": 60_000}
+    return {"subagents": ["react"], "react": {"parallelToolCalls": True}, "budget": large | budget}
+
+
+def spent(tokens: int, reason: str = "stop") -> list[Step]:
+    usage = llm_pb2.LlmDelta(usage={"input_tokens": tokens, "output_tokens": 0, "model_calls": 1})  # pyright: ignore[reportArgumentType] - a dict is a message to protobuf
+    return [usage, llm_pb2.LlmDelta(finish=llm_pb2.LlmFinish(reason=reason))]
+
+
+def plant(it: House, *child: Step) -> None:
+    """Let the run's first turn call 50 sub-agents, and each of their turns be this."""
+    calls = [step for n in range(CHILDREN) for step in delegated(f"task {n}", index=n)]
+
+    def reply(request: llm_pb2.ChatRequest) -> list[Step]:
+        if asked(request).startswith("task"):
+            return [*child]
+        return said("that is it") if texts_of(request, "tool") else [*calls, *spent(10, "tool_calls")]
+
+    it.llm.reply = reply
+
+
+def another_look(it: House) -> list[Step]:
+    """A turn that asks for one more, never for the same."""
+    return [0.01, *call("look", json.dumps({"n": len(it.llm.requests)})), *spent(1500, "tool_calls")]
+
+
+def planted_looks(it: House) -> None:
+    plant(it)
+    parent = it.llm.reply
+    assert parent is not None
+    it.llm.reply = lambda request: another_look(it) if asked(request).startswith("task") else parent(request)
+
+
+async def get_run(it: House, run_id: str) -> agent_pb2.Run:
+    async with connect(it.address) as channel:
+        stub = agent_pb2_grpc.AgentServiceStub(channel)
+        return (await stub.GetRun(agent_pb2.GetRunRequest(run_id=run_id), timeout=10)).run
+
+
+async def cancelled(it: House, mode: str) -> tuple[list[Event], float]:
+    """The events of a run that is cancelled when 50 models answer at once; seconds from there to its end."""
+    events: list[Event] = []
+
+    async def cancel() -> float:
+        while it.llm.open < CHILDREN:
+            await asyncio.sleep(0.005)
+        at = asyncio.get_running_loop().time()
+        await it.client.cancel(only(events, "run.start")["runId"], mode=mode)
+        return at
+
+    async with asyncio.TaskGroup() as group, it.client.ask("hello", agent_key="react", chat_id=CHAT) as deltas:
+        cancelling = group.create_task(cancel())
+        async for delta in deltas:
+            events.append(as_json(delta))
+    check_order(events)
+    return events, asyncio.get_running_loop().time() - cancelling.result()
+
+
+async def test_50_sub_agents_never_make_more_model_calls_than_there_are(house: Open) -> None:
+    async with house(**tree(maxModelCalls=60)) as it:
+        planted_looks(it)
+        events = await it.ask()
+        assert len(it.llm.requests) == 61
+    assert (events[-1]["type"], events[-1]["finishReason"]) == ("run.complete", "budget")
+    assert events[-1]["usage"]["modelCalls"] == 61  # the last one is the run's own, for its answer
+    told = [json.loads(text) for text, _ in results(events) if "contextId" in text]
+    assert {outcome["error"] for outcome in told} == {"BUDGET_EXCEEDED"}
+    assert len(told) == CHILDREN
+
+
+async def test_50_sub_agents_pass_max_tokens_by_less_than_one_turn(house: Open) -> None:
+    async with house(**tree(maxTokens=40_000)) as it:
+        planted_looks(it)
+        events = await it.ask()
+    assert (events[-1]["type"], events[-1]["error"]["code"]) == ("run.error", "BUDGET_EXCEEDED")
+    details = events[-1]["error"]["details"]
+    assert details["limit"] == "maxTokens"
+    assert 40_000 <= int(details["tokens"]) < 41_500
+    assert events[-1]["usage"]["inputTokens"] == int(details["tokens"])
+
+
+async def test_what_others_have_reserved_is_waited_for(house: Open) -> None:
+    async with house(**tree(maxTokens=100_000)) as it:
+        plant(it, 0.01, *content("found"), *spent(100))
+        events = await it.ask()
+    assert events[-1]["type"] == "run.complete"
+    assert [ok for _, ok in results(events)] == [True] * CHILDREN
+
+
+@pytest.mark.parametrize("limit", [{"maxToolCalls": 70}, {"timeoutMs": 700}, {"maxTokens": 30_000}])
+async def test_any_other_limit_ends_the_whole_tree(house: Open, limit: dict[str, int]) -> None:
+    async with house(**tree(**limit)) as it:
+        planted_looks(it)
+        events = await it.ask()
+        assert it.llm.open == 0
+        again = await it.ask("task of my own", agent="oneshot")
+    assert events[-1]["error"]["details"]["limit"] == next(iter(limit))
+    assert again[0]["type"] == "request.query"
+
+
+async def test_a_cancelled_tree_ends_within_a_second_with_all_connections_closed(house: Open) -> None:
+    async with house(**tree()) as it:
+        plant(it, *content("one ", "moment"), 30.0)
+        events, took_s = await cancelled(it, "now")
+        async with asyncio.timeout(1):
+            while it.llm.open:
+                await asyncio.sleep(0.01)
+    assert events[-1]["type"] == "run.cancel"
+    assert took_s < 1.0
+    assert sum(event["type"] == "subagent.end" for event in events) == CHILDREN
+
+
+async def test_after_step_lets_every_sub_agent_finish_its_turn(house: Open) -> None:
+    async with house(**tree()) as it:
+        slow: list[Step] = [0.3, *call("look", '{"n":1}'), *spent(10, "tool_calls")]
+        plant(it, *slow)
+        events, _ = await cancelled(it, "after_step")
+        assert len(it.llm.requests) == CHILDREN + 1
+    assert events[-1]["type"] == "run.cancel"
+    looked = [text for text, _ in results(events) if text.startswith("seen")]
+    assert len(looked) == CHILDREN
+    assert [json.loads(text)["error"] for text, _ in results(events) if "contextId" in text] == ["cancelled"] * CHILDREN
+
+
+async def test_the_model_is_told_what_is_left_where_the_agent_asks_for_it(house: Open) -> None:
+    looks = call("look") + spent(1000, "tool_calls")
+    budget = {"tellModel": True, "maxModelCalls": 4, "maxToolCalls": 3, "maxTokens": 5000, "maxCostUsd": 1.0}
+    async with house(looks, said("done"), budget=budget) as it:
+        await it.ask()
+        reminders = [texts_of(request, "user")[-1] for request in it.llm.requests]
+    assert "Left of the budget: 4 model calls, this one included, 3 tool calls, 119 s, 5000 tokens" in reminders[0]
+    assert "Left of the budget: 3 model calls, this one included, 2 tool calls" in reminders[1]
+    assert "4000 tokens, 1.0000 US dollars." in reminders[1]
+
+
+async def test_what_is_left_is_in_get_run(house: Open) -> None:
+    async with house(**tree(maxModelCalls=60, maxTokens=10_000_000)) as it:
+        plant(it, *content("one ", "moment"), 30.0)
+        run_id = ""
+        async with it.client.ask("hello", agent_key="react", chat_id=CHAT) as deltas:
+            async for delta in deltas:
+                run_id = run_id or delta.run_start.run_id
+                if it.llm.open >= CHILDREN:
+                    break
+            run = await get_run(it, run_id)
+            assert run.budget_left.model_calls == 60 - 51
+            assert run.budget_left.tool_calls == 1000 - CHILDREN
+            assert run.budget_left.tokens == 10_000_000 - 10
+            await it.client.cancel(run.run_id)

@@ -1,0 +1,106 @@
+"""Text deltas written by hand are what protobuf writes, and read by hand what protobuf reads."""
+
+from __future__ import annotations
+
+import pytest
+from google.protobuf.message import DecodeError
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.v1 import agent_pb2, common_pb2, llm_pb2
+from services.orchestrator.run.answers.answer import Answer, BlockNames
+from services.orchestrator.run.answers.toolbox import Toolbox
+from services.orchestrator.run.events import delta_codec
+from services.orchestrator.run.events.blocks import TextBlock
+from services.orchestrator.run.events.feed import Feed
+
+Delta = agent_pb2.AgentDelta
+LlmDelta = llm_pb2.LlmDelta
+
+texts = st.one_of(
+    st.text(max_size=200),
+    st.tuples(st.sampled_from("xé"), st.sampled_from([126, 127, 128, 16_381, 16_384])).map(lambda of: of[0] * of[1]),
+)
+ids = st.one_of(st.none(), st.text(max_size=140))
+seqs = st.integers(1, 2**63 - 1)
+
+
+def start(kind: str, block_id: str, subagent_id: str | None, task_id: str | None) -> Delta:
+    if kind == "content":
+        event = Delta(content_start=agent_pb2.ContentStart(content_id=block_id))
+    else:
+        event = Delta(reasoning_start=agent_pb2.ReasoningStart(reasoning_id=block_id))
+    if subagent_id is not None:
+        event.subagent_id = subagent_id
+    if task_id is not None:
+        event.task_id = task_id
+    return event
+
+
+@given(st.sampled_from(["content", "reasoning"]), st.text(max_size=140), ids, ids, seqs, seqs, texts)
+def test_a_delta_written_by_hand_is_what_protobuf_writes(
+    kind: str, block_id: str, subagent_id: str | None, task_id: str | None, seq: int, timestamp: int, text: str
+) -> None:
+    block = TextBlock(kind, start(kind, block_id, subagent_id, task_id))
+    block.add(text.encode(), seq, timestamp)
+    if kind == "content":
+        event = Delta(content_delta=agent_pb2.ContentDelta(content_id=block_id, delta=text))
+    else:
+        event = Delta(reasoning_delta=agent_pb2.ReasoningDelta(reasoning_id=block_id, delta=text))
+    event.seq, event.timestamp = seq, timestamp
+    if subagent_id is not None:
+        event.subagent_id = subagent_id
+    if task_id is not None:
+        event.task_id = task_id
+    assert block.delta(text.encode()) == event.SerializeToString()
+
+
+@given(texts)
+def test_a_delta_of_text_is_recognised_and_its_text_found(text: str) -> None:
+    for delta in (LlmDelta(content=text), LlmDelta(reasoning=text)):
+        raw = delta.SerializeToString()
+        assert raw[delta_codec.text_at(raw) :].decode() == text
+        assert delta_codec.text_at(raw)
+
+
+@pytest.mark.parametrize(
+    "delta",
+    [
+        LlmDelta(),
+        LlmDelta(started=llm_pb2.LlmStarted(provider="p", model="m", attempt=1)),
+        LlmDelta(tool_call=llm_pb2.ToolCallDelta(index=1, id="c", name="n", arguments="{}")),
+        LlmDelta(provider_state="{}"),
+        LlmDelta(usage=common_pb2.Usage(input_tokens=3)),
+        LlmDelta(finish=llm_pb2.LlmFinish(reason="stop")),
+    ],
+)
+def test_a_delta_of_anything_else_is_not_taken_for_text(delta: llm_pb2.LlmDelta) -> None:
+    assert delta_codec.text_at(delta.SerializeToString()) == 0
+
+
+@given(st.binary(max_size=300), st.sampled_from([b"", b"\x12", b"\x1a"]))
+def test_what_is_taken_for_text_is_the_text_that_protobuf_finds(rest: bytes, key: bytes) -> None:
+    raw = key + rest
+    if at := delta_codec.text_at(raw):
+        delta = LlmDelta.FromString(raw)
+        assert (delta.content or delta.reasoning).encode() == raw[at:]
+        assert delta.SerializeToString() == raw
+
+
+def take(*raws: bytes) -> Answer:
+    feed = Feed()
+    answer = Answer(feed, feed.publish, BlockNames("run"), Toolbox())
+    for raw in raws:
+        answer.take(raw)
+    answer.close()
+    return answer
+
+
+def test_a_text_beside_a_field_that_is_not_known_yet_is_passed_on_too() -> None:
+    unknown = b"\xf8\x07\x01"
+    assert take(LlmDelta(content="Hel").SerializeToString() + unknown, b"\x1a\x82\x00lo").text == "Hello"
+
+
+def test_text_that_is_not_utf_8_is_refused_as_protobuf_refuses_it() -> None:
+    with pytest.raises(DecodeError):
+        take(b"\x1a\x01\xff")

@@ -1,0 +1,68 @@
+"""A plan's list: ids that are derived, parts behind their task, what is left restated."""
+
+from __future__ import annotations
+
+import pytest
+
+from services.orchestrator.run.plan.plan import TASKS_MAX, Plan, PlanProblem, Task, groups
+
+
+def described(*texts: str, **fields: str) -> list[Task]:
+    return [Task(description=text, **fields) for text in texts]  # pyright: ignore[reportArgumentType] - stubs know no **
+
+
+def order(plan: Plan) -> list[str]:
+    return [task.description for task in plan.tasks]
+
+
+def test_the_same_calls_make_the_same_ids() -> None:
+    first, second = Plan("run"), Plan("run")
+    for plan in (first, second):
+        plan.add(described("a", "b"), "call_1")
+        plan.add(described("c"), "call_2", parent=plan.tasks[0])
+    assert first.plan_id == second.plan_id != ""
+    assert [task.task_id for task in first.tasks] == [task.task_id for task in second.tasks]
+    assert len({task.task_id for task in first.tasks}) == 3
+    assert order(first) == ["a", "c", "b"]
+
+
+def test_neighbours_of_one_group_stand_together() -> None:
+    tasks = [*described("a", "b", group="x"), *described("c"), *described("d", group="x")]
+    assert [[task.description for task in group] for group in groups(tasks)] == [["a", "b"], ["c"], ["d"]]
+
+
+def test_what_is_left_is_kept_changed_left_out_and_added_to_in_the_order_given() -> None:
+    plan = Plan("run")
+    _, parent, _ = plan.add(described("before", "parent", "after"), "call_1")
+    done, one, two, three = plan.add(described("done", "one", "two", "three"), "call_2", parent=parent)
+    done.status = "completed"
+    given = [
+        Task(task_id=three.task_id, description="three"),
+        *described("new"),
+        Task(task_id=one.task_id, description="one changed", composite=True),
+    ]
+    left = plan.restate([one, two, three], given, "call_3", parent=parent)
+    assert [task.description for task in left] == ["three", "new", "one changed"]
+    assert order(plan) == ["before", "parent", "done", "two", "three", "new", "one changed", "after"]
+    assert (two.status, one.composite, left[1].parent_task_id) == ("skipped", True, parent.task_id)
+    assert plan.restate(left, [], "call_4", parent=parent) == []
+    assert [task.description for task in plan.open()] == ["before", "parent", "after"]
+
+
+@pytest.mark.parametrize("ids", [["ffffffff"], ["done"], ["one", "one"]])
+def test_only_what_is_left_can_be_kept_and_once(ids: list[str]) -> None:
+    plan = Plan("run")
+    done, one = plan.add(described("done", "one"), "call_1")
+    known = {"done": done.task_id, "one": one.task_id}
+    given = [Task(task_id=known.get(name, name), description="x") for name in ids]
+    with pytest.raises(PlanProblem, match=one.task_id):
+        plan.restate([one], given, "call_2")
+    assert order(plan) == ["done", "one"]
+
+
+def test_a_plan_has_a_greatest_length() -> None:
+    plan = Plan("run")
+    plan.add(described(*"x" * TASKS_MAX), "call_1")
+    with pytest.raises(PlanProblem, match="at most"):
+        plan.restate(plan.tasks, described("one more"), "call_2")
+    assert len(plan.tasks) == TASKS_MAX

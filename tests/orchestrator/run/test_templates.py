@@ -1,0 +1,154 @@
+"""Argument templates: what they stand for, what keeps its form, and what the model is told when there is no value."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.v1 import tools_pb2
+from services.orchestrator.run.answers.templates import Unresolvable, resolved
+from tests.orchestrator.calls.test_kinds import told
+from tests.orchestrator.conftest import House, Open, as_json, call, content, finish
+from tests.orchestrator.lifecycle.test_endings import recorded
+from tests.orchestrator.people import ask, only, tool
+from tests.order import Event
+
+ANSWER = content("All ", "good.") + finish()
+
+RESULTS = {
+    "find": '{"id": 123456789012345678901234567890, "price": 1.10, "day": "2026-02-27", "at": "2026-12-31T23:30:00Z",'
+    ' "none": null, "yes": true, "list": [1, {"a": 2}], "name": "x\\u00e9\\"",'
+    ' "basic": "20260227", "bad": "2026-02-30"}',
+    "words": "it is warm",
+    "list": "[1]",
+}
+
+FIND = RESULTS.get
+
+
+@pytest.mark.parametrize(
+    ("value", "becomes"),
+    [
+        ("{{find.id}}", "123456789012345678901234567890"),
+        ("{{ find.price }}", "1.10"),
+        ("{{find.day}}", '"2026-02-27"'),
+        ("{{find.day+3d}}", '"2026-03-02"'),
+        ("{{find.day-58d}}", '"2025-12-31"'),
+        ("{{find.at+1d}}", '"2027-01-01T23:30:00Z"'),
+        ("{{find.none}}", "null"),
+        ("{{find.yes}}", "true"),
+        ("{{find.list}}", '[1, {"a": 2}]'),
+        ("{{find.name}}", '"x\\u00e9\\""'),
+    ],
+)
+def test_a_template_takes_the_field_with_its_type(value: str, becomes: str) -> None:
+    assert resolved(json.dumps({"a": {"b": [value]}}), FIND) == f'{{"a":{{"b":[{becomes}]}}}}'
+
+
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        ("{{gone.id}}", "{{gone.id}} has no value: gone has no successful result"),
+        ("{{find.gone}}", "{{find.gone}} has no value: the last result of find has the fields at, bad"),
+        ("{{words.id}}", "{{words.id}} has no value: the last result of words is no JSON object"),
+        ("{{list.id}}", "is no JSON object"),
+        ("{{find.id+1d}}", "{{find.id+1d}} has no value: id is no date"),
+        ("{{find.name+1d}}", "is no date"),
+        ("{{find.basic+1d}}", "is no date"),
+        ("{{find.bad+1d}}", "is no date"),
+        ("{{find.day-999999d}}", "{{find.day-999999d}} has no value: day is no date that can be moved so"),
+    ],
+)
+def test_what_cannot_be_resolved_names_the_template(value: str, problem: str) -> None:
+    with pytest.raises(Unresolvable) as caught:
+        resolved(json.dumps([value]), FIND)
+    assert problem in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["see {{find.id}}", "{{find}}", "{{find.id}", "{{find.a.b}}", "{{date}}", "{{}}"])
+def test_what_is_no_whole_template_stays(text: str) -> None:
+    assert json.loads(resolved(json.dumps({"a": text}), FIND)) == {"a": text}
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text() | st.sampled_from(["{{", "{{find.id", "x {{find.id}}"]),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=20,
+)
+
+
+@given(JSON, st.sampled_from(["{{find.id}}", "{{find.list}}", "{{find.day+3d}}"]), st.booleans())
+def test_everything_but_the_templates_stays_as_it_is(value: Any, template: str, ascii_only: bool) -> None:
+    given_text = json.dumps({"keep": value, "take": [template]}, ensure_ascii=ascii_only)
+    if not ascii_only:
+        given_text = given_text.encode(errors="replace").decode()
+    found = json.loads(resolved(given_text, FIND))
+    assert found["keep"] == json.loads(given_text)["keep"]
+    assert found["take"] == [json.loads(resolved(json.dumps(template), FIND))]
+
+
+LISTED = {"toolConfig": {"backends": ["look", "find"]}}
+
+
+def offer(it: House, *results: str | None) -> None:
+    """The tool `find` gives these results one after the other; None: it fails."""
+    it.tools.tools.append(tool("find", "backend"))
+    outcomes = [tools_pb2.ToolOutcome(ok=result is not None, result=result or '{"id":9}') for result in results]
+    it.tools.plays["find"] = [[tools_pb2.ToolDelta(result=outcome)] for outcome in outcomes]
+
+
+async def chat_events(it: House) -> list[Event]:
+    return [as_json(event) for event in (await it.client.chat(it.chat_id)).events]
+
+
+async def test_the_model_wrote_the_template_and_the_tool_got_the_value(house: Open) -> None:
+    turns = [call("find", "{}"), call("look", '{"at":"{{find.id}}","n":1}', call_id="call_2")]
+    async with house(*[turn + finish("tool_calls") for turn in turns], ANSWER, **LISTED) as it:
+        offer(it, RESULTS["find"])
+        events = await ask(it)
+        history = await chat_events(it)
+        ran = '{"at":123456789012345678901234567890,"n":1}'
+        assert it.tools.requests[-1].arguments == ran
+    written = "".join(
+        event["delta"] for event in events if event["type"] == "tool.args" and event["toolId"] == "call_2"
+    )
+    assert written == '{"at":"{{find.id}}","n":1}'
+    ends = {event["toolId"]: event.get("toolParams") for event in events if event["type"] == "tool.end"}
+    assert ends["call_2"] == json.loads(ran)
+    [snapshot] = [event for event in history if event["type"] == "tool.snapshot" and event["toolId"] == "call_2"]
+    assert (snapshot["toolParams"], snapshot["arguments"]) == (json.loads(ran), json.loads(written))
+
+
+async def test_a_template_without_a_value_is_a_result_and_nothing_runs(house: Open) -> None:
+    async with house(call("look", '{"at":"{{find.id}}"}') + finish("tool_calls"), ANSWER, **LISTED) as it:
+        offer(it, "{}")
+        events = await ask(it)
+        assert it.tools.requests == []
+        assert "{{find.id}} has no value" in told(it)
+        history = await recorded(it, it.run_ids[0])
+    assert "toolParams" not in only(events, "tool.end")
+    snapshot = only(history, "tool.snapshot")
+    assert ("toolParams" in snapshot, snapshot["arguments"]) == (False, {"at": "{{find.id}}"})
+
+
+async def test_braces_that_are_no_template_run_and_are_shown_as_they_are(house: Open) -> None:
+    arguments = '{"at":"say {{hello}}"}'
+    async with house(call("look", arguments) + finish("tool_calls"), ANSWER, **LISTED) as it:
+        offer(it, "{}")
+        events = await ask(it)
+        history = await recorded(it, it.run_ids[0])
+        assert it.tools.requests[0].arguments == arguments
+    assert only(events, "tool.end")["toolParams"] == only(history, "tool.snapshot")["toolParams"]
+
+
+async def test_the_newest_successful_result_counts(house: Open) -> None:
+    finds = [call("find", f'{{"n":{number}}}', call_id=f"f{number}") for number in range(3)]
+    look = call("look", '{"at":"{{FIND.id}}"}', call_id="x")
+    async with house(*[turn + finish("tool_calls") for turn in [*finds, look]], ANSWER, **LISTED) as it:
+        offer(it, '{"id":1}', '{"id":2}', None)
+        await ask(it)
+        assert it.tools.requests[-1].arguments == '{"at":2}'

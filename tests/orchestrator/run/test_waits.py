@@ -1,0 +1,243 @@
+"""Waits for people: submits early, late, twice, unasked; cancels; and what a wait costs the run."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+
+from headrace.errors import InvalidRequest, NotFound, ProviderUnavailable, QueueFull
+from headrace.v1 import memory_pb2
+from services.orchestrator.run.waits import KEPT_MAX, Waits
+from tests.orchestrator.calls.test_kinds import told
+from tests.orchestrator.conftest import House, Open, call, content, finish
+from tests.orchestrator.lifecycle.test_endings import recorded
+from tests.orchestrator.people import ask, kinds, only, state, submit, tool
+from tests.order import Event, fold
+
+ANSWER = content("All ", "good.") + finish()
+CONFIRM = call("confirm", '{"q":1}') + finish("tool_calls")
+LISTED = {"toolConfig": {"backends": ["look", "slow"], "frontends": ["confirm"]}}
+PARALLEL = {"react": {"parallelToolCalls": True}}
+
+
+def wait_for(it: House, timeout_ms: int) -> None:
+    it.tools.tools.append(tool("confirm", "frontend", timeout_ms=timeout_ms))
+
+
+async def test_an_early_submit_is_kept_and_the_first_one_wins(house: Open) -> None:
+    early = [*call("confirm", '{"q":1}'), 0.3, *finish("tool_calls")]
+    async with house(early, ANSWER, **LISTED) as it:
+        wait_for(it, 10_000)
+
+        async def answer(event: Event) -> None:
+            first = await submit(it, event["runId"], event["toolId"], "first", request_id="r1")
+            second = await submit(it, event["runId"], event["toolId"], "second", request_id="r2")
+            again = await submit(it, event["runId"], event["toolId"], "first", request_id="r1")
+            assert (first, second, again) == ("accepted", "duplicate", "accepted")
+
+        events = await ask(it, ("tool.start", answer))
+        assert told(it) == '"first"'
+        history = await recorded(it, it.run_ids[0])
+    assert kinds(events, "request.submit", "tool.end") == ["request.submit", "tool.end"]
+    assert fold(history) == fold(events)
+
+
+async def test_of_many_submits_of_one_moment_one_is_accepted(house: Open) -> None:
+    async with house(CONFIRM, ANSWER, **LISTED) as it:
+        wait_for(it, 10_000)
+
+        async def answer(event: Event) -> None:
+            given = [submit(it, event["runId"], event["toolId"], number) for number in range(10)]
+            assert sorted(await asyncio.gather(*given)) == ["accepted"] + ["duplicate"] * 9
+
+        events = await ask(it, ("tool.start", answer))
+        assert told(it) == str(only(events, "request.submit")["payload"])
+
+
+async def test_nobodys_submit_expires_and_a_late_one_is_told_so(house: Open) -> None:
+    async with house(CONFIRM, [0.4, *ANSWER], **LISTED) as it:
+        wait_for(it, 150)
+        seen: list[str] = []
+
+        async def late(event: Event) -> None:
+            seen.append(await submit(it, it.run_ids[-1], event["toolId"], "late"))
+
+        async def note(event: Event) -> None:
+            it.run_ids.append(event["runId"])
+
+        events = await ask(it, ("run.start", note), ("tool.result", late))
+        assert told(it) == '{"ok":false,"error":"expired"}'
+        tool_id, run_id = only(events, "tool.start")["toolId"], events[-1]["runId"]
+        assert seen == ["expired"]
+        assert await submit(it, run_id, tool_id, "much later") == "expired"
+        assert await submit(it, run_id, "t_00000000", "whose?") == "unmatched"
+
+
+async def test_an_ended_run_knows_what_was_answered(house: Open) -> None:
+    async with house(CONFIRM, ANSWER, **LISTED) as it:
+        wait_for(it, 10_000)
+
+        async def answer(event: Event) -> None:
+            assert await submit(it, event["runId"], "t_00000000", "whose?") == "unmatched"
+            await submit(it, event["runId"], event["toolId"], "yes")
+
+        events = await ask(it, ("tool.start", answer))
+        assert await submit(it, events[-1]["runId"], only(events, "tool.start")["toolId"], "yes") == "duplicate"
+
+
+async def test_submits_that_make_no_sense_are_refused(house: Open) -> None:
+    async with house(ANSWER) as it:
+        with pytest.raises(NotFound):
+            await submit(it, "5f0c0000-0000-4000-8000-0000000000aa", "t_00000000", 1)
+        with pytest.raises(InvalidRequest, match="either toolId or approvalId"):
+            await submit(it, "5f0c0000-0000-4000-8000-0000000000aa", "t_00000000", 1, approval_id="x")
+        with pytest.raises(InvalidRequest, match="payload"):
+            await submit(it, "5f0c0000-0000-4000-8000-0000000000aa", "approval_00000000", {"decision": "maybe"})
+        with pytest.raises(InvalidRequest, match=r"payload\.arguments"):
+            await submit(it, "5f0c0000-0000-4000-8000-0000000000aa", "approval_00000000", {"decision": "edit"})
+
+
+async def test_a_wait_is_a_state_of_the_run_and_is_not_charged_to_its_time(house: Open) -> None:
+    async with house(CONFIRM, ANSWER, budget={"timeoutMs": 400}, **LISTED) as it:
+        wait_for(it, 10_000)
+        states: list[str] = []
+
+        async def answer(event: Event) -> None:
+            await asyncio.sleep(0.8)
+            states.append(await state(it, event["runId"]))
+            await submit(it, event["runId"], event["toolId"], "at last")
+
+        events = await ask(it, ("tool.start", answer))
+    assert states == ["waiting"]
+    assert events[-1]["type"] == "run.complete"
+
+
+async def test_a_tool_that_works_beside_a_wait_is_charged(house: Open) -> None:
+    both = call("confirm") + call("slow", index=1, call_id="b") + finish("tool_calls")
+    async with house(both, ANSWER, budget={"timeoutMs": 300}, **LISTED, **PARALLEL) as it:
+        wait_for(it, 10_000)
+        events = await ask(it)
+    assert events[-1]["error"]["code"] == "BUDGET_EXCEEDED"
+
+
+async def test_a_cancel_ends_a_wait_at_once_and_the_chat_goes_on(house: Open) -> None:
+    async with house(CONFIRM, ANSWER, **LISTED) as it:
+        wait_for(it, 10_000)
+
+        async def cancel(event: Event) -> None:
+            while await state(it, event["runId"]) != "waiting":
+                await asyncio.sleep(0.01)
+            async with asyncio.timeout(0.5):
+                await it.client.cancel(event["runId"])
+
+        events = await ask(it, ("tool.start", cancel))
+        assert events[-1]["type"] == "run.cancel"
+        assert only(events, "tool.result")["result"] == '{"ok":false,"error":"cancelled"}'
+        history = await recorded(it, it.run_ids[0])
+        assert fold(history) == fold(events)
+        assert await submit(it, events[-1]["runId"], only(events, "tool.start")["toolId"], 1) == "expired"
+        assert (await ask(it))[-1]["type"] == "run.complete"
+        assert told(it) == '{"ok":false,"error":"cancelled"}'
+
+
+async def test_a_submit_is_in_the_log_before_it_is_answered_and_counts_though_its_caller_leaves(house: Open) -> None:
+    stored = asyncio.Event()
+
+    async def slow(request: memory_pb2.AppendRequest) -> None:
+        if request.lines[0].event.event.HasField("request_submit"):
+            await asyncio.sleep(0.3)
+            stored.set()
+
+    async with house(CONFIRM, ANSWER, before_append=slow, **LISTED) as it:
+        wait_for(it, 200)
+
+        async def answer(event: Event) -> None:
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.1):
+                    await submit(it, event["runId"], event["toolId"], "in time")
+            assert not stored.is_set()
+
+        events = await ask(it, ("tool.start", answer))
+        assert told(it) == '"in time"'
+    assert only(events, "request.submit")["payload"] == "in time"
+
+
+async def test_a_submit_whose_commit_is_not_answered_is_there_once(house: Open) -> None:
+    failures = [ProviderUnavailable("not now"), ProviderUnavailable("not now")]
+
+    async def lose(request: memory_pb2.AppendRequest) -> None:
+        if request.lines[0].event.event.HasField("request_submit") and failures:
+            raise failures.pop()
+
+    async with house(CONFIRM, ANSWER, **LISTED) as it:
+        wait_for(it, 10_000)
+        it.memory.after = lose
+
+        async def answer(event: Event) -> None:
+            assert await submit(it, event["runId"], event["toolId"], "yes") == "accepted"
+
+        events = await ask(it, ("tool.start", answer))
+        history = await recorded(it, it.run_ids[0])
+    assert only(history, "request.submit") == only(events, "request.submit")
+
+
+async def test_calls_of_one_answer_wait_each_for_its_own_submit(house: Open) -> None:
+    both = call("confirm", '{"n":1}') + call("confirm", '{"n":2}', index=1, call_id="b") + finish("tool_calls")
+    async with house(both, ANSWER, **LISTED, **PARALLEL) as it:
+        wait_for(it, 10_000)
+
+        async def answer(event: Event) -> None:
+            assert await submit(it, event["runId"], event["toolId"], {"to": event["toolId"]}) == "accepted"
+
+        events = await ask(it, *[("tool.start", answer)] * 2)
+        results = {event["toolId"]: event["result"] for event in events if event["type"] == "tool.result"}
+    assert {json.loads(text)["to"] for text in results.values()} == set(results)
+    assert len(results) == 2
+
+
+async def test_a_submit_while_the_run_ends_comes_too_late_and_nothing_follows_the_end(house: Open) -> None:
+    ending, statuses = asyncio.Event(), list[str]()
+
+    async def slow(request: memory_pb2.AppendRequest) -> None:
+        if request.lines[-1].HasField("run"):
+            ending.set()
+            await asyncio.sleep(0.3)
+
+    async with house(CONFIRM, ANSWER, before_append=slow, **LISTED) as it:
+        wait_for(it, 10_000)
+
+        async def answer(event: Event) -> None:
+            await it.client.cancel(event["runId"])
+            await ending.wait()
+            statuses.append(await submit(it, event["runId"], event["toolId"], "late"))
+
+        events = await ask(it, ("tool.start", answer))
+        history = await recorded(it, it.run_ids[0])
+    assert statuses == ["expired"]
+    assert events[-1]["type"] == history[-1]["type"] == "run.cancel"
+    assert events[-1]["seq"] == history[-1]["seq"]
+
+
+async def test_submits_that_come_before_their_waits_are_kept_up_to_a_number() -> None:
+    waits = Waits()
+    for number in range(KEPT_MAX):
+        assert waits.claim(f"t_{number}", "") == "accepted"
+    with pytest.raises(QueueFull):
+        waits.claim("t_more", "")
+    waits.fulfil("t_0", "1")
+    assert await waits.wait("t_0", 1.0) == "1"
+    assert waits.claim("t_more", "") == "accepted"
+    assert waits.claim("t_more", "") == "duplicate"
+
+
+async def test_a_submit_that_is_being_stored_when_the_time_ends_came_in_time() -> None:
+    waits = Waits()
+    waiting = asyncio.create_task(waits.wait("t_1", 0.05))
+    await asyncio.sleep(0)
+    assert waits.claim("t_1", "") == "accepted"
+    await asyncio.sleep(0.1)
+    waits.fulfil("t_1", "2")
+    async with asyncio.timeout(1):
+        assert await waiting == "2"

@@ -1,0 +1,312 @@
+"""Before the first turn: visible tools, mentions, skills, uploads, and what the model is reminded of."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from headrace.errors import InvalidRequest
+from headrace.v1 import common_pb2, memory_pb2, tools_pb2
+from tests.orchestrator.conftest import House, Open, call, content, finish
+from tests.orchestrator.lifecycle.test_runs import assert_paired
+from tests.orchestrator.people import CHAT, ask, only, tool
+from tests.order import Event
+
+ANSWER = content("All ", "good.") + finish()
+
+
+def shown(it: House, turn: int = -1) -> set[str]:
+    """The tools of a request."""
+    return {schema.name for schema in it.llm.requests[turn].tools}
+
+
+def reminder(it: House, turn: int = -1) -> str:
+    """The trailing part of a request that is not stored."""
+    last = it.llm.requests[turn].messages[-1].content[-1].text
+    return last if last.startswith("<system_reminder>") else ""
+
+
+def system(it: House) -> str:
+    return it.llm.requests[-1].messages[0].content[0].text
+
+
+def notices(events: list[Event]) -> list[tuple[str, str]]:
+    return [(event["code"], event["message"]) for event in events if event["type"] == "run.notice"]
+
+
+def offer(it: House) -> None:
+    it.tools.tools += [
+        tool("deep", "backend", tier="discovered", after_call_hint="cite it"),
+        tool("grep", "backend", tier="core"),
+        tool("fetch", "backend", tier="enabled"),
+        tool("remember", "backend", tier="discovered", always_available=True),
+        tool("gone", "backend", tier="enabled", unavailable="no sandbox"),
+    ]
+
+
+async def test_tiers_stand_for_their_tools_and_always_is_always(house: Open) -> None:
+    async with house(ANSWER, toolConfig={"backends": ["@enabled"]}) as it:
+        offer(it)
+        await ask(it)
+        assert shown(it) == {"fetch", "remember"}
+    async with house(ANSWER, toolConfig={"backends": ["@core", "look"]}) as it:
+        offer(it)
+        await ask(it)
+        assert shown(it) == {"grep", "todo_write", "todo_read", "ask_human", "look", "remember"}
+
+
+async def test_an_agent_that_may_use_no_tools_sees_none(house: Open) -> None:
+    async with house(ANSWER, toolPolicy="DISALLOW") as it:
+        offer(it)
+        await ask(it, message="@deep")
+        assert shown(it) == set()
+    async with house(ANSWER, react={"toolConfig": None}) as it:
+        offer(it)
+        await ask(it, message="@deep")
+        assert shown(it) == set()
+
+
+async def test_a_mentioned_tool_is_there_for_this_run_and_the_text_stays(house: Open) -> None:
+    message = "请用@Deep查\n\n a@look.com "
+    async with house(ANSWER) as it:
+        offer(it)
+        events = await ask(it, message=message)
+        assert "deep" in shown(it)
+        assert "cite it" in system(it)
+        assert "The user asks for these tools: deep." in reminder(it)
+        asked = next(message for message in it.llm.requests[0].messages if message.role == "user")
+        assert asked.content[0].text == message
+        await ask(it, message="again")
+        assert "deep" not in shown(it)
+        assert reminder(it) == ""
+    assert notices(events) == []
+    assert only(events, "request.query")["message"] == message
+
+
+async def test_what_nobody_knows_is_told_to_the_user(house: Open) -> None:
+    async with house(ANSWER) as it:
+        events = await ask(it, message="@nobody and @oneshot and @nothing")
+        assert "The user asks for these agents: oneshot." in reminder(it)
+    assert notices(events) == [("UNKNOWN_MENTION", "no tool, skill or agent has the name @nobody, @nothing")]
+
+
+async def test_persistent_tools_last_for_the_chat(house: Open) -> None:
+    async with house(ANSWER) as it:
+        offer(it)
+        await ask(it)
+        state = memory_pb2.UpdateStateRequest(chat_id=CHAT, state='{"persistent_tools":["deep"]}')
+        await it.memory.UpdateState(state, None)
+        await ask(it)
+        assert "deep" in shown(it)
+
+
+async def test_a_query_may_say_which_tools_last_for_the_chat(house: Open) -> None:
+    async with house(ANSWER) as it:
+        offer(it)
+        await ask(it, params='{"persistentTools":["deep"],"theme":"dark"}')
+        await ask(it)
+        assert "deep" in shown(it, 0)
+        assert "deep" in shown(it)
+        await ask(it, params='{"persistentTools":[]}')
+        assert "deep" not in shown(it)
+
+
+async def test_what_an_agent_lists_in_vain_is_told_to_the_user(house: Open) -> None:
+    async with house(ANSWER, skills=["pdf", "lost"], subagents=["oneshot", "nobody"]) as it:
+        it.tools.skills = SKILLS
+        events = await ask(it)
+    assert notices(events) == [
+        ("SKILL_UNAVAILABLE", "there is no skill 'lost'; the agent goes on without it"),
+        ("AGENT_UNAVAILABLE", "there is no agent 'nobody'; it cannot be called"),
+    ]
+
+
+async def test_a_required_tool_that_is_not_there_is_a_clear_error(house: Open) -> None:
+    async with house(ANSWER, toolPolicy="REQUIRE", toolConfig={"backends": ["gone"]}) as it:
+        events = await ask(it)
+        assert it.llm.requests == []
+    assert events[-1]["error"]["code"] == "TOOL_REQUIRED"
+    assert "no tool is in force" in events[-1]["error"]["message"]
+
+
+SKILLS = [
+    tools_pb2.Skill(id="pdf", name="PDF", description="Reads PDFs", file_types=["pdf"], path="skills/pdf/SKILL.md"),
+    tools_pb2.Skill(id="chart", name="Chart", description="Draws", path="skills/chart/SKILL.md"),
+    tools_pb2.Skill(id="broken", name="Broken", description="Fails", path="skills/broken/SKILL.md"),
+]
+
+
+async def test_skills_are_told_and_linked_when_they_are_named(house: Open) -> None:
+    async with house(ANSWER) as it:
+        it.tools.skills = SKILLS
+        events = await ask(it, message="@chart then @broken")
+        assert it.tools.linked == ["chart", "broken"]
+        assert "- Chart: Draws (skills/chart/SKILL.md)" in system(it)
+        assert "- PDF: Reads PDFs (not in the workspace until the user writes @pdf)" in system(it)
+        assert "before you use them: Chart (skills/chart/SKILL.md, its Python: skills/chart/python)" in reminder(it)
+    assert [code for code, _ in notices(events)] == ["SKILL_UNAVAILABLE"]
+
+
+async def test_what_breaks_before_the_first_turn_is_asked_again(house: Open) -> None:
+    async with house(ANSWER, skills=["pdf"]) as it:
+        it.tools.skills = SKILLS
+        it.tools.breaking = {"ListTools", "ListSkills", "LinkSkill"}
+        events = await ask(it)
+        assert not it.tools.breaking
+        assert it.tools.linked == ["pdf"]
+        assert "look" in shown(it)
+    assert not notices(events)
+    assert events[-1]["type"] == "run.complete"
+
+
+async def test_an_agents_list_of_skills_links_them_and_hides_the_others(house: Open) -> None:
+    async with house(ANSWER, skills=["pdf"]) as it:
+        it.tools.skills = SKILLS
+        events = await ask(it, message="@chart")
+        assert it.tools.linked == ["pdf"]
+        assert "Chart" not in system(it)
+    assert notices(events)[0][0] == "UNKNOWN_MENTION"
+
+
+def upload(name: str, kind: str, mime_type: str, size_bytes: int) -> common_pb2.Reference:
+    meta = json.dumps({"path": f"uploads/{name}"})
+    given: dict[str, Any] = {"id": name, "type": kind, "name": name, "mime_type": mime_type, "size_bytes": size_bytes}
+    return common_pb2.Reference(meta=meta, **given)
+
+
+NOTES, PICTURE = upload("my notes.txt", "text", "text/plain", 5), upload("a.png", "image", "image/png", 4)
+BOOK = upload("book.pdf", "pdf", "application/pdf", 5_000_000)
+
+
+async def test_small_texts_and_images_are_shown_and_other_uploads_named(house: Open) -> None:
+    async with house(call("look") + finish("tool_calls"), ANSWER) as it:
+        it.tools.files = {"uploads/my notes.txt": b"hello", "uploads/a.png": b"\x89PNG", "uploads/book.pdf": b"%PDF"}
+        it.tools.skills = SKILLS
+        await ask(it, message='look at #"my notes.txt"', references=[NOTES, PICTURE, BOOK])
+        assert it.tools.linked == ["pdf"], "an upload of a type that a skill claims links it"
+        for request in it.llm.requests:
+            assert_paired(request)
+            parts = [part for message in request.messages if message.role == "user" for part in message.content]
+            assert "[File: my notes.txt]\nhello" in [part.text for part in parts]
+            [image] = [part.image for part in parts if part.HasField("image")]
+            assert (image.data, image.mime_type) == (b"\x89PNG", "image/png")
+        text = reminder(it)
+        assert "Uploaded files: 3." in text
+        assert '1. "uploads/my notes.txt": text, 5 bytes; read with: read_file' in text
+        assert '3. "uploads/book.pdf": pdf, 5000000 bytes' in text
+        assert "refers to these files: uploads/my notes.txt." in text
+        await ask(it, message="and #book.pdf?")
+        assert "Uploaded files: 3." in reminder(it)
+        assert "refers to these files: uploads/book.pdf." in reminder(it)
+        assert not any(part.HasField("image") for message in it.llm.requests[-1].messages for part in message.content)
+
+
+async def test_an_upload_that_cannot_be_read_is_named_all_the_same(house: Open) -> None:
+    async with house(ANSWER) as it:
+        events = await ask(it, references=[NOTES])
+        assert "uploads/my notes.txt" in reminder(it)
+    assert events[-1]["type"] == "run.complete"
+
+
+async def test_a_reference_that_is_no_upload_is_not_read(house: Open) -> None:
+    odd = [common_pb2.Reference(id="x", name="x", meta=meta) for meta in ('{"path":"/etc/passwd"}', "[]", '{"path":1}')]
+    async with house(ANSWER) as it:
+        it.tools.files = {"/etc/passwd": b"root"}
+        await ask(it, references=[*odd, common_pb2.Reference(id="y", name="y", url="https://example.com")])
+        assert reminder(it) == ""
+
+
+TODOS = [
+    {"content": "one", "status": "completed"},
+    {"content": "two", "status": "in_progress"},
+    {"content": "three", "status": "pending"},
+    {"content": "four", "status": "pending"},
+]
+
+
+async def test_open_todos_are_reminded_of_and_the_rest_of_the_request_only_grows(house: Open) -> None:
+    def write(todos: Any, call_id: str) -> Any:
+        return call("todo_write", json.dumps({"todos": todos}), call_id=call_id) + finish("tool_calls")
+
+    all_done = [todo | {"status": "completed"} for todo in TODOS]
+    turns = [write(TODOS, "a"), write(all_done, "b"), ANSWER]
+    async with house(*turns, toolConfig={"backends": ["todo_write"]}) as it:
+        await ask(it)
+        assert [reminder(it, turn) for turn in range(3)] == [
+            "",
+            "<system_reminder>\nYour todos: current: two; next: three; 1 more after that. Finish all before stopping."
+            "\n</system_reminder>",
+            "<system_reminder>\nYour todos: all 4 done.\n</system_reminder>",
+        ]
+        first, second, third = (list(request.messages) for request in it.llm.requests)
+        assert second[: len(first)] == first
+        assert third[: len(second) - 1] == second[:-1]
+
+
+async def test_what_does_not_hang_on_the_chat_is_asked_while_the_query_is_stored(house: Open) -> None:
+    listed = asyncio.Event()
+
+    async def listing() -> None:
+        assert not listed.is_set(), "they are listed once"
+        listed.set()
+
+    async def stored(request: memory_pb2.AppendRequest) -> None:
+        await listed.wait()
+        while not it.llm.models_asked:
+            await asyncio.sleep(0.005)
+
+    async with house(ANSWER) as it:
+        it.tools.listing, it.memory.before = listing, stored
+        assert (await ask(it))[-1]["type"] == "run.complete"
+        assert it.llm.models_asked == 1
+
+
+@pytest.mark.parametrize("message", ["hello", "Look at @nothing"])
+async def test_a_turn_is_prepared_while_its_query_is_stored_and_asked_and_told_after_that(
+    house: Open, message: str
+) -> None:
+    async def stored(request: memory_pb2.AppendRequest) -> None:
+        if request.lines[0].HasField("query"):
+            while not it.memory.loads and message == "hello":
+                await asyncio.sleep(0.005)
+            await asyncio.sleep(0.05)
+            assert not it.llm.requests, "nobody pays for a query that may be refused"
+
+    async with house(ANSWER, ANSWER) as it:
+        it.memory.before = stored
+        for number in (1, 2):
+            events = await ask(it, message=message)
+            assert [event["seq"] for event in events] == list(range(1, len(events) + 1))
+            assert events[0]["type"] == "request.query"
+            assert events[-1]["type"] == "run.complete"
+            asked = [part.text for part in it.llm.requests[0].messages[-1].content]
+            assert message in asked, number
+            it.llm.requests.clear()
+            it.memory.loads.clear()
+
+
+async def test_a_query_that_is_refused_leaves_no_question_behind(house: Open) -> None:
+    is_asked, open_questions = asyncio.Event(), 0
+
+    async def listing() -> None:
+        nonlocal open_questions
+        open_questions += 1
+        is_asked.set()
+        try:
+            await asyncio.sleep(60)
+        finally:
+            open_questions -= 1
+
+    async def refused(request: memory_pb2.AppendRequest) -> None:
+        await is_asked.wait()
+        raise InvalidRequest("not this one")
+
+    async with house(ANSWER) as it:
+        it.tools.listing, it.memory.before = listing, refused
+        with pytest.raises(InvalidRequest):
+            await it.ask()
+        while open_questions:
+            await asyncio.sleep(0.005)

@@ -1,0 +1,182 @@
+"""Recap as the orchestrator does its part: settings, insights and goal in the log, and nothing of it when it is off."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from structlog.testing import capture_logs
+
+from headrace.errors import Overloaded
+from headrace.v1 import llm_pb2
+from services.orchestrator.agents.definition import parse
+from services.orchestrator.agents.registry import Registry
+from tests.orchestrator.conftest import REACT, House, Open, Step, call, content, finish
+from tests.orchestrator.lifecycle.test_runs import assert_paired
+
+ANSWER = content("All ", "good.") + finish()
+ON = {"recap": {"enabled": True, "insightsWindowSize": 2}}
+TURNS = 6
+
+
+def turns(count: int = TURNS) -> list[list[Step]]:
+    """So many different calls, and an answer."""
+    calls = [call("look", f'{{"n":{n}}}', call_id=f"c{n}") + finish("tool_calls") for n in range(count)]
+    return [*calls, ANSWER]
+
+
+def steps(count: int = TURNS) -> dict[str, Any]:
+    return {"react": {"maxSteps": count + 1}}
+
+
+def lines(it: House, tmp_path: Path, kind: str) -> list[str]:
+    """The texts of the chat's lines of one type."""
+    log = next(tmp_path.rglob(f"{it.chat_id}.json")).read_bytes()
+    return [line["text"] for line in map(orjson.loads, log.splitlines()) if line["_type"] == kind]
+
+
+def bare(request: llm_pb2.ChatRequest) -> bytes:
+    """The request as a provider's cache sees it, up to its reminders: they are one trailing part."""
+    copy = llm_pb2.ChatRequest()
+    copy.CopyFrom(request)
+    last = copy.messages[-1]
+    parts = [part for part in last.content if not part.text.startswith("<system_reminder>")]
+    if len(parts) < len(last.content):
+        del last.content[:]
+        last.content.extend(parts)
+        if not parts:
+            del copy.messages[-1]
+    parts_of_prefix = (llm_pb2.ChatRequest(tools=copy.tools), llm_pb2.ChatRequest(messages=copy.messages))
+    return b"".join(part.SerializeToString(deterministic=True) for part in parts_of_prefix)
+
+
+async def test_each_result_gets_a_line_and_the_first_message_a_goal(house: Open, tmp_path: Path) -> None:
+    async with house(*turns(2), memory=ON) as it:
+        it.tools.result_chars = 300
+        await it.ask("Find the tower. " + "x" * 300)
+        await it.ask("And the river?")
+        previews = lines(it, tmp_path, "insight")
+        assert lines(it, tmp_path, "intent") == [("Find the tower. " + "x" * 300)[:200]]
+    assert previews[0] == '[look] seen {"n":0}' + "·" * (100 - len('seen {"n":0}'))
+    reminder = it.llm.requests[2].messages[-1].content[-1].text
+    assert reminder.startswith("<system_reminder>\nGoal:\n- Find the tower.")
+    assert previews[1] in reminder
+
+
+async def test_older_results_stand_as_their_insights(house: Open) -> None:
+    sizes: dict[bool, int] = {}
+    for enabled in (False, True):
+        async with house(*turns(), memory={"recap": ON["recap"] | {"enabled": enabled}}, **steps()) as it:
+            it.tools.result_chars = 900
+            await it.ask("go")
+            for request in it.llm.requests:
+                assert_paired(request)
+            sizes[enabled] = sum(request.ByteSize() for request in it.llm.requests)
+    assert sizes[True] < 0.8 * sizes[False]
+
+
+async def test_without_recap_requests_are_the_same_bytes(house: Open) -> None:
+    seen: list[list[bytes]] = []
+    off = {"recap": {"enabled": False, "activePromptMaxTokens": 100, "insights": "llm", "maxRecursionDepth": 2}}
+    for memory in ({}, off):
+        async with house(*turns(3), memory=memory) as it:
+            await it.ask("go")
+            for request in it.llm.requests:
+                # The time, to the minute, is all that may differ.
+                del request.messages[0].content[:]
+            seen.append([request.SerializeToString(deterministic=True) for request in it.llm.requests])
+    assert seen[0] == seen[1]
+    assert not any(b"system_reminder" in request for request in seen[0])
+
+
+@pytest.mark.parametrize("recap", [None, {"enabled": True, "insightsWindowSize": 50}])
+async def test_a_turn_begins_with_the_bytes_of_the_one_before(house: Open, recap: Any) -> None:
+    async with house(*turns(), **({"memory": {"recap": recap}} if recap else {}), **steps()) as it:
+        await it.ask("go")
+        requests = [bare(request) for request in it.llm.requests]
+        reminders = {request.messages[-1].content[-1].text for request in it.llm.requests}
+    assert len(reminders) == len(requests), "what changes from turn to turn changed"
+    for earlier, later in pairwise(requests):
+        assert later.startswith(earlier)
+        assert len(later) > len(earlier)
+
+
+async def test_a_model_may_write_the_insights_and_is_charged_for(house: Open, tmp_path: Path) -> None:
+    async with house(*turns(2), memory={"recap": ON["recap"] | {"insights": "llm"}}) as it:
+        it.llm.aside["insight"] = [*content("1. The tower ", "is 330 m high.\n"), *finish()]
+        events = await it.ask("go")
+        assert lines(it, tmp_path, "insight") == ["[look] The tower is 330 m high."] * 2
+        asked = it.llm.aside_requests
+    assert events[-1]["usage"] | {"modelCalls": 5, "inputTokens": 50} == events[-1]["usage"]
+    assert asked[0].messages[1].content[0].text == '1. look:\nseen {"n":0}'
+    assert [event["delta"] for event in events if event["type"] == "content.delta"] == ["All ", "good."]
+
+
+async def test_a_model_may_tell_a_new_goal(house: Open, tmp_path: Path) -> None:
+    memory = {"recap": ON["recap"] | {"insights": "llm"}}
+    async with house(ANSWER, memory=memory) as it:
+        await it.ask("Find the tower.")
+        assert it.llm.aside_requests == []
+        for answer, message in (("SAME", "And its height?"), ("new", "Now cook."), ("", "And salt?")):
+            it.llm.aside["goal"] = content(answer) + finish()
+            events = await it.ask(message)
+            assert events[-1]["usage"]["modelCalls"] == 2
+        it.llm.aside["goal"] = [Overloaded("no")]
+        assert (await it.ask("And?"))[-1]["type"] == "run.complete"
+        await it.ask("/compact")
+        assert lines(it, tmp_path, "intent") == ["Find the tower.", "Now cook."]
+        asked = it.llm.aside_requests
+    assert asked[1].messages[1].content[0].text == "Find the tower.\n\nAnd its height?\n\nNow cook."
+    assert "Goal:\n- Now cook." in it.llm.requests[-1].messages[-1].content[-1].text
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        [Overloaded("no")],
+        content("nothing of use") + finish(),
+        finish(),
+        content("9" * 5000, ". x\n1.", "\n" * 100_000),
+    ],
+)
+async def test_what_the_model_does_not_write_is_a_preview(house: Open, tmp_path: Path, written: Any) -> None:
+    async with house(*turns(1), memory={"recap": ON["recap"] | {"insights": "llm"}}) as it:
+        it.llm.aside["insight"] = written
+        events = await it.ask("go")
+        assert lines(it, tmp_path, "insight") == ['[look] seen {"n":0}']
+    assert events[-1]["type"] == "run.complete"
+
+
+async def test_the_last_call_of_a_budget_is_for_the_turn(house: Open, tmp_path: Path) -> None:
+    memory = {"recap": ON["recap"] | {"insights": "llm"}}
+    async with house(*turns(1), memory=memory, budget={"maxModelCalls": 2}) as it:
+        events = await it.ask("go")
+        assert lines(it, tmp_path, "insight") == ['[look] seen {"n":0}']
+    assert it.llm.aside_requests == []
+    assert events[-1]["finishReason"] == "stop"
+
+
+def test_a_prompt_that_leaves_no_room_is_warned_about_when_it_is_read(tmp_path: Path) -> None:
+    for key, enabled in (("on", True), ("off", False)):
+        recap = {"enabled": enabled, "activePromptMaxTokens": 50}
+        agent = REACT | {"memory": {"recap": recap}, "react": {"systemPrompt": "word " * 80}}
+        (tmp_path / f"{key}.json").write_bytes(orjson.dumps(agent))
+    registry = Registry(tmp_path)
+    with capture_logs() as logs:
+        registry.reload()
+    [warning] = [line for line in logs if line["log_level"] == "warning"]
+    assert (warning["event"], warning["file"]) == ("prompt larger than activePromptMaxTokens", "on.json")
+    assert 25 <= warning["tokens_over"] <= 35
+    assert [agent.key for agent in registry.all()] == ["off", "on"]
+
+
+@pytest.mark.parametrize(
+    ("budget", "recap", "depth"),
+    [({}, {}, None), ({}, {"maxRecursionDepth": 3}, 3), ({"maxDepth": 2}, {"maxRecursionDepth": 3}, 2)],
+)
+def test_the_depth_may_be_given_under_its_other_name(budget: Any, recap: Any, depth: int | None) -> None:
+    agent = parse(orjson.dumps(REACT | {"budget": budget, "memory": {"recap": recap}}), "a")
+    assert agent.limits.max_depth == depth
