@@ -43,6 +43,7 @@ ROOMS = {
         "model",
         "scripts",
         "requests",
+    ),
     "services/orchestrator": (
         *("__main__.py", "server.py", "service.py", "cluster", "lifecycle", "modes", "setup", "turn", "calls"),
         *("tracing.py", "metrics.py", "run", "peers", "agents", "config.py", "ids.py", "."),
