@@ -10,11 +10,11 @@ Messages are for people and hold the offending value's name, the expectation and
 
 from __future__ import annotations
 
+import json
 import re
 from typing import ClassVar
 
 import grpc
-import orjson
 from google.protobuf.any_pb2 import Any
 from google.protobuf.duration_pb2 import Duration
 from google.rpc import error_details_pb2, status_pb2
@@ -273,7 +273,7 @@ def to_status(error: HeadraceError) -> status_pb2.Status:
 
 def to_failure(error: HeadraceError) -> common_pb2.Failure:
     """The error as `run.error` and the log carry it."""
-    details = orjson.dumps(error.metadata).decode() if error.metadata else None
+    details = json.dumps(error.metadata, ensure_ascii=False, separators=(",", ":")) if error.metadata else None
     return common_pb2.Failure(code=error.reason, message=error.message, retriable=error.retriable, details=details)
 
 

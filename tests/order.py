@@ -5,6 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import orjson
+
+from headrace.event_json import parse_event
+from headrace.fold import Block, Fold
+
 Event = dict[str, Any]
 
 TERMINAL = {"run.complete", "run.cancel", "run.error"}
@@ -166,47 +171,35 @@ def _check_subagents(events: Iterable[Event]) -> None:
 
 
 def fold(events: Iterable[Event]) -> dict[str, Any]:
-    """What a reader of `events` knows at the end: texts, calls, results, the terminal event.
+    """The blocks and the terminal event that a reader of `events` has in the end, in plain values.
 
-    A start or a snapshot of a known id replaces that block, a delta appends; attempt.reset drops the blocks of its own
-    scope (the run itself, a task, a sub-agent) that began after fromSeq.
+    Stricter than the fold itself: a block must be opened before anything is said of it.
     """
-    blocks: dict[str, dict[str, Any]] = {}
-    earlier: dict[str, dict[str, Any]] = {}
-    end: Event | None = None
+    state, end = Fold(), None
     for event in events:
-        if event["type"] == "run.start":
-            earlier |= blocks
-            blocks = {}
+        delta = parse_event(orjson.dumps(event))
         kind, _, part = event["type"].partition(".")
-        if kind in IDS:
-            _fold_block(blocks, kind, part, event)
-        elif event["type"] == "attempt.reset":
-            blocks = {block_id: block for block_id, block in blocks.items() if not is_lost(block["opening"], event)}
-        elif event["type"] in TERMINAL:
+        if kind in IDS and part in ("delta", "end", "result"):
+            assert event[IDS[kind]] in state.blocks, f"{event['type']} of a block that was not opened"
+        state.apply(delta)
+        if state.end is delta:
             end = {key: value for key, value in event.items() if key != "timestamp"}
-    blocks = earlier | blocks
-    for block in blocks.values():
-        del block["opening"]
-    return {"blocks": blocks, "end": end}
+    return {"blocks": {block_id: _describe_block(block) for block_id, block in state.blocks.items()}, "end": end}
 
 
-def _fold_block(blocks: dict[str, dict[str, Any]], kind: str, part: str, event: Event) -> None:
-    block_id = event[IDS[kind]]
-    if part == "start":
-        name = event.get(f"{kind}Name")
-        blocks[block_id] = {"kind": kind, "text": "", "name": name, "opening": event}
-    elif part == "snapshot":
-        name = event.get(f"{kind}Name")
-        text = event.get("text", "")
-        block = {"kind": kind, "text": text, "name": name, "opening": event}
-        blocks[block_id] = block | ({"params": event.get("toolParams")} if kind == "tool" else {})
-    elif part == "delta":
-        blocks[block_id]["text"] += event["delta"]
-    elif part == "end" and kind == "tool":
-        blocks[block_id]["params"] = event.get("toolParams")
-    elif part == "result":
-        blocks[block_id] |= {"result": event["result"]} | ({"ok": event["ok"]} if kind == "tool" else {})
+def _describe_block(block: Block) -> dict[str, Any]:
+    """What two readers of a call have in common: its arguments as they were written are not in a history."""
+    is_tool = block.kind == "tool"
+    result: dict[str, Any] = {
+        "kind": block.kind,
+        "text": "" if block.is_call else block.text,
+        "name": block.name or None,
+    }
+    if is_tool and block.is_complete:
+        result["params"] = orjson.loads(block.params) if block.params else None
+    if block.result is not None:
+        result |= {"result": block.result} | ({"ok": block.ok} if is_tool else {})
+    return result
 
 
 def texts(events: Iterable[Event], kind: str) -> list[str]:

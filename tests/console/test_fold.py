@@ -12,7 +12,7 @@ from headrace.json_form import event
 from headrace.v1 import agent_pb2
 from tests.console.conftest import Opening
 from tests.console.scripted import FORKED, RUN, Story
-from tests.order import IDS, fold, is_lost
+from tests.order import IDS, TEXT_KINDS, fold, is_lost
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -59,7 +59,7 @@ def made_up(seed: int) -> list[Event]:
     chance, events, known = random.Random(seed), list[Event](), dict[str, Event]()
     for seq in range(1, 60):
         kind = chance.choice(list(IDS))
-        part = chance.choice(["start", "snapshot", "delta", "end", "result", "reset", "run"])
+        part = chance.choice(["start", "snapshot", "delta" if kind in TEXT_KINDS else "result", "end", "reset", "run"])
         key = f"{kind}{chance.randrange(3)}"
         base: Event = {"seq": seq, "timestamp": seq} | chance.choice(SCOPES)
         if part == "reset":
@@ -71,7 +71,8 @@ def made_up(seed: int) -> list[Event]:
             known = {}
         elif part in ("start", "snapshot") or key in known:
             part = "start" if part == "run" else part
-            body = {"delta": "d", "text": "t", "result": "r", "ok": True, "toolParams": {"a": [1]}, "toolName": "n"}
+            body: Event = {"result": "r", "ok": True, "toolParams": {"a": [1]}, "toolName": "n"}
+            body = {"delta": "d", "text": "t"} if kind in TEXT_KINDS else body
             events.append(base | body | {"type": f"{kind}.{part}", IDS[kind]: key})
             if part in ("start", "snapshot"):
                 known[key] = events[-1]

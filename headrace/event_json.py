@@ -1,0 +1,105 @@
+"""AgentDelta from its JSON form, the flat object that the HTTP API streams: for readers without gRPC.
+
+The arguments of a call, and other members that hold JSON of a caller or a model, keep their text byte for byte; JSON
+within nested objects (an error's details) keeps its value.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import Any
+
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import Message
+
+from headrace.v1 import agent_pb2, common_pb2
+
+_ENVELOPE = ("seq", "timestamp", "subagentId", "taskId")
+
+_decode_value = json.JSONDecoder().raw_decode
+_BLANKS = re.compile(r"[ \t\r\n]*")
+
+
+def parse_event(text: str | bytes) -> agent_pb2.AgentDelta:
+    """The event; without a payload if its type is newer than this package.
+
+    Raises:
+        ValueError: `text` is no event.
+    """
+    text = text.decode() if isinstance(text, bytes) else text
+    try:
+        members = json.loads(text)
+        name = members["type"].replace(".", "_", 1)
+        delta = agent_pb2.AgentDelta()
+        own: Mapping[str, FieldDescriptor] = {}
+        if kind := _payload_types().get(name):
+            own = _fields_by_json_name(kind)
+            payload = getattr(delta, name)
+            payload.SetInParent()
+            texts = dict(_split_object(text)) if any(_is_json(field) for field in own.values()) else {}
+            _fill(payload, members, texts)
+        # A payload that names a sub-agent or a task itself does not lie in it.
+        _fill(delta, {key: members[key] for key in _ENVELOPE if key in members and key not in own}, {})
+    except (AttributeError, KeyError, TypeError) as error:
+        raise ValueError("the JSON is no event") from error
+    return delta
+
+
+@cache
+def _payload_types() -> dict[str, Any]:
+    return {
+        field.name: field.message_type for field in agent_pb2.AgentDelta.DESCRIPTOR.oneofs_by_name["payload"].fields
+    }
+
+
+@cache
+def _fields_by_json_name(descriptor: Any) -> dict[str, FieldDescriptor]:
+    return {field.json_name: field for field in descriptor.fields}
+
+
+@cache
+def _is_json(field: FieldDescriptor) -> bool:
+    """Whether the field holds JSON as text, which stands as itself in the event's JSON."""
+    return field.GetOptions().Extensions[common_pb2.rules].json
+
+
+def _fill(message: Message, members: Mapping[str, Any], texts: Mapping[str, str]) -> None:
+    """Set the fields that `members` have, JSON fields from `texts`; unknown names are left out."""
+    fields = _fields_by_json_name(message.DESCRIPTOR)
+    for name, value in members.items():
+        if (field := fields.get(name)) is None:
+            continue
+        if _is_json(field):
+            text = texts.get(name) or json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+            setattr(message, field.name, text)
+        elif field.message_type is None and not field.is_repeated:
+            setattr(message, field.name, value)
+        elif field.message_type is None:
+            getattr(message, field.name).extend(value)
+        elif field.is_repeated:
+            for item in value:
+                _fill(getattr(message, field.name).add(), item, {})
+        else:
+            nested = getattr(message, field.name)
+            nested.SetInParent()
+            _fill(nested, value, {})
+
+
+def _split_object(text: str) -> Iterator[tuple[str, str]]:
+    """The members of a JSON object that is known to be valid: names, and values as they are written."""
+    position = text.index("{") + 1
+    while (position := _skip_blanks(text, position)) < len(text) and text[position] != "}":
+        name, position = _decode_value(text, position)
+        start = _skip_blanks(text, text.index(":", position) + 1)
+        _, position = _decode_value(text, start)
+        yield name, text[start:position]
+        position = _skip_blanks(text, position)
+        position += text[position] == ","
+
+
+def _skip_blanks(text: str, position: int) -> int:
+    match = _BLANKS.match(text, position)
+    return match.end() if match is not None else position
