@@ -27,7 +27,7 @@ from headrace.streams import reading
 from headrace.v1 import tools_pb2, tools_pb2_grpc
 from services.runtime.process.config import ServerSettings
 from services.runtime.rpc.channels import connect
-from services.tools.catalogue import Catalogue
+from services.tools.catalogue.catalogue import Catalogue
 from services.tools.config import Config
 from services.tools.sandbox.selftest import try_tier
 from services.tools.sandbox.tier import Sandbox

@@ -8,9 +8,9 @@ import os
 import structlog
 
 from services.runtime.process import program
-from services.tools.catalogue import Catalogue
+from services.tools.catalogue.catalogue import Catalogue
 from services.tools.config import Config
-from services.tools.fetching.allow import parse_allow_list
+from services.tools.net.allow_list import parse_allow_list
 from services.tools.sandbox.selftest import find_sandbox
 from services.tools.sandbox.tier import Sandbox
 from services.tools.server import tool_server

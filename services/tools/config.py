@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from services.runtime.process.config import ServerSettings, setting
-from services.tools.fetching.allow import parse_allow_list
+from services.tools.net.allow_list import parse_allow_list
 
 SANDBOXES = ("auto", "process", "bubblewrap", "external", "none")
 

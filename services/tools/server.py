@@ -14,23 +14,23 @@ from services.runtime.auth.callers import TOOLS
 from services.runtime.file_watch import watch
 from services.runtime.rpc.channels import connect
 from services.runtime.rpc.server import Running, Served, serving
-from services.tools.catalogue import Catalogue
+from services.tools.catalogue.catalogue import Catalogue
 from services.tools.config import Config
-from services.tools.effects import Effects, Sync
-from services.tools.executing import Executor
-from services.tools.fetching.allow import parse_allow_list
-from services.tools.fetching.fetcher import Fetcher
-from services.tools.interpreter.interpreters import interpreters
+from services.tools.execution.effect_records import Effects, Sync
+from services.tools.execution.executor import Executor
+from services.tools.interpreter.pool import interpreters
 from services.tools.mcp_client.servers import mcp_servers
-from services.tools.retention import remove_unused
+from services.tools.net.allow_list import parse_allow_list
 from services.tools.sandbox.tier import Sandbox
-from services.tools.searching import Search
 from services.tools.service import ToolService
 from services.tools.skills.environments import Environments
-from services.tools.skills.linking import Linker
-from services.tools.skills.shelf import Shelf
-from services.tools.web import Web
-from services.tools.workspace import Workspaces
+from services.tools.skills.linker import Linker
+from services.tools.skills.skill_folder import Shelf
+from services.tools.web.fetcher import Fetcher
+from services.tools.web.search import Search
+from services.tools.web.web import Web
+from services.tools.workspace.retention import remove_unused
+from services.tools.workspace.workspace import Workspaces
 
 NAME = tools_pb2.DESCRIPTOR.services_by_name["ToolService"].full_name
 

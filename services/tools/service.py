@@ -9,19 +9,20 @@ from typing import Any
 
 from headrace.errors import NotFound
 from headrace.v1 import tools_pb2, tools_pb2_grpc
-from services.tools import downloads, performing
-from services.tools.catalogue import Catalogue
-from services.tools.commands import unavailable
-from services.tools.effects import Effects
-from services.tools.executing import Executor
+from services.tools.catalogue.catalogue import Catalogue
+from services.tools.execution import effect_guard
+from services.tools.execution.effect_records import Effects
+from services.tools.execution.executor import Executor
 from services.tools.sandbox.tier import Sandbox
-from services.tools.searching import NOT_CONFIGURED
-from services.tools.skills import linking
-from services.tools.skills.linking import Linker
-from services.tools.tool import Tool
-from services.tools.uploads import Uploads
-from services.tools.web import Web
-from services.tools.workspace import Workspaces
+from services.tools.skills import linker
+from services.tools.skills.linker import Linker
+from services.tools.toolkit.commands import unavailable
+from services.tools.toolkit.tool import Tool
+from services.tools.transfer import downloads
+from services.tools.transfer.uploads import Uploads
+from services.tools.web.search import NOT_CONFIGURED
+from services.tools.web.web import Web
+from services.tools.workspace.workspace import Workspaces
 
 
 class ToolService(tools_pb2_grpc.ToolServiceServicer):
@@ -64,10 +65,10 @@ class ToolService(tools_pb2_grpc.ToolServiceServicer):
 
     async def CheckEffect(self, request: tools_pb2.CheckEffectRequest, context: Any) -> tools_pb2.CheckEffectResponse:
         await asyncio.to_thread(self._workspaces.check, request.chat_id)
-        return await performing.check(self._effects, request)
+        return await effect_guard.check(self._effects, request)
 
     async def ListSkills(self, request: tools_pb2.ListSkillsRequest, context: Any) -> tools_pb2.ListSkillsResponse:
-        return tools_pb2.ListSkillsResponse(skills=[linking.message(skill) for skill in await self._skills.skills()])
+        return tools_pb2.ListSkillsResponse(skills=[linker.message(skill) for skill in await self._skills.skills()])
 
     async def LinkSkill(self, request: tools_pb2.LinkSkillRequest, context: Any) -> tools_pb2.LinkSkillResponse:
         await asyncio.to_thread(self._workspaces.check, request.chat_id)

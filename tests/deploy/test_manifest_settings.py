@@ -11,7 +11,7 @@ import structlog
 from services.llm_gateway.providers.provider_file import Providers
 from services.orchestrator.agents.registry import Registry
 from services.runtime.process.config import load
-from services.tools.catalogue import Catalogue
+from services.tools.catalogue.catalogue import Catalogue
 from tests.deploy.manifests import KUBERNETES, VARIANTS, Manifest, containers, environment, needs_go, of_kind
 from tests.deploy.settings import CONFIGS, PORTS, known, known_to_the_gateway, prefix
 

@@ -36,7 +36,7 @@ from services.runtime.auth.settings import AuthSettings
 from services.runtime.process.config import ServerSettings
 from services.runtime.rpc.channels import connect
 from services.runtime.rpc.server import Served, serving
-from services.tools.catalogue import Catalogue
+from services.tools.catalogue.catalogue import Catalogue
 from services.tools.config import Config as ToolsConfig
 from services.tools.sandbox.tier import Sandbox
 from services.tools.server import tool_server

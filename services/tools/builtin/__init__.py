@@ -15,7 +15,7 @@ from services.tools.builtin import (
     web_search,
     write_file,
 )
-from services.tools.tool import Tool
+from services.tools.toolkit.tool import Tool
 
 BUILTIN: tuple[Tool, ...] = (
     bash.TOOL,

@@ -7,8 +7,8 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 from headrace.v1 import tools_pb2
-from services.tools.commands import TIMEOUT_S, TIMEOUT_S_MAX, Command, run_command
-from services.tools.tool import Call, Tool
+from services.tools.toolkit.commands import TIMEOUT_S, TIMEOUT_S_MAX, Command, run_command
+from services.tools.toolkit.tool import Call, Tool
 
 COMMAND_CHARS_MAX = 100_000
 """Linux takes 131,072 bytes for one argument."""

@@ -9,7 +9,8 @@ from datetime import datetime
 from functools import cache
 
 from headrace.v1 import tools_pb2
-from services.tools.tool import Call, Tool, ToolFailed, result
+from services.tools.errors import ToolFailed
+from services.tools.toolkit.tool import Call, Tool, result
 
 MORE_CITIES = {
     "Asia/Shanghai": ("Beijing", "Shenzhen", "Guangzhou", "Hangzhou", "Chengdu", "Wuhan", "Nanjing", "Xi'an"),

@@ -8,13 +8,14 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 from headrace.v1 import tools_pb2
-from services.tools.asking import Asker, ModelFailed
+from services.tools.errors import ToolFailed
 from services.tools.research import prompts
-from services.tools.research.found import Found
-from services.tools.research.gathering import Gathered, gather
-from services.tools.searching import NOT_CONFIGURED
-from services.tools.tool import Call, Tool, ToolFailed, output, result
-from services.tools.web import source
+from services.tools.research.findings import Found
+from services.tools.research.search_round import Gathered, gather
+from services.tools.toolkit.model_client import Asker, ModelFailed
+from services.tools.toolkit.tool import Call, Tool, output, result
+from services.tools.web.search import NOT_CONFIGURED
+from services.tools.web.web import source
 
 LOOPS, LOOPS_MAX = 2, 5
 

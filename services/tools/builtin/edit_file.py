@@ -11,9 +11,10 @@ import os
 from collections.abc import AsyncGenerator
 
 from headrace.v1 import tools_pb2
-from services.tools.files import in_thread
-from services.tools.tool import Call, Tool, ToolFailed, result
-from services.tools.workspace import Workspace
+from services.tools.errors import ToolFailed
+from services.tools.toolkit.file_work import in_thread
+from services.tools.toolkit.tool import Call, Tool, result
+from services.tools.workspace.workspace import Workspace
 
 BYTES_MAX = 8 * 1024 * 1024
 """Larger files are for commands: this holds the file twice."""

@@ -13,10 +13,11 @@ from typing import Any
 import re2
 
 from headrace.v1 import tools_pb2
-from services.tools.files import in_thread
-from services.tools.globs import compile_glob
-from services.tools.tool import Call, Tool, ToolFailed, output, result
-from services.tools.workspace import File, Workspace
+from services.tools.errors import ToolFailed
+from services.tools.toolkit.file_work import in_thread
+from services.tools.toolkit.tool import Call, Tool, output, result
+from services.tools.workspace.globs import compile_glob
+from services.tools.workspace.workspace import File, Workspace
 
 FILES_MAX = 10_000
 """Files searched."""

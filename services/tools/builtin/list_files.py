@@ -6,10 +6,10 @@ import json
 from collections.abc import AsyncGenerator
 
 from headrace.v1 import tools_pb2
-from services.tools.files import in_thread
-from services.tools.globs import compile_glob
-from services.tools.tool import Call, Tool, result
-from services.tools.walking import DEPTH_MAX
+from services.tools.toolkit.file_work import in_thread
+from services.tools.toolkit.tool import Call, Tool, result
+from services.tools.workspace.globs import compile_glob
+from services.tools.workspace.tree_walk import DEPTH_MAX
 
 FILES_MAX = 500
 """A longer list says nothing to a model that a narrower folder does not say better."""

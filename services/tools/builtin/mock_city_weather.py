@@ -7,7 +7,7 @@ import json
 from collections.abc import AsyncGenerator
 
 from headrace.v1 import tools_pb2
-from services.tools.tool import Call, Tool, result
+from services.tools.toolkit.tool import Call, Tool, result
 
 CONDITIONS = ("sunny", "partly cloudy", "cloudy", "light rain", "heavy rain", "thunderstorm", "fog", "snow")
 

@@ -7,10 +7,11 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 from headrace.v1 import tools_pb2
-from services.tools.commands import TIMEOUT_S, TIMEOUT_S_MAX, Command, policy_of, with_note
+from services.tools.errors import ToolFailed
 from services.tools.interpreter.session import Ended, Session, start_session
-from services.tools.sandbox.process import OUTPUT_BYTES_MAX, Output
-from services.tools.tool import Call, Tool, ToolFailed, output, result
+from services.tools.sandbox.command_run import OUTPUT_BYTES_MAX, Output
+from services.tools.toolkit.commands import TIMEOUT_S, TIMEOUT_S_MAX, Command, policy_of, with_note
+from services.tools.toolkit.tool import Call, Tool, output, result
 
 CODE_CHARS_MAX = 100_000
 

@@ -8,9 +8,10 @@ from collections.abc import AsyncGenerator, Iterable
 from itertools import islice
 
 from headrace.v1 import tools_pb2
-from services.tools.files import in_thread
-from services.tools.tool import RESULT_CHARS_MAX, Call, Tool, ToolFailed, result
-from services.tools.workspace import Workspace
+from services.tools.errors import ToolFailed
+from services.tools.toolkit.file_work import in_thread
+from services.tools.toolkit.tool import RESULT_CHARS_MAX, Call, Tool, result
+from services.tools.workspace.workspace import Workspace
 
 NOTE_CHARS = 200
 """Room for the note that says where to go on."""

@@ -9,10 +9,11 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 from headrace.v1 import tools_pb2
-from services.tools.asking import Asker, ModelFailed
-from services.tools.documents.making import FILE_TYPES, make_file
-from services.tools.files import in_thread
-from services.tools.tool import Call, Tool, ToolFailed, output, result
+from services.tools.documents.file_types import FILE_TYPES, make_file
+from services.tools.errors import ToolFailed
+from services.tools.toolkit.file_work import in_thread
+from services.tools.toolkit.model_client import Asker, ModelFailed
+from services.tools.toolkit.tool import Call, Tool, output, result
 
 TASK_CHARS_MAX = 50_000
 

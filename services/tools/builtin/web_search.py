@@ -6,9 +6,9 @@ import json
 from collections.abc import AsyncGenerator
 
 from headrace.v1 import tools_pb2
-from services.tools.searching import HITS_MAX, Hit
-from services.tools.tool import Call, Tool, result
-from services.tools.web import source
+from services.tools.toolkit.tool import Call, Tool, result
+from services.tools.web.search import HITS_MAX, Hit
+from services.tools.web.web import source
 
 COUNT = 5
 

@@ -6,8 +6,8 @@ import json
 from collections.abc import AsyncGenerator
 
 from headrace.v1 import tools_pb2
-from services.tools.files import in_thread
-from services.tools.tool import Call, Tool, result
+from services.tools.toolkit.file_work import in_thread
+from services.tools.toolkit.tool import Call, Tool, result
 
 PARAMETERS = {
     "type": "object",

@@ -18,12 +18,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from services.tools.fetching.allow import AllowList
-from services.tools.interpreter.marks import Marked
-from services.tools.sandbox.links import readable
-from services.tools.sandbox.policy import Limits, Policy
-from services.tools.sandbox.process import OUTPUT_BYTES_MAX, Output, ending
-from services.tools.sandbox.supervised import INTERPRETER, STREAMS, Stream, Supervised, start
+from services.tools.interpreter.output_marks import Marked
+from services.tools.net.allow_list import AllowList
+from services.tools.sandbox.command_run import OUTPUT_BYTES_MAX, Output, ending
+from services.tools.sandbox.confinement.policy import Limits, Policy
+from services.tools.sandbox.link import readable
+from services.tools.sandbox.supervised_command import INTERPRETER, STREAMS, Stream, Supervised, start
 
 REPL = str(Path(__file__).with_name("repl.py"))
 PACKAGES = tuple(dict.fromkeys(sysconfig.get_path(name) for name in ("purelib", "platlib")))

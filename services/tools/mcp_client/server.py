@@ -11,13 +11,13 @@ from contextlib import asynccontextmanager
 import mcp
 import structlog
 
-from services.tools.mcp_client.calling import calls
-from services.tools.mcp_client.failures import ServerFailed
-from services.tools.mcp_client.offered import offered
+from services.tools.mcp_client.sdk_errors import ServerFailed
 from services.tools.mcp_client.session import Session, opened
 from services.tools.mcp_client.settings import Http, Settings
+from services.tools.mcp_client.tool_calls import calls
+from services.tools.mcp_client.tool_mapping import offered
 from services.tools.mcp_client.user_sessions import UserSessions
-from services.tools.tool import Tool
+from services.tools.toolkit.tool import Tool
 
 RETRY_S, RETRY_S_MAX = 1.0, 60.0
 """Before it is tried again; doubled each time, with jitter."""

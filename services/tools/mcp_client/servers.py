@@ -12,7 +12,7 @@ import structlog
 
 from services.runtime.file_watch import watch
 from services.tools.mcp_client.settings import BadFile, Settings, read_servers
-from services.tools.tool import Tool
+from services.tools.toolkit.tool import Tool
 
 if TYPE_CHECKING:
     from services.tools.mcp_client.server import Server

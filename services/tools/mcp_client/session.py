@@ -11,7 +11,7 @@ from mcp.client.session import IncomingMessage
 from mcp_types import CONNECTION_CLOSED, ToolListChangedNotification
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from services.tools.mcp_client.failures import ServerFailed, server_errors
+from services.tools.mcp_client.sdk_errors import ServerFailed, server_errors
 from services.tools.mcp_client.settings import Settings
 from services.tools.mcp_client.transports import transport
 

@@ -15,8 +15,8 @@ from contextlib import suppress
 from types import FrameType
 from typing import NoReturn
 
-from services.tools.sandbox import kernel
-from services.tools.sandbox.sweeping import sweep
+from services.tools.sandbox.confinement import kernel
+from services.tools.sandbox.supervisor.sweep import sweep
 
 GRACE_S = 1.0
 """Between TERM and KILL; shorter than the 2 s after which the SDK kills us."""

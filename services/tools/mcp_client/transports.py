@@ -17,8 +17,8 @@ from mcp import StdioServerParameters, stdio_client
 from mcp.client.stdio import DEFAULT_INHERITED_ENV_VARS
 from mcp.client.streamable_http import streamable_http_client
 
-from services.tools.commands import TIMEOUT_S_MAX
 from services.tools.mcp_client.settings import Http, Settings, Stdio
+from services.tools.toolkit.commands import TIMEOUT_S_MAX
 
 SOURCE = str(Path(__file__).parents[3])
 START = f"import sys; sys.path.insert(0, {SOURCE!r}); from services.tools.mcp_client.supervise import main; main()"

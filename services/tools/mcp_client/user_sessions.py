@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from services.tools.mcp_client.failures import ServerFailed
+from services.tools.mcp_client.sdk_errors import ServerFailed
 from services.tools.mcp_client.session import Session
 
 SESSIONS_MAX = 32

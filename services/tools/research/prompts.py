@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from services.tools.research.found import Found
+from services.tools.research.findings import Found
 
 QUERIES_MAX = 4
 """Of a round."""

@@ -12,8 +12,8 @@ import shutil
 import sys
 from collections.abc import Iterable
 
-from services.tools.sandbox.become import SYSTEM
-from services.tools.sandbox.policy import Policy
+from services.tools.sandbox.confinement.confine import SYSTEM
+from services.tools.sandbox.confinement.policy import Policy
 
 PROGRAM = "bwrap"
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Literal
 
 from services.tools.sandbox import bubblewrap
-from services.tools.sandbox.policy import Policy
-from services.tools.sandbox.process import Exited, Output, run
-from services.tools.sandbox.supervised import INTERPRETER
+from services.tools.sandbox.command_run import Exited, Output, run
+from services.tools.sandbox.confinement.policy import Policy
+from services.tools.sandbox.supervised_command import INTERPRETER
 from services.tools.sandbox.tier import Sandbox
 
 PROBES = str(Path(__file__).with_name("probes.py"))

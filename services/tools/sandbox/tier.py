@@ -7,7 +7,7 @@ from typing import Literal
 
 from prometheus_client import Gauge
 
-from services.tools.fetching.allow import AllowList
+from services.tools.net.allow_list import AllowList
 
 Tier = Literal["bubblewrap", "process", "external", "none"]
 

@@ -1,5 +1,5 @@
 """Skills: folders skills/<id>/ with a SKILL.md, in the open Agent Skills form (https://agentskills.io).
 
-shelf.py keeps those of the configuration (skill.py reads one); linking.py brings one into a chat's workspace, as a
-copy (copies.py), with an interpreter that has its dependencies (environments.py).
+skill_folder.py lists those of the configuration (skill.py reads one). linker.py brings one into a chat's workspace as
+a copy (copies.py), with an interpreter that has its dependencies (environments.py).
 """

@@ -14,10 +14,10 @@ import secrets
 from contextlib import suppress
 from pathlib import Path
 
-from services.tools import quota
-from services.tools.openat2 import open_beneath
-from services.tools.sandbox.sweeping import remove_tree
-from services.tools.workspace import Workspace, Workspaces
+from services.tools.sandbox.supervisor.sweep import remove_tree
+from services.tools.workspace import quota
+from services.tools.workspace.openat2 import open_beneath
+from services.tools.workspace.workspace import Workspace, Workspaces
 
 FOLDER = "skills"
 

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from services.tools.sandbox import syscalls
-from services.tools.sandbox.policy import Policy
-from services.tools.sandbox.process import Exited, Output, run
-from services.tools.sandbox.seccomp import ARCHITECTURES
-from services.tools.sandbox.supervised import INTERPRETER
-from services.tools.sandbox.syscalls import Numbers
+from services.tools.sandbox.command_run import Exited, Output, run
+from services.tools.sandbox.confinement import syscalls
+from services.tools.sandbox.confinement.policy import Policy
+from services.tools.sandbox.confinement.seccomp import ARCHITECTURES
+from services.tools.sandbox.confinement.syscalls import Numbers
+from services.tools.sandbox.supervised_command import INTERPRETER
 from tests.tools.sandbox.attacks.table import ATTEMPTS, Attempt
 from tests.tools.sandbox.attacks.victims import as_json, victims
 from tests.tools.sandbox.tiers import TIERS

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from services.tools.sandbox import bubblewrap
-from services.tools.sandbox.policy import Policy
-from services.tools.sandbox.process import Exited, Output, run
+from services.tools.sandbox.command_run import Exited, Output, run
+from services.tools.sandbox.confinement.policy import Policy
 from tests.tools.conftest import processes
 from tests.tools.sandbox.test_process import bash, is_running, said
 from tests.tools.sandbox.tiers import TIERS

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from services.tools.sandbox.policy import Limits, Policy
-from services.tools.sandbox.process import OUTPUT_BYTES_MAX, Exited, Output, run
+from services.tools.sandbox.command_run import OUTPUT_BYTES_MAX, Exited, Output, run
+from services.tools.sandbox.confinement.policy import Limits, Policy
 from tests.tools.sandbox.test_process import bash, is_running, said
 from tests.tools.sandbox.tiers import TIERS
 

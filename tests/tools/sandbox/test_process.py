@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from services.tools.sandbox.policy import Limits, Policy
-from services.tools.sandbox.process import OUTPUT_BYTES_MAX, Event, Exited, Output, run
+from services.tools.sandbox.command_run import OUTPUT_BYTES_MAX, Event, Exited, Output, run
+from services.tools.sandbox.confinement.policy import Limits, Policy
 from tests.tools.conftest import processes
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 from prometheus_client import generate_latest
 
-from services.tools.sandbox import seccomp, selftest
-from services.tools.sandbox.process import Exited
-from services.tools.sandbox.syscalls import LAST_KNOWN
+from services.tools.sandbox import selftest
+from services.tools.sandbox.command_run import Exited
+from services.tools.sandbox.confinement import seccomp
+from services.tools.sandbox.confinement.syscalls import LAST_KNOWN
 from services.tools.sandbox.tier import Sandbox, Tier
 from tests.tools.sandbox.tiers import TIERS
 

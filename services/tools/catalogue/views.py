@@ -1,0 +1,54 @@
+"""The views of frontend tools, in the tools folder: HTML as text, the other forms as JSON, each by its file's name.
+
+A file with a view's suffix that is JSON with `tools` holds definitions of frontend tools instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from services.tools.catalogue.definitions import BadDefinition, ViewKey, first_problem, parse_json
+
+SUFFIXES = (".html", ".qlc", ".dqlc", ".json_schema", ".custom")
+
+MAY_DEFINE_TOOLS = (".html", ".qlc", ".dqlc")
+
+_KEY: TypeAdapter[str] = TypeAdapter(ViewKey)
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """One view, as it is served."""
+
+    key: str
+    text: str
+    """HTML, or JSON text as it stands in the file, so that large integers survive."""
+
+    is_html: bool
+
+
+def definitions_in(path: Path, text: str) -> Any:
+    """The JSON of a view's file that holds definitions; None when it is a view."""
+    if path.suffix not in MAY_DEFINE_TOOLS or not text.lstrip().startswith("{"):
+        return None
+    try:
+        value = parse_json(text)
+    except BadDefinition:
+        return None  # HTML may begin with a brace; what must be JSON is refused as a view
+    return value if isinstance(value, Mapping) and "tools" in value else None
+
+
+def parse_view(path: Path, text: str) -> View:
+    """The view in a file. Raises BadDefinition."""
+    is_html = path.suffix == ".html"
+    if not is_html:
+        parse_json(text)
+    try:
+        return View(_KEY.validate_python(path.stem), text, is_html)
+    except ValidationError as error:
+        raise BadDefinition(f"its name: {first_problem(error).partition(': ')[2]}") from error

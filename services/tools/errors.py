@@ -1,0 +1,10 @@
+"""What a tool raises for the model."""
+
+from __future__ import annotations
+
+
+class ToolFailed(Exception):
+    """The tool cannot do what was asked; the text tells the model why.
+
+    The executor turns it into a result with `ok` false.
+    """

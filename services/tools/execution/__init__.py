@@ -1,0 +1,1 @@
+"""Executing one call: the record that keeps an effect from happening twice, the artifacts, the length of the result."""

@@ -1,0 +1,1 @@
+"""Addresses and allow lists of the network."""

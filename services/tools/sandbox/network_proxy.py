@@ -1,0 +1,157 @@
+"""The network of a command in the bubblewrap tier: a proxy of ours, and nothing else.
+
+The command's network namespace has a loopback device alone. Its supervisor listens there and hands the listening socket
+to us over the link, a Unix socket; so we accept what the command connects to, and no packet has a way out. Programs
+find the proxy in http_proxy and https_proxy.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from contextlib import suppress
+from urllib.parse import urlsplit
+
+import structlog
+
+from services.tools.net.addresses import parse_address
+from services.tools.net.allow_list import AllowList
+from services.tools.sandbox.link import readable
+
+log = structlog.get_logger()
+
+HAND_OVER_S = 10.0
+"""For the supervisor to start; then the command has failed for another reason."""
+
+REQUEST_S = 10.0
+CONNECT_S = 10.0
+
+CONNECTIONS_MAX = 32
+"""Of one command at a time; the next one is closed at once."""
+
+HEAD_BYTES_MAX = 16 * 1024
+PIECE_BYTES = 64 * 1024
+
+DEFAULT_PORT = 80
+
+
+async def proxying(link: socket.socket, allow: AllowList) -> Proxy | None:
+    """The proxy at work on what the supervisor hands over; None when it ended before it did. The caller closes it."""
+    if not await readable(link, HAND_OVER_S):
+        return None
+    said, listeners, _, _ = socket.recv_fds(link, 1, 1)
+    if not said or not listeners:
+        return None
+    proxy = Proxy(allow)
+    await proxy.serve(socket.socket(fileno=listeners[0]))
+    return proxy
+
+
+class Proxy:
+    """An HTTP proxy for one command: CONNECT, and plain requests with a whole URL."""
+
+    def __init__(self, allow: AllowList) -> None:
+        self._allow = allow
+        self._connections: set[asyncio.Task[None]] = set()
+        self._server: asyncio.Server | None = None
+
+    async def serve(self, listener: socket.socket) -> None:
+        listener.setblocking(False)
+        self._server = await asyncio.start_server(self._accept, sock=listener, limit=HEAD_BYTES_MAX)
+
+    async def close(self) -> None:
+        """End every connection."""
+        if self._server is not None:
+            self._server.close()
+        for task in self._connections:
+            task.cancel()
+        await asyncio.gather(*self._connections, return_exceptions=True)
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._connections.add(task)
+        task.add_done_callback(self._connections.discard)
+        try:
+            # What a connection dies of is the command's business: it sees the connection end.
+            with suppress(OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+                if len(self._connections) <= CONNECTIONS_MAX:
+                    await self._connect(reader, writer)
+        finally:
+            writer.close()
+
+    async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        async with asyncio.timeout(REQUEST_S):
+            head = await reader.readuntil(b"\r\n\r\n")
+        target = requested(head)
+        if target is None:
+            return await _refuse(
+                writer, 400, "the proxy takes CONNECT host:port, or a request with a whole http:// URL"
+            )
+        host, port, forwarded = target
+        if not self._is_allowed(host, port):
+            log.info("network refused", port=port)
+            return await _refuse(writer, 403, f"{host}:{port} is not among HEADRACE_TOOLS_NETWORK_ALLOW")
+        try:
+            async with asyncio.timeout(CONNECT_S):
+                far_reader, far_writer = await asyncio.open_connection(host, port)
+        except (OSError, TimeoutError, UnicodeError):
+            return await _refuse(writer, 502, f"{host}:{port} cannot be reached")
+        try:
+            if forwarded:
+                far_writer.write(forwarded)
+            else:
+                writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
+            async with asyncio.TaskGroup() as group:
+                group.create_task(_relay(reader, far_writer))
+                group.create_task(_relay(far_reader, writer))
+        except* OSError:
+            pass  # one side has gone
+        finally:
+            far_writer.close()
+
+    def _is_allowed(self, host: str, port: int) -> bool:
+        address = parse_address(host)
+        return self._allow.has_host(host, port) or (address is not None and self._allow.has_address(address, port))
+
+
+def requested(head: bytes) -> tuple[str, int, bytes] | None:
+    """Host, port, and what is sent on to it: nothing for CONNECT. None: not a request for a proxy."""
+    try:
+        line, _, headers = head.decode("ascii").partition("\r\n")
+        method, url, version = line.split(" ")
+        parts = urlsplit(f"//{url}" if method == "CONNECT" else url)
+        port = parts.port or DEFAULT_PORT
+    except ValueError:
+        return None
+    host = (parts.hostname or "").lower()
+    if not host or not version.startswith("HTTP/1."):
+        return None
+    if method == "CONNECT":
+        return (host, parts.port, b"") if parts.port else None
+    if parts.scheme != "http":
+        return None
+    path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    kept = [line for line in headers.splitlines() if line and not line.lower().startswith(HOP_BY_HOP)]
+    forwarded = "\r\n".join([f"{method} {path} HTTP/1.1", *kept, "Connection: close", "", ""])
+    return host, port, forwarded.encode("ascii")
+
+
+HOP_BY_HOP = ("connection:", "proxy-connection:", "proxy-authorization:", "keep-alive:")
+"""One request for a connection: the next one could name another host, and nobody would look."""
+
+
+async def _relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while data := await reader.read(PIECE_BYTES):
+        writer.write(data)
+        await writer.drain()
+    with suppress(OSError):  # it may have gone
+        writer.write_eof()
+
+
+async def _refuse(writer: asyncio.StreamWriter, status: int, why: str) -> None:
+    body = f"headrace: {why}\n".encode()
+    writer.write(
+        f"HTTP/1.1 {status} refused\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n".encode() + body
+    )
+    await writer.drain()

@@ -1,0 +1,154 @@
+"""The supervisor as the service sees it: a process, a link that ends it, and a bounded queue of its output."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import sys
+from collections import deque
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Literal, cast
+
+import structlog
+
+from services.tools.net.allow_list import AllowList
+from services.tools.sandbox import bubblewrap
+from services.tools.sandbox.confinement.policy import Policy
+from services.tools.sandbox.network_proxy import Proxy, proxying
+
+log = structlog.get_logger()
+
+BUFFER_BYTES_MAX = 256 * 1024
+"""Output that waits for a slow reader; beyond it the command waits too."""
+
+LEAVE_S = 12.0
+"""Longer than the supervisor's sweep: leaving waits for it, so that nothing is left when it returns."""
+
+SOURCE = str(Path(__file__).parents[3])
+START = f"import sys; sys.path.insert(0, {SOURCE!r}); from services.tools.sandbox.supervisor.launch import main; main()"
+INTERPRETER = os.path.realpath(sys.executable)
+"""The real one: a virtual environment's is a link into a place that the sandbox does not show."""
+
+Stream = Literal["stdout", "stderr"]
+STREAMS: dict[int, Stream] = {1: "stdout", 2: "stderr"}
+
+
+async def start(policy: Policy, allow: AllowList | None = None) -> Supervised:
+    """The supervisor, started; where the policy has a network, with the proxy to what `allow` names.
+
+    Whoever starts it ends it with `leave`. Raises OSError when the machine has no room for it.
+    """
+    link, theirs = socket.socketpair()
+    try:
+        with theirs, _in_memory(policy.to_json()) as given:
+            _, command = await asyncio.get_running_loop().subprocess_exec(
+                lambda: Supervised(link),
+                *(*_wrapper(policy), INTERPRETER, "-I", "-S", "-c", START, str(theirs.fileno())),
+                stdin=given,
+                pass_fds=(theirs.fileno(), *(() if policy.channel is None else (policy.channel,))),
+                start_new_session=True,
+                env={},
+            )
+    except BaseException:
+        link.close()
+        raise
+    if policy.network and allow is not None:
+        try:
+            command.proxy = await proxying(link, allow)
+        except BaseException:
+            await command.leave()
+            raise
+    return command
+
+
+def _wrapper(policy: Policy) -> tuple[str, ...]:
+    return bubblewrap.arguments(policy, (INTERPRETER, str(Path(__file__).parent))) if policy.namespaces else ()
+
+
+@contextmanager
+def _in_memory(text: str) -> Generator[int]:
+    """A descriptor that reads `text`, and needs nobody to feed it."""
+    fd = os.memfd_create("policy")
+    try:
+        with open(fd, "w", encoding="utf-8", closefd=False) as file:
+            file.write(text)
+        os.lseek(fd, 0, os.SEEK_SET)
+        yield fd
+    finally:
+        os.close(fd)
+
+
+class Supervised(asyncio.SubprocessProtocol):
+    """The supervisor's process as a bounded queue of its output. One task takes."""
+
+    def __init__(self, link: socket.socket) -> None:
+        self.link = link
+        """Closing it ends the command; a byte over it interrupts; the last thing said over it is how it ended."""
+        self.proxy: Proxy | None = None
+        self._pieces: deque[tuple[Stream, bytes]] = deque()
+        self._waiting_bytes = 0
+        self._changed = asyncio.Event()
+        self._closed = asyncio.Event()
+        self._transport: asyncio.SubprocessTransport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # uvloop's transports have the methods, and do not say so by their type.
+        self._transport = cast("asyncio.SubprocessTransport", transport)
+
+    def pipe_data_received(self, fd: int, data: bytes) -> None:
+        self._pieces.append((STREAMS[fd], data))
+        self._waiting_bytes += len(data)
+        self._changed.set()
+        if self._waiting_bytes > BUFFER_BYTES_MAX:
+            for pipe in self._pipes():
+                pipe.pause_reading()
+
+    def process_exited(self) -> None:
+        """A supervisor that was killed could not sweep: do not wait for the output of what it has left."""
+        assert self._transport is not None
+        if self._transport.get_returncode():
+            for pipe in self._pipes():
+                pipe.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The supervisor has exited and both pipes are read to their end."""
+        del exc
+        assert self._transport is not None
+        self._transport.close()  # asyncio complains of a transport that is done and not closed
+        self._closed.set()
+        self._changed.set()
+
+    async def take(self) -> tuple[Stream, bytes] | None:
+        """The next piece; None after the last one."""
+        while not self._pieces:
+            if self._closed.is_set():
+                return None
+            self._changed.clear()
+            await self._changed.wait()
+        piece = self._pieces.popleft()
+        before, self._waiting_bytes = self._waiting_bytes, self._waiting_bytes - len(piece[1])
+        if before > BUFFER_BYTES_MAX >= self._waiting_bytes:
+            for pipe in self._pipes():
+                pipe.resume_reading()
+        return piece
+
+    async def leave(self) -> None:
+        """Close the link, read no more, and wait until the supervisor has killed everything and exited."""
+        self.link.close()
+        if self.proxy is not None:
+            await self.proxy.close()
+        for pipe in self._pipes():
+            pipe.close()
+        try:
+            async with asyncio.timeout(LEAVE_S):
+                await self._closed.wait()
+        except TimeoutError:
+            log.warning("command still ending", waited_s=LEAVE_S)
+
+    def _pipes(self) -> list[asyncio.ReadTransport]:
+        assert self._transport is not None
+        found = [cast("asyncio.ReadTransport", self._transport.get_pipe_transport(fd)) for fd in STREAMS]
+        return [pipe for pipe in found if not pipe.is_closing()]

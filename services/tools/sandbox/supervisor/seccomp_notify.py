@@ -1,0 +1,42 @@
+"""What the seccomp filter asks the supervisor about, and its answers (seccomp_unotify(2)).
+
+attributes.py does a call in the command's place; processes.py only says whether it may go on. Going on is safe where
+all that decides lies in registers, as with fork and clone; memory of the command could change after we have looked.
+"""
+
+from __future__ import annotations
+
+import struct
+from contextlib import suppress
+from errno import EAGAIN
+from fcntl import ioctl
+
+from services.tools.sandbox.supervisor import attributes
+from services.tools.sandbox.supervisor.processes import Population
+
+RECEIVE, SEND = 0xC0502100, 0xC0182101
+"""SECCOMP_IOCTL_NOTIF_RECV and _SEND."""
+
+NOTICE = struct.Struct("=QIIiIQ6Q")
+"""struct seccomp_notif: id, pid, flags, call, architecture, instruction, arguments."""
+
+REPLY = struct.Struct("=QqiI")
+"""struct seccomp_notif_resp: id, value, negative error, flags."""
+
+CONTINUE = 1
+"""SECCOMP_USER_NOTIF_FLAG_CONTINUE: the kernel does the call."""
+
+
+def answer(listener: int, writable: tuple[str, ...], population: Population) -> None:
+    """Take one question from the filter and answer it."""
+    question = bytearray(NOTICE.size)
+    with suppress(OSError):  # the asking process was killed meanwhile
+        ioctl(listener, RECEIVE, question)
+        number, pid, _, call, _, _, *arguments = NOTICE.unpack(question)
+        if call in attributes.CALLS:
+            reply = REPLY.pack(number, 0, -attributes.change(pid, call, arguments, writable), 0)
+        elif population.may_grow():
+            reply = REPLY.pack(number, 0, 0, CONTINUE)
+        else:
+            reply = REPLY.pack(number, 0, -EAGAIN, 0)
+        ioctl(listener, SEND, reply)

@@ -1,0 +1,65 @@
+"""Arguments as the model wrote them: JSON text to an object that satisfies the tool's schema.
+
+A violation is something the model can act on, so it is a ToolFailed that names path and rule. Integers of any size
+stay integers.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from jsonschema_rs import Draft202012Validator, ValidationError
+
+from services.runtime.json_schema import compiled, path_of, told
+from services.runtime.rpc.field_rules import JSON_DEPTH_MAX, json_depth
+from services.tools.errors import ToolFailed
+
+BYTES_MAX = 4 * 1024 * 1024
+"""As large as a message at the edge."""
+
+VIOLATIONS_SHOWN_MAX = 5
+"""Enough for a model to correct its call at once."""
+
+
+def compile_schema(schema: str) -> Draft202012Validator:
+    """The validator of a JSON Schema; raises ValueError with path and reason when it is none."""
+    try:
+        return compiled(schema)
+    except ValidationError as error:
+        raise ValueError(f"{path_of(error)}: {error.message}") from error
+
+
+def parse(text: str, schemas: Iterable[Draft202012Validator]) -> dict[str, Any]:
+    """The arguments in `text`, which satisfy all of `schemas`; the empty text stands for none. Raises ToolFailed."""
+    value = _load(text or "{}")
+    if not isinstance(value, dict):
+        raise ToolFailed("invalid arguments: $: must be a JSON object")
+    if json_depth(value) > JSON_DEPTH_MAX:
+        raise ToolFailed(f"invalid arguments: $: nested too deeply, more than {JSON_DEPTH_MAX} levels")
+    violations = [error for schema in schemas for error in schema.iter_errors(value)]
+    if violations:
+        shown = list(dict.fromkeys(map(told, violations)))[:VIOLATIONS_SHOWN_MAX]
+        raise ToolFailed("invalid arguments: " + "; ".join(shown))
+    return value
+
+
+def _load(text: str) -> Any:
+    if len(text) > BYTES_MAX:
+        raise ToolFailed(f"invalid arguments: $: longer than {BYTES_MAX} characters")
+    try:
+        value = json.loads(text, parse_constant=_refuse_constant)
+        # JSON may spell half a surrogate pair, which is no character and cannot be stored or sent.
+        json.dumps(value, ensure_ascii=False).encode()
+    except RecursionError:
+        raise ToolFailed("invalid arguments: $: nested too deeply") from None
+    except UnicodeEncodeError:
+        raise ToolFailed("invalid arguments: $: half a surrogate pair is not a character") from None
+    except ValueError as error:
+        raise ToolFailed(f"invalid arguments: $: not valid JSON: {error}") from None
+    return value
+
+
+def _refuse_constant(name: str) -> float:
+    raise ValueError(f"{name} is not JSON")

@@ -1,0 +1,1 @@
+"""Uploads and downloads: files of a workspace for callers outside a run."""

@@ -1,0 +1,31 @@
+"""What the file system refuses, as errors of the RPCs about files. Tools have their own words for it (files.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from errno import EDQUOT, ELOOP, ENAMETOOLONG, ENOENT, ENOSPC, ENOTDIR, EXDEV
+
+from headrace.errors import InvalidRequest, NotFound, Overloaded, QuotaExceeded
+from services.tools.workspace.quota import WorkspaceFull
+
+
+@contextmanager
+def file_errors(field: str) -> Generator[None]:
+    """Raise the HeadraceError for what goes wrong with the path in the request's `field`."""
+    try:
+        yield
+    except WorkspaceFull as error:
+        raise QuotaExceeded(error.text) from error
+    except OSError as error:
+        if error.errno in (ENOENT, ENOTDIR):
+            raise NotFound("no such file or folder in the chat's workspace") from error
+        if error.errno in (EXDEV, ELOOP):
+            raise InvalidRequest.of(field, "leads out of the workspace; must be relative to it") from error
+        if error.errno == ENAMETOOLONG:
+            raise InvalidRequest.of(field, "has a name that is too long") from error
+        if error.errno in (ENOSPC, EDQUOT):
+            raise Overloaded("the disk for workspaces is full; somebody must make room, then try again") from error
+        raise
+    except ValueError as error:
+        raise InvalidRequest.of(field, str(error)) from error

@@ -1,0 +1,62 @@
+"""Pictures made small enough for a model: none of its sides longer than 2048 pixels (architecture.md)."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+from PIL import Image, ImageOps
+
+from headrace.errors import InvalidRequest
+from headrace.image_size import image_size
+from services.tools.workspace.content_types import HEAD_BYTES
+
+SIDE_PX_MAX = 2048
+
+PIXELS_MAX = 64_000_000
+"""Decoded, such a picture takes 256 MB for a second; larger ones are refused by their header."""
+
+FORMATS = ("PNG", "JPEG", "GIF", "WEBP")
+
+JPEG_QUALITY = 88
+
+
+def reduce(path: Path) -> None:
+    """Replace the picture in `path` by a smaller one if it is too large. Blocks.
+
+    Raises:
+        InvalidRequest: It has too many pixels, or cannot be read.
+    """
+    with path.open("rb") as file:
+        _check_pixels(image_size(file.read(HEAD_BYTES)))  # before Pillow, which only warns
+    with _picture_errors(), Image.open(path, formats=FORMATS) as picture:
+        _check_pixels(picture.size)
+        if max(picture.size) > SIDE_PX_MAX:
+            kind = picture.format
+            _reduced(picture).save(path, format=kind, quality=JPEG_QUALITY)
+
+
+def _check_pixels(size: tuple[int, int] | None) -> None:
+    if size is not None and size[0] * size[1] > PIXELS_MAX:
+        raise InvalidRequest.of("file", f"the picture has more than {PIXELS_MAX // 1_000_000} megapixels")
+
+
+def _reduced(picture: Image.Image) -> Image.Image:
+    """The first frame, smaller and turned as its camera was held."""
+    if picture.format != "JPEG" and picture.mode not in ("RGB", "RGBA", "L"):
+        picture = picture.convert("RGBA")  # colours of a palette cannot be mixed
+    # A JPEG is decoded at a fraction of its size at once.
+    picture.thumbnail((SIDE_PX_MAX, SIDE_PX_MAX), Image.Resampling.LANCZOS)
+    return ImageOps.exif_transpose(picture)
+
+
+@contextmanager
+def _picture_errors() -> Generator[None]:
+    try:
+        yield
+    except (OSError, SyntaxError, ValueError, EOFError, struct.error) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise  # the disk's, not the picture's
+        raise InvalidRequest.of("file", "the picture is damaged and cannot be read") from error

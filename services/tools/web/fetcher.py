@@ -1,0 +1,107 @@
+"""One fetch: GET, each redirect checked like the first address, a bounded body, failures in words for the model."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import aiohttp
+from yarl import URL
+
+from services.tools.errors import ToolFailed
+from services.tools.net.allow_list import AllowList
+from services.tools.web.body import ACCEPT_ENCODING, read_body
+from services.tools.web.pinned_connection import Resolve, checked_addresses, pinned_session, resolve
+from services.tools.web.targets import PORTS, Target, parse_target
+
+FETCH_S = 20.0
+"""For all of it, redirects included (tools.md)."""
+
+REDIRECTS_MAX = 5
+
+PIECE_BYTES = 64 * 1024
+
+REDIRECTS = frozenset({301, 302, 303, 307, 308})
+
+HEADERS = {
+    "User-Agent": "headrace/1.0 (+fetch_web)",
+    "Accept": "text/html, application/xhtml+xml, text/plain, application/json, application/pdf;q=0.8, */*;q=0.1",
+    "Accept-Encoding": ACCEPT_ENCODING,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """An answer."""
+
+    url: str
+    """Where the last redirect led."""
+    status: int
+    content_type: str
+    """In lower case without parameters; empty when the server did not say."""
+    charset: str | None
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Fetcher:
+    """Fetches for the whole service. Keeps nothing between fetches: no cookies, no connections, no names."""
+
+    allow: AllowList = AllowList()
+    resolve: Resolve = resolve
+    ports: frozenset[int] = PORTS
+    fetch_s: float = FETCH_S
+
+    async def fetch(self, url: str) -> Fetched:
+        """The answer to a GET of `url`, whatever its status. Raises ToolFailed."""
+        with fetch_errors(self.fetch_s):
+            async with asyncio.timeout(self.fetch_s):
+                for _ in range(REDIRECTS_MAX + 1):
+                    answer = await self._get(parse_target(url, self.allow, self.ports))
+                    if isinstance(answer, Fetched):
+                        return answer
+                    url = answer
+        raise ToolFailed(f"more than {REDIRECTS_MAX} redirects")
+
+    async def _get(self, target: Target) -> Fetched | str:
+        """The answer, or the URL that it redirects to."""
+        addresses = await checked_addresses(target, self.resolve, self.allow)
+        async with (
+            pinned_session(addresses) as session,
+            session.get(target.url, headers=HEADERS, allow_redirects=False) as response,
+        ):
+            location = response.headers.get("Location")
+            if response.status in REDIRECTS and location:
+                return _joined(target.url, location)
+            body = await read_body(
+                response.content.iter_chunked(PIECE_BYTES), response.headers.get("Content-Encoding", "")
+            )
+            said = response.content_type.lower() if "Content-Type" in response.headers else ""
+            return Fetched(str(target.url), response.status, said, response.charset, body)
+
+
+def _joined(base: URL, location: str) -> str:
+    try:
+        return str(base.join(URL(location)))
+    except ValueError as error:
+        raise ToolFailed("the answer redirects to something that is no URL") from error
+
+
+@contextmanager
+def fetch_errors(fetch_s: float) -> Generator[None]:
+    """Everything that a fetch can end with beside an answer is a ToolFailed, named here."""
+    try:
+        yield
+    except TimeoutError as error:
+        raise ToolFailed(f"no answer within {fetch_s:g} s") from error
+    except (aiohttp.ClientSSLError, ssl.SSLError) as error:
+        raise ToolFailed("the connection is not safe: the server's TLS certificate or handshake is wrong") from error
+    except (aiohttp.ClientConnectorError, aiohttp.ServerDisconnectedError, ConnectionError) as error:
+        raise ToolFailed("the server cannot be reached") from error
+    except (aiohttp.ClientPayloadError, aiohttp.ClientResponseError) as error:
+        raise ToolFailed("the server's answer is not valid HTTP") from error
+    except (aiohttp.ClientError, OSError) as error:
+        raise ToolFailed(f"the fetch failed: {type(error).__name__}") from error

@@ -1,0 +1,54 @@
+"""A fetched answer as a page of text, or why it is none."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from services.tools.errors import ToolFailed
+from services.tools.web.extractor import Extractor
+from services.tools.web.fetcher import Fetched
+
+HTML = frozenset({"text/html", "application/xhtml+xml", ""})
+"""A server that names no type sends HTML, mostly."""
+
+PDF = "application/pdf"
+
+TEXT = frozenset(
+    {"application/json", "application/xml", "application/javascript", "application/yaml", "application/toml"}
+)
+"""Read as they are, beside text/*, *+json and *+xml."""
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Text with its origin."""
+
+    url: str
+    title: str
+    text: str
+
+
+async def read_page(fetched: Fetched, extractor: Extractor) -> Page:
+    """The readable text. Raises ToolFailed: an error status, no text-like type, or no text in it."""
+    if fetched.status >= 400:
+        raise ToolFailed(f"the server answered with status {fetched.status}")
+    kind = fetched.content_type
+    if kind in HTML or kind == PDF:
+        extracted = await extractor.extract("pdf" if kind == PDF else "html", fetched.body)
+        title, text = extracted.title, extracted.text
+    elif kind.startswith("text/") or kind in TEXT or kind.endswith(("+json", "+xml")):
+        title, text = "", _decoded(fetched)
+    else:
+        raise ToolFailed(f"{kind!r} is no text; only web pages, text and PDF files can be read")
+    if not text.strip():
+        raise ToolFailed("there is no readable text; the page may need a browser that runs its scripts")
+    return Page(fetched.url, title, text)
+
+
+def _decoded(fetched: Fetched) -> str:
+    if b"\0" in fetched.body[:8192] and not (fetched.charset or "").lower().startswith("utf-16"):
+        raise ToolFailed("the answer says it is text and is not")
+    try:
+        return fetched.body.decode(fetched.charset or "utf-8", errors="replace")
+    except LookupError:  # a charset that nobody knows
+        return fetched.body.decode(errors="replace")

@@ -1,0 +1,113 @@
+"""A connection to the very addresses that were checked: the name stays for Host and TLS, nobody resolves it again."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import aiohttp
+from aiohttp.abc import AbstractResolver, ResolveResult
+
+from services.tools.errors import ToolFailed
+from services.tools.net.addresses import Address, parse_address, refusal
+from services.tools.net.allow_list import AllowList
+from services.tools.web.targets import Target
+
+Resolve: TypeAlias = Callable[[str], Awaitable[list[str]]]
+"""From a name to its addresses, in the order to try them. Raises OSError."""
+
+AddressInfo: TypeAlias = tuple[int, int, int, str, tuple[Any, ...]]
+"""As getaddrinfo gives it: family, kind, protocol, name, socket address."""
+
+ADDRESSES_MAX = 16
+"""Of one name: more are not tried."""
+
+CONNECT_S = 10.0
+
+
+async def resolve(name: str) -> list[str]:
+    """The addresses that this machine's own resolver knows."""
+    found = await asyncio.get_running_loop().getaddrinfo(name, None, type=socket.SOCK_STREAM)
+    return [str(sockaddr[0]) for *_, sockaddr in found]
+
+
+async def checked_addresses(target: Target, resolve: Resolve, allow: AllowList) -> tuple[Address, ...]:
+    """The addresses to connect to. One bad address among them refuses all: it may be the next answer's first.
+
+    Raises:
+        ToolFailed: The name has no address, or one that must not be reached.
+    """
+    if target.address is not None:
+        addresses = [target.address]
+    else:
+        try:
+            texts = await resolve(target.host)
+        except (OSError, UnicodeError) as error:
+            raise ToolFailed(f"{target.host!r} has no address") from error
+        # A scope (%eth0) makes ipaddress keep it, and then the address is refused.
+        addresses = [address for text in texts[:ADDRESSES_MAX] if (address := parse_address(text))]
+    if not addresses:
+        raise ToolFailed(f"{target.host!r} has no address")
+    if not allow.has_host(target.host, target.port):
+        for address in addresses:
+            why = refusal(address)
+            if why and not allow.has_address(address, target.port):
+                raise ToolFailed(f"{target.host!r} must not be reached from here: its address is {why}")
+    return tuple(dict.fromkeys(addresses))
+
+
+def pinned_session(addresses: tuple[Address, ...]) -> aiohttp.ClientSession:
+    """A session that can reach `addresses` and nothing else. For one request; closed by the caller."""
+    connector = aiohttp.TCPConnector(
+        resolver=_Pinned(addresses),
+        use_dns_cache=False,
+        force_close=True,
+        socket_factory=_only(addresses),
+    )
+    return aiohttp.ClientSession(
+        connector=connector,
+        cookie_jar=aiohttp.DummyCookieJar(),
+        auto_decompress=False,  # aiohttp unpacks a piece whole, however large that makes it
+        trust_env=False,  # a proxy would resolve the name again, by itself
+        timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Pinned(AbstractResolver):
+    addresses: tuple[Address, ...]
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
+    ) -> list[ResolveResult]:
+        return [
+            ResolveResult(
+                hostname=host,
+                host=str(address),
+                port=port,
+                family=socket.AF_INET if address.version == 4 else socket.AF_INET6,
+                proto=0,
+                flags=socket.AI_NUMERICHOST,
+            )
+            for address in self.addresses
+        ]
+
+    async def close(self) -> None:
+        pass
+
+
+def _only(addresses: tuple[Address, ...]) -> Callable[[AddressInfo], socket.socket]:
+    """Makes sockets for `addresses` only: the last place before the network, whatever the way that led here."""
+
+    def make(info: AddressInfo) -> socket.socket:
+        family, kind, protocol, _, sockaddr = info
+        if parse_address(str(sockaddr[0])) not in addresses:
+            raise OSError("an address that was not checked")
+        made = socket.socket(family, kind, protocol)
+        made.setblocking(False)
+        return made
+
+    return make

@@ -1,0 +1,133 @@
+"""The search endpoint that an operator configured, SearXNG-shaped or Bing-shaped: a query to a list of hits."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import aiohttp
+import msgspec
+from yarl import URL
+
+from services.tools.errors import ToolFailed
+from services.tools.web.body import ACCEPT_ENCODING, read_body
+
+NOT_CONFIGURED = "no search endpoint is configured (HEADRACE_TOOLS_SEARCH_URL)"
+
+SEARCH_S = 15.0
+HITS_MAX = 20
+SNIPPET_CHARS_MAX = 1000
+PIECE_BYTES = 64 * 1024
+
+BING_PATH = "/v7.0/search"
+"""Its requests and answers differ from SearXNG's (Bing Web Search API v7)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """One result."""
+
+    title: str
+    url: str
+    snippet: str
+
+
+class _SearxngHit(msgspec.Struct, frozen=True):
+    url: str = ""
+    title: str = ""
+    content: str | None = None
+
+
+class _SearxngAnswer(msgspec.Struct, frozen=True):
+    """https://docs.searxng.org/dev/search_api.html (2026-05)."""
+
+    results: list[_SearxngHit] = []
+
+
+class _BingHit(msgspec.Struct, frozen=True):
+    url: str = ""
+    name: str = ""
+    snippet: str | None = None
+
+
+class _BingPages(msgspec.Struct, frozen=True):
+    value: list[_BingHit] = []
+
+
+class _BingAnswer(msgspec.Struct, frozen=True):
+    webPages: _BingPages = _BingPages()
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """The endpoint; one for the service."""
+
+    url: str
+    """Empty: none is configured."""
+
+    key: str = field(default="", repr=False)
+
+    async def find(self, query: str, count: int) -> list[Hit]:
+        """At most `count` hits, best first. Raises ToolFailed."""
+        if not self.url:
+            raise ToolFailed(NOT_CONFIGURED)
+        is_bing = URL(self.url).path.rstrip("/").endswith(BING_PATH)
+        body = await self._get(self._request(query, count, is_bing=is_bing))
+        hits = _bing(body) if is_bing else _searxng(body)
+        usable = [hit for hit in hits if hit.url.startswith(("http://", "https://"))]
+        return [Hit(hit.title or hit.url, hit.url, hit.snippet[:SNIPPET_CHARS_MAX]) for hit in usable[:count]]
+
+    def _request(self, query: str, count: int, *, is_bing: bool) -> tuple[URL, dict[str, str]]:
+        url, headers = URL(self.url), {"Accept": "application/json", "Accept-Encoding": ACCEPT_ENCODING}
+        if is_bing:
+            headers |= {"Ocp-Apim-Subscription-Key": self.key} if self.key else {}
+            return url.update_query(q=query, count=str(count), textDecorations="false"), headers
+        headers |= {"Authorization": f"Bearer {self.key}"} if self.key else {}
+        url = url if url.path.strip("/") else url / "search"
+        return url.update_query(q=query, format="json"), headers
+
+    async def _get(self, request: tuple[URL, dict[str, str]]) -> bytes:
+        url, headers = request
+        with _search_errors():
+            # The operator's own address: not checked, and never left by a redirect, which would carry the key along.
+            async with (
+                asyncio.timeout(SEARCH_S),
+                aiohttp.ClientSession(auto_decompress=False, cookie_jar=aiohttp.DummyCookieJar()) as session,
+                session.get(url, headers=headers, allow_redirects=False) as response,
+            ):
+                if response.status != 200:
+                    raise ToolFailed(f"the search endpoint answered with status {response.status}")
+                pieces = response.content.iter_chunked(PIECE_BYTES)
+                return await read_body(pieces, response.headers.get("Content-Encoding", ""))
+
+
+def _searxng(body: bytes) -> list[Hit]:
+    with _unreadable():
+        answer = msgspec.json.decode(body, type=_SearxngAnswer)
+    return [Hit(hit.title, hit.url, hit.content or "") for hit in answer.results[:HITS_MAX]]
+
+
+def _bing(body: bytes) -> list[Hit]:
+    with _unreadable():
+        answer = msgspec.json.decode(body, type=_BingAnswer)
+    return [Hit(hit.name, hit.url, hit.snippet or "") for hit in answer.webPages.value[:HITS_MAX]]
+
+
+@contextmanager
+def _search_errors() -> Generator[None]:
+    try:
+        yield
+    except TimeoutError as error:
+        raise ToolFailed(f"the search endpoint did not answer within {SEARCH_S:g} s") from error
+    except (aiohttp.ClientError, OSError) as error:
+        raise ToolFailed("the search endpoint cannot be reached") from error
+
+
+@contextmanager
+def _unreadable() -> Generator[None]:
+    try:
+        yield
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise ToolFailed("the search endpoint's answer is not in a known form") from error

@@ -1,0 +1,206 @@
+"""The workspace of a chat: a folder that its tools share, and that nothing they say leads out of.
+
+File tools open paths relative to the folder's handle (openat2.py) and never by a name they checked before.
+These functions block: call them in a thread. They raise OSError; ValueError for a name that is no file name.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import stat
+import threading
+from collections.abc import Callable, Generator
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+from errno import ENOENT
+from pathlib import Path
+
+from headrace.errors import InvalidRequest
+from services.runtime.rpc.field_rules import is_uuid
+from services.tools.workspace import quota
+from services.tools.workspace.openat2 import open_beneath
+from services.tools.workspace.owners import Owners
+from services.tools.workspace.tree_walk import DEPTH_MAX, walk
+
+FOLDERS = ("uploads", "outputs")
+
+LOCKS = 64
+"""Chats that share a lock wait for each other's writes, a few milliseconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A file of a workspace."""
+
+    path: str
+    size_bytes: int
+    modified_ns: int = 0
+
+
+class Workspaces:
+    """All workspaces below one folder."""
+
+    def __init__(self, root: Path, bytes_max: int = quota.BYTES_MAX) -> None:
+        self.root = root.absolute()
+        self.owners = Owners(self.root / ".owners")
+        self._bytes_max = bytes_max
+        self._locks = tuple(threading.RLock() for _ in range(LOCKS))
+
+    def open(self, chat_id: str) -> Workspace:
+        """The chat's workspace, made when it does not exist yet. Raises NotFound: the chat is another user's."""
+        self.claim(chat_id)
+        folder = self._folder(chat_id)
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in FOLDERS:
+            with suppress(FileExistsError):  # a command may have put something else in its place
+                (folder / name).mkdir()
+        return self._workspace(chat_id, folder)
+
+    def find(self, chat_id: str) -> Workspace:
+        """The chat's workspace; raises FileNotFoundError when nothing has made it, or the chat is another user's."""
+        folder = self._folder(chat_id)
+        if not folder.is_dir() or self.owners.is_foreign(chat_id, is_older=True):
+            raise FileNotFoundError(ENOENT, os.strerror(ENOENT))
+        return self._workspace(chat_id, folder)
+
+    def claim(self, chat_id: str) -> None:
+        """Have the chat for the user of the current call. Raises NotFound: it is another's."""
+        self.owners.claim(chat_id, is_older=self._folder(chat_id).is_dir())
+
+    def check(self, chat_id: str) -> None:
+        """Raise NotFound when the chat is another user's; nobody's is none."""
+        self.owners.check(chat_id, is_older=self._folder(chat_id).is_dir())
+
+    def incoming(self) -> Path:
+        """The folder for what is not yet in a workspace, on the same file system and out of every command's reach."""
+        folder = self.root / ".incoming"
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    def _folder(self, chat_id: str) -> Path:
+        if not is_uuid(chat_id):
+            raise InvalidRequest.of("chatId", "must be a UUID in lower case")
+        return self.root / chat_id
+
+    def _workspace(self, chat_id: str, folder: Path) -> Workspace:
+        os.utime(folder)  # it is in use: retention.py looks when that was
+        return Workspace(folder, self._bytes_max, self._locks[hash(chat_id) % LOCKS])
+
+
+class Workspace:
+    """One chat's workspace. Paths are relative to it."""
+
+    def __init__(self, folder: Path, bytes_max: int, lock: threading.RLock) -> None:
+        self.folder = folder
+        self.bytes_max = bytes_max
+        self.lock = lock
+        """Held while a file is read to be written again, so that two edits of one file are both in it."""
+
+    @contextmanager
+    def reading(self, path: str) -> Generator[int]:
+        """A descriptor to read a file, open inside the block. What is no file (a folder, a pipe) is refused."""
+        with self.handle() as folder_fd:
+            # O_NONBLOCK: opening a pipe would wait for its writer.
+            fd = open_beneath(folder_fd, path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
+        try:
+            mode = os.fstat(fd).st_mode
+            if stat.S_ISDIR(mode):
+                raise ValueError("is a folder")
+            if not stat.S_ISREG(mode):
+                raise ValueError("is not a file that can be read (a pipe, a socket or a device)")
+            yield fd
+        finally:
+            os.close(fd)
+
+    def write(self, path: str, data: bytes) -> None:
+        """Put `data` at `path`, whole or not at all; folders on the way are made. Raises WorkspaceFull."""
+        folder, _, name = path.rstrip("/").rpartition("/")
+        if name in ("", ".", "..") or path.endswith("/"):
+            raise ValueError("must end with a file name")
+        if path.startswith("/"):
+            raise ValueError("must be relative to the workspace")
+        with self.lock, self.handle() as root_fd:
+            quota.check_room(root_fd, len(data), self.bytes_max)
+            folder_fd = _make_folders(root_fd, folder)
+            try:
+                _replace(folder_fd, name, data)
+            finally:
+                os.close(folder_fd)
+
+    def room_bytes(self) -> int:
+        """How much more it may hold; 0 when it is full, of bytes or of files."""
+        with self.handle() as fd:
+            return quota.room_bytes(fd, self.bytes_max)
+
+    def files(
+        self,
+        path: str,
+        files_max: int,
+        *,
+        matches: Callable[[str], bool] = lambda _: True,
+        depth_max: int = DEPTH_MAX,
+    ) -> list[File]:
+        """Files below a folder, ordered by path, without links; one more than `files_max` when there are more.
+
+        `matches` is asked with the path relative to that folder.
+        """
+        found: list[File] = []
+        with self.opening(path or ".") as folder_fd, closing(walk(folder_fd, depth_max=depth_max)) as entries:
+            for entry in entries:
+                if entry.is_file and matches(entry.path):
+                    size_bytes, modified_ns = entry.status.st_size, entry.status.st_mtime_ns
+                    found.append(File(os.path.normpath(f"{path or '.'}/{entry.path}"), size_bytes, modified_ns))
+                if len(found) > files_max:
+                    break
+        return found
+
+    @contextmanager
+    def opening(self, path: str) -> Generator[int]:
+        """A descriptor of a folder in the workspace, open inside the block."""
+        with self.handle() as root_fd:
+            fd = open_beneath(root_fd, path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            yield fd
+        finally:
+            os.close(fd)
+
+    @contextmanager
+    def handle(self) -> Generator[int]:
+        """A descriptor of the workspace's own folder, open inside the block."""
+        fd = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            yield fd
+        finally:
+            os.close(fd)
+
+
+def _make_folders(root_fd: int, path: str) -> int:
+    """A descriptor of the folder, made step by step: each step is opened beneath the root and extended by one name."""
+    fd = open_beneath(root_fd, ".", os.O_PATH | os.O_DIRECTORY)
+    done = "."
+    for part in path.split("/"):
+        if part in ("", "."):
+            continue
+        try:
+            if part != "..":
+                os.mkdir(part, dir_fd=fd)
+        except FileExistsError:
+            pass
+        finally:
+            os.close(fd)
+        done = f"{done}/{part}"
+        fd = open_beneath(root_fd, done, os.O_PATH | os.O_DIRECTORY)
+    return fd
+
+
+def _replace(folder_fd: int, name: str, data: bytes) -> None:
+    temporary = f".{secrets.token_hex(8)}.tmp"
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644, dir_fd=folder_fd)
+    try:
+        with open(fd, "wb") as file:
+            file.write(data)
+        os.rename(temporary, name, src_dir_fd=folder_fd, dst_dir_fd=folder_fd)
+    except OSError:
+        os.unlink(temporary, dir_fd=folder_fd)
+        raise

@@ -1,0 +1,158 @@
+"""fetch_web over a real service that may reach a site of the test's own."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from headrace.streams import reading
+from services.tools.documents.file_types import make_file
+from services.tools.errors import ToolFailed
+from services.tools.web.extractor import Extractor
+from services.tools.web.fetcher import Fetched
+from services.tools.web.page import read_page
+from tests.tools.calls import deltas_of, request, sources
+from tests.tools.conftest import Serve, Suite, nothing_running
+
+ARTICLE = (
+    "<html><head><title>Water  mills &amp; more</title></head><body><nav><a href='/a'>Home</a>"
+    "<a href='/b'>Shop</a></nav><article><h1>Mills</h1><p>"
+    + "A mill turns when water falls on its wheel. " * 8
+    + "</p><table><tr><td>a</td><td>b</td></tr></table></article><footer>Imprint</footer></body></html>"
+)
+
+
+@asynccontextmanager
+async def fetching(
+    serve: Serve, body: bytes, content_type: str, status: int = 200
+) -> AsyncGenerator[tuple[Suite, str]]:
+    async def answer(request: web.Request) -> web.Response:
+        del request
+        return web.Response(body=body, status=status, headers={"Content-Type": content_type} if content_type else {})
+
+    app = web.Application()
+    app.router.add_get("/{path:.*}", answer)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    host = f"127.0.0.1:{runner.addresses[0][1]}"
+    try:
+        async with asyncio.timeout(20), serve(None, fetch_allow=host) as suite:
+            yield suite, f"http://{host}/page"
+    finally:
+        await runner.cleanup()
+
+
+async def fetched(serve: Serve, body: bytes, content_type: str, status: int = 200) -> tuple[Any, list[str]]:
+    """The result and the sources."""
+    async with fetching(serve, body, content_type, status) as (suite, url):
+        seen = await deltas_of(suite, request("fetch_web", {"url": url}))
+    return seen[-1].result, sources(seen)
+
+
+async def test_a_page_is_its_text_without_its_menus(serve: Serve) -> None:
+    async with fetching(serve, ARTICLE.encode(), "text/html; charset=utf-8") as (suite, url):
+        seen = await deltas_of(suite, request("fetch_web", {"url": url}))
+    source, result = seen[0].source, seen[-1].result
+    assert (source.title, source.url, source.source_id) == ("Water mills & more", url, "call_1_s_1")
+    assert result.ok
+    assert result.result.startswith(f"# Water mills & more\nSource: {url}\n\n")
+    assert "A mill turns" in result.result
+    assert "| a | b |" in result.result
+    assert "Shop" not in result.result
+
+
+@pytest.mark.parametrize(
+    ("body", "content_type", "said"),
+    [
+        (b'{"a": "\xe6\xb0\xb4"}', "application/json", '{"a": "水"}'),
+        ("水车".encode("gbk"), "text/plain; charset=gbk", "水车"),
+        (b"caf\xe9", "text/plain; charset=nonsense", "caf\ufffd"),
+        (b"<a>x</a>", "application/atom+xml", "<a>x</a>"),
+        (b"<title>t</title><p>no body tag", "text/html", "no body tag"),
+        (b"<p>a large page</p>" * 60_000, "text/html", "a large page"),
+        ("<html><head><meta charset=gbk></head><body><p>水车转</p></body></html>".encode("gbk"), "text/html", "水车转"),
+    ],
+)
+async def test_other_text_is_read_too(serve: Serve, body: bytes, content_type: str, said: str) -> None:
+    result, _ = await fetched(serve, body, content_type)
+    assert result.ok
+    assert said in result.result
+
+
+async def test_a_pdf_is_read(serve: Serve) -> None:
+    pdf = (await make_file("# Water mills\n\nThey turn.", "pdf")).data
+    result, _ = await fetched(serve, pdf, "application/pdf")
+    assert result.ok
+    assert result.result.startswith("# Water mills\n")
+    assert "They turn." in result.result
+
+
+@pytest.mark.parametrize(
+    ("body", "content_type", "status", "said"),
+    [
+        (b"gone", "text/plain", 404, "status 404"),
+        (b"\x89PNG", "image/png", 200, "'image/png' is no text"),
+        (b"x", "application/octet-stream", 200, "is no text"),
+        (b"a\0b", "text/plain", 200, "is not"),
+        (b"<html><body><script>draw()</script></body></html>", "text/html", 200, "needs a browser|may need a browser"),
+        (b"", "text/html", 200, "no readable text"),
+        (b"%PDF-1.7 and nothing else", "application/pdf", 200, "damaged"),
+    ],
+)
+async def test_what_cannot_be_read_is_told(
+    serve: Serve, body: bytes, content_type: str, status: int, said: str
+) -> None:
+    result, found = await fetched(serve, body, content_type, status)
+    assert not result.ok
+    assert any(words in result.result for words in said.split("|")), result.result
+    assert not found
+
+
+async def test_a_long_page_is_kept_whole_as_an_artifact(serve: Serve) -> None:
+    text = "word " * 20_000
+    async with fetching(serve, text.encode(), "text/plain") as (suite, url):
+        seen = await deltas_of(suite, request("fetch_web", {"url": url}))
+        (artifact,) = (delta.artifact for delta in seen if delta.HasField("artifact"))
+        assert (suite.workspace / "outputs" / "results" / artifact.name).read_text().endswith(text)
+    assert len(seen[-1].result.result) <= 30_000
+
+
+async def test_a_forbidden_address_is_told_to_the_model(serve: Serve) -> None:
+    async with asyncio.timeout(10), serve() as suite:
+        seen = await deltas_of(suite, request("fetch_web", {"url": "http://169.254.169.254/latest/meta-data"}))
+    assert not seen[-1].result.ok
+    assert "link-local" in seen[-1].result.result
+
+
+async def test_leaving_ends_the_process_that_reads(serve: Serve) -> None:
+    body = b"<p>hello <b>x</b> world, more</p>" * 100_000
+    async with fetching(serve, body, "text/html") as (suite, url):
+        async with reading(suite.stub.Execute(request("fetch_web", {"url": url}))) as deltas:
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.5):
+                    await anext(deltas)
+        await nothing_running()
+
+
+async def test_an_answer_without_a_type_is_taken_for_a_page() -> None:
+    async with asyncio.timeout(20):
+        page = await read_page(Fetched("u", 200, "", None, b"<html><body>only a line</body></html>"), Extractor())
+    assert page.text == "only a line"
+
+
+async def test_a_document_that_holds_itself_is_told() -> None:
+    pdf = io.BytesIO()
+    pdf.write(
+        b"%PDF-1.4\n1 0 obj<</Type/Catalog/Pages 2 0 R>>endobj\n2 0 obj<</Type/Pages/Kids[2 0 R]/Count 1>>endobj\n"
+    )
+    pdf.write(b"trailer<</Root 1 0 R>>\n")
+    async with asyncio.timeout(20):
+        with pytest.raises(ToolFailed, match="PDF document c"):
+            await Extractor().extract("pdf", pdf.getvalue())

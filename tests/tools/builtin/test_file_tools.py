@@ -1,0 +1,273 @@
+"""read_file, write_file, edit_file, list_files and grep as a model calls them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from services.tools.builtin import grep
+from services.tools.errors import ToolFailed
+from services.tools.toolkit.tool import RESULT_CHARS_MAX
+from services.tools.workspace.globs import compile_glob
+from tests.tools.conftest import Serve, Suite
+
+
+async def call(suite: Suite, tool: str, **arguments: Any) -> str:
+    """The result of a call that succeeds."""
+    _, outcome = await suite.execute(tool, json.dumps(arguments))
+    assert outcome.ok, outcome.result
+    return outcome.result
+
+
+async def refused(suite: Suite, tool: str, **arguments: Any) -> str:
+    """The result of a call that fails."""
+    _, outcome = await suite.execute(tool, json.dumps(arguments))
+    assert not outcome.ok, outcome.result
+    return outcome.result
+
+
+def put(suite: Suite, path: str, content: str | bytes = "") -> Path:
+    file = suite.workspace / path
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return file
+
+
+async def test_an_edit_replaces_one_passage_and_nothing_else(serve: Serve) -> None:
+    async with asyncio.timeout(10), serve() as suite:
+        file = put(suite, "a.md", "one\ntwo 水\nthree\n")
+        said = await call(suite, "edit_file", path="a.md", oldText="two 水\nth", newText="2\r\nTh")
+        assert file.read_bytes() == b"one\n2\r\nThree\n"
+        await call(suite, "edit_file", path="a.md", oldText="one\n", newText="")
+        assert file.read_bytes() == b"2\r\nThree\n"
+    assert said == "replaced 1 occurrence in a.md"
+
+
+async def test_an_ambiguous_edit_says_where_and_changes_nothing(serve: Serve) -> None:
+    async with asyncio.timeout(10), serve() as suite:
+        file = put(suite, "a", "x = 1\n" * 3 + "y\n" + "x = 1\n" * 20)
+        said = await refused(suite, "edit_file", path="a", oldText="x = 1", newText="x = 2")
+        assert file.read_text().count("x = 1") == 23
+        done = await call(suite, "edit_file", path="a", oldText="x = 1", newText="x = 2", replaceAll=True)
+        assert file.read_text().count("x = 2") == 23
+    assert "occurs 23 times in 'a' (lines 1, 2, 3, 5, 6, 7, 8, 9, 10, 11, …)" in said
+    assert done == "replaced 23 occurrences in a"
+
+
+@pytest.mark.parametrize(
+    ("content", "old", "said"),
+    [
+        ("one\r\ntwo\r\n", "one\ntwo", "its lines end with \\r\\n"),
+        ("if x:\n\treturn", "if x:\n    return", "without its spaces and line ends"),
+        ("other", "one", "occurs 0 times in 'a': read the file"),
+        (b"one\0", "one", "not a text file"),
+        ("one", "two", "occurs 0 times"),
+    ],
+)
+async def test_an_edit_that_finds_nothing_says_why(serve: Serve, content: str | bytes, old: str, said: str) -> None:
+    async with asyncio.timeout(10), serve() as suite:
+        file = put(suite, "a", content)
+        before = file.read_bytes()
+        assert said in await refused(suite, "edit_file", path="a", oldText=old, newText="new")
+        assert file.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("content", "old", "new", "every"),
+    [
+        ("a\nb\n", "a\n", "a\ninserted\n", False),
+        ("a b a b", "a", "aa", True),
+        ("one two", "one", "two", False),
+        ("x", "x", "xx", False),
+    ],
+)
+async def test_an_edit_that_is_repeated_changes_nothing_more(
+    serve: Serve, content: str, old: str, new: str, every: bool
+) -> None:
+    arguments = {"path": "a", "oldText": old, "newText": new, "replaceAll": every}
+    async with asyncio.timeout(10), serve() as suite:
+        file = put(suite, "a", content)
+        await call(suite, "edit_file", **arguments)
+        once = file.read_text()
+        assert "nothing to change" in await call(suite, "edit_file", **arguments)
+        assert file.read_text() == once == content.replace(old, new)
+
+
+async def test_edits_of_one_file_at_once_are_all_in_it(serve: Serve) -> None:
+    async with asyncio.timeout(20), serve() as suite:
+        file = put(suite, "a", "".join(f"line {n:02}\n" for n in range(30)))
+        edits = (call(suite, "edit_file", path="a", oldText=f"line {n:02}", newText=f"done {n:02}") for n in range(30))
+        await asyncio.gather(*edits)
+        assert file.read_text() == "".join(f"done {n:02}\n" for n in range(30))
+
+
+async def test_writing_and_editing_replace_the_name_not_what_it_is_linked_to(serve: Serve, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.write_text("outside")
+    async with asyncio.timeout(10), serve() as suite:
+        put(suite, "x")
+        for name in ("written", "edited"):
+            os.link(outside, suite.workspace / name)
+        await call(suite, "write_file", path="written", content="new")
+        await call(suite, "edit_file", path="edited", oldText="outside", newText="new")
+        assert [(suite.workspace / name).read_text() for name in ("written", "edited")] == ["new", "new"]
+    assert outside.read_text() == "outside"
+
+
+async def test_a_hard_link_to_the_outside_cannot_be_made_by_a_command(serve: Serve, tmp_path: Path) -> None:
+    (tmp_path / "outside").write_text("secret")
+    async with asyncio.timeout(10), serve() as suite:
+        said = await refused(suite, "_bash_", command=f"ln {tmp_path}/outside stolen && cat stolen")
+    assert "secret" not in said
+
+
+ESCAPES = [
+    "../../secret", "uploads/../../../secret", "/etc/passwd", "/proc/self/root/etc/passwd", "proc/etc/passwd",
+    "link", "folder/secret", "....//secret", "%2e%2e/%2e%2e/secret", "pipe", "uploads", "x" * 300, "a/" * 2100, "a\0b",
+    "loop", "device", "~/secret", "file:///etc/passwd", "\\..\\secret",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("path", ESCAPES)
+async def test_no_file_tool_leaves_the_workspace_or_hangs(serve: Serve, tmp_path: Path, path: str) -> None:
+    (tmp_path / "secret").write_text("top-secret")
+    async with asyncio.timeout(10), serve() as suite:
+        put(suite, "uploads/own")
+        (suite.workspace / "link").symlink_to(tmp_path / "secret")
+        (suite.workspace / "folder").symlink_to(tmp_path)
+        (suite.workspace / "proc").symlink_to("/proc/self/root")
+        (suite.workspace / "loop").symlink_to("loop")
+        (suite.workspace / "device").symlink_to("/dev/zero")
+        os.mkfifo(suite.workspace / "pipe")
+        said = await refused(suite, "read_file", path=path)
+        said += await refused(suite, "edit_file", path=path, oldText="top", newText="x")
+        _, searched = await suite.execute("grep", json.dumps({"pattern": "top|root:", "path": path}))
+        _, listed = await suite.execute("list_files", json.dumps({"path": path}))
+    assert "top-secret" not in said + searched.result
+    assert "secret (10 bytes)" not in listed.result
+    assert (tmp_path / "secret").read_text() == "top-secret"
+
+
+async def test_a_list_follows_glob_and_depth(serve: Serve) -> None:
+    async with asyncio.timeout(10), serve() as suite:
+        for path in ("a.md", "b.txt", "docs/c.md", "docs/deep/d.md", "docs/deep/e.txt"):
+            put(suite, path)
+        files = {
+            json.dumps(arguments): [
+                line.split()[0] for line in (await call(suite, "list_files", **arguments)).splitlines()
+            ]
+            for arguments in (
+                {"glob": "*.md"},
+                {"path": "docs", "glob": "deep/*.md"},
+                {"depth": 1},
+                {"path": "docs", "depth": 1},
+                {"glob": "*.{txt,csv}", "depth": 2},
+            )
+        }
+        nothing = await call(suite, "list_files", glob="*.py")
+        assert "cannot be read" in await refused(suite, "list_files", glob="{a")
+    assert list(files.values()) == [
+        ["a.md", "docs/c.md", "docs/deep/d.md"],
+        ["docs/deep/d.md"],
+        ["a.md", "b.txt"],
+        ["docs/c.md"],
+        ["b.txt"],
+    ]
+    assert nothing == "no files"
+
+
+GLOBS = [
+    ("*.md", "a.md", True), ("*.md", "x/a.md", True), ("./*.md", "x/a.md", False), ("x/*.md", "x/y/a.md", False),
+    ("x/**/*.md", "x/a.md", True), ("x/**/*.md", "x/y/z/a.md", True), ("**", "x/y", True), ("a?c", "abc", True),
+    ("a?c", "a/c", False), ("[a-c].x", "b.x", True), ("[!a-c].x", "b.x", False), ("a.c", "abc", False),
+    ("{a,b}/*", "b/x", True), ("{a,b}/*", "c/x", False), ("a,b", "a,b", True), ("[", "[", True), ("(a|b)", "a", False),
+    ("*", ".hidden", True), ("水*", "水车", True), ("*\n", "a\n", True),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("glob", "path", "expected"), GLOBS)
+def test_globs_match_as_people_expect(glob: str, path: str, expected: bool) -> None:
+    assert compile_glob(glob)(path) is expected
+
+
+@pytest.mark.parametrize("glob", ["{a", "{" * 400, "*" * 501])
+def test_a_glob_that_cannot_be_read_is_refused(glob: str) -> None:
+    with pytest.raises(ToolFailed, match="glob: "):
+        compile_glob(glob)
+
+
+def test_no_glob_is_slow() -> None:
+    assert not compile_glob("*a" * 200 + "b")("a" * 200)
+
+
+async def test_grep_streams_the_lines_that_match_and_names_their_places(serve: Serve) -> None:
+    async with asyncio.timeout(10), serve() as suite:
+        put(suite, "a.py", "import os\n\nprint(1)\nimport re as os\n")
+        put(suite, "b/c.md", "no\r\nIMPORT 水\r\n")
+        put(suite, "binary", b"import\0")
+        pieces, outcome = await suite.execute("grep", '{"pattern": "import.*", "ignoreCase": true}')
+        only = await call(suite, "grep", pattern="^import", filesOnly=True)
+        one = await call(suite, "grep", pattern="水$|print\\(", path="a.py")
+        globbed = await call(suite, "grep", pattern="import", glob="*.md", ignoreCase=True)
+        nothing = await call(suite, "grep", pattern="nowhere")
+    assert pieces == [("text", "a.py:1: import os\na.py:4: import re as os\n"), ("text", "b/c.md:2: IMPORT 水\n")]
+    assert outcome.result == "".join(text for _, text in pieces).rstrip("\n")
+    assert (only, one, globbed, nothing) == ("a.py", "a.py:3: print(1)", "b/c.md:2: IMPORT 水", "no matches")
+
+
+@pytest.mark.parametrize("pattern", ["[^x]+", "a\\s+b", "a\\nb", "(?s)a.*b"])
+async def test_a_pattern_never_matches_across_lines(serve: Serve, pattern: str) -> None:
+    async with asyncio.timeout(10), serve() as suite:
+        put(suite, "a", "a\nb\n")
+        found = await call(suite, "grep", pattern=pattern)
+    assert found == ("a:1: a\na:2: b" if pattern == "[^x]+" else "no matches")
+
+
+@pytest.mark.parametrize("pattern", ["(a", "a**b", "(?=a)", "\\1", "x{2000}"])
+async def test_a_pattern_that_re2_does_not_take_is_a_result(serve: Serve, pattern: str) -> None:
+    async with asyncio.timeout(10), serve() as suite:
+        assert "pattern: " in await refused(suite, "grep", pattern=pattern)
+
+
+async def test_a_hostile_pattern_and_huge_lines_stay_cheap(serve: Serve) -> None:
+    async with asyncio.timeout(10), serve() as suite:
+        put(suite, "a", "a" * 4_000_000 + "needle" + "b" * 4_000_000)
+        assert await call(suite, "grep", pattern="(a*)*c") == "no matches"
+        found = await call(suite, "grep", pattern="needle")
+    assert len(found) < grep.LINE_CHARS_MAX + 20
+    assert "needle" in found
+
+
+async def test_a_search_is_bounded_and_says_what_it_left_out(serve: Serve) -> None:
+    async with asyncio.timeout(10), serve() as suite:
+        put(suite, "a", "needle\n" * 1000)
+        put(suite, "b", b"needle\n" + bytes(grep.FILE_BYTES_MAX))
+        many = await call(suite, "grep", pattern="needle", path="a")
+        large = await call(suite, "grep", pattern="needle", path="b")
+    assert many.count("needle\n") == grep.MATCHES_MAX
+    assert len(many) < RESULT_CHARS_MAX
+    assert many.endswith("[… more matches are not shown; narrow the pattern, the path or the glob …]")
+    assert large == "no matches\n[… 1 large files were not searched; use a command …]"
+
+
+async def test_random_edits_never_lose_text(serve: Serve) -> None:
+    dice = random.Random(5)
+    async with asyncio.timeout(20), serve() as suite:
+        text = "".join(dice.choice("ab\n水") for _ in range(60))
+        file = put(suite, "a", text)
+        for _ in range(150):
+            old, new = ("".join(dice.choice("ab\n水") for _ in range(dice.randint(1, 4))) for _ in range(2))
+            _, outcome = await suite.execute(
+                "edit_file", json.dumps({"path": "a", "oldText": old, "newText": new}, ensure_ascii=False)
+            )
+            if outcome.result.startswith("replaced") and old not in new:
+                assert text.count(old) == 1
+                text = text.replace(old, new)
+                assert file.read_text() == text
+            text = file.read_text()

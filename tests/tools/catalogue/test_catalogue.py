@@ -1,0 +1,205 @@
+"""Definition files in a real folder, good and bad, changing while they are in force."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog
+
+from services.runtime.file_watch import watch
+from services.tools.builtin import BUILTIN
+from services.tools.catalogue.catalogue import Catalogue
+
+OWN = {"name": "hello", "description": "Say hello.", "command": ["echo", "hello"], "parameters": {"type": "object"}}
+
+
+def write(folder: Path, name: str, *tools: Any) -> None:
+    (folder / name).write_text(json.dumps({"tools": tools}), encoding="utf-8")
+
+
+def refusals(logged: Any) -> list[dict[str, Any]]:
+    return [entry for entry in logged if entry["log_level"] == "error"]
+
+
+def test_without_files_the_built_in_tools_are_in_force(tmp_path: Path) -> None:
+    names = [tool.name for tool in Catalogue(tmp_path / "missing").tools()]
+    assert names == sorted(tool.name for tool in BUILTIN)
+
+
+def test_the_discovered_tier_is_bash_alone(tmp_path: Path) -> None:
+    assert [tool.name for tool in Catalogue(tmp_path).tools() if tool.tier == "discovered"] == ["_bash_"]
+
+
+@pytest.mark.parametrize("hint", ["afterCallHint", "after_call_hint"])
+def test_a_definition_describes_a_built_in_tool_anew(tmp_path: Path, hint: str) -> None:
+    write(tmp_path, "a.backend", {"type": "function", "name": "City_DateTime", "description": "New.", hint: "Then…"})
+    found = Catalogue(tmp_path).find("CITY_datetime")
+    assert found is not None
+    assert (found.tool.name, found.tool.description, found.tool.after_call_hint) == ("city_datetime", "New.", "Then…")
+
+
+def test_a_command_makes_a_tool_of_ones_own(tmp_path: Path) -> None:
+    write(tmp_path, "a.backend", OWN | {"effect": "read"})
+    found = Catalogue(tmp_path).find("HELLO")
+    assert found is not None
+    assert (found.tool.tier, found.tool.effect, found.tool.is_command) == ("enabled", "read", True)
+
+
+def test_an_own_tool_has_its_effect_once_unless_it_says_otherwise(tmp_path: Path) -> None:
+    write(tmp_path, "a.backend", OWN)
+    found = Catalogue(tmp_path).find("hello")
+    assert found is not None
+    assert found.tool.effect == "once"
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("{", "not valid JSON"),
+        ("[" * 100_000, "nested too deeply"),
+        ('"\\ud800"', "the file"),
+        ('{"tool": []}', "tools: Field required"),
+        ('{"tools": [{"name": "a b"}]}', "tools[0].name"),
+        ('{"tools": [{"name": "a", "efect": "read"}]}', "tools[0].efect"),
+        ('{"tools": [{"name": "a", "effect": "rad"}]}', "tools[0].effect"),
+        ('{"tools": [{"name": "a", "command": []}]}', "tools[0].command"),
+        ('{"tools": [{"name": "a", "parameters": {"type": "x"}}]}', "tools[0].parameters"),
+        ('{"tools": [{"name": "a", "parameters": {"type": "string"}}]}', "tools[0].parameters"),
+    ],
+)
+def test_a_bad_file_is_named_with_field_and_reason_and_the_others_go_on(
+    tmp_path: Path, text: str, problem: str
+) -> None:
+    (tmp_path / "bad.backend").write_text(text)
+    write(tmp_path, "good.backend", OWN)
+    with structlog.testing.capture_logs() as logged:
+        catalogue = Catalogue(tmp_path)
+    (refusal,) = refusals(logged)
+    assert refusal["file"] == "bad.backend"
+    assert problem in refusal["problem"]
+    assert catalogue.find("hello") is not None
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "problem"),
+    [
+        ("a.action", {"command": ["ls"]}, "tools[0]: command: only a backend tool has it"),
+        ("a.frontend", {"command": ["ls"]}, "tools[0]: command: only a backend tool has it"),
+        ("a.action", {"viewport": "v"}, "tools[0]: viewport: only a frontend tool has it"),
+        ("a.backend", {"timeoutMs": 5}, "tools[0]: timeoutMs: only a frontend tool has it"),
+        ("a.frontend", {"timeoutMs": 0}, "tools[0].timeoutMs: "),
+        ("a.frontend", {"timeoutMs": 10**9}, "tools[0].timeoutMs: "),
+        ("a.frontend", {"viewport": "../v"}, "tools[0].viewport: "),
+        ("a.action", {"approval": "maybe"}, "tools[0].approval: "),
+        ("a.action", {"kind": "frontend"}, "tools[0].kind: "),
+        ("a.action", {"afterCallHint": "1", "after_call_hint": "2"}, "tools[0].after_call_hint: "),
+        ("a.backend", {"parameters": {"properties": {"x": {"pattern": "(?=a)"}}}}, "tools[0].parameters: $.properties"),
+        ("a.backend", {"parameters": {"properties": {"x": {"pattern": "((\\w{99}){99}){99}"}}}}, "tools[0].parameters"),
+        ("a.backend", {"parameters": {"$ref": "http://127.0.0.1:9/x"}}, "tools[0].parameters: $: "),
+    ],
+)
+def test_a_field_that_does_not_fit_is_named_with_its_rule(
+    tmp_path: Path, name: str, fields: dict[str, Any], problem: str
+) -> None:
+    write(tmp_path, name, {"name": "tool", **fields})
+    with structlog.testing.capture_logs() as logged:
+        catalogue = Catalogue(tmp_path)
+    (refusal,) = refusals(logged)
+    assert refusal["file"] == name
+    assert refusal["problem"].startswith(problem)
+    assert catalogue.find("tool") is None
+
+
+def test_actions_and_frontend_tools_have_what_their_files_state(tmp_path: Path) -> None:
+    write(tmp_path, "a.action", {"name": "fireworks", "description": "Bang.", "effect": "read"})
+    write(tmp_path, "b.frontend", {"name": "dialog", "viewport": "form", "timeoutMs": 5000, "approval": "deny"})
+    (tmp_path / "form.html").write_text("<form>")
+    fireworks, dialog = (Catalogue(tmp_path).find(name) for name in ("fireworks", "dialog"))
+    assert fireworks is not None
+    assert dialog is not None
+    assert (fireworks.tool.kind, fireworks.tool.effect, fireworks.tool.viewport_key) == ("action", "read", "")
+    assert (dialog.tool.kind, dialog.tool.effect, dialog.tool.viewport_key) == ("frontend", "once", "form")
+    assert (dialog.tool.timeout_ms, dialog.tool.approval) == (5000, "deny")
+
+
+def test_tools_of_other_sources_come_and_go_and_take_no_name_away(tmp_path: Path) -> None:
+    write(tmp_path, "a.backend", OWN)
+    catalogue = Catalogue(tmp_path)
+    found = catalogue.find("hello")
+    assert found is not None
+    given = [dataclasses.replace(found.tool, name=name) for name in ("files__read", "HELLO", "Read_File", "twice")]
+    given.append(dataclasses.replace(found.tool, name="bad", parameters='{"type": "nonsense"}'))
+    with structlog.testing.capture_logs() as logged:
+        catalogue.offer("files", given)
+        catalogue.offer("others", [dataclasses.replace(found.tool, name="TWICE")])
+    assert {entry["tool"] for entry in refusals(logged)} == {"HELLO", "Read_File", "bad", "twice", "TWICE"}
+    assert catalogue.find("FILES__read") is not None
+    own = catalogue.find("hello")
+    assert own is not None
+    assert own.tool.name == "hello"
+    assert all(catalogue.find(name) is None for name in ("bad", "twice"))
+    catalogue.reload()
+    assert catalogue.find("files__read") is not None
+    catalogue.offer("files", [])
+    assert catalogue.find("files__read") is None
+    assert catalogue.find("twice") is not None
+
+
+@pytest.mark.parametrize(
+    ("tool", "problem"),
+    [
+        ({"name": "nobody", "description": "…"}, "no built-in tool has this name"),
+        ({"name": "_BASH_", "command": ["echo"]}, "is built in"),
+    ],
+)
+def test_a_tool_that_is_neither_described_nor_made_is_refused(tmp_path: Path, tool: Any, problem: str) -> None:
+    write(tmp_path, "a.backend", tool, OWN)
+    with structlog.testing.capture_logs() as logged:
+        catalogue = Catalogue(tmp_path)
+    (refusal,) = refusals(logged)
+    assert refusal["tool"] == tool["name"]
+    assert problem in refusal["problem"]
+    assert catalogue.find("hello") is not None
+
+
+def test_a_name_defined_twice_is_refused_both_times(tmp_path: Path) -> None:
+    write(tmp_path, "a.backend", OWN)
+    write(tmp_path, "b.backend", OWN | {"name": "Hello"}, {"name": "read_file", "description": "1"})
+    write(tmp_path, "c.backend", {"name": "READ_FILE", "description": "2"})
+    with structlog.testing.capture_logs() as logged:
+        catalogue = Catalogue(tmp_path)
+    assert [entry["file"] for entry in refusals(logged)] == ["a.backend", "b.backend", "b.backend", "c.backend"]
+    assert catalogue.find("hello") is None
+    builtin = catalogue.find("read_file")
+    assert builtin is not None
+    assert builtin.tool.description not in ("1", "2")
+
+
+def test_the_last_good_version_stays_in_force_until_the_file_goes(tmp_path: Path) -> None:
+    write(tmp_path, "a.backend", OWN)
+    catalogue = Catalogue(tmp_path)
+    (tmp_path / "a.backend").write_text("{")
+    with structlog.testing.capture_logs() as logged:
+        catalogue.reload()
+    assert refusals(logged)[0]["last_good_kept"] is True
+    assert catalogue.find("hello") is not None
+    (tmp_path / "a.backend").unlink()
+    catalogue.reload()
+    assert catalogue.find("hello") is None
+
+
+async def test_a_change_takes_effect_without_a_restart(tmp_path: Path) -> None:
+    catalogue = Catalogue(tmp_path)
+    async with asyncio.timeout(20):
+        watching = asyncio.create_task(watch(tmp_path, catalogue.reload, interval_ms=50))
+        while catalogue.find("hello") is None:
+            write(tmp_path, "a.backend", OWN)
+            await asyncio.sleep(0.2)
+        watching.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await watching

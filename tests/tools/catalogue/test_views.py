@@ -1,0 +1,130 @@
+"""Views of frontend tools: files of every form, served over a real server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog
+
+from headrace.errors import InvalidRequest, NotFound
+from headrace.streams import rpc_errors
+from headrace.v1 import tools_pb2
+from services.tools.catalogue.catalogue import Catalogue
+from services.tools.catalogue.definitions import FILE_BYTES_MAX
+from tests.tools.conftest import Serve
+
+FORM = '{"fields": [{"name": "city", "max": 123456789012345678901234567890}]}'
+DIALOG = {"name": "dialog", "description": "Ask.", "parameters": {"type": "object"}}
+
+
+def loaded(folder: Path) -> tuple[Catalogue, list[dict[str, Any]]]:
+    """The catalogue of a folder, and what was refused."""
+    with structlog.testing.capture_logs() as logged:
+        catalogue = Catalogue(folder)
+    return catalogue, [dict(entry) for entry in logged if entry["log_level"] == "error"]
+
+
+async def test_html_is_served_as_text_and_the_other_forms_as_their_own_json(serve: Serve) -> None:
+    async with asyncio.timeout(10), serve() as suite:
+        (suite.definitions / "page.html").write_text("<p>你好</p>")
+        for suffix in ("qlc", "dqlc", "json_schema", "custom"):
+            (suite.definitions / f"form_{suffix}.{suffix}").write_text(FORM)
+        suite.catalogue.reload()
+
+        async def view(key: str) -> tools_pb2.GetViewportResponse:
+            with rpc_errors():
+                return await suite.stub.GetViewport(tools_pb2.GetViewportRequest(viewport_key=key))
+
+        page = await view("PAGE")
+        forms = [await view(f"form_{suffix}") for suffix in ("qlc", "dqlc", "json_schema", "custom")]
+        for unknown in ("nobody", "../page", "page.html"):
+            with pytest.raises(NotFound):
+                await view(unknown)
+        for wrong in ("", "x" * 200):
+            with pytest.raises(InvalidRequest):
+                await view(wrong)
+    assert (page.html, page.HasField("view")) == ("<p>你好</p>", False)
+    assert {(form.view, form.HasField("html")) for form in forms} == {(FORM, False)}
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "problem"),
+    [
+        ("a.qlc", b"{", "not valid JSON"),
+        ("a.custom", b"<p>", "not valid JSON"),
+        ("a.json_schema", b"[" * 100_000, "nested too deeply"),
+        ("a.dqlc", b"[" * 100 + b"]" * 100, "more than 64 levels"),
+        ("a.html", b"\xff", "not UTF-8"),
+        ("a.html", b" " * (FILE_BYTES_MAX + 1), "larger than"),
+        ("a b.html", b"<p>", "its name"),
+        ("a.html", b'{"tools": [{"name": "a", "nam": 1}]}', "tools[0].nam"),
+        ("a.qlc", b'{"tools": 7}', "tools: "),
+        ("a.html", b'{"tools": [{"name": "a", "command": ["ls"]}]}', "command: only a backend tool"),
+    ],
+)
+def test_a_bad_view_is_named_and_the_others_go_on(tmp_path: Path, name: str, data: bytes, problem: str) -> None:
+    (tmp_path / name).write_bytes(data)
+    (tmp_path / "good.html").write_text("<p>")
+    catalogue, (refusal,) = loaded(tmp_path)
+    assert refusal["file"] == name
+    assert problem in refusal["problem"]
+    assert catalogue.view("good") is not None
+
+
+def test_a_key_that_two_files_have_is_refused_in_both(tmp_path: Path) -> None:
+    (tmp_path / "a.html").write_text("<p>")
+    (tmp_path / "A.qlc").write_text("{}")
+    catalogue, refused = loaded(tmp_path)
+    assert [entry["file"] for entry in refused] == ["A.qlc", "a.html"]
+    assert catalogue.view("a") is None
+
+
+def test_the_last_good_view_stays_until_its_file_goes(tmp_path: Path) -> None:
+    (tmp_path / "a.qlc").write_text(FORM)
+    catalogue, _ = loaded(tmp_path)
+    (tmp_path / "a.qlc").write_text("{")
+    catalogue.reload()
+    view = catalogue.view("a")
+    assert view is not None
+    assert view.text == FORM
+    (tmp_path / "a.qlc").unlink()
+    catalogue.reload()
+    assert catalogue.view("a") is None
+
+
+@pytest.mark.parametrize("name", ["dialog.frontend", "other.html", "other.qlc", "other.dqlc"])
+def test_a_frontend_tool_may_be_defined_in_a_views_file(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text(json.dumps({"tools": [DIALOG]}))
+    (tmp_path / "dialog.json_schema").write_text("{}")
+    catalogue, refused = loaded(tmp_path)
+    found = catalogue.find("dialog")
+    assert refused == []
+    assert found is not None
+    assert (found.tool.kind, found.tool.viewport_key, found.tool.unavailable) == ("frontend", "dialog", "")
+    assert catalogue.view("other") is None
+
+
+@pytest.mark.parametrize("text", ["<p>tools</p>", "{ not json", '{"tool": 1}', "[1]"])
+def test_html_that_holds_no_definitions_is_a_view(tmp_path: Path, text: str) -> None:
+    (tmp_path / "a.html").write_text(text)
+    catalogue, refused = loaded(tmp_path)
+    view = catalogue.view("a")
+    assert refused == []
+    assert view is not None
+    assert (view.text, view.is_html) == (text, True)
+
+
+async def test_a_tool_without_its_view_is_unavailable_until_the_view_is_there(serve: Serve) -> None:
+    async with asyncio.timeout(10), serve() as suite:
+        (suite.definitions / "a.frontend").write_text(json.dumps({"tools": [DIALOG | {"viewport": "shown"}]}))
+        suite.catalogue.reload()
+        before = (await suite.stub.GetTool(tools_pb2.GetToolRequest(tool_name="dialog"))).tool
+        (suite.definitions / "shown.html").write_text("<p>")
+        suite.catalogue.reload()
+        after = (await suite.stub.GetTool(tools_pb2.GetToolRequest(tool_name="dialog"))).tool
+    assert "'shown' does not exist" in before.unavailable
+    assert (after.HasField("unavailable"), after.viewport_key) == (False, "shown")

@@ -1,0 +1,49 @@
+"""A tools service to be killed: `python -m tests.tools.execution.crashing FOLDER STEP` serves FOLDER/tools.sock and
+kills itself just before the record's write number STEP is made durable; one more than there are: after the last;
+0: never.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from services.runtime.process.config import ServerSettings
+from services.tools.catalogue.catalogue import Catalogue
+from services.tools.config import Config
+from services.tools.sandbox.selftest import Sandbox
+from services.tools.server import tool_server
+
+WRITES = 5
+"""Of one call in a new chat: the chat's folder, the start, its name, the end, its name."""
+
+
+def killing(step: int) -> Callable[[int], None]:
+    """fsync, until it is the turn of `step`."""
+    done = 0
+
+    def sync(fd: int) -> None:
+        nonlocal done
+        done += 1
+        if done == step:
+            os.kill(os.getpid(), signal.SIGKILL)
+        os.fsync(fd)
+        if done == WRITES == step - 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return sync
+
+
+async def main(folder: Path, step: int) -> None:
+    settings = ServerSettings(listen=f"unix:{folder}/tools.sock")
+    config = Config(server=settings, config_dir=folder, data_dir=folder)
+    async with tool_server(config, Sandbox("process"), Catalogue(folder / "tools"), sync=killing(step)):
+        await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(Path(sys.argv[1]), int(sys.argv[2])))

@@ -1,0 +1,113 @@
+"""Artifacts: what a call writes in outputs/ is published, once, before its result."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+from headrace.streams import reading
+from headrace.v1 import agent_pb2
+from services.tools.execution.artifacts import ARTIFACTS_MAX
+from tests.tools.conftest import CHAT, RUN, Serve, Suite
+from tests.tools.transfer.uploading import picture, read
+
+
+async def artifacts(
+    suite: Suite, tool: str, timeout_ms: int = 0, **arguments: object
+) -> list[agent_pb2.ArtifactPublish]:
+    """What one call publishes; the result must come after it."""
+    async with reading(suite.call(tool, json.dumps(arguments), timeout_ms)) as deltas:
+        kinds = [(delta.WhichOneof("delta"), delta) async for delta in deltas]
+    assert [kind for kind, _ in kinds if kind != "output"][-1] == "result"
+    return [delta.artifact for kind, delta in kinds if kind == "artifact"]
+
+
+async def bash(suite: Suite, command: str, timeout_ms: int = 0) -> list[str]:
+    return [artifact.name for artifact in await artifacts(suite, "_bash_", timeout_ms, command=command)]
+
+
+async def test_what_a_command_writes_in_outputs_is_published_with_its_type(serve: Serve) -> None:
+    async with asyncio.timeout(10), serve() as suite:
+        (suite.workspace / "uploads").mkdir(parents=True)
+        (suite.workspace / "uploads/a.png").write_bytes(picture("PNG", 5, 5))
+        found = await artifacts(
+            suite,
+            "_bash_",
+            command="echo 1,2 > outputs/b.csv; mkdir outputs/d; cp uploads/a.png outputs/d/水.dat; touch c",
+        )
+        query = parse_qs(urlsplit(found[1].url).query)
+        info, _ = await read(suite.stub, query["path"][0])
+    facts = [(one.run_id, one.name, one.mime_type, one.size_bytes) for one in found]
+    assert facts == [(RUN, "b.csv", "text/csv", 4), (RUN, "水.dat", "image/png", info.size_bytes)]
+    assert found[0].artifact_id != found[1].artifact_id
+    assert (query["chatId"], query["path"]) == ([CHAT], ["outputs/d/水.dat"])
+
+
+async def test_a_file_is_published_again_when_it_has_changed_and_only_then(serve: Serve) -> None:
+    async with asyncio.timeout(20), serve() as suite:
+        assert await bash(suite, "echo 1 > outputs/a; echo 1 > outputs/b") == ["a", "b"]
+        assert await bash(suite, "cat outputs/a; rm outputs/b") == []
+        assert await bash(suite, "echo 2 > outputs/a") == ["a"]
+        assert await bash(suite, "mv outputs/a outputs/c") == ["c"]
+        names = [one.name for one in await artifacts(suite, "write_file", path="outputs/w.md", content="x")]
+        assert names == ["w.md"]
+        assert await artifacts(suite, "read_file", path="outputs/w.md") == []
+
+
+async def test_a_command_that_fails_or_is_ended_publishes_what_it_wrote(serve: Serve) -> None:
+    async with asyncio.timeout(20), serve() as suite:
+        assert await bash(suite, "echo 1 > outputs/a; exit 3") == ["a"]
+        assert await bash(suite, "echo 1 > outputs/b; sleep 1015.5", timeout_ms=300) == ["b"]
+
+
+async def test_links_pipes_and_hidden_files_are_no_artifacts(serve: Serve, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("secret")
+    command = (
+        f"cd outputs; ln -s {tmp_path}/secret link; mkfifo pipe; touch .x; mkdir .d; touch .d/y; ln -s .. up; touch z"
+    )
+    async with asyncio.timeout(10), serve() as suite:
+        assert await bash(suite, command) == ["z"]
+
+
+async def test_calls_that_overlap_publish_a_file_once(serve: Serve) -> None:
+    async with asyncio.timeout(10), serve() as suite:
+        both = await asyncio.gather(
+            bash(suite, "sleep 0.2; echo 1 > outputs/a; sleep 0.2"),
+            bash(suite, "sleep 0.4; echo 1 > outputs/b; sleep 0.3"),
+        )
+        assert sorted(both[0] + both[1]) == ["a", "b"]
+        assert await bash(suite, "true") == []
+
+
+async def test_more_artifacts_than_anyone_reads_are_left_out(serve: Serve) -> None:
+    async with asyncio.timeout(10), serve() as suite:
+        assert len(await bash(suite, "touch outputs/{1..200}")) == ARTIFACTS_MAX
+
+
+async def test_without_its_outputs_folder_a_call_still_has_its_result(serve: Serve) -> None:
+    async with asyncio.timeout(20), serve() as suite:
+        assert await bash(suite, "rm -r outputs; ln -s /etc outputs") == []
+        assert await bash(suite, "rm outputs; echo file > outputs") == []
+        assert await bash(suite, "rm outputs; mkdir outputs; touch outputs/a") == ["a"]
+
+
+async def test_leaving_a_call_forgets_what_was_watched(serve: Serve) -> None:
+    async with asyncio.timeout(10), serve() as suite:
+        async with reading(suite.call("_bash_", '{"command": "echo 1 > outputs/a; echo up; sleep 1016.5"}')) as deltas:
+            await anext(deltas)
+        while await bash(suite, "true"):  # as long as the call that was left is being ended
+            pass
+        assert await bash(suite, "echo 1 > outputs/b") == ["b"]
+
+
+async def test_a_command_that_fills_the_workspace_is_told_and_can_delete(serve: Serve) -> None:
+    async with asyncio.timeout(20), serve(workspace_bytes_max=1_000_000) as suite:
+        _, filling = await suite.execute("_bash_", '{"command": "head -c 5000000 /dev/zero > a; ls -s a"}')
+        _, full = await suite.execute("_bash_", '{"command": "head -c 5000000 /dev/zero > b; stat -c %s b"}')
+        _, deleting = await suite.execute("_bash_", '{"command": "rm a b; echo done"}')
+        _, again = await suite.execute("_bash_", '{"command": "head -c 5000 /dev/zero > b; stat -c %s b"}')
+    assert filling.result.endswith("[the workspace is full: nothing can be written until files are deleted]")
+    assert "\n0\n" in full.result
+    assert (deleting.result, again.result) == ("done\n", "5000\n")

@@ -1,0 +1,167 @@
+"""kill -9 of the tools service between every two steps of a call: a once tool ran 0 or 1 times, and what is said of it
+afterwards is true. The service is a process, the tool a real command, its effect a line in a file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import grpc
+import pytest
+
+from headrace.v1 import tools_pb2, tools_pb2_grpc
+from services.runtime.rpc.channels import connect
+from tests.tools.conftest import CHAT, RUN, Serve
+from tests.tools.execution.crashing import WRITES
+
+KEY = f"{RUN}/call_1/0123456789abcdef"
+
+COUNT = """
+echo $$ > pid
+touch begun
+while [ ! -e go ]; do sleep 0.01; done
+echo acted >> counter
+touch acted
+while [ ! -e end ]; do sleep 0.01; done
+"""
+"""The files go and end let it act, and end."""
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    """The call's workspace, and beside it one counting tool for each effect."""
+    tools = [
+        {"name": effect, "effect": effect, "command": ["bash", "count.sh"]} for effect in ("once", "idempotent", "read")
+    ]
+    (tmp_path / "tools").mkdir()
+    (tmp_path / "tools/count.sh").write_text(COUNT)
+    (tmp_path / "tools/count.backend").write_text(json.dumps({"tools": tools}))
+    workspace = tmp_path / "workspaces" / CHAT
+    workspace.mkdir(parents=True)
+    return workspace
+
+
+@asynccontextmanager
+async def calling(folder: Path, tool: str, step: int = 0) -> AsyncGenerator[asyncio.subprocess.Process]:
+    """Inside the block a process executes the call; it must end by a kill, and its answer is lost."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "tests.tools.execution.crashing", str(folder), str(step)),
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    try:
+        async with asyncio.timeout(30), connect(f"unix:{folder}/tools.sock") as channel:
+            stub = tools_pb2_grpc.ToolServiceStub(channel)
+            call = stub.Execute(execute(tool), wait_for_ready=True)
+            yield process
+            with pytest.raises(grpc.aio.AioRpcError):
+                async for _ in call:
+                    pass
+            assert await process.wait() == -signal.SIGKILL
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+def execute(tool: str) -> tools_pb2.ExecuteRequest:
+    return tools_pb2.ExecuteRequest(
+        run_id=RUN, tool_call_id="call_1", tool_name=tool, arguments="{}", effect_key=KEY, chat_id=CHAT
+    )
+
+
+async def appeared(path: Path) -> None:
+    async with asyncio.timeout(20):
+        while not path.exists():  # noqa: ASYNC240 - nothing tells
+            await asyncio.sleep(0.005)
+
+
+async def ended(pid: int) -> None:
+    """Wait for the end of a command, which must not outlive its service."""
+    async with asyncio.timeout(20):
+        while b"count.sh" in await asyncio.to_thread(command_line, pid):
+            await asyncio.sleep(0.005)
+
+
+def command_line(pid: int) -> bytes:
+    """Empty when the process has ended."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return b""
+
+
+def acted(workspace: Path) -> int:
+    counter = workspace / "counter"
+    return len(counter.read_text().splitlines()) if counter.exists() else 0
+
+
+async def said_after(serve: Serve, tool: str) -> tuple[str, str, str]:
+    """What a new service says of the call; the error, if any, of asking it to run again; and what it says then."""
+    async with asyncio.timeout(20), serve() as suite:
+        request = tools_pb2.CheckEffectRequest(effect_key=KEY, tool_name=tool, chat_id=CHAT)
+        before = await suite.stub.CheckEffect(request)
+        _, outcome = await suite.execute(tool, "{}", effect_key=KEY)
+        after = await suite.stub.CheckEffect(request)
+    error = "" if outcome.ok else json.loads(outcome.result)["error"]
+    assert before.HasField("result") == (before.state == "done")
+    return before.state, error, after.state
+
+
+@pytest.mark.parametrize(
+    ("step", "times", "said", "times_after"),
+    [
+        (1, 0, ("not_done", "", "done"), 1),
+        (2, 0, ("not_done", "", "done"), 1),
+        (3, 0, ("unknown", "unknown", "unknown"), 0),
+        (4, 1, ("unknown", "unknown", "unknown"), 1),
+        (5, 1, ("done", "", "done"), 1),
+        (WRITES + 1, 1, ("done", "", "done"), 1),
+    ],
+)
+async def test_a_once_tool_acts_at_most_once_wherever_the_service_is_killed(
+    serve: Serve, workspace: Path, tmp_path: Path, step: int, times: int, said: tuple[str, str, str], times_after: int
+) -> None:
+    (workspace / "go").touch()
+    (workspace / "end").touch()
+    async with calling(tmp_path, "once", step):
+        pass
+    assert acted(workspace) == times
+    assert await said_after(serve, "once") == said
+    assert acted(workspace) == times_after
+
+
+@pytest.mark.parametrize("has_acted", [False, True])
+async def test_a_once_tool_that_was_running_is_unknown_and_not_run_again(
+    serve: Serve, workspace: Path, tmp_path: Path, has_acted: bool
+) -> None:
+    async with calling(tmp_path, "once") as process:
+        if has_acted:
+            (workspace / "go").touch()
+        await appeared(workspace / ("acted" if has_acted else "begun"))
+        process.kill()
+    await ended(int((workspace / "pid").read_text()))
+    for name in ("go", "end"):
+        (workspace / name).touch()
+    assert await said_after(serve, "once") == ("unknown", "unknown", "unknown")
+    assert acted(workspace) == has_acted
+
+
+@pytest.mark.parametrize(
+    ("tool", "before", "after"), [("idempotent", "unknown", "done"), ("read", "not_done", "not_done")]
+)
+async def test_what_may_be_repeated_runs_again(
+    serve: Serve, workspace: Path, tmp_path: Path, tool: str, before: str, after: str
+) -> None:
+    (workspace / "go").touch()
+    async with calling(tmp_path, tool) as process:
+        await appeared(workspace / "acted")
+        process.kill()
+    (workspace / "end").touch()
+    assert await said_after(serve, tool) == (before, "", after)
+    assert acted(workspace) == 2

@@ -1,0 +1,315 @@
+"""MCP servers, real ones over both transports, as the callers of the tools service see them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+import time
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog
+
+from headrace.streams import reading
+from headrace.v1 import tools_pb2, tools_pb2_grpc
+from services.runtime.process.config import ServerSettings
+from services.runtime.rpc.channels import connect
+from services.tools.catalogue.catalogue import Catalogue
+from services.tools.config import Config
+from services.tools.sandbox.selftest import Sandbox
+from services.tools.server import tool_server
+from tests.tools.conftest import CHAT, RUN, nothing_running
+from tests.tools.mcp_client.mcp_http import PIXEL, http_server
+
+PLAIN = Path(__file__).with_name("mcp_stdio.py")
+EXAMPLES = Path(__file__).parents[3] / "examples"
+
+
+class Suite:
+    """The service, with what its file mcp.json says."""
+
+    def __init__(self, stub: Any, folder: Path) -> None:
+        self.stub = stub
+        self.folder = folder
+
+    async def tools(self) -> dict[str, tools_pb2.Tool]:
+        """The tools of MCP servers."""
+        listed = await self.stub.ListTools(tools_pb2.ListToolsRequest())
+        return {tool.name: tool for tool in listed.tools if "__" in tool.name}
+
+    async def until(self, name: str, *, usable: bool = True) -> None:
+        """Wait until a tool is there and can be used, or the opposite."""
+        while ((tool := (await self.tools()).get(name)) is not None and not tool.unavailable) != usable:
+            await asyncio.sleep(0.02)
+
+    async def call(
+        self, tool: str, arguments: str = "{}", *, timeout_ms: int = 0, metadata: Any = ()
+    ) -> list[tools_pb2.ToolDelta]:
+        async with reading(self.stub.Execute(request(tool, arguments, timeout_ms), metadata=metadata)) as deltas:
+            return [delta async for delta in deltas]
+
+    async def result(self, tool: str, *, metadata: Any = (), timeout_ms: int = 0) -> tools_pb2.ToolOutcome:
+        return (await self.call(tool, metadata=metadata, timeout_ms=timeout_ms))[-1].result
+
+
+def request(tool: str, arguments: str = "{}", timeout_ms: int = 0) -> tools_pb2.ExecuteRequest:
+    return tools_pb2.ExecuteRequest(
+        run_id=RUN, tool_call_id="1", tool_name=tool, arguments=arguments, chat_id=CHAT, timeout_ms=timeout_ms
+    )
+
+
+def plain(folder: Path, **more: Any) -> dict[str, Any]:
+    """The entry of the small server of these tests."""
+    return {"command": "python", "args": ["-I", "-S", str(PLAIN), str(folder)], **more}
+
+
+def write(folder: Path, servers: Any) -> None:
+    (folder / "mcp.json").write_text(json.dumps({"mcpServers": servers}), encoding="utf-8")
+
+
+@asynccontextmanager
+async def serving(folder: Path, servers: Any, env: Mapping[str, str] | None = None) -> AsyncGenerator[Suite]:
+    """The service with these servers; nothing may run after it."""
+    write(folder, servers)
+    settings = ServerSettings(listen="127.0.0.1:0", drain_s=0)
+    config = Config(server=settings, config_dir=folder, data_dir=folder)
+    async with asyncio.timeout(30):
+        async with (
+            tool_server(config, Sandbox("process"), Catalogue(folder / "tools"), env=env) as running,
+            connect(running.addresses[0]) as channel,
+        ):
+            yield Suite(tools_pb2_grpc.ToolServiceStub(channel), folder)
+        await nothing_running()
+
+
+async def test_the_example_server_is_listed_and_its_progress_streams() -> None:
+    config = Config(server=ServerSettings(listen="127.0.0.1:0", drain_s=0), config_dir=EXAMPLES)
+    async with asyncio.timeout(30):
+        async with (
+            tool_server(config, Sandbox("process"), Catalogue(EXAMPLES / "tools")) as running,
+            connect(running.addresses[0]) as channel,
+        ):
+            suite = Suite(tools_pb2_grpc.ToolServiceStub(channel), EXAMPLES)
+            await suite.until("example__roll_dice")
+            tools = await suite.tools()
+            *said, last = await suite.call("example__roll_dice", '{"rolls": 3}')
+            (counted,) = await suite.call("example__count_words", '{"text": "one two"}')
+            (refused,) = await suite.call("example__count_words", '{"text": 7}')
+    assert {name: (tool.effect, tool.tier) for name, tool in tools.items()} == {
+        "example__count_words": ("read", "enabled"),
+        "example__roll_dice": ("once", "enabled"),
+    }
+    assert json.loads(tools["example__roll_dice"].parameters)["required"] == ["rolls"]
+    assert [(delta.output.stream, delta.output.delta[:11]) for delta in said] == [
+        ("progress", f"{number}/3 rolled ") for number in (1, 2, 3)
+    ]
+    assert (last.result.ok, last.result.result[:7]) == (True, "3 rolls")
+    assert json.loads(counted.result.result)["words"] == 2
+    assert (refused.result.ok, "$.text" in refused.result.result) == (False, True)
+
+
+async def test_a_process_gets_no_environment_but_what_the_file_gives(tmp_path: Path) -> None:
+    entry = plain(tmp_path, env={"TOKEN": "env:SECRET", "MODE": "fast"})
+    env = {"SECRET": "s3cret", "OTHER": "kept from it", "PATH": "/usr/bin", "HOME": "/nowhere"}
+    async with serving(tmp_path, {"a": entry}, env) as suite:
+        await suite.until("a__environment")
+        given = json.loads((await suite.result("a__environment")).result)
+    assert given.pop("PATH") == f"{Path(sys.executable).parent}:/usr/bin"
+    given.pop("LC_CTYPE", "")  # Python's own
+    assert given == {"HOME": "/nowhere", "LANG": "C.UTF-8", "TOKEN": "s3cret", "MODE": "fast"}
+
+
+async def test_a_process_is_stopped_with_all_it_has_started(tmp_path: Path) -> None:
+    async with serving(tmp_path, {"a": plain(tmp_path)}) as suite:
+        await suite.until("a__daemon")
+        pid = int((await suite.result("a__daemon")).result)
+        os.kill(pid, 0)
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+async def test_a_process_that_does_not_want_to_go_is_killed(tmp_path: Path) -> None:
+    async with serving(tmp_path, {"a": plain(tmp_path)}) as suite:
+        await suite.until("a__stubborn")
+        async with reading(suite.stub.Execute(request("a__stubborn"))):
+            while "tools/call" not in (tmp_path / "heard").read_text():
+                await asyncio.sleep(0.01)
+        left = time.monotonic()
+    assert time.monotonic() - left < 6
+
+
+async def test_a_service_that_is_killed_leaves_no_process(tmp_path: Path) -> None:
+    write(tmp_path, {"a": plain(tmp_path)})
+    socket = f"unix:{tmp_path}/tools.sock"
+    settings = {"TOOLS_LISTEN": socket, "DATA_DIR": str(tmp_path), "CONFIG_DIR": str(tmp_path)}
+    service = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "services.tools"),
+        env={"PATH": "/usr/bin:/bin", **{f"HEADRACE_{name}": value for name, value in settings.items()}},
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    async with asyncio.timeout(30), connect(socket) as channel:
+        await channel.channel_ready()
+        suite = Suite(tools_pb2_grpc.ToolServiceStub(channel), tmp_path)
+        await suite.until("a__daemon")
+        pid = int((await suite.result("a__daemon")).result)
+        service.kill()
+        await service.wait()
+        while Path(f"/proc/{pid}").exists():  # noqa: ASYNC240 - nothing tells; /proc does not block
+            await asyncio.sleep(0.02)
+
+
+async def test_a_server_that_dies_is_said_to_be_down_once_and_comes_back(tmp_path: Path) -> None:
+    with structlog.testing.capture_logs() as logged:
+        async with serving(tmp_path, {"a": plain(tmp_path), "b": plain(tmp_path)}) as suite:
+            await suite.until("a__die")
+            await suite.until("b__noise")
+            died = await suite.result("a__die")
+            tools = await suite.tools()
+            others = await suite.result("b__noise")
+            refused = await suite.result("a__noise") if tools["a__noise"].unavailable else died
+            await suite.until("a__noise")
+            again = await suite.result("a__noise")
+    assert (died.ok, died.result[:15]) == (False, "MCP server 'a':")
+    assert died.result.endswith("whether it took effect is not known")
+    assert not refused.ok
+    assert others.ok
+    assert (again.ok, again.result) == (True, "noisy")
+    downs = [entry["server"] for entry in logged if entry["event"] == "mcp server down"]
+    assert downs == ["a"]
+
+
+async def test_servers_that_cannot_be_used_harm_only_themselves(tmp_path: Path) -> None:
+    servers = {
+        "missing": {"command": "there-is-no-such-program"},
+        "closed": {"url": "http://127.0.0.1:9/mcp"},
+        "silent": {"command": "sleep", "args": ["1014.5"]},
+        "good": plain(tmp_path),
+    }
+    with structlog.testing.capture_logs() as logged:
+        started = time.monotonic()
+        async with serving(tmp_path, servers) as suite:
+            assert time.monotonic() - started < 5
+            await suite.until("good__noise")
+            assert (await suite.result("good__noise")).ok
+    downs = {entry["server"]: entry["problem"] for entry in logged if entry["event"] == "mcp server down"}
+    assert set(downs) == {"missing", "closed"}
+    assert downs["missing"] == "[Errno 2] there is no program 'there-is-no-such-program'"
+    assert len([entry for entry in logged if entry["event"] == "mcp server down"]) == 2
+
+
+@pytest.mark.parametrize("tool", ["grow"])
+async def test_a_changed_list_takes_effect(tmp_path: Path, tool: str) -> None:
+    async with http_server() as http, serving(tmp_path, {"a": plain(tmp_path), "h": {"url": http.url}}) as suite:
+        for server in ("a", "h"):
+            await suite.until(f"{server}__{tool}")
+            assert f"{server}__grown" not in await suite.tools()
+            await suite.result(f"{server}__{tool}")
+            await suite.until(f"{server}__grown")
+            assert (await suite.result(f"{server}__grown")).result == "grown up"
+
+
+async def test_answers_of_all_forms_reach_the_model(tmp_path: Path) -> None:
+    async with http_server() as http, serving(tmp_path, {"h": {"url": http.url}}) as suite:
+        await suite.until("h__picture")
+        artifact, picture = await suite.call("h__picture")
+        structured = await suite.result("h__structured")
+        failed = await suite.result("h__fail")
+        long = await suite.result("h__long")
+        effects = {name: tool.effect for name, tool in (await suite.tools()).items()}
+    lines = picture.result.result.splitlines()
+    (kept,) = (tmp_path / "workspaces" / CHAT / "outputs").glob("*.png")
+    assert kept.read_bytes() == PIXEL
+    assert lines == [
+        "a pixel",
+        f"[image/png: outputs/{kept.name}]",
+        "[image/png: it is not base64]",
+        "[resource more: https://example.org/more]",
+    ]
+    assert (artifact.artifact.name, artifact.artifact.size_bytes) == (kept.name, len(PIXEL))
+    assert (structured.ok, json.loads(structured.result)) == (True, {"answer": 42})
+    assert (failed.ok, "always fails" in failed.result) == (False, True)
+    assert len(long.result) <= 30_000
+    assert (effects["h__whoami"], effects["h__picture"], effects["h__fail"]) == ("read", "idempotent", "once")
+
+
+async def test_a_call_ends_at_its_time_and_the_server_hears_of_it(tmp_path: Path) -> None:
+    async with http_server() as http, serving(tmp_path, {"h": {"url": http.url}, "a": plain(tmp_path)}) as suite:
+        await suite.until("h__wait")
+        await suite.until("a__hang")
+        ended = await suite.result("h__wait", timeout_ms=300)
+        await http.cancelled.wait()
+        hung = await suite.result("a__hang", timeout_ms=300)
+        while "notifications/cancelled" not in (tmp_path / "heard").read_text():
+            await asyncio.sleep(0.01)
+    assert (ended.ok, hung.ok) == (False, False)
+    assert hung.result == "ended after 0.3 s: its time was over; whether it took effect is not known"
+
+
+async def test_leaving_a_call_cancels_it_at_the_server(tmp_path: Path) -> None:
+    async with http_server() as http, serving(tmp_path, {"h": {"url": http.url}}) as suite:
+        await suite.until("h__wait")
+        async with reading(suite.stub.Execute(request("h__wait"))) as deltas:
+            assert (await anext(deltas)).output.delta == "1/2 waiting\n"
+        left = time.monotonic()
+        await http.cancelled.wait()
+    assert time.monotonic() - left < 0.5
+
+
+async def test_each_users_credential_is_used_for_their_calls_alone(tmp_path: Path) -> None:
+    def of(user: str) -> tuple[tuple[str, str], ...]:
+        return (("x-mcp-search-authorization", f"Bearer {user}"), ("x-mcp-other-authorization", "Bearer wrong"))
+
+    entry = {"headers": {"Authorization": "env:TOKEN"}}
+    with structlog.testing.capture_logs() as logged:
+        async with (
+            http_server() as http,
+            serving(tmp_path, {"Search": {"url": http.url, **entry}}, {"TOKEN": "Bearer own"}) as suite,
+        ):
+            await suite.until("Search__whoami")
+            users = ["ann", "bob", "ann", "eve"]
+            said = await asyncio.gather(*(suite.result("Search__whoami", metadata=of(user)) for user in users))
+            own = await suite.result("Search__whoami")
+    assert [outcome.result for outcome in said] == [f"Bearer {user}" for user in users]
+    assert own.result == "Bearer own"
+    assert "Bearer" not in json.dumps(logged, default=repr)
+
+
+async def test_an_http_server_that_was_away_is_used_again(tmp_path: Path) -> None:
+    async with http_server() as http:
+        port = http.port
+    with structlog.testing.capture_logs() as logged:
+        async with serving(tmp_path, {"h": {"url": http.url}}) as suite:
+            async with http_server(port):
+                await suite.until("h__whoami")
+                assert (await suite.result("h__whoami")).ok
+            await suite.until("h__whoami", usable=False)
+            unavailable = (await suite.tools())["h__whoami"].unavailable
+            refused = await suite.result("h__whoami")
+            async with http_server(port):
+                await suite.until("h__whoami")
+                assert (await suite.result("h__whoami")).ok
+    assert "MCP server 'h' cannot be used now" in unavailable
+    assert not refused.ok
+    assert [entry["server"] for entry in logged if entry["event"] == "mcp server down"] in (["h"], ["h", "h"])
+
+
+async def test_a_changed_file_takes_effect_and_a_bad_one_changes_nothing(tmp_path: Path) -> None:
+    with structlog.testing.capture_logs() as logged:
+        async with serving(tmp_path, {"a": plain(tmp_path)}) as suite:
+            await suite.until("a__noise")
+            (tmp_path / "mcp.json").write_text("{")
+            while not any(entry["event"] == "mcp file refused" for entry in logged):
+                await asyncio.sleep(0.02)
+            assert (await suite.result("a__noise")).ok
+            write(tmp_path, {"b": plain(tmp_path)})
+            await suite.until("b__noise")
+            await suite.until("a__noise", usable=False)
+            assert not any(name.startswith("a__") for name in await suite.tools())
+            write(tmp_path, {"b": {"command": "there-is-no-such-program"}})
+            while await suite.tools():
+                await asyncio.sleep(0.02)

@@ -1,0 +1,199 @@
+"""mcp.json, good and bad; what a server's tools are called here; how long a user's session lasts."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import mcp
+import pytest
+import structlog
+from mcp_types import ToolAnnotations
+
+from services.tools.mcp_client import user_sessions
+from services.tools.mcp_client.sdk_errors import ServerFailed
+from services.tools.mcp_client.session import Session
+from services.tools.mcp_client.settings import BadFile, Http, Stdio, read_servers
+from services.tools.mcp_client.tool_mapping import offered
+from services.tools.mcp_client.user_sessions import UserSessions
+from services.tools.toolkit.tool import Call, Execute
+
+ENV = {"TOKEN": "Bearer x"}
+
+
+def read(folder: Path, servers: Any) -> Any:
+    (folder / "mcp.json").write_text(json.dumps({"mcpServers": servers}))
+    return read_servers(folder / "mcp.json", ENV)
+
+
+def test_no_file_is_no_server(tmp_path: Path) -> None:
+    assert read_servers(tmp_path / "mcp.json", ENV).servers == {}
+
+
+def test_both_kinds_of_servers_are_read_with_values_from_the_environment(tmp_path: Path) -> None:
+    found = read(
+        tmp_path,
+        {
+            "files": {"command": "x", "args": ["a"], "env": {"T": "env:TOKEN", "M": "env"}, "cwd": "sub"},
+            "web": {
+                "type": "streamable-http",
+                "url": "https://x.org/mcp",
+                "headers": {"Authorization": "env:TOKEN"},
+            },
+        },
+    )
+    assert found.problems == {}
+    assert found.servers == {
+        "files": Stdio(command="x", args=("a",), env={"T": "Bearer x", "M": "env"}, cwd=str(tmp_path / "sub")),
+        "web": Http(type="streamable-http", url="https://x.org/mcp", headers={"Authorization": "Bearer x"}),
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "stated", "problem"),
+    [
+        ("a b", {"command": "x"}, "a server's name has"),
+        ("a" * 33, {"command": "x"}, "a server's name has"),
+        ("a", {}, "either command or url"),
+        ("a", 7, "either command or url"),
+        ("a", {"command": "x", "url": "https://x"}, "either command or url"),
+        ("a", {"command": ""}, "command: "),
+        ("a", {"command": "x", "arguments": []}, "arguments: Extra inputs"),
+        ("a", {"command": "x", "env": {"T": "env:MISSING"}}, "env.T: MISSING is not set"),
+        ("a", {"url": "ftp://x"}, "url: "),
+        ("a", {"url": "https://user:secret@x"}, "url: "),
+        ("a", {"url": "https://x", "type": "sse"}, "type: "),
+        ("a", {"url": "https://x", "headers": {"A": 1}}, "headers.A: "),
+    ],
+)
+def test_a_bad_server_is_named_with_its_problem_and_the_others_go_on(
+    tmp_path: Path, name: str, stated: Any, problem: str
+) -> None:
+    found = read(tmp_path, {name: stated, "good": {"command": "x"}})
+    assert list(found.servers) == ["good"]
+    assert problem in found.problems[name]
+    assert "secret" not in found.problems[name]
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "{}", '{"mcpServers": []}', "[" * 100_000, '"\xff'])
+def test_a_bad_file_is_refused_as_a_whole(tmp_path: Path, text: str) -> None:
+    (tmp_path / "mcp.json").write_bytes(text.encode("latin-1"))
+    with pytest.raises(BadFile, match=r"."):
+        read_servers(tmp_path / "mcp.json", ENV)
+
+
+def never(tool: str) -> Execute:
+    async def execute(call: Call) -> AsyncGenerator[Any]:
+        raise AssertionError(tool)
+        yield
+
+    return execute
+
+
+def tool(name: str, schema: Any = None, **more: Any) -> mcp.Tool:
+    return mcp.Tool(name=name, input_schema={"type": "object"} if schema is None else schema, **more)
+
+
+def test_names_are_what_models_accept_and_no_two_are_the_same() -> None:
+    given = ["read", "read.file", "Same", "same", "a b", "a/b", "x" * 100, "x" * 101, "名"]
+    names = [each.name for each in offered("files", [tool(name) for name in given], never)]
+    assert names[:2] == ["files__read", "files__read_file"]
+    assert names[-1] == "files___"
+    assert len({name.casefold() for name in names}) == len(given)
+    assert all(len(name) <= 64 and name.replace("_", "").isalnum() for name in names[:-1])
+    assert names == [each.name for each in offered("files", [tool(name) for name in given], never)]
+
+
+def test_hints_decide_the_effect() -> None:
+    hints = {
+        "read": ToolAnnotations(read_only_hint=True, idempotent_hint=False),
+        "idempotent": ToolAnnotations(idempotent_hint=True),
+        "once": ToolAnnotations(read_only_hint=False),
+        "none": None,
+    }
+    found = offered("s", [tool(name, annotations=hint) for name, hint in hints.items()], never)
+    assert [each.effect for each in found] == ["read", "idempotent", "once", "once"]
+
+
+@pytest.mark.parametrize("schema", [{}, {"type": "array"}, {"type": "object", "properties": {"a": {"type": "x"}}}])
+def test_a_tool_whose_schema_cannot_be_used_is_left_out(schema: Any) -> None:
+    with structlog.testing.capture_logs() as logged:
+        found = offered("s", [tool("bad", schema), tool("good")], never)
+    assert [each.name for each in found] == ["s__good"]
+    assert (logged[0]["tool"], "inputSchema" in logged[0]["problem"]) == ("s__bad", True)
+
+
+class Opening:
+    """Opens sessions that are nothing, and knows which are open."""
+
+    def __init__(self) -> None:
+        self.opened: list[str] = []
+        self.open: set[str] = set()
+
+    @asynccontextmanager
+    async def session(self, authorization: str) -> AsyncGenerator[Session]:
+        if authorization == "refused":
+            raise ServerFailed("no")
+        self.opened.append(authorization)
+        self.open.add(authorization)
+        try:
+            yield Session()
+        finally:
+            self.open.remove(authorization)
+
+
+class _Over(Exception):
+    """Ends a task group with all its tasks."""
+
+
+@asynccontextmanager
+async def sessions(opening: Opening) -> AsyncGenerator[UserSessions]:
+    try:
+        async with asyncio.timeout(10), asyncio.TaskGroup() as group:
+            yield UserSessions(group, opening.session)
+            raise _Over
+    except* _Over:
+        pass
+    assert opening.open == set()
+
+
+async def test_a_credential_has_one_session_which_is_kept() -> None:
+    opening = Opening()
+    async with sessions(opening) as users:
+        async with users.borrow("ann") as first, users.borrow("ann") as second, users.borrow("bob") as other:
+            assert first is second
+            assert other is not first
+        async with users.borrow("ann") as again:
+            assert again is first
+    assert opening.opened == ["ann", "bob"]
+
+
+async def test_the_session_used_least_recently_makes_room_and_one_in_use_never_does() -> None:
+    opening = Opening()
+    async with sessions(opening) as users, AsyncExitStack() as stack:
+        for number in range(user_sessions.SESSIONS_MAX):
+            await stack.enter_async_context(users.borrow(f"user {number}"))
+        with pytest.raises(ServerFailed, match="try again later"):
+            await stack.enter_async_context(users.borrow("one more"))
+        await stack.aclose()
+        async with users.borrow("one more"):
+            await asyncio.sleep(0)
+            assert "user 0" not in opening.open
+            assert len(opening.open) == user_sessions.SESSIONS_MAX
+
+
+async def test_a_session_that_cannot_be_opened_or_has_ended_is_opened_anew() -> None:
+    opening = Opening()
+    async with sessions(opening) as users:
+        for _ in range(2):
+            with pytest.raises(ServerFailed, match="no"):
+                async with users.borrow("refused"):
+                    pass
+        async with users.borrow("ann") as session:
+            session.end()
+        async with users.borrow("ann") as again:
+            assert again is not session

@@ -1,0 +1,178 @@
+"""The network of commands: a proxy to what the operator allows, and nothing beside it. A server of ours is outside."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+
+from services.tools.net.allow_list import parse_allow_list
+from services.tools.sandbox.command_run import Output, run
+from services.tools.sandbox.confinement.policy import Policy
+from services.tools.sandbox.network_proxy import requested
+from tests.tools.sandbox.tiers import TIERS
+
+works = pytest.mark.parametrize("tier", [tier for tier in TIERS if tier == "bubblewrap"])
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "workspace").mkdir()
+    return tmp_path / "workspace"
+
+
+@asynccontextmanager
+async def server() -> AsyncGenerator[tuple[int, list[str]]]:
+    """A web server's port, and the paths it was asked for."""
+    asked: list[str] = []
+
+    async def answer(request: web.Request) -> web.Response:
+        asked.append(request.path_qs)
+        return web.Response(text=f"hello {request.path_qs}\n")
+
+    app = web.Application()
+    app.router.add_get("/{path:.*}", answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    try:
+        yield runner.addresses[0][1], asked
+    finally:
+        await runner.cleanup()
+
+
+async def said(folder: Path, command: str, allow: str) -> str:
+    policy = Policy(
+        ("bash", "-c", command),
+        str(folder),
+        home_parent=str(folder.parent),
+        namespaces=True,
+        network=True,
+        timeout_s=10,
+    )
+    async with asyncio.timeout(15):
+        return "".join(
+            [event.text async for event in run(policy, parse_allow_list(allow)) if isinstance(event, Output)]
+        )
+
+
+URLLIB = """
+import sys, urllib.request
+try: print(urllib.request.urlopen(sys.argv[1], timeout=5).read().decode(), end='')
+except OSError as error: print('refused:', error)
+"""
+
+CONNECT = """
+import os, socket, sys
+proxy = os.environ['https_proxy'].rpartition('//')[2].partition(':')
+tunnel = socket.create_connection((proxy[0], int(proxy[2])), 5)
+tunnel.sendall(f'CONNECT {sys.argv[1]} HTTP/1.1\\r\\n\\r\\n'.encode())
+print(tunnel.recv(1000).split(b'\\r\\n')[0].decode())
+tunnel.sendall(b'GET /tunnel HTTP/1.0\\r\\n\\r\\n')
+print(tunnel.makefile('rb').read().decode().rpartition('\\n\\n')[2])
+"""
+
+
+@works
+async def test_an_allowed_host_is_reached(folder: Path, tier: str) -> None:
+    (folder / "get.py").write_text(URLLIB)
+    async with server() as (port, asked):
+        text = await said(folder, f"python3 get.py 'http://127.0.0.1:{port}/a?b=c'", f"127.0.0.1:{port}")
+    assert text == "hello /a?b=c\n"
+    assert asked == ["/a?b=c"]
+
+
+@works
+async def test_a_tunnel_is_opened(folder: Path, tier: str) -> None:
+    (folder / "tunnel.py").write_text(CONNECT)
+    async with server() as (port, asked):
+        text = await said(folder, f"python3 tunnel.py 127.0.0.1:{port}", "127.0.0.1")
+    assert text.startswith("HTTP/1.1 200")
+    assert "hello /tunnel" in text
+    assert asked == ["/tunnel"]
+
+
+@works
+@pytest.mark.parametrize("url", ["http://127.0.0.1:{port}/", "http://localhost:{port}/", "http://[::1]:{port}/"])
+async def test_what_is_not_allowed_is_refused_by_name(folder: Path, tier: str, url: str) -> None:
+    (folder / "get.py").write_text(URLLIB)
+    async with server() as (port, asked):
+        text = await said(folder, f"python3 get.py '{url.format(port=port)}'", f"127.0.0.2,127.0.0.1:{port + 1}")
+    assert "403" in text
+    assert asked == []
+
+
+@works
+async def test_curl_goes_over_the_proxy(folder: Path, tier: str) -> None:
+    if shutil.which("curl") is None:
+        return
+    async with server() as (port, _):
+        text = await said(folder, f"curl -sS --proxytunnel http://127.0.0.1:{port}/curl", f"127.0.0.1:{port}")
+    assert text == "hello /curl\n"
+
+
+DIRECT = """
+import socket, sys
+for kind, what in (
+    ('past the proxy', lambda: socket.create_connection(('127.0.0.1', int(sys.argv[1])), 2)),
+    ('UDP', lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM)),
+    ('IPv6', lambda: socket.socket(socket.AF_INET6)),
+    ('Unix', lambda: socket.socket(socket.AF_UNIX)),
+    ('raw', lambda: socket.socket(socket.AF_INET, socket.SOCK_RAW, 255)),
+    ('multipath', lambda: socket.socket(socket.AF_INET, socket.SOCK_STREAM, 262)),
+    ('listening', lambda: socket.socket().bind(('127.0.0.1', 0))),
+):
+    try: what()
+    except PermissionError: print(kind, 'refused')
+    else: print(kind, 'ALLOWED')
+"""
+
+
+@works
+async def test_there_is_no_way_beside_the_proxy(folder: Path, tier: str) -> None:
+    (folder / "direct.py").write_text(DIRECT)
+    async with server() as (port, asked):
+        text = await said(folder, f"python3 direct.py {port}", f"127.0.0.1:{port}")
+    assert text.count("refused") == 7, text
+    assert "ALLOWED" not in text
+    assert asked == []
+
+
+@pytest.mark.parametrize(
+    ("head", "found"),
+    [
+        ("CONNECT a.org:443 HTTP/1.1", ("a.org", 443, "")),
+        ("CONNECT [::1]:443 HTTP/1.1", ("::1", 443, "")),
+        ("GET http://A.org HTTP/1.1", ("a.org", 80, "GET / HTTP/1.1")),
+        ("GET http://b@a.org:81/x?y HTTP/1.1", ("a.org", 81, "GET /x?y HTTP/1.1")),
+        ("CONNECT a.org HTTP/1.1", None),
+        ("CONNECT a.org:0 HTTP/1.1", None),
+        ("CONNECT a.org:99999 HTTP/1.1", None),
+        ("GET /x HTTP/1.1", None),
+        ("GET https://a.org/ HTTP/1.1", None),
+        ("GET ftp://a.org/ HTTP/1.1", None),
+        ("GET http://a.org/ HTTP/2", None),
+        ("GET  http://a.org/ HTTP/1.1", None),
+        ("nonsense", None),
+        ("GET http://\u00e4.org/ HTTP/1.1", None),
+    ],
+)
+def test_requests_for_a_proxy_are_told_from_others(head: str, found: tuple[str, int, str] | None) -> None:
+    target = requested(f"{head}\r\nHost: other\r\nProxy-Connection: keep-alive\r\n\r\n".encode())
+    if target is None or found is None:
+        assert target == found
+        return
+    host, port, forwarded = target
+    assert (host, port, forwarded.decode().partition("\r\n")[0]) == found
+    assert b"keep-alive" not in forwarded
+
+
+def test_a_request_is_the_only_one_of_its_connection() -> None:
+    target = requested(b"GET http://a.org/ HTTP/1.1\r\nHost: a.org\r\nConnection: keep-alive\r\n\r\n")
+    assert target is not None
+    assert target[2] == b"GET / HTTP/1.1\r\nHost: a.org\r\nConnection: close\r\n\r\n"

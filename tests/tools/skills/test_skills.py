@@ -1,0 +1,281 @@
+"""Skills: read from a folder, linked into a workspace, used there by real commands in the real sandbox."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace.errors import NotFound, SkillUnavailable
+from headrace.streams import rpc_errors
+from headrace.v1 import tools_pb2
+from services.tools.skills import environments
+from tests.tools.conftest import CHAT, Serve
+
+EXAMPLES = Path(__file__).parents[3] / "examples" / "skills"
+FRONT = "---\nname: A skill\ndescription: Does it.\n---\nDo it.\n"
+
+
+def write(folder: Path, skill_id: str = "one", front: str = FRONT, **files: str) -> Path:
+    """A skill below `folder`, of which the server's configuration is."""
+    skill = folder / "skills" / skill_id
+    skill.mkdir(parents=True)
+    (skill / "SKILL.md").write_text(front, encoding="utf-8")
+    for name, text in files.items():
+        (skill / name.replace("__", ".")).write_text(text, encoding="utf-8")
+    return skill
+
+
+async def listed(suite: Any) -> dict[str, tools_pb2.Skill]:
+    return {skill.id: skill for skill in (await suite.stub.ListSkills(tools_pb2.ListSkillsRequest())).skills}
+
+
+async def link(suite: Any, skill_id: str = "one") -> tools_pb2.LinkSkillResponse:
+    with rpc_errors():
+        return await suite.stub.LinkSkill(tools_pb2.LinkSkillRequest(skill_id=skill_id, chat_id=CHAT))
+
+
+async def run(suite: Any, command: str) -> tools_pb2.ToolOutcome:
+    return (await suite.execute("_bash_", json.dumps({"command": command})))[1]
+
+
+async def test_skills_are_listed_as_the_folder_has_them_now(serve: Serve, tmp_path: Path) -> None:
+    front = "---\nname: PDF\ndescription: |\n  Reads.\n  Writes.\nfileTypes: [pdf, .PDF, Xps]\nlicense: MIT\n---\n"
+    async with asyncio.timeout(10), serve() as suite:
+        assert await listed(suite) == {}
+        write(tmp_path, "pdf", front)
+        (tmp_path / "skills" / ".git").mkdir()
+        pdf = (await listed(suite))["pdf"]
+        (tmp_path / "skills" / "pdf" / "SKILL.md").write_text(FRONT)
+        changed = (await listed(suite))["pdf"]
+        shutil.rmtree(tmp_path / "skills" / "pdf")
+        assert await listed(suite) == {}
+    assert (pdf.name, pdf.description, list(pdf.file_types)) == ("PDF", "Reads.\nWrites.", ["pdf", "xps"])
+    assert (pdf.path, pdf.HasField("unavailable")) == ("skills/pdf/SKILL.md", False)
+    assert changed.name == "A skill"
+
+
+@pytest.mark.parametrize(
+    ("skill_id", "front", "problem"),
+    [
+        ("one", "no front matter", "SKILL.md: must begin with its front matter"),
+        ("one", "---\nname: a\n", "SKILL.md: must begin with its front matter"),
+        ("one", "---\nname: a\n---\n", "SKILL.md: description: Field required"),
+        ("one", "---\ndescription: a\n---\n", "SKILL.md: name: Field required"),
+        ("one", "---\n- a\n---\n", "must have name and description"),
+        ("one", "---\nname: [a\n---\n", "is not YAML"),
+        ("one", "---\nname: a\ndescription: a\nfileTypes: ['a/b']\n---\n", "SKILL.md: fileTypes.0"),
+        ("one", "---\nname: a\ndescription: " + "a" * 1025 + "\n---\n", "SKILL.md: description"),
+        ("one", "---\na: " + "[" * 5000 + "\n---\n", "SKILL.md: the front matter"),
+        ("one", "---\na: !!python/object/apply:os.system [ls]\n---\n", "is not YAML"),
+        ("one", "---\n" + "a" * 300_000, "larger than"),
+        ("o n e", FRONT, "its folder's name"),
+    ],
+)
+async def test_a_bad_skill_says_why_and_harms_no_other(
+    serve: Serve, tmp_path: Path, skill_id: str, front: str, problem: str
+) -> None:
+    write(tmp_path, skill_id, front)
+    write(tmp_path, "good")
+    async with asyncio.timeout(10), serve() as suite:
+        skills = await listed(suite)
+        with pytest.raises(SkillUnavailable) as caught:
+            await link(suite, skill_id)
+        await link(suite, "good")
+    assert problem in skills[skill_id].unavailable
+    assert problem in str(caught.value)
+    assert not skills["good"].unavailable
+
+
+async def test_a_skill_without_its_file_or_with_a_damaged_one_says_so(serve: Serve, tmp_path: Path) -> None:
+    (tmp_path / "skills" / "empty").mkdir(parents=True)
+    (write(tmp_path, "latin") / "SKILL.md").write_bytes(b"---\nname: \xe9\n---\n")
+    async with asyncio.timeout(10), serve() as suite:
+        skills = await listed(suite)
+        with pytest.raises(NotFound):
+            await link(suite, "missing")
+    assert skills["empty"].unavailable == "SKILL.md: No such file or directory"
+    assert skills["latin"].unavailable == "SKILL.md: is not UTF-8"
+
+
+async def test_a_linked_skill_can_be_read_and_run_and_not_written(serve: Serve, tmp_path: Path) -> None:
+    skill = write(tmp_path, "one", tell__py="print('told', __file__)", __hidden="secret")
+    (skill / "scripts").mkdir()
+    (skill / "scripts" / "deep.sh").write_text("#!/bin/sh\necho deep\n")
+    (skill / "scripts" / "deep.sh").chmod(0o755)
+    async with asyncio.timeout(20), serve() as suite:
+        reply = await link(suite)
+        _, read = await suite.execute("read_file", json.dumps({"path": reply.path}))
+        ran = await run(suite, f"{reply.interpreter} skills/one/tell.py && skills/one/scripts/deep.sh")
+        refused = await run(suite, "echo x >> skills/one/SKILL.md")
+        found = await run(suite, "cd skills/one && find . -type f | sort")
+    assert read.result == FRONT
+    assert ran.result == "told skills/one/tell.py\ndeep\n" or ran.result.endswith("skills/one/tell.py\ndeep\n")
+    assert (refused.ok, "Permission denied" in refused.result) == (False, True)
+    assert found.result.split() == ["./SKILL.md", "./python", "./scripts/deep.sh", "./tell.py"]
+
+
+async def test_what_a_command_does_to_its_copy_is_put_back_and_touches_nothing_else(
+    serve: Serve, tmp_path: Path
+) -> None:
+    skill = write(tmp_path, "one", tell__py="print('told')")
+    outside = tmp_path / "outside"
+    (outside / "one").mkdir(parents=True)
+    (outside / "one" / "kept").touch()
+    attacks = [
+        "chmod +w skills/one/tell.py && echo evil > skills/one/tell.py && touch skills/one/more",
+        "rm -rf skills/one && ln -s /etc skills/one",
+        f"rm -rf skills/one && ln -s {outside}/one skills/one",
+        "rm -rf skills/one && mkfifo skills/one",
+        "rm -rf skills/one && mkdir skills/one && mkfifo skills/one/SKILL.md skills/one/tell.py skills/one/python",
+        "rm -rf skills/one && echo file > skills/one",
+        "rm -rf skills",
+    ]
+    async with asyncio.timeout(30), serve() as suite:
+        for attack in attacks:
+            await link(suite)
+            assert (await run(suite, attack)).ok, attack
+            await link(suite)
+            told = await run(suite, "skills/one/python skills/one/tell.py && ls skills/one")
+            assert told.result == "told\nSKILL.md\npython\ntell.py\n", attack
+        await run(suite, f"rm -rf skills && ln -s {outside} skills")
+        with pytest.raises(SkillUnavailable):
+            await link(suite)
+    assert (skill / "tell.py").read_text() == "print('told')"
+    assert [path.name for path in outside.rglob("*")] == ["one", "kept"]
+
+
+async def test_linking_again_changes_nothing_until_the_skill_has(serve: Serve, tmp_path: Path) -> None:
+    skill = write(tmp_path)
+    async with asyncio.timeout(10), serve() as suite:
+        copy = suite.workspace / "skills" / "one" / "SKILL.md"
+        await link(suite)
+        first = copy.stat().st_ino
+        await asyncio.gather(*(link(suite) for _ in range(8)))
+        assert copy.stat().st_ino == first
+        (skill / "SKILL.md").write_text(FRONT + "More.\n")
+        await link(suite)
+        assert copy.read_text() == FRONT + "More.\n"
+
+
+@pytest.mark.parametrize("files", [{"python": "x"}, {"big": "x" * (21 * 1024 * 1024)}])
+async def test_a_skill_that_cannot_be_copied_says_why(serve: Serve, tmp_path: Path, files: dict[str, str]) -> None:
+    write(tmp_path, "one", **files)
+    async with asyncio.timeout(10), serve() as suite:
+        with pytest.raises(SkillUnavailable, match=r"interpreter's place|at most"):
+            await link(suite)
+    assert not (suite.workspace / "skills").exists()
+
+
+def wheel(folder: Path, name: str) -> Path:
+    """A small package, as pip installs it without an index."""
+    path = folder / f"{name}-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr(f"{name}.py", "VALUE = 'from the wheel'\n")
+        info = f"{name}-1.0.dist-info"
+        file.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+        file.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nGenerator: t\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        file.writestr(f"{info}/RECORD", "")
+    return path
+
+
+async def test_dependencies_are_installed_once_and_usable_in_the_sandbox(serve: Serve, tmp_path: Path) -> None:
+    skill = write(tmp_path, "one", tell__py="import headrace_probe; print(headrace_probe.VALUE)")
+    (skill / "requirements.txt").write_text(f"# comment\n./{wheel(skill, 'headrace_probe').name}\n")
+    async with asyncio.timeout(60), serve() as suite:
+        replies = await asyncio.gather(*(link(suite) for _ in range(4)))
+        told = await run(suite, "skills/one/python skills/one/tell.py")
+        without = await run(suite, "python3 skills/one/tell.py")
+        written = await run(suite, f"touch {tmp_path}/skill_envs/x; touch {tmp_path}/skill_envs/*/x")
+    assert (told.ok, told.result) == (True, "from the wheel\n")
+    assert not without.ok
+    assert not written.ok
+    assert {reply.interpreter for reply in replies} == {"skills/one/python"}
+    assert len([path for path in (tmp_path / "skill_envs").iterdir() if path.is_dir()]) == 1
+
+
+@pytest.mark.parametrize(
+    ("requirements", "said"),
+    [
+        ("./missing-1.0-py3-none-any.whl\n", "missing"),
+        ("not a requirement!\n", "requirement"),
+        ("x" * 70_000, "larger"),
+    ],
+)
+async def test_dependencies_that_cannot_be_installed_leave_nothing(
+    serve: Serve, tmp_path: Path, requirements: str, said: str
+) -> None:
+    write(tmp_path, "one", requirements__txt=requirements)
+    async with asyncio.timeout(60), serve() as suite:
+        for _ in range(2):
+            with pytest.raises(SkillUnavailable, match=said):
+                await link(suite)
+    assert not (suite.workspace / "skills").exists()
+    root = tmp_path / "skill_envs"
+    assert not root.exists() or [path for path in root.iterdir() if path.is_dir()] == []
+
+
+async def test_an_environment_that_was_left_half_made_is_made_anew(serve: Serve, tmp_path: Path) -> None:
+    skill = write(tmp_path, "one", tell__py="import headrace_probe; print(headrace_probe.VALUE)")
+    (skill / "requirements.txt").write_text(f"./{wheel(skill, 'headrace_probe').name}\n")
+    async with asyncio.timeout(60), serve() as suite:
+        await link(suite)
+        (made,) = (path for path in (tmp_path / "skill_envs").iterdir() if path.is_dir())
+        os.unlink(made / environments.MARK)
+        shutil.rmtree(made / "bin")
+        await link(suite)
+        told = await run(suite, "skills/one/python skills/one/tell.py")
+    assert told.result == "from the wheel\n"
+
+
+async def test_the_chart_skill_draws_a_csv_file(serve: Serve, tmp_path: Path) -> None:
+    shutil.copytree(EXAMPLES, tmp_path / "skills")
+    table = 'month,amount,region\nJan,"1,200",N\nFeb,$900.5,N\nJan,100,S\nMar,,S\n'
+    command = "skills/csv-chart/python skills/csv-chart/scripts/chart.py uploads/t.csv outputs/t.svg --labels month"
+    async with asyncio.timeout(20), serve() as suite:
+        assert {skill.id: bool(skill.unavailable) for skill in (await listed(suite)).values()} == {
+            "csv-chart": False,
+            "letter": False,
+        }
+        await link(suite, "csv-chart")
+        await suite.execute("write_file", json.dumps({"path": "uploads/t.csv", "content": table}))
+        drawn = await run(suite, f"{command} --numbers amount --title 'A < B'")
+        lines = await run(suite, f"{command} --numbers amount --kind line")
+        refused = await run(suite, f"{command} --numbers price")
+        svg = (suite.workspace / "outputs" / "t.svg").read_text()
+    assert drawn.result == ("outputs/t.svg: 2 points, from 900.5 to 1300\n1 rows without a number were skipped\n"), (
+        drawn.result
+    )
+    assert lines.ok
+    assert "<polyline" in svg
+    assert (refused.ok, "the columns are: month, amount, region" in refused.result) == (False, True)
+
+
+async def test_the_letter_skill_fills_its_template(serve: Serve, tmp_path: Path) -> None:
+    shutil.copytree(EXAMPLES, tmp_path / "skills")
+    fields = {name: name for name in ("sender", "recipient", "date", "subject", "salutation", "closing")}
+    fields["body"] = "Prices < costs & more.\n\nEnd 你好."
+    command = "skills/letter/python skills/letter/scripts/fill.py outputs/l.json outputs/l.docx"
+    async with asyncio.timeout(20), serve() as suite:
+        await link(suite, "letter")
+        path = "outputs/l.json"
+        await suite.execute("write_file", json.dumps({"path": path, "content": json.dumps(fields)}))
+        filled = await run(suite, command)
+        with zipfile.ZipFile(suite.workspace / "outputs" / "l.docx") as file:
+            names = set(file.namelist())
+            document = file.read("word/document.xml").decode()
+        del fields["date"]
+        await suite.execute("write_file", json.dumps({"path": path, "content": json.dumps(fields | {"cc": "me"})}))
+        refused = await run(suite, command)
+    assert filled.result == "outputs/l.docx: 7 fields filled\n"
+    assert names == {"[Content_Types].xml", "_rels/.rels", "word/document.xml"}
+    assert "Prices &lt; costs &amp; more." in document
+    assert "End 你好." in document
+    assert "{{" not in document
+    assert "date: missing\ncc: not a field of the template" in refused.result

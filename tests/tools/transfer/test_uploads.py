@@ -1,0 +1,353 @@
+"""UploadFile over a real server: what is stored, what is refused, and what is left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import io
+import json
+import os
+import struct
+import time
+import zipfile
+import zlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from headrace.errors import InvalidRequest, NotFound, Overloaded, QuotaExceeded, StreamStalled
+from headrace.image_size import image_size
+from headrace.streams import rpc_errors
+from headrace.v1 import tools_pb2
+from services.runtime.rpc.field_rules import is_uuid
+from services.tools.transfer.incoming import LEFT_S
+from services.tools.transfer.uploads import LIMITS, MIB, UPLOADS_MAX, Uploads
+from services.tools.workspace.workspace import Workspaces
+from tests.tools.conftest import CHAT, Serve
+from tests.tools.transfer.uploading import picture, pieces, read, start, upload
+
+
+def office(folder: str) -> bytes:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("docProps/app.xml", "x" * 20_000)
+        archive.writestr("[Content_Types].xml", "<Types/>")
+        archive.writestr(f"{folder}/document.xml", "<x/>")
+    return file.getvalue()
+
+
+def left_over(suite: Any) -> list[Path]:
+    """What uploads have left beside their files."""
+    return list((suite.workspace.parent / ".incoming").iterdir())
+
+
+async def test_an_upload_becomes_a_file_and_a_reference_that_reads_it(serve: Serve) -> None:
+    data = "名,数\n水,1\n".encode() * 50_000
+    async with asyncio.timeout(20), serve() as suite:
+        reply = await upload(suite.stub, data, "数据 1.csv")
+        info, content = await read(suite.stub, "uploads/数据 1.csv")
+        assert left_over(suite) == []
+    reference = reply.reference
+    assert (reply.chat_id, content) == (CHAT, data)
+    assert (reference.type, reference.name, reference.mime_type) == ("text", "数据 1.csv", "text/csv")
+    assert (reference.size_bytes, reference.sha256) == (len(data), hashlib.sha256(data).hexdigest())
+    assert json.loads(reference.meta) == {"path": "uploads/数据 1.csv"}
+    assert reference.url == f"/api/resource?chatId={CHAT}&path=uploads%2F%E6%95%B0%E6%8D%AE+1.csv"
+    assert (info.size_bytes, info.mime_type) == (len(data), "text/csv")
+
+
+async def test_without_a_chat_one_is_made_and_what_names_the_file_may_come_last(serve: Serve) -> None:
+    async def requests() -> AsyncIterator[tools_pb2.UploadFileRequest]:
+        for piece in pieces(b"text"):
+            yield piece
+        yield start("a.txt", chat_id=None)
+
+    async with asyncio.timeout(10), serve() as suite:
+        reply = await suite.stub.UploadFile(requests())
+        _, content = await read(suite.stub, "uploads/a.txt", chat_id=reply.chat_id)
+    assert is_uuid(reply.chat_id)
+    assert reply.chat_id != CHAT
+    assert content == b"text"
+
+
+async def test_a_taken_name_is_numbered_and_a_repeated_request_is_not(serve: Serve) -> None:
+    async with asyncio.timeout(10), serve() as suite:
+        names = [
+            (await upload(suite.stub, data, "a.b.txt", request_id=request_id)).reference.name
+            for data, request_id in ((b"1", "q-1"), (b"1", "q-1"), (b"2", "q-2"), (b"1", None), (b"1", "q-1"))
+        ]
+        ids = {(await upload(suite.stub, b"1", name)).reference.id for name in ("x", "x", "y")}
+    assert names == ["a.b.txt", "a.b.txt", "a.b (2).txt", "a.b (3).txt", "a.b.txt"]
+    assert len(ids) == 3
+
+
+async def test_many_uploads_of_one_name_at_once_are_all_kept(serve: Serve) -> None:
+    async with asyncio.timeout(10), serve() as suite:
+        replies = await asyncio.gather(*(upload(suite.stub, b"%d" % n, "a.txt") for n in range(UPLOADS_MAX)))
+        contents = {(await read(suite.stub, f"uploads/{reply.reference.name}"))[1] for reply in replies}
+    assert contents == {b"%d" % n for n in range(UPLOADS_MAX)}
+
+
+TYPES = [
+    (picture("PNG", 3, 2), "x.txt", "image", "image/png"),
+    (picture("JPEG", 3, 2), "x", "image", "image/jpeg"),
+    (picture("GIF", 3, 2), "x.pdf", "image", "image/gif"),
+    (picture("WEBP", 3, 2), "x.png", "image", "image/webp"),
+    (b"%PDF-1.7\n%\xe2\xe3", "x.txt", "pdf", "application/pdf"),
+    (office("word"), "x.zip", "office", "application/vnd.openxmlformats-officedocument.wordprocessingml.document"),
+    (office("xl"), "x.docx", "office", "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"),
+    (office("other"), "x.docx", "other", "application/zip"),
+    (b"print(1)\n", "x.py", "text", "text/plain"),
+    (b"BM is how this text begins", "x.bmp", "text", "text/plain"),
+    ("水".encode() * 30_000, "x.md", "text", "text/markdown"),
+    (b"<script>alert(1)</script>", "x.html", "text", "text/html"),
+    (b"<svg onload='alert(1)'/>", "x.svg", "text", "image/svg+xml"),
+    (b"", "empty.json", "text", "application/json"),
+    (b"text\0", "x.txt", "other", "application/octet-stream"),
+    (b"\x7fELF\x02\x01", "x.png", "other", "application/octet-stream"),
+    (b"PK\x03\x04 and no archive", "x.xlsx", "other", "application/zip"),
+    (b"ID3\x03\0\0\0", "x.doc", "other", "audio/mpeg"),
+]
+
+
+@pytest.mark.parametrize(("data", "name", "kind", "mime_type"), TYPES)
+async def test_the_type_is_that_of_the_content(serve: Serve, data: bytes, name: str, kind: str, mime_type: str) -> None:
+    async with asyncio.timeout(10), serve() as suite:
+        reference = (await upload(suite.stub, data, name)).reference
+    assert (reference.type, reference.mime_type) == (kind, mime_type)
+
+
+@pytest.mark.parametrize(
+    ("beginning", "kind"),
+    [
+        (b"text ", "text"),
+        (b"%PDF-1.7 ", "pdf"),
+        (b"\0", "other"),
+        (picture("PNG", 9, 9), "image"),
+        (b"PK\x03\x04", "other"),
+    ],
+)
+async def test_a_file_over_the_limit_of_its_type_is_refused_and_gone(serve: Serve, beginning: bytes, kind: Any) -> None:
+    limit = LIMITS[kind]
+    async with asyncio.timeout(30), serve() as suite:
+        if kind != "image":
+            await upload(suite.stub, beginning + b" " * (limit - len(beginning)))
+        with pytest.raises(InvalidRequest, match=rf"file: is larger than {limit // MIB} MiB.*\({kind}\)"):
+            await upload(suite.stub, beginning + b" " * (limit - len(beginning) + 1), "over")
+        assert left_over(suite) == []
+        assert not (suite.workspace / "uploads/over").exists()
+
+
+BAD_NAMES = [
+    "",
+    " ",
+    ".",
+    "..",
+    "...",
+    "../a",
+    "a/b",
+    "/etc/passwd",
+    "a\\b",
+    "C:\\a",
+    ".hidden",
+    "a\nb",
+    "a\0b",
+    "a\x1b[2Jb",
+    "a\u202etxt.exe",
+    "a\u2028b",
+    "\ufeffa",
+    "a" * 256,
+    "水" * 86,
+]
+
+
+@pytest.mark.parametrize("name", BAD_NAMES)
+async def test_a_bad_name_is_refused_by_its_rule(serve: Serve, name: str) -> None:
+    async with asyncio.timeout(10), serve() as suite:
+        with pytest.raises(InvalidRequest, match="name: "):
+            await upload(suite.stub, b"x", name)
+        assert left_over(suite) == []
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["a", "报告 (终).docx", "a%2e%2e%2fb", "~root", "-rf", "$(id)", "👩‍💻.txt", "水" * 85, "con.txt", "a.tar.gz "],
+)
+async def test_odd_names_are_only_names(serve: Serve, name: str) -> None:
+    async with asyncio.timeout(10), serve() as suite:
+        first, second = [(await upload(suite.stub, b"x", name)).reference.name for _ in range(2)]
+        files = {path.name for path in (suite.workspace / "uploads").iterdir()}
+    assert first == name
+    assert files == {first, second}
+    assert len(second.encode()) <= 255
+    assert " (2)" in second
+
+
+async def test_a_name_is_stored_in_its_composed_form(serve: Serve) -> None:
+    async with asyncio.timeout(10), serve() as suite:
+        assert (await upload(suite.stub, b"x", "Cafe\u0301")).reference.name == "Caf\u00e9"
+
+
+@pytest.mark.parametrize("kind", ["PNG", "JPEG", "WEBP", "GIF"])
+async def test_a_large_picture_is_stored_smaller(serve: Serve, kind: str) -> None:
+    async with asyncio.timeout(20), serve() as suite:
+        reference = (await upload(suite.stub, picture(kind, 4096, 1000), "a")).reference
+        _, content = await read(suite.stub, "uploads/a")
+    assert image_size(content) == (2048, 500)
+    assert Image.open(io.BytesIO(content)).format == kind
+    assert (reference.size_bytes, reference.sha256) == (len(content), hashlib.sha256(content).hexdigest())
+
+
+async def test_a_small_picture_stays_as_it_is_and_a_turned_one_is_turned(serve: Serve) -> None:
+    turned = io.BytesIO()
+    exif = Image.Exif()
+    exif[0x0112] = 6  # taken with the camera on its side
+    Image.new("RGB", (3000, 1500)).save(turned, format="JPEG", exif=exif)
+    small = picture("PNG", 2048, 10)
+    async with asyncio.timeout(20), serve() as suite:
+        await upload(suite.stub, small, "small")
+        await upload(suite.stub, turned.getvalue(), "turned")
+        assert (await read(suite.stub, "uploads/small"))[1] == small
+        assert image_size((await read(suite.stub, "uploads/turned"))[1]) == (1024, 2048)
+
+
+def bomb(width: int, height: int) -> bytes:
+    """A PNG that says it is so large and holds next to nothing."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    header = struct.pack(">IIBBBBB", width, height, 8, 6, 0, 0, 0)
+    data = zlib.compress(b"\0" * 1_000_000)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", data) + chunk(b"IEND", b"")
+
+
+@pytest.mark.parametrize(
+    ("data", "problem"),
+    [
+        (bomb(60_000, 60_000), "more than 64 megapixels"),
+        (bomb(2_000_000_000, 2), "more than 64 megapixels"),
+        (bomb(5000, 5000), "damaged"),
+        (picture("JPEG", 3000, 3000)[:2000], "damaged"),
+    ],
+)
+async def test_decompression_bombs_and_damaged_pictures_are_refused(serve: Serve, data: bytes, problem: str) -> None:
+    async with asyncio.timeout(10), serve() as suite:
+        with pytest.raises(InvalidRequest, match=problem):
+            await upload(suite.stub, data)
+        assert left_over(suite) == []
+        assert not suite.workspace.exists()
+
+
+async def test_a_stream_that_is_shorter_than_it_said_is_refused(serve: Serve) -> None:
+    named = tools_pb2.UploadFileRequest(start=tools_pb2.UploadStart(name="a", chat_id=CHAT, size_bytes=5))
+    async with asyncio.timeout(10), serve() as suite:
+        with pytest.raises(InvalidRequest, match="4 bytes came"), rpc_errors():
+            await suite.stub.UploadFile(iter([named, *pieces(b"1234")]))
+        await suite.stub.UploadFile(iter([named, *pieces(b"12345")]))
+        assert left_over(suite) == []
+
+
+@pytest.mark.parametrize("data", [b"text", b"x" * 4 * MIB])
+async def test_clients_that_leave_in_the_middle_leave_nothing(serve: Serve, data: bytes) -> None:
+    async with asyncio.timeout(20), serve() as suite:
+        calls = [suite.stub.UploadFile() for _ in range(UPLOADS_MAX)]
+        for number, call in enumerate(calls):
+            await call.write(start(f"{number}.txt"))
+            for piece in pieces(data):
+                await call.write(piece)
+        while len(left_over(suite)) < UPLOADS_MAX:
+            await asyncio.sleep(0.01)
+        for call in calls:
+            call.cancel()
+        while left_over(suite):
+            await asyncio.sleep(0.01)
+        assert not suite.workspace.exists()
+
+
+async def test_too_many_uploads_at_a_time_are_refused_and_places_come_back(serve: Serve) -> None:
+    async with asyncio.timeout(10), serve() as suite:
+        calls = [suite.stub.UploadFile() for _ in range(UPLOADS_MAX)]
+        for call in calls:
+            await call.write(start("a.txt"))
+        while len(left_over(suite)) < UPLOADS_MAX:
+            await asyncio.sleep(0.01)
+        with pytest.raises(Overloaded, match="16 uploads"):
+            await upload(suite.stub, b"x")
+        for call in calls:
+            call.cancel()
+        while left_over(suite):
+            await asyncio.sleep(0.01)
+        await upload(suite.stub, b"x")
+
+
+async def test_an_upload_that_never_ends_loses_its_place(tmp_path: Path) -> None:
+    async def silent() -> AsyncIterator[tools_pb2.UploadFileRequest]:
+        yield start("a")
+        await asyncio.Event().wait()
+
+    async with asyncio.timeout(5):
+        with pytest.raises(StreamStalled):
+            await Uploads(Workspaces(tmp_path), upload_s=0.05).receive(silent())
+    assert list((tmp_path / ".incoming").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("messages", "field"),
+    [
+        ([], "start"),
+        (pieces(b"x"), "start"),
+        ([start("a"), start("b")], "start"),
+        ([tools_pb2.UploadFileRequest()], "part"),
+        ([start("a", chat_id="../../x")], "start.chatId"),
+        ([start("a"), tools_pb2.UploadFileRequest(data=bytes(MIB + 1))], "data"),
+    ],
+)
+async def test_a_stream_that_breaks_the_contract_is_refused(serve: Serve, messages: list[Any], field: str) -> None:
+    async with asyncio.timeout(10), serve() as suite:
+        with pytest.raises(InvalidRequest) as caught, rpc_errors():
+            await suite.stub.UploadFile(iter(messages))
+        assert caught.value.metadata["field"] == field
+        assert left_over(suite) == []
+
+
+async def test_a_full_workspace_takes_no_more_and_says_so(serve: Serve) -> None:
+    async with asyncio.timeout(10), serve(workspace_bytes_max=100_000) as suite:
+        await upload(suite.stub, b"x" * 60_000, "a")
+        with pytest.raises(QuotaExceeded, match=r"full: 61440 of 100000 bytes are used and 60000 more are needed"):
+            await upload(suite.stub, b"x" * 60_000, "b")
+        arguments = json.dumps({"path": "outputs/b", "content": "x" * 60_000})
+        _, outcome = await suite.execute("write_file", arguments)
+        assert left_over(suite) == []
+    assert not outcome.ok
+    assert "the workspace is full" in outcome.result
+    assert "delete files" in outcome.result
+
+
+async def test_uploads_that_a_killed_service_left_go_at_the_next_start(tmp_path: Path) -> None:
+    folder = Workspaces(tmp_path).incoming()
+    for name, age_s in (("old", LEFT_S + 60), ("new", 60)):
+        (folder / name).write_text("half")
+        modified_s = time.time() - age_s
+        os.utime(folder / name, (modified_s, modified_s))
+    Uploads(Workspaces(tmp_path))
+    assert [path.name for path in folder.iterdir()] == ["new"]
+
+
+async def test_an_uploads_folder_that_leads_away_is_not_followed(serve: Serve, tmp_path: Path) -> None:
+    async with asyncio.timeout(10), serve() as suite:
+        suite.workspace.mkdir(parents=True)
+        outside = tmp_path / "outside"
+        outside.mkdir()
+        (suite.workspace / "uploads").symlink_to(outside)
+        with pytest.raises(InvalidRequest, match="leads out of the workspace"):
+            await upload(suite.stub, b"x")
+        (suite.workspace / "uploads").unlink()
+        (suite.workspace / "uploads").write_text("a file")
+        with pytest.raises(NotFound, match="no such file or folder"):
+            await upload(suite.stub, b"x")
+        assert list(outside.iterdir()) == []
+        assert left_over(suite) == []

@@ -1,0 +1,200 @@
+"""Fetches from a real server on this machine, which the allow-list opens."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import zlib
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from services.tools.errors import ToolFailed
+from services.tools.net.allow_list import parse_allow_list
+from services.tools.web.body import SIZE_BYTES_MAX
+from services.tools.web.fetcher import Fetcher, fetch_errors
+from services.tools.web.pinned_connection import pinned_session
+
+Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+async def resolve(name: str) -> list[str]:
+    del name
+    return ["127.0.0.1"]
+
+
+@asynccontextmanager
+async def site(answer: Answer) -> AsyncGenerator[tuple[Fetcher, str]]:
+    """A fetcher that may reach it, and its address."""
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", answer)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    port = runner.addresses[0][1]
+    try:
+        async with asyncio.timeout(20):
+            allow = parse_allow_list(f"site.test:{port}")
+            yield Fetcher(allow, resolve, fetch_s=2), f"http://site.test:{port}"
+    finally:
+        await runner.cleanup()
+
+
+def answering(body: bytes, **headers: str) -> Answer:
+    async def answer(request: web.Request) -> web.Response:
+        del request
+        return web.Response(body=body, headers={name.replace("_", "-"): value for name, value in headers.items()})
+
+    return answer
+
+
+async def test_an_answer_comes_with_type_charset_and_final_address() -> None:
+    async def answer(request: web.Request) -> web.Response:
+        if request.path == "/old":
+            return web.Response(status=301, headers={"Location": "/new?a=1"})
+        assert request.headers["Host"].startswith("site.test:")
+        assert "Cookie" not in request.headers
+        return web.Response(text=f"at {request.path_qs}", headers={"Set-Cookie": "a=b"})
+
+    async with site(answer) as (fetcher, url):
+        fetched = await fetcher.fetch(f"{url}/old")
+        again = await fetcher.fetch(f"{url}/new?a=1")
+    assert (fetched.url, fetched.status, fetched.body) == (f"{url}/new?a=1", 200, b"at /new?a=1")
+    assert (fetched.content_type, fetched.charset) == ("text/plain", "utf-8")
+    assert again.body == fetched.body
+
+
+@pytest.mark.parametrize(
+    ("encoding", "pack"),
+    [
+        ("gzip", gzip.compress),
+        ("x-gzip", gzip.compress),
+        ("deflate", zlib.compress),
+        ("deflate", lambda data: zlib.compress(data, wbits=-15)),  # pyright: ignore[reportUnknownLambdaType]
+        ("identity", bytes),
+    ],
+)
+async def test_a_packed_answer_is_unpacked(encoding: str, pack: Callable[[bytes], bytes]) -> None:
+    body = b"water mill " * 20_000
+    async with site(answering(pack(body), Content_Encoding=encoding)) as (fetcher, url):
+        assert (await fetcher.fetch(url)).body == body
+
+
+@pytest.mark.parametrize(
+    ("body", "encoding", "said"),
+    [
+        (gzip.compress(bytes(200_000_000)), "gzip", "larger than 5 MiB"),
+        (zlib.compress(bytes(50_000_000)), "deflate", "larger than 5 MiB"),
+        (bytes(SIZE_BYTES_MAX + 1), "identity", "larger than 5 MiB"),
+        (b"x", "br", "not asked for"),
+        (b"x", "zstd", "not asked for"),
+        (gzip.compress(gzip.compress(b"x")), "gzip, gzip", "not asked for"),
+        (b"no gzip at all", "gzip", "damaged"),
+        (gzip.compress(b"water mill" * 999)[:-9], "gzip", "ends too early"),
+    ],
+    ids=["gzip bomb", "deflate bomb", "too large", "brotli", "zstd", "packed twice", "not packed", "cut off"],
+)
+async def test_a_bomb_or_damaged_data_is_refused(body: bytes, encoding: str, said: str) -> None:
+    async with site(answering(body, Content_Encoding=encoding)) as (fetcher, url):
+        with pytest.raises(ToolFailed, match=said):
+            await fetcher.fetch(url)
+
+
+async def test_an_endless_answer_is_left_at_the_limit() -> None:
+    left = asyncio.Event()
+
+    async def endless(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        try:
+            while True:
+                await response.write(bytes(1 << 20))
+        except ConnectionError:
+            left.set()
+        return response
+
+    async with site(endless) as (fetcher, url):
+        with pytest.raises(ToolFailed, match="larger than 5 MiB"):
+            await fetcher.fetch(url)
+        await left.wait()
+
+
+async def test_a_slow_answer_ends_at_the_time_limit_for_the_whole() -> None:
+    async def slow(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        while True:
+            await response.write(b".")
+            await asyncio.sleep(0.02)
+
+    async with site(slow) as (fetcher, url):
+        with pytest.raises(ToolFailed, match=r"no answer within 0\.2 s"):
+            await Fetcher(fetcher.allow, resolve, fetch_s=0.2).fetch(url)
+
+
+@pytest.mark.parametrize("redirects", [5, 6])
+async def test_five_redirects_are_followed(redirects: int) -> None:
+    async def answer(request: web.Request) -> web.Response:
+        left = int(request.path[1:])
+        return web.Response(status=302, headers={"Location": f"/{left - 1}"}) if left else web.Response(text="here")
+
+    async with site(answer) as (fetcher, url):
+        if redirects == 5:
+            assert (await fetcher.fetch(f"{url}/5")).body == b"here"
+        else:
+            with pytest.raises(ToolFailed, match="more than 5 redirects"):
+                await fetcher.fetch(f"{url}/6")
+
+
+async def test_a_proxy_in_the_environment_is_not_used() -> None:
+    session = pinned_session(())
+    try:
+        assert not session.trust_env
+        with pytest.raises(aiohttp.ClientError):  # no address was checked, so none is connected to
+            await session.get("http://127.0.0.1:1/")
+    finally:
+        await session.close()
+
+
+async def test_tls_asks_for_the_name_at_the_checked_address() -> None:
+    hello = asyncio.get_running_loop().create_future()
+
+    async def met(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        hello.set_result(await reader.read(4096))
+        writer.close()
+
+    async with asyncio.timeout(10), await asyncio.start_server(met, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        with pytest.raises(ToolFailed):
+            await Fetcher(parse_allow_list("site.test"), resolve, fetch_s=2).fetch(f"https://site.test:{port}/")
+    assert b"site.test" in hello.result()
+
+
+async def test_a_server_that_hangs_up_or_is_not_there_is_told() -> None:
+    async def met(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nabc")
+        writer.close()
+
+    async with asyncio.timeout(10):
+        async with await asyncio.start_server(met, "127.0.0.1", 0) as server:
+            port = server.sockets[0].getsockname()[1]
+            fetcher = Fetcher(parse_allow_list("127.0.0.1"), resolve, fetch_s=2)
+            with pytest.raises(ToolFailed, match="not valid HTTP"):
+                await fetcher.fetch(f"http://127.0.0.1:{port}/")
+        with pytest.raises(ToolFailed, match="cannot be reached"):
+            await fetcher.fetch(f"http://127.0.0.1:{port}/")
+
+
+def all_below(cls: type[Exception]) -> list[type[Exception]]:
+    return [cls, *(below for child in cls.__subclasses__() for below in all_below(child))]
+
+
+@pytest.mark.parametrize("kind", [*all_below(aiohttp.ClientError), OSError, TimeoutError, ConnectionResetError])
+def test_every_error_of_the_library_is_told_in_words(kind: type[Exception]) -> None:
+    error = kind.__new__(kind)
+    with pytest.raises(ToolFailed), fetch_errors(1):
+        raise error

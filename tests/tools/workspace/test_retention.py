@@ -1,0 +1,98 @@
+"""Unused folders, on a real file system. Nobody can set a folder's time of change back, so `days` is set instead."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from pathlib import Path
+
+import pytest
+import structlog
+
+from services.tools.config import Config
+from services.tools.execution.effect_records import Effects
+from services.tools.workspace.retention import DAY_S, GOING, remove_unused, sweep
+from services.tools.workspace.workspace import Workspaces
+from tests.tools.conftest import CHAT
+
+OTHER = CHAT[:-1] + "3"
+NOW = -1.0
+"""Days: what was used until now is unused."""
+
+
+def test_what_is_unused_for_long_goes_and_the_rest_stays(tmp_path: Path) -> None:
+    workspaces, effects = Workspaces(tmp_path / "workspaces"), Effects(tmp_path / "effects")
+    workspaces.open(CHAT).write("outputs/deep/a", b"text")
+    effects.start(CHAT, "key", "tool")
+    (workspaces.root / "notes").mkdir()
+    time.sleep(0.05)
+    used = time.time()
+    time.sleep(0.05)
+    workspaces.open(OTHER)
+    roots = (workspaces.root, effects.root, workspaces.owners.root, tmp_path / "missing")
+    assert sweep(roots, 7) == 0
+    assert sweep(roots, (time.time() - used) / DAY_S) == 3
+    assert {path.name for path in workspaces.root.iterdir()} == {OTHER, "notes", ".owners"}
+    assert [path.name for path in workspaces.owners.root.iterdir()] == [OTHER]
+    assert list(effects.root.iterdir()) == []
+
+
+def test_opening_a_workspace_is_using_it_and_a_command_cannot_deny_that(tmp_path: Path) -> None:
+    workspaces = Workspaces(tmp_path)
+    folder = workspaces.open(CHAT).folder
+    time.sleep(0.05)
+    used = time.time()
+    time.sleep(0.05)
+    workspaces.find(CHAT)
+    os.utime(folder, (0, 0))
+    assert sweep([tmp_path], (time.time() - used) / DAY_S) == 0
+    assert folder.exists()
+
+
+def test_nothing_outside_is_removed_or_changed(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "kept").touch()
+    outside.chmod(0o500)
+    workspace = Workspaces(tmp_path / "workspaces").open(CHAT)
+    (workspace.folder / "link").symlink_to(outside)
+    (tmp_path / "workspaces" / OTHER).symlink_to(outside)
+    sweep([tmp_path / "workspaces"], NOW)
+    assert (outside / "kept").exists()
+    assert outside.stat().st_mode & 0o777 == 0o500
+
+
+def test_read_only_folders_go_too(tmp_path: Path) -> None:
+    folder = Workspaces(tmp_path).open(CHAT).folder / "skills"
+    (folder / "deep").mkdir(parents=True)
+    (folder / "deep/SKILL.md").touch()
+    for path in (folder / "deep", folder):
+        path.chmod(0o500)
+    assert sweep([tmp_path], NOW) == 1
+    assert [path.name for path in tmp_path.iterdir()] == [".owners"]
+
+
+def test_a_removal_that_was_cut_short_is_finished(tmp_path: Path) -> None:
+    (tmp_path / f"{GOING}{CHAT}/outputs").mkdir(parents=True)
+    assert sweep([tmp_path], 7) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_it_begins_at_the_start_and_outlives_a_root_that_cannot_be_read(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    Workspaces(tmp_path / "workspaces").open(CHAT)
+    with structlog.testing.capture_logs() as logged:
+        daily = asyncio.create_task(remove_unused((tmp_path / "workspaces", tmp_path / "file"), NOW))
+        async with asyncio.timeout(5):
+            while not logged:
+                await asyncio.sleep(0.01)
+        daily.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await daily
+    assert [entry["folders"] for entry in logged] == [1]
+
+
+def test_a_retention_of_nothing_is_refused() -> None:
+    with pytest.raises(ValueError, match="greater than 0"):
+        Config(workspace_retention_days=0)
