@@ -53,6 +53,11 @@ ROOMS = {
         *("toolkit", "interpreter", "web", "workspace", "sandbox", "sandbox/supervisor", "sandbox/confinement", "net"),
         *("metrics.py", "errors.py"),
     ),
+    "services/facade": (
+        *(".", "console", "openapi"),
+        *("openai_api/routes.py", "openai_api/chat_completions", "openai_api/responses", "openai_api"),
+        *("handlers", "middleware", "responses", "requests", "routes.py", "metrics.py"),
+    ),
     "services/runtime": ("rpc", "process", "telemetry", "auth", "http2/client", "http2/server", "http2", "."),
 }
 """The folders and files of a part from the top to the bottom: each may import what stands below it, nothing above. The

@@ -11,8 +11,8 @@ from aiohttp import hdrs, web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from headrace.errors import InvalidRequest
-from services.facade import envelope
-from services.facade.around import SERVER
+from services.facade.middleware.request_lifecycle import SERVER
+from services.facade.responses import envelope
 
 REFUSED = "the request is no HTTP that this server takes: a broken line, or a head that is too long"
 

@@ -11,20 +11,20 @@ import grpc
 import structlog
 from aiohttp import web
 
-from services.facade.around import around, on_prepare
-from services.facade.calls import answering
 from services.facade.config import Config
 from services.facade.connection import Connection
 from services.facade.console import serving as console
-from services.facade.cors import Cors
-from services.facade.credentials import Credentials
-from services.facade.draining import OpenRequests
-from services.facade.openai_face import face as openai_face
-from services.facade.openai_face.errors import openai_form
+from services.facade.handlers.health import healthz, readyz
+from services.facade.handlers.rpc import answering
+from services.facade.middleware.cors import Cors
+from services.facade.middleware.credentials import Credentials
+from services.facade.middleware.open_requests import OpenRequests
+from services.facade.middleware.request_lifecycle import around, on_prepare
+from services.facade.openai_api import routes as openai_api
+from services.facade.openai_api.errors import openai_form
 from services.facade.openapi.document import openapi
-from services.facade.readiness import healthz, readyz
+from services.facade.responses.sse import Pace
 from services.facade.routes import routes
-from services.facade.sse import Pace
 from services.runtime.auth.gate import Gate
 from services.runtime.auth.open_gate import opened
 from services.runtime.process.loop_lag import measured
@@ -105,7 +105,7 @@ def _application(
         application.router.add_route(route.verb, route.path, answer)
         if route.is_file:
             application.router.add_head(route.path, answer)
-    openai_face.add_routes(application, peers["orchestrator"], pace)
+    openai_api.add_routes(application, peers["orchestrator"], pace)
     console.add_routes(application)
     application.router.add_get("/healthz", healthz)
     application.router.add_get("/readyz", readyz(peers))

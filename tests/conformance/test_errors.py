@@ -11,7 +11,7 @@ import pytest
 from headrace.errors import BY_REASON, HeadraceError, to_failure
 from headrace.streams import reading
 from headrace.v1 import agent_pb2, agent_pb2_grpc
-from services.facade.envelope import HTTP_STATUS
+from services.facade.responses.envelope import HTTP_STATUS
 from tests.conformance.both import Both, both
 from tests.conformance.messages import UUID
 from tests.conformance.peers import Peer

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace.v1 import agent_pb2
-from services.facade.decode import fields_by_json_name
+from services.facade.requests.json_body import fields_by_json_name
 from tests.conformance.both import both
 from tests.conformance.messages import UUID
 from tests.conformance.peers import Peer

@@ -16,7 +16,7 @@ from structlog.testing import capture_logs
 from headrace.v1 import agent_pb2, memory_pb2, tools_pb2
 from services.facade import service
 from services.facade.config import Config
-from services.facade.envelope import HTTP_STATUS
+from services.facade.responses.envelope import HTTP_STATUS
 from services.facade.routes import FILES, routes
 from services.runtime.rpc.channels import connect
 from tests.facade.scripted import CHAT, RUN, Script, answering, suite

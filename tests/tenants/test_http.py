@@ -13,7 +13,7 @@ import pytest_asyncio
 
 from headrace.client import Client
 from headrace.errors import Unauthenticated
-from services.facade.credentials import GUARDED
+from services.facade.middleware.credentials import GUARDED
 from services.facade.routes import routes
 from tests.tenants.house import ADA, BOB, KEYS, House, house
 

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Awaitable, Callable
-from importlib import resources
+from pathlib import Path
 from typing import TypeAlias
 
 from aiohttp import web
+
+STATIC = Path(__file__).parent / "static"
 
 TYPES = {
     "html": "text/html; charset=utf-8",
@@ -39,10 +41,11 @@ Answer: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 def add_routes(application: web.Application) -> None:
-    """Serve every file of the package's `static` folder."""
-    for file in resources.files("services.facade.console").joinpath("static").iterdir():
-        path = "/" if file.name == "index.html" else f"/console/{file.name}"
-        application.router.add_get(path, _serving(file.name, file.read_bytes()))
+    """Serve every file of the `static` folder."""
+    for file in STATIC.rglob("*.*"):
+        path = file.relative_to(STATIC).as_posix()
+        route = "/" if path == "index.html" else f"/console/{path}"
+        application.router.add_get(route, _serving(path, file.read_bytes()))
 
 
 def _serving(name: str, body: bytes) -> Answer:

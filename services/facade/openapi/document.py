@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 from aiohttp import web
 
-from services.facade.openapi import answers
+from services.facade.openapi import route_responses
 from services.facade.openapi.paths import paths
 from services.facade.openapi.schemas import Schemas
 
@@ -45,7 +45,7 @@ def document() -> dict[str, Any]:
         "info": {"title": "Headrace", "version": metadata.version("headrace"), "description": ABOUT},
         "paths": found,
         "components": {
-            "schemas": schemas.made | {"FailureAnswer": answers.FAILURE, "OpenAIError": OPENAI_ERROR},
+            "schemas": schemas.made | {"FailureAnswer": route_responses.FAILURE, "OpenAIError": OPENAI_ERROR},
         },
     }
 

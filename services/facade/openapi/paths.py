@@ -6,7 +6,7 @@ from typing import Any
 
 from headrace.json_form import rules_of
 from headrace.v1 import tools_pb2
-from services.facade.openapi import answers
+from services.facade.openapi import route_responses
 from services.facade.openapi.comments import comment
 from services.facade.openapi.schemas import Schema, Schemas
 from services.facade.routes import Route, routes
@@ -36,8 +36,8 @@ def _operation(route: Route, schemas: Schemas) -> dict[str, Any]:
         "summary": text.partition("\n")[0],
         "description": text,
         "tags": [TAGS[route.peer]],
-        "responses": answers.success(route, schemas)
-        | answers.failures(route.rpc.full_name, has_body=route.has_body or route.is_upload),
+        "responses": route_responses.success(route, schemas)
+        | route_responses.failures(route.rpc.full_name, has_body=route.has_body or route.is_upload),
     }
     if route.is_upload:
         operation["requestBody"] = _form(schemas)
@@ -80,8 +80,8 @@ def _form(schemas: Schemas) -> dict[str, Any]:
 
 
 def _pages() -> dict[str, Any]:
-    ready = answers.enveloped({"type": "object", "additionalProperties": {"type": "boolean"}})
-    live = answers.enveloped({"type": "object", "properties": {"status": {"const": "live"}}})
+    ready = route_responses.enveloped({"type": "object", "additionalProperties": {"type": "boolean"}})
+    live = route_responses.enveloped({"type": "object", "properties": {"status": {"const": "live"}}})
     return {
         "/healthz": {"get": _page("Whether the facade lives; asks nobody.", {"application/json": {"schema": live}})},
         "/readyz": {
@@ -93,7 +93,7 @@ def _pages() -> dict[str, Any]:
 
 
 def _page(summary: str, content: dict[str, Any], *failures: str) -> dict[str, Any]:
-    failed = {status: told for status, told in answers.failures().items() if status in failures}
+    failed = {status: told for status, told in route_responses.failures().items() if status in failures}
     return {
         "summary": summary,
         "tags": ["pages"],
@@ -132,7 +132,7 @@ def _openai_route(
     operation: dict[str, Any] = {
         "summary": summary,
         "tags": ["OpenAI"],
-        "responses": responses | answers.of_openai(OPENAI_STATUSES),
+        "responses": responses | route_responses.of_openai(OPENAI_STATUSES),
     }
     if parameters:
         operation["parameters"] = parameters

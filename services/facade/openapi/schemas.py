@@ -11,8 +11,8 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 from headrace.json_form import rules_of
 from headrace.v1 import agent_pb2
-from services.facade.decode import INT_RANGES, fields_by_json_name
 from services.facade.openapi.comments import comment
+from services.facade.requests.json_body import INT_RANGES, fields_by_json_name
 
 Schema: TypeAlias = dict[str, Any]
 Way: TypeAlias = Literal["in", "out"]

@@ -24,7 +24,7 @@ type Settings struct {
 	SlowReader time.Duration
 }
 
-// unaryTimeout is for one answer, as services/facade/calls.py has it. Streams have none: a run waits for people.
+// unaryTimeout is for one answer, as services/facade/handlers/rpc.py has it. Streams have none: a run waits for people.
 const unaryTimeout = 30 * time.Second
 
 // Peers are the connections to the services, each shared by all requests.

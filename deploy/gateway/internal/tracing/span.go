@@ -1,4 +1,4 @@
-// Package tracing records a span for each request, as services/facade/tracing.py does, and exports it over OTLP where
+// Package tracing records a span for each request, as services/facade/middleware/tracing.py does, and exports it over OTLP where
 // the environment says where to.
 package tracing
 

@@ -1,15 +1,15 @@
 // The page: its parts, and who tells whom.
 
-import { Agents } from "./agents.js";
-import * as api from "./api.js";
-import { Attachments } from "./attachments.js";
-import { Chats } from "./chats.js";
-import { Composer } from "./composer.js";
-import { Conversation } from "./conversation.js";
-import { askIn } from "./credential.js";
-import * as place from "./place.js";
-import { saveFiles } from "./saving.js";
-import { keepAtEnd } from "./scrolling.js";
+import { Agents } from "./page/agent_picker.js";
+import * as api from "./server/api.js";
+import { Attachments } from "./page/attachments.js";
+import { Chats } from "./page/chat_list.js";
+import { Composer } from "./page/composer.js";
+import { Conversation } from "./page/conversation.js";
+import { askIn } from "./server/credential.js";
+import * as place from "./page/address.js";
+import { saveFiles } from "./page/file_links.js";
+import { keepAtEnd } from "./page/scrolling.js";
 
 const byId = (id) => document.getElementById(id);
 

@@ -1,0 +1,29 @@
+"""Whether the facade lives (/healthz), and whether the whole chain behind it is ready (/readyz)."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+
+import grpc
+from aiohttp import web
+
+from services.facade.responses import envelope
+from services.runtime.rpc.health import ask
+
+
+async def healthz(_: web.Request) -> web.StreamResponse:
+    """200 while the process answers; asks nobody."""
+    return envelope.told({"status": "live"})
+
+
+def readyz(peers: Mapping[str, grpc.aio.Channel]) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+    """200 when each peer, and what it needs itself, is ready, else 503; `data` says which is."""
+
+    async def answer(_: web.Request) -> web.StreamResponse:
+        ready = await ask(peers)
+        if all(ready.values()):
+            return envelope.told(ready)
+        message = f"not ready: {', '.join(name for name, is_ready in ready.items() if not is_ready)}"
+        return envelope.refused(503, "NOT_READY", message, retriable=True, data=ready)
+
+    return answer

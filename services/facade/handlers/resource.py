@@ -1,0 +1,142 @@
+"""GET and HEAD /api/resource: a file of a workspace, its bytes passed on as they come.
+
+Whoever wrote the file may have wanted a browser to run it in our origin. So only types that no browser runs are shown;
+all others are handed over as attachments, and nosniff keeps every type what we say it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import UTC, datetime
+from email.utils import format_datetime
+from typing import Any
+from urllib.parse import quote
+
+import grpc
+from aiohttp import web
+
+from headrace.errors import InvalidRequest, OutOfRange
+from headrace.streams import reading
+from headrace.v1 import tools_pb2
+from services.facade.requests import byte_range, query_string
+from services.facade.requests.body import once
+from services.facade.requests.byte_range import ByteRange
+from services.facade.responses import envelope
+from services.facade.responses.sse import Pace
+from services.facade.routes import Route
+from services.runtime.rpc import call_ids
+
+TEXTS = frozenset({"text/plain", "text/csv", "text/markdown", "text/tab-separated-values", "application/json"})
+
+SHOWN = TEXTS | {"image/png", "image/jpeg", "image/gif", "image/webp", "application/pdf"}
+"""What a browser may show in place. HTML, SVG and XML are not among them."""
+
+NO_POWERS = "default-src 'none'; sandbox"
+"""Content-Security-Policy of all but PDF, whose viewer it would stop."""
+
+
+def answering(
+    route: Route, channel: grpc.aio.Channel, pace: Pace
+) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+    """What serves `route` through `channel`."""
+    rpc = channel.unary_stream(route.grpc_path, *route.serializers)
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        whole = _asked(request)
+        wanted = byte_range.parse(once(request, "Range")) if request.method == "GET" else None
+        unless_changed = once(request, "If-Range")
+        if wanted is not None:
+            part = tools_pb2.ReadFileRequest(offset=wanted.offset, length=wanted.length)
+            part.MergeFrom(whole)
+            try:
+                async with reading(rpc(part, metadata=call_ids.forwarded())) as pieces:
+                    first = await anext(pieces)
+                    if unless_changed in (None, _etag(first.info)):
+                        return await _send(request, first, pieces, wanted, pace)
+            except OutOfRange as error:
+                if unless_changed is None:
+                    return _unsatisfiable(error)
+        async with reading(rpc(whole, metadata=call_ids.forwarded())) as pieces:
+            return await _send(request, await anext(pieces), pieces, None, pace)
+
+    return answer
+
+
+def _asked(request: web.Request) -> tools_pb2.ReadFileRequest:
+    asked: Any = query_string.decode(
+        query_string.parse(request.rel_url.raw_query_string), tools_pb2.ReadFileRequest.DESCRIPTOR
+    )
+    if asked.offset or asked.length:
+        raise InvalidRequest.of("offset", "is said by the header Range")
+    return asked
+
+
+async def _send(
+    request: web.Request,
+    first: tools_pb2.ReadFileResponse,
+    pieces: AsyncIterator[tools_pb2.ReadFileResponse],
+    wanted: ByteRange | None,
+    pace: Pace,
+) -> web.StreamResponse:
+    """Answer with the pieces, which are those of the range when one is `wanted`."""
+    info, headers = first.info, _headers(first.info)
+    if any(tag.value in ("*", info.version) for tag in request.if_none_match or ()):
+        return web.Response(status=304, headers=headers)
+    response = web.StreamResponse(headers=headers)
+    start, end = 0, info.size_bytes
+    if wanted is not None and info.size_bytes:
+        start, end = wanted.within(info.size_bytes)
+        response.set_status(206)
+        response.headers["Content-Range"] = f"bytes {start}-{end - 1}/{info.size_bytes}"
+    response.content_length = end - start
+    await response.prepare(request)
+    if request.method == "HEAD":
+        return response
+    try:
+        await _write(response, first.data, pace)
+        async for piece in pieces:
+            await _write(response, piece.data, pace)
+    except Exception:
+        # Fewer bytes than announced: on a connection that goes on, the next answer would be taken for the rest.
+        if request.transport is not None:
+            request.transport.abort()
+        raise
+    await response.write_eof()
+    return response
+
+
+async def _write(response: web.StreamResponse, data: bytes, pace: Pace) -> None:
+    try:
+        async with asyncio.timeout(pace.slow_reader_s):
+            await response.write(data)
+    except TimeoutError:
+        raise ConnectionResetError("the client stopped reading") from None
+
+
+def _headers(info: tools_pb2.FileInfo) -> dict[str, str]:
+    """What is said of a file, whichever part of it is sent."""
+    shown = "inline" if info.mime_type in SHOWN else "attachment"
+    name = quote(info.path.rpartition("/")[2], safe="")
+    headers = {
+        "Content-Type": info.mime_type + ("; charset=utf-8" if info.mime_type in TEXTS else ""),
+        "Content-Disposition": f"{shown}; filename*=UTF-8''{name}",
+        "X-Content-Type-Options": "nosniff",
+        "Accept-Ranges": "bytes",
+        "Cache-Control": "private, no-cache",  # kept, and asked for again each time with its ETag
+        "ETag": _etag(info),
+        "Last-Modified": format_datetime(datetime.fromtimestamp(info.modified_at // 1000, UTC), usegmt=True),
+    }
+    if info.mime_type != "application/pdf":
+        headers["Content-Security-Policy"] = NO_POWERS
+    return headers
+
+
+def _etag(info: tools_pb2.FileInfo) -> str:
+    return f'"{info.version}"'
+
+
+def _unsatisfiable(error: OutOfRange) -> web.Response:
+    answer = envelope.refused(416, error.reason, error.message, details=error.metadata)
+    answer.headers["Content-Range"] = f"bytes */{error.metadata.get('sizeBytes', '*')}"
+    return answer

@@ -1,0 +1,101 @@
+"""One HTTP request as one RPC: the request's message from body or parameters, the reply in the envelope or as SSE."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeAlias
+
+import grpc
+from aiohttp import web
+from google.protobuf.message import Message
+
+from headrace.errors import InvalidRequest, Unsupported
+from headrace.streams import rpc_errors
+from headrace.v1 import tools_pb2
+from services.facade.handlers import resource, upload
+from services.facade.requests import json_body, query_string
+from services.facade.requests.body import body, once
+from services.facade.responses import envelope, json_answer, sse
+from services.facade.routes import Route
+from services.runtime.rpc import call_ids
+
+UNARY_TIMEOUT_S = 30.0
+"""For one answer. Streams have none: a run waits for people; the channel's keepalive finds a dead peer."""
+
+LAST_EVENT_ID = "Last-Event-ID"
+
+Answer: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+def answering(route: Route, channel: grpc.aio.Channel, pace: sse.Pace) -> Answer:
+    """What serves `route` through `channel`."""
+    if route.is_unary:
+        return _unary(route, channel)
+    if route.is_stream_of_events:
+        return _events(route, channel, pace)
+    if route.is_upload:
+        return upload.answering(route, channel)
+    if route.is_file:
+        return resource.answering(route, channel, pace)
+
+    async def unsupported(_: web.Request) -> web.StreamResponse:
+        raise Unsupported(f"{route.verb} {route.path} is not served by this version")
+
+    return unsupported
+
+
+def _unary(route: Route, channel: grpc.aio.Channel) -> Answer:
+    rpc = channel.unary_unary(route.grpc_path, *route.serializers)
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        message = await _message(request, route)
+        with rpc_errors():
+            reply = await rpc(message, timeout=UNARY_TIMEOUT_S, metadata=call_ids.forwarded())
+        return envelope.success(reply, _data_field(route, reply))
+
+    return answer
+
+
+def _data_field(route: Route, reply: Message) -> str:
+    """The reply's field that is `data`; empty: the whole reply. A view that is JSON is the data itself."""
+    if isinstance(reply, tools_pb2.GetViewportResponse) and reply.HasField("view"):
+        return "view"
+    return route.response_body
+
+
+def _events(route: Route, channel: grpc.aio.Channel, pace: sse.Pace) -> Answer:
+    rpc = channel.unary_stream(route.grpc_path, *route.serializers)
+    can_fold = "stream" in route.rpc.input_type.fields_by_name
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        message: Any = await _message(request, route)
+        call = rpc(message, metadata=call_ids.forwarded())
+        if can_fold and message.HasField("stream") and not message.stream:
+            return await json_answer.answer(call)
+        return await sse.stream(request, message, call, pace)
+
+    return answer
+
+
+async def _message(request: web.Request, route: Route) -> Message:
+    """The RPC's request: path parameters, and the body or the query parameters."""
+    kind = route.rpc.input_type
+    parameters = query_string.parse(request.rel_url.raw_query_string)
+    in_path = [(kind.fields_by_name[name].json_name, value) for name, value in request.match_info.items()]
+    if route.has_body:
+        if parameters:
+            raise InvalidRequest.of(parameters[0][0], "belongs into the JSON body")
+        message = json_body.decode(await body(request), kind)
+        message.MergeFrom(query_string.decode(in_path, kind))
+        return message
+    if "last_seq" in kind.fields_by_name:
+        parameters = _resumed(request, parameters)
+    return query_string.decode(in_path + parameters, kind)
+
+
+def _resumed(request: web.Request, parameters: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    """The parameters with Last-Event-ID as lastSeq: it wins, because a browser that comes back sends the old URL."""
+    last_id = once(request, LAST_EVENT_ID)
+    if not last_id:
+        return parameters
+    return [(name, value) for name, value in parameters if name != "lastSeq"] + [("lastSeq", last_id)]

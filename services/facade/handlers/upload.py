@@ -1,0 +1,135 @@
+"""POST /api/upload: a form's file as a client stream, piece by piece; the facade never holds it.
+
+The parts of a form come in any order, so what names the file is sent last.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from contextlib import contextmanager
+from typing import Any
+
+import grpc
+from aiohttp import BodyPartReader, web
+from aiohttp.http_exceptions import HttpProcessingError
+
+from headrace.errors import InvalidRequest
+from headrace.streams import rpc_errors
+from headrace.v1 import tools_pb2
+from services.facade.requests import query_string
+from services.facade.requests.body import check_size
+from services.facade.responses import envelope
+from services.facade.routes import Route
+from services.runtime.rpc import call_ids
+
+PIECE_BYTES = 256 * 1024
+"""A message between the services; UploadFile takes 1 MiB."""
+
+BODY_BYTES_MAX = 51 * 1024 * 1024
+"""The largest file that any type may have, and its form. A body that says it is larger is refused unread."""
+
+FIELD_BYTES_MAX = 4096
+"""Of a part that is no file: an id."""
+
+TIMEOUT_S = 600.0
+"""For a whole upload, as the tools service has it."""
+
+Call = grpc.aio.StreamUnaryCall[tools_pb2.UploadFileRequest, tools_pb2.UploadFileResponse]
+
+
+def answering(route: Route, channel: grpc.aio.Channel) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+    """What serves `route` through `channel`."""
+    rpc = channel.stream_unary(route.grpc_path, *route.serializers)
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        if request.content_type != "multipart/form-data":
+            raise InvalidRequest.of("Content-Type", "must be multipart/form-data")
+        check_size(request, BODY_BYTES_MAX)
+        call: Any = rpc(metadata=call_ids.forwarded())
+        try:
+            async with asyncio.timeout(TIMEOUT_S):
+                with rpc_errors():
+                    await _send(request, call)
+                    reply = await call
+        except TimeoutError:
+            raise web.HTTPRequestTimeout from None
+        finally:
+            call.cancel()  # a caller who has gone in the middle must not look like the end of the file
+        return envelope.success(reply, route.response_body)
+
+    return answer
+
+
+async def _send(request: web.Request, call: Call) -> None:
+    """Send what the form holds; less of it when the call has ended, with an error then."""
+    name: str | None = None
+    fields: list[tuple[str, str]] = []
+    async for part in _parts(request):
+        if part.name == "file":
+            if name is not None:
+                raise InvalidRequest.of("file", "must be given once")
+            name = part.filename or ""
+            if not await _send_file(part, call):
+                return
+        else:
+            fields.append((part.name or "", await _text(part)))
+    if name is None:
+        raise InvalidRequest.of("file", "is required")
+    named = [] if any(field == "name" for field, _ in fields) else [("name", _utf8(name))]
+    start: Any = query_string.decode(fields + named, tools_pb2.UploadStart.DESCRIPTOR)
+    if not call.done():
+        await call.write(tools_pb2.UploadFileRequest(start=start))
+        await call.done_writing()
+
+
+async def _send_file(part: BodyPartReader, call: Call) -> bool:
+    """Whether all of the file has been sent; False when the call has ended before."""
+    while True:
+        with _form_errors():
+            data = await part.read_chunk(PIECE_BYTES)
+        if not data:
+            return True
+        if call.done():
+            return False
+        await call.write(tools_pb2.UploadFileRequest(data=bytes(data)))
+
+
+async def _parts(request: web.Request) -> AsyncGenerator[BodyPartReader]:
+    """The parts of the form, each to be read before the next."""
+    with _form_errors():
+        form = await request.multipart()
+    while True:
+        with _form_errors():
+            part = await form.next()
+        if part is None:
+            return
+        if not isinstance(part, BodyPartReader):
+            raise InvalidRequest.of("body", "must not have parts within parts")
+        yield part
+
+
+async def _text(part: BodyPartReader) -> str:
+    with _form_errors():
+        text = await part.read_chunk(FIELD_BYTES_MAX)
+        if not part.at_eof() and await part.read_chunk(FIELD_BYTES_MAX):
+            raise InvalidRequest.of(_utf8(part.name or "")[:64], f"must not be longer than {FIELD_BYTES_MAX} bytes")
+        return bytes(text).decode()
+
+
+def _utf8(name: str) -> str:
+    """The name; a header that is not UTF-8 comes with lone surrogates."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise InvalidRequest.of("file", "must have a name in UTF-8") from None
+    return name
+
+
+@contextmanager
+def _form_errors() -> Generator[None]:
+    """What aiohttp says of a broken form."""
+    try:
+        yield
+    except (ValueError, HttpProcessingError) as error:
+        raise InvalidRequest.of("body", "must be a whole multipart/form-data form") from error

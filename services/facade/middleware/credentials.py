@@ -1,0 +1,29 @@
+"""Whose request it is, by its credential; the RPCs behind it are made for that user."""
+
+from __future__ import annotations
+
+from aiohttp import web
+
+from services.facade.middleware.request_lifecycle import Handler
+from services.facade.requests.body import once
+from services.runtime.auth.gate import API_KEY, AUTHORIZATION, Gate
+from services.runtime.auth.identity import acting_as
+
+GUARDED = ("/api/", "/v1/")
+"""What gives or changes somebody's things. The console's files, health, metrics and the contract are nobody's."""
+
+
+class Credentials:
+    """What stands before every route."""
+
+    def __init__(self, gate: Gate) -> None:
+        self._gate = gate
+
+    @web.middleware
+    async def checked(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Serve the request for the user whose credential it shows. Raises Unauthenticated, Overloaded."""
+        if not request.path.startswith(GUARDED):
+            return await handler(request)
+        given = {name: value for name in (AUTHORIZATION, API_KEY) if (value := once(request, name)) is not None}
+        with acting_as(await self._gate.client(given)):
+            return await handler(request)

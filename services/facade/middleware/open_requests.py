@@ -1,0 +1,21 @@
+"""Counting what is being answered, so that a stopping facade can wait for it."""
+
+from __future__ import annotations
+
+from aiohttp import web
+
+from services.facade.middleware.request_lifecycle import Handler
+from services.runtime.in_flight import InFlight
+
+
+class OpenRequests(InFlight):
+    """How many requests are being answered. Belongs to one application."""
+
+    @web.middleware
+    async def counting(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Count `request` while `handler` answers it."""
+        self.began()
+        try:
+            return await handler(request)
+        finally:
+            self.ended()

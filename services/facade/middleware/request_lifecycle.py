@@ -1,0 +1,110 @@
+"""What happens around every HTTP request: ids in and out, errors to the envelope, one log line.
+
+The facade's last resort stands here and nowhere else. An answer that has begun cannot become another one: it ends
+where it is, and line and metric have the status that it would have had.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Awaitable, Callable
+from typing import TypeAlias
+
+import grpc
+import structlog
+from aiohttp import hdrs, web
+
+from headrace.errors import HeadraceError
+from services.facade import metrics
+from services.facade.middleware import tracing
+from services.facade.requests.body import once
+from services.facade.responses import envelope
+from services.runtime.rpc import call_ids
+
+REQUEST_ID = "X-Request-Id"
+
+SERVER = "headrace"
+"""The header Server, which else names the library and its version to whoever looks for one with a hole."""
+
+_TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
+"""https://www.w3.org/TR/trace-context/#traceparent-header; anything else is not passed on."""
+
+_BEGUN, _ID = web.RequestKey("begun", web.StreamResponse), web.RequestKey("id", str)
+
+Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+log = structlog.get_logger()
+
+
+@web.middleware
+async def around(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Answer `request` whatever `handler` does."""
+    started = time.monotonic()
+    status, reason = 499, "CANCELLED"
+    request[_ID] = _adopt_ids(request)
+    route = _route(request)
+    with structlog.contextvars.bound_contextvars(**call_ids.for_log()), tracing.request_span(request, route) as span:
+        try:
+            answer, status, reason = await _answered(request, handler)
+        finally:
+            # Left by cancellation or a broken connection: the client has gone.
+            tracing.answered(span, status, reason)
+            metrics.REQUESTS.labels(route, status).inc()
+            say = log.debug if route in tracing.PROBES else log.info
+            say(
+                "http done",
+                method=request.method,
+                route=route,
+                status=status,
+                reason=reason,
+                ms=round((time.monotonic() - started) * 1000, 1),
+                peer=request.remote,
+            )
+    return answer
+
+
+async def on_prepare(request: web.Request, response: web.StreamResponse) -> None:
+    """Signal of the application: the answer's headers are about to go out."""
+    request[_BEGUN] = response
+    response.headers[REQUEST_ID] = request[_ID]
+    response.headers[hdrs.SERVER] = SERVER
+
+
+def has_begun(request: web.Request) -> bool:
+    """Whether the answer's headers have gone out: what fails now can have no status of its own."""
+    return _BEGUN in request
+
+
+async def _answered(request: web.Request, handler: Handler) -> tuple[web.StreamResponse, int, str]:
+    """The answer, and of what failed, also behind its headers, status and reason."""
+    try:
+        once(request, REQUEST_ID)
+        answer = await handler(request)
+        return answer, answer.status, ""
+    except HeadraceError as error:
+        answer, reason = envelope.failure(error), error.reason
+    except grpc.aio.AioRpcError as error:
+        answer, reason = envelope.status_failure(error), error.code().name
+    except web.HTTPException as error:
+        answer, reason = envelope.http_failure(error), error.reason
+    except ConnectionError:
+        raise
+    except Exception:
+        log.exception("http failed", method=request.method, route=_route(request))
+        answer, reason = envelope.refused(500, "INTERNAL", envelope.INTERNAL), "INTERNAL"
+    return request.get(_BEGUN, answer), answer.status, reason
+
+
+def _adopt_ids(request: web.Request) -> str:
+    """Take the caller's ids, or make them; every RPC of this request gets them."""
+    given = [(call_ids.REQUEST_ID, request.headers.get(REQUEST_ID, ""))]
+    if _TRACEPARENT.fullmatch(traceparent := request.headers.get(call_ids.TRACEPARENT, "")):
+        given.append((call_ids.TRACEPARENT, traceparent))
+    return call_ids.adopt([*given, *call_ids.credentials(request.headers.items())])
+
+
+def _route(request: web.Request) -> str:
+    """The route's path as annotated; a path that nobody serves is not repeated in logs."""
+    resource = request.match_info.route.resource
+    return resource.canonical if resource else "unknown"

@@ -1,0 +1,82 @@
+"""Bodies of both APIs: the parts that they share. Unknown fields are ignored: OpenAI adds some every month."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import msgspec
+
+from headrace.errors import InvalidRequest
+from headrace.v1 import agent_pb2
+from services.facade.requests.json_body import BODY
+from services.runtime.rpc.field_rules import check_json
+
+T = TypeVar("T")
+
+TEXTS = frozenset({"text", "input_text", "output_text", "refusal"})
+
+
+class Part(msgspec.Struct):
+    """A piece of a message."""
+
+    type: str
+    text: str = ""
+    refusal: str = ""
+
+
+class Function(msgspec.Struct):
+    """A function of the caller."""
+
+    name: str = ""
+    description: str | None = None
+    parameters: msgspec.Raw = msgspec.Raw()
+    """Raw, so that the schema stays as it was written."""
+
+
+class Form(msgspec.Struct):
+    """Which form the answer is to have."""
+
+    type: str = "text"
+
+
+def parsed(body: bytes, kind: type[T]) -> T:
+    """`body` as `kind`.
+
+    Raises:
+        InvalidRequest: Naming the rule, and where it was broken.
+    """
+    check_json(body.decode(errors="replace"), BODY)  # msgspec has no limit of depth but the stack's
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except msgspec.ValidationError as error:
+        # The text is about types and paths alone.
+        rule, _, path = str(error).partition(" - at `$")
+        raise InvalidRequest.of(path.strip("`.") or BODY, f"is not as the API has it: {rule}") from None
+    except msgspec.DecodeError as error:
+        raise InvalidRequest.of(BODY, f"must be valid JSON in UTF-8: {error}") from None
+
+
+def text_of(content: str | list[Part] | None, name: str) -> str:
+    """The text of a message. Raises InvalidRequest for pictures, files and sound."""
+    if content is None or isinstance(content, str):
+        return content or ""
+    for part in content:
+        if part.type not in TEXTS:
+            raise InvalidRequest.of(name, f"must be text, not {part.type[:32]!r}; upload files by POST /api/upload")
+    return "".join(part.text or part.refusal for part in content)
+
+
+def check_form(form: Form | None, name: str) -> None:
+    """Refuse what would be taken for granted: an agent decides the form of its answer."""
+    if form is not None and form.type != "text":
+        raise InvalidRequest.of(name, "must be text: the agent decides the form of its answer")
+
+
+def client_tool(function: Function, name: str) -> agent_pb2.ClientTool:
+    """A function as a frontend tool of the run. Raises InvalidRequest for one without a name."""
+    if not function.name:
+        raise InvalidRequest.of(name, "must be a function with a name")
+    tool = agent_pb2.ClientTool(name=function.name, description=function.description or "")
+    if (schema := bytes(function.parameters)) not in (b"", b"null"):
+        tool.parameters = schema.decode()
+    return tool

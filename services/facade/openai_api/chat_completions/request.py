@@ -1,0 +1,93 @@
+"""POST /v1/chat/completions, the request."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from headrace.errors import InvalidRequest
+from services.facade.openai_api.body import Form, Function, Part, check_form, client_tool, parsed, text_of
+from services.facade.openai_api.request import Asked, Call, Entry, question, results_of
+
+ROLES = frozenset({"system", "developer", "user", "assistant", "tool"})
+
+
+class _Called(msgspec.Struct):
+    name: str = ""
+    arguments: str = ""
+
+
+class _Call(msgspec.Struct):
+    id: str = ""
+    function: _Called = msgspec.field(default_factory=_Called)
+
+
+class _Message(msgspec.Struct):
+    role: str
+    content: str | list[Part] | None = None
+    tool_calls: list[_Call] | None = None
+    tool_call_id: str = ""
+
+
+class _Tool(msgspec.Struct):
+    type: str
+    function: Function = msgspec.field(default_factory=Function)
+
+
+class _StreamOptions(msgspec.Struct):
+    include_usage: bool | None = None
+
+
+class _Body(msgspec.Struct):
+    model: str
+    messages: list[_Message]
+    stream: bool | None = None
+    stream_options: _StreamOptions | None = None
+    tools: list[_Tool] | None = None
+    tool_choice: Any = None
+    n: int | None = None
+    response_format: Form | None = None
+    metadata: dict[str, str] | None = None
+
+
+def parse_chat_request(body: bytes) -> Asked:
+    """What is asked. Raises InvalidRequest."""
+    given = parsed(body, _Body)
+    if given.n not in (None, 1):
+        raise InvalidRequest.of("n", "must be 1: an agent gives one answer")
+    check_form(given.response_format, "response_format")
+    entries = [_entry(message, f"messages[{at}]") for at, message in enumerate(given.messages)]
+    metadata = given.metadata or {}
+    chat_id = metadata.get("chat_id", "")
+    results = results_of(entries, "messages")
+    return Asked(
+        model=given.model,
+        message="" if results else question(entries, "messages", is_new=not chat_id),
+        results=results,
+        tools=_tools(given),
+        chat_id=chat_id,
+        stream=bool(given.stream),
+        include_usage=bool(given.stream_options and given.stream_options.include_usage),
+        metadata=metadata,
+    )
+
+
+def _entry(message: _Message, name: str) -> Entry:
+    if message.role not in ROLES:
+        raise InvalidRequest.of(f"{name}.role", f"must be one of {', '.join(sorted(ROLES))}")
+    return Entry(
+        message.role,
+        text_of(message.content, f"{name}.content"),
+        [Call(call.id, call.function.name, call.function.arguments) for call in message.tool_calls or ()],
+        message.tool_call_id,
+    )
+
+
+def _tools(given: _Body) -> list[Any]:
+    if given.tool_choice == "none":
+        return []
+    for at, tool in enumerate(given.tools or ()):
+        if tool.type != "function":
+            raise InvalidRequest.of(f"tools[{at}].type", "must be function: the agent has its own tools")
+    return [client_tool(tool.function, f"tools[{at}]") for at, tool in enumerate(given.tools or ())]

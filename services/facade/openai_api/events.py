@@ -1,0 +1,91 @@
+"""What a caller of the OpenAI face is told of a run, in order; `seq` is that of the run's event."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from headrace.v1 import common_pb2
+from services.facade.openai_api.call_ids import CallId
+
+Kind: TypeAlias = Literal["text", "reasoning"]
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The run has started."""
+
+    seq: int
+    run_id: str
+    chat_id: str
+    agent_key: str
+    at_s: int
+    """Unix seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A block opens. A known one, again: what it had is replaced by what follows."""
+
+    seq: int
+    kind: Kind
+    block_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """A piece of a block."""
+
+    seq: int
+    block_id: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """A block is whole."""
+
+    seq: int
+    block_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """The blocks that opened after `from_seq` were lost; what was in them is said anew, in others."""
+
+    seq: int
+    from_seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class Called:
+    """The run waits for one of the caller's functions."""
+
+    seq: int
+    """One less than the end's, which is the run's last event: whoever has had the end has had the calls."""
+
+    tool_id: str
+    name: str
+    arguments: str
+
+    def id(self, run_id: str) -> str:
+        """The call's id, as its caller gets it."""
+        return str(CallId(run_id, self.tool_id, self.seq + 1))
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """Nothing more comes now; the last thing that is told."""
+
+    seq: int
+
+    reason: str
+    """As run.complete has it; or failed, cancelled, or calls: the run waits for its caller."""
+
+    usage: common_pb2.Usage | None = None
+    """Of the whole run; None when it goes on."""
+
+    failure: common_pb2.Failure | None = None
+
+
+Told: TypeAlias = Started | Opened | Said | Closed | Dropped | Called | Ended

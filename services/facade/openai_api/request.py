@@ -1,0 +1,139 @@
+"""What a caller of either API asks, and how a conversation that only the caller keeps becomes one query.
+
+OpenAI's callers send the whole conversation each time; a run has one message. So the earlier messages stand before the
+new one, each as a line of JSON, which no text in them can break out of. In a chat that goes on, they are in the log
+already, and only the new one is sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import orjson
+
+from headrace.errors import InvalidRequest
+from headrace.v1 import agent_pb2
+from services.facade.openai_api import call_ids
+from services.facade.openai_api.call_ids import CallId
+from services.runtime.rpc.field_rules import JSON_DEPTH_MAX, json_depth
+
+BEFORE = "The conversation so far, the oldest message first, each as one line of JSON:"
+BEHIND = "The new message, to be answered:"
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A function call that an earlier answer made."""
+
+    id: str
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One message of a conversation."""
+
+    role: str
+    text: str
+    calls: Sequence[Call] = ()
+
+    call_id: str = ""
+    """Role tool: the call that this is the result of."""
+
+    @property
+    def line(self) -> bytes:
+        """The message as a line of the conversation so far."""
+        calls = [{"name": call.name, "arguments": call.arguments} for call in self.calls]
+        return orjson.dumps({"role": self.role, "content": self.text} | ({"tool_calls": calls} if calls else {}))
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The result of one of the caller's functions."""
+
+    call: CallId
+    payload: str
+    """JSON text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One request of either API."""
+
+    model: str
+    """The agent's key."""
+
+    message: str
+    """The query; empty when there are results."""
+
+    results: Sequence[Result] = ()
+    """For the run that waits for them."""
+
+    tools: Sequence[agent_pb2.ClientTool] = ()
+    chat_id: str = ""
+    """The chat that goes on; empty: a new one."""
+
+    stream: bool = False
+    background: bool = False
+    """Whether the run goes on when its caller leaves."""
+
+    include_usage: bool = False
+    """Chat completions: whether the stream ends with the usage."""
+
+    previous_response_id: str = ""
+    metadata: dict[str, str] = field(default_factory=dict[str, str])
+
+
+def results_of(entries: Sequence[Entry], name: str) -> list[Result]:
+    """The results that end the conversation; `name` is that of the field with the messages.
+
+    Raises:
+        InvalidRequest: They are not of one run, or calls of the same answer have none.
+    """
+    found: list[Result] = []
+    for at in range(len(entries) - 1, -1, -1):
+        entry = entries[at]
+        if entry.role != "tool":
+            _check_answered(entry, found, name)
+            break
+        call = call_ids.parse(entry.call_id)
+        if call is None:
+            raise InvalidRequest.of(f"{name}[{at}]", "must have the id of a call that this server has made")
+        found.append(Result(call, _as_json(entry.text)))
+    if len({result.call.run_id for result in found}) > 1:
+        raise InvalidRequest.of(name, "must end with results of the calls of one answer")
+    return found[::-1]
+
+
+def question(entries: Sequence[Entry], name: str, *, is_new: bool) -> str:
+    """The query's message: the last entry, behind the earlier ones when the chat `is_new`.
+
+    Raises:
+        InvalidRequest: There is no message of the user at the end.
+    """
+    if not entries or entries[-1].role != "user":
+        raise InvalidRequest.of(name, "must end with a message of the user, or with tool results")
+    *earlier, last = entries
+    if not last.text:
+        raise InvalidRequest.of(name, "must end with a message that has text")
+    if not earlier or not is_new:
+        return last.text
+    lines = b"\n".join(entry.line for entry in earlier).decode()
+    return f"{BEFORE}\n{lines}\n\n{BEHIND}\n{last.text}"
+
+
+def _check_answered(asking: Entry, results: Sequence[Result], name: str) -> None:
+    answered = {str(result.call) for result in results}
+    if missing := [call.id for call in asking.calls if call.id not in answered and results]:
+        raise InvalidRequest.of(name, f"must have a result for each tool call; {len(missing)} of them have none")
+
+
+def _as_json(text: str) -> str:
+    """The result as JSON: as it is when it is JSON, else as a string."""
+    try:
+        value = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return orjson.dumps(text).decode()
+    return text if json_depth(value) <= JSON_DEPTH_MAX else orjson.dumps(text).decode()

@@ -1,0 +1,1 @@
+"""POST /v1/responses and GET /v1/responses/{id}."""

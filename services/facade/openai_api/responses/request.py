@@ -1,0 +1,123 @@
+"""POST /v1/responses, the request."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+import msgspec
+
+from headrace.errors import InvalidRequest, NotFound
+from headrace.v1 import agent_pb2
+from services.facade.openai_api.body import Form, Function, Part, check_form, client_tool, parsed, text_of
+from services.facade.openai_api.request import Asked, Call, Entry, question, results_of
+
+ROLES = frozenset({"system", "developer", "user", "assistant"})
+
+UNSAID = frozenset({"reasoning", "item_reference"})
+"""Items that say nothing which the run does not know itself."""
+
+RESPONSE, CONVERSATION = "resp_", "conv_"
+
+
+class _Item(msgspec.Struct):
+    type: str = "message"
+    role: str = ""
+    content: str | list[Part] | None = None
+    call_id: str = ""
+    name: str = ""
+    arguments: str = ""
+    output: str | list[Part] | None = None
+
+
+class _Conversation(msgspec.Struct):
+    id: str
+
+
+class _Tool(Function):
+    type: str = ""
+
+
+class _Text(msgspec.Struct):
+    format: Form | None = None
+
+
+class _Body(msgspec.Struct):
+    input: str | list[_Item]
+    model: str = ""
+    """Empty: the chat's last agent, else the default one."""
+
+    instructions: str | None = None
+    stream: bool | None = None
+    background: bool | None = None
+    tools: list[_Tool] | None = None
+    tool_choice: Any = None
+    text: _Text | None = None
+    conversation: str | _Conversation | None = None
+    previous_response_id: str | None = None
+    metadata: dict[str, str] | None = None
+
+
+def parse_response_request(body: bytes) -> Asked:
+    """What is asked; the chat of `previous_response_id` is not known here. Raises InvalidRequest."""
+    given = parsed(body, _Body)
+    check_form(given.text.format if given.text else None, "text.format")
+    items = [_Item(role="user", content=given.input)] if isinstance(given.input, str) else given.input
+    entries = _entries(items)
+    goes_on = bool(given.conversation or given.previous_response_id)
+    if given.conversation and given.previous_response_id:
+        raise InvalidRequest.of("conversation", "must not be given beside previous_response_id")
+    if given.instructions and not goes_on:
+        entries.insert(0, Entry("system", given.instructions))
+    results = results_of(entries, "input")
+    return Asked(
+        model=given.model,
+        message="" if results else question(entries, "input", is_new=not goes_on),
+        results=results,
+        tools=_tools(given),
+        chat_id=_chat_id(given.conversation),
+        stream=bool(given.stream),
+        background=bool(given.background),
+        previous_response_id=given.previous_response_id or "",
+        metadata=given.metadata or {},
+    )
+
+
+def parse_response_id(response_id: str) -> str:
+    """The run that a response is. Raises NotFound."""
+    try:
+        return str(uuid.UUID(hex=response_id.removeprefix(RESPONSE)))
+    except ValueError:
+        raise NotFound(f"there is no response {response_id[:64]!r}") from None
+
+
+def _entries(items: list[_Item]) -> list[Entry]:
+    return [_entry(item, f"input[{at}]") for at, item in enumerate(items) if item.type not in UNSAID]
+
+
+def _entry(item: _Item, name: str) -> Entry:
+    match item.type:
+        case "message" if item.role in ROLES:
+            return Entry(item.role, text_of(item.content, f"{name}.content"))
+        case "message":
+            raise InvalidRequest.of(f"{name}.role", f"must be one of {', '.join(sorted(ROLES))}")
+        case "function_call":
+            return Entry("assistant", "", [Call(item.call_id, item.name, item.arguments)])
+        case "function_call_output":
+            return Entry("tool", text_of(item.output, f"{name}.output"), call_id=item.call_id)
+        case _:
+            raise InvalidRequest.of(f"{name}.type", "must be message, function_call or function_call_output")
+
+
+def _chat_id(conversation: str | _Conversation | None) -> str:
+    given = conversation.id if isinstance(conversation, _Conversation) else conversation or ""
+    return given.removeprefix(CONVERSATION)
+
+
+def _tools(given: _Body) -> list[agent_pb2.ClientTool]:
+    if given.tool_choice == "none":
+        return []
+    for at, tool in enumerate(given.tools or ()):
+        if tool.type != "function":
+            raise InvalidRequest.of(f"tools[{at}].type", "must be function: the agent has its own tools")
+    return [client_tool(tool, f"tools[{at}]") for at, tool in enumerate(given.tools or ())]

@@ -1,0 +1,144 @@
+"""What a route may answer: the envelope around its reply, and the failures that its RPC's comment names."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from http import HTTPStatus
+from typing import Any
+
+from headrace.errors import BY_REASON
+from headrace.v1 import tools_pb2
+from services.facade.openapi.comments import comment
+from services.facade.openapi.schemas import Schema, Schemas
+from services.facade.responses.envelope import HTTP_STATUS
+from services.facade.routes import Route
+
+ANY = (
+    "INVALID_REQUEST",
+    "UNAUTHENTICATED",
+    "PERMISSION_DENIED",
+    "OVERLOADED",
+    "PROVIDER_UNAVAILABLE",
+    "UNSUPPORTED",
+)
+"""Reasons that any route may give."""
+
+OF_HTTP = {408: "the body took too long", 413: "the body is too large"}
+OF_ANY = {
+    429: "something is used up, or too large",
+    499: "the request, or the run, was cancelled",
+    500: "a bug, told without its text",
+    504: "a service did not answer in time",
+}
+
+FAILURE: Schema = {
+    "type": "object",
+    "description": "Every failure. error.code is the reason, the same word as in `run.error`.",
+    "properties": {
+        "code": {"type": "integer", "description": "The HTTP status."},
+        "msg": {"type": "string", "description": "For people: what happened and what to do next."},
+        "data": {"type": "object"},
+        "error": {
+            "type": "object",
+            "properties": {
+                "code": {"type": "string", "examples": sorted(BY_REASON)},
+                "retriable": {"type": "boolean", "description": "Whether the same request may succeed later."},
+                "details": {"type": "object", "description": "Ids and numbers, for example field and rule."},
+            },
+            "required": ["code", "retriable", "details"],
+        },
+    },
+    "required": ["code", "msg", "data", "error"],
+}
+
+_REASON = re.compile(r"\b[A-Z]+(?:_[A-Z]+)*\b")
+
+
+def failures(full_name: str = "", *, has_body: bool = False) -> dict[str, Any]:
+    """The failures of a route whose RPC is `full_name`, by status."""
+    reasons = [word for word in _REASON.findall(comment(full_name)) if word in BY_REASON]
+    told: dict[int, list[str]] = {}
+    for reason in dict.fromkeys([*ANY, *reasons]):
+        told.setdefault(HTTP_STATUS[BY_REASON[reason].code], []).append(reason)
+    texts = OF_ANY | (OF_HTTP if has_body else {}) | {status: ", ".join(words) for status, words in told.items()}
+    return {str(status): _failure(text) for status, text in sorted(texts.items())}
+
+
+def success(route: Route, schemas: Schemas) -> dict[str, Any]:
+    """The answer of a route that has one, by status."""
+    if route.is_stream_of_events:
+        content = {"text/event-stream": {"schema": _frame(schemas.of(route.rpc.output_type, "out"))}}
+        if "stream" in route.rpc.input_type.fields_by_name:
+            content["application/json"] = {"schema": enveloped(ONE_ANSWER)}
+        return {"200": {"description": STREAM, "content": content}}
+    if route.is_file:
+        return {str(status): _file(status) for status in (200, 206, 304, 416)}
+    return {"200": {"description": "Success.", "content": {"application/json": {"schema": _reply(route, schemas)}}}}
+
+
+def _frame(event: Schema) -> Schema:
+    """One frame of a stream, as OpenAPI 3.2 describes them too."""
+    json: Schema = {"type": "string", "contentMediaType": "application/json", "contentSchema": event}
+    data = {"anyOf": [json, {"const": "[DONE]"}]}
+    properties = {"id": {"type": "string", "description": "The seq."}, "event": {"const": "message"}, "data": data}
+    return {"type": "object", "properties": properties, "required": ["data"]}
+
+
+STREAM = (
+    "The run's events as Server-Sent Events: `id` is the seq, `data` one event as JSON, `: heartbeat` comments in "
+    "between, and `data: [DONE]` after the run's last event. With `stream: false` one JSON answer instead."
+)
+
+ONE_ANSWER: Schema = {
+    "type": "object",
+    "properties": {
+        "runId": {"type": "string"},
+        "chatId": {"type": "string"},
+        "content": {"type": "string", "description": "The final text."},
+        "finishReason": {"type": "string"},
+        "usage": {"$ref": "#/components/schemas/Usage"},
+    },
+    "required": ["runId", "chatId", "content", "finishReason", "usage"],
+}
+
+
+def enveloped(data: Schema, beside: dict[str, Schema] | None = None) -> Schema:
+    """The envelope of a success; `beside` are the fields next to `data`."""
+    properties = {"code": {"const": 0}, "msg": {"const": "success"}, "data": data} | (beside or {})
+    return {"type": "object", "properties": properties, "required": ["code", "msg", "data"]}
+
+
+def _reply(route: Route, schemas: Schemas) -> Schema:
+    kind = route.rpc.output_type
+    if kind is tools_pb2.GetViewportResponse.DESCRIPTOR:
+        return enveloped({"description": "The view: {html}, or the JSON of a view that is JSON."})
+    if not route.response_body:
+        return enveloped(schemas.of(kind, "out"))
+    data = kind.fields_by_name[route.response_body]
+    beside = {field.json_name: schemas.field(field, "out") for field in kind.fields if field is not data}
+    return enveloped(schemas.field(data, "out"), beside)
+
+
+def _file(status: int) -> dict[str, Any]:
+    told: dict[str, Any] = {"description": HTTPStatus(status).phrase}
+    if status < 300:
+        told["content"] = {"*/*": {"schema": {"type": "string", "contentMediaType": "application/octet-stream"}}}
+    if status == 416:
+        told["content"] = _json_failure()
+    return told
+
+
+def _failure(text: str) -> dict[str, Any]:
+    return {"description": text, "content": _json_failure()}
+
+
+def _json_failure() -> dict[str, Any]:
+    return {"application/json": {"schema": {"$ref": "#/components/schemas/FailureAnswer"}}}
+
+
+def of_openai(statuses: Iterable[int]) -> dict[str, Any]:
+    """Failures in OpenAI's form."""
+    reference = {"$ref": "#/components/schemas/OpenAIError"}
+    content = {"application/json": {"schema": reference}}
+    return {str(status): {"description": "in OpenAI's form", "content": content} for status in statuses}

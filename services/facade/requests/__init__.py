@@ -1,0 +1,1 @@
+"""HTTP requests as protobuf messages: body, query string, Range header."""

@@ -1,0 +1,70 @@
+"""Query parameters as messages: the names and types of the request's fields, given as text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+from urllib.parse import parse_qsl
+
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
+
+from headrace.errors import InvalidRequest
+from services.facade.requests.json_body import INT_RANGES, fields_by_json_name, scalar, unknown_field
+
+PARAMETERS_MAX = 600
+"""More than any request has fields; a list of 512 names fits."""
+
+_WORDS = {"true": True, "false": False}
+
+
+def parse(raw_query: str) -> list[tuple[str, str]]:
+    """The parameters of a URL, still percent-encoded as it came, in order."""
+    try:
+        return parse_qsl(raw_query, keep_blank_values=True, errors="strict", max_num_fields=PARAMETERS_MAX)
+    except UnicodeDecodeError:
+        raise InvalidRequest.of("query", "parameters must be UTF-8") from None
+    except ValueError:
+        raise InvalidRequest.of("query", f"must not have more than {PARAMETERS_MAX} parameters") from None
+
+
+def decode(parameters: Iterable[tuple[str, str]], descriptor: Descriptor) -> Message:
+    """The message that `parameters` say; a list is given by repeating its parameter.
+
+    Raises:
+        InvalidRequest: Naming the parameter and the rule.
+    """
+    message = GetMessageClass(descriptor)()
+    known, given = fields_by_json_name(descriptor), set[str]()
+    for name, text in parameters:
+        field = known.get(name)
+        if field is None or field.message_type is not None:
+            raise unknown_field(name, "", descriptor)
+        if field.is_repeated:
+            getattr(message, field.name).append(_value(field, text, name))
+            continue
+        if field.name in given:
+            raise InvalidRequest.of(name, "must be given once")
+        given.add(field.name)
+        setattr(message, field.name, _value(field, text, name))
+    return message
+
+
+def _value(field: FieldDescriptor, text: str, name: str) -> Any:
+    return scalar(field)(_parsed(field, text), name)
+
+
+def _parsed(field: FieldDescriptor, text: str) -> Any:
+    """`text` as the JSON value it stands for; as it is when it stands for none, which its type then refuses."""
+    if field.type == FieldDescriptor.TYPE_BOOL:
+        return _WORDS.get(text, text)
+    # isascii: int() takes digits of other scripts. The length: int() takes long for long texts.
+    if field.type in INT_RANGES and len(text) <= 20 and text.isascii() and text.removeprefix("-").isdigit():
+        return int(text)
+    if field.type == FieldDescriptor.TYPE_DOUBLE:
+        try:
+            return float(text)
+        except ValueError:
+            return text
+    return text

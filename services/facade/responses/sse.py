@@ -1,0 +1,175 @@
+"""Server-Sent Events: frames written the moment they come, with comments in between, to a client that reads them.
+
+The answer begins with the first frame, or after `heartbeat_s` without one (a run that waits, or waits to begin): what
+fails before is a JSON answer with its status, and what fails between is told in a frame of its own (late.py). A stream
+that breaks behind its first frame simply ends, without `[DONE]`: the run may well live, so a made-up run.error would
+be a lie; the caller attaches again after its last id. Nothing is sent after the end of a run but `data: [DONE]`, which
+says that there is nothing to come back for.
+
+Nothing is kept for a client that stops reading: its stream is not read on, and after `slow_reader_s` it is hung up on,
+while its run goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing, suppress
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+import structlog
+from aiohttp import web
+
+from headrace.errors import Interrupted
+from headrace.json_form import Event, event
+from headrace.streams import reading
+from headrace.v1 import agent_pb2, common_pb2
+from services.facade.metrics import OPEN_STREAMS
+from services.facade.responses import envelope, stream_errors
+from services.facade.responses.stream_errors import Words
+
+HEADERS = {
+    "Content-Type": "text/event-stream; charset=utf-8",
+    "Cache-Control": "no-cache, no-transform",
+    "X-Accel-Buffering": "no",
+}
+END_S = 1.0
+"""For a call whose run has ended."""
+
+HEARTBEAT = b": heartbeat\n\n"
+DONE = b"data: [DONE]\n\n"
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """What is done about silence, on either side."""
+
+    heartbeat_s: float
+    """A stream that was silent for so long gets a comment, so that proxies keep it open."""
+
+    slow_reader_s: float
+    """A client that let a write wait for so long is hung up on."""
+
+
+async def stream(
+    request: web.Request, asked: Any, call: grpc.aio.UnaryStreamCall[Any, agent_pb2.AgentDelta], pace: Pace
+) -> web.StreamResponse:
+    """Answer `request` with what `call` streams, which has `asked` for it. However this is left, it is cancelled."""
+
+    def words(failure: common_pb2.Failure) -> bytes:
+        end = stream_errors.run_error(asked, failure)
+        return b"" if end is None or (sent := event(end)) is None else _frame(sent) + DONE
+
+    async with reading(call) as deltas, aclosing(_frames(deltas)) as frames:
+        return await send(request, frames, words, pace)
+
+
+async def send(request: web.Request, frames: AsyncGenerator[bytes], words: Words, pace: Pace) -> web.StreamResponse:
+    """Answer `request` with `frames`, each of them whole; closing them is the caller's.
+
+    What fails instead of the first one is raised, and told in `words` if the answer has begun.
+    """
+    OPEN_STREAMS.inc()
+    try:
+        async with asyncio.TaskGroup() as group:
+            first = group.create_task(_first(frames))
+            await asyncio.wait({first}, timeout=pace.heartbeat_s)
+            if first.done() and isinstance(error := first.result(), Exception):
+                raise error
+            sent = _Sent(request, web.StreamResponse(headers=HEADERS), pace)
+            await sent.response.prepare(request)
+            watching = group.create_task(sent.watch())
+            frame = await first
+            if isinstance(frame, Exception):
+                if told := words(envelope.told_as(frame)):
+                    await sent.write(told)
+                raise frame
+            if frame:
+                await sent.write(frame)
+                async for frame in frames:
+                    await sent.write(frame)
+            watching.cancel()
+    except ExceptionGroup as errors:
+        raise errors.exceptions[0] from errors
+    finally:
+        OPEN_STREAMS.dec()
+    return sent.response
+
+
+class _Sent:
+    """What one response has been sent. Two tasks write to it, each write a whole frame."""
+
+    def __init__(self, request: web.Request, response: web.StreamResponse, pace: Pace) -> None:
+        self.response = response
+        self._request = request
+        self._pace = pace
+        self._now = asyncio.get_running_loop().time
+        self._last_s = self._now()
+        """When the last write began."""
+        self._writes = 0
+        """Those that have not returned: the client has yet to take what came before."""
+
+    async def write(self, frame: bytes) -> None:
+        """Write a frame; waits while the client does not read."""
+        self._last_s = self._now()
+        self._writes += 1
+        await self.response.write(frame)
+        self._writes -= 1
+
+    async def watch(self) -> None:
+        """Write a comment whenever nothing was written for `heartbeat_s`; hang up on a client that stopped reading."""
+        pace = self._pace
+        while True:
+            wait_s = self._last_s + (pace.slow_reader_s if self._writes else pace.heartbeat_s) - self._now()
+            if wait_s > 0:
+                await asyncio.sleep(min(wait_s, pace.slow_reader_s))
+            elif self._writes:
+                log.info("slow reader dropped", slow_reader_s=pace.slow_reader_s)
+                if self._request.transport is not None:
+                    self._request.transport.abort()
+                raise ConnectionResetError
+            else:
+                await self.write(HEARTBEAT)
+
+
+async def _frames(deltas: AsyncIterator[agent_pb2.AgentDelta]) -> AsyncGenerator[bytes]:
+    """Every delta, and `[DONE]` when the run has ended; Interrupted when only the stream has."""
+    has_any = False
+    async for delta in deltas:
+        has_any = True
+        sent = event(delta)
+        if sent is None:
+            continue
+        yield _frame(sent)
+        if sent.is_terminal:
+            yield DONE
+            await _end(deltas)
+            return
+    if has_any:
+        raise Interrupted("the run's stream ended before the run did")
+    # The caller attached after the run's last event.
+    yield DONE
+
+
+def _frame(sent: Event) -> bytes:
+    return b"id: %d\nevent: message\ndata: %b\n\n" % (sent.seq, sent.json)
+
+
+async def _end(deltas: AsyncIterator[agent_pb2.AgentDelta]) -> None:
+    """Let the call end by itself: to leave it a moment before would be a cancellation, in logs and metrics."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(END_S):
+            await anext(deltas, None)
+
+
+async def _first(frames: AsyncIterator[bytes]) -> bytes | Exception | None:
+    """The first frame, or what has failed instead; None: there is none."""
+    try:
+        return await anext(frames, None)
+    except Exception as error:
+        # A value: a task that fails would have its group cancel the one that is to tell of it.
+        return error

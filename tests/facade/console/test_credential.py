@@ -1,0 +1,39 @@
+"""Signing in, before a suite that wants to know who asks."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from playwright.async_api import Browser, expect
+
+from tests.facade.console.conftest import TEST_S, watched
+from tests.tenants.house import ADA, KEYS, house
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+
+async def test_who_asks_is_asked_for_and_kept_for_the_tab(browser: Browser, tmp_path: Path) -> None:
+    async with asyncio.timeout(TEST_S), house(tmp_path) as it, await browser.new_context() as pages:
+        pages.set_default_timeout(5000)
+        page = await pages.new_page()
+        problems = watched(page)
+        await page.goto(it.url)
+        for key in ("wrong", KEYS[ADA]):
+            await expect(page.locator("#sign-in")).to_be_visible()
+            await page.get_by_label("API key").fill(key)
+            await page.get_by_role("button", name="Go on").click()
+        await expect(page.locator("#agent option", has_text="plain")).to_be_attached()
+        await expect(page.locator("#sign-in")).to_be_hidden()
+        await page.fill("#message", "hello")
+        await page.keyboard.press("Enter")
+        await expect(page.locator(".answer")).to_contain_text("one two")
+        await page.reload()
+        await expect(page.locator(".answer")).to_contain_text("one two")
+        other = await (await browser.new_context()).new_page()
+        await other.goto(page.url)
+        await expect(other.locator("#sign-in")).to_be_visible()
+        await expect(other.locator(".answer")).to_have_count(0)
+        await other.context.close()
+        assert problems == []

@@ -1,0 +1,98 @@
+"""Markdown as the console draws it, whole and piece by piece, and what must not get through."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.facade.console.conftest import Opening
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+DRAW = """async (pieces) => {
+    const { Markdown } = await import('/console/markdown/markdown.js');
+    const markdown = new Markdown(document.createElement('div'));
+    let text = '';
+    for (const piece of pieces) markdown.draw(text += piece);
+    return markdown.element.innerHTML;
+}"""
+
+PRE = '<pre tabindex="0" role="group" aria-label="Code{}"><code>{}</code></pre>'
+TABLE = '<div class="table" tabindex="0" role="group" aria-label="Table"><table>{}</table></div>'
+A = '<a href="{}" target="_blank" rel="noopener noreferrer">{}</a>'
+
+CASES = {
+    "a\nb\n\nc": "<p>a<br>b</p><p>c</p>",
+    "# One\n### Three ###\n#no": "<h3>One</h3><h5>Three</h5><p>#no</p>",
+    "**a** *b* __c__ _d_ ~~e~~": "<p><strong>a</strong> <em>b</em> <strong>c</strong> <em>d</em> <del>e</del></p>",
+    "***a*** snake_case_word 2 * 3 * 4": "<p><strong><em>a</em></strong> snake_case_word 2 * 3 * 4</p>",
+    "`a < b` ``c ` d`` `open": "<p><code>a &lt; b</code> <code>c ` d</code> `open</p>",
+    r"\*a\* \\": "<p>*a* \\</p>",
+    "```py\nx = 1\n\n# y\n```\nend": PRE.format(", py", "x = 1\n\n# y") + "<p>end</p>",
+    "~~~\nopen": PRE.format("", "open"),
+    "* * *\n- - -\n* a": "<hr><hr><ul><li><p>a</p></li></ul>",
+    "> a\n> - b\n\n---": "<blockquote><p>a</p><ul><li><p>b</p></li></ul></blockquote><hr>",
+    "- a\n  - b\n- c": "<ul><li><p>a</p><ul><li><p>b</p></li></ul></li><li><p>c</p></li></ul>",
+    "1. a\n  - b\n    - c\n2. d": (
+        "<ol><li><p>a</p><ul><li><p>b</p><ul><li><p>c</p></li></ul></li></ul></li><li><p>d</p></li></ol>"
+    ),
+    "3. a\n\n   more\n4. b\n\nout": ('<ol start="3"><li><p>a</p><p>more</p></li><li><p>b</p></li></ol><p>out</p>'),
+    "| a | b |\n|:-:|--:|\n| 1 | `2` |\nend": TABLE.format(
+        '<thead><tr><th class="to-center">a</th><th class="to-end">b</th></tr></thead>'
+        '<tbody><tr><td class="to-center">1</td><td class="to-end"><code>2</code></td></tr></tbody>'
+    )
+    + "<p>end</p>",
+    '[a *b*](https://x.org/p_(q) "t") <mailto:a@b.org>': (
+        "<p>"
+        + A.format("https://x.org/p_(q)", "a <em>b</em>")
+        + " "
+        + A.format("mailto:a@b.org", "mailto:a@b.org")
+        + "</p>"
+    ),
+    "see https://x.org/a_b. (https://x.org)": (
+        "<p>see "
+        + A.format("https://x.org/a_b", "https://x.org/a_b")
+        + ". ("
+        + A.format("https://x.org/", "https://x.org")
+        + ")</p>"
+    ),
+    "![p](https://x.org/p.png)": "<p>" + A.format("https://x.org/p.png", "p") + "</p>",
+    "<b onclick=x>no</b>": "<p>&lt;b onclick=x&gt;no&lt;/b&gt;</p>",
+    "[x](javascript:alert(1)) [y](data:text/html,z) [z](/etc)": ("<p><span>x</span> <span>y</span> <span>z</span></p>"),
+}
+
+
+async def test_it_draws_headings_lists_code_tables_quotes_and_links(opening: Opening) -> None:
+    async with opening() as console:
+        drawn = {text: await console.page.evaluate(DRAW, [text]) for text in CASES}
+    assert drawn == CASES
+
+
+async def test_piece_by_piece_it_draws_the_same(opening: Opening) -> None:
+    whole = "\n\n".join(CASES)
+    async with opening() as console:
+        expected = await console.page.evaluate(DRAW, [whole])
+        for size in (1, 7, 64):
+            pieces = [whole[at : at + size] for at in range(0, len(whole), size)]
+            assert await console.page.evaluate(DRAW, pieces) == expected
+
+
+async def test_a_finished_block_is_not_drawn_again(opening: Opening) -> None:
+    draw_after = """async () => {
+        const { Markdown } = await import('/console/markdown/markdown.js');
+        const markdown = new Markdown(document.createElement('div'));
+        markdown.draw('one\\n\\n```\\nx');
+        const [first, second] = markdown.element.children;
+        markdown.draw('one\\n\\n```\\nx\\ny\\n```\\n\\nthree');
+        const [before, code] = markdown.element.children;
+        return [first === before, second === code, code.textContent];
+    }"""
+    async with opening() as console:
+        assert await console.page.evaluate(draw_after) == [True, True, "x\ny"]
+
+
+async def test_no_text_makes_it_slow(opening: Opening) -> None:
+    timed = f"async (text, at = performance.now()) => (await ({DRAW})([text]), performance.now() - at)"
+    async with opening() as console:
+        for mark in ("[", "*", "`", "**a ", "![a](", "> ", "- ", "<http://", "| a ", "_a*", "~~~\n", "1. "):
+            assert await console.page.evaluate(timed, mark * (9_990 // len(mark))) < 3000, mark
+            assert await console.page.evaluate(timed, mark * 100_000) < 3000, mark

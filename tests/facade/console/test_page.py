@@ -1,0 +1,158 @@
+"""The page around the runs: chats, files, the timeline, the keyboard, colours, screen readers."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from axe_playwright_python.async_playwright import Axe
+from playwright.async_api import Page, expect
+
+from headrace.v1 import agent_pb2
+from tests.facade.console.conftest import Opening
+from tests.facade.console.scripted import FORKED, Memory, Orchestrator, Story
+from tests.facade.scripted import CHAT, RUN
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+OTHER = "44444444-4444-4444-8444-444444444444"
+
+
+def two_runs() -> Memory:
+    """A chat of two ended runs, as history tells it: in snapshots."""
+    events: list[agent_pb2.AgentDelta] = []
+    for number, run_id in enumerate((RUN, OTHER), start=1):
+        story = Story(f"question {number}", run_id=run_id)
+        text = agent_pb2.ContentSnapshot(content_id=f"{run_id}_c_1", run_id=run_id, text=f"answer *{number}*")
+        call = agent_pb2.ToolSnapshot(tool_id=f"c{number}", tool_name="weather", tool_params='{"city": "Paris"}')
+        story.add(tool_snapshot=call).result(f"c{number}", "20°").add(content_snapshot=text).complete()
+        events += story.events
+    return Memory(events=events, older={OTHER: "an older one"})
+
+
+async def test_a_chat_is_opened_from_the_list_with_its_runs(opening: Opening) -> None:
+    async with opening(memory=two_runs()) as console:
+        await console.page.get_by_role("button", name="Show more").click()
+        await expect(console.page.locator("nav li")).to_have_count(2)
+        await console.page.get_by_role("link", name="水车 怎么").click()
+        await expect(console.page.locator(".question p")).to_have_text(["question 1", "question 2"])
+        await expect(console.page.locator(".answer em")).to_have_text(["1", "2"])
+        await expect(console.page.locator(".tool").first).to_contain_text("Paris")
+        await expect(console.page.locator("nav [aria-current=page]")).to_contain_text("水车 怎么")
+        await console.page.get_by_role("button", name="New chat").click()
+        await expect(console.page.locator(".run")).to_have_count(0)
+        await console.page.go_back()
+        await expect(console.page.locator(".run")).to_have_count(2)
+
+
+async def test_a_run_is_forked_and_a_chat_deleted(opening: Opening) -> None:
+    async with opening(memory=two_runs(), place=f"#chat={CHAT}") as console:
+        await console.page.get_by_role("button", name="Fork from here").first.click()
+        await expect(console.page.get_by_role("link", name="a fork")).to_have_attribute("aria-current", "page")
+        assert [(fork.chat_id, fork.run_id) for fork in console.suite.memory.forked] == [(CHAT, RUN)]
+        await console.page.get_by_role("button", name="Delete a fork").click()
+        await console.page.get_by_role("button", name="Keep").click()
+        assert FORKED in console.suite.memory.chats
+        await console.page.get_by_role("button", name="Delete a fork").click()
+        await console.page.get_by_role("button", name="Delete", exact=True).click()
+        await expect(console.page.get_by_role("link", name="a fork")).to_have_count(0)
+        await expect(console.page.locator(".run")).to_have_count(0)
+        assert FORKED not in console.suite.memory.chats
+
+
+async def test_the_timeline_has_every_event_with_its_time(opening: Opening) -> None:
+    async with opening(Story().content("a", "b", "c").complete()) as console:
+        await console.ask()
+        await console.page.get_by_role("button", name="Timeline").click()
+        rows = console.page.locator("dialog tbody tr")
+        await expect(rows.locator("td:nth-child(3)")).to_have_text(["1", "2", "3", "4–6", "7", "8"])
+        await expect(rows.nth(3)).to_contain_text("content.delta × 3, 3 characters in 0.1 s")
+        await expect(rows.nth(3).locator("td:nth-child(2)")).to_have_text("0.1 s")
+        await console.page.keyboard.press("Escape")
+        await expect(console.page.locator("dialog")).to_have_count(0)
+
+
+async def test_files_are_uploaded_and_go_with_the_question(opening: Opening) -> None:
+    async with opening(Story().complete()) as console:
+        files = [{"name": name, "mimeType": "text/plain", "buffer": name.encode()} for name in ("a.txt", "b.txt")]
+        await console.page.locator("#file").set_input_files(files)  # pyright: ignore[reportArgumentType] - FilePayload
+        await expect(console.page.locator("#files li")).to_have_count(2)
+        await console.page.get_by_role("button", name="Remove a.txt").click()
+        await expect(console.page.get_by_role("button", name="Remove b.txt")).to_be_visible()
+        await console.ask()
+        await expect(console.page.locator("#files li")).to_have_count(0)
+        asked = await console.suite.script.first(agent_pb2.QueryRequest)
+        assert console.suite.tools.uploaded == [("a.txt", b"a.txt"), ("b.txt", b"b.txt")]
+        assert [reference.name for reference in asked.references] == ["b.txt"]
+
+
+async def tab_to(page: Page, name: str, *, key: str = "Shift+Tab") -> None:
+    """Move the focus until it is on the control of that name, seen all the way."""
+    for _ in range(20):
+        await page.keyboard.press(key)
+        focused = page.locator(":focus")
+        assert await focused.evaluate("(element) => getComputedStyle(element).outlineStyle") != "none"
+        if (await focused.inner_text()).strip() == name:
+            return
+    raise AssertionError(f"{name!r} cannot be reached")
+
+
+async def test_everything_can_be_done_by_keyboard(opening: Opening) -> None:
+    script = Orchestrator()
+    story = Story().call("c1", "_bash_", '{"command": "sudo ls"}').ask_approval("c1").wait(script.cancelled).cancelled()
+    script.query = story.steps
+    async with opening(script=script) as console:
+        await expect(console.page.locator("#message")).to_be_focused()
+        await console.page.keyboard.type("first line")
+        await console.page.keyboard.press("Shift+Enter")
+        await console.page.keyboard.type("second")
+        await console.page.keyboard.press("Enter")
+        await expect(console.page.get_by_role("button", name="Approve")).to_be_visible()
+        await tab_to(console.page, "Approve")
+        await console.page.keyboard.press("Enter")
+        await expect(console.page.locator(".approval")).to_contain_text("Sent.")
+        await console.page.locator("#message").focus()
+        await tab_to(console.page, "Stop", key="Tab")
+        await console.page.keyboard.press("Space")
+        await expect(console.page.locator(".end")).to_contain_text("Stopped.")
+        await expect(console.page.locator("#message")).to_be_focused()
+        asked = await script.first(agent_pb2.QueryRequest)
+        assert asked.message == "first line\nsecond"
+
+
+async def test_a_screen_reader_hears_paragraphs_and_not_tokens(opening: Opening) -> None:
+    watch = """() => {
+        window.said = [];
+        const announcer = document.getElementById('announcer');
+        new MutationObserver(() => said.push(announcer.textContent)).observe(announcer, { childList: true });
+    }"""
+    story = Story().content(*("word " * 50).split(), "\n\n", "Done.").complete()
+    async with opening(story) as console:
+        await console.page.evaluate(watch)
+        await console.ask()
+        await expect(console.page.locator("#announcer")).to_contain_text("Done.")
+        said = await console.page.evaluate("said")
+        assert said == [f"{'word' * 50}\nDone.\nThe answer is complete."]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+async def test_it_follows_the_colour_scheme_and_axe_finds_nothing(opening: Opening, scheme: str) -> None:
+    story = Story().reasoning("hm").plan(("t1", "Look", "in_progress"), ("t2", "Write", "skipped"))
+    story.add(run_notice=agent_pb2.RunNotice(run_id=RUN, code="X", message="note"))
+    story.call("t_1", "order", "{}", start={"tool_type": "frontend", "viewport_key": "order"})
+    story.call("c1", "_bash_", '{"command": "ls"}').ask_approval("c1").call("c2", "x", "{}").result(
+        "c2", "no", ok=False
+    )
+    story.content("# Head\n\n[link](https://x.org)\n\n| a |\n|---|\n| b |\n\n```\ncode\n```\n\n> quote").wait(
+        asyncio.Event()
+    )
+    # axe is injected, which the page's own policy would rightly refuse.
+    async with opening(story, color_scheme=scheme, reduced_motion="reduce", bypass_csp=True) as console:
+        await console.ask()
+        await expect(console.page.locator("blockquote")).to_be_visible()
+        await expect(console.page.locator("form.form")).to_be_visible()
+        ground = await console.page.evaluate("getComputedStyle(document.body).backgroundColor")
+        assert ground == {"light": "rgb(246, 247, 248)", "dark": "rgb(20, 24, 27)"}[scheme]
+        assert await console.page.evaluate("document.getAnimations().length") == 0
+        results = await Axe().run(console.page)
+        assert results.violations_count == 0, results.generate_report()

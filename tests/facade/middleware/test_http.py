@@ -1,0 +1,220 @@
+"""HTTP itself over real sockets: connections, methods, origins, metrics; the peers are scripted."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import orjson
+import pytest
+
+from services.facade import service
+from services.facade.config import Config
+from services.runtime.process.config import ServerSettings
+from services.runtime.rpc.channels import connect
+from services.runtime.rpc.server import serving as serving_rpcs
+from tests.conformance.fronts import PEERS
+from tests.facade.requests.test_body import say
+from tests.facade.scripted import Script, ScriptedMemory, answering, opening, served, suite
+
+PAGE = "https://app.example"
+HEAD = b"GET /healthz HTTP/1.1\r\nHost: a\r\n"
+
+
+@asynccontextmanager
+async def configured(folder: Path, script: Script | None = None, **settings: Any) -> AsyncGenerator[str]:
+    """The URL of a facade with these settings."""
+    address = f"unix:{folder}/peer.sock"
+    peer = ServerSettings(listen=address, drain_s=0)
+    script = script or Script(query=answering("x"))
+    async with (
+        asyncio.timeout(20),
+        serving_rpcs(peer, served(script, ScriptedMemory())),
+        connect(address) as channel,
+        service.serving(Config(port=0, drain_s=0, **settings), dict.fromkeys(PEERS, channel)) as bound,
+    ):
+        yield f"http://{bound}"
+
+
+async def test_two_requests_at_once_on_one_connection_are_answered_in_order(tmp_path: Path) -> None:
+    ask = b'{"message":"a","stream":false}'
+    first = b"POST /api/query HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%b" % (len(ask), ask)
+    async with suite(tmp_path, Script(query=answering("x"))) as facade:
+        answer = await say(facade.url, first + HEAD + b"Connection: close\r\n\r\n")
+    assert answer.count(b"HTTP/1.1 200 OK") == 2
+    assert answer.index(b'"content":"x"') < answer.index(b'"status":"live"')
+
+
+async def test_a_connection_is_kept_after_a_refusal(tmp_path: Path) -> None:
+    async with suite(tmp_path) as facade:
+        answer = await say(
+            facade.url, HEAD.replace(b"healthz", b"nothing") + b"\r\n" + HEAD + b"Connection: close\r\n\r\n"
+        )
+    assert answer.startswith(b"HTTP/1.1 404 ")
+    assert b"HTTP/1.1 200 OK" in answer
+
+
+async def test_head_has_the_headers_alone_and_other_methods_are_405_with_allow(tmp_path: Path) -> None:
+    async with suite(tmp_path) as facade:
+        async with facade.http.head("/healthz") as response:
+            assert (response.status, await response.read()) == (200, b"")
+        async with facade.http.put("/api/chat") as response:
+            assert (response.status, response.headers["Allow"]) == (405, "DELETE,GET")
+            assert (await response.json())["error"]["code"] == "UNSUPPORTED"
+
+
+@pytest.mark.parametrize("sent", [b"", HEAD[:9], HEAD], ids=["nothing", "half a line", "half a head"])
+async def test_a_client_that_sends_no_whole_head_is_hung_up_on(tmp_path: Path, sent: bytes) -> None:
+    async with configured(tmp_path, idle_s=0.2) as url:
+        reader, writer = await asyncio.open_connection(*_host_and_port(url))
+        writer.write(sent)
+        async with asyncio.timeout(5):
+            with suppress(ConnectionError):  # what is written after the hang-up may come back as one
+                for _ in range(12):  # a byte now and then does not help
+                    writer.write(b"X")
+                    await writer.drain()
+                    await asyncio.sleep(0.05)
+                assert await reader.read() == b""
+        writer.close()
+
+
+async def test_a_request_that_takes_longer_than_an_idle_connection_may_is_answered(tmp_path: Path) -> None:
+    script = Script(query=[0.5, *answering("x")])
+    async with (
+        configured(tmp_path, script, idle_s=0.1) as url,
+        aiohttp.ClientSession(url) as http,
+        http.post("/api/query", json={"message": "a", "stream": False}) as response,
+    ):
+        assert response.status == 200
+
+
+async def test_what_is_no_http_is_refused_in_the_envelope(tmp_path: Path) -> None:
+    async with suite(tmp_path) as facade:
+        answer = await say(facade.url, b"GET /healthz HTTP/1.1\r\nBroken\r\n\r\n")
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert head.split(b" ")[1] == b"400"
+    assert orjson.loads(body)["error"]["code"] == "INVALID_REQUEST"
+
+
+async def test_pages_of_an_origin_in_the_settings_may_ask_and_read(tmp_path: Path) -> None:
+    asks = {
+        "Origin": PAGE,
+        "Access-Control-Request-Method": "POST",
+        "Access-Control-Request-Headers": "content-type, x-stainless-os",
+    }
+    async with (
+        configured(tmp_path, cors_origins=f"{PAGE}, http://localhost:3000") as url,
+        aiohttp.ClientSession(url, headers={"Origin": PAGE}) as http,
+    ):
+        async with http.options("/api/query", headers=asks) as response:
+            assert response.status == 204
+            assert response.headers["Access-Control-Allow-Origin"] == PAGE
+            assert response.headers["Access-Control-Allow-Headers"] == "content-type, x-stainless-os"
+            assert "POST" in response.headers["Access-Control-Allow-Methods"]
+        for path, status in (("/healthz", 200), ("/nothing", 404), ("/v1/nothing", 404)):
+            async with http.get(path) as response:
+                assert (response.status, response.headers["Access-Control-Allow-Origin"]) == (status, PAGE)
+                assert "X-Request-Id" in response.headers["Access-Control-Expose-Headers"]
+                assert response.headers["Vary"] == "Origin"
+        async with http.post("/api/query", json={"message": "a"}) as response:
+            assert response.headers["Access-Control-Allow-Origin"] == PAGE
+            assert await response.read()
+
+
+@pytest.mark.parametrize("origins", ["", "https://other.example"])
+@pytest.mark.parametrize("origin", [PAGE, "null", "https://other.example.evil.example"])
+async def test_pages_of_other_origins_may_not(tmp_path: Path, origins: str, origin: str) -> None:
+    async with configured(tmp_path, cors_origins=origins) as url, aiohttp.ClientSession(url) as http:
+        asks = {"Origin": origin, "Access-Control-Request-Method": "POST"}
+        async with http.options("/api/query", headers=asks) as response:
+            assert response.status == 405
+            assert "Access-Control-Allow-Origin" not in response.headers
+        async with http.get("/healthz", headers={"Origin": origin}) as response:
+            assert "Access-Control-Allow-Origin" not in response.headers
+
+
+@pytest.mark.parametrize(
+    ("origins", "headers", "status"),
+    [
+        ("", {"Sec-Fetch-Site": "cross-site", "Origin": PAGE}, 403),
+        ("", {"Sec-Fetch-Site": "same-site"}, 403),
+        (PAGE, {"Sec-Fetch-Site": "cross-site", "Origin": PAGE}, 200),
+        ("", {"Sec-Fetch-Site": "same-origin", "Origin": PAGE}, 200),
+        ("", {}, 200),
+    ],
+)
+async def test_a_page_of_another_origin_starts_no_run(
+    tmp_path: Path, origins: str, headers: dict[str, str], status: int
+) -> None:
+    async with configured(tmp_path, cors_origins=origins) as url, aiohttp.ClientSession(url) as http:
+        async with http.post(
+            "/api/query", data=b'{"message": "a"}', headers=headers | {"Content-Type": "application/json"}
+        ) as response:
+            assert response.status == status
+        async with http.get("/healthz", headers=headers) as response:
+            assert response.status == 200
+
+
+@pytest.mark.parametrize("origins", ["*", "app.example", "https://app.example/", "HTTPS://app.example"])
+def test_an_origin_that_no_browser_would_send_is_refused_at_the_start(origins: str) -> None:
+    with pytest.raises(ValueError, match="HEADRACE_FACADE_CORS_ORIGINS"):
+        Config(cors_origins=origins)
+
+
+async def test_metrics_count_requests_by_route_and_never_by_path(tmp_path: Path) -> None:
+    async with suite(tmp_path) as facade:
+        async with facade.http.get("/private-path"), facade.http.get("/api/agents"):
+            pass
+        async with facade.http.get("/metrics") as response:
+            text = await response.text()
+    assert 'headrace_facade_requests_total{route="/api/agents",status="200"}' in text
+    assert 'headrace_facade_requests_total{route="unknown",status="404"}' in text
+    assert "private-path" not in text
+
+
+async def test_metrics_count_the_streams_that_are_open(tmp_path: Path) -> None:
+    async def streams() -> str:
+        async with facade.http.get("/metrics") as page:
+            (line,) = [line for line in (await page.text()).splitlines() if line.startswith("headrace_facade_open_str")]
+            return line.partition(" ")[2]
+
+    async with suite(tmp_path, Script(query=[*opening(), asyncio.Event()])) as facade:
+        async with facade.http.post("/api/query", json={"message": "a"}) as response:
+            await response.content.readany()
+            assert await streams() == "1.0"
+            response.close()
+        async with asyncio.timeout(2):
+            while await streams() != "0.0":
+                await asyncio.sleep(0.02)
+
+
+async def test_metrics_are_only_what_a_facade_counts() -> None:
+    told = "import services.facade.__main__, prometheus_client as p; print(p.generate_latest().decode())"
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", told, stdout=asyncio.subprocess.PIPE)
+    async with asyncio.timeout(20):
+        output, _ = await process.communicate()
+    assert b"headrace_facade_requests" in output
+    assert b"headrace_rpc" not in output
+
+
+async def test_metrics_tell_how_far_the_loop_is_behind(tmp_path: Path) -> None:
+    async def looks() -> float:
+        async with facade.http.get("/metrics") as page:
+            line = next(line for line in (await page.text()).splitlines() if "event_loop_lag_seconds_count" in line)
+            return float(line.partition(" ")[2])
+
+    async with suite(tmp_path) as facade:
+        before = await looks()
+        async with asyncio.timeout(2):
+            while await looks() == before:
+                await asyncio.sleep(0.02)
+
+
+def _host_and_port(url: str) -> tuple[str, int]:
+    host, _, port = url.removeprefix("http://").rpartition(":")
+    return host, int(port)

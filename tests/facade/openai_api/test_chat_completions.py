@@ -1,0 +1,294 @@
+"""Chat completions by the official client; the orchestrator is scripted, all sockets are real."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+from openai.types.chat import ChatCompletionChunk
+
+from headrace.errors import ChatBusy, NotFound, RateLimited
+from headrace.v1 import agent_pb2, common_pb2
+from tests.conformance.fronts import Timing
+from tests.facade.openai_api.speaking import (
+    ANSWERED,
+    FUNCTION,
+    RUN_HEX,
+    a_run,
+    answer_from,
+    asked_again,
+    client,
+    client_call,
+    own_call,
+    reset,
+    result,
+    thinking,
+)
+from tests.facade.scripted import BLOCK, CHAT, RUN, Script, answering, delta, opening, suite, text
+
+TOOLS: Any = [{"type": "function", "function": FUNCTION}]
+ASK: dict[str, Any] = {"model": "helper", "messages": ANSWERED}
+
+
+def said(chunks: list[ChatCompletionChunk], field: str = "content") -> str:
+    return "".join(getattr(chunk.choices[0].delta, field, None) or "" for chunk in chunks if chunk.choices)
+
+
+async def test_agents_are_models(tmp_path: Path) -> None:
+    async with client(tmp_path, Script()) as (api, _):
+        assert [model.id async for model in api.models.list()] == ["helper"]
+        with pytest.raises(openai.NotFoundError) as caught:
+            await api.models.retrieve("nobody")
+    assert caught.value.code == "model_not_found"
+
+
+async def test_a_stream_has_text_and_reasoning_and_none_of_the_agents_own_calls(tmp_path: Path) -> None:
+    async with client(tmp_path, Script(query=thinking())) as (api, facade):
+        stream = await api.chat.completions.create(**ASK, stream=True, stream_options={"include_usage": True})
+        chunks = [chunk async for chunk in stream]
+        (query,) = facade.script.requests
+    assert (query.agent_key, query.message, query.on_disconnect) == ("helper", "How warm?", "cancel")
+    assert said(chunks) == "I look.\n\n20 °C"
+    assert said(chunks, "reasoning_content") == "Hm"
+    assert chunks[0].choices[0].delta.role == "assistant"
+    assert not [chunk for chunk in chunks if chunk.choices and chunk.choices[0].delta.tool_calls]
+    assert chunks[-2].choices[0].finish_reason == "stop"
+    assert chunks[-1].usage is not None
+    assert (chunks[-1].usage.prompt_tokens, chunks[-1].usage.total_tokens) == (12, 17)
+    assert {chunk.id for chunk in chunks} == {f"chatcmpl-{RUN}"}
+
+
+async def test_each_delta_is_a_chunk_that_leaves_when_it_comes(tmp_path: Path) -> None:
+    gate = asyncio.Event()
+    steps = [*opening(), delta(4, content_start=agent_pb2.ContentStart(content_id=BLOCK, run_id=RUN)), text(5, "one")]
+    async with client(tmp_path, Script(query=[*steps, gate, text(6, " two"), *answering()[-2:]])) as (api, _):
+        stream = await api.chat.completions.create(**ASK, stream=True)
+        first = await anext(stream)
+        assert first.choices[0].delta.content == "one"
+        gate.set()
+        assert said([chunk async for chunk in stream]) == " two"
+
+
+async def test_one_answer_is_the_stream_folded(tmp_path: Path) -> None:
+    async with client(tmp_path, Script(query=thinking())) as (api, _):
+        answer = await api.chat.completions.create(**ASK)
+    message = answer.choices[0].message
+    assert message.content == "I look.\n\n20 °C"
+    assert (message.model_extra or {})["reasoning_content"] == "Hm"
+    assert answer.usage is not None
+    assert answer.usage.completion_tokens == 5
+    assert answer.metadata == {"run_id": RUN, "chat_id": CHAT}  # pyright: ignore[reportAttributeAccessIssue] - ours
+
+
+async def test_earlier_messages_stand_before_the_new_one_unless_the_chat_has_them(tmp_path: Path) -> None:
+    messages: Any = [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": [{"type": "text", "text": 'Say "x"\n'}]},
+        {"role": "assistant", "content": "x"},
+        {"role": "user", "content": "Again"},
+    ]
+    async with client(tmp_path, Script(query=answering("x"))) as (api, facade):
+        await api.chat.completions.create(model="helper", messages=messages, temperature=0.3, user="ann")
+        await api.chat.completions.create(model="helper", messages=messages, metadata={"chat_id": CHAT})
+        new, going_on = facade.script.requests
+    lines = new.message.splitlines()
+    assert [json.loads(line) for line in lines[1:4]] == [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": 'Say "x"\n'},
+        {"role": "assistant", "content": "x"},
+    ]
+    assert (lines[-1], new.chat_id) == ("Again", "")
+    assert (going_on.message, going_on.chat_id, going_on.when_busy) == ("Again", CHAT, "reject")
+
+
+async def test_a_function_is_called_and_its_result_goes_to_the_run_that_waits(tmp_path: Path) -> None:
+    waits = [*opening(), *client_call(4, "t_0000000a"), *client_call(7, "t_0000000b"), asyncio.Event()]
+    rest = [result(10, "t_0000000a"), result(11, "t_0000000b"), *answer_from(12, "20 °C")]
+    script = Script(query=waits, attaches=[rest], run=a_run("waiting"))
+    async with client(tmp_path, script) as (api, facade):
+        asked = await api.chat.completions.create(**ASK, tools=TOOLS)
+        calls: Any = asked.choices[0].message.tool_calls
+        assert asked.choices[0].finish_reason == "tool_calls"
+        assert asked.usage is None
+        assert [(call.function.name, call.function.arguments) for call in calls] == [("thermometer", '{"room":1}')] * 2
+        assert calls[0].id == f"call_{RUN_HEX}_0000000a_9"
+        results = [{"role": "tool", "tool_call_id": call.id, "content": "20"} for call in calls]
+        history: Any = [*ANSWERED, asked.choices[0].message.model_dump(exclude_none=True), *results]
+        answer = await api.chat.completions.create(model="helper", messages=history, tools=TOOLS)
+        query, first, second, attach = facade.script.requests
+        assert not facade.script.cancelled.is_set()
+    assert answer.choices[0].message.content == "20 °C"
+    assert (query.on_disconnect, query.client_tools[0].name) == ("continue", "thermometer")
+    assert json.loads(query.client_tools[0].parameters) == FUNCTION["parameters"]
+    assert (first.run_id, first.tool_id, first.payload) == (RUN, "t_0000000a", "20")
+    assert (second.tool_id, attach.last_seq) == ("t_0000000b", 9)
+
+
+async def test_a_streamed_function_call_ends_the_answer_while_the_run_goes_on(tmp_path: Path) -> None:
+    # The agent's own tool runs beside the caller's function and says a lot: that does not keep the call back.
+    steps = [*opening(), *client_call(4, "t_0000000a"), *own_call(7)[:3]]
+    for seq in range(10, 60):
+        steps += [0.02, delta(seq, tool_output=agent_pb2.ToolOutput(tool_id="x", stream="stdout", delta="."))]
+    async with client(tmp_path, Script(query=[*steps, asyncio.Event()])) as (api, facade):
+        stream = await api.chat.completions.create(**ASK, tools=TOOLS, stream=True)
+        chunks = [chunk async for chunk in stream]
+        assert not facade.script.cancelled.is_set()
+    (call,) = chunks[0].choices[0].delta.tool_calls or []
+    assert int((call.id or "").rpartition("_")[2]) < 40
+    assert call.function is not None
+    assert (call.index, call.function.name, call.function.arguments) == (0, "thermometer", '{"room":1}')
+    assert chunks[-1].choices[0].finish_reason == "tool_calls"
+
+
+async def test_a_call_that_was_answered_inside_is_not_told(tmp_path: Path) -> None:
+    refused = [*opening(), *client_call(4, "t_0000000a"), result(7, "t_0000000a"), 0.4, *answer_from(8, "no")]
+    async with client(tmp_path, Script(query=refused)) as (api, _):
+        answer = await api.chat.completions.create(**ASK, tools=TOOLS)
+    assert (answer.choices[0].finish_reason, answer.choices[0].message.tool_calls) == ("stop", None)
+
+
+@pytest.mark.parametrize(
+    ("messages", "param"),
+    [
+        ([], "messages"),
+        ([{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}], "messages"),
+        ([{"role": "wizard", "content": "a"}], "messages[0].role"),
+        ([{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}], "messages[0].content"),
+        ([{"role": "tool", "tool_call_id": "call_1", "content": "a"}], "messages[0]"),
+        ("hi", "messages"),
+    ],
+)
+async def test_what_cannot_be_asked_is_refused_by_name(tmp_path: Path, messages: Any, param: str) -> None:
+    async with client(tmp_path, Script(query=answering())) as (api, _):
+        with pytest.raises(openai.BadRequestError) as caught:
+            await api.chat.completions.create(model="helper", messages=messages)
+    assert (caught.value.param, caught.value.type, caught.value.code) == (
+        param,
+        "invalid_request_error",
+        "invalid_request",
+    )
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"not json",
+        b"[]",
+        b'{"model":"helper","messages":"\xff"}',
+        b'{"model":"helper","messages":[],"tool_choice":%b%b}' % (b"[" * 100_000, b"]" * 100_000),
+        b'{"model":"helper","messages":[],"unknown":%b%b}' % (b"[" * 900, b"]" * 900),
+        b'{"model":"helper","messages":[{"role":"user","content":"a"}],"tools":[{"type":"function"}]}',
+    ],
+    ids=["no JSON", "a list", "no UTF-8", "deep", "deep and unknown", "no name"],
+)
+async def test_a_body_that_is_none_is_refused(tmp_path: Path, body: bytes) -> None:
+    async with (
+        suite(tmp_path, Script(query=answering())) as facade,
+        facade.http.post("/v1/chat/completions", data=body, skip_auto_headers=["Content-Type"]) as response,
+    ):
+        assert response.status == 400
+        assert (await response.json())["error"]["type"] == "invalid_request_error"
+
+
+async def test_results_for_some_of_the_calls_alone_are_refused(tmp_path: Path) -> None:
+    calls = [{"id": f"call_{RUN_HEX}_0000000{n}_9", "type": "function", "function": {"name": "f"}} for n in "ab"]
+    asking = {"role": "assistant", "content": None, "tool_calls": calls}
+    messages: Any = [*ANSWERED, asking, {"role": "tool", "tool_call_id": calls[0]["id"], "content": "1"}]
+    async with client(tmp_path, Script(query=answering())) as (api, _):
+        with pytest.raises(openai.BadRequestError, match="must have a result for each tool call"):
+            await api.chat.completions.create(model="helper", messages=messages)
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "code"),
+    [
+        (NotFound("no agent 'x'", agentKey="x"), 404, "model_not_found"),
+        (ChatBusy("the chat has a run"), 409, "chat_busy"),
+        (RateLimited("slow down", retry_after_s=3), 429, "rate_limit_exceeded"),
+        (KeyError("secret"), 500, "server_error"),
+    ],
+)
+@pytest.mark.parametrize("stream", [True, False])
+async def test_failures_have_openais_form(
+    tmp_path: Path, error: Exception, status: int, code: str, stream: bool
+) -> None:
+    async with client(tmp_path, Script(query=[error])) as (api, _):
+        with pytest.raises(openai.APIStatusError) as caught:
+            await api.chat.completions.create(**ASK, stream=stream)
+    assert (caught.value.status_code, caught.value.code) == (status, code)
+    assert "secret" not in caught.value.message
+
+
+def failed(seq: int) -> agent_pb2.AgentDelta:
+    why = common_pb2.Failure(code="RATE_LIMITED", message="slow down", retriable=True)
+    return delta(seq, run_error=agent_pb2.RunError(run_id=RUN, error=why))
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_a_run_that_fails_before_it_says_anything_has_a_status(tmp_path: Path, stream: bool) -> None:
+    async with client(tmp_path, Script(query=[*opening(), failed(4)])) as (api, _):
+        with pytest.raises(openai.RateLimitError):
+            await api.chat.completions.create(**ASK, stream=stream)
+
+
+async def test_a_run_that_fails_later_ends_its_stream_with_an_error(tmp_path: Path) -> None:
+    async with client(tmp_path, Script(query=[*answering("half")[:-2], failed(7)])) as (api, _):
+        stream = await api.chat.completions.create(**ASK, stream=True)
+        assert (await anext(stream)).choices[0].delta.content == "half"
+        with pytest.raises(openai.APIError, match="slow down"):
+            await anext(stream)
+
+
+async def test_a_refusal_behind_the_headers_is_an_error_in_the_stream(tmp_path: Path) -> None:
+    script = Script(query=[0.05, RateLimited("slow down")])
+    async with client(tmp_path, script, Timing(heartbeat_s=0.01)) as (api, _):
+        stream = await api.chat.completions.create(**ASK, stream=True)
+        with pytest.raises(openai.APIError, match="slow down") as caught:
+            await anext(stream)
+    assert caught.value.code == "rate_limit_exceeded"
+
+
+async def test_leaving_a_run_with_functions_cancels_it(tmp_path: Path) -> None:
+    async with client(tmp_path, Script(query=[*answering("half")[:-2], asyncio.Event()])) as (api, facade):
+        stream = await api.chat.completions.create(**ASK, tools=TOOLS, stream=True)
+        await anext(stream)
+        await stream.close()
+        async with asyncio.timeout(2):
+            await facade.script.cancelled.wait()
+            await facade.script.closed.wait()
+    assert facade.script.requests[-1].run_id == RUN
+
+
+async def test_text_that_is_said_again_is_not_sent_again(tmp_path: Path) -> None:
+    again = [delta(7, content_start=agent_pb2.ContentStart(content_id=BLOCK, run_id=RUN)), text(7, "one two three")]
+    async with client(tmp_path, Script(query=[*answering("one ", "two")[:-2], *again, *answering()[-2:]])) as (api, _):
+        chunks = [chunk async for chunk in await api.chat.completions.create(**ASK, stream=True)]
+    assert said(chunks) == "one two three"
+
+
+async def test_a_call_that_broke_off_is_forgotten_for_the_one_that_is_asked_for_again(tmp_path: Path) -> None:
+    async with client(tmp_path, Script(query=asked_again())) as (api, _), asyncio.timeout(3):
+        answer = await api.chat.completions.create(**ASK, tools=TOOLS)
+        chunks = [chunk async for chunk in await api.chat.completions.create(**ASK, tools=TOOLS, stream=True)]
+    message = answer.choices[0].message
+    assert message.content == "I look."
+    assert [call.id for call in message.tool_calls or []] == [f"call_{RUN_HEX}_0000000c_20"]
+    streamed = [call for chunk in chunks for call in chunk.choices[0].delta.tool_calls or []]
+    assert [(call.index, call.id) for call in streamed] == [(0, f"call_{RUN_HEX}_0000000c_20")]
+    assert said(chunks) == "I lo\n\nI look."  # what was sent stays, and a blank line parts it from what counts
+
+
+async def test_a_reset_forgets_the_calls_of_its_own_task_alone(tmp_path: Path) -> None:
+    steps: list[Any] = [*opening(), *client_call(4, "t_0000000a"), *client_call(7, "t_0000000b")[:2]]
+    for step in steps[3:6]:
+        step.task_id = "k1"
+    for step in steps[6:]:
+        step.task_id = "k2"
+    steps += [reset(9, 3, task_id="k2"), asyncio.Event()]
+    async with client(tmp_path, Script(query=steps)) as (api, _), asyncio.timeout(3):
+        answer = await api.chat.completions.create(**ASK, tools=TOOLS)
+    assert [call.id for call in answer.choices[0].message.tool_calls or []] == [f"call_{RUN_HEX}_0000000a_9"]
