@@ -27,8 +27,8 @@ from benchmarks.grpc_stream import QUERY
 from benchmarks.processes import START_TIMEOUT_S, gateway, stack
 from headrace.streams import reading
 from headrace.v1 import agent_pb2, llm_pb2
-from services.runtime.process.transport import in_use
-from services.runtime.rpc.channels import connect
+from services.runtime.process.transport import get_transport
+from services.runtime.rpc.channels import open_channel
 
 STREAM_CHAT = "/headrace.v1.LlmService/StreamChat"
 
@@ -55,7 +55,7 @@ async def main(streams: int, way: str, minutes: float) -> None:
     done = samples[-1][0]
     title = (
         f"{done:,} of {streams:,} streams cancelled in mid-flight in {elapsed_s:.0f} s "
-        f"({done / elapsed_s:.0f} a second, {way}, {in_use()}, {AT_ONCE} at once)"
+        f"({done / elapsed_s:.0f} a second, {way}, {get_transport()}, {AT_ONCE} at once)"
     )
     Console(width=120).print(_table(title, samples, done))
 
@@ -80,7 +80,7 @@ async def whole_chain(folder: Path) -> AsyncGenerator[tuple[Leave, Mapping[str, 
 @asynccontextmanager
 async def _leaving(address: str, path: str, request: Any) -> AsyncGenerator[Leave]:
     """All calls share one connection, and no reply is parsed: the machine's time is for those that are looked at."""
-    async with connect(address) as channel:
+    async with open_channel(address) as channel:
         async with asyncio.timeout(START_TIMEOUT_S):
             await channel.channel_ready()
         call: Any = channel.unary_stream(

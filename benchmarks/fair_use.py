@@ -30,9 +30,9 @@ from benchmarks.processes import stack
 from headrace.client import Client
 from headrace.errors import HeadraceError
 from headrace.v1 import agent_pb2
-from services.runtime.process.transport import in_use
-from services.runtime.rpc.channels import connect
-from services.runtime.rpc.push_stream import pour
+from services.runtime.process.transport import get_transport
+from services.runtime.rpc.channels import open_channel
+from services.runtime.rpc.push_stream import push_messages
 
 MODEL = "bench-64x30ms"
 KEYS = {"a": "key-of-tenant-a-in-this-benchmark", "b": "key-of-tenant-b-in-this-benchmark"}
@@ -97,7 +97,7 @@ async def _ask(client: Client, questions: int, until: asyncio.Task[str] | None =
 async def rush(address: str, runs: int) -> None:
     """Start all runs at once and read each to its end; one that is refused comes back when it was told to."""
     ended = Counter[str]()
-    async with connect(address) as channel, asyncio.TaskGroup() as group:
+    async with open_channel(address) as channel, asyncio.TaskGroup() as group:
         # Any: a bytes stream has no stub.
         query: Any = channel.unary_stream(
             QUERY, request_serializer=agent_pb2.QueryRequest.SerializeToString, response_deserializer=None
@@ -111,7 +111,7 @@ async def _one(query: Any, ended: Counter[str]) -> None:
     request = agent_pb2.QueryRequest(message="go", agent_key=MODEL)
     while True:
         try:
-            await pour(query(request, metadata=(("x-api-key", KEYS["a"]),)), lambda _: None)
+            await push_messages(query(request, metadata=(("x-api-key", KEYS["a"]),)), lambda _: None)
         except HeadraceError as error:
             ended[error.reason] += 1
             if error.retry_after_s is None:
@@ -133,7 +133,7 @@ def _keys_file(folder: Path) -> Path:
 
 
 def _table(quiet: Times, rushed: Times, runs: int, ended: str) -> Table:
-    title = f"tenant B, while tenant A has {runs:,} runs ({in_use()}; A's: {ended})"
+    title = f"tenant B, while tenant A has {runs:,} runs ({get_transport()}; A's: {ended})"
     table = Table("median, ms", "alone", "beside A", "change", title=title)
     for name in ("started", "first_delta"):
         before, after = statistics.median(getattr(quiet, name)), statistics.median(getattr(rushed, name))

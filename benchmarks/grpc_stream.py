@@ -8,8 +8,8 @@ from typing import Any
 
 from benchmarks.arrivals import MARK, Arrivals, Stream
 from headrace.v1 import agent_pb2
-from services.runtime.rpc.channels import connect
-from services.runtime.rpc.push_stream import pour
+from services.runtime.rpc.channels import open_channel
+from services.runtime.rpc.push_stream import push_messages
 
 QUERY = "/headrace.v1.AgentService/Query"
 
@@ -25,7 +25,7 @@ async def asking(address: str, model: str, arrivals: Arrivals) -> AsyncGenerator
     It is made by services.runtime, and so has the transport that HEADRACE_TRANSPORT names.
     """
     request = agent_pb2.QueryRequest(message="go", agent_key=model, on_disconnect="cancel")
-    async with connect(address) as channel:
+    async with open_channel(address) as channel:
         await channel.channel_ready()
         # Any: a bytes stream has no stub.
         query: Any = channel.unary_stream(
@@ -44,7 +44,7 @@ async def asking(address: str, model: str, arrivals: Arrivals) -> AsyncGenerator
                 if event.HasField("run_error"):
                     failures.append(event.run_error.error.code)
 
-            await pour(query(request), take)
+            await push_messages(query(request), take)
             if failures:
                 raise RunFailed(*failures)
 

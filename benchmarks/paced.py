@@ -14,7 +14,7 @@ import uvloop
 from headrace.v1 import agent_pb2, agent_pb2_grpc
 from services.runtime.process.config import ServerSettings
 from services.runtime.rpc.interceptors import Context
-from services.runtime.rpc.server import Served, serving
+from services.runtime.rpc.server import GrpcService, serving_grpc
 
 # Any: the stubs want every RPC implemented, by synchronous functions.
 _AgentServicer: Any = agent_pb2_grpc.AgentServiceServicer
@@ -37,8 +37,8 @@ class Paced(_AgentServicer):
 
 async def serve(listen: str) -> None:
     """Serve until the process is stopped."""
-    served = [Served("headrace.v1.AgentService", Paced(), agent_pb2_grpc.add_AgentServiceServicer_to_server)]
-    async with serving(ServerSettings(listen=listen, streams_max=2000), served):
+    served = [GrpcService("headrace.v1.AgentService", Paced(), agent_pb2_grpc.add_AgentServiceServicer_to_server)]
+    async with serving_grpc(ServerSettings(listen=listen, streams_max=2000), served):
         print(listen, flush=True)
         await asyncio.Event().wait()
 

@@ -26,7 +26,7 @@ from benchmarks.postgresql import programs
 from benchmarks.postgresql import running as postgresql
 from benchmarks.processes import configure, simulating
 from benchmarks.ways import CHAIN, DIRECT, Way, Ways
-from services.runtime.rpc.channels import connect
+from services.runtime.rpc.channels import open_channel
 
 LOADS = (Load(40), Load(160), Load(40, FLAT_OUT))
 START_TIMEOUT_S = 180.0
@@ -104,7 +104,7 @@ async def _started(stack: AsyncExitStack, service: str, address: str, settings: 
     )
     stack.push_async_callback(process.wait)
     stack.callback(process.terminate)
-    async with connect(address) as channel, asyncio.timeout(START_TIMEOUT_S):
+    async with open_channel(address) as channel, asyncio.timeout(START_TIMEOUT_S):
         await channel.channel_ready()
     return process.pid
 

@@ -29,8 +29,8 @@ from benchmarks.cpu import cpu_us, rss_mb
 from headrace.client import Client
 from headrace.v1 import llm_pb2, llm_pb2_grpc, tools_pb2, tools_pb2_grpc
 from services.runtime.process.config import ServerSettings
-from services.runtime.rpc.channels import connect
-from services.runtime.rpc.server import Served, serving
+from services.runtime.rpc.channels import open_channel
+from services.runtime.rpc.server import GrpcService, serving_grpc
 
 RUNS = 10_000
 AT_ONCE = 8
@@ -106,10 +106,10 @@ async def _processes(folder: Path) -> AsyncGenerator[tuple[str, dict[str, int]]]
     model, tools = Model(), Tools()  # pyright: ignore[reportAbstractUsage] - a run asks for these RPCs alone
     async with AsyncExitStack() as stack:
         peers = [
-            Served("headrace.v1.LlmService", model, llm_pb2_grpc.add_LlmServiceServicer_to_server),
-            Served("headrace.v1.ToolService", tools, tools_pb2_grpc.add_ToolServiceServicer_to_server),
+            GrpcService("headrace.v1.LlmService", model, llm_pb2_grpc.add_LlmServiceServicer_to_server),
+            GrpcService("headrace.v1.ToolService", tools, tools_pb2_grpc.add_ToolServiceServicer_to_server),
         ]
-        here = await stack.enter_async_context(serving(ServerSettings(listen=f"unix:{folder}/peers.sock"), peers))
+        here = await stack.enter_async_context(serving_grpc(ServerSettings(listen=f"unix:{folder}/peers.sock"), peers))
         shared = {"HEADRACE_CONFIG_DIR": str(folder / "config"), "HEADRACE_DATA_DIR": str(folder / "data")}
         addresses = {name: f"unix:{folder}/{name}.sock" for name in ("memory", "orchestrator")}
         settings = {
@@ -129,7 +129,7 @@ async def _processes(folder: Path) -> AsyncGenerator[tuple[str, dict[str, int]]]
             stack.push_async_callback(process.wait)
             stack.callback(process.terminate)
             pids[name] = process.pid
-        async with connect(addresses["orchestrator"]) as channel, asyncio.timeout(60):
+        async with open_channel(addresses["orchestrator"]) as channel, asyncio.timeout(60):
             await channel.channel_ready()
         yield addresses["orchestrator"], pids
 

@@ -26,7 +26,7 @@ from rich.table import Table
 from headrace.streams import reading
 from headrace.v1 import tools_pb2, tools_pb2_grpc
 from services.runtime.process.config import ServerSettings
-from services.runtime.rpc.channels import connect
+from services.runtime.rpc.channels import open_channel
 from services.tools.catalogue.catalogue import Catalogue
 from services.tools.config import Config
 from services.tools.sandbox.selftest import try_tier
@@ -61,7 +61,7 @@ async def _measure(table: Table, sandbox: Sandbox, folder: Path) -> None:
     config = Config(server=settings, config_dir=folder, data_dir=folder, interpreters_max=TOGETHER + 1)
     async with (
         tool_server(config, sandbox, Catalogue(folder / "tools")) as running,
-        connect(running.addresses[0]) as channel,
+        open_channel(running.addresses[0]) as channel,
     ):
         stub = tools_pb2_grpc.ToolServiceStub(channel)
         table.add_row(str(sandbox.tier), "_bash_", *await _figures(_calling(stub, "_bash_", {"command": "true"})))

@@ -12,8 +12,8 @@ from headrace.streams import reading
 from headrace.v1 import llm_pb2, llm_pb2_grpc
 from services.runtime.process.config import ServerSettings
 from services.runtime.rpc import call_ids
-from services.runtime.rpc.channels import connect
-from services.runtime.rpc.server import Running, Served, serving
+from services.runtime.rpc.channels import open_channel
+from services.runtime.rpc.server import GrpcService, RunningServer, serving_grpc
 
 Step: TypeAlias = str | float | Exception
 """A text to send, seconds to stay silent, or an error to raise."""
@@ -66,7 +66,7 @@ class ScriptedLlm(llm_pb2_grpc.LlmServiceServicer):
 
     def _open(self) -> None:
         self.opened_in = asyncio.current_task()
-        self.forwarded = call_ids.forwarded()
+        self.forwarded = call_ids.forward_metadata()
         self.opened.set()
 
     def _close(self) -> None:
@@ -93,7 +93,7 @@ class Suite:
 
     llm: ScriptedLlm
     stub: llm_pb2_grpc.LlmServiceAsyncStub
-    running: Running
+    running: RunningServer
 
     async def wait_closed(self) -> None:
         """Return when the handler was left; it must take less than 500 ms, as the contract says."""
@@ -101,8 +101,8 @@ class Suite:
             await self.llm.closed.wait()
 
 
-def served(llm: ScriptedLlm) -> Served:
-    return Served(NAME, llm, llm_pb2_grpc.add_LlmServiceServicer_to_server)
+def served(llm: ScriptedLlm) -> GrpcService:
+    return GrpcService(NAME, llm, llm_pb2_grpc.add_LlmServiceServicer_to_server)
 
 
 @asynccontextmanager
@@ -114,7 +114,7 @@ async def scripted(
     settings = ServerSettings(listen=listen, drain_s=drain_s, streams_max=streams_max)
     async with (
         asyncio.timeout(TEST_TIMEOUT_S),
-        serving(settings, [served(llm)]) as running,
-        connect(running.addresses[0]) as channel,
+        serving_grpc(settings, [served(llm)]) as running,
+        open_channel(running.addresses[0]) as channel,
     ):
         yield Suite(llm, llm_pb2_grpc.LlmServiceStub(channel), running)

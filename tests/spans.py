@@ -54,8 +54,8 @@ def recording() -> Generator[Recorded]:
     exporter = InMemorySpanExporter()
     provider = TracerProvider(shutdown_on_exit=False)
     provider.add_span_processor(SimpleSpanProcessor(exporter))
-    spans.record_with(provider.get_tracer("test"))
+    spans.set_tracer(provider.get_tracer("test"))
     try:
         yield Recorded(exporter)
     finally:
-        spans.record_with(None)
+        spans.set_tracer(None)

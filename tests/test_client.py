@@ -12,7 +12,7 @@ import pytest
 from headrace.client import Client
 from headrace.errors import ChatBusy, InvalidRequest, Overloaded, ProviderUnavailable
 from services.runtime.process.config import ServerSettings
-from services.runtime.rpc.server import serving
+from services.runtime.rpc.server import serving_grpc
 from tests.facade.scripted import CHAT, RUN, Script, ScriptedMemory, answering, complete, opening, served, text
 
 
@@ -22,7 +22,7 @@ async def client(folder: Path, script: Script) -> AsyncGenerator[Client]:
     settings = ServerSettings(listen=address, drain_s=0)
     async with (
         asyncio.timeout(10),
-        serving(settings, served(script, ScriptedMemory())),
+        serving_grpc(settings, served(script, ScriptedMemory())),
         Client(address, memory_address=address) as opened,
     ):
         yield opened

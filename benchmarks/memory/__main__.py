@@ -48,6 +48,6 @@ def _postgresql(console: Console) -> Generator[Server | None]:
 
 
 if __name__ == "__main__":
-    logs.configure("WARNING", "bench")
+    logs.configure_logging("WARNING", "bench")
     uvloop.run(main())
     tokens.main()

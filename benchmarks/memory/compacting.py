@@ -15,7 +15,7 @@ from benchmarks.memory.tables import table
 from headrace.streams import reading
 from headrace.v1 import llm_pb2, llm_pb2_grpc, memory_pb2
 from services.runtime.process.config import ServerSettings
-from services.runtime.rpc.server import Served, serving
+from services.runtime.rpc.server import GrpcService, serving_grpc
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -38,10 +38,10 @@ class Summariser(llm_pb2_grpc.LlmServiceServicer):
 async def compacting(folder: Path) -> Table:
     found = table("Compaction without the model's time", "messages", "ms", "MB added", "tokens", "to", "left", "×10")
     summariser = Summariser()  # pyright: ignore[reportAbstractUsage] - its other RPCs are not called
-    gateway = Served("headrace.v1.LlmService", summariser, llm_pb2_grpc.add_LlmServiceServicer_to_server)
+    gateway = GrpcService("headrace.v1.LlmService", summariser, llm_pb2_grpc.add_LlmServiceServicer_to_server)
     settings = ServerSettings(listen=f"unix:{folder}/gateway.sock", drain_s=0)
     times: list[float] = []
-    async with serving(settings, [gateway]) as llm:
+    async with serving_grpc(settings, [gateway]) as llm:
         for size in SIZES:
             async with running(folder / str(size), llm.addresses[0]) as memory:
                 chat_id, run_id = await chat_of(memory.stub, size, size)

@@ -13,8 +13,8 @@ import uvloop
 from headrace.v1 import memory_pb2, memory_pb2_grpc
 from services.runtime.process import logs
 from services.runtime.process.config import ServerSettings
-from services.runtime.process.program import until_stopped
-from services.runtime.rpc.server import Served, serving
+from services.runtime.process.program import wait_for_stop
+from services.runtime.rpc.server import GrpcService, serving_grpc
 
 
 class Echo(memory_pb2_grpc.MemoryServiceServicer):
@@ -25,11 +25,11 @@ class Echo(memory_pb2_grpc.MemoryServiceServicer):
 
 
 async def main(folder: str) -> None:
-    logs.configure("INFO", "memory")
+    logs.configure_logging("INFO", "memory")
     echo = Echo()  # pyright: ignore[reportAbstractUsage] - its other RPCs are not called
-    served = Served("headrace.v1.MemoryService", echo, memory_pb2_grpc.add_MemoryServiceServicer_to_server)
-    async with serving(ServerSettings(listen=f"unix:{folder}/memory.sock", drain_s=0), [served]):
-        await until_stopped()
+    served = GrpcService("headrace.v1.MemoryService", echo, memory_pb2_grpc.add_MemoryServiceServicer_to_server)
+    async with serving_grpc(ServerSettings(listen=f"unix:{folder}/memory.sock", drain_s=0), [served]):
+        await wait_for_stop()
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from headrace.v1.memory_pb2_grpc import MemoryServiceStub
-from services.runtime.rpc.channels import connect
+from services.runtime.rpc.channels import open_channel
 
 if TYPE_CHECKING:
     from benchmarks.postgresql import Server
@@ -56,7 +56,7 @@ async def running(
             sys.executable, "-m", *command, env=os.environ | settings, stderr=log
         )
     try:
-        async with connect(address) as channel:
+        async with open_channel(address) as channel:
             async with asyncio.timeout(START_TIMEOUT_S):
                 await channel.channel_ready()
             yield Running(MemoryServiceStub(channel), address, process.pid)

@@ -16,7 +16,7 @@ import uvloop
 
 from benchmarks.memory.lines import PROSE, answer, append, step
 from headrace.v1.memory_pb2_grpc import MemoryServiceStub
-from services.runtime.rpc.channels import connect
+from services.runtime.rpc.channels import open_channel
 
 if TYPE_CHECKING:
     from headrace.v1.memory_pb2_grpc import MemoryServiceAsyncStub
@@ -25,7 +25,7 @@ LINE_CHARS = 400
 
 
 async def main(address: str, seconds: float, lines: int, runs: list[str]) -> None:
-    async with connect(address) as channel:
+    async with open_channel(address) as channel:
         stub: MemoryServiceAsyncStub = MemoryServiceStub(channel)
         await channel.channel_ready()
         until_s = time.perf_counter() + seconds

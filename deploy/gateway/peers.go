@@ -49,7 +49,7 @@ func peersOf(settings settings) (peers gateway.Peers, hangUp func(), err error) 
 	return peers, hangUp, nil
 }
 
-// badge is how the gateway says which service it is where its certificate does not (services/runtime/auth/gate.py).
+// badge is how the gateway says which service it is where its certificate does not (services/runtime/auth/authenticator.py).
 func badge(token string) metadata.MD {
 	if token == "" {
 		return nil

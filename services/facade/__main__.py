@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack
 
 from services.facade.config import Config
 from services.facade.service import serving
-from services.runtime.auth.caller_credentials import badge
+from services.runtime.auth.caller_credentials import build_caller_metadata
 from services.runtime.auth.callers import FACADE
 from services.runtime.process import program
 from services.runtime.rpc import channels
@@ -21,12 +21,14 @@ async def main(config: Config) -> None:
     }
     async with AsyncExitStack() as stack:
         peers = {
-            name: await stack.enter_async_context(channels.connect(address, badge(config.auth, FACADE)))
+            name: await stack.enter_async_context(
+                channels.open_channel(address, build_caller_metadata(config.auth, FACADE))
+            )
             for name, address in addresses.items()
         }
         await stack.enter_async_context(serving(config, peers))
-        await program.until_stopped()
+        await program.wait_for_stop()
 
 
 if __name__ == "__main__":
-    program.run(Config, "FACADE", main)
+    program.run_service(Config, "FACADE", main)

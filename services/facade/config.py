@@ -68,9 +68,9 @@ class Config:
     """Whose requests are served; see the settings of credentials."""
 
     def __post_init__(self) -> None:
-        self.auth.check([f"{self.host}:{self.port}"], has_certificates=bool(self.tls_ca))
-        transport.check(self.transport)
-        tls.check(self.tls_cert, self.tls_key, self.tls_ca, self.transport)
+        self.auth.check_addresses([f"{self.host}:{self.port}"], has_certificates=bool(self.tls_ca))
+        transport.check_transport(self.transport)
+        tls.check_tls_settings(self.tls_cert, self.tls_key, self.tls_ca, self.transport)
         if self.port > 65535:
             raise ValueError(f"HEADRACE_FACADE_PORT: {self.port}: expected 0 to 65535")
         for name in ("heartbeat_s", "slow_reader_s", "idle_s"):

@@ -25,10 +25,10 @@ from services.facade.openai_api.errors import openai_form
 from services.facade.openapi.document import openapi
 from services.facade.responses.sse import Pace
 from services.facade.routes import routes
-from services.runtime.auth.gate import Gate
-from services.runtime.auth.open_gate import opened
-from services.runtime.process.loop_lag import measured
-from services.runtime.process.metrics import exposition
+from services.runtime.auth.authenticator import Authenticator
+from services.runtime.auth.setup import open_authenticator
+from services.runtime.process.loop_lag import measuring_loop_lag
+from services.runtime.process.metrics import get_metrics
 from services.runtime.rpc.channels import EDGE_MESSAGE_BYTES_MAX
 
 HANG_UP_S = 0.2
@@ -47,10 +47,13 @@ async def serving(config: Config, peers: Mapping[str, grpc.aio.Channel]) -> Asyn
     Leaving it drains: no new connections, open requests get `drain_s`, then the rest is hung up on.
     Raises OSError when the address cannot be bound, or a file of credentials cannot be read.
     """
-    async with opened(config.auth, has_certificates=bool(config.tls_ca)) as gate, measured():
+    async with (
+        open_authenticator(config.auth, has_certificates=bool(config.tls_ca)) as authenticator,
+        measuring_loop_lag(),
+    ):
         open_requests = OpenRequests()
         runner = web.AppRunner(
-            _application(config, peers, open_requests, gate),
+            _application(config, peers, open_requests, authenticator),
             handler_cancellation=True,  # a client that leaves stops the RPC behind it, even while nothing is written
             shutdown_timeout=HANG_UP_S,
         )
@@ -65,7 +68,7 @@ async def serving(config: Config, peers: Mapping[str, grpc.aio.Channel]) -> Asyn
             finally:
                 listener.close()  # not waited for: that would be for its connections too (Python 3.12)
             runner.server.pre_shutdown()  # kept-alive connections get no further request
-            await open_requests.wait(config.drain_s)
+            await open_requests.wait_until_zero(config.drain_s)
         finally:
             await runner.cleanup()
         log.info("stopped", addresses=[address], cut=open_requests.count)
@@ -88,13 +91,13 @@ async def _listening(config: Config, server: web.Server) -> asyncio.Server:
 
 
 def _application(
-    config: Config, peers: Mapping[str, grpc.aio.Channel], open_requests: OpenRequests, gate: Gate
+    config: Config, peers: Mapping[str, grpc.aio.Channel], open_requests: OpenRequests, authenticator: Authenticator
 ) -> web.Application:
     cors = Cors(config.origins)
     middlewares = [open_requests.counting, openai_form, around, cors.refusals]
     if config.origins:
         middlewares.append(cors.preflights)
-    middlewares.append(Credentials(gate).checked)
+    middlewares.append(Credentials(authenticator).checked)
     application = web.Application(middlewares=middlewares, client_max_size=EDGE_MESSAGE_BYTES_MAX)
     application.on_response_prepare.append(on_prepare)
     if config.origins:
@@ -109,6 +112,6 @@ def _application(
     console.add_routes(application)
     application.router.add_get("/healthz", healthz)
     application.router.add_get("/readyz", readyz(peers))
-    application.router.add_get("/metrics", exposition)
+    application.router.add_get("/metrics", get_metrics)
     application.router.add_get("/openapi.json", openapi)
     return application

@@ -7,7 +7,7 @@ import os
 from services.llm_gateway.config import Config
 from services.llm_gateway.server import gateway
 from services.llm_gateway.telemetry.masking import mask_log_lines, secrets_of
-from services.runtime.process.program import run, until_stopped
+from services.runtime.process.program import run_service, wait_for_stop
 
 
 async def main(config: Config) -> None:
@@ -15,8 +15,8 @@ async def main(config: Config) -> None:
     if config.interaction_log_mask_sensitive:
         mask_log_lines(*secrets_of(os.environ))
     async with gateway(config, os.environ):
-        await until_stopped()
+        await wait_for_stop()
 
 
 if __name__ == "__main__":
-    run(Config, "LLM_GATEWAY", main)
+    run_service(Config, "LLM_GATEWAY", main)

@@ -15,8 +15,8 @@ from services.llm_gateway.providers.catalogue import Catalogue
 from services.llm_gateway.providers.credentials import Credentials
 from services.llm_gateway.service import NAME, LlmService
 from services.llm_gateway.telemetry.interaction_log import InteractionLog
-from services.runtime.file_watch import watch
-from services.runtime.rpc.server import Running, Served, serving
+from services.runtime.file_watch import watch_path
+from services.runtime.rpc.server import GrpcService, RunningServer, serving_grpc
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping
@@ -27,7 +27,7 @@ PROVIDER_FILE = "providers.json"
 
 
 @asynccontextmanager
-async def gateway(config: Config, env: Mapping[str, str]) -> AsyncGenerator[Running]:
+async def gateway(config: Config, env: Mapping[str, str]) -> AsyncGenerator[RunningServer]:
     """Serve inside the block; secrets that the provider file names are looked up in `env`."""
     path = config.config_dir / PROVIDER_FILE
     catalogue = Catalogue(path)
@@ -42,8 +42,8 @@ async def gateway(config: Config, env: Mapping[str, str]) -> AsyncGenerator[Runn
 
     async with Pool() as pool, asyncio.TaskGroup() as group:
         chats = Chats(catalogue, Credentials(env), accounts, breakers, pool, interaction_log)
-        watching = group.create_task(watch(path, reload))
-        served = Served(NAME, LlmService(catalogue, chats), llm_pb2_grpc.add_LlmServiceServicer_to_server)
-        async with serving(config.server, [served]) as running:
+        watching = group.create_task(watch_path(path, reload))
+        served = GrpcService(NAME, LlmService(catalogue, chats), llm_pb2_grpc.add_LlmServiceServicer_to_server)
+        async with serving_grpc(config.server, [served]) as running:
             yield running
         watching.cancel()

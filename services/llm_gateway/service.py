@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from headrace.v1 import llm_pb2, llm_pb2_grpc
 from services.llm_gateway.count_tokens import counted
-from services.runtime.rpc.push_stream import outlet
+from services.runtime.rpc.push_stream import opening_sink
 
 if TYPE_CHECKING:
     from services.llm_gateway.calls.model_caller import Chats
@@ -25,7 +25,7 @@ class LlmService(llm_pb2_grpc.LlmServiceServicer):
         self._chats = chats
 
     async def StreamChat(self, request: llm_pb2.ChatRequest, context: Context) -> int:  # pyright: ignore[reportIncompatibleMethodOverride] - it pushes its deltas
-        async with outlet(context) as caller:
+        async with opening_sink(context) as caller:
             return await self._chats.stream(request, caller, context.time_remaining())
 
     async def ListModels(self, request: llm_pb2.ListModelsRequest, context: Context) -> llm_pb2.ListModelsResponse:

@@ -20,11 +20,11 @@ from services.memory.loading import Loading
 from services.memory.owned import Owned
 from services.memory.retention import tidying
 from services.memory.service import MemoryService
-from services.runtime.auth.caller_credentials import badge
+from services.runtime.auth.caller_credentials import build_caller_metadata
 from services.runtime.auth.callers import MEMORY
 from services.runtime.process import program
-from services.runtime.rpc.channels import connect
-from services.runtime.rpc.server import Served, serving
+from services.runtime.rpc.channels import open_channel
+from services.runtime.rpc.server import GrpcService, serving_grpc
 
 if TYPE_CHECKING:
     from headrace.v1.llm_pb2_grpc import LlmServiceAsyncStub
@@ -33,15 +33,15 @@ if TYPE_CHECKING:
 
 async def main(config: Config) -> None:
     async with (
-        connect(config.llm_gateway_address, badge(config.server.auth, MEMORY)) as channel,
+        open_channel(config.llm_gateway_address, build_caller_metadata(config.server.auth, MEMORY)) as channel,
         engine(config) as store,
         tidying(store, config.chat_retention_days),
-        serving(config.server, [served(store, config, LlmServiceStub(channel))], is_usable=lambda: store.is_up),
+        serving_grpc(config.server, [served(store, config, LlmServiceStub(channel))], is_usable=lambda: store.is_up),
         asyncio.TaskGroup() as group,
     ):
         # It takes a third of a second, for which the first append would have to wait.
         group.create_task(asyncio.to_thread(encoding, ESTIMATE_ENCODING))
-        await program.until_stopped()
+        await program.wait_for_stop()
 
 
 def served(
@@ -49,15 +49,15 @@ def served(
     config: Config,
     llm: LlmServiceAsyncStub | None = None,
     summary_timeout_s: float = SUMMARY_TIMEOUT_S,
-) -> Served:
+) -> GrpcService:
     """The service over `store`; without `llm` every compaction falls back."""
     window, counting = Window(config.chat_k, config.message_history_max), Counting(store)
     chats = Owned(store)
     loading, compacting = Loading(window, counting), Compacting(chats, window, counting, llm, summary_timeout_s)
     servicer = MemoryService(chats, counting, loading, compacting, config.action_tools)
     name = memory_pb2.DESCRIPTOR.services_by_name["MemoryService"].full_name
-    return Served(name, servicer, add_MemoryServiceServicer_to_server)
+    return GrpcService(name, servicer, add_MemoryServiceServicer_to_server)
 
 
 if __name__ == "__main__":
-    program.run(Config, "MEMORY", main)
+    program.run_service(Config, "MEMORY", main)

@@ -81,7 +81,7 @@ class Chat:
         has their query's request id. Raises: see check; ChatBusy: a run that has not ended is none of `beside`.
         """
         first = lines[0]
-        if self.facts.last_n and Identity.stored(first.tenant, first.user) != self.facts.owner:
+        if self.facts.last_n and Identity.from_stored(first.tenant, first.user) != self.facts.owner:
             raise not_found(self.chat_id)
         if known := self.appends.get(first.uuid):
             return known

@@ -44,7 +44,7 @@ def drafted(request: memory_pb2.AppendRequest, drafting: Drafting) -> list[Known
 
 def stamp(chat_id: str, run_id: str, generation: int) -> dict[str, Any]:
     """What every line has, before its number and time are known."""
-    writer = identity.current()
+    writer = identity.require_identity()
     return {
         "n": 0,
         "uuid": str(uuid.uuid4()),

@@ -112,7 +112,7 @@ class ChatFacts:
     def _note_query(self, line: Query) -> None:
         asked = ASKED.decode(line.query)
         if not self.runs:
-            self.owner = Identity.stored(line.tenant, line.user)
+            self.owner = Identity.from_stored(line.tenant, line.user)
             self.name = chat_name(asked.message)
             self.first_agent_key = asked.agent_key
         self.runs[line.run_id] = RunFacts(

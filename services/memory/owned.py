@@ -45,7 +45,7 @@ class Owned:
 
     async def chat(self, chat_id: str) -> Chat:
         chat = await self._engine.chat(chat_id)
-        if chat.facts.owner != identity.current():
+        if chat.facts.owner != identity.require_identity():
             raise not_found(chat_id)
         return chat
 
@@ -58,16 +58,16 @@ class Owned:
 
     async def entry(self, chat_id: str) -> ChatEntry:
         entry = await self._engine.entry(chat_id)
-        if entry.owner != identity.current():
+        if entry.owner != identity.require_identity():
             raise not_found(chat_id)
         return entry
 
     async def page(self, size: int, token: str) -> tuple[list[ChatEntry], str]:
-        return await self._engine.page(identity.current(), Page.of(size, token))
+        return await self._engine.page(identity.require_identity(), Page.of(size, token))
 
     async def chat_of(self, run_id: str) -> str | None:
         chat_id = await self._engine.chat_of(run_id)
-        return chat_id if chat_id is not None and await self._owner(run_id) == identity.current() else None
+        return chat_id if chat_id is not None and await self._owner(run_id) == identity.require_identity() else None
 
     async def append(
         self,
@@ -92,22 +92,22 @@ class Owned:
         await self._engine.delete(chat_id)
 
     async def search(self, question: Question) -> list[Hit]:
-        return await self._engine.search(identity.current(), question)
+        return await self._engine.search(identity.require_identity(), question)
 
     async def remember(self, text: str, request_id: str) -> str:
-        return await self._engine.remember(identity.current(), text, request_id)
+        return await self._engine.remember(identity.require_identity(), text, request_id)
 
     async def acquire(self, chat_id: str, run_id: str, owner: str, ttl_ms: int) -> Lease:
         await self.entry(chat_id)
         return await self._engine.acquire(chat_id, run_id, owner, ttl_ms)
 
     async def renew(self, run_id: str, generation: int, ttl_ms: int) -> Lease:
-        if await self._owner(run_id) != identity.current():
+        if await self._owner(run_id) != identity.require_identity():
             raise lost(run_id, generation)
         return await self._engine.renew(run_id, generation, ttl_ms)
 
     async def release(self, run_id: str, generation: int) -> None:
-        if await self._owner(run_id) == identity.current():
+        if await self._owner(run_id) == identity.require_identity():
             await self._engine.release(run_id, generation)
 
     async def put_blobs(self, chat_id: str, blobs: Iterable[Blob]) -> None:
@@ -129,7 +129,7 @@ class Owned:
             owner = (await self._engine.entry(chat_id)).owner
         except NotFound:
             return
-        if owner != identity.current():
+        if owner != identity.require_identity():
             raise not_found(chat_id)
 
     async def _owner(self, run_id: str) -> Identity | None:

@@ -41,7 +41,7 @@ class Fact(msgspec.Struct, frozen=True, tag_field="_type", tag="fact", rename="c
 
     @property
     def owner(self) -> Identity:
-        return Identity.stored(self.tenant, self.user)
+        return Identity.from_stored(self.tenant, self.user)
 
     @property
     def key(self) -> str:

@@ -9,8 +9,8 @@ from services.runtime.process import program
 
 async def main(config: Config) -> None:
     async with orchestrator(config):
-        await program.until_stopped()
+        await program.wait_for_stop()
 
 
 if __name__ == "__main__":
-    program.run(Config, "ORCHESTRATOR", main)
+    program.run_service(Config, "ORCHESTRATOR", main)

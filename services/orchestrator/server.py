@@ -22,39 +22,39 @@ from services.orchestrator.peers import stored_runs
 from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.run.approvals.file import RulesFile
 from services.orchestrator.service import AgentService
-from services.runtime.auth.caller_credentials import badge
+from services.runtime.auth.caller_credentials import build_caller_metadata
 from services.runtime.auth.callers import ORCHESTRATOR
-from services.runtime.capacity import Room
-from services.runtime.file_watch import watch
-from services.runtime.rpc.channels import EDGE_MESSAGE_BYTES_MAX, connect
-from services.runtime.rpc.server import Running, Served, serving
+from services.runtime.capacity import Capacity
+from services.runtime.file_watch import watch_path
+from services.runtime.rpc.channels import EDGE_MESSAGE_BYTES_MAX, open_channel
+from services.runtime.rpc.server import GrpcService, RunningServer, serving_grpc
 
 NAME = "headrace.v1.AgentService"
 
 
 @asynccontextmanager
-async def orchestrator(config: Config) -> AsyncGenerator[Running]:
+async def orchestrator(config: Config) -> AsyncGenerator[RunningServer]:
     """An orchestrator that serves inside the block; it waits for memory first, and leaving the block drains it."""
     agents_dir = config.agents_dir or config.config_dir / "agents"
     registry = Registry(agents_dir, config.default_agent)
-    shown = badge(config.server.auth, ORCHESTRATOR)
+    shown = build_caller_metadata(config.server.auth, ORCHESTRATOR)
     async with AsyncExitStack() as stack:
         channels = {
-            "llm_gateway": await stack.enter_async_context(connect(config.llm_gateway_address, shown)),
-            "memory": await stack.enter_async_context(connect(config.memory_address, shown)),
-            "tools": await stack.enter_async_context(connect(config.tools_address, shown)),
+            "llm_gateway": await stack.enter_async_context(open_channel(config.llm_gateway_address, shown)),
+            "memory": await stack.enter_async_context(open_channel(config.memory_address, shown)),
+            "tools": await stack.enter_async_context(open_channel(config.tools_address, shown)),
         }
         peers = Peers.over(**channels)
         await patiently(partial(stored_runs.unfinished, peers))
         # Only now: what changes while memory is waited for would be missed by the watcher, which compares from here on.
         registry.reload()
         group = await stack.enter_async_context(asyncio.TaskGroup())
-        watcher = group.create_task(watch(agents_dir, registry.reload, interval_ms=config.refresh_interval_ms))
+        watcher = group.create_task(watch_path(agents_dir, registry.reload, interval_ms=config.refresh_interval_ms))
         stack.callback(watcher.cancel)
         rules = RulesFile(config.config_dir / "approvals.yaml")
         rules.reload()
         rules_watcher = group.create_task(
-            watch(config.config_dir / "approvals.yaml", rules.reload, interval_ms=config.refresh_interval_ms)
+            watch_path(config.config_dir / "approvals.yaml", rules.reload, interval_ms=config.refresh_interval_ms)
         )
         stack.callback(rules_watcher.cancel)
         owner = leases.Owner(config.advertise or config.server.listen.partition(",")[0], config.lease_s)
@@ -62,7 +62,7 @@ async def orchestrator(config: Config) -> AsyncGenerator[Running]:
         fair_use = FairUse(config.tenant_runs_max, config.tenant_waiting_max)
         if config.server.auth.is_none:
             fair_use = NoLimits()
-        room = Room(config.runs_max, is_shared=not config.server.auth.is_none)
+        room = Capacity(config.runs_max, is_shared=not config.server.auth.is_none)
         runs = Runs(registry, peers, group, room, rules, owner, fair_use)
         stack.enter_context(metrics.counted(runs.all))
         takeover = Takeover(runs, registry, peers, owner)
@@ -72,9 +72,9 @@ async def orchestrator(config: Config) -> AsyncGenerator[Running]:
         for beside in (takeover.watch(), lanes.tidy()):
             stack.callback(group.create_task(beside).cancel)
         service = AgentService(registry, runs, Relays(runs, takeover, lanes, owner.lease_s), peers)
-        served = Served(NAME, service, agent_pb2_grpc.add_AgentServiceServicer_to_server)
+        served = GrpcService(NAME, service, agent_pb2_grpc.add_AgentServiceServicer_to_server)
         yield await stack.enter_async_context(
-            serving(
+            serving_grpc(
                 config.server,
                 [served],
                 peers=channels,

@@ -16,7 +16,7 @@ from services.orchestrator.peers import stored_runs
 from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.run.run import Run
 from services.runtime.rpc.interceptors import Context
-from services.runtime.rpc.push_stream import Outlet, outlet
+from services.runtime.rpc.push_stream import MessageSink, opening_sink
 
 
 class AgentService(agent_pb2_grpc.AgentServiceServicer):
@@ -31,17 +31,17 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
     async def Query(self, request: agent_pb2.QueryRequest, context: Context) -> int:  # pyright: ignore[reportIncompatibleMethodOverride] - it pushes its events
         # Known from here on: a relayed query may be made twice, and must be one.
         request.request_id = request.request_id or ids.new_uuid()
-        async with outlet(context) as out:
+        async with opening_sink(context) as out:
             here = partial(self._query, request, context, out)
             return await self._relays.stream("Query", request, context, out, here)
 
     async def Compact(self, request: agent_pb2.CompactChatRequest, context: Context) -> int:  # pyright: ignore[reportIncompatibleMethodOverride] - as Query
-        async with outlet(context) as out:
+        async with opening_sink(context) as out:
             here = partial(self._compact, request, context, out)
             return await self._relays.stream("Compact", request, context, out, here)
 
     async def Attach(self, request: agent_pb2.AttachRequest, context: Context) -> int:  # pyright: ignore[reportIncompatibleMethodOverride] - as Query
-        async with outlet(context) as out:
+        async with opening_sink(context) as out:
             return await self._relays.stream("Attach", request, context, out, partial(self._follow, request, out))
 
     async def Cancel(self, request: agent_pb2.CancelRequest, context: Context) -> agent_pb2.CancelResponse:
@@ -88,7 +88,7 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
         return told or agent_pb2.GetRunResponse(run=await stored_runs.run_of(self._peers, request.run_id))
 
     async def _query(
-        self, request: agent_pb2.QueryRequest, context: Context, out: Outlet, _: Run | None
+        self, request: agent_pb2.QueryRequest, context: Context, out: MessageSink, _: Run | None
     ) -> int | Elsewhere:
         started = await self._runs.start(request)
         if not isinstance(started, Run) or request.on_disconnect != "cancel":
@@ -100,11 +100,11 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
                 started.cancel()
 
     async def _compact(
-        self, request: agent_pb2.CompactChatRequest, context: Context, out: Outlet, _: Run | None
+        self, request: agent_pb2.CompactChatRequest, context: Context, out: MessageSink, _: Run | None
     ) -> int | Elsewhere:
         return await self._follow_started(await self._runs.compact(request.chat_id), context, out)
 
-    async def _follow_started(self, started: Begun, context: Context, out: Outlet) -> int | Elsewhere:
+    async def _follow_started(self, started: Begun, context: Context, out: MessageSink) -> int | Elsewhere:
         """Send the events of a run that a query has started, or that it repeats; return how many."""
         match started:
             case Elsewhere():
@@ -115,13 +115,13 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
             case Run():
                 return await started.feed.follow(0, out)
 
-    async def _follow(self, request: agent_pb2.AttachRequest, out: Outlet, run: Run | None) -> int:
+    async def _follow(self, request: agent_pb2.AttachRequest, out: MessageSink, run: Run | None) -> int:
         if run is not None:
             return await run.feed.follow(request.last_seq, out)
         events = await stored_runs.events_of(self._peers, request.run_id, request.last_seq)
         for event in events:
             if not out.send(event.SerializeToString()):
-                await out.drained()
+                await out.wait_until_drained()
         return len(events)
 
     async def _cancel(self, request: agent_pb2.CancelRequest, run: Run | None) -> agent_pb2.CancelResponse:

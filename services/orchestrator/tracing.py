@@ -28,12 +28,12 @@ TOOL_FAILED = "tool_failed"
 
 def begun(run: Run) -> AbstractContextManager[Span]:
     """The span of a run that has begun here."""
-    return spans.doing(_invoke(run.agent.key), _run(run))
+    return spans.start_span(_invoke(run.agent.key), _run(run))
 
 
 def taken_over(run: Run) -> AbstractContextManager[Span]:
     """The span of a run that another owner has begun."""
-    return spans.resumed(_invoke(run.agent.key), run.past.traceparent, _run(run))
+    return spans.start_linked_span(_invoke(run.agent.key), run.past.traceparent, _run(run))
 
 
 def ended(line: memory_pb2.RunLine) -> None:
@@ -51,7 +51,7 @@ def ended(line: memory_pb2.RunLine) -> None:
         }
     )
     if line.state == "failed":
-        spans.fail(span, line.error.code)
+        spans.mark_failed(span, line.error.code)
 
 
 def executed(call: Call) -> AbstractContextManager[Span]:
@@ -62,7 +62,7 @@ def executed(call: Call) -> AbstractContextManager[Span]:
         names.TOOL_CALL_ID: call.call_id,
         names.TOOL_KIND: call.kind,
     }
-    return spans.doing(f"{names.EXECUTE_TOOL} {call.name}", attributes)
+    return spans.start_span(f"{names.EXECUTE_TOOL} {call.name}", attributes)
 
 
 @contextmanager
@@ -74,7 +74,7 @@ def delegated(scope: Scope) -> Generator[None]:
         names.SUBAGENT_ID: scope.subagent_id or "",
     }
     stopped: Stopped | None = None
-    with spans.doing(_invoke(scope.agent.key), attributes):
+    with spans.start_span(_invoke(scope.agent.key), attributes):
         try:
             yield
         except Stopped as error:
@@ -85,14 +85,14 @@ def delegated(scope: Scope) -> Generator[None]:
 
 def compacted(trigger: str) -> AbstractContextManager[Span]:
     """The span of a compaction; memory and the model have theirs below it."""
-    return spans.doing("compact_context", {names.COMPACTION_TRIGGER: trigger})
+    return spans.start_span("compact_context", {names.COMPACTION_TRIGGER: trigger})
 
 
 def compaction_ended(span: Span, kind: str) -> None:
     """Note what came of it."""
     span.set_attribute(names.COMPACTION_OUTCOME, kind)
     if kind == "fail":
-        spans.fail(span, "compaction_failed")
+        spans.mark_failed(span, "compaction_failed")
 
 
 def _invoke(agent_key: str) -> str:

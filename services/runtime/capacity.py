@@ -13,7 +13,7 @@ RETRY_AFTER_S = 5.0
 """What who finds no room is told to wait: so long that a thousand of them are no load."""
 
 
-class Room:
+class Capacity:
     """Of one process. Touched on the event loop only."""
 
     def __init__(self, size: int, *, is_shared: bool) -> None:
@@ -24,25 +24,25 @@ class Room:
         """By tenant."""
 
     @property
-    def taken(self) -> int:
+    def used(self) -> int:
         """Of all tenants."""
         return self._taken.total()
 
-    def has_some_for(self, tenant: str) -> bool:
+    def has_room_for(self, tenant: str) -> bool:
         """Whether the tenant may take one more."""
-        free = self.size - self.taken
+        free = self.size - self.used
         return free > (self._taken[tenant] if self._is_shared else 0)
 
-    def take(self, tenant: str) -> None:
+    def acquire(self, tenant: str) -> None:
         """Have one, whether there is room or not: who has been accepted is not refused."""
         self._taken[tenant] += 1
 
-    def give_back(self, tenant: str) -> None:
+    def release(self, tenant: str) -> None:
         """Leave one to others."""
-        one_less(self._taken, tenant)
+        decrement_count(self._taken, tenant)
 
 
-def one_less(taken: Counter[str], tenant: str) -> None:
+def decrement_count(taken: Counter[str], tenant: str) -> None:
     """Count one off; a tenant that has none is not kept."""
     taken[tenant] -= 1
     if not taken[tenant]:

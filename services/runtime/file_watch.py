@@ -28,7 +28,7 @@ Seen: TypeAlias = frozenset[tuple[str, int, int]]
 log = structlog.get_logger()
 
 
-async def watch(path: Path, reload: Callable[[], None], *, interval_ms: int = REFRESH_INTERVAL_MS) -> None:
+async def watch_path(path: Path, reload: Callable[[], None], *, interval_ms: int = REFRESH_INTERVAL_MS) -> None:
     """Call `reload` after each change of the file `path`, or of a file in the folder `path`, until cancelled.
 
     `reload` keeps what was in force when it finds a mistake; it must not raise. What is missing is waited for. Files

@@ -6,7 +6,7 @@ import asyncio
 from contextlib import suppress
 
 
-class InFlight:
+class InFlightCounter:
     """How much is. Belongs to one server."""
 
     def __init__(self) -> None:
@@ -14,18 +14,18 @@ class InFlight:
         self._none_left = asyncio.Event()
         self._none_left.set()
 
-    def began(self) -> None:
+    def increment(self) -> None:
         """One more."""
         self.count += 1
         self._none_left.clear()
 
-    def ended(self) -> None:
+    def decrement(self) -> None:
         """One less."""
         self.count -= 1
         if not self.count:
             self._none_left.set()
 
-    async def wait(self, timeout_s: float) -> None:
+    async def wait_until_zero(self, timeout_s: float) -> None:
         """Return when none is left, or after `timeout_s`."""
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):

@@ -11,7 +11,7 @@ MESSAGE_CHARS_MAX = 400
 """Of one violation, which repeats the value."""
 
 
-def compiled(schema: str) -> Draft202012Validator:
+def compile_validator(schema: str) -> Draft202012Validator:
     """The validator of a schema; patterns run in linear time and of bounded size, and references are not fetched.
 
     Raises:
@@ -21,15 +21,15 @@ def compiled(schema: str) -> Draft202012Validator:
     return Draft202012Validator(schema, offline=True, pattern_options=options)
 
 
-def path_of(error: ValidationError) -> str:
+def format_path(error: ValidationError) -> str:
     """Where the violation is, from `$`."""
     return "$" + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error.instance_path)
 
 
-def told(error: ValidationError) -> str:
+def format_violation(error: ValidationError) -> str:
     """A violation with its path and rule, its message of bounded length."""
     message = error.message
     if len(message) > MESSAGE_CHARS_MAX:
         # The value stands first, what was expected of it last.
         message = f"{message[: MESSAGE_CHARS_MAX // 2]}…{message[-MESSAGE_CHARS_MAX // 2 :]}"
-    return f"{path_of(error)}: {message} (rule: {error.kind.name})"
+    return f"{format_path(error)}: {message} (rule: {error.kind.name})"

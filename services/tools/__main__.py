@@ -22,7 +22,7 @@ async def main(config: Config) -> None:
     sandbox = choose_sandbox(config, await find_sandbox(config.sandbox, allow_unsandboxed=config.allow_unsandboxed))
     catalogue = Catalogue(config.config_dir / "tools")
     async with tool_server(config, sandbox, catalogue, env=os.environ):
-        await program.until_stopped()
+        await program.wait_for_stop()
 
 
 def choose_sandbox(config: Config, found: Sandbox) -> Sandbox:
@@ -48,4 +48,4 @@ def choose_sandbox(config: Config, found: Sandbox) -> Sandbox:
 
 
 if __name__ == "__main__":
-    program.run(Config, "TOOLS", main)
+    program.run_service(Config, "TOOLS", main)

@@ -9,11 +9,11 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from headrace.v1 import llm_pb2_grpc, tools_pb2, tools_pb2_grpc
-from services.runtime.auth.caller_credentials import badge
+from services.runtime.auth.caller_credentials import build_caller_metadata
 from services.runtime.auth.callers import TOOLS
-from services.runtime.file_watch import watch
-from services.runtime.rpc.channels import connect
-from services.runtime.rpc.server import Running, Served, serving
+from services.runtime.file_watch import watch_path
+from services.runtime.rpc.channels import open_channel
+from services.runtime.rpc.server import GrpcService, RunningServer, serving_grpc
 from services.tools.catalogue.catalogue import Catalogue
 from services.tools.config import Config
 from services.tools.execution.effect_records import Effects, Sync
@@ -43,21 +43,23 @@ async def tool_server(
     *,
     env: Mapping[str, str] | None = None,
     sync: Sync = os.fsync,
-) -> AsyncGenerator[Running]:
+) -> AsyncGenerator[RunningServer]:
     """A tools service that serves inside the block.
 
     `env` has what mcp.json leaves to the environment. `sync` makes its records durable.
     """
     async with AsyncExitStack() as stack:
         # Not among the peers of readiness: most tools work without a model.
-        gateway = await stack.enter_async_context(connect(config.llm_gateway_address, badge(config.server.auth, TOOLS)))
+        gateway = await stack.enter_async_context(
+            open_channel(config.llm_gateway_address, build_caller_metadata(config.server.auth, TOOLS))
+        )
         llm = llm_pb2_grpc.LlmServiceStub(gateway)
         web = _web(config)
         workspaces = Workspaces(config.data_dir / "workspaces", config.workspace_bytes_max)
         effects = Effects(config.data_dir / "effects", sync)
         group = await stack.enter_async_context(asyncio.TaskGroup())
         for watched in ("tools", "tools.yaml"):
-            watcher = group.create_task(watch(config.config_dir / watched, catalogue.reload))
+            watcher = group.create_task(watch_path(config.config_dir / watched, catalogue.reload))
             stack.callback(watcher.cancel)
         daily = group.create_task(
             remove_unused((workspaces.root, effects.root, workspaces.owners.root), config.workspace_retention_days)
@@ -71,8 +73,8 @@ async def tool_server(
         sessions = await stack.enter_async_context(interpreters(config.interpreters_max))
         executor = Executor(catalogue, workspaces, effects, sandbox, llm, web, sessions, config.commands_max)
         service = ToolService(catalogue, executor, workspaces, skills, effects, sandbox, web)
-        served = Served(NAME, service, tools_pb2_grpc.add_ToolServiceServicer_to_server)
-        yield await stack.enter_async_context(serving(config.server, [served]))
+        served = GrpcService(NAME, service, tools_pb2_grpc.add_ToolServiceServicer_to_server)
+        yield await stack.enter_async_context(serving_grpc(config.server, [served]))
 
 
 def _web(config: Config) -> Web:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from headrace.cli.environment import OWNER, inherited
-from services.runtime.process.config import SERVICES, SHARED, variables
+from services.runtime.process.config import SERVICES, SHARED, list_variables
 
 NAMES = ("facade", "orchestrator", "llm_gateway", "memory", "tools")
 
@@ -50,7 +50,7 @@ def test_the_tools_service_gets_what_mcp_json_names(tmp_path: Path) -> None:
 def test_every_setting_of_a_service_reaches_it(name: str, tmp_path: Path) -> None:
     config = importlib.import_module(f"services.{name}.config").Config
     aliases = {alias for item in fields(config) for alias in item.metadata.get("aliases", ())}
-    for variable in {*variables(config, name.upper()), *aliases}:
+    for variable in {*list_variables(config, name.upper()), *aliases}:
         assert name in having(variable, tmp_path), variable
 
 

@@ -16,7 +16,7 @@ import pytest
 
 from services.facade import service
 from services.facade.config import Config
-from services.runtime.rpc.channels import connect
+from services.runtime.rpc.channels import open_channel
 
 ROOT = Path(__file__).parents[2]
 GATEWAY = ROOT / "build" / "gateway"
@@ -43,7 +43,7 @@ Front: TypeAlias = Callable[[Mapping[str, str], Timing], AbstractAsyncContextMan
 async def embedded(addresses: Mapping[str, str], timing: Timing) -> AsyncGenerator[str]:
     """services/facade, in this process."""
     async with AsyncExitStack() as stack:
-        peers = {name: await stack.enter_async_context(connect(address)) for name, address in addresses.items()}
+        peers = {name: await stack.enter_async_context(open_channel(address)) for name, address in addresses.items()}
         config = Config(
             port=0, heartbeat_s=timing.heartbeat_s, slow_reader_s=timing.slow_reader_s, drain_s=timing.drain_s
         )

@@ -16,7 +16,7 @@ from google.protobuf.message_factory import GetMessageClass
 from services.facade.routes import FILES
 from services.runtime.process.config import ServerSettings
 from services.runtime.rpc.interceptors import Context
-from services.runtime.rpc.server import Served, serving
+from services.runtime.rpc.server import GrpcService, serving_grpc
 
 
 @dataclass
@@ -28,10 +28,10 @@ class Peer:
 
     heard: list[Any] = field(default_factory=list[Any])
 
-    def served(self) -> list[Served]:
+    def served(self) -> list[GrpcService]:
         """As a server takes it."""
         services = [service for file in FILES.values() for service in file.services_by_name.values()]
-        return [Served(service.full_name, service, self._add) for service in services]
+        return [GrpcService(service.full_name, service, self._add) for service in services]
 
     def _add(self, service: ServiceDescriptor, server: grpc.aio.Server) -> None:
         handlers = {rpc.name: self._handler(rpc) for rpc in service.methods}
@@ -66,5 +66,5 @@ async def serving_peer(folder: Path, peer: Peer) -> AsyncGenerator[str]:
     """The address that `peer` answers at."""
     address = f"unix:{folder}/peer.sock"
     async with AsyncExitStack() as stack:
-        await stack.enter_async_context(serving(ServerSettings(listen=address, drain_s=0), peer.served()))
+        await stack.enter_async_context(serving_grpc(ServerSettings(listen=address, drain_s=0), peer.served()))
         yield address

@@ -15,7 +15,7 @@ from headrace.errors import Overloaded, ProviderUnavailable
 from headrace.v1 import agent_pb2
 from services.runtime.process.config import ServerSettings
 from services.runtime.process.transport import VARIABLE
-from services.runtime.rpc.server import serving
+from services.runtime.rpc.server import serving_grpc
 from tests.conformance import fronts
 from tests.conformance.fronts import Timing, gateway
 from tests.conformance.peers import Peer
@@ -46,7 +46,7 @@ async def before(folder: Path, peers: Sequence[Peer]) -> AsyncGenerator[aiohttp.
         addresses: list[str] = []
         for number, peer in enumerate(peers):
             settings = ServerSettings(listen=f"unix:{folder}/{number}", drain_s=0)
-            running = await stack.enter_async_context(serving(settings, peer.served()))
+            running = await stack.enter_async_context(serving_grpc(settings, peer.served()))
             addresses += running.addresses
         url = await stack.enter_async_context(gateway(dict.fromkeys(fronts.PEERS, ",".join(addresses)), Timing()))
         yield await stack.enter_async_context(aiohttp.ClientSession(url))
@@ -128,7 +128,7 @@ async def test_replicas_restart_one_after_the_other_and_no_call_fails(
     async def start(replica: AsyncExitStack, address: str) -> None:
         settings = ServerSettings(listen=address, drain_s=1)
         services = served(Script(query=[*opening(), ANSWER_S, *answering("a")[3:]]), ScriptedMemory())
-        await replica.enter_async_context(serving(settings, services))
+        await replica.enter_async_context(serving_grpc(settings, services))
         await asyncio.sleep(RECONNECT_S)
 
     async with asyncio.timeout(20), AsyncExitStack() as stack:

@@ -15,7 +15,7 @@ from services.runtime.auth.settings import API_KEY, PEERS, AuthSettings
 from services.runtime.process.config import ServerSettings
 from services.runtime.process.tls import CA, CERT, KEY
 from services.runtime.process.transport import VARIABLE
-from services.runtime.rpc.server import serving
+from services.runtime.rpc.server import serving_grpc
 from tests.conformance import fronts
 from tests.conformance.fronts import Timing, gateway
 from tests.facade.scripted import Script, ScriptedMemory, answering, frames_of, served
@@ -53,7 +53,7 @@ async def behind(
     """A gateway with `env` in front of a service with `settings`."""
     async with (
         asyncio.timeout(TEST_TIMEOUT_S),
-        serving(settings, served(script or Script(), ScriptedMemory())) as running,
+        serving_grpc(settings, served(script or Script(), ScriptedMemory())) as running,
         gateway(dict.fromkeys(fronts.PEERS, running.addresses[0]), Timing(), env) as url,
         aiohttp.ClientSession(url) as http,
     ):

@@ -10,7 +10,7 @@ from services.facade.config import Config as Facade
 from services.llm_gateway.config import Config as LlmGateway
 from services.memory.config import Config as Memory
 from services.orchestrator.config import Config as Orchestrator
-from services.runtime.process.config import variables
+from services.runtime.process.config import list_variables
 from services.tools.config import Config as Tools
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
@@ -33,7 +33,7 @@ def prefix(service: str) -> str:
 
 def known(service: str) -> dict[str, Any]:
     """Its variables with their defaults."""
-    return variables(CONFIGS[service], prefix(service))
+    return list_variables(CONFIGS[service], prefix(service))
 
 
 def known_to_the_gateway() -> dict[str, str]:

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from services.runtime.auth.authenticator import SPIFFE
 from services.runtime.auth.callers import SERVICES
-from services.runtime.auth.gate import SPIFFE
 from services.runtime.http2.tls import identity
 from services.runtime.process.tls import CA, CERT, KEY, Certificates
 from tests.deploy.manifests import ROOT, Manifest, containers, environment, needs_go, pods
@@ -50,9 +50,14 @@ async def caller(server: Certificates, client: Certificates, host: str) -> list[
         known.set_result(found.get("x509_subject_alternative_name", []))
         writer.close()
 
-    async with asyncio.timeout(10), await asyncio.start_server(connected, "127.0.0.1", 0, ssl=server.server()) as at:
+    async with (
+        asyncio.timeout(10),
+        await asyncio.start_server(connected, "127.0.0.1", 0, ssl=server.make_server_context()) as at,
+    ):
         port = at.sockets[0].getsockname()[1]
-        _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=client.client(), server_hostname=host)
+        _, writer = await asyncio.open_connection(
+            "127.0.0.1", port, ssl=client.get_client_context(), server_hostname=host
+        )
         names = await known
         writer.close()
         return names

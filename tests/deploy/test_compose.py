@@ -10,7 +10,7 @@ from dataclasses import MISSING
 import pytest
 import yaml
 
-from services.runtime.process.config import load
+from services.runtime.process.config import load_settings
 from tests.deploy.settings import CONFIGS, DEPLOY, known, known_to_the_gateway, prefix
 
 SOURCE = re.sub(r"\$\{\w+:-(.*?)\}", r"\1", (DEPLOY / "compose.yaml").read_text())
@@ -45,7 +45,7 @@ def test_every_setting_stands_in_compose_with_its_default(service: str) -> None:
 
 @pytest.mark.parametrize("service", CONFIGS)
 def test_a_service_takes_its_environment_from_compose(service: str) -> None:
-    load(CONFIGS[service], prefix(service), environment(service))
+    load_settings(CONFIGS[service], prefix(service), environment(service))
 
 
 def test_the_gateways_settings_stand_in_compose_with_their_defaults() -> None:

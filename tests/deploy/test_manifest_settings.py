@@ -10,7 +10,7 @@ import structlog
 
 from services.llm_gateway.providers.provider_file import Providers
 from services.orchestrator.agents.registry import Registry
-from services.runtime.process.config import load
+from services.runtime.process.config import load_settings
 from services.tools.catalogue.catalogue import Catalogue
 from tests.deploy.manifests import KUBERNETES, VARIANTS, Manifest, containers, environment, needs_go, of_kind
 from tests.deploy.settings import CONFIGS, PORTS, known, known_to_the_gateway, prefix
@@ -35,7 +35,7 @@ def test_every_setting_exists_and_takes_its_value(variant: str) -> None:
             service = container["name"]
             assert container["command"] == ["python", "-m", f"services.{service.replace('-', '_')}"]
             assert ours(container).keys() <= known(service).keys(), service
-            load(CONFIGS[service], prefix(service), ours(container))
+            load_settings(CONFIGS[service], prefix(service), ours(container))
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

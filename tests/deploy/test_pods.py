@@ -7,7 +7,7 @@ import re
 import pytest
 
 from services.orchestrator.lifecycle.runs import ENDING_S
-from services.runtime.process.config import load
+from services.runtime.process.config import load_settings
 from tests.deploy.manifests import VARIANTS, Manifest, containers, environment, needs_go, of_kind, pods, workloads
 from tests.deploy.settings import CONFIGS, PORTS, prefix
 
@@ -99,7 +99,7 @@ def ending_s(container: Manifest) -> float:
         return 0.0
     service = container["name"]
     ours = {name: value for name, value in environment(container).items() if name.startswith("HEADRACE_")}
-    config = load(CONFIGS[service], prefix(service), ours)
+    config = load_settings(CONFIGS[service], prefix(service), ours)
     drain_s = config.drain_s if service == "facade" else config.server.drain_s
     sleep_s = container.get("lifecycle", {}).get("preStop", {}).get("sleep", {}).get("seconds", 0)
     return sleep_s + drain_s + (drain_s + ENDING_S if service == "orchestrator" else 0)

@@ -16,8 +16,8 @@ from headrace.sse import SseFrame, SseReader
 from headrace.v1 import agent_pb2, agent_pb2_grpc, common_pb2, memory_pb2, memory_pb2_grpc, tools_pb2, tools_pb2_grpc
 from services.runtime.process.config import ServerSettings
 from services.runtime.rpc.interceptors import Context
-from services.runtime.rpc.server import Served
-from services.runtime.rpc.server import serving as serving_rpcs
+from services.runtime.rpc.server import GrpcService
+from services.runtime.rpc.server import serving_grpc as serving_rpcs
 from tests.conformance.fronts import DEFAULTS, PEERS, Front, Timing, embedded
 
 RUN, CHAT = "11111111-1111-4111-8111-111111111111", "22222222-2222-4222-8222-222222222222"
@@ -216,12 +216,12 @@ async def suite(
         yield Suite(url, script, memory, http)
 
 
-def served(script: Script, memory: ScriptedMemory) -> list[Served]:
+def served(script: Script, memory: ScriptedMemory) -> list[GrpcService]:
     """What the scripted peer serves."""
     return [
-        Served("headrace.v1.AgentService", script, agent_pb2_grpc.add_AgentServiceServicer_to_server),
-        Served("headrace.v1.MemoryService", memory, memory_pb2_grpc.add_MemoryServiceServicer_to_server),
-        Served(
+        GrpcService("headrace.v1.AgentService", script, agent_pb2_grpc.add_AgentServiceServicer_to_server),
+        GrpcService("headrace.v1.MemoryService", memory, memory_pb2_grpc.add_MemoryServiceServicer_to_server),
+        GrpcService(
             "headrace.v1.ToolService",
             ScriptedTools(),
             tools_pb2_grpc.add_ToolServiceServicer_to_server,

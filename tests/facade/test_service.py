@@ -18,7 +18,7 @@ from services.facade import service
 from services.facade.config import Config
 from services.facade.responses.envelope import HTTP_STATUS
 from services.facade.routes import FILES, routes
-from services.runtime.rpc.channels import connect
+from services.runtime.rpc.channels import open_channel
 from tests.facade.scripted import CHAT, RUN, Script, answering, suite
 
 ASK = {"message": "hi"}
@@ -208,7 +208,7 @@ async def test_ready_says_which_peer_is_and_healthz_asks_nobody(tmp_path: Path) 
 
 
 async def test_a_peer_that_cannot_be_reached_is_503(tmp_path: Path) -> None:
-    async with asyncio.timeout(20), connect(f"unix:{tmp_path}/nobody") as channel:
+    async with asyncio.timeout(20), open_channel(f"unix:{tmp_path}/nobody") as channel:
         peers = dict.fromkeys(FILES, channel)
         async with (
             service.serving(Config(port=0), peers) as address,

@@ -17,7 +17,7 @@ from headrace.v1 import llm_pb2, llm_pb2_grpc
 from services.llm_gateway.config import Config
 from services.llm_gateway.server import gateway
 from services.runtime.process.config import ServerSettings
-from services.runtime.rpc.channels import connect
+from services.runtime.rpc.channels import open_channel
 from services.simulator.server import Simulator, simulator
 
 if TYPE_CHECKING:
@@ -179,7 +179,7 @@ def asking(tmp_path: Path) -> Asking:
             if spare is not None:
                 entries.append(provider_entry(sim.base_url, **SPARE | spare))
             path.write_bytes(orjson.dumps({"providers": entries}))
-            async with gateway(config, env) as running, connect(running.addresses[0]) as channel:
+            async with gateway(config, env) as running, open_channel(running.addresses[0]) as channel:
                 yield Gateway(llm_pb2_grpc.LlmServiceStub(channel), sim, path, env)
 
     return start

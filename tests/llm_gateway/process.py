@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from headrace.v1 import llm_pb2_grpc
-from services.runtime.rpc.channels import connect
+from services.runtime.rpc.channels import open_channel
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -50,7 +50,7 @@ async def gateway_process(folder: Path, *entries: dict[str, Any], **env: str) ->
     try:
         async with asyncio.timeout(START_TIMEOUT_S):
             address = await _address(stderr, process)
-        async with connect(address) as channel:
+        async with open_channel(address) as channel:
             yield GatewayProcess(llm_pb2_grpc.LlmServiceStub(channel), process.pid, stderr)
     finally:
         if process.returncode is None:

@@ -30,12 +30,12 @@ from services.memory.leases import now_ms
 from services.memory.postgres.connecting import PATIENCE_S, Limits
 from services.memory.postgres.store import opened as postgres_opened
 from services.memory.store import opened
-from services.runtime.auth.caller_credentials import badge
+from services.runtime.auth.caller_credentials import build_caller_metadata
 from services.runtime.auth.callers import ORCHESTRATOR
 from services.runtime.auth.settings import AuthSettings
 from services.runtime.process.config import ServerSettings
-from services.runtime.rpc.channels import connect
-from services.runtime.rpc.server import serving
+from services.runtime.rpc.channels import open_channel
+from services.runtime.rpc.server import serving_grpc
 from tests.memory.writing import Memory
 
 if TYPE_CHECKING:
@@ -126,8 +126,8 @@ async def _serving(
 ) -> AsyncGenerator[Memory]:
     settings = ServerSettings(listen="127.0.0.1:0", drain_s=1, auth=KNOWN)
     async with (
-        serving(settings, [served(store, Config(**config), llm, summary_timeout_s)]) as running,
-        connect(running.addresses[0], badge(KNOWN, ORCHESTRATOR)) as channel,
+        serving_grpc(settings, [served(store, Config(**config), llm, summary_timeout_s)]) as running,
+        open_channel(running.addresses[0], build_caller_metadata(KNOWN, ORCHESTRATOR)) as channel,
     ):
         yield Memory(MemoryServiceStub(channel))
 

@@ -12,8 +12,8 @@ from typing import Any, TypeAlias
 from headrace.streams import reading
 from headrace.v1 import agent_pb2, common_pb2, llm_pb2, llm_pb2_grpc, memory_pb2
 from services.runtime.process.config import ServerSettings
-from services.runtime.rpc.channels import connect
-from services.runtime.rpc.server import Served, serving
+from services.runtime.rpc.channels import open_channel
+from services.runtime.rpc.server import GrpcService, serving_grpc
 from tests.memory.conftest import memory_over
 from tests.memory.writing import Memory
 
@@ -78,11 +78,11 @@ async def compact(memory: Memory, chat_id: str, run_id: str, **fields: Any) -> C
 @asynccontextmanager
 async def summarising(folder: Path, summariser: Summariser, **options: Any) -> AsyncGenerator[Memory]:
     """A memory service over the logs of `folder`, with `summariser` behind its gateway."""
-    gateway = Served("headrace.v1.LlmService", summariser, llm_pb2_grpc.add_LlmServiceServicer_to_server)
+    gateway = GrpcService("headrace.v1.LlmService", summariser, llm_pb2_grpc.add_LlmServiceServicer_to_server)
     settings = ServerSettings(listen="127.0.0.1:0", drain_s=0)
     async with (
-        serving(settings, [gateway]) as running,
-        connect(running.addresses[0]) as channel,
+        serving_grpc(settings, [gateway]) as running,
+        open_channel(running.addresses[0]) as channel,
         memory_over(folder, llm=llm_pb2_grpc.LlmServiceStub(channel), **options) as memory,
     ):
         yield memory

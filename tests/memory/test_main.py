@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from services.memory.config import Config
-from services.runtime.process.config import load
+from services.runtime.process.config import load_settings
 
 
 async def start(folder: Path, **settings: str) -> asyncio.subprocess.Process:
@@ -55,4 +55,4 @@ async def test_a_window_out_of_bounds_is_refused_at_start(tmp_path: Path) -> Non
     ],
 )
 def test_the_logs_are_where_the_settings_say(env: dict[str, str], folder: Path) -> None:
-    assert load(Config, "MEMORY", env).logs_dir == folder
+    assert load_settings(Config, "MEMORY", env).logs_dir == folder

@@ -24,8 +24,8 @@ from services.memory.store import opened
 from services.orchestrator.config import Config
 from services.orchestrator.server import orchestrator
 from services.runtime.process.config import ServerSettings
-from services.runtime.rpc.channels import connect
-from services.runtime.rpc.server import Served, serving
+from services.runtime.rpc.channels import open_channel
+from services.runtime.rpc.server import GrpcService, serving_grpc
 from tests.order import Event, check_order
 
 ANYWHERE = ServerSettings(listen="127.0.0.1:0", drain_s=0.3)
@@ -348,18 +348,20 @@ def house(tmp_path: Path) -> Open:
         llm = ScriptedLlm(*turns)  # pyright: ignore[reportAbstractUsage] - two RPCs are asked
         tools = ScriptedTools()  # pyright: ignore[reportAbstractUsage] - four RPCs are asked
         async with asyncio.timeout(TEST_TIMEOUT_S), AsyncExitStack() as stack:
-            llm_served = Served("headrace.v1.LlmService", llm, llm_pb2_grpc.add_LlmServiceServicer_to_server)
-            gateway = await stack.enter_async_context(serving(ANYWHERE, [llm_served]))
-            gateway_channel = await stack.enter_async_context(connect(gateway.addresses[0]))
+            llm_served = GrpcService("headrace.v1.LlmService", llm, llm_pb2_grpc.add_LlmServiceServicer_to_server)
+            gateway = await stack.enter_async_context(serving_grpc(ANYWHERE, [llm_served]))
+            gateway_channel = await stack.enter_async_context(open_channel(gateway.addresses[0]))
             memory_config = MemoryConfig(data_dir=tmp_path / "data")
             disk = stack.enter_context(closing(Disk(memory_config.logs_dir)))
             store = await stack.enter_async_context(opened(disk))
             real = memory_served(store, memory_config, llm_pb2_grpc.LlmServiceStub(gateway_channel))
             watched = WatchedMemory(real.servicer)
             watched.before = before_append
-            memory = await stack.enter_async_context(serving(NO_DRAIN, [replace(real, servicer=watched)]))
-            tools_served = Served("headrace.v1.ToolService", tools, tools_pb2_grpc.add_ToolServiceServicer_to_server)
-            tool_server = await stack.enter_async_context(serving(ANYWHERE, [tools_served]))
+            memory = await stack.enter_async_context(serving_grpc(NO_DRAIN, [replace(real, servicer=watched)]))
+            tools_served = GrpcService(
+                "headrace.v1.ToolService", tools, tools_pb2_grpc.add_ToolServiceServicer_to_server
+            )
+            tool_server = await stack.enter_async_context(serving_grpc(ANYWHERE, [tools_served]))
             config = Config(
                 server=ANYWHERE,
                 config_dir=tmp_path,

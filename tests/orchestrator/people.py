@@ -11,7 +11,7 @@ import grpc
 
 from headrace.streams import reading, rpc_errors
 from headrace.v1 import agent_pb2, agent_pb2_grpc, tools_pb2
-from services.runtime.rpc.channels import connect
+from services.runtime.rpc.channels import open_channel
 from tests.orchestrator.conftest import House, as_json
 from tests.order import Event, check_order
 
@@ -29,7 +29,7 @@ async def submit(it: House, run_id: str, wait_id: str, payload: Any, **fields: A
     """Submit for a toolId or an approvalId; the status that comes back."""
     kind = "approval_id" if wait_id.startswith("approval_") else "tool_id"
     request = agent_pb2.SubmitRequest(run_id=run_id, payload=json.dumps(payload), **({kind: wait_id} | fields))
-    async with connect(it.address) as channel:
+    async with open_channel(it.address) as channel:
         with rpc_errors():
             response = await agent_pb2_grpc.AgentServiceStub(channel).Submit(request, timeout=10)
     assert response.accepted == (response.status == "accepted")
@@ -38,7 +38,7 @@ async def submit(it: House, run_id: str, wait_id: str, payload: Any, **fields: A
 
 async def state(it: House, run_id: str) -> str:
     """The run's state now."""
-    async with connect(it.address) as channel:
+    async with open_channel(it.address) as channel:
         reply = await agent_pb2_grpc.AgentServiceStub(channel).GetRun(
             agent_pb2.GetRunRequest(run_id=run_id), timeout=10
         )
@@ -50,7 +50,11 @@ async def ask(it: House, *acts: tuple[str, Act], message: str = "hello", **field
     events: list[Event] = []
     waiting = [*acts]
     request = agent_pb2.QueryRequest(message=message, agent_key="react", chat_id=it.chat_id or CHAT, **fields)
-    async with asyncio.TaskGroup() as group, connect(it.address) as channel, _following(channel, request) as deltas:
+    async with (
+        asyncio.TaskGroup() as group,
+        open_channel(it.address) as channel,
+        _following(channel, request) as deltas,
+    ):
         async for delta in deltas:
             event = as_json(delta)
             events.append(event)

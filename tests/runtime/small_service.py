@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from services.runtime.process import program
 from services.runtime.process.config import ServerSettings, setting
-from services.runtime.rpc.server import serving
+from services.runtime.rpc.server import serving_grpc
 from tests.scripted_llm import ScriptedLlm, served
 
 TICKS = ["tick", 0.1] * 5
@@ -24,9 +24,9 @@ class Config:
 async def main(config: Config) -> None:
     llm = ScriptedLlm(TICKS)  # pyright: ignore[reportAbstractUsage] - ListModels is left out on purpose
     await asyncio.sleep(config.start_s)
-    async with asyncio.TaskGroup(), serving(config.server, [served(llm)]):  # a group wraps the errors inside it
-        await program.until_stopped()
+    async with asyncio.TaskGroup(), serving_grpc(config.server, [served(llm)]):  # a group wraps the errors inside it
+        await program.wait_for_stop()
 
 
 if __name__ == "__main__":
-    program.run(Config, "MEMORY", main)
+    program.run_service(Config, "MEMORY", main)

@@ -9,59 +9,59 @@ import pytest
 from headrace.errors import Overloaded
 from headrace.streams import reading
 from headrace.v1 import llm_pb2_grpc
-from services.runtime.auth.caller_credentials import badge
+from services.runtime.auth.caller_credentials import build_caller_metadata
 from services.runtime.auth.callers import ORCHESTRATOR
 from services.runtime.auth.identity import Identity, acting_as
 from services.runtime.auth.settings import AuthSettings
-from services.runtime.capacity import RETRY_AFTER_S, Room
+from services.runtime.capacity import RETRY_AFTER_S, Capacity
 from services.runtime.process.config import ServerSettings
-from services.runtime.rpc.channels import connect
-from services.runtime.rpc.server import serving
+from services.runtime.rpc.channels import open_channel
+from services.runtime.rpc.server import serving_grpc
 from tests.runtime.auth.issuing import INTERNAL
 from tests.scripted_llm import REQUEST, SILENCE_S, ScriptedLlm, read, served
 
 
-def take_all(room: Room, tenant: str) -> int:
+def take_all(room: Capacity, tenant: str) -> int:
     """Take what the tenant may; how much it was."""
     count = 0
-    while room.has_some_for(tenant):
-        room.take(tenant)
+    while room.has_room_for(tenant):
+        room.acquire(tenant)
         count += 1
     return count
 
 
 def test_each_greedy_tenant_leaves_as_much_as_it_has() -> None:
-    room = Room(1000, is_shared=True)
+    room = Capacity(1000, is_shared=True)
     assert [take_all(room, tenant) for tenant in "abcd"] == [500, 250, 125, 63]
-    assert room.taken == 938
+    assert room.used == 938
 
 
 def test_what_is_given_back_is_there_for_whoever_comes() -> None:
-    room = Room(4, is_shared=True)
+    room = Capacity(4, is_shared=True)
     assert take_all(room, "a") == 2
-    assert not room.has_some_for("a")
-    room.give_back("a")
-    assert room.has_some_for("a")
-    room.give_back("a")
-    assert room.taken == 0
+    assert not room.has_room_for("a")
+    room.release("a")
+    assert room.has_room_for("a")
+    room.release("a")
+    assert room.used == 0
 
 
 def test_the_smallest_room_is_for_one() -> None:
-    room = Room(1, is_shared=True)
+    room = Capacity(1, is_shared=True)
     assert take_all(room, "a") == 1
-    assert not room.has_some_for("b")
+    assert not room.has_room_for("b")
 
 
 def test_where_everybody_is_one_tenant_it_has_all() -> None:
-    room = Room(4, is_shared=False)
+    room = Capacity(4, is_shared=False)
     assert take_all(room, "default") == 4
 
 
 def test_who_has_been_accepted_is_not_refused() -> None:
-    room = Room(1, is_shared=True)
+    room = Capacity(1, is_shared=True)
     for _ in range(3):
-        room.take("a")
-    assert (room.taken, room.has_some_for("a"), room.has_some_for("b")) == (3, False, False)
+        room.acquire("a")
+    assert (room.used, room.has_room_for("a"), room.has_room_for("b")) == (3, False, False)
 
 
 async def test_a_tenant_with_many_streams_leaves_some_to_another() -> None:
@@ -70,8 +70,8 @@ async def test_a_tenant_with_many_streams_leaves_some_to_another() -> None:
     settings = ServerSettings(listen="127.0.0.1:0", drain_s=0, streams_max=2, auth=auth)
     async with (
         asyncio.timeout(10),
-        serving(settings, [served(llm)]) as running,
-        connect(running.addresses[0], badge(auth, ORCHESTRATOR)) as channel,
+        serving_grpc(settings, [served(llm)]) as running,
+        open_channel(running.addresses[0], build_caller_metadata(auth, ORCHESTRATOR)) as channel,
     ):
         stub = llm_pb2_grpc.LlmServiceStub(channel)
         with acting_as(Identity("acme", "ada")):

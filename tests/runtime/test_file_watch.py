@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from services.runtime.file_watch import UNSETTLED_LOOKS_MAX, watch
+from services.runtime.file_watch import UNSETTLED_LOOKS_MAX, watch_path
 
 INTERVAL_MS = 20
 
@@ -37,7 +37,7 @@ class Reloads:
 @asynccontextmanager
 async def watched(path: Path) -> AsyncGenerator[Reloads]:
     reloads = Reloads()
-    watching = asyncio.create_task(watch(path, reloads.reload, interval_ms=INTERVAL_MS))
+    watching = asyncio.create_task(watch_path(path, reloads.reload, interval_ms=INTERVAL_MS))
     await asyncio.sleep(0)  # it looks for the first time
     yield reloads
     watching.cancel()

@@ -19,9 +19,9 @@ from headrace.errors import NotFound, Overloaded
 from headrace.streams import reading
 from headrace.v1 import llm_pb2_grpc
 from services.runtime.rpc import call_ids
-from services.runtime.rpc.channels import connect
+from services.runtime.rpc.channels import open_channel
 from services.runtime.telemetry import spans
-from services.runtime.telemetry.switch import check, is_on
+from services.runtime.telemetry.switch import check_endpoints, is_enabled
 from tests.otlp import collector
 from tests.runtime.conftest import Logged
 from tests.runtime.process.test_program import small_service
@@ -105,11 +105,11 @@ async def test_a_caller_that_leaves_is_no_error(recorded: Recorded) -> None:
 
 
 def test_what_leaves_a_span_marks_it_by_class_and_what_is_inside_is_its_child(recorded: Recorded) -> None:
-    with spans.doing("outer", {}), pytest.raises(Overloaded), spans.doing("inner", {}):
+    with spans.start_span("outer", {}), pytest.raises(Overloaded), spans.start_span("inner", {}):
         raise Overloaded("secret")
-    with pytest.raises(KeyError), spans.doing("outer", {}):
+    with pytest.raises(KeyError), spans.start_span("outer", {}):
         raise KeyError("secret")
-    with pytest.raises(asyncio.CancelledError), spans.doing("cancelled", {}):
+    with pytest.raises(asyncio.CancelledError), spans.start_span("cancelled", {}):
         raise asyncio.CancelledError
     inner, outer, broken, cancelled = recorded.spans
     assert inner.parent == outer.context
@@ -122,7 +122,11 @@ def test_what_leaves_a_span_marks_it_by_class_and_what_is_inside_is_its_child(re
 
 
 def test_what_goes_on_elsewhere_begins_a_trace_that_links_to_where_it_began(recorded: Recorded) -> None:
-    with spans.doing("around", {}), spans.resumed("later", GIVEN, {}), spans.resumed("unknown", "", {}):
+    with (
+        spans.start_span("around", {}),
+        spans.start_linked_span("later", GIVEN, {}),
+        spans.start_linked_span("unknown", "", {}),
+    ):
         pass
     unknown, later, _ = recorded.spans
     assert (later.parent, unknown.parent, len(unknown.links)) == (None, None, 0)
@@ -130,22 +134,22 @@ def test_what_goes_on_elsewhere_begins_a_trace_that_links_to_where_it_began(reco
 
 
 def test_log_lines_have_the_ids_of_their_span(recorded: Recorded) -> None:
-    with spans.doing("work", {}):
-        inside = spans.for_log()
+    with spans.start_span("work", {}):
+        inside = spans.get_log_fields()
     (span,) = recorded.spans
     assert span.context is not None
     assert inside == {
         "trace_id": format_trace_id(span.context.trace_id),
         "span_id": format_span_id(span.context.span_id),
     }
-    assert spans.for_log() == {}
+    assert spans.get_log_fields() == {}
 
 
 async def test_the_run_that_a_call_is_made_for_is_in_the_log_lines_of_its_peers(logged: Logged) -> None:
     async with scripted() as suite:
-        call_ids.adopt([("x-request-id", "r-1")])
-        call_ids.work_for("run-1")
-        await suite.stub.CountTokens(COUNT, metadata=call_ids.forwarded())
+        call_ids.adopt_metadata([("x-request-id", "r-1")])
+        call_ids.bind_run_id("run-1")
+        await suite.stub.CountTokens(COUNT, metadata=call_ids.forward_metadata())
         while not logged.named("rpc done"):
             await asyncio.sleep(0.005)
         assert suite.llm.forwarded == (("x-request-id", "r-1"), ("x-run-id", "run-1"))
@@ -154,10 +158,10 @@ async def test_the_run_that_a_call_is_made_for_is_in_the_log_lines_of_its_peers(
 
 
 def test_where_nothing_is_recorded_a_span_is_one_that_keeps_nothing() -> None:
-    with spans.doing("work", {}) as span:
+    with spans.start_span("work", {}) as span:
         assert not span.is_recording()
-        assert (spans.traceparent(), spans.for_log()) == ("", {})
-    assert spans.served("rpc", GIVEN, {}) is spans.doing("other", {})
+        assert (spans.current_traceparent(), spans.get_log_fields()) == ("", {})
+    assert spans.start_server_span("rpc", GIVEN, {}) is spans.start_span("other", {})
 
 
 @pytest.mark.parametrize(
@@ -172,14 +176,14 @@ def test_where_nothing_is_recorded_a_span_is_one_that_keeps_nothing() -> None:
     ],
 )
 def test_an_endpoint_is_what_switches_it_on(env: dict[str, str], expected: bool) -> None:
-    assert is_on(env) is expected
+    assert is_enabled(env) is expected
 
 
 @pytest.mark.parametrize("variable", ["OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"])
 @pytest.mark.parametrize("endpoint", ["nonsense", "localhost:4318", "http://", "ftp://collector", "http:///v1/traces"])
 async def test_an_endpoint_that_is_no_address_ends_the_start(variable: str, endpoint: str) -> None:
     with pytest.raises(ValueError, match=f"^{variable}: '{endpoint}': expected an address such as http://"):
-        check({variable: endpoint})
+        check_endpoints({variable: endpoint})
 
 
 async def test_a_process_says_so_and_ends(tmp_path: Path) -> None:
@@ -191,7 +195,7 @@ async def test_a_process_says_so_and_ends(tmp_path: Path) -> None:
 
 async def call_twice(address: str) -> None:
     """Once within a trace that its caller records, once within one that it does not."""
-    async with connect(address) as channel:
+    async with open_channel(address) as channel:
         stub = llm_pb2_grpc.LlmServiceStub(channel)
         for flags in ("01", "00"):
             given = f"00-{TRACE_ID}-{SPAN_ID}-{flags}"

@@ -29,13 +29,13 @@ from services.memory.disk import Disk
 from services.memory.store import opened
 from services.orchestrator.config import Config as OrchestratorConfig
 from services.orchestrator.server import orchestrator
-from services.runtime.auth.caller_credentials import badge
+from services.runtime.auth.caller_credentials import build_caller_metadata
 from services.runtime.auth.callers import CALLERS, CLIENT, FACADE, ORCHESTRATOR
 from services.runtime.auth.identity import Identity, acting_as
 from services.runtime.auth.settings import AuthSettings
 from services.runtime.process.config import ServerSettings
-from services.runtime.rpc.channels import connect
-from services.runtime.rpc.server import Served, serving
+from services.runtime.rpc.channels import open_channel
+from services.runtime.rpc.server import GrpcService, serving_grpc
 from services.tools.catalogue.catalogue import Catalogue
 from services.tools.config import Config as ToolsConfig
 from services.tools.sandbox.tier import Sandbox
@@ -167,11 +167,13 @@ async def house(folder: Path, *, runs_max: int = 100) -> AsyncGenerator[House]:
     llm = ScriptedLlm()  # pyright: ignore[reportAbstractUsage] - two RPCs are asked
     llm.reply = reply
     async with AsyncExitStack() as stack:
-        served = Served("headrace.v1.LlmService", llm, llm_pb2_grpc.add_LlmServiceServicer_to_server)
-        gateway = (await stack.enter_async_context(serving(server, [served]))).addresses[0]
+        served = GrpcService("headrace.v1.LlmService", llm, llm_pb2_grpc.add_LlmServiceServicer_to_server)
+        gateway = (await stack.enter_async_context(serving_grpc(server, [served]))).addresses[0]
         memory_config = MemoryConfig(server=server, data_dir=folder / "data")
         store = await stack.enter_async_context(opened(stack.enter_context(closing(Disk(memory_config.logs_dir)))))
-        memory = (await stack.enter_async_context(serving(server, [memory_served(store, memory_config)]))).addresses[0]
+        memory = (
+            await stack.enter_async_context(serving_grpc(server, [memory_served(store, memory_config)]))
+        ).addresses[0]
         tools_config = ToolsConfig(server=server, config_dir=folder, data_dir=folder / "data")
         tools = await stack.enter_async_context(tool_server(tools_config, Sandbox("process"), _catalogue(folder)))
         addresses = {"LlmService": gateway, "MemoryService": memory, "ToolService": tools.addresses[0]}
@@ -184,9 +186,9 @@ async def house(folder: Path, *, runs_max: int = 100) -> AsyncGenerator[House]:
             runs_max=runs_max,
         )
         addresses["AgentService"] = (await stack.enter_async_context(orchestrator(config))).addresses[0]
-        channels = {name: await stack.enter_async_context(connect(at)) for name, at in addresses.items()}
-        shown = badge(auth, ORCHESTRATOR)
-        trusted = {name: await stack.enter_async_context(connect(at, shown)) for name, at in addresses.items()}
+        channels = {name: await stack.enter_async_context(open_channel(at)) for name, at in addresses.items()}
+        shown = build_caller_metadata(auth, ORCHESTRATOR)
+        trusted = {name: await stack.enter_async_context(open_channel(at, shown)) for name, at in addresses.items()}
         url = await stack.enter_async_context(_facade(auth, addresses))
         http = await stack.enter_async_context(aiohttp.ClientSession(url))
         yield House(channels, trusted, addresses, url, http, auth, llm, folder)
@@ -196,9 +198,10 @@ async def house(folder: Path, *, runs_max: int = 100) -> AsyncGenerator[House]:
 async def _facade(auth: AuthSettings, addresses: Mapping[str, str]) -> AsyncGenerator[str]:
     names = {"orchestrator": "AgentService", "memory": "MemoryService", "tools": "ToolService"}
     async with AsyncExitStack() as stack:
-        shown = badge(auth, FACADE)
+        shown = build_caller_metadata(auth, FACADE)
         peers = {
-            name: await stack.enter_async_context(connect(addresses[service], shown)) for name, service in names.items()
+            name: await stack.enter_async_context(open_channel(addresses[service], shown))
+            for name, service in names.items()
         }
         address = await stack.enter_async_context(
             facade.serving(FacadeConfig(port=0, drain_s=0, auth=auth, heartbeat_s=1), peers)

@@ -18,11 +18,11 @@ from headrace.errors import from_rpc_error
 from headrace.v1 import agent_pb2
 from services.llm_gateway.config import Config as LlmConfig
 from services.llm_gateway.server import gateway
-from services.runtime.auth.caller_credentials import badge
+from services.runtime.auth.caller_credentials import build_caller_metadata
 from services.runtime.auth.callers import ORCHESTRATOR
 from services.runtime.auth.identity import acting_as
 from services.runtime.process.config import ServerSettings
-from services.runtime.rpc.channels import connect
+from services.runtime.rpc.channels import open_channel
 from tests.tenants.bad_requests import BadRequests
 from tests.tenants.house import ADA, SLOW, House, house, path
 from tests.tenants.requests import RPCS
@@ -68,8 +68,8 @@ async def ground(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Gro
         (folder / "providers.json").write_text(PROVIDERS)
         server = ServerSettings(listen="127.0.0.1:0", drain_s=0, auth=it.settings)
         llm = await stack.enter_async_context(gateway(LlmConfig(server=server, config_dir=folder), {}))
-        shown = badge(it.settings, ORCHESTRATOR)
-        real = await stack.enter_async_context(connect(llm.addresses[0], shown))
+        shown = build_caller_metadata(it.settings, ORCHESTRATOR)
+        real = await stack.enter_async_context(open_channel(llm.addresses[0], shown))
         yield Ground(it, {**it.trusted, "LlmService": real})
 
 

@@ -15,7 +15,7 @@ import pytest
 from headrace.streams import reading
 from headrace.v1 import tools_pb2, tools_pb2_grpc
 from services.runtime.process.config import ServerSettings
-from services.runtime.rpc.channels import connect
+from services.runtime.rpc.channels import open_channel
 from services.tools.catalogue.catalogue import Catalogue
 from services.tools.config import Config
 from services.tools.sandbox.tier import Sandbox
@@ -111,7 +111,7 @@ def serve(tmp_path: Path) -> Serve:
         config = Config(server=server, config_dir=tmp_path, data_dir=tmp_path, commands_max=2, **settings)
         async with (
             tool_server(config, sandbox, catalogue) as running,
-            connect(running.addresses[0]) as channel,
+            open_channel(running.addresses[0]) as channel,
         ):
             stub = tools_pb2_grpc.ToolServiceStub(channel)
             yield Suite(stub, catalogue, definitions, tmp_path / "workspaces" / CHAT)

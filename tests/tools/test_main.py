@@ -13,7 +13,7 @@ import pytest
 
 from headrace.streams import reading
 from headrace.v1 import tools_pb2, tools_pb2_grpc
-from services.runtime.rpc.channels import connect
+from services.runtime.rpc.channels import open_channel
 from services.tools.__main__ import choose_sandbox
 from services.tools.config import Config
 from services.tools.sandbox.tier import Sandbox
@@ -39,7 +39,7 @@ async def test_the_service_starts_serves_and_stops(tmp_path: Path) -> None:
         stderr=asyncio.subprocess.PIPE,
     )
     async with asyncio.timeout(30):
-        async with connect(socket) as channel:
+        async with open_channel(socket) as channel:
             stub = tools_pb2_grpc.ToolServiceStub(channel)
             listed = await stub.ListTools(tools_pb2.ListToolsRequest(), wait_for_ready=True)
             async with reading(stub.Execute(CALL)) as deltas:
@@ -87,7 +87,7 @@ async def test_commands_start_while_other_calls_come_and_go(tmp_path: Path) -> N
         stderr=asyncio.subprocess.PIPE,
     )
     async with asyncio.timeout(30):
-        async with connect(socket) as channel:
+        async with open_channel(socket) as channel:
             stub = tools_pb2_grpc.ToolServiceStub(channel)
             await stub.ListTools(tools_pb2.ListToolsRequest(), wait_for_ready=True)
 

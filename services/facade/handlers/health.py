@@ -8,7 +8,7 @@ import grpc
 from aiohttp import web
 
 from services.facade.responses import envelope
-from services.runtime.rpc.health import ask
+from services.runtime.rpc.health import check_peers
 
 
 async def healthz(_: web.Request) -> web.StreamResponse:
@@ -20,7 +20,7 @@ def readyz(peers: Mapping[str, grpc.aio.Channel]) -> Callable[[web.Request], Awa
     """200 when each peer, and what it needs itself, is ready, else 503; `data` says which is."""
 
     async def answer(_: web.Request) -> web.StreamResponse:
-        ready = await ask(peers)
+        ready = await check_peers(peers)
         if all(ready.values()):
             return envelope.told(ready)
         message = f"not ready: {', '.join(name for name, is_ready in ready.items() if not is_ready)}"

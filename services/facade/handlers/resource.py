@@ -50,14 +50,14 @@ def answering(
             part = tools_pb2.ReadFileRequest(offset=wanted.offset, length=wanted.length)
             part.MergeFrom(whole)
             try:
-                async with reading(rpc(part, metadata=call_ids.forwarded())) as pieces:
+                async with reading(rpc(part, metadata=call_ids.forward_metadata())) as pieces:
                     first = await anext(pieces)
                     if unless_changed in (None, _etag(first.info)):
                         return await _send(request, first, pieces, wanted, pace)
             except OutOfRange as error:
                 if unless_changed is None:
                     return _unsatisfiable(error)
-        async with reading(rpc(whole, metadata=call_ids.forwarded())) as pieces:
+        async with reading(rpc(whole, metadata=call_ids.forward_metadata())) as pieces:
             return await _send(request, await anext(pieces), pieces, None, pace)
 
     return answer

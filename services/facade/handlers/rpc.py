@@ -50,7 +50,7 @@ def _unary(route: Route, channel: grpc.aio.Channel) -> Answer:
     async def answer(request: web.Request) -> web.StreamResponse:
         message = await _message(request, route)
         with rpc_errors():
-            reply = await rpc(message, timeout=UNARY_TIMEOUT_S, metadata=call_ids.forwarded())
+            reply = await rpc(message, timeout=UNARY_TIMEOUT_S, metadata=call_ids.forward_metadata())
         return envelope.success(reply, _data_field(route, reply))
 
     return answer
@@ -69,7 +69,7 @@ def _events(route: Route, channel: grpc.aio.Channel, pace: sse.Pace) -> Answer:
 
     async def answer(request: web.Request) -> web.StreamResponse:
         message: Any = await _message(request, route)
-        call = rpc(message, metadata=call_ids.forwarded())
+        call = rpc(message, metadata=call_ids.forward_metadata())
         if can_fold and message.HasField("stream") and not message.stream:
             return await json_answer.answer(call)
         return await sse.stream(request, message, call, pace)

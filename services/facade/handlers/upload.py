@@ -46,7 +46,7 @@ def answering(route: Route, channel: grpc.aio.Channel) -> Callable[[web.Request]
         if request.content_type != "multipart/form-data":
             raise InvalidRequest.of("Content-Type", "must be multipart/form-data")
         check_size(request, BODY_BYTES_MAX)
-        call: Any = rpc(metadata=call_ids.forwarded())
+        call: Any = rpc(metadata=call_ids.forward_metadata())
         try:
             async with asyncio.timeout(TIMEOUT_S):
                 with rpc_errors():

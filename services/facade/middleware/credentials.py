@@ -6,7 +6,7 @@ from aiohttp import web
 
 from services.facade.middleware.request_lifecycle import Handler
 from services.facade.requests.body import once
-from services.runtime.auth.gate import API_KEY, AUTHORIZATION, Gate
+from services.runtime.auth.authenticator import API_KEY, AUTHORIZATION, Authenticator
 from services.runtime.auth.identity import acting_as
 
 GUARDED = ("/api/", "/v1/")
@@ -16,8 +16,8 @@ GUARDED = ("/api/", "/v1/")
 class Credentials:
     """What stands before every route."""
 
-    def __init__(self, gate: Gate) -> None:
-        self._gate = gate
+    def __init__(self, authenticator: Authenticator) -> None:
+        self._authenticator = authenticator
 
     @web.middleware
     async def checked(self, request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -25,5 +25,5 @@ class Credentials:
         if not request.path.startswith(GUARDED):
             return await handler(request)
         given = {name: value for name in (AUTHORIZATION, API_KEY) if (value := once(request, name)) is not None}
-        with acting_as(await self._gate.client(given)):
+        with acting_as(await self._authenticator.identify_client(given)):
             return await handler(request)

@@ -5,17 +5,17 @@ from __future__ import annotations
 from aiohttp import web
 
 from services.facade.middleware.request_lifecycle import Handler
-from services.runtime.in_flight import InFlight
+from services.runtime.in_flight import InFlightCounter
 
 
-class OpenRequests(InFlight):
+class OpenRequests(InFlightCounter):
     """How many requests are being answered. Belongs to one application."""
 
     @web.middleware
     async def counting(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Count `request` while `handler` answers it."""
-        self.began()
+        self.increment()
         try:
             return await handler(request)
         finally:
-            self.ended()
+            self.decrement()

@@ -44,7 +44,10 @@ async def around(request: web.Request, handler: Handler) -> web.StreamResponse:
     status, reason = 499, "CANCELLED"
     request[_ID] = _adopt_ids(request)
     route = _route(request)
-    with structlog.contextvars.bound_contextvars(**call_ids.for_log()), tracing.request_span(request, route) as span:
+    with (
+        structlog.contextvars.bound_contextvars(**call_ids.get_log_fields()),
+        tracing.request_span(request, route) as span,
+    ):
         try:
             answer, status, reason = await _answered(request, handler)
         finally:
@@ -101,7 +104,7 @@ def _adopt_ids(request: web.Request) -> str:
     given = [(call_ids.REQUEST_ID, request.headers.get(REQUEST_ID, ""))]
     if _TRACEPARENT.fullmatch(traceparent := request.headers.get(call_ids.TRACEPARENT, "")):
         given.append((call_ids.TRACEPARENT, traceparent))
-    return call_ids.adopt([*given, *call_ids.credentials(request.headers.items())])
+    return call_ids.adopt_metadata([*given, *call_ids.find_mcp_credentials(request.headers.items())])
 
 
 def _route(request: web.Request) -> str:

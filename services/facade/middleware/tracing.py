@@ -19,13 +19,15 @@ def request_span(request: web.Request, route: str) -> AbstractContextManager[Spa
     if route in PROBES:
         return spans.NO_SPAN
     attributes = {names.HTTP_METHOD: request.method, names.HTTP_ROUTE: route}
-    return spans.served(f"{request.method} {route}", request.headers.get(call_ids.TRACEPARENT, ""), attributes)
+    return spans.start_server_span(
+        f"{request.method} {route}", request.headers.get(call_ids.TRACEPARENT, ""), attributes
+    )
 
 
 def answered(span: Span, status: int, reason: str) -> None:
     """Note how the request ended; what the client did wrong is no error of ours."""
     if not span.is_recording():
         return
-    span.set_attributes({names.HTTP_STATUS: status, names.REQUEST_ID: call_ids.request_id()})
+    span.set_attributes({names.HTTP_STATUS: status, names.REQUEST_ID: call_ids.current_request_id()})
     if status >= 500:
-        spans.fail(span, reason)
+        spans.mark_failed(span, reason)

@@ -16,7 +16,7 @@ from headrace.errors import InvalidRequest
 from headrace.v1 import agent_pb2
 from services.facade.openai_api import call_ids
 from services.facade.openai_api.call_ids import CallId
-from services.runtime.rpc.field_rules import JSON_DEPTH_MAX, json_depth
+from services.runtime.rpc.field_rules import JSON_DEPTH_MAX, measure_json_depth
 
 BEFORE = "The conversation so far, the oldest message first, each as one line of JSON:"
 BEHIND = "The new message, to be answered:"
@@ -136,4 +136,4 @@ def _as_json(text: str) -> str:
         value = orjson.loads(text)
     except orjson.JSONDecodeError:
         return orjson.dumps(text).decode()
-    return text if json_depth(value) <= JSON_DEPTH_MAX else orjson.dumps(text).decode()
+    return text if measure_json_depth(value) <= JSON_DEPTH_MAX else orjson.dumps(text).decode()

@@ -50,7 +50,7 @@ class Runs:
 
     async def attach(self, run_id: str) -> AsyncGenerator[Told]:
         """Tell of a run from its beginning, while it lives, without touching it. Raises NotFound."""
-        call = self._agents.Attach(agent_pb2.AttachRequest(run_id=run_id), metadata=call_ids.forwarded())
+        call = self._agents.Attach(agent_pb2.AttachRequest(run_id=run_id), metadata=call_ids.forward_metadata())
         async with reading(call) as deltas, aclosing(told(deltas, frozenset())) as things:
             async for thing in things:
                 yield thing
@@ -59,27 +59,29 @@ class Runs:
         """The run as it stands. Raises NotFound."""
         request = agent_pb2.GetRunRequest(run_id=run_id)
         with rpc_errors():
-            reply = await self._agents.GetRun(request, timeout=UNARY_TIMEOUT_S, metadata=call_ids.forwarded())
+            reply = await self._agents.GetRun(request, timeout=UNARY_TIMEOUT_S, metadata=call_ids.forward_metadata())
         return reply.run
 
     async def cancel(self, run_id: str, *, timeout_s: float = UNARY_TIMEOUT_S) -> None:
         """Stop a run. Raises NotFound."""
         request = agent_pb2.CancelRequest(run_id=run_id)
         with rpc_errors():
-            await self._agents.Cancel(request, timeout=timeout_s, metadata=call_ids.forwarded())
+            await self._agents.Cancel(request, timeout=timeout_s, metadata=call_ids.forward_metadata())
 
     async def agents(self) -> Sequence[agent_pb2.Agent]:
         """The agents in force."""
         request = agent_pb2.ListAgentsRequest()
         with rpc_errors():
-            reply = await self._agents.ListAgents(request, timeout=UNARY_TIMEOUT_S, metadata=call_ids.forwarded())
+            reply = await self._agents.ListAgents(
+                request, timeout=UNARY_TIMEOUT_S, metadata=call_ids.forward_metadata()
+            )
         return reply.agents
 
     async def agent(self, key: str) -> agent_pb2.Agent:
         """One agent. Raises NotFound."""
         request = agent_pb2.GetAgentRequest(agent_key=key)
         with rpc_errors():
-            reply = await self._agents.GetAgent(request, timeout=UNARY_TIMEOUT_S, metadata=call_ids.forwarded())
+            reply = await self._agents.GetAgent(request, timeout=UNARY_TIMEOUT_S, metadata=call_ids.forward_metadata())
         return reply.agent
 
     async def _started(self, asked: Asked) -> AsyncGenerator[Told]:
@@ -92,7 +94,7 @@ class Runs:
             on_disconnect="continue" if asked.background or asked.tools else "cancel",
             when_busy="reject",
         )
-        call = self._agents.Query(query, metadata=call_ids.forwarded())
+        call = self._agents.Query(query, metadata=call_ids.forward_metadata())
         async with reading(call) as deltas, aclosing(told(deltas, frozenset())) as things:
             async for thing in things:
                 yield thing
@@ -109,10 +111,10 @@ class Runs:
         for result in results:
             request = agent_pb2.SubmitRequest(run_id=run_id, tool_id=result.call.tool_id, payload=result.payload)
             with rpc_errors():
-                await self._agents.Submit(request, timeout=UNARY_TIMEOUT_S, metadata=call_ids.forwarded())
+                await self._agents.Submit(request, timeout=UNARY_TIMEOUT_S, metadata=call_ids.forward_metadata())
         answered = frozenset(result.call.tool_id for result in results)
         request = agent_pb2.AttachRequest(run_id=run_id, last_seq=last_seq)
-        call = self._agents.Attach(request, metadata=call_ids.forwarded())
+        call = self._agents.Attach(request, metadata=call_ids.forward_metadata())
         async with reading(call) as deltas, aclosing(told(deltas, answered)) as things:
             async for thing in things:
                 yield thing

@@ -21,7 +21,7 @@ from google.protobuf.message_factory import GetMessageClass
 
 from headrace.errors import InvalidRequest
 from headrace.json_form import rules_of
-from services.runtime.rpc.field_rules import JSON_DEPTH_MAX, json_depth
+from services.runtime.rpc.field_rules import JSON_DEPTH_MAX, measure_json_depth
 
 BODY = "body"
 """The name of the whole body in errors."""
@@ -55,7 +55,7 @@ def decode(body: bytes, descriptor: Descriptor) -> Message:
     except orjson.JSONDecodeError as error:
         rule = f"must be valid JSON in UTF-8: {error.msg} at line {error.lineno}, column {error.colno}"
         raise InvalidRequest.of(BODY, rule) from None
-    if json_depth(value) > JSON_DEPTH_MAX:
+    if measure_json_depth(value) > JSON_DEPTH_MAX:
         raise InvalidRequest.of(BODY, f"must not be nested deeper than {JSON_DEPTH_MAX} levels")
     return _message(body, descriptor, "")
 

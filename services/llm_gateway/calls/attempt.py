@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from services.llm_gateway.limits.quota import Account
     from services.llm_gateway.providers.provider_file import Model
     from services.llm_gateway.telemetry.interaction_log import InteractionLog
-    from services.runtime.rpc.push_stream import Outlet
+    from services.runtime.rpc.push_stream import MessageSink
 
 _FAILURES = (ProviderUnavailable, Overloaded, StreamStalled, BadFrame)
 """What speaks against a provider's model. Its 4xx show that it works, and a rate limit is about us, not about it."""
@@ -44,7 +44,12 @@ class Attempt:
     """Belongs to one call; used once."""
 
     def __init__(
-        self, request: ChatRequest, planned: Planned, account: Account, caller: Outlet, interaction_log: InteractionLog
+        self,
+        request: ChatRequest,
+        planned: Planned,
+        account: Account,
+        caller: MessageSink,
+        interaction_log: InteractionLog,
     ) -> None:
         target = planned.target
         self._request = _for_model(request, target.provider.key, target.model)

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from headrace.v1.llm_pb2 import LlmDelta
-    from services.runtime.rpc.push_stream import Outlet
+    from services.runtime.rpc.push_stream import MessageSink
 
 
 class Delivery:
@@ -16,7 +16,7 @@ class Delivery:
 
     __slots__ = ("_caller", "_send", "is_behind", "sent")
 
-    def __init__(self, caller: Outlet, send: Callable[[bytes], bool]) -> None:
+    def __init__(self, caller: MessageSink, send: Callable[[bytes], bool]) -> None:
         self._caller = caller
         self._send = send
         """The caller's own, or one that does more."""
@@ -36,5 +36,5 @@ class Delivery:
 
     async def drained(self) -> None:
         """Wait until the caller has caught up."""
-        await self._caller.drained()
+        await self._caller.wait_until_drained()
         self.is_behind = False

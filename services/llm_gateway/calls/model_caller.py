@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from services.llm_gateway.providers.catalogue import Catalogue
     from services.llm_gateway.providers.credentials import Credentials
     from services.llm_gateway.telemetry.interaction_log import InteractionLog
-    from services.runtime.rpc.push_stream import Outlet
+    from services.runtime.rpc.push_stream import MessageSink
 
 log = structlog.get_logger()
 
@@ -42,7 +42,7 @@ class Chats:
     pool: Pool
     interaction_log: InteractionLog
 
-    async def stream(self, request: ChatRequest, caller: Outlet, remaining_s: float | None = None) -> int:
+    async def stream(self, request: ChatRequest, caller: MessageSink, remaining_s: float | None = None) -> int:
         """Send the deltas of one answer to `caller`, and return how many; a cancellation closes the connection to the
         provider.
 

@@ -43,7 +43,7 @@ def attempt_ended(
     if first_delta_s is not None:
         _FIRST_DELTA.labels(provider, model).observe(first_delta_s)
     if usage is not None:
-        tenant = tenants.label()
+        tenant = tenants.label_tenant()
         _TOKENS.labels(provider, model, tenant, "input").inc(usage.input_tokens)
         _TOKENS.labels(provider, model, tenant, "output").inc(usage.output_tokens)
         _COST.labels(provider, model, tenant).inc(usage.cost_usd)

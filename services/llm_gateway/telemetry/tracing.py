@@ -24,7 +24,7 @@ def attempted(call: Call) -> Generator[None]:
         names.STAGE: call.stage,
         names.ATTEMPT: call.attempt,
     }
-    with spans.doing(f"{names.CHAT} {call.model}", attributes, SpanKind.CLIENT) as span:
+    with spans.start_span(f"{names.CHAT} {call.model}", attributes, SpanKind.CLIENT) as span:
         try:
             yield
         finally:

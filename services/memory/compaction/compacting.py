@@ -133,7 +133,7 @@ def _lines(draft: Draft, result: Result, strategy: str) -> list[Known]:
     request, units = draft.request, result.plan.units
     start = place(units[result.plan.start])
     last = place(units[result.plan.start - 1]).n if result.plan.start else start.n
-    writer = identity.current()
+    writer = identity.require_identity()
     stamp: dict[str, Any] = {
         "n": 0,
         "chat_id": request.chat_id,

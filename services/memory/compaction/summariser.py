@@ -12,7 +12,7 @@ from headrace.errors import HeadraceError, ProviderUnavailable
 from headrace.streams import reading
 from headrace.v1 import common_pb2
 from services.memory.compaction.prompt import summary_of
-from services.runtime.rpc.call_ids import forwarded
+from services.runtime.rpc.call_ids import forward_metadata
 
 if TYPE_CHECKING:
     from headrace.v1 import llm_pb2
@@ -44,7 +44,7 @@ async def write(llm: LlmServiceAsyncStub | None, request: llm_pb2.ChatRequest, t
     try:
         async with (
             asyncio.timeout(timeout_s),
-            reading(llm.StreamChat(request, timeout=timeout_s, metadata=forwarded())) as deltas,
+            reading(llm.StreamChat(request, timeout=timeout_s, metadata=forward_metadata())) as deltas,
         ):
             async for delta in deltas:
                 match delta.WhichOneof("delta"):

@@ -40,8 +40,8 @@ def main() -> None:
     if arguments.data_dir:
         env |= {"HEADRACE_DATA_DIR": arguments.data_dir, "HEADRACE_DATABASE_URL": ""}
     try:
-        config = settings.load(Config, "MEMORY", env)
-        logs.configure("WARNING", "memory")
+        config = settings.load_settings(Config, "MEMORY", env)
+        logs.configure_logging("WARNING", "memory")
         asyncio.run(_run(config, arguments))
     except (settings.ConfigError, source.Unreadable, HeadraceError, OSError) as error:
         sys.exit(str(error))

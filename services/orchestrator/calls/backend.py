@@ -13,7 +13,7 @@ from services.orchestrator.peers.reconnect import was_break
 from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.run.answers.call import Call
 from services.orchestrator.run.scope import Scope
-from services.runtime.rpc.call_ids import forwarded
+from services.runtime.rpc.call_ids import forward_metadata
 
 RPC_SLACK_S = 5.0
 """The tools service ends a tool at its timeout by itself; this much later we stop waiting for it."""
@@ -76,7 +76,7 @@ async def _stream(scope: Scope, peers: Peers, call: Call, key: str) -> tools_pb2
     timeout_s = _timeout_s(scope)
     outcome = outcomes.failed("NO_RESULT", "the tool ended without a result")
     request = _request(scope, call, key, timeout_s)
-    rpc = peers.tools.Execute(request, timeout=timeout_s + RPC_SLACK_S, metadata=forwarded())
+    rpc = peers.tools.Execute(request, timeout=timeout_s + RPC_SLACK_S, metadata=forward_metadata())
     charged = common_pb2.Usage()
     try:
         async with reading(rpc) as deltas:

@@ -18,7 +18,7 @@ from services.orchestrator.calls import approval, outcomes
 from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers, peer_errors
 from services.orchestrator.run.answers.call import Call
 from services.orchestrator.run.scope import Scope
-from services.runtime.rpc.call_ids import forwarded
+from services.runtime.rpc.call_ids import forward_metadata
 
 BACK_WITHIN_S = 30.0
 """How long a tools service that went away is waited for."""
@@ -83,7 +83,7 @@ async def _checked(
     while unknown < UNKNOWN_CHECKS_MAX and await patience.pause():
         try:
             with peer_errors():
-                reply = await peers.tools.CheckEffect(request, timeout=UNARY_TIMEOUT_S, metadata=forwarded())
+                reply = await peers.tools.CheckEffect(request, timeout=UNARY_TIMEOUT_S, metadata=forward_metadata())
         except ProviderUnavailable:
             continue
         except (HeadraceError, grpc.aio.AioRpcError):

@@ -83,7 +83,7 @@ async def _execute(scope: Scope, peers: Peers, call: Call, warning: str) -> None
         passed = await gate.pass_through(scope, call)
         outcome = passed.outcome or await KINDS[call.kind](scope, peers, call)
         if not outcome.ok:
-            spans.fail(span, tracing.TOOL_FAILED)
+            spans.mark_failed(span, tracing.TOOL_FAILED)
     if outcome.ok:
         scope.tools.note(call.name, outcome.result)
     notes = [f"[{note}]" for note in (passed.note, warning) if note]

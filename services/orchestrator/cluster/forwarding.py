@@ -26,9 +26,9 @@ from services.orchestrator.cluster.takeover import Takeover
 from services.orchestrator.lifecycle.runs import Runs
 from services.orchestrator.lifecycle.start_result import Elsewhere, stopping
 from services.orchestrator.run.run import Run
-from services.runtime.rpc.call_ids import forwarded
+from services.runtime.rpc.call_ids import forward_metadata
 from services.runtime.rpc.interceptors import Context
-from services.runtime.rpc.push_stream import Outlet
+from services.runtime.rpc.push_stream import MessageSink
 
 RELAYED = "x-headrace-relayed"
 """Metadata of a call that another orchestrator has passed on."""
@@ -63,7 +63,7 @@ class Relays:
         """The answer of whoever has the run that `request` names."""
         return await self._found(request.run_id, context, here, partial(self._ask, rpc, request, context))
 
-    async def stream(self, rpc: str, request: Any, context: Context, out: Outlet, here: Here[int]) -> int:
+    async def stream(self, rpc: str, request: Any, context: Context, out: MessageSink, here: Here[int]) -> int:
         """Have the owner of the run that `request` names send to `out`; how many messages it sent. A request that names
         none begins a run, here or where its chat's runs are.
         """
@@ -111,7 +111,7 @@ class Relays:
             with _owner_errors():
                 return await call(request, timeout=timeout_s, metadata=_metadata())
 
-    async def _pass_on(self, rpc: str, request: Message, context: Context, out: Outlet, address: str) -> int:
+    async def _pass_on(self, rpc: str, request: Message, context: Context, out: MessageSink, address: str) -> int:
         if self._runs.is_draining:
             # It would be cut a moment later, and its reader would come back once more than it must.
             raise stopping()
@@ -125,7 +125,7 @@ class Relays:
                         async for message in messages:
                             sent += 1
                             if not out.send(message):
-                                await out.drained()
+                                await out.wait_until_drained()
             except ProviderUnavailable as error:
                 if not sent:
                     raise
@@ -153,7 +153,7 @@ def _is_relayed(context: Context) -> bool:
 
 
 def _metadata() -> tuple[tuple[str, str], ...]:
-    return (*forwarded(), (RELAYED, "1"))
+    return (*forward_metadata(), (RELAYED, "1"))
 
 
 def _path(rpc: str) -> str:

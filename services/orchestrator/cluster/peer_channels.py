@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import grpc
 
 from headrace.errors import Overloaded, ProviderUnavailable
-from services.runtime.auth.caller_credentials import Badge
-from services.runtime.rpc.channels import connect
+from services.runtime.auth.caller_credentials import CallerMetadata
+from services.runtime.rpc.channels import open_channel
 
 LANES_MAX = 64
 """More replicas than anybody has; owners that are gone leave theirs behind for a while."""
@@ -30,7 +30,7 @@ class _Lane:
 class Lanes:
     """All lanes of this process. Open it with `async with`; `tidy` is a task of its owner's."""
 
-    def __init__(self, badge: Badge) -> None:
+    def __init__(self, badge: CallerMetadata) -> None:
         self._badge = badge
         self._lanes: dict[str, _Lane] = {}
 
@@ -63,7 +63,7 @@ class Lanes:
 
     def _channel(self, address: str) -> grpc.aio.Channel:
         try:
-            return connect(address, self._badge)
+            return open_channel(address, self._badge)
         except ValueError as error:
             # What a process that nobody was to reach has called itself.
             raise ProviderUnavailable("the run's owner has no address") from error

@@ -246,7 +246,7 @@ class Takeover:
 
 
 def _whose(entry: memory_pb2.UnfinishedRun) -> Identity:
-    return Identity.stored(entry.tenant, entry.user)
+    return Identity.from_stored(entry.tenant, entry.user)
 
 
 def _moved() -> Overloaded:

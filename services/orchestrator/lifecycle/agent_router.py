@@ -21,7 +21,7 @@ from services.orchestrator.agents import prompts
 from services.orchestrator.agents.definition import Definition
 from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.turn import side_question
-from services.runtime.rpc.call_ids import forwarded
+from services.runtime.rpc.call_ids import forward_metadata
 
 KEY = "auto"
 
@@ -73,7 +73,7 @@ async def _ask(
     request = side_question.question(default.primary.model, STAGE, system, message[:MESSAGE_CHARS_MAX])
     answer: list[str] = []
     try:
-        rpc = peers.llm.StreamChat(request, timeout=side_question.TIMEOUT_S, metadata=forwarded())
+        rpc = peers.llm.StreamChat(request, timeout=side_question.TIMEOUT_S, metadata=forward_metadata())
         async with asyncio.timeout(side_question.TIMEOUT_S), reading(rpc) as deltas:
             async for delta in deltas:
                 answer.append(delta.content)

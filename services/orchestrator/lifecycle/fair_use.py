@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 from headrace.errors import HeadraceError, QueueFull
 from services.orchestrator import metrics
 from services.runtime.auth import tenants
-from services.runtime.capacity import RETRY_AFTER_S, one_less
+from services.runtime.capacity import RETRY_AFTER_S, decrement_count
 
 BEGINNING_MAX = 4
 """Runs that begin at a time, of all tenants: each is an append and its first events, a few milliseconds. More would be
@@ -46,7 +46,7 @@ class FairUse:
 
     def give_back(self, tenant: str) -> None:
         """Leave a place to whoever is next."""
-        one_less(self._taken, tenant)
+        decrement_count(self._taken, tenant)
         self._let_in()
 
     @asynccontextmanager
@@ -60,7 +60,7 @@ class FairUse:
         try:
             yield
         finally:
-            one_less(self._beginning, tenant)
+            decrement_count(self._beginning, tenant)
             self._let_in()
 
     def close(self, error: HeadraceError) -> None:
@@ -80,7 +80,7 @@ class FairUse:
         queue.append(place)
         self._let_in()
         try:
-            with metrics.QUEUE_LENGTH.labels(tenants.label(tenant)).track_inprogress():
+            with metrics.QUEUE_LENGTH.labels(tenants.label_tenant(tenant)).track_inprogress():
                 async with asyncio.timeout(self._wait_s):
                     await place
         except TimeoutError:
@@ -93,7 +93,7 @@ class FairUse:
     def _leave(self, tenant: str, place: asyncio.Future[None]) -> None:
         """Take back what has been waited for, or was given a moment before."""
         if place.done() and not place.cancelled() and place.exception() is None:
-            one_less(self._beginning, tenant)
+            decrement_count(self._beginning, tenant)
             self._let_in()
         elif (queue := self._waiting.get(tenant)) and place in queue:
             queue.remove(place)

@@ -10,7 +10,7 @@ from headrace.errors import ChatBusy
 from headrace.v1 import memory_pb2
 from services.orchestrator.lifecycle.start_result import Elsewhere, Repeated, stopping
 from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers, peer_errors
-from services.runtime.rpc.call_ids import forwarded
+from services.runtime.rpc.call_ids import forward_metadata
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,7 +45,7 @@ class Accepting:
             beside=[other.id for other in self._of_chat(run.chat_id) if not other.log.is_lost],
         )
         with peer_errors():
-            return await self._peers.memory.Append(request, timeout=UNARY_TIMEOUT_S, metadata=forwarded())
+            return await self._peers.memory.Append(request, timeout=UNARY_TIMEOUT_S, metadata=forward_metadata())
 
     async def accept(self, run: Run, traceparent: str, caller: Caller) -> tuple[bool, str] | None:
         """Whether the run's query line has created the chat, and its name; None when there is nothing to drive."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from headrace.v1 import memory_pb2
 from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers, peer_errors
 from services.orchestrator.run.run import Run
-from services.runtime.rpc.call_ids import forwarded
+from services.runtime.rpc.call_ids import forward_metadata
 
 
 async def take_back(run: Run, peers: Peers) -> None:
@@ -26,7 +26,7 @@ async def take_back(run: Run, peers: Peers) -> None:
         generation=run.log.generation,
     )
     with peer_errors():
-        await peers.memory.Revert(request, timeout=UNARY_TIMEOUT_S, metadata=forwarded())
+        await peers.memory.Revert(request, timeout=UNARY_TIMEOUT_S, metadata=forward_metadata())
 
 
 def _all(run: Run) -> Iterator[Run]:

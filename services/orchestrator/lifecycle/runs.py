@@ -24,8 +24,8 @@ from services.orchestrator.run.run import Run
 from services.orchestrator.run.steer_queue import Steer
 from services.orchestrator.turn import compact_command
 from services.runtime.auth import identity
-from services.runtime.capacity import RETRY_AFTER_S, Room
-from services.runtime.rpc.call_ids import work_for
+from services.runtime.capacity import RETRY_AFTER_S, Capacity
+from services.runtime.rpc.call_ids import bind_run_id
 from services.runtime.telemetry import spans
 
 WAITING_MAX = 8
@@ -47,7 +47,7 @@ class Runs:
         registry: Registry,
         peers: Peers,
         group: asyncio.TaskGroup,
-        room: Room,
+        room: Capacity,
         rules: RulesFile,
         owner: Owner,
         fair_use: FairUse,
@@ -82,7 +82,7 @@ class Runs:
         if self.of_chat(request.chat_id):
             return await self._start(request)
         self._check_room(request.chat_id)
-        async with self._fair_use.turn(identity.current().tenant):
+        async with self._fair_use.turn(identity.require_identity().tenant):
             return await self._start(request)
 
     async def _start(self, request: agent_pb2.QueryRequest) -> Begun:
@@ -156,7 +156,7 @@ class Runs:
     def find(self, run_id: str) -> Run | None:
         """The live run with this id, when it is the caller's."""
         run = self._live.get(run_id)
-        return run if run is not None and run.identity == identity.current() else None
+        return run if run is not None and run.identity == identity.require_identity() else None
 
     def has(self, run_id: str) -> bool:
         """Whether the run is live here, whosever it is."""
@@ -168,7 +168,7 @@ class Runs:
 
     def of_chat(self, chat_id: str) -> list[Run]:
         """The live runs of a chat, in order. Raises NotFound: the chat is not the caller's."""
-        runs, mine = self._by_chat.get(chat_id, ()), identity.current()
+        runs, mine = self._by_chat.get(chat_id, ()), identity.require_identity()
         if any(run.is_accepted and run.identity != mine for run in runs):
             raise stored_runs.no_chat(chat_id)
         return [run for run in runs if run.identity == mine]
@@ -197,9 +197,9 @@ class Runs:
         # A chat that has a run here has no other place: its next one is handed over with it.
         if self._is_handing_over or (self.is_draining and chat_id not in self._by_chat):
             raise stopping()
-        if self._room.has_some_for(identity.current().tenant):
+        if self._room.has_room_for(identity.require_identity().tenant):
             return
-        if self._room.taken >= self._room.size:
+        if self._room.used >= self._room.size:
             raise Overloaded(f"{self._room.size} runs are live already; try again later", retry_after_s=RETRY_AFTER_S)
         raise QueueFull(
             "the tenant has as many live runs as are left for all others; answer those that wait for people, or try"
@@ -218,7 +218,7 @@ class Runs:
 
     def _enter(self, run: Run) -> None:
         self._live[run.id] = run
-        self._room.take(run.identity.tenant)
+        self._room.acquire(run.identity.tenant)
         run.rules = self._rules
         run.agents = self._registry.by_key
         run.ask_next = self._ask_next
@@ -242,8 +242,8 @@ class Runs:
     async def _drive(self, run: Run, earlier: asyncio.Future[Repeated | Elsewhere | None]) -> None:
         """Have `run` accepted, drive it, forget it. `earlier` gets why there is nothing to drive, or the error."""
         try:
-            work_for(run.id)
-            traceparent = spans.traceparent()
+            bind_run_id(run.id)
+            traceparent = spans.current_traceparent()
             async with AsyncExitStack() as stack:
                 stack.enter_context(tracing.begun(run))
                 if self._by_chat[run.chat_id][0] is run:
@@ -257,7 +257,7 @@ class Runs:
     async def _drive_on(self, run: Run) -> None:
         """Drive a run that was taken over, forget it."""
         try:
-            work_for(run.id)
+            bind_run_id(run.id)
             with tracing.taken_over(run):
                 with suppress(HeadraceError):
                     # Only for a later query that takes this run back: nothing else is lost without it.
@@ -268,7 +268,7 @@ class Runs:
 
     def _leave(self, run: Run) -> None:
         del self._live[run.id], self._tasks[run.id]
-        self._room.give_back(run.identity.tenant)
+        self._room.release(run.identity.tenant)
         if run.unstored_end is not None:
             self.unstored[run.id] = run.unstored_end
             while len(self.unstored) > UNSTORED_MAX:

@@ -17,7 +17,7 @@ from headrace.streams import reading
 from headrace.v1 import common_pb2, llm_pb2
 from services.orchestrator.agents import prompts
 from services.orchestrator.turn import side_question
-from services.runtime.rpc.call_ids import forwarded
+from services.runtime.rpc.call_ids import forward_metadata
 
 if TYPE_CHECKING:
     from services.orchestrator.run.answers.answer import Answer
@@ -55,7 +55,7 @@ async def write(talk: Conversation) -> None:
 async def _stream(talk: Conversation, answer: Answer, text: str) -> None:
     timeout_s = min(side_question.TIMEOUT_S, talk.run.spending.time_left_s)
     request = side_question.question(talk.scope.settings.model, STAGE, prompts.stored(STAGE), text)
-    rpc = talk.peers.llm.StreamChat(request, timeout=timeout_s, metadata=forwarded())
+    rpc = talk.peers.llm.StreamChat(request, timeout=timeout_s, metadata=forward_metadata())
     async with asyncio.timeout(timeout_s), reading(rpc) as deltas:
         async for delta in deltas:
             if delta.HasField("content"):

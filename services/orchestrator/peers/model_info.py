@@ -11,7 +11,7 @@ from headrace.errors import HeadraceError
 from headrace.v1 import llm_pb2, memory_pb2
 from services.orchestrator.agents.definition import ModelConfig
 from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers, peer_errors
-from services.runtime.rpc.call_ids import forwarded
+from services.runtime.rpc.call_ids import forward_metadata
 
 log = structlog.get_logger()
 
@@ -34,7 +34,7 @@ async def info_of(peers: Peers, provider_key: str, model: str) -> llm_pb2.ModelI
 async def _listed(peers: Peers, provider_key: str, model: str) -> Sequence[llm_pb2.ModelInfo]:
     request = llm_pb2.ListModelsRequest(provider_key=provider_key, model=model)
     with peer_errors():
-        return (await peers.llm.ListModels(request, timeout=UNARY_TIMEOUT_S, metadata=forwarded())).models
+        return (await peers.llm.ListModels(request, timeout=UNARY_TIMEOUT_S, metadata=forward_metadata())).models
 
 
 async def agent_limits(peers: Peers, model: ModelConfig) -> tuple[memory_pb2.ModelLimits, str]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from headrace.errors import LogDamaged, NotFound, OutOfRange
 from headrace.v1 import agent_pb2, memory_pb2
 from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers, peer_errors
-from services.runtime.rpc.call_ids import forwarded
+from services.runtime.rpc.call_ids import forward_metadata
 
 ENDS = {"run_complete": "completed", "run_cancel": "cancelled", "run_error": "failed"}
 
@@ -15,7 +15,7 @@ ENDS = {"run_complete": "completed", "run_cancel": "cancelled", "run_error": "fa
 async def chat_of(peers: Peers, request: memory_pb2.GetChatRequest) -> memory_pb2.GetChatResponse:
     """What memory has of a chat or a run. Raises NotFound."""
     with peer_errors():
-        return await peers.memory.GetChat(request, timeout=UNARY_TIMEOUT_S, metadata=forwarded())
+        return await peers.memory.GetChat(request, timeout=UNARY_TIMEOUT_S, metadata=forward_metadata())
 
 
 def no_chat(chat_id: str) -> NotFound:

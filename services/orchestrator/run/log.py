@@ -14,7 +14,7 @@ from headrace.errors import Overloaded, StaleLease
 from headrace.v1 import memory_pb2
 from services.orchestrator import ids
 from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers, peer_errors
-from services.runtime.rpc.call_ids import forwarded
+from services.runtime.rpc.call_ids import forward_metadata
 
 REFUSED_DELAYS_S = (0.2, 1.0, 3.0)
 """When an append is sent again that memory refuses because its disk or database is behind, or away for the moment."""
@@ -86,7 +86,7 @@ class RunLog:
         """Commit what `keep` has made; may be repeated. Raises StaleLease: the run is another's."""
         try:
             with peer_errors():
-                await self._peers.memory.Append(request, timeout=UNARY_TIMEOUT_S, metadata=forwarded())
+                await self._peers.memory.Append(request, timeout=UNARY_TIMEOUT_S, metadata=forward_metadata())
         except StaleLease:
             self.is_lost = True
             raise

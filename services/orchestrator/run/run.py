@@ -96,7 +96,7 @@ class Run:
         past: Past | None = None,
     ) -> None:
         self.id = run_id
-        self.identity = identity.current()
+        self.identity = identity.require_identity()
         """Whose it is: its tasks work for them, and nobody else finds it."""
         self.chat_id = query.chat_id
         self.agent = agent

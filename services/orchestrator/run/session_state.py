@@ -11,7 +11,7 @@ from headrace.errors import NotFound, StaleLease
 from headrace.v1 import memory_pb2
 from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers, peer_errors
 from services.orchestrator.run.scope import Scope
-from services.runtime.rpc.call_ids import forwarded
+from services.runtime.rpc.call_ids import forward_metadata
 
 CHANGES_MAX = 5
 """Attempts at one change: another writer is another call of the same answer, so a few are enough."""
@@ -43,7 +43,7 @@ async def load(scope: Scope, peers: Peers) -> State:
     request = memory_pb2.GetStateRequest(chat_id=scope.run.chat_id, context_id=scope.context_id or "")
     try:
         with peer_errors():
-            reply = await peers.memory.GetState(request, timeout=UNARY_TIMEOUT_S, metadata=forwarded())
+            reply = await peers.memory.GetState(request, timeout=UNARY_TIMEOUT_S, metadata=forward_metadata())
     except NotFound:
         if not may_be_new:
             raise
@@ -71,7 +71,7 @@ async def change(scope: Scope, peers: Peers, **values: bytes) -> None:
         )
         try:
             with peer_errors():
-                await peers.memory.UpdateState(request, timeout=UNARY_TIMEOUT_S, metadata=forwarded())
+                await peers.memory.UpdateState(request, timeout=UNARY_TIMEOUT_S, metadata=forward_metadata())
         except StaleLease:
             if attempt == CHANGES_MAX:
                 raise

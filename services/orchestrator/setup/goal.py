@@ -6,7 +6,7 @@ from headrace.v1 import memory_pb2
 from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers, peer_errors
 from services.orchestrator.run.run import Run
 from services.orchestrator.turn import compact_command, side_question
-from services.runtime.rpc.call_ids import forwarded
+from services.runtime.rpc.call_ids import forward_metadata
 
 GOAL_CHARS_MAX = 200
 
@@ -35,7 +35,7 @@ async def note(run: Run, peers: Peers) -> None:
 async def _is_new(run: Run, peers: Peers) -> bool:
     request = memory_pb2.LoadContextRequest(chat_id=run.chat_id, run_id=run.id)
     with peer_errors():
-        context = await peers.memory.LoadContext(request, timeout=UNARY_TIMEOUT_S, metadata=forwarded())
+        context = await peers.memory.LoadContext(request, timeout=UNARY_TIMEOUT_S, metadata=forward_metadata())
     said = ["".join(part.text for part in message.content) for message in context.messages if message.role == "user"]
     text = "\n\n".join(message[:MESSAGE_CHARS_MAX] for message in said[-MESSAGES_TOLD_MAX:])
     return (await side_question.ask(run, peers, STAGE, SYSTEM, text)).strip().upper().startswith("NEW")

@@ -16,7 +16,7 @@ from headrace.v1 import tools_pb2
 from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers, peer_errors
 from services.orchestrator.run.attention import Upload
 from services.orchestrator.run.run import Run
-from services.runtime.rpc.call_ids import forwarded
+from services.runtime.rpc.call_ids import forward_metadata
 
 LINK_TIMEOUT_S = 120.0
 """Linking a skill for the first time installs what it depends on."""
@@ -42,7 +42,7 @@ async def catalogue(run: Run, peers: Peers) -> list[tools_pb2.Skill]:
 async def _listed(peers: Peers) -> tools_pb2.ListSkillsResponse:
     with peer_errors():
         return await peers.tools.ListSkills(
-            tools_pb2.ListSkillsRequest(), timeout=UNARY_TIMEOUT_S, metadata=forwarded()
+            tools_pb2.ListSkillsRequest(), timeout=UNARY_TIMEOUT_S, metadata=forward_metadata()
         )
 
 
@@ -67,7 +67,7 @@ async def link(run: Run, peers: Peers, skill: tools_pb2.Skill) -> tools_pb2.Link
                 reply = await peers.tools.LinkSkill(
                     tools_pb2.LinkSkillRequest(skill_id=skill.id, chat_id=run.chat_id),
                     timeout=LINK_TIMEOUT_S,
-                    metadata=forwarded(),
+                    metadata=forward_metadata(),
                 )
         except HeadraceError as error:
             why = error.message

@@ -11,7 +11,7 @@ from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers, peer_error
 from services.orchestrator.run.prompt_context import PromptContext
 from services.orchestrator.run.run import Run
 from services.orchestrator.setup.run_setup import Outset
-from services.runtime.rpc.call_ids import forwarded
+from services.runtime.rpc.call_ids import forward_metadata
 
 
 async def brief(run: Run, peers: Peers, found: Outset) -> PromptContext:
@@ -54,7 +54,7 @@ async def _dialogue(run: Run, peers: Peers) -> str:
         context = await peers.memory.LoadContext(
             memory_pb2.LoadContextRequest(chat_id=run.chat_id, run_id=run.id, pending_query=run.pending_query),
             timeout=UNARY_TIMEOUT_S,
-            metadata=forwarded(),
+            metadata=forward_metadata(),
         )
     spoken = [message for message in context.messages[:-1] if message.role in ("user", "assistant")]
     texts = [(message.role, "".join(part.text for part in message.content)) for message in spoken]

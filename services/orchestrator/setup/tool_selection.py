@@ -18,7 +18,7 @@ from services.orchestrator.calls.own import OWN
 from services.orchestrator.calls.planning import PLAN_NAMES
 from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers, peer_errors
 from services.orchestrator.run.scope import Scope
-from services.runtime.rpc.call_ids import forwarded
+from services.runtime.rpc.call_ids import forward_metadata
 
 TIERS = {"@core": "core", "@enabled": "enabled"}
 
@@ -66,7 +66,7 @@ async def catalogue(scope: Scope, peers: Peers) -> Catalogue:
 async def _listed(peers: Peers) -> Sequence[tools_pb2.Tool]:
     with peer_errors():
         request = tools_pb2.ListToolsRequest()
-        return (await peers.tools.ListTools(request, timeout=UNARY_TIMEOUT_S, metadata=forwarded())).tools
+        return (await peers.tools.ListTools(request, timeout=UNARY_TIMEOUT_S, metadata=forward_metadata())).tools
 
 
 async def visible(scope: Scope, there_are: Catalogue, named: Iterable[str]) -> list[tools_pb2.Tool]:

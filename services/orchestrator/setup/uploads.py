@@ -18,7 +18,7 @@ from services.orchestrator import ids
 from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers
 from services.orchestrator.run.attention import Upload
 from services.orchestrator.run.scope import Scope
-from services.runtime.rpc.call_ids import forwarded
+from services.runtime.rpc.call_ids import forward_metadata
 
 UPLOADS_MAX = 1000
 """Of a chat, kept in its session state; the oldest go first."""
@@ -97,7 +97,9 @@ async def _content(scope: Scope, peers: Peers, upload: Upload, bytes_max: int) -
     request = tools_pb2.ReadFileRequest(chat_id=scope.run.chat_id, path=upload.path)
     data = bytearray()
     try:
-        async with reading(peers.tools.ReadFile(request, timeout=UNARY_TIMEOUT_S, metadata=forwarded())) as pieces:
+        async with reading(
+            peers.tools.ReadFile(request, timeout=UNARY_TIMEOUT_S, metadata=forward_metadata())
+        ) as pieces:
             async for piece in pieces:
                 data += piece.data
                 if len(data) > bytes_max:

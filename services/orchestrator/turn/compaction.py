@@ -21,7 +21,7 @@ from services.orchestrator.peers import model_info
 from services.orchestrator.peers.stubs import Peers, peer_errors
 from services.orchestrator.run.scope import Scope
 from services.orchestrator.turn import mentioned_files
-from services.runtime.rpc.call_ids import forwarded
+from services.runtime.rpc.call_ids import forward_metadata
 
 COMPACT_TIMEOUT_S = 60.0
 """Twice what memory waits for a summary: counting a long chat and two commits come to it."""
@@ -137,7 +137,7 @@ class Compaction:
     async def _told(self, request: memory_pb2.CompactRequest) -> AsyncGenerator[memory_pb2.CompactDelta]:
         """What memory says of a compaction; one that breaks off has failed, which ends nothing."""
         timeout_s = min(COMPACT_TIMEOUT_S, self._run.spending.time_left_s)
-        rpc = self._peers.memory.Compact(request, timeout=timeout_s, metadata=forwarded())
+        rpc = self._peers.memory.Compact(request, timeout=timeout_s, metadata=forward_metadata())
         has_started = False
         try:
             with peer_errors():

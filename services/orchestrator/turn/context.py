@@ -16,7 +16,7 @@ from services.orchestrator.run.scope import Scope
 from services.orchestrator.turn import insight_writer
 from services.orchestrator.turn.compaction import Compaction, Frame
 from services.orchestrator.turn.reminders import reminders
-from services.runtime.rpc.call_ids import forwarded
+from services.runtime.rpc.call_ids import forward_metadata
 
 
 class Context:
@@ -83,7 +83,7 @@ class Context:
             pending_query=run.pending_query,
         )
         with peer_errors():
-            loaded = await self._peers.memory.LoadContext(request, timeout=UNARY_TIMEOUT_S, metadata=forwarded())
+            loaded = await self._peers.memory.LoadContext(request, timeout=UNARY_TIMEOUT_S, metadata=forward_metadata())
         self.tokens = loaded.tokens
         return loaded
 

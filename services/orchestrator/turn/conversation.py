@@ -22,8 +22,8 @@ from services.orchestrator.run.answers.toolbox import Toolbox
 from services.orchestrator.run.scope import Scope
 from services.orchestrator.turn import parent_context
 from services.orchestrator.turn.context import Context
-from services.runtime.rpc.call_ids import forwarded
-from services.runtime.rpc.push_stream import pour
+from services.runtime.rpc.call_ids import forward_metadata
+from services.runtime.rpc.push_stream import push_messages
 
 OUTPUT_TOKENS = 4096
 """Reserved for an answer where the agent sets no max_tokens; few are longer."""
@@ -211,7 +211,9 @@ class Conversation:
     async def _stream(self, request: bytes, answer: Answer) -> None:
         timeout_s = min(self.run.spending.model_timeout_s, self.run.spending.time_left_s)
         try:
-            await pour(self.peers.stream_chat(request, timeout=timeout_s, metadata=forwarded()), answer.take)
+            await push_messages(
+                self.peers.stream_chat(request, timeout=timeout_s, metadata=forward_metadata()), answer.take
+            )
         except ProviderUnavailable as error:
             # The answer is complete, only its end is missing.
             if not (answer.finish_reason and was_break(error)):

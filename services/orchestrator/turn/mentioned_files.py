@@ -13,7 +13,7 @@ from headrace.streams import reading
 from headrace.v1 import llm_pb2, memory_pb2, tools_pb2
 from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers, peer_errors
 from services.orchestrator.turn.path_mentions import Mentions
-from services.runtime.rpc.call_ids import forwarded
+from services.runtime.rpc.call_ids import forward_metadata
 
 FILES_MAX = 5
 LINES_MAX = 1000
@@ -41,7 +41,7 @@ async def _paths(peers: Peers, chat_id: str) -> frozenset[str]:
     request = tools_pb2.ListFilesRequest(chat_id=chat_id)
     try:
         with peer_errors():
-            reply = await peers.tools.ListFiles(request, timeout=UNARY_TIMEOUT_S, metadata=forwarded())
+            reply = await peers.tools.ListFiles(request, timeout=UNARY_TIMEOUT_S, metadata=forward_metadata())
     except (HeadraceError, grpc.aio.AioRpcError) as error:
         _warn("workspace not listed for a compaction", error)
         return frozenset()
@@ -63,7 +63,9 @@ async def _read(peers: Peers, chat_id: str, path: str) -> bytes | None:
     data = bytearray()
     try:
         with peer_errors():
-            async with reading(peers.tools.ReadFile(request, timeout=UNARY_TIMEOUT_S, metadata=forwarded())) as pieces:
+            async with reading(
+                peers.tools.ReadFile(request, timeout=UNARY_TIMEOUT_S, metadata=forward_metadata())
+            ) as pieces:
                 async for piece in pieces:
                     data += piece.data
     except (HeadraceError, grpc.aio.AioRpcError) as error:

@@ -11,7 +11,7 @@ import structlog
 from headrace.errors import BudgetExceeded, HeadraceError
 from headrace.streams import reading
 from headrace.v1 import llm_pb2
-from services.runtime.rpc.call_ids import forwarded
+from services.runtime.rpc.call_ids import forward_metadata
 
 if TYPE_CHECKING:
     from services.orchestrator.agents.definition import ModelConfig
@@ -33,7 +33,7 @@ async def ask(run: Run, peers: Peers, stage: str, system: str, text: str) -> str
     try:
         run.spending.reserve_model_call()
         timeout_s = min(TIMEOUT_S, run.spending.time_left_s)
-        rpc = peers.llm.StreamChat(question(model, stage, system, text), timeout=timeout_s, metadata=forwarded())
+        rpc = peers.llm.StreamChat(question(model, stage, system, text), timeout=timeout_s, metadata=forward_metadata())
         async with asyncio.timeout(timeout_s), reading(rpc) as deltas:
             async for delta in deltas:
                 answer.append(delta.content)

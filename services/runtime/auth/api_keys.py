@@ -57,7 +57,7 @@ class ApiKeys:
         else:
             log.info("api keys in force", keys=len(self._identities))
 
-    def find(self, key: str) -> Identity | None:
+    def find_identity(self, key: str) -> Identity | None:
         """Whose key it is; None: nobody's.
 
         Looked up by its hash: how long that takes tells of the hash only, from which nobody comes to a key.

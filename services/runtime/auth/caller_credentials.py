@@ -7,25 +7,25 @@ from typing import Any
 
 import grpc
 
-from services.runtime.auth.gate import CALLER, TOKEN
-from services.runtime.auth.identity import outgoing
+from services.runtime.auth.authenticator import CALLER, TOKEN
+from services.runtime.auth.identity import forward_identity
 from services.runtime.auth.settings import AuthSettings
 
-Badge = tuple[tuple[str, str], ...]
+CallerMetadata = tuple[tuple[str, str], ...]
 """Metadata of every call of a service; empty where its certificate, or nobody, says who it is."""
 
 
-def badge(settings: AuthSettings, service: str) -> Badge:
+def build_caller_metadata(settings: AuthSettings, service: str) -> CallerMetadata:
     """What `service` shows to others."""
     return ((CALLER, service), (TOKEN, settings.internal_token)) if settings.internal_token else ()
 
 
-class Calling(grpc.aio.Channel):
-    """`channel`, with a badge. Adds metadata when a call begins and does nothing afterwards."""
+class AuthenticatedChannel(grpc.aio.Channel):
+    """`channel`, with its caller metadata. Adds metadata when a call begins and does nothing afterwards."""
 
-    def __init__(self, channel: grpc.aio.Channel, badge: Badge) -> None:
+    def __init__(self, channel: grpc.aio.Channel, caller_metadata: CallerMetadata) -> None:
         self._channel = channel
-        self._badge = badge
+        self._caller_metadata = caller_metadata
 
     def unary_unary(self, *args: Any, **kwargs: Any) -> Any:
         return self._signed(self._channel.unary_unary(*args, **kwargs))
@@ -39,7 +39,7 @@ class Calling(grpc.aio.Channel):
     def stream_stream(self, *args: Any, **kwargs: Any) -> Any:
         return self._signed(self._channel.stream_stream(*args, **kwargs))
 
-    async def __aenter__(self) -> Calling:
+    async def __aenter__(self) -> AuthenticatedChannel:
         await self._channel.__aenter__()
         return self
 
@@ -60,6 +60,6 @@ class Calling(grpc.aio.Channel):
 
     def _signed(self, ask: Callable[..., Any]) -> Callable[..., Any]:
         def asked(request: Any = None, *, metadata: Any = None, **settings: Any) -> Any:
-            return ask(request, metadata=(*(metadata or ()), *self._badge, *outgoing()), **settings)
+            return ask(request, metadata=(*(metadata or ()), *self._caller_metadata, *forward_identity()), **settings)
 
         return asked

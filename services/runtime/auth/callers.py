@@ -1,7 +1,7 @@
 """The table of who may call what. What stands in no line here is refused.
 
-`client` is whoever is no service of the suite; see gate.py for how either is told. A test holds the table against the
-descriptors.
+`client` is whoever is no service of the suite; see authenticator.py for how either is told. A test holds the table
+against the descriptors.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ WITHOUT_USER = frozenset({_MEMORY + "ListUnfinishedRuns"})
 """What a service asks on its own account: it concerns all tenants, and gives nobody's content."""
 
 
-def check(caller: str, method: str) -> None:
+def check_caller(caller: str, method: str) -> None:
     """Raise PermissionDenied unless `caller` may call `method`."""
     if caller not in CALLERS.get(method, frozenset()):
         raise PermissionDenied(f"{caller} may not call {method}", caller=caller)

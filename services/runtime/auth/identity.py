@@ -28,7 +28,7 @@ class Identity:
     user: str
 
     @classmethod
-    def stored(cls, tenant: str, user: str) -> Identity:
+    def from_stored(cls, tenant: str, user: str) -> Identity:
         """Of what was kept: without names it is from before there were tenants."""
         return cls(tenant or DEFAULT.tenant, user or DEFAULT.user)
 
@@ -44,7 +44,7 @@ _acting: ContextVar[Identity | None] = ContextVar("identity", default=DEFAULT)
 """None: a service on its own account. The default is for what runs outside of calls: tests and tools."""
 
 
-def current() -> Identity:
+def require_identity() -> Identity:
     """For whom the work in hand is done.
 
     Raises:
@@ -56,13 +56,13 @@ def current() -> Identity:
     return identity
 
 
-def tenant() -> str:
+def current_tenant() -> str:
     """The current tenant; empty: none."""
     identity = _acting.get()
     return identity.tenant if identity is not None else ""
 
 
-def adopt(identity: Identity | None) -> None:
+def adopt_identity(identity: Identity | None) -> None:
     """Serve the call of this task for `identity`."""
     _acting.set(identity)
 
@@ -77,7 +77,7 @@ def acting_as(identity: Identity | None) -> Generator[None]:
         _acting.reset(token)
 
 
-def outgoing() -> tuple[tuple[str, str], ...]:
+def forward_identity() -> tuple[tuple[str, str], ...]:
     """Metadata that says for whom a call is made; none on the service's own account."""
     identity = _acting.get()
     return () if identity is None else ((TENANT, identity.tenant), (USER, identity.user))

@@ -51,10 +51,10 @@ class Key:
     algorithms: frozenset[str]
 
 
-class Keys(Protocol):
+class KeySource(Protocol):
     """Where keys come from."""
 
-    async def find(self, key_id: str | None) -> list[Key]:
+    async def find_keys(self, key_id: str | None) -> list[Key]:
         """Those that a token with this `kid` may be verified with. Raises Overloaded: nobody knows now."""
         ...
 
@@ -66,18 +66,18 @@ class FileKeys:
         """Raises OSError: the file cannot be read, or holds no key."""
         self.path = path
         try:
-            self._keys = parse(path.read_bytes())
+            self._keys = parse_keys(path.read_bytes())
         except ValueError as error:
             raise OSError(f"{path}: {error}") from error
 
     def reload(self) -> None:
         """Read the file again; never raises."""
         try:
-            self._keys = parse(self.path.read_bytes())
+            self._keys = parse_keys(self.path.read_bytes())
         except (OSError, ValueError) as error:
             log.error("jwt keys refused", file=str(self.path), problem=str(error), last_good_version_stays=True)
 
-    async def find(self, key_id: str | None) -> list[Key]:
+    async def find_keys(self, key_id: str | None) -> list[Key]:
         return _fitting(self._keys, key_id)
 
 
@@ -92,7 +92,7 @@ class FetchedKeys:
         self._fetched_at = self._tried_at = -float("inf")
         self._fetching = asyncio.Lock()
 
-    async def find(self, key_id: str | None) -> list[Key]:
+    async def find_keys(self, key_id: str | None) -> list[Key]:
         if not self._is_good_for(key_id):
             async with self._fetching:
                 # Who waited finds what the one before has fetched.
@@ -110,7 +110,7 @@ class FetchedKeys:
         """Take the keys there are; those of before stay where none can be had."""
         self._tried_at = time.monotonic()
         try:
-            self._keys = parse(await _body(self._url))
+            self._keys = parse_keys(await _body(self._url))
         except (aiohttp.ClientError, OSError, ValueError) as error:  # a timeout is an OSError
             log.warning("jwt keys not fetched", url=self._url, problem=type(error).__name__, kept=len(self._keys))
         else:
@@ -118,7 +118,7 @@ class FetchedKeys:
             log.info("jwt keys in force", keys=len(self._keys))
 
 
-def parse(data: bytes) -> list[Key]:
+def parse_keys(data: bytes) -> list[Key]:
     """The keys of a JWKS, or of a PEM file. What is for no token of ours (encryption, other kinds) is left out.
 
     Raises:

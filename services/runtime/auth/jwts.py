@@ -10,7 +10,7 @@ import structlog
 
 from headrace.errors import Unauthenticated
 from services.runtime.auth.identity import DEFAULT, Identity
-from services.runtime.auth.jwt_keys import Keys
+from services.runtime.auth.jwt_keys import KeySource
 
 KEYS_TRIED_MAX = 8
 """Of an issuer whose tokens do not say which key they are signed with."""
@@ -19,10 +19,10 @@ log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
-class Tokens:
+class JwtVerifier:
     """What a token must be."""
 
-    keys: Keys
+    keys: KeySource
     issuer: str
     audience: str
     algorithms: frozenset[str]
@@ -31,7 +31,7 @@ class Tokens:
 
     leeway_s: float
 
-    async def identity(self, token: str) -> Identity:
+    async def verify_token(self, token: str) -> Identity:
         """Whose token it is.
 
         Raises:
@@ -41,7 +41,7 @@ class Tokens:
         try:
             header = jwt.get_unverified_header(token)
             key_id = header.get("kid")
-            keys = await self.keys.find(key_id if isinstance(key_id, str) else None)
+            keys = await self.keys.find_keys(key_id if isinstance(key_id, str) else None)
             return self._identity(self._claims(token, [key for key in keys if header.get("alg") in key.algorithms]))
         except jwt.ExpiredSignatureError as error:
             raise Unauthenticated("the token has expired; get a new one") from error

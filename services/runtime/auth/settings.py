@@ -65,17 +65,17 @@ class AuthSettings:
     """Seconds by which the issuer's clock may be wrong."""
 
     def __post_init__(self) -> None:
-        if not self.words <= {NONE, PEERS, JWT, API_KEY} or (len(self.words) > 1 and {NONE, PEERS} & self.words):
+        if not self.methods <= {NONE, PEERS, JWT, API_KEY} or (len(self.methods) > 1 and {NONE, PEERS} & self.methods):
             raise ValueError(f"HEADRACE_AUTH: {self.auth!r}: expected none, peers, jwt, api_key or jwt,api_key")
         if 0 < len(self.internal_token) < INTERNAL_TOKEN_CHARS_MIN or not self.internal_token.isascii():
             raise ValueError(f"HEADRACE_INTERNAL_TOKEN: expected {INTERNAL_TOKEN_CHARS_MIN} ASCII characters or more")
-        if API_KEY in self.words and self.api_keys_file is None:
+        if API_KEY in self.methods and self.api_keys_file is None:
             raise ValueError("HEADRACE_AUTH_API_KEYS_FILE: api_key needs it")
-        if JWT in self.words:
+        if JWT in self.methods:
             self._check_jwt()
 
     @property
-    def words(self) -> frozenset[str]:
+    def methods(self) -> frozenset[str]:
         """The parts of `auth`."""
         return frozenset(word.strip() for word in self.auth.split(","))
 
@@ -89,10 +89,10 @@ class AuthSettings:
         """The parts of `jwt_algorithms`."""
         return frozenset(name.strip() for name in self.jwt_algorithms.split(","))
 
-    def check(self, addresses: Iterable[str], *, has_certificates: bool) -> None:
+    def check_addresses(self, addresses: Iterable[str], *, has_certificates: bool) -> None:
         """Raise ValueError where a service that listens at `addresses` could not tell who calls."""
         if self.is_none:
-            if not self.allow_unauthenticated and (open_to := [at for at in addresses if not is_local(at)]):
+            if not self.allow_unauthenticated and (open_to := [at for at in addresses if not is_local_address(at)]):
                 raise ValueError(
                     f"HEADRACE_AUTH: none, and {open_to[0]} is not on this machine alone: set jwt or api_key, peers "
                     "for what only services call, or HEADRACE_ALLOW_UNAUTHENTICATED where the network lets nobody in"
@@ -117,6 +117,6 @@ class AuthSettings:
             )
 
 
-def is_local(address: str) -> bool:
+def is_local_address(address: str) -> bool:
     """Whether only this machine reaches a listen address."""
     return address.strip().startswith(_LOOPBACK)

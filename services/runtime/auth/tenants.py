@@ -13,10 +13,10 @@ _seen = {identity.DEFAULT.tenant, ""}
 """Those that have names; empty: services on their own account."""
 
 
-def label(tenant: str | None = None) -> str:
+def label_tenant(tenant: str | None = None) -> str:
     """The tenant, the current one if none is named, or that of many."""
     if tenant is None:
-        tenant = identity.tenant()
+        tenant = identity.current_tenant()
     if tenant not in _seen:
         if len(_seen) >= TENANTS_MAX:
             return OTHERS

@@ -39,7 +39,7 @@ def bound(address: str) -> tuple[list[socket.socket], int]:
 
 
 def _bound_path(path: str) -> socket.socket:
-    # A socket that nobody listens on any more is in the way; serving() has made sure of that.
+    # A socket that nobody listens on any more is in the way; serving_grpc() has made sure of that.
     with suppress(FileNotFoundError):
         if stat.S_ISSOCK(os.stat(path).st_mode):
             os.unlink(path)

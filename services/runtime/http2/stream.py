@@ -188,7 +188,7 @@ class Stream:
     # Out.
 
     def send(self, message: bytes) -> bool:
-        """Send a message; False: the peer is behind, wait until `drained` before the next."""
+        """Send a message; False: the peer is behind, wait_until_drained before the next."""
         out, state = self._out, self._state
         size = len(message)
         length = size + frames.PREFIX_BYTES
@@ -229,7 +229,7 @@ class Stream:
         if not self._backlog:
             self._send_end()
 
-    async def drained(self) -> None:
+    async def wait_until_drained(self) -> None:
         """Wait until everything has been handed to the socket, or the stream is gone. One task at a time."""
         while self._backlog and self.is_local_open:
             self._room = asyncio.get_running_loop().create_future()

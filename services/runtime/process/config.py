@@ -110,12 +110,12 @@ class ServerSettings:
             raise ValueError(
                 f"listen address {self.addresses[0]!r}: the first one is for all calls, not for probes alone"
             )
-        transport.check(self.transport)
-        tls.check(self.tls_cert, self.tls_key, self.tls_ca, self.transport)
+        transport.check_transport(self.transport)
+        tls.check_tls_settings(self.tls_cert, self.tls_key, self.tls_ca, self.transport)
         if self.metrics_listen and not _is_host_and_port(self.metrics_listen):
             raise ValueError(f"metrics address {self.metrics_listen!r}: expected host:port")
         calls = (address for address in self.addresses if not address.startswith(PLAIN))
-        self.auth.check(calls, has_certificates=bool(self.tls_ca))
+        self.auth.check_addresses(calls, has_certificates=bool(self.tls_ca))
 
     @property
     def addresses(self) -> list[str]:
@@ -134,7 +134,7 @@ def setting(default: Any = MISSING, *, name: str = "", aliases: tuple[str, ...] 
     return field(default=default, metadata=metadata, repr=not secret)
 
 
-def load(cls: type[T], service: str, env: Mapping[str, str]) -> T:
+def load_settings(cls: type[T], service: str, env: Mapping[str, str]) -> T:
     """The `cls` of `service` ("MEMORY") as `env` has it.
 
     Raises:
@@ -149,13 +149,13 @@ def load(cls: type[T], service: str, env: Mapping[str, str]) -> T:
     return config
 
 
-def variables(cls: type[Any], service: str) -> dict[str, Any]:
+def list_variables(cls: type[Any], service: str) -> dict[str, Any]:
     """Each variable of `cls` with its default; the completeness test holds compose.yaml against it."""
     found: dict[str, Any] = {}
     hints = typing.get_type_hints(cls)
     for item in fields(cls):
         if dataclasses.is_dataclass(hints[item.name]):
-            found |= variables(typing.cast("type[Any]", hints[item.name]), service)
+            found |= list_variables(typing.cast("type[Any]", hints[item.name]), service)
             if isinstance(item.default, ServerSettings):
                 found |= {PREFIX + service + "_LISTEN": item.default.listen}
         else:
@@ -163,13 +163,13 @@ def variables(cls: type[Any], service: str) -> dict[str, Any]:
     return found
 
 
-def in_force(config: Any) -> dict[str, Any]:
+def describe_settings(config: Any) -> dict[str, Any]:
     """The values of `config` for the log, secrets masked."""
     shown: dict[str, Any] = {}
     for item in fields(config):
         value = getattr(config, item.name)
         if dataclasses.is_dataclass(value):
-            shown |= in_force(value)
+            shown |= describe_settings(value)
         else:
             shown[item.name] = "***" if item.metadata.get("secret") and value else _plain(value)
     return shown

@@ -18,7 +18,7 @@ from services.runtime.telemetry import spans
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 
 
-def configure(level: str, service: str) -> None:
+def configure_logging(level: str, service: str) -> None:
     """Set up structlog for this process, and route the libraries' own warnings through it."""
     if level not in LEVELS:
         raise ValueError(f"log level {level!r}: expected one of {', '.join(LEVELS)}")
@@ -65,7 +65,7 @@ def _named(service: str) -> structlog.types.Processor:
 
 
 def _in_span(_logger: object, _method: str, event: structlog.types.EventDict) -> structlog.types.EventDict:
-    event.update(spans.for_log())
+    event.update(spans.get_log_fields())
     return event
 
 

@@ -19,7 +19,7 @@ LAG = Histogram(
 
 
 @asynccontextmanager
-async def measured(interval_s: float = INTERVAL_S) -> AsyncGenerator[None]:
+async def measuring_loop_lag(interval_s: float = INTERVAL_S) -> AsyncGenerator[None]:
     """Measure inside the block."""
     watching = asyncio.create_task(_watch(interval_s))
     try:

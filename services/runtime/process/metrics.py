@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 from prometheus_client import generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
-from services.runtime.process.loop_lag import measured
+from services.runtime.process.loop_lag import measuring_loop_lag
 
 if TYPE_CHECKING:
     from aiohttp import web
 
 
 @asynccontextmanager
-async def metrics_served(listen: str) -> AsyncGenerator[str]:
+async def serving_metrics(listen: str) -> AsyncGenerator[str]:
     """Answer GET /metrics at `listen`, host:port, inside the block; gives the address that was bound.
 
     An empty `listen` serves nothing, and then the loop's lag is not measured either. Raises OSError when the address
@@ -33,18 +33,18 @@ async def metrics_served(listen: str) -> AsyncGenerator[str]:
 
     host, _, port = listen.rpartition(":")
     app = web.Application()
-    app.router.add_get("/metrics", exposition)
+    app.router.add_get("/metrics", get_metrics)
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
     try:
         await web.TCPSite(runner, host, int(port)).start()
-        async with measured():
+        async with measuring_loop_lag():
             yield f"{host}:{runner.addresses[0][1]}"
     finally:
         await runner.cleanup()
 
 
-async def exposition(_: web.Request) -> web.Response:
+async def get_metrics(_: web.Request) -> web.Response:
     """What the process has counted, as Prometheus reads it."""
     from aiohttp import web
 

@@ -29,16 +29,16 @@ give it 5 ms."""
 log = structlog.get_logger()
 
 
-def run(cls: type[C], service: str, main: Callable[[C], Awaitable[None]]) -> None:
+def run_service(cls: type[C], service: str, main: Callable[[C], Awaitable[None]]) -> None:
     """Run `main` with the settings of `service` ("MEMORY") until it returns.
 
     Exits with 2 when the settings are wrong, with 1 when an address or a file cannot be had.
     """
     try:
-        config = settings.load(cls, service, os.environ)
-        values = settings.in_force(config)
-        logs.configure(str(values["log_level"]), service.lower())
-        switch.check(os.environ)
+        config = settings.load_settings(cls, service, os.environ)
+        values = settings.describe_settings(config)
+        logs.configure_logging(str(values["log_level"]), service.lower())
+        switch.check_endpoints(os.environ)
     except (settings.ConfigError, ValueError) as error:
         sys.exit(_complain(service, str(error)))
     log.info("settings in force", **values)
@@ -46,7 +46,7 @@ def run(cls: type[C], service: str, main: Callable[[C], Awaitable[None]]) -> Non
 
     async def started() -> None:
         _stop_early()
-        async with switch.traced(service.lower(), os.environ):
+        async with switch.recording_spans(service.lower(), os.environ):
             await main(config)
 
     failure: BaseException | None = None
@@ -62,7 +62,7 @@ def run(cls: type[C], service: str, main: Callable[[C], Awaitable[None]]) -> Non
         sys.exit(1)
 
 
-async def until_stopped() -> None:
+async def wait_for_stop() -> None:
     """Return at the first SIGTERM or SIGINT; a second one ends the process at once."""
     stopped = asyncio.Event()
     _at_signal(stopped.set)
@@ -79,7 +79,7 @@ def _set_apart_what_stays() -> None:
 
 
 def _stop_early() -> None:
-    """Have the first signal cancel this task, until `until_stopped` has a better use for it.
+    """Have the first signal cancel this task, until `wait_for_stop` has a better use for it.
 
     Of itself it would end the process, but not one that is the first of its container, nor would it wait for a thread.
     """

@@ -22,7 +22,7 @@ _Stamp: TypeAlias = tuple[tuple[int, int], ...]
 log = structlog.get_logger()
 
 
-def in_use() -> Certificates | None:
+def load_certificates() -> Certificates | None:
     """The certificates of this process; settings that do not fit are reported where settings are read.
 
     Raises:
@@ -32,7 +32,7 @@ def in_use() -> Certificates | None:
     return Certificates(cert, key, ca) if cert else None
 
 
-def check(cert: str, key: str, ca: str, transport: str) -> None:
+def check_tls_settings(cert: str, key: str, ca: str, transport: str) -> None:
     """Raises ValueError unless the settings make sense together."""
     if bool(cert) != bool(key) or (ca and not cert):
         raise ValueError(f"{CERT}, {KEY}, {CA}: expected none, the first two, or all three")
@@ -58,14 +58,14 @@ class Certificates:
         self._seen = self._stamp()
         self._contexts = self._read()
 
-    def server(self) -> ssl.SSLContext:
+    def make_server_context(self) -> ssl.SSLContext:
         """For a listener: each handshake takes the certificates of its time."""
         listening = self._server()
         # Called for every client, whether it names a server or not, before certificates are chosen and checked.
         listening.sni_callback = self._choose
         return listening
 
-    def client(self) -> ssl.SSLContext:
+    def get_client_context(self) -> ssl.SSLContext:
         """For one new connection."""
         return self._current().client
 

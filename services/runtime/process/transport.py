@@ -12,12 +12,12 @@ TRANSPORTS = ("h2", "grpcio")
 DEFAULT = "h2"
 
 
-def in_use() -> str:
+def get_transport() -> str:
     """The transport of this process; a wrong word is reported where settings are read."""
     return os.environ.get(VARIABLE, DEFAULT)
 
 
-def check(name: str) -> None:
+def check_transport(name: str) -> None:
     """Raises ValueError unless `name` is a transport."""
     if name not in TRANSPORTS:
         raise ValueError(f"{VARIABLE}: {name!r}: expected {' or '.join(TRANSPORTS)}")

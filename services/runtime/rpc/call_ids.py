@@ -31,20 +31,20 @@ log = structlog.get_logger()
 _forwarded: ContextVar[tuple[tuple[str, str], ...]] = ContextVar("forwarded", default=())
 
 
-def adopt(metadata: Iterable[tuple[str, str | bytes]]) -> str:
+def adopt_metadata(metadata: Iterable[tuple[str, str | bytes]]) -> str:
     """Take the ids of an incoming call, or make them, and return the request id; the caller's task owns them."""
     given = {key: value for key, value in metadata if isinstance(value, str)}
-    request_id = safe_request_id(given.get(REQUEST_ID))
+    request_id = ensure_request_id(given.get(REQUEST_ID))
     forwarded = [(REQUEST_ID, request_id)]
-    if TRACEPARENT in given and not spans.is_on():
+    if TRACEPARENT in given and not spans.is_recording():
         forwarded.append((TRACEPARENT, given[TRACEPARENT]))
     if _SAFE.fullmatch(given.get(RUN_ID, "")):
         forwarded.append((RUN_ID, given[RUN_ID]))
-    _forwarded.set((*forwarded, *credentials(given.items())))
+    _forwarded.set((*forwarded, *find_mcp_credentials(given.items())))
     return request_id
 
 
-def credentials(given: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+def find_mcp_credentials(given: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
     """The users' credentials for MCP servers among headers or metadata; none when they are too long to be sent on."""
     found = tuple(
         (key.lower(), value)
@@ -57,35 +57,35 @@ def credentials(given: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]
     return found
 
 
-def credential(server: str) -> str:
+def find_mcp_credential(server: str) -> str:
     """What the user of this call has given for the MCP server; empty: nothing."""
     return dict(_forwarded.get()).get(f"x-mcp-{server.lower()}-authorization", "")
 
 
-def safe_request_id(given: str | None) -> str:
+def ensure_request_id(given: str | None) -> str:
     """The id a caller gave, when it is fit for logs and headers, else a new one."""
     return given if given and _SAFE.fullmatch(given) else str(uuid.uuid4())
 
 
-def work_for(run_id: str) -> None:
+def bind_run_id(run_id: str) -> None:
     """What the caller's task does from now on is done for this run: its log lines say so, and those of peers."""
     structlog.contextvars.bind_contextvars(run_id=run_id)
     _forwarded.set((*(pair for pair in _forwarded.get() if pair[0] != RUN_ID), (RUN_ID, run_id)))
 
 
-def request_id() -> str:
+def current_request_id() -> str:
     """Of the current call; empty: there is none."""
     return dict(_forwarded.get()).get(REQUEST_ID, "")
 
 
-def for_log() -> dict[str, str]:
+def get_log_fields() -> dict[str, str]:
     """The ids of the current call as log lines have them, beside those of its span."""
     known = dict(_forwarded.get())
     return {name: known[key] for key, name in ((REQUEST_ID, "request_id"), (RUN_ID, "run_id")) if key in known}
 
 
-def forwarded() -> tuple[tuple[str, str], ...]:
+def forward_metadata() -> tuple[tuple[str, str], ...]:
     """Metadata that every call to a peer is given."""
-    if traceparent := spans.traceparent():
+    if traceparent := spans.current_traceparent():
         return (*_forwarded.get(), (TRACEPARENT, traceparent))
     return _forwarded.get()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import grpc
 
-from services.runtime.auth.caller_credentials import Badge, Calling
+from services.runtime.auth.caller_credentials import AuthenticatedChannel, CallerMetadata
 from services.runtime.http2.client.channel import Channel
 from services.runtime.process import tls, transport
 
@@ -31,17 +31,19 @@ OPTIONS: list[tuple[str, int]] = [
 ]
 
 
-def connect(address: str, badge: Badge = ()) -> grpc.aio.Channel:
+def open_channel(address: str, caller_metadata: CallerMetadata = ()) -> grpc.aio.Channel:
     """A channel to `address`: host:port, unix:/path, several of them with commas between, or dns:///host:port for all
-    replicas of a name. The caller closes it. Its calls show `badge`, and say for whom they are made.
+    replicas of a name. The caller closes it. Its calls show `caller_metadata`, and say for whom they are made.
 
     Raises OSError when the process's certificates cannot be used, ValueError for an address that is none.
     """
-    if transport.in_use() == "h2":
-        certificates = tls.in_use()
-        context = None if certificates is None else certificates.client
-        return Calling(Channel(address, message_bytes_max=MESSAGE_BYTES_MAX, context=context), badge)
+    if transport.get_transport() == "h2":
+        certificates = tls.load_certificates()
+        context = None if certificates is None else certificates.get_client_context
+        return AuthenticatedChannel(
+            Channel(address, message_bytes_max=MESSAGE_BYTES_MAX, context=context), caller_metadata
+        )
     if "," in address:
         # It knows lists of IP addresses alone, and goes on asking a replica that is being stopped.
         raise ValueError(f"{address!r}: several addresses need {transport.VARIABLE}=h2")
-    return Calling(grpc.aio.insecure_channel(address, options=OPTIONS), badge)
+    return AuthenticatedChannel(grpc.aio.insecure_channel(address, options=OPTIONS), caller_metadata)

@@ -24,7 +24,7 @@ Check = Callable[[Message, str], None]
 """Raises InvalidRequest when the message breaks a rule; the text is the path of the message, with a final dot."""
 
 
-def check(message: Message) -> None:
+def check_rules(message: Message) -> None:
     """Raise InvalidRequest, naming field and rule, when `message` breaks a rule of its proto."""
     for rule in _checks(message.DESCRIPTOR):
         rule(message, "")
@@ -35,7 +35,7 @@ def is_uuid(text: str) -> bool:
     return _UUID.fullmatch(text) is not None
 
 
-def json_depth(value: Any) -> int:
+def measure_json_depth(value: Any) -> int:
     """How many lists and objects lie in each other in parsed JSON; a scalar has depth 0, an empty list 1."""
     depth, level = 0, [value]
     while containers := [value for value in level if isinstance(value, (dict, list))]:
@@ -50,7 +50,7 @@ def check_json(text: str, name: str) -> None:
         value = orjson.loads(text)
     except ValueError as error:
         raise InvalidRequest.of(name, f"must be valid JSON: {error}") from None
-    if json_depth(value) > JSON_DEPTH_MAX:
+    if measure_json_depth(value) > JSON_DEPTH_MAX:
         raise InvalidRequest.of(name, f"must not be nested deeper than {JSON_DEPTH_MAX} levels")
 
 

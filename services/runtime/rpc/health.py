@@ -37,12 +37,12 @@ class Health(health_aio.HealthServicer):
         if request.service != CHAIN:
             return await super().Check(request, context)
         own = await super().Check(health_pb2.HealthCheckRequest(), context)
-        if own.status == SERVING and self._is_usable() and all((await ask(self._peers)).values()):
+        if own.status == SERVING and self._is_usable() and all((await check_peers(self._peers)).values()):
             return own
         return health_pb2.HealthCheckResponse(status=health_pb2.HealthCheckResponse.NOT_SERVING)
 
 
-async def ask(peers: Mapping[str, grpc.aio.Channel]) -> dict[str, bool]:
+async def check_peers(peers: Mapping[str, grpc.aio.Channel]) -> dict[str, bool]:
     """Whether each peer, and what it needs itself, is ready."""
     answers = await asyncio.gather(*(_is_ready(channel) for channel in peers.values()))
     return dict(zip(peers, answers, strict=True))

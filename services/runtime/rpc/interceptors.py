@@ -3,7 +3,7 @@
 Streams are written with `context.write`, not yielded: gRPC never closes a generator that it stops reading, so a
 yielding handler would be cleaned up late, in some other task. Here it is closed in the RPC's own task, innermost
 first. Handlers may therefore yield, and contain no `try`. A streaming handler may instead be a coroutine that sends
-through its `flow.outlet` and returns how many messages it sent. What it yields or sends may be serialized already.
+through its `push_stream.opening_sink` and returns how many messages it sent. Messages may be serialized already.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from google.protobuf.message import DecodeError
 
 from headrace.errors import HeadraceError, InvalidRequest, Overloaded, to_status
 from services.runtime.auth import identity
+from services.runtime.auth.authenticator import Authenticator
 from services.runtime.auth.callers import WITHOUT_USER
-from services.runtime.auth.gate import Gate
-from services.runtime.capacity import RETRY_AFTER_S, Room
+from services.runtime.capacity import RETRY_AFTER_S, Capacity
 from services.runtime.http2.server.call import ServerCall
 from services.runtime.rpc import call_ids, field_rules, rpc_metrics, spans
 
@@ -51,16 +51,16 @@ log = structlog.get_logger()
 class RpcInterceptor(grpc.aio.ServerInterceptor):
     """Outermost and only: nothing else aborts an RPC. Shared by all RPCs of a server."""
 
-    def __init__(self, room: Room, gate: Gate) -> None:
+    def __init__(self, stream_capacity: Capacity, authenticator: Authenticator) -> None:
         """`room` is for streams."""
-        self._room = room
-        self._gate = gate
+        self._stream_capacity = stream_capacity
+        self._authenticator = authenticator
         self._wrapped: dict[str, Handler] = {}
 
     @property
     def streams(self) -> int:
         """Streaming RPCs that are open now."""
-        return self._room.taken
+        return self._stream_capacity.used
 
     async def intercept_service(
         self,
@@ -104,11 +104,11 @@ class RpcInterceptor(grpc.aio.ServerInterceptor):
             async with _around(method, context) as done:
                 await self._admit(method, context)
                 _checked(request)
-                tenant = identity.tenant()
-                if not self._room.has_some_for(tenant):
-                    message = f"{self._room.taken} streams are open already; try again later"
+                tenant = identity.current_tenant()
+                if not self._stream_capacity.has_room_for(tenant):
+                    message = f"{self._stream_capacity.used} streams are open already; try again later"
                     raise Overloaded(message, retry_after_s=RETRY_AFTER_S)
-                self._room.take(tenant)
+                self._stream_capacity.acquire(tenant)
                 rpc_metrics.OPEN_STREAMS.inc()
                 try:
                     answers = generate(request, context)
@@ -123,7 +123,7 @@ class RpcInterceptor(grpc.aio.ServerInterceptor):
                 finally:
                     if isinstance(context, ServerCall):
                         done["replies"] = context.sent  # also where what was sent came to no end
-                    self._room.give_back(tenant)
+                    self._stream_capacity.release(tenant)
                     rpc_metrics.OPEN_STREAMS.dec()
 
         return call
@@ -131,7 +131,7 @@ class RpcInterceptor(grpc.aio.ServerInterceptor):
     async def _admit(self, method: str, context: Context) -> None:
         """From here on the call is worked for whom it was made."""
         metadata = context.invocation_metadata() or ()
-        identity.adopt(await self._gate.admit(method, metadata, context.auth_context()))
+        identity.adopt_identity(await self._authenticator.admit_call(method, metadata, context.auth_context()))
 
 
 def _as_it_is(serialize: Callable[[Any], bytes] | None) -> Callable[[Any], bytes]:
@@ -156,7 +156,7 @@ def _parsed(parse: Callable[[bytes], Any] | None) -> Callable[[bytes], Any]:
 def _checked(request: Any) -> Any:
     if request is _UNREADABLE:
         raise InvalidRequest("the request's bytes are no message of this RPC", field="", rule="must be its message")
-    field_rules.check(request)
+    field_rules.check_rules(request)
     return request
 
 
@@ -172,8 +172,11 @@ async def _around(method: str, context: Context) -> AsyncGenerator[dict[str, int
     done, code, reason = {"replies": 0}, grpc.StatusCode.OK, ""
     peer = context.peer()  # empty once the client has gone
     metadata = context.invocation_metadata() or ()
-    call_ids.adopt(metadata)
-    with structlog.contextvars.bound_contextvars(**call_ids.for_log()), spans.served(method, metadata) as span:
+    call_ids.adopt_metadata(metadata)
+    with (
+        structlog.contextvars.bound_contextvars(**call_ids.get_log_fields()),
+        spans.start_rpc_span(method, metadata) as span,
+    ):
         try:
             yield done
         except HeadraceError as error:
@@ -201,7 +204,7 @@ async def _around(method: str, context: Context) -> AsyncGenerator[dict[str, int
             log.exception("rpc failed", method=method)
             await context.abort(code, "internal error")
         finally:
-            spans.done(span, code, reason)
+            spans.record_outcome(span, code, reason)
             rpc_metrics.RPCS.labels(method, code.name).inc()
             elapsed_ms = round((time.monotonic() - started) * 1000, 1)
             is_poll = method in WITHOUT_USER and code is grpc.StatusCode.OK  # every second, also when nobody is there

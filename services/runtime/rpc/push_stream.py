@@ -1,7 +1,7 @@
 """Messages handed on the moment they are there, without a task's turn for each: into a call's answer, out of a call.
 
-Both ways are bytes, as the wire has them. A source that pushes calls `Outlet.send` from its own callback, and stops
-when that says so; `pour` calls `take` from the callback of the connection that the message came on.
+Both ways are bytes, as the wire has them. A source that pushes calls `MessageSink.send` from its own callback, and
+stops when that says so; `push_messages` calls `take` from the callback of the connection that the message came on.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ QUEUE_MAX = 64
 """Messages that wait for a reader who is behind, before its source is told to stop."""
 
 
-class Outlet(Protocol):
+class MessageSink(Protocol):
     """Where the answers of one streaming RPC go."""
 
     def send(self, message: bytes) -> bool:
-        """Send at once, or put in line behind what waits; False: the reader is behind, wait until `drained`."""
+        """Send at once, or put in line behind what waits; False: the reader is behind, wait_until_drained."""
         ...
 
-    async def drained(self) -> None:
+    async def wait_until_drained(self) -> None:
         """Wait until the reader has caught up. When it has gone, the RPC's task is cancelled."""
         ...
 
 
 @asynccontextmanager
-async def outlet(context: grpc.aio.ServicerContext[Any, Any]) -> AsyncGenerator[Outlet]:
+async def opening_sink(context: grpc.aio.ServicerContext[Any, Any]) -> AsyncGenerator[MessageSink]:
     """The way to the caller of this RPC; leaving the block waits until all is written."""
     if isinstance(context, ServerCall):
         yield context
-        await context.drained()
+        await context.wait_until_drained()
         return
     line = _Line(context)
     writing = asyncio.create_task(line.write())
@@ -60,7 +60,7 @@ async def outlet(context: grpc.aio.ServicerContext[Any, Any]) -> AsyncGenerator[
         _ = writing.cancelled() or writing.exception()
 
 
-async def pour(call: grpc.aio.UnaryStreamCall[Any, bytes], take: Callable[[bytes], None]) -> None:
+async def push_messages(call: grpc.aio.UnaryStreamCall[Any, bytes], take: Callable[[bytes], None]) -> None:
     """Give `take` each message of `call` the moment it is there; return at the end. However this is left, the call is
     cancelled.
 
@@ -70,7 +70,7 @@ async def pour(call: grpc.aio.UnaryStreamCall[Any, bytes], take: Callable[[bytes
     if isinstance(call, UnaryStreamCall):
         try:
             with rpc_errors():
-                await call.pour(take)
+                await call.push_messages(take)
         finally:
             call.cancel()
         return
@@ -80,7 +80,7 @@ async def pour(call: grpc.aio.UnaryStreamCall[Any, bytes], take: Callable[[bytes
 
 
 class _Line:
-    """An outlet over grpcio, where each write is awaited."""
+    """A message sink over grpcio, where each write is awaited."""
 
     def __init__(self, context: grpc.aio.ServicerContext[Any, Any]) -> None:
         self._context = context
@@ -97,7 +97,7 @@ class _Line:
             self._room.clear()
         return self._room.is_set()
 
-    async def drained(self) -> None:
+    async def wait_until_drained(self) -> None:
         await self._room.wait()
 
     def end(self) -> None:

@@ -14,12 +14,12 @@ import structlog
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from services.runtime.auth.open_gate import opened
-from services.runtime.capacity import Room
+from services.runtime.auth.setup import open_authenticator
+from services.runtime.capacity import Capacity
 from services.runtime.http2.server.server import Server
 from services.runtime.process import tls, transport
 from services.runtime.process.config import PLAIN, ServerSettings
-from services.runtime.process.metrics import metrics_served
+from services.runtime.process.metrics import serving_metrics
 from services.runtime.rpc.channels import EDGE_MESSAGE_BYTES_MAX, MESSAGE_BYTES_MAX
 from services.runtime.rpc.health import SERVING, Health
 from services.runtime.rpc.interceptors import RpcInterceptor
@@ -28,7 +28,7 @@ log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
+class GrpcService:
     """One service of a server."""
 
     name: str
@@ -40,7 +40,7 @@ class Served:
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
+class RunningServer:
     """A server that accepts calls."""
 
     addresses: tuple[str, ...]
@@ -53,37 +53,37 @@ class Running:
 
 
 @asynccontextmanager
-async def serving(
+async def serving_grpc(
     settings: ServerSettings,
-    served: Sequence[Served],
+    grpc_services: Sequence[GrpcService],
     *,
     peers: Mapping[str, grpc.aio.Channel] | None = None,
     is_usable: Callable[[], bool] = lambda: True,
     drain: Callable[[], Awaitable[None]] | None = None,
     message_bytes_max: int = MESSAGE_BYTES_MAX,
-) -> AsyncGenerator[Running]:
+) -> AsyncGenerator[RunningServer]:
     """Serve inside the block; leaving it drains: not ready, `drain()`, no new RPCs, running ones get drain_s.
 
     `peers` are asked when health of the chain is, and `is_usable`, about what else the service needs. Raises OSError
     when an address cannot be bound, or a file of credentials cannot be read.
     """
-    async with opened(settings.auth, has_certificates=bool(settings.tls_ca)) as gate:
-        interceptor = RpcInterceptor(Room(settings.streams_max, is_shared=not settings.auth.is_none), gate)
+    async with open_authenticator(settings.auth, has_certificates=bool(settings.tls_ca)) as authenticator:
+        interceptor = RpcInterceptor(Capacity(settings.streams_max, is_shared=not settings.auth.is_none), authenticator)
         server = _server([interceptor], settings, message_bytes_max)
         health = Health(peers or {}, is_usable)
-        await _offer(server, served, health)
+        await _offer(server, grpc_services, health)
         probed = _server([], settings, EDGE_MESSAGE_BYTES_MAX)
         health_pb2_grpc.add_HealthServicer_to_server(health, probed)
         addresses = tuple(
             _bind(probed if address.startswith(PLAIN) else server, address) for address in settings.addresses
         )
-        async with metrics_served(settings.metrics_listen) as metrics_address:
+        async with serving_metrics(settings.metrics_listen) as metrics_address:
             await server.start()
             await probed.start()
             await health.set("", SERVING)
-            log.info("serving", addresses=addresses, services=[item.name for item in served])
+            log.info("serving", addresses=addresses, services=[item.name for item in grpc_services])
             try:
-                yield Running(addresses, interceptor, metrics_address)
+                yield RunningServer(addresses, interceptor, metrics_address)
             finally:
                 await health.enter_graceful_shutdown()  # load balancers stop sending before we refuse
                 try:
@@ -99,12 +99,12 @@ def _server(
     interceptors: Sequence[RpcInterceptor], settings: ServerSettings, message_bytes_max: int
 ) -> grpc.aio.Server:
     age_s = settings.connection_age_s
-    if transport.in_use() == "h2":
+    if transport.get_transport() == "h2":
         return Server(interceptors=interceptors, message_bytes_max=message_bytes_max, connection_age_s=age_s)
     return grpc.aio.server(interceptors=interceptors, options=_options(message_bytes_max, age_s))
 
 
-async def _offer(server: grpc.aio.Server, served: Sequence[Served], health: Health) -> None:
+async def _offer(server: grpc.aio.Server, served: Sequence[GrpcService], health: Health) -> None:
     """Have `server` answer for what is served, and say what that is."""
     health_pb2_grpc.add_HealthServicer_to_server(health, server)
     for item in served:
@@ -133,7 +133,7 @@ def _bind(server: grpc.aio.Server, address: str) -> str:
     path = where.removeprefix("unix:")
     if path != where and _is_answered(path):
         raise OSError(f"cannot listen on {address}: another process does")
-    certificates = None if where != address else tls.in_use()
+    certificates = None if where != address else tls.load_certificates()
     try:
         port = _add_port(server, where, certificates)
     except (RuntimeError, OSError) as error:
@@ -146,7 +146,7 @@ def _add_port(server: grpc.aio.Server, address: str, certificates: tls.Certifica
         return server.add_insecure_port(address)
     if not isinstance(server, Server):
         raise RuntimeError(f"{tls.CERT} needs {transport.VARIABLE}=h2")
-    return server.add_port(address, certificates.server())
+    return server.add_port(address, certificates.make_server_context())
 
 
 def _is_answered(path: str) -> bool:

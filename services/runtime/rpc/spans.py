@@ -27,20 +27,20 @@ FAILURES = frozenset(
 """Of the server; the others are the caller's (semantic conventions, RPC, server spans)."""
 
 
-def served(method: str, metadata: Iterable[tuple[str, str | bytes]]) -> AbstractContextManager[Span]:
+def start_rpc_span(method: str, metadata: Iterable[tuple[str, str | bytes]]) -> AbstractContextManager[Span]:
     """A span for a call of `method`, "/headrace.v1.AgentService/Query"."""
-    if not spans.is_on():
+    if not spans.is_recording():
         return spans.NO_SPAN
     name = method.removeprefix("/")
     traceparent = next((value for key, value in metadata if key == spans.TRACEPARENT and isinstance(value, str)), "")
-    attributes = {names.RPC_SYSTEM: "grpc", names.RPC_METHOD: name, names.REQUEST_ID: call_ids.request_id()}
-    return spans.served(name, traceparent, attributes)
+    attributes = {names.RPC_SYSTEM: "grpc", names.RPC_METHOD: name, names.REQUEST_ID: call_ids.current_request_id()}
+    return spans.start_server_span(name, traceparent, attributes)
 
 
-def done(span: Span, code: grpc.StatusCode, reason: str) -> None:
+def record_outcome(span: Span, code: grpc.StatusCode, reason: str) -> None:
     """Note how the call ended; `reason` is an error's, where it has one."""
     if not span.is_recording():
         return
     span.set_attribute(names.RPC_STATUS, code.name)
     if code in FAILURES:
-        spans.fail(span, reason or code.name)
+        spans.mark_failed(span, reason or code.name)

@@ -33,7 +33,7 @@ log = structlog.get_logger()
 
 
 @asynccontextmanager
-async def exporting(service: str) -> AsyncGenerator[None]:
+async def exporting_spans(service: str) -> AsyncGenerator[None]:
     """Record spans as `service` inside the block, and export them; leaving it waits for the last, for a while.
 
     Raises OSError when the environment says what cannot be done.
@@ -48,11 +48,11 @@ async def exporting(service: str) -> AsyncGenerator[None]:
         exporter = _Told(OTLPSpanExporter())
         # Its queue holds OTEL_BSP_MAX_QUEUE_SIZE spans, 2048 unless set; the oldest give way.
         provider.add_span_processor(BatchSpanProcessor(exporter))
-    spans.record_with(provider.get_tracer("headrace", schema_url=SCHEMA_URL))
+    spans.set_tracer(provider.get_tracer("headrace", schema_url=SCHEMA_URL))
     try:
         yield
     finally:
-        spans.record_with(None)
+        spans.set_tracer(None)
         # A thread of its own, which the process's end does not wait for: a request that hangs takes its own timeout.
         last = threading.Thread(target=provider.shutdown, daemon=True)
         last.start()

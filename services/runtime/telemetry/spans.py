@@ -31,13 +31,13 @@ TRACEPARENT = "traceparent"
 _tracer: Tracer | None = None
 
 
-def record_with(tracer: Tracer | None) -> None:
+def set_tracer(tracer: Tracer | None) -> None:
     """Have this process's spans recorded by `tracer`; None: not any more."""
     global _tracer
     _tracer = tracer
 
 
-def served(name: str, traceparent: str, attributes: Attributes) -> AbstractContextManager[Span]:
+def start_server_span(name: str, traceparent: str, attributes: Attributes) -> AbstractContextManager[Span]:
     """A span for a request of somebody else, in the trace that it names (empty: a new one). Errors are marked by the
     caller, who knows which are its own."""
     if _tracer is None:
@@ -46,12 +46,12 @@ def served(name: str, traceparent: str, attributes: Attributes) -> AbstractConte
     return trace.use_span(span, end_on_exit=True, record_exception=False, set_status_on_exception=False)
 
 
-def doing(name: str, attributes: Attributes, kind: SpanKind = SpanKind.INTERNAL) -> AbstractContextManager[Span]:
+def start_span(name: str, attributes: Attributes, kind: SpanKind = SpanKind.INTERNAL) -> AbstractContextManager[Span]:
     """A span for a part of what is going on; an error that leaves the block is marked."""
     return NO_SPAN if _tracer is None else _marked(_tracer.start_span(name, None, kind, attributes))
 
 
-def resumed(name: str, traceparent: str, attributes: Attributes) -> AbstractContextManager[Span]:
+def start_linked_span(name: str, traceparent: str, attributes: Attributes) -> AbstractContextManager[Span]:
     """A span for what was begun in the trace of `traceparent` (empty: unknown): the root of a new one, with a link."""
     if _tracer is None:
         return NO_SPAN
@@ -60,18 +60,18 @@ def resumed(name: str, traceparent: str, attributes: Attributes) -> AbstractCont
     return _marked(_tracer.start_span(name, Context(), SpanKind.INTERNAL, attributes, links))
 
 
-def fail(span: Span, reason: str) -> None:
+def mark_failed(span: Span, reason: str) -> None:
     """Mark `span` as failed; `reason` is an error's reason or class, never its text."""
     span.set_attribute(ERROR_TYPE, reason)
     span.set_status(Status(StatusCode.ERROR))
 
 
-def is_on() -> bool:
+def is_recording() -> bool:
     """Whether spans are recorded in this process."""
     return _tracer is not None
 
 
-def traceparent() -> str:
+def current_traceparent() -> str:
     """The current span as calls to peers name it; empty: there is none."""
     if _tracer is None:
         return ""
@@ -80,7 +80,7 @@ def traceparent() -> str:
     return carrier.get(TRACEPARENT, "")
 
 
-def for_log() -> dict[str, str]:
+def get_log_fields() -> dict[str, str]:
     """The ids of the current span, as log lines have them."""
     if _tracer is None or not (context := trace.get_current_span().get_span_context()).is_valid:
         return {}
@@ -99,8 +99,8 @@ def _marked(span: Span) -> Generator[Span]:
         except asyncio.CancelledError:
             raise  # nobody's error
         except HeadraceError as error:
-            fail(span, error.reason)
+            mark_failed(span, error.reason)
             raise
         except Exception as error:
-            fail(span, type(error).__name__)
+            mark_failed(span, type(error).__name__)
             raise

@@ -11,28 +11,28 @@ ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
 _URL = re.compile(r"https?://[^/?#\s]+\S*", re.IGNORECASE)
 
 
-def is_on(env: Mapping[str, str]) -> bool:
+def is_enabled(env: Mapping[str, str]) -> bool:
     """Whether an endpoint is set, and OpenTelemetry's own switches are not off."""
     if env.get("OTEL_SDK_DISABLED", "").strip().lower() == "true" or env.get("OTEL_TRACES_EXPORTER") == "none":
         return False
     return any(env.get(name) for name in ENDPOINTS)
 
 
-def check(env: Mapping[str, str]) -> None:
+def check_endpoints(env: Mapping[str, str]) -> None:
     """Raises ValueError when an endpoint is no address: each export would fail, and nothing say why."""
     for name in ENDPOINTS:
-        if is_on(env) and (endpoint := env.get(name)) and not _URL.fullmatch(endpoint):
+        if is_enabled(env) and (endpoint := env.get(name)) and not _URL.fullmatch(endpoint):
             raise ValueError(f"{name}: {endpoint!r}: expected an address such as http://127.0.0.1:4318")
 
 
 @asynccontextmanager
-async def traced(service: str, env: Mapping[str, str]) -> AsyncGenerator[None]:
+async def recording_spans(service: str, env: Mapping[str, str]) -> AsyncGenerator[None]:
     """Record and export spans inside the block, if `env` has it so."""
-    if not is_on(env):
+    if not is_enabled(env):
         yield
         return
     # It takes a tenth of a second to import.
-    from services.runtime.telemetry.exporting import exporting
+    from services.runtime.telemetry.exporting import exporting_spans
 
-    async with exporting(service):
+    async with exporting_spans(service):
         yield

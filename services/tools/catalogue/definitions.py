@@ -29,7 +29,7 @@ from pydantic import (
     model_validator,
 )
 
-from services.runtime.rpc.field_rules import JSON_DEPTH_MAX, json_depth
+from services.runtime.rpc.field_rules import JSON_DEPTH_MAX, measure_json_depth
 from services.tools.toolkit.arguments import compile_schema
 from services.tools.toolkit.tool import Approval, Effect, Kind
 
@@ -153,7 +153,7 @@ def parse_json(text: str) -> Any:
         raise BadDefinition("nested too deeply") from error
     except ValueError as error:
         raise BadDefinition(f"not valid JSON: {error}") from error
-    if json_depth(value) > JSON_DEPTH_MAX:
+    if measure_json_depth(value) > JSON_DEPTH_MAX:
         raise BadDefinition(f"nested too deeply: more than {JSON_DEPTH_MAX} levels")
     return value
 

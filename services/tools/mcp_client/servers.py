@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from services.runtime.file_watch import watch
+from services.runtime.file_watch import watch_path
 from services.tools.mcp_client.settings import BadFile, Settings, read_servers
 from services.tools.toolkit.tool import Tool
 
@@ -88,7 +88,7 @@ async def mcp_servers(config_dir: Path, env: Mapping[str, str], put: Put) -> Asy
     async with asyncio.TaskGroup() as group:
         servers = Servers(path, env, put, group)
         servers.reload()
-        watching = group.create_task(watch(path, servers.reload))
+        watching = group.create_task(watch_path(path, servers.reload))
         try:
             with suppress(TimeoutError):
                 async with asyncio.timeout(START_S):

@@ -11,7 +11,7 @@ import mcp_types as types
 from mcp import MCPError
 
 from headrace.v1 import tools_pb2
-from services.runtime.rpc.call_ids import credential
+from services.runtime.rpc.call_ids import find_mcp_credential
 from services.tools.errors import ToolFailed
 from services.tools.mcp_client.sdk_errors import ServerFailed, server_errors
 from services.tools.mcp_client.session import Session
@@ -67,7 +67,7 @@ async def _ask(server: Sessions, tool: str, call: Call, notes: asyncio.Queue[str
 
     session: Session | None = None
     try:
-        async with asyncio.timeout(timeout_s), server.session(credential(server.name)) as session:
+        async with asyncio.timeout(timeout_s), server.session(find_mcp_credential(server.name)) as session:
             return await _answer(session, session.client.call_tool(tool, call.arguments, progress_callback=note))
     except TimeoutError:
         doubt = UNKNOWN if session is not None else ""

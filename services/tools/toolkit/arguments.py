@@ -12,8 +12,8 @@ from typing import Any
 
 from jsonschema_rs import Draft202012Validator, ValidationError
 
-from services.runtime.json_schema import compiled, path_of, told
-from services.runtime.rpc.field_rules import JSON_DEPTH_MAX, json_depth
+from services.runtime.json_schema import compile_validator, format_path, format_violation
+from services.runtime.rpc.field_rules import JSON_DEPTH_MAX, measure_json_depth
 from services.tools.errors import ToolFailed
 
 BYTES_MAX = 4 * 1024 * 1024
@@ -26,9 +26,9 @@ VIOLATIONS_SHOWN_MAX = 5
 def compile_schema(schema: str) -> Draft202012Validator:
     """The validator of a JSON Schema; raises ValueError with path and reason when it is none."""
     try:
-        return compiled(schema)
+        return compile_validator(schema)
     except ValidationError as error:
-        raise ValueError(f"{path_of(error)}: {error.message}") from error
+        raise ValueError(f"{format_path(error)}: {error.message}") from error
 
 
 def parse(text: str, schemas: Iterable[Draft202012Validator]) -> dict[str, Any]:
@@ -36,11 +36,11 @@ def parse(text: str, schemas: Iterable[Draft202012Validator]) -> dict[str, Any]:
     value = _load(text or "{}")
     if not isinstance(value, dict):
         raise ToolFailed("invalid arguments: $: must be a JSON object")
-    if json_depth(value) > JSON_DEPTH_MAX:
+    if measure_json_depth(value) > JSON_DEPTH_MAX:
         raise ToolFailed(f"invalid arguments: $: nested too deeply, more than {JSON_DEPTH_MAX} levels")
     violations = [error for schema in schemas for error in schema.iter_errors(value)]
     if violations:
-        shown = list(dict.fromkeys(map(told, violations)))[:VIOLATIONS_SHOWN_MAX]
+        shown = list(dict.fromkeys(map(format_violation, violations)))[:VIOLATIONS_SHOWN_MAX]
         raise ToolFailed("invalid arguments: " + "; ".join(shown))
     return value
 

@@ -15,7 +15,7 @@ from headrace.errors import HeadraceError
 from headrace.streams import reading
 from headrace.usage import add_cost
 from headrace.v1 import common_pb2, llm_pb2, tools_pb2
-from services.runtime.rpc.call_ids import forwarded
+from services.runtime.rpc.call_ids import forward_metadata
 from services.tools.errors import ToolFailed
 from services.tools.toolkit.tool import Call
 
@@ -98,7 +98,7 @@ class Asker:
     def _open(self, request: llm_pb2.ChatRequest) -> grpc.aio.UnaryStreamCall[llm_pb2.ChatRequest, llm_pb2.LlmDelta]:
         if self.left_s <= 0:
             raise ModelFailed("the time for this call is over")
-        return self._llm.StreamChat(request, timeout=self.left_s, metadata=forwarded())
+        return self._llm.StreamChat(request, timeout=self.left_s, metadata=forward_metadata())
 
     def _request(self, system: str, text: str, *, is_short: bool) -> llm_pb2.ChatRequest:
         if not self.calls_left:

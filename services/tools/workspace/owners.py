@@ -40,8 +40,8 @@ class Owners:
         Raises:
             NotFound: It is another's.
         """
-        owner = self._owner(chat_id, is_older=is_older) or self._make(chat_id, identity.current())
-        if owner != identity.current():
+        owner = self._owner(chat_id, is_older=is_older) or self._make(chat_id, identity.require_identity())
+        if owner != identity.require_identity():
             raise _not_found(chat_id)
         with suppress(FileNotFoundError):  # from before there were owners
             os.utime(self.root / chat_id)
@@ -53,7 +53,7 @@ class Owners:
 
     def is_foreign(self, chat_id: str, *, is_older: bool) -> bool:
         """Whether the chat is another user's."""
-        return self._owner(chat_id, is_older=is_older) not in (None, identity.current())
+        return self._owner(chat_id, is_older=is_older) not in (None, identity.require_identity())
 
     def _owner(self, chat_id: str, *, is_older: bool = False) -> Identity | None:
         try:

@@ -14,9 +14,9 @@ from headrace.v1 import agent_pb2, agent_pb2_grpc, common_pb2, memory_pb2, memor
 from services.facade import service
 from services.facade.config import Config
 from services.runtime.process.config import ServerSettings
-from services.runtime.rpc.channels import connect
-from services.runtime.rpc.server import Served
-from services.runtime.rpc.server import serving as serving_rpcs
+from services.runtime.rpc.channels import open_channel
+from services.runtime.rpc.server import GrpcService
+from services.runtime.rpc.server import serving_grpc as serving_rpcs
 from tests.facade.scripted import CHAT, RUN, USAGE, Script, Step
 
 FORKED = "33333333-3333-4333-8333-333333333333"
@@ -276,16 +276,16 @@ async def serving(
         settings = ServerSettings(listen=address, drain_s=0)
         await stack.enter_async_context(serving_rpcs(settings, _served(script, memory, tools)))
         peers = {
-            name: await stack.enter_async_context(connect(address)) for name in ("orchestrator", "memory", "tools")
+            name: await stack.enter_async_context(open_channel(address)) for name in ("orchestrator", "memory", "tools")
         }
         config = Config(port=port, drain_s=0)
         url = f"http://{await stack.enter_async_context(service.serving(config, peers))}"
         yield Suite(url, script, memory, tools)
 
 
-def _served(script: Orchestrator, memory: Memory, tools: Tools) -> list[Served]:
+def _served(script: Orchestrator, memory: Memory, tools: Tools) -> list[GrpcService]:
     return [
-        Served("headrace.v1.AgentService", script, agent_pb2_grpc.add_AgentServiceServicer_to_server),
-        Served("headrace.v1.MemoryService", memory, memory_pb2_grpc.add_MemoryServiceServicer_to_server),
-        Served("headrace.v1.ToolService", tools, tools_pb2_grpc.add_ToolServiceServicer_to_server),
+        GrpcService("headrace.v1.AgentService", script, agent_pb2_grpc.add_AgentServiceServicer_to_server),
+        GrpcService("headrace.v1.MemoryService", memory, memory_pb2_grpc.add_MemoryServiceServicer_to_server),
+        GrpcService("headrace.v1.ToolService", tools, tools_pb2_grpc.add_ToolServiceServicer_to_server),
     ]

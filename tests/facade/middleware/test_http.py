@@ -16,8 +16,8 @@ import pytest
 from services.facade import service
 from services.facade.config import Config
 from services.runtime.process.config import ServerSettings
-from services.runtime.rpc.channels import connect
-from services.runtime.rpc.server import serving as serving_rpcs
+from services.runtime.rpc.channels import open_channel
+from services.runtime.rpc.server import serving_grpc as serving_rpcs
 from tests.conformance.fronts import PEERS
 from tests.facade.requests.test_body import say
 from tests.facade.scripted import Script, ScriptedMemory, answering, opening, served, suite
@@ -35,7 +35,7 @@ async def configured(folder: Path, script: Script | None = None, **settings: Any
     async with (
         asyncio.timeout(20),
         serving_rpcs(peer, served(script, ScriptedMemory())),
-        connect(address) as channel,
+        open_channel(address) as channel,
         service.serving(Config(port=0, drain_s=0, **settings), dict.fromkeys(PEERS, channel)) as bound,
     ):
         yield f"http://{bound}"

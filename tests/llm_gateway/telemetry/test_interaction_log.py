@@ -90,6 +90,6 @@ async def test_deltas_on_a_connection_that_is_used_again_have_the_ids_of_their_o
 
 def test_the_logger_of_a_service_can_be_asked_for_its_level() -> None:
     before = structlog.get_config()
-    logs.configure("INFO", "llm_gateway")
+    logs.configure_logging("INFO", "llm_gateway")
     assert not structlog.get_logger().is_enabled_for(logging.DEBUG)
     structlog.configure(**before)

@@ -51,7 +51,7 @@ def test_a_mebibyte_is_masked_in_linear_time(text: str) -> None:
 def test_no_line_that_is_logged_shows_a_secret_not_even_of_an_exception(capsys: pytest.CaptureFixture[str]) -> None:
     before = structlog.get_config()
     env = {"SIM_API_KEY": "my-own-key-0001", "PATH": "/usr/bin", "SHORT_TOKEN": "a"}
-    logs.configure("INFO", "llm_gateway")
+    logs.configure_logging("INFO", "llm_gateway")
     mask_log_lines(*secrets_of(env))
     log = structlog.get_logger()
     try:

@@ -12,7 +12,7 @@ from headrace.errors import ChatBusy, NotFound, Overloaded, ProviderUnavailable,
 from headrace.streams import reading, rpc_errors
 from headrace.v1 import agent_pb2, agent_pb2_grpc
 from services.orchestrator.cluster.forwarding import RELAYED
-from services.runtime.rpc.channels import connect
+from services.runtime.rpc.channels import open_channel
 from tests.orchestrator.cluster.test_takeover import run_of, unfinished
 from tests.orchestrator.conftest import House, Open, as_json, call, content, finish
 from tests.orchestrator.lifecycle.test_endings import all_ended
@@ -95,7 +95,7 @@ async def test_a_message_for_a_run_that_has_ended_goes_where_its_chat_is(house: 
 async def test_a_run_is_told_of_as_its_owner_knows_it(house: Open) -> None:
     async with house([*content("Hel"), 30.0]) as it, two(it) as (a, b):
         seen = await begun(a.client, "content.delta")
-        async with connect(a.address) as to_a, connect(b.address) as to_b:
+        async with open_channel(a.address) as to_a, open_channel(b.address) as to_b:
             stubs = [agent_pb2_grpc.AgentServiceStub(channel) for channel in (to_a, to_b)]
             one = [await stub.GetRun(agent_pb2.GetRunRequest(run_id=run_of(seen))) for stub in stubs]
             listed = [await stub.ListRuns(agent_pb2.ListRunsRequest(chat_id=CHAT)) for stub in stubs]
@@ -140,7 +140,7 @@ async def test_a_query_interrupts_the_run_of_another_replica(house: Open) -> Non
 
 
 async def queued(at: Replica) -> int:
-    async with connect(at.address) as channel:
+    async with open_channel(at.address) as channel:
         reply = await agent_pb2_grpc.AgentServiceStub(channel).ListRuns(agent_pb2.ListRunsRequest(chat_id=CHAT))
     return sum(run.state in ("queued", "running") for run in reply.runs)
 
@@ -167,7 +167,7 @@ async def test_a_reader_that_stops_stops_the_relay_and_not_the_run(house: Open) 
     text = "x" * 4096
     async with house([0.2, *content(*[text] * 600), *finish()]) as it, two(it) as (a, b):
         seen = await begun(a.client, "run.start")
-        async with connect(b.address) as channel:
+        async with open_channel(b.address) as channel:
             pieces = agent_pb2_grpc.AgentServiceStub(channel).Attach(agent_pb2.AttachRequest(run_id=run_of(seen)))
             async with reading(pieces) as deltas:
                 slow = [await anext(deltas)]
@@ -181,7 +181,7 @@ async def test_a_reader_that_stops_stops_the_relay_and_not_the_run(house: Open) 
 async def test_a_call_is_passed_on_once_at_most(house: Open) -> None:
     async with house([*content("Hel"), 30.0]) as it, two(it) as (a, b):
         seen = await begun(a.client, "content.delta")
-        async with connect(b.address) as channel:
+        async with open_channel(b.address) as channel:
             stub = agent_pb2_grpc.AgentServiceStub(channel)
             with pytest.raises(Overloaded, match="being moved"), rpc_errors():
                 await stub.Cancel(agent_pb2.CancelRequest(run_id=run_of(seen)), metadata=((RELAYED, "1"),), timeout=10)

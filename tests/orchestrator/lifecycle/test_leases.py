@@ -10,7 +10,7 @@ from services.orchestrator.agents.definition import parse
 from services.orchestrator.lifecycle import leases
 from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.run.run import Run
-from services.runtime.rpc.channels import connect
+from services.runtime.rpc.channels import open_channel
 from tests.orchestrator.conftest import House, Open, content
 from tests.orchestrator.people import CHAT
 
@@ -24,7 +24,7 @@ async def lease(it: House) -> memory_pb2.UnfinishedRun:
 async def test_leases_are_renewed_until_they_are_lost(house: Open) -> None:
     async with (
         house([*content("Hel"), 30.0]) as it,
-        connect(it.config.memory_address) as memory,
+        open_channel(it.config.memory_address) as memory,
         it.client.ask("hi", agent_key="oneshot", chat_id=CHAT, on_disconnect="cancel") as deltas,
     ):
         await anext(deltas)

@@ -7,7 +7,7 @@ import pytest
 from headrace.errors import InvalidRequest
 from headrace.streams import rpc_errors
 from headrace.v1 import agent_pb2, agent_pb2_grpc
-from services.runtime.rpc.channels import connect
+from services.runtime.rpc.channels import open_channel
 from tests.orchestrator.conftest import House, Open, content, finish
 
 ANSWER = [*content("fine"), *finish()]
@@ -15,7 +15,7 @@ ANSWER = [*content("fine"), *finish()]
 
 async def listed(it: House, **fields: object) -> agent_pb2.ListRunsResponse:
     request = agent_pb2.ListRunsRequest(chat_id=it.chat_id, **fields)  # pyright: ignore[reportArgumentType] - fields of the request
-    async with connect(it.address) as channel:
+    async with open_channel(it.address) as channel:
         with rpc_errors():
             return await agent_pb2_grpc.AgentServiceStub(channel).ListRuns(request, timeout=10)
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from headrace.v1 import agent_pb2, agent_pb2_grpc, llm_pb2
-from services.runtime.rpc.channels import connect
+from services.runtime.rpc.channels import open_channel
 from tests.orchestrator.conftest import House, Open, Step, as_json, call, content
 from tests.orchestrator.lifecycle.test_runs import results
 from tests.orchestrator.modes.test_subagents import asked, delegated, said, texts_of
@@ -55,7 +55,7 @@ def planted_looks(it: House) -> None:
 
 
 async def get_run(it: House, run_id: str) -> agent_pb2.Run:
-    async with connect(it.address) as channel:
+    async with open_channel(it.address) as channel:
         stub = agent_pb2_grpc.AgentServiceStub(channel)
         return (await stub.GetRun(agent_pb2.GetRunRequest(run_id=run_id), timeout=10)).run
 

@@ -14,8 +14,8 @@ from headrace.streams import rpc_errors
 from headrace.v1 import memory_pb2, memory_pb2_grpc
 from services.orchestrator.peers.reconnect import patient, twice
 from services.runtime.process.config import ServerSettings
-from services.runtime.rpc.channels import connect
-from services.runtime.rpc.server import Served, serving
+from services.runtime.rpc.channels import open_channel
+from services.runtime.rpc.server import GrpcService, serving_grpc
 
 REQUEST = memory_pb2.ListUnfinishedRunsRequest()
 
@@ -38,19 +38,19 @@ class Breaking(memory_pb2_grpc.MemoryServiceServicer):
         return memory_pb2.ListUnfinishedRunsResponse()
 
 
-def served(servicer: Any) -> Served:
-    return Served("headrace.v1.MemoryService", servicer, memory_pb2_grpc.add_MemoryServiceServicer_to_server)
+def served(servicer: Any) -> GrpcService:
+    return GrpcService("headrace.v1.MemoryService", servicer, memory_pb2_grpc.add_MemoryServiceServicer_to_server)
 
 
 async def test_a_call_waits_for_a_peer_that_comes_back(tmp_path: Path) -> None:
     address = f"unix:{tmp_path}/m.sock"
     servicer = Breaking()  # pyright: ignore[reportAbstractUsage] - one RPC is asked
-    async with asyncio.timeout(10), connect(address) as channel:
+    async with asyncio.timeout(10), open_channel(address) as channel:
         ask = patient(memory_pb2_grpc.MemoryServiceStub(channel).ListUnfinishedRuns)
         asking = asyncio.create_task(ask(REQUEST, timeout=9.0))
         await asyncio.sleep(0.2)
         assert not asking.done()
-        async with serving(ServerSettings(listen=address, drain_s=0.0), [served(servicer)]):
+        async with serving_grpc(ServerSettings(listen=address, drain_s=0.0), [served(servicer)]):
             assert not (await asking).runs
     assert servicer.calls == 3
 
@@ -58,7 +58,11 @@ async def test_a_call_waits_for_a_peer_that_comes_back(tmp_path: Path) -> None:
 async def test_an_error_of_the_peers_own_comes_out_at_once(tmp_path: Path) -> None:
     servicer = Breaking(ProviderUnavailable("not now"))  # pyright: ignore[reportAbstractUsage] - one RPC is asked
     settings = ServerSettings(listen=f"unix:{tmp_path}/m.sock", drain_s=0.0)
-    async with asyncio.timeout(10), serving(settings, [served(servicer)]), connect(settings.listen) as channel:
+    async with (
+        asyncio.timeout(10),
+        serving_grpc(settings, [served(servicer)]),
+        open_channel(settings.listen) as channel,
+    ):
         ask = patient(memory_pb2_grpc.MemoryServiceStub(channel).ListUnfinishedRuns)
         with pytest.raises(ProviderUnavailable, match="not now"), rpc_errors():
             await ask(REQUEST, timeout=9.0)
@@ -66,7 +70,7 @@ async def test_an_error_of_the_peers_own_comes_out_at_once(tmp_path: Path) -> No
 
 
 async def test_the_wait_ends_in_the_calls_own_time(tmp_path: Path) -> None:
-    async with asyncio.timeout(10), connect(f"unix:{tmp_path}/m.sock") as channel:
+    async with asyncio.timeout(10), open_channel(f"unix:{tmp_path}/m.sock") as channel:
         ask = patient(memory_pb2_grpc.MemoryServiceStub(channel).ListUnfinishedRuns)
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await ask(REQUEST, timeout=0.3)
@@ -76,7 +80,11 @@ async def test_the_wait_ends_in_the_calls_own_time(tmp_path: Path) -> None:
 async def test_what_is_asked_twice_is_asked_again_once_and_only_after_a_break(tmp_path: Path) -> None:
     servicer = Breaking(ProviderUnavailable("not now"))  # pyright: ignore[reportAbstractUsage] - one RPC is asked
     settings = ServerSettings(listen=f"unix:{tmp_path}/m.sock", drain_s=0.0)
-    async with asyncio.timeout(10), serving(settings, [served(servicer)]), connect(settings.listen) as channel:
+    async with (
+        asyncio.timeout(10),
+        serving_grpc(settings, [served(servicer)]),
+        open_channel(settings.listen) as channel,
+    ):
         ask = twice(memory_pb2_grpc.MemoryServiceStub(channel).ListUnfinishedRuns)
         with pytest.raises(grpc.aio.AioRpcError):
             await ask(REQUEST, timeout=9.0)

@@ -62,7 +62,7 @@ class Ear:
         self._on_event(event)
         return self.room.is_set()
 
-    async def drained(self) -> None:
+    async def wait_until_drained(self) -> None:
         await self.room.wait()
 
 

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from headrace.streams import reading
 from headrace.v1 import agent_pb2, agent_pb2_grpc
 from services.orchestrator.run.events.feed import QUEUE_MAX
-from services.runtime.rpc.channels import connect
+from services.runtime.rpc.channels import open_channel
 from tests.orchestrator.conftest import House, Open, as_json, content, finish
 from tests.order import fold
 
@@ -22,7 +22,7 @@ async def asking(it: House, on_disconnect: str = "continue") -> AsyncGenerator[A
     """The events of a query, over a channel between services: a client's own takes megabytes ahead of its reader."""
     request = agent_pb2.QueryRequest(message="hi", agent_key="oneshot", on_disconnect=on_disconnect)
     async with (
-        connect(it.address) as channel,
+        open_channel(it.address) as channel,
         reading(agent_pb2_grpc.AgentServiceStub(channel).Query(request)) as events,
     ):
         yield events

@@ -10,20 +10,20 @@ import pytest
 from headrace.errors import Unauthenticated
 from services.runtime.auth.api_keys import ApiKeys
 from services.runtime.auth.identity import Identity
-from services.runtime.auth.open_gate import opened
+from services.runtime.auth.setup import open_authenticator
 from tests.runtime.auth.issuing import INTERNAL, jwt_settings, key_settings, keys_file, token
 
 GOOD = "0" * 64
 
 
 async def test_a_key_is_its_users_in_either_header(tmp_path: Path) -> None:
-    async with opened(key_settings(tmp_path, secret="acme/ada"), has_certificates=False) as gate:
+    async with open_authenticator(key_settings(tmp_path, secret="acme/ada"), has_certificates=False) as gate:
         for headers in (
             {"x-api-key": "secret"},
             {"authorization": "Bearer secret"},
             {"authorization": "bearer secret"},
         ):
-            assert await gate.client(headers) == Identity("acme", "ada")
+            assert await gate.identify_client(headers) == Identity("acme", "ada")
 
 
 @pytest.mark.parametrize(
@@ -41,16 +41,16 @@ async def test_a_key_is_its_users_in_either_header(tmp_path: Path) -> None:
     ],
 )
 async def test_without_a_key_of_the_file_nobody_is_let_in(headers: dict[str, str], tmp_path: Path) -> None:
-    async with opened(key_settings(tmp_path, secret="acme/ada"), has_certificates=False) as gate:
+    async with open_authenticator(key_settings(tmp_path, secret="acme/ada"), has_certificates=False) as gate:
         with pytest.raises(Unauthenticated):
-            await gate.client(headers)
+            await gate.identify_client(headers)
 
 
 async def test_keys_and_tokens_may_be_taken_side_by_side(tmp_path: Path) -> None:
     settings = jwt_settings(tmp_path, auth="jwt, api_key", api_keys_file=keys_file(tmp_path, secret="b/bob"))
-    async with opened(settings, has_certificates=False) as gate:
-        assert await gate.client({"authorization": "Bearer secret"}) == Identity("b", "bob")
-        assert await gate.client({"authorization": f"Bearer {token()}"}) == Identity("acme", "ada")
+    async with open_authenticator(settings, has_certificates=False) as gate:
+        assert await gate.identify_client({"authorization": "Bearer secret"}) == Identity("b", "bob")
+        assert await gate.identify_client({"authorization": f"Bearer {token()}"}) == Identity("acme", "ada")
 
 
 @pytest.mark.parametrize(
@@ -76,16 +76,16 @@ def test_a_file_with_a_mistake_does_not_start_a_service(content: str, tmp_path: 
 
 async def test_a_changed_file_takes_effect_and_a_bad_one_does_not(tmp_path: Path) -> None:
     settings = key_settings(tmp_path, secret="acme/ada")
-    async with asyncio.timeout(10), opened(settings, has_certificates=False) as gate:
+    async with asyncio.timeout(10), open_authenticator(settings, has_certificates=False) as gate:
         (tmp_path / "api_keys.json").write_text("{")
         await asyncio.sleep(0.8)
-        assert await gate.client({"x-api-key": "secret"}) == Identity("acme", "ada")
+        assert await gate.identify_client({"x-api-key": "secret"}) == Identity("acme", "ada")
         keys_file(tmp_path, other="acme/ada")
         while True:
             try:
-                await gate.client({"x-api-key": "secret"})
+                await gate.identify_client({"x-api-key": "secret"})
             except Unauthenticated:
                 break
             await asyncio.sleep(0.05)
-        assert await gate.client({"x-api-key": "other"}) == Identity("acme", "ada")
+        assert await gate.identify_client({"x-api-key": "other"}) == Identity("acme", "ada")
     assert INTERNAL not in repr(settings)

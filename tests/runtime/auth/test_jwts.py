@@ -15,17 +15,17 @@ from aiohttp import web
 
 from headrace.errors import Overloaded, Unauthenticated
 from services.runtime.auth.identity import Identity
-from services.runtime.auth.jwt_keys import FetchedKeys, parse
-from services.runtime.auth.jwts import Tokens
-from services.runtime.auth.open_gate import opened
+from services.runtime.auth.jwt_keys import FetchedKeys, parse_keys
+from services.runtime.auth.jwts import JwtVerifier
+from services.runtime.auth.setup import open_authenticator
 from tests.runtime.auth.issuing import AUDIENCE, EC, ED, ISSUER, RSA, claims, jwk, jwks, jwt_settings, pem, token
 
 ADA = Identity("acme", "ada")
 
 
 async def whose(folder: Path, shown: str, keys: bytes | None = None, **changed: Any) -> Identity:
-    async with opened(jwt_settings(folder, keys, **changed), has_certificates=False) as gate:
-        return await gate.client({"authorization": f"Bearer {shown}"})
+    async with open_authenticator(jwt_settings(folder, keys, **changed), has_certificates=False) as gate:
+        return await gate.identify_client({"authorization": f"Bearer {shown}"})
 
 
 def part(value: Any) -> bytes:
@@ -126,18 +126,18 @@ async def test_an_algorithm_that_is_not_allowed_is_refused(tmp_path: Path) -> No
 )
 def test_keys_that_verify_nothing_are_refused(keys: bytes) -> None:
     with pytest.raises(ValueError):  # noqa: PT011 - whichever library finds it
-        parse(keys)
+        parse_keys(keys)
 
 
 async def test_a_changed_key_file_takes_effect_and_a_bad_one_does_not(tmp_path: Path) -> None:
     settings = jwt_settings(tmp_path)
-    async with asyncio.timeout(10), opened(settings, has_certificates=False) as gate:
-        assert await gate.client({"authorization": f"Bearer {token()}"}) == ADA
+    async with asyncio.timeout(10), open_authenticator(settings, has_certificates=False) as gate:
+        assert await gate.identify_client({"authorization": f"Bearer {token()}"}) == ADA
         assert settings.jwt_keys_file is not None
         settings.jwt_keys_file.write_bytes(jwks(jwk(EC)))
         while True:
             try:
-                await gate.client({"authorization": f"Bearer {token()}"})
+                await gate.identify_client({"authorization": f"Bearer {token()}"})
             except Unauthenticated:
                 break
             await asyncio.sleep(0.05)
@@ -166,8 +166,8 @@ async def published(issuer: Issuer) -> tuple[web.AppRunner, str]:
     return runner, f"http://127.0.0.1:{runner.addresses[0][1]}/jwks"
 
 
-def tokens(keys: FetchedKeys) -> Tokens:
-    return Tokens(keys, ISSUER, AUDIENCE, frozenset({"RS256", "ES256"}), "tenant", 0)
+def tokens(keys: FetchedKeys) -> JwtVerifier:
+    return JwtVerifier(keys, ISSUER, AUDIENCE, frozenset({"RS256", "ES256"}), "tenant", 0)
 
 
 async def test_keys_are_fetched_once_and_again_for_a_new_key_id_but_not_too_often() -> None:
@@ -176,15 +176,15 @@ async def test_keys_are_fetched_once_and_again_for_a_new_key_id_but_not_too_ofte
     try:
         fetched = FetchedKeys(url, interval_s=0.2)
         taken = tokens(fetched)
-        assert await asyncio.gather(*(taken.identity(token()) for _ in range(20))) == [ADA] * 20
+        assert await asyncio.gather(*(taken.verify_token(token()) for _ in range(20))) == [ADA] * 20
         assert issuer.asked == 1
         issuer.body = jwks(jwk(RSA), jwk(EC, "k2"))
         for _ in range(5):
             with pytest.raises(Unauthenticated):
-                await taken.identity(token(EC, "ES256", kid="k2"))
+                await taken.verify_token(token(EC, "ES256", kid="k2"))
         assert issuer.asked == 1
         await asyncio.sleep(0.2)
-        assert await taken.identity(token(EC, "ES256", kid="k2")) == ADA
+        assert await taken.verify_token(token(EC, "ES256", kid="k2")) == ADA
         assert issuer.asked == 2
     finally:
         await runner.cleanup()
@@ -197,11 +197,11 @@ async def test_an_issuer_that_is_away_takes_no_known_key_with_it() -> None:
     try:
         taken = tokens(FetchedKeys(url, interval_s=0.0, age_s_max=0.0))
         with pytest.raises(Overloaded, match="try again"):
-            await taken.identity(token())
+            await taken.verify_token(token())
         issuer.is_away = False
-        assert await taken.identity(token()) == ADA
+        assert await taken.verify_token(token()) == ADA
         issuer.is_away = True
-        assert await taken.identity(token()) == ADA
+        assert await taken.verify_token(token()) == ADA
     finally:
         await runner.cleanup()
 
@@ -211,6 +211,6 @@ async def test_an_issuer_that_sends_too_much_is_away() -> None:
     runner, url = await published(issuer)
     try:
         with pytest.raises(Overloaded):
-            await tokens(FetchedKeys(url)).identity(token())
+            await tokens(FetchedKeys(url)).verify_token(token())
     finally:
         await runner.cleanup()

@@ -6,7 +6,7 @@ import pytest
 
 from services.facade.config import Config as Facade
 from services.orchestrator.config import Config
-from services.runtime.process.config import ConfigError, load
+from services.runtime.process.config import ConfigError, load_settings
 from tests.runtime.auth.issuing import INTERNAL
 
 JWT = {
@@ -19,7 +19,7 @@ JWT = {
 
 
 def read(**env: str) -> Config:
-    return load(Config, "ORCHESTRATOR", env)
+    return load_settings(Config, "ORCHESTRATOR", env)
 
 
 def problem(**env: str) -> str:
@@ -43,10 +43,10 @@ def test_without_credentials_nobody_else_is_let_in_unless_it_is_said(listen: str
 
 
 def test_the_facade_too() -> None:
-    load(Facade, "FACADE", {})
+    load_settings(Facade, "FACADE", {})
     with pytest.raises(ConfigError, match="HEADRACE_AUTH: none"):
-        load(Facade, "FACADE", {"HEADRACE_FACADE_HOST": "0.0.0.0"})
-    load(Facade, "FACADE", {"HEADRACE_FACADE_HOST": "0.0.0.0", **JWT})
+        load_settings(Facade, "FACADE", {"HEADRACE_FACADE_HOST": "0.0.0.0"})
+    load_settings(Facade, "FACADE", {"HEADRACE_FACADE_HOST": "0.0.0.0", **JWT})
 
 
 def test_probes_alone_may_be_answered_anywhere() -> None:

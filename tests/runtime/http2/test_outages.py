@@ -12,13 +12,13 @@ from headrace.streams import rpc_errors
 from headrace.v1 import memory_pb2
 from headrace.v1.memory_pb2_grpc import MemoryServiceStub
 from services.orchestrator.peers.stubs import peer_errors
-from services.runtime.rpc.channels import connect
+from services.runtime.rpc.channels import open_channel
 
 REQUEST = memory_pb2.GetStateRequest(chat_id="5f0c0000-0000-4000-8000-000000000001")
 
 
 async def test_a_service_that_is_away_is_named(tmp_path: Path) -> None:
-    async with asyncio.timeout(10), connect(f"unix:{tmp_path}/nobody.sock") as channel:
+    async with asyncio.timeout(10), open_channel(f"unix:{tmp_path}/nobody.sock") as channel:
         with pytest.raises(ProviderUnavailable, match=r"^MemoryService cannot be reached; try again$"), rpc_errors():
             await MemoryServiceStub(channel).GetState(REQUEST)
 
@@ -31,7 +31,7 @@ async def test_a_service_that_does_not_answer_in_time_is_named() -> None:
 
     async with asyncio.timeout(10), await asyncio.start_server(silent, "127.0.0.1") as server:
         port = server.sockets[0].getsockname()[1]
-        async with connect(f"127.0.0.1:{port}") as channel:
+        async with open_channel(f"127.0.0.1:{port}") as channel:
             said = r"^MemoryService did not answer in time; try again$"
             with pytest.raises(ProviderUnavailable, match=said), peer_errors():
                 await MemoryServiceStub(channel).GetState(REQUEST, timeout=0.2)

@@ -63,7 +63,7 @@ async def test_one_who_pushes_is_told_to_stop_when_nobody_reads(logged: Logged) 
         while context.send(b"x" * 1000) and count < 50_000:
             count += 1
         pushed.put_nowait(count)
-        await context.drained()
+        await context.wait_until_drained()
 
     async with victim() as server, peer(server.port, settings=WIDE) as client:
         server.server.add_generic_rpc_handlers([service(push=grpc.unary_stream_rpc_method_handler(push))])

@@ -57,7 +57,7 @@ async def calling(port: int, context: ssl.SSLContext | None, server_name: str | 
 
 async def test_the_caller_is_known_by_its_certificate(authority: Authority, logged: Logged) -> None:
     server, client = certificates(authority.issue("memory")), certificates(authority.issue("orchestrator"))
-    async with secure(server.server()) as port, calling(port, client.client()) as call:
+    async with secure(server.make_server_context()) as port, calling(port, client.get_client_context()) as call:
         said = await call(b"")
         assert said == b"ssl orchestrator localhost 127.0.0.1 spiffe://headrace/orchestrator"
     assert logged.errors == []
@@ -66,7 +66,7 @@ async def test_the_caller_is_known_by_its_certificate(authority: Authority, logg
 async def test_without_mutual_tls_the_caller_has_no_name(authority: Authority, logged: Logged) -> None:
     files = authority.issue("memory")
     trusting = ssl.create_default_context(cafile=files.ca)
-    async with secure(certificates(files, mutual=False).server()) as port, calling(port, trusting) as call:
+    async with secure(certificates(files, mutual=False).make_server_context()) as port, calling(port, trusting) as call:
         assert await call(b"") == b"ssl"
     assert logged.errors == []
 
@@ -83,7 +83,7 @@ async def test_a_server_signed_by_another_authority_is_refused(
 ) -> None:
     client = certificates(authority.issue("orchestrator"))
     server = certificates(stranger.issue("memory"), mutual=False)
-    async with secure(server.server()) as port, calling(port, client.client()) as call:
+    async with secure(server.make_server_context()) as port, calling(port, client.get_client_context()) as call:
         assert "certificate verify failed" in await refused(call)
     assert logged.errors == []
 
@@ -91,16 +91,22 @@ async def test_a_server_signed_by_another_authority_is_refused(
 async def test_a_server_with_an_expired_certificate_is_refused(authority: Authority, logged: Logged) -> None:
     client = certificates(authority.issue("orchestrator"))
     server = certificates(authority.issue("memory", valid_days=-1))
-    async with secure(server.server()) as port, calling(port, client.client()) as call:
+    async with secure(server.make_server_context()) as port, calling(port, client.get_client_context()) as call:
         assert "expired" in await refused(call)
     assert logged.errors == []
 
 
 async def test_a_server_of_another_name_is_refused(authority: Authority, logged: Logged) -> None:
     server, client = certificates(authority.issue("memory")), certificates(authority.issue("orchestrator"))
-    async with secure(server.server()) as port, calling(port, client.client(), "memory.headrace") as call:
+    async with (
+        secure(server.make_server_context()) as port,
+        calling(port, client.get_client_context(), "memory.headrace") as call,
+    ):
         assert "memory.headrace" in await refused(call)
-    async with secure(server.server()) as port, calling(port, client.client(), "localhost") as call:
+    async with (
+        secure(server.make_server_context()) as port,
+        calling(port, client.get_client_context(), "localhost") as call,
+    ):
         assert await call(b"")
     assert logged.errors == []
 
@@ -113,12 +119,12 @@ async def test_a_client_that_may_not_come_in_is_refused(
     foreign = ssl.create_default_context(cafile=own.ca)
     files = stranger.issue("orchestrator")
     foreign.load_cert_chain(files.cert, files.key)
-    expired = certificates(authority.issue("tools", valid_days=-1)).client()
-    async with secure(certificates(own).server()) as port:
+    expired = certificates(authority.issue("tools", valid_days=-1)).get_client_context()
+    async with secure(certificates(own).make_server_context()) as port:
         for context in (without, foreign, expired, None):
             async with calling(port, context) as call:
                 await refused(call)
-        async with calling(port, certificates(authority.issue("orchestrator")).client()) as call:
+        async with calling(port, certificates(authority.issue("orchestrator")).get_client_context()) as call:
             assert await call(b"")
     assert logged.errors == []
 
@@ -127,7 +133,7 @@ async def test_a_client_of_tls_is_refused_by_a_server_without(authority: Authori
     server = Server(message_bytes_max=BYTES_MAX, limits=QUICK)
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
-    async with calling(port, certificates(authority.issue("orchestrator")).client()) as call:
+    async with calling(port, certificates(authority.issue("orchestrator")).get_client_context()) as call:
         await refused(call)
     await server.stop(None)
     assert logged.errors == []
@@ -141,7 +147,7 @@ async def test_a_client_that_does_not_agree_to_http2_is_closed(
     context = ssl.create_default_context(cafile=files.ca)
     if protocols:
         context.set_alpn_protocols(protocols)
-    async with secure(certificates(files, mutual=False).server()) as port:
+    async with secure(certificates(files, mutual=False).make_server_context()) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context, server_hostname="localhost")
         assert await ended(reader) == b""
         writer.transport.abort()
@@ -177,7 +183,7 @@ async def test_a_server_that_does_not_agree_to_http2_is_refused(authority: Autho
 
 async def test_an_old_version_of_tls_is_refused(authority: Authority, logged: Logged) -> None:
     files = authority.issue("memory")
-    async with secure(certificates(files, mutual=False).server()) as port:
+    async with secure(certificates(files, mutual=False).make_server_context()) as port:
         old = ssl.create_default_context(cafile=files.ca)
         old.set_ciphers("ALL:@SECLEVEL=0")
         with pytest.warns(DeprecationWarning, match="TLSv1_1"):
@@ -192,7 +198,7 @@ async def test_a_handshake_that_takes_its_time_is_cut_off(
     greeting: bytes, authority: Authority, logged: Logged
 ) -> None:
     clock = asyncio.get_running_loop().time
-    async with secure(certificates(authority.issue("memory")).server()) as port:
+    async with secure(certificates(authority.issue("memory")).make_server_context()) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(greeting)
         started = clock()
@@ -205,25 +211,25 @@ async def test_a_handshake_that_takes_its_time_is_cut_off(
 @pytest.mark.parametrize("noise", [b"GET / HTTP/1.1\r\n\r\n", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"\xff" * 5000])
 async def test_what_is_no_tls_is_refused_quietly(noise: bytes, authority: Authority, logged: Logged) -> None:
     client = certificates(authority.issue("orchestrator"))
-    async with secure(certificates(authority.issue("memory")).server()) as port:
+    async with secure(certificates(authority.issue("memory")).make_server_context()) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(noise)
         await ended(reader)
         writer.transport.abort()
-        async with calling(port, client.client()) as call:
+        async with calling(port, client.get_client_context()) as call:
             assert await call(b"")
     assert logged.errors == []
 
 
 async def test_a_handshake_does_not_outlive_the_server(authority: Authority, logged: Logged) -> None:
     server = Server(message_bytes_max=BYTES_MAX)
-    port = server.add_port("127.0.0.1:0", certificates(authority.issue("memory")).server())
+    port = server.add_port("127.0.0.1:0", certificates(authority.issue("memory")).make_server_context())
     await server.start()
     async with asyncio.timeout(TEST_TIMEOUT_S):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         await asyncio.sleep(0.05)
         await server.stop(None)
-        context = certificates(authority.issue("orchestrator")).client()
+        context = certificates(authority.issue("orchestrator")).get_client_context()
         # The handshake may still end; the connection does then.
         with suppress(OSError):
             await writer.start_tls(context, server_hostname="localhost")

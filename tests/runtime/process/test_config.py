@@ -8,7 +8,14 @@ from pathlib import Path
 import pytest
 
 from services.runtime.auth.settings import AuthSettings
-from services.runtime.process.config import ConfigError, ServerSettings, in_force, load, setting, variables
+from services.runtime.process.config import (
+    ConfigError,
+    ServerSettings,
+    describe_settings,
+    list_variables,
+    load_settings,
+    setting,
+)
 from services.runtime.process.transport import DEFAULT
 
 
@@ -34,7 +41,7 @@ class Needy:
 
 
 def read(**env: str) -> Config:
-    return load(Config, "MEMORY", env)
+    return load_settings(Config, "MEMORY", env)
 
 
 def problems(**env: str) -> list[str]:
@@ -156,7 +163,7 @@ def test_what_the_class_itself_refuses_is_a_problem_like_the_others() -> None:
 
 def test_a_missing_value_without_default_is_named() -> None:
     with pytest.raises(ConfigError) as caught:
-        load(Needy, "TOOLS", {})
+        load_settings(Needy, "TOOLS", {})
     assert str(caught.value).splitlines() == [
         "HEADRACE_TOOLS_ADDRESS: not set, and it has no default",
         "HEADRACE_TOOLS_TOKEN: not set, and it has no default",
@@ -176,12 +183,12 @@ def test_an_unknown_variable_with_our_prefix_is_an_error(name: str) -> None:
 def test_secrets_show_nowhere() -> None:
     config = read(HEADRACE_MEMORY_API_KEY="sk-123")
     assert "sk-123" not in repr(config)
-    assert in_force(config)["api_key"] == "***"
-    assert in_force(Config())["api_key"] == ""
+    assert describe_settings(config)["api_key"] == "***"
+    assert describe_settings(Config())["api_key"] == ""
 
 
 def test_the_values_in_force_are_flat_and_fit_for_a_log_line() -> None:
-    assert in_force(read(HEADRACE_MEMORY_CACHE_DIR="/c")) == in_force(AuthSettings()) | {
+    assert describe_settings(read(HEADRACE_MEMORY_CACHE_DIR="/c")) == describe_settings(AuthSettings()) | {
         "listen": "127.0.0.1:7003",
         "log_level": "INFO",
         "drain_s": 10.0,
@@ -202,7 +209,7 @@ def test_the_values_in_force_are_flat_and_fit_for_a_log_line() -> None:
 
 
 def test_every_variable_is_listed_with_its_default() -> None:
-    assert variables(Config, "MEMORY") == variables(AuthSettings, "MEMORY") | {
+    assert list_variables(Config, "MEMORY") == list_variables(AuthSettings, "MEMORY") | {
         "HEADRACE_MEMORY_LISTEN": "127.0.0.1:7003",
         "HEADRACE_LOG_LEVEL": "INFO",
         "HEADRACE_DRAIN_S": 10.0,

@@ -24,7 +24,7 @@ def written() -> Generator[Written]:
     before = list(root.handlers)
     root.handlers.clear()  # configure would close those of pytest
     with contextlib.redirect_stderr(io.StringIO()) as stderr:
-        logs.configure("INFO", "memory")
+        logs.configure_logging("INFO", "memory")
     yield lambda: [orjson.loads(line) for line in stderr.getvalue().splitlines()]
     root.handlers[:] = before
     root.setLevel(level)
@@ -96,4 +96,4 @@ def test_a_librarys_exception_keeps_its_traceback_and_its_chatter_is_left_out(wr
 
 def test_an_unknown_level_is_refused_by_name() -> None:
     with pytest.raises(ValueError, match="log level 'LOUD': expected one of DEBUG, INFO, WARNING, ERROR"):
-        logs.configure("LOUD", "memory")
+        logs.configure_logging("LOUD", "memory")

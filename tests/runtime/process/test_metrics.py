@@ -6,13 +6,13 @@ import aiohttp
 import pytest
 
 from services.runtime.process.config import ServerSettings
-from services.runtime.process.metrics import metrics_served
-from services.runtime.rpc.server import serving
+from services.runtime.process.metrics import serving_metrics
+from services.runtime.rpc.server import serving_grpc
 
 
 async def test_a_server_answers_for_its_metrics_on_another_port() -> None:
     settings = ServerSettings(listen="127.0.0.1:0", drain_s=0, metrics_listen="127.0.0.1:0")
-    async with serving(settings, []) as running, aiohttp.ClientSession() as session:
+    async with serving_grpc(settings, []) as running, aiohttp.ClientSession() as session:
         assert running.metrics_address not in running.addresses
         async with session.get(f"http://{running.metrics_address}/metrics") as response:
             text = await response.text()
@@ -21,14 +21,14 @@ async def test_a_server_answers_for_its_metrics_on_another_port() -> None:
 
 
 async def test_by_default_nothing_listens() -> None:
-    async with serving(ServerSettings(listen="127.0.0.1:0", drain_s=0), []) as running:
+    async with serving_grpc(ServerSettings(listen="127.0.0.1:0", drain_s=0), []) as running:
         assert running.metrics_address == ""
 
 
 async def test_a_port_that_is_taken_is_an_error_at_the_start() -> None:
-    async with metrics_served("127.0.0.1:0") as address:
+    async with serving_metrics("127.0.0.1:0") as address:
         with pytest.raises(OSError, match="address already in use"):
-            async with metrics_served(address):
+            async with serving_metrics(address):
                 pass
 
 

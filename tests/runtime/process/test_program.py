@@ -18,8 +18,8 @@ import pytest
 
 from headrace.streams import reading
 from headrace.v1 import llm_pb2, llm_pb2_grpc
-from services.runtime.process.program import until_stopped
-from services.runtime.rpc.channels import connect
+from services.runtime.process.program import wait_for_stop
+from services.runtime.rpc.channels import open_channel
 from tests.runtime.small_service import TICKS
 from tests.scripted_llm import REQUEST
 
@@ -64,7 +64,7 @@ async def small_service(**env: str) -> AsyncGenerator[Process]:
 async def ticking(address: str) -> AsyncGenerator[AsyncIterator[llm_pb2.LlmDelta]]:
     """A running stream of the small service."""
     async with (
-        connect(address) as channel,
+        open_channel(address) as channel,
         reading(llm_pb2_grpc.LlmServiceStub(channel).StreamChat(REQUEST)) as deltas,
     ):
         yield deltas
@@ -137,7 +137,7 @@ async def test_an_address_in_use_is_one_clear_line_even_from_inside_a_group(tmp_
 
 async def test_the_first_signal_ends_the_wait_and_gives_the_signals_back() -> None:
     async with asyncio.timeout(PROCESS_TIMEOUT_S):
-        waiting = asyncio.create_task(until_stopped())
+        waiting = asyncio.create_task(wait_for_stop())
         await asyncio.sleep(0)
         os.kill(os.getpid(), signal.SIGTERM)
         await waiting
@@ -148,7 +148,7 @@ async def test_the_first_signal_ends_the_wait_and_gives_the_signals_back() -> No
 
 async def test_what_was_made_at_the_start_does_not_stop_a_service_again_and_again() -> None:
     gc.unfreeze()
-    waiting = asyncio.create_task(until_stopped())
+    waiting = asyncio.create_task(wait_for_stop())
     await asyncio.sleep(0)
     frozen = gc.get_freeze_count()
     os.kill(os.getpid(), signal.SIGTERM)

@@ -17,7 +17,7 @@ from headrace.v1 import llm_pb2_grpc
 from services.runtime.http2.client.channel import Channel
 from services.runtime.process.tls import CA, CERT, KEY, Certificates
 from services.runtime.process.transport import VARIABLE
-from services.runtime.rpc.channels import connect
+from services.runtime.rpc.channels import open_channel
 from tests.runtime.authority import Authority, Files
 from tests.runtime.conftest import Logged
 from tests.scripted_llm import COUNT, scripted
@@ -35,7 +35,7 @@ def files(authority: Authority, monkeypatch: pytest.MonkeyPatch) -> Files:
 
 async def tokens(address: str, certificates: Certificates | None = None) -> int:
     """Ask over a new connection."""
-    context = certificates.client if certificates is not None else None
+    context = certificates.get_client_context if certificates is not None else None
     async with Channel(address, message_bytes_max=1000, context=context) as channel:
         with rpc_errors():
             return (await llm_pb2_grpc.LlmServiceStub(channel).CountTokens(COUNT, timeout=5)).tokens
@@ -45,7 +45,7 @@ async def tokens(address: str, certificates: Certificates | None = None) -> int:
 async def test_servers_and_channels_of_a_process_with_certificates_use_them(logged: Logged, tmp_path: Path) -> None:
     async with scripted(["a"], listen=f"127.0.0.1:0,unix:{tmp_path}/s") as suite:
         for address in suite.running.addresses:
-            async with connect(address) as channel:
+            async with open_channel(address) as channel:
                 assert (await llm_pb2_grpc.LlmServiceStub(channel).CountTokens(COUNT)).tokens == 1
             with pytest.raises(ProviderUnavailable):
                 await tokens(address)
@@ -122,7 +122,7 @@ async def test_a_server_whose_certificates_are_missing_does_not_start(missing: s
         async with scripted():
             pass
     with pytest.raises(OSError, match="cannot use the certificates"):
-        connect("127.0.0.1:1")
+        open_channel("127.0.0.1:1")
 
 
 async def test_a_key_that_belongs_to_another_certificate_is_an_error(files: Files, authority: Authority) -> None:

@@ -67,7 +67,7 @@ def nested(levels: int, inside: str = "") -> str:
     ],
 )
 def test_a_good_request_passes(message: Message) -> None:
-    field_rules.check(message)
+    field_rules.check_rules(message)
 
 
 UUID_RULE = "must be a UUID in lower case"
@@ -106,7 +106,7 @@ DEPTH_RULE = "must not be nested deeper than 64 levels"
 )
 def test_a_broken_rule_names_the_field_and_itself(message: Message, field: str, rule: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
-        field_rules.check(message)
+        field_rules.check_rules(message)
     assert caught.value.metadata["field"] == field
     assert caught.value.metadata["rule"].startswith(rule)
     assert caught.value.message == f"{field}: {caught.value.metadata['rule']}"
@@ -117,7 +117,7 @@ def test_a_broken_rule_names_the_field_and_itself(message: Message, field: str, 
 )
 def test_what_is_no_json_is_refused_without_showing_it(text: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
-        field_rules.check(submit(text))
+        field_rules.check_rules(submit(text))
     assert caught.value.metadata["field"] == "payload"
     assert "secret" not in caught.value.message
 
@@ -126,7 +126,7 @@ def test_what_is_no_json_is_refused_without_showing_it(text: str) -> None:
     ("value", "depth"), [(1, 0), ("x", 0), (None, 0), ([], 1), ({}, 1), ([1], 1), ([[], {"a": [{}]}], 4)]
 )
 def test_depth_counts_lists_and_objects_in_each_other(value: object, depth: int) -> None:
-    assert field_rules.json_depth(value) == depth
+    assert field_rules.measure_json_depth(value) == depth
 
 
 def test_an_alias_is_told_to_the_facades() -> None:

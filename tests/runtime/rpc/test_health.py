@@ -11,9 +11,9 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from services.runtime.process.config import ServerSettings
-from services.runtime.rpc.channels import connect
-from services.runtime.rpc.health import CHAIN, ask
-from services.runtime.rpc.server import serving
+from services.runtime.rpc.channels import open_channel
+from services.runtime.rpc.health import CHAIN, check_peers
+from services.runtime.rpc.server import serving_grpc
 from tests.scripted_llm import NAME, TEST_TIMEOUT_S, scripted
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
@@ -30,14 +30,14 @@ async def peer(address: str = "127.0.0.1:0", **peers: grpc.aio.Channel) -> Async
     settings = ServerSettings(listen=address, drain_s=0)
     async with (
         asyncio.timeout(TEST_TIMEOUT_S),
-        serving(settings, [], peers=peers) as running,
-        connect(running.addresses[0]) as channel,
+        serving_grpc(settings, [], peers=peers) as running,
+        open_channel(running.addresses[0]) as channel,
     ):
         yield channel
 
 
 async def test_each_service_and_the_server_itself_are_healthy() -> None:
-    async with scripted() as suite, connect(suite.running.addresses[0]) as channel:
+    async with scripted() as suite, open_channel(suite.running.addresses[0]) as channel:
         for service in ("", NAME, CHAIN):
             assert await status(channel, service) == SERVING
         with pytest.raises(grpc.aio.AioRpcError) as caught:
@@ -50,14 +50,14 @@ async def test_the_chain_is_as_healthy_as_its_farthest_peer() -> None:
         end = await far.enter_async_context(peer())
         async with peer(end=end) as middle, peer(middle=middle) as near:
             assert [await status(near, CHAIN), await status(near, "")] == [SERVING, SERVING]
-            assert await ask({"near": near, "end": end}) == {"near": True, "end": True}
+            assert await check_peers({"near": near, "end": end}) == {"near": True, "end": True}
 
 
 async def test_the_chain_follows_a_peer_that_goes_and_comes_back(tmp_path: object) -> None:
     address = f"unix:{tmp_path}/end"
-    async with connect(address) as end, peer(end=end) as middle, peer(middle=middle) as near:
+    async with open_channel(address) as end, peer(end=end) as middle, peer(middle=middle) as near:
         assert [await status(near, CHAIN), await status(near, "")] == [NOT_SERVING, SERVING]
-        assert await ask({"near": near, "end": end}) == {"near": False, "end": False}
+        assert await check_peers({"near": near, "end": end}) == {"near": False, "end": False}
         for _ in range(2):
             async with peer(address):
                 await reaches(near, SERVING)
@@ -69,8 +69,8 @@ async def test_what_is_no_service_counts_for_the_chain_alone() -> None:
     settings = ServerSettings(listen="127.0.0.1:0", drain_s=0)
     async with (
         asyncio.timeout(TEST_TIMEOUT_S),
-        serving(settings, [], is_usable=lambda: usable.pop(0)) as running,
-        connect(running.addresses[0]) as channel,
+        serving_grpc(settings, [], is_usable=lambda: usable.pop(0)) as running,
+        open_channel(running.addresses[0]) as channel,
     ):
         assert [await status(channel, CHAIN), await status(channel, CHAIN)] == [SERVING, NOT_SERVING]
         assert await status(channel, "") == SERVING

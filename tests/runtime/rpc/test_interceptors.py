@@ -15,8 +15,8 @@ from headrace.errors import InvalidRequest, NotFound, Overloaded, StreamStalled,
 from headrace.streams import reading, rpc_errors
 from headrace.v1 import llm_pb2, tools_pb2, tools_pb2_grpc
 from services.runtime.process.config import ServerSettings
-from services.runtime.rpc.channels import connect
-from services.runtime.rpc.server import Served, serving
+from services.runtime.rpc.channels import open_channel
+from services.runtime.rpc.server import GrpcService, serving_grpc
 from tests.runtime.conftest import Logged
 from tests.scripted_llm import COUNT, REQUEST, SILENCE_S, TEST_TIMEOUT_S, Suite, read, scripted
 
@@ -152,7 +152,7 @@ async def test_one_stream_too_many_is_refused_at_once_and_the_place_is_free_agai
 
 @pytest.mark.parametrize("method", ["ListModels", "NobodyKnows"])
 async def test_what_is_left_out_or_unknown_is_unimplemented(method: str, logged: Logged) -> None:
-    async with scripted() as suite, connect(suite.running.addresses[0]) as channel:
+    async with scripted() as suite, open_channel(suite.running.addresses[0]) as channel:
         call = channel.unary_unary(f"/headrace.v1.LlmService/{method}")
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await call(b"")
@@ -220,14 +220,14 @@ class Uploads(tools_pb2_grpc.ToolServiceServicer):
 
 async def test_each_message_of_a_client_stream_is_checked(logged: Logged) -> None:
     uploads = Uploads()  # pyright: ignore[reportAbstractUsage] - the one RPC that is called
-    served = Served("headrace.v1.ToolService", uploads, tools_pb2_grpc.add_ToolServiceServicer_to_server)
+    served = GrpcService("headrace.v1.ToolService", uploads, tools_pb2_grpc.add_ToolServiceServicer_to_server)
     good = tools_pb2.UploadFileRequest(start=tools_pb2.UploadStart(chat_id=CHAT, name="a.txt"))
     bad = tools_pb2.UploadFileRequest(start=tools_pb2.UploadStart(chat_id="../../x", name="a.txt"))
     data = tools_pb2.UploadFileRequest(data=b"12345")
     async with (
         asyncio.timeout(TEST_TIMEOUT_S),
-        serving(ServerSettings(listen="127.0.0.1:0", drain_s=0), [served]) as running,
-        connect(running.addresses[0]) as channel,
+        serving_grpc(ServerSettings(listen="127.0.0.1:0", drain_s=0), [served]) as running,
+        open_channel(running.addresses[0]) as channel,
     ):
         upload = tools_pb2_grpc.ToolServiceStub(channel).UploadFile
         assert (await upload(iter([good, data, data]))).chat_id == "10"

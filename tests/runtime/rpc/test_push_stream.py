@@ -14,9 +14,9 @@ from headrace.errors import Overloaded
 from headrace.v1 import llm_pb2, llm_pb2_grpc
 from services.runtime.process.config import ServerSettings
 from services.runtime.process.transport import TRANSPORTS, VARIABLE
-from services.runtime.rpc.channels import connect
-from services.runtime.rpc.push_stream import QUEUE_MAX, outlet, pour
-from services.runtime.rpc.server import Served, serving
+from services.runtime.rpc.channels import open_channel
+from services.runtime.rpc.push_stream import QUEUE_MAX, opening_sink, push_messages
+from services.runtime.rpc.server import GrpcService, serving_grpc
 from tests.runtime.conftest import Logged
 from tests.scripted_llm import NAME, REQUEST, SILENCE_S, TEST_TIMEOUT_S
 
@@ -51,12 +51,12 @@ class Pushing:
 
     async def StreamChat(self, request: Any, context: Any) -> Any:
         try:
-            async with outlet(context) as out:
+            async with opening_sink(context) as out:
                 for text in self.texts:
                     keeps_up = out.send(delta(text))
                     self.sent += 1
                     if not keeps_up:
-                        await out.drained()
+                        await out.wait_until_drained()
                 if isinstance(self.then, Exception):
                     raise self.then
                 await asyncio.sleep(self.then or 0)
@@ -72,8 +72,8 @@ async def calling(pushing: Pushing) -> AsyncGenerator[Callable[[], Any]]:
     settings = ServerSettings(listen="127.0.0.1:0", drain_s=0)
     async with (
         asyncio.timeout(TEST_TIMEOUT_S),
-        serving(settings, [Served(NAME, pushing, add)]) as running,
-        connect(running.addresses[0]) as channel,
+        serving_grpc(settings, [GrpcService(NAME, pushing, add)]) as running,
+        open_channel(running.addresses[0]) as channel,
     ):
         rpc: Any = channel.unary_stream(METHOD, llm_pb2.ChatRequest.SerializeToString)
         yield lambda: rpc(REQUEST)
@@ -84,7 +84,7 @@ async def test_all_that_was_sent_arrives_in_order(count: int, logged: Logged) ->
     texts = [str(number) for number in range(count)]
     seen: list[bytes] = []
     async with calling(Pushing(texts)) as call:
-        await pour(call(), seen.append)
+        await push_messages(call(), seen.append)
     assert seen == [delta(text) for text in texts]
     assert logged.done["replies"] == count
     assert logged.errors == []
@@ -95,7 +95,7 @@ async def test_an_error_arrives_behind_what_was_sent_before_it(texts: list[str],
     seen: list[bytes] = []
     async with calling(Pushing(texts, Overloaded("busy"))) as call:
         with pytest.raises(Overloaded, match=r"^busy$"):
-            await pour(call(), seen.append)
+            await push_messages(call(), seen.append)
     assert seen == [delta(text) for text in texts]
     assert logged.errors == []
 
@@ -103,7 +103,7 @@ async def test_an_error_arrives_behind_what_was_sent_before_it(texts: list[str],
 async def test_a_reader_that_leaves_ends_the_sender(logged: Logged) -> None:
     pushing, first = Pushing(["a"], SILENCE_S), asyncio.Event()
     async with calling(pushing) as call:
-        pouring = asyncio.create_task(pour(call(), lambda _: first.set()))
+        pouring = asyncio.create_task(push_messages(call(), lambda _: first.set()))
         await first.wait()
         pouring.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -150,7 +150,7 @@ async def test_what_a_taker_raises_ends_the_call_and_is_raised(at: int, logged: 
 
     async with calling(pushing) as call:
         with pytest.raises(ZeroDivisionError):
-            await pour(call(), take)
+            await push_messages(call(), take)
         async with asyncio.timeout(0.5):
             await pushing.left.wait()
     assert len(seen) == at

@@ -13,7 +13,7 @@ from headrace.errors import NotFound
 from headrace.streams import reading
 from services.runtime.auth import tenants
 from services.runtime.auth.identity import Identity, acting_as
-from services.runtime.process.loop_lag import measured
+from services.runtime.process.loop_lag import measuring_loop_lag
 from tests.scripted_llm import COUNT, REQUEST, SILENCE_S, scripted
 
 METHOD = "/headrace.v1.LlmService/CountTokens"
@@ -47,7 +47,7 @@ async def test_streams_are_counted_while_they_are_open() -> None:
 
 async def test_what_holds_the_loop_up_is_seen() -> None:
     before = value("headrace_event_loop_lag_seconds_sum")
-    async with measured(interval_s=0.01):
+    async with measuring_loop_lag(interval_s=0.01):
         await asyncio.sleep(0.02)
         time.sleep(0.1)  # noqa: ASYNC251 - this is what is measured
         await asyncio.sleep(0.02)
@@ -58,6 +58,6 @@ def test_so_many_tenants_are_named_and_the_others_are_one() -> None:
     named = set[str]()
     for number in range(tenants.TENANTS_MAX + 10):
         with acting_as(Identity(f"tenant-{number}", "u")):
-            named.add(tenants.label())
+            named.add(tenants.label_tenant())
     assert len(named) <= tenants.TENANTS_MAX + 1
     assert tenants.OTHERS in named

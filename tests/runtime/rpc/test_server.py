@@ -20,8 +20,8 @@ from headrace.errors import ProviderUnavailable
 from headrace.streams import reading, rpc_errors
 from headrace.v1 import llm_pb2, llm_pb2_grpc
 from services.runtime.process.config import ServerSettings
-from services.runtime.rpc.channels import connect
-from services.runtime.rpc.server import serving
+from services.runtime.rpc.channels import open_channel
+from services.runtime.rpc.server import serving_grpc
 from tests.runtime.conftest import Logged
 from tests.scripted_llm import (
     COUNT,
@@ -43,12 +43,12 @@ async def test_each_address_is_served_and_told_with_its_port(tmp_path: Path) -> 
         assert second == f"unix:{tmp_path}/s"
         assert len({first, third, "127.0.0.1:0"}) == 3
         for address in suite.running.addresses:
-            async with connect(address) as channel:
+            async with open_channel(address) as channel:
                 assert (await llm_pb2_grpc.LlmServiceStub(channel).CountTokens(COUNT)).tokens == 1
 
 
 async def test_reflection_tells_the_services() -> None:
-    async with scripted() as suite, connect(suite.running.addresses[0]) as channel:
+    async with scripted() as suite, open_channel(suite.running.addresses[0]) as channel:
         stub: Any = reflection_pb2_grpc.ServerReflectionStub  # its types know only sync calls
         call = stub(channel).ServerReflectionInfo(iter([reflection_pb2.ServerReflectionRequest(list_services="*")]))
         reply = await call.read()
@@ -79,13 +79,13 @@ async def server(
     )
 
     async def run() -> None:
-        async with serving(settings, [served(llm)], drain=drain) as running:
+        async with serving_grpc(settings, [served(llm)], drain=drain) as running:
             bound.put_nowait(running.addresses[0])
             await stop.wait()
 
     async with asyncio.timeout(TEST_TIMEOUT_S), asyncio.TaskGroup() as group:
         stopped = group.create_task(run())
-        async with connect(await bound.get()) as channel:
+        async with open_channel(await bound.get()) as channel:
             health = health_pb2_grpc.HealthStub(channel)
             yield Server(llm, llm_pb2_grpc.LlmServiceStub(channel), health, stop.set, stopped)
         stop.set()
@@ -192,8 +192,8 @@ async def test_a_message_over_the_limit_is_refused_and_the_next_one_served() -> 
     )
     async with (
         asyncio.timeout(TEST_TIMEOUT_S),
-        serving(settings, [served(llm)], message_bytes_max=5000) as running,
-        connect(running.addresses[0]) as channel,
+        serving_grpc(settings, [served(llm)], message_bytes_max=5000) as running,
+        open_channel(running.addresses[0]) as channel,
     ):
         stub = llm_pb2_grpc.LlmServiceStub(channel)
         with pytest.raises(grpc.aio.AioRpcError) as caught:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import structlog
 
-from services.runtime.file_watch import watch
+from services.runtime.file_watch import watch_path
 from services.tools.builtin import BUILTIN
 from services.tools.catalogue.catalogue import Catalogue
 
@@ -196,7 +196,7 @@ def test_the_last_good_version_stays_in_force_until_the_file_goes(tmp_path: Path
 async def test_a_change_takes_effect_without_a_restart(tmp_path: Path) -> None:
     catalogue = Catalogue(tmp_path)
     async with asyncio.timeout(20):
-        watching = asyncio.create_task(watch(tmp_path, catalogue.reload, interval_ms=50))
+        watching = asyncio.create_task(watch_path(tmp_path, catalogue.reload, interval_ms=50))
         while catalogue.find("hello") is None:
             write(tmp_path, "a.backend", OWN)
             await asyncio.sleep(0.2)

@@ -16,7 +16,7 @@ import grpc
 import pytest
 
 from headrace.v1 import tools_pb2, tools_pb2_grpc
-from services.runtime.rpc.channels import connect
+from services.runtime.rpc.channels import open_channel
 from tests.tools.conftest import CHAT, RUN, Serve
 from tests.tools.execution.crashing import WRITES
 
@@ -55,7 +55,7 @@ async def calling(folder: Path, tool: str, step: int = 0) -> AsyncGenerator[asyn
         stderr=asyncio.subprocess.DEVNULL,
     )
     try:
-        async with asyncio.timeout(30), connect(f"unix:{folder}/tools.sock") as channel:
+        async with asyncio.timeout(30), open_channel(f"unix:{folder}/tools.sock") as channel:
             stub = tools_pb2_grpc.ToolServiceStub(channel)
             call = stub.Execute(execute(tool), wait_for_ready=True)
             yield process

@@ -18,7 +18,7 @@ import structlog
 from headrace.streams import reading
 from headrace.v1 import tools_pb2, tools_pb2_grpc
 from services.runtime.process.config import ServerSettings
-from services.runtime.rpc.channels import connect
+from services.runtime.rpc.channels import open_channel
 from services.tools.catalogue.catalogue import Catalogue
 from services.tools.config import Config
 from services.tools.sandbox.selftest import Sandbox
@@ -81,7 +81,7 @@ async def serving(folder: Path, servers: Any, env: Mapping[str, str] | None = No
     async with asyncio.timeout(30):
         async with (
             tool_server(config, Sandbox("process"), Catalogue(folder / "tools"), env=env) as running,
-            connect(running.addresses[0]) as channel,
+            open_channel(running.addresses[0]) as channel,
         ):
             yield Suite(tools_pb2_grpc.ToolServiceStub(channel), folder)
         await nothing_running()
@@ -92,7 +92,7 @@ async def test_the_example_server_is_listed_and_its_progress_streams() -> None:
     async with asyncio.timeout(30):
         async with (
             tool_server(config, Sandbox("process"), Catalogue(EXAMPLES / "tools")) as running,
-            connect(running.addresses[0]) as channel,
+            open_channel(running.addresses[0]) as channel,
         ):
             suite = Suite(tools_pb2_grpc.ToolServiceStub(channel), EXAMPLES)
             await suite.until("example__roll_dice")
@@ -152,7 +152,7 @@ async def test_a_service_that_is_killed_leaves_no_process(tmp_path: Path) -> Non
         env={"PATH": "/usr/bin:/bin", **{f"HEADRACE_{name}": value for name, value in settings.items()}},
         stderr=asyncio.subprocess.DEVNULL,
     )
-    async with asyncio.timeout(30), connect(socket) as channel:
+    async with asyncio.timeout(30), open_channel(socket) as channel:
         await channel.channel_ready()
         suite = Suite(tools_pb2_grpc.ToolServiceStub(channel), tmp_path)
         await suite.until("a__daemon")

@@ -28,7 +28,7 @@ const credentialCharsMax = 4096
 
 type forwardedKey struct{}
 
-// clientCredentials are the headers by which a client says who it is; the services check them (services/runtime/auth/gate.py).
+// clientCredentials are the headers by which a client says who it is; the services check them (services/runtime/auth/authenticator.py).
 var clientCredentials = []string{"Authorization", "X-Api-Key"}
 
 // idsOf gives the request's id, and the whole list of what is passed on of its headers: request and trace id, the

@@ -8,8 +8,8 @@ from functools import lru_cache
 from jsonschema_rs import Draft202012Validator, ValidationError
 
 from services.orchestrator.run.answers.call import Call
-from services.runtime.json_schema import compiled, told
-from services.runtime.rpc.field_rules import JSON_DEPTH_MAX, json_depth
+from services.runtime.json_schema import compile_validator, format_violation
+from services.runtime.rpc.field_rules import JSON_DEPTH_MAX, measure_json_depth
 
 SCHEMAS_KEPT = 256
 """Compiled schemas: more than an installation has tools of these kinds."""
@@ -25,10 +25,10 @@ def violation(call: Call) -> str:
         return "invalid arguments: $: not valid JSON"
     if not isinstance(value, dict):
         return "invalid arguments: $: must be a JSON object"
-    if json_depth(value) > JSON_DEPTH_MAX:
+    if measure_json_depth(value) > JSON_DEPTH_MAX:
         return f"invalid arguments: $: nested too deeply, more than {JSON_DEPTH_MAX} levels"
     assert call.tool is not None, "a call without a tool is refused before"
-    found = [told(error) for error in _schema(call.tool.parameters or "{}").iter_errors(value)]
+    found = [format_violation(error) for error in _schema(call.tool.parameters or "{}").iter_errors(value)]
     return "invalid arguments: " + "; ".join(found[:VIOLATIONS_SHOWN_MAX]) if found else ""
 
 
@@ -37,10 +37,10 @@ def problem_of(schema: str) -> str:
     try:
         _schema(schema)
     except ValidationError as error:
-        return told(error)
+        return format_violation(error)
     return ""
 
 
 @lru_cache(SCHEMAS_KEPT)
 def _schema(text: str) -> Draft202012Validator:
-    return compiled(text)
+    return compile_validator(text)

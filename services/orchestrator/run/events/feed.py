@@ -17,7 +17,7 @@ from services.orchestrator.ids import now_ms
 from services.orchestrator.run.events.blocks import TextBlock
 from services.orchestrator.run.events.journal import Journal
 from services.orchestrator.run.single_waiter_event import Flag
-from services.runtime.rpc.push_stream import Outlet
+from services.runtime.rpc.push_stream import MessageSink
 
 QUEUE_MAX = 4096
 """Events a reader may lag behind, about 1 MB: a minute of a fast model."""
@@ -30,7 +30,7 @@ class _Reader:
 
     __slots__ = ("flows", "is_behind", "is_full", "outlet", "queue", "sent", "seq", "woken")
 
-    def __init__(self, outlet: Outlet, last_seq: int) -> None:
+    def __init__(self, outlet: MessageSink, last_seq: int) -> None:
         self.outlet = outlet
         self.seq = last_seq
         """Of the last event it has."""
@@ -141,7 +141,7 @@ class Feed:
         self.is_cut = True
         self._wake()
 
-    async def follow(self, last_seq: int, outlet: Outlet) -> int:
+    async def follow(self, last_seq: int, outlet: MessageSink) -> int:
         """Send everything after `last_seq`, to the terminal event, or to where the feed is cut; return how many.
 
         Raises:
@@ -163,7 +163,7 @@ class Feed:
                 await reader.woken.wait()
                 reader.woken.clear()
                 if reader.is_full:
-                    await outlet.drained()
+                    await outlet.wait_until_drained()
                     reader.is_full = False
         finally:
             self._readers.discard(reader)

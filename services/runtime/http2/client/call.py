@@ -59,7 +59,7 @@ class Call(grpc.aio.Call):
         self._opened: asyncio.Future[None] | None = None
         self._headed: asyncio.Future[None] | None = None
         self.take: Callable[[bytes], None] | None = None
-        """Gets each message at once, when its kind can pour."""
+        """Gets each message at once, when its kind can push."""
         self._callbacks: list[Callable[[Any], None]] = []
         self._due_s = None if timeout_s is None else self._loop.time() + timeout_s
         self._timer = None if timeout_s is None else self._loop.call_later(max(timeout_s, 0), self._late)

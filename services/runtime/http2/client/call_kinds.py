@@ -69,7 +69,7 @@ class _ManyAnswers(Call):
         self.raise_status()
         return grpc.aio.EOF
 
-    async def pour(self, take: Callable[[bytes], None]) -> None:
+    async def push_messages(self, take: Callable[[bytes], None]) -> None:
         """Give `take` each message the moment it is there, as the wire has it; return at the end.
 
         Raises:
@@ -115,7 +115,7 @@ class _ManyRequests(Call):
         message = self.encoded(request)
         try:
             if not self.stream.send(message):
-                await self.stream.drained()
+                await self.stream.wait_until_drained()
         except asyncio.CancelledError:
             self.cancel()
             raise

@@ -73,9 +73,9 @@ class ServerCall(grpc.aio.ServicerContext[Any, Any]):
                 self._fail(grpc.StatusCode.UNIMPLEMENTED, f"unknown method {self.method}")
                 return
             await self._serve(handler)
-            await self.drained()
+            await self.wait_until_drained()
         except grpc.aio.AbortError:
-            await self.drained()
+            await self.wait_until_drained()
         except Exception:
             log.exception("rpc failed", method=self.method)
             self._code, self._details = grpc.StatusCode.INTERNAL, "internal error"
@@ -196,21 +196,21 @@ class ServerCall(grpc.aio.ServicerContext[Any, Any]):
     # Messages out.
 
     def send(self, message: bytes) -> bool:
-        """Send a serialized message at once; False: the client is behind, wait until `drained`."""
+        """Send a serialized message at once; False: the client is behind, wait_until_drained."""
         if not self.has_begun:
             self._begin()
         self.sent += 1
         return self._stream.send(message)
 
-    async def drained(self) -> None:
+    async def wait_until_drained(self) -> None:
         """Wait until the client has caught up."""
-        await self._stream.drained()
+        await self._stream.wait_until_drained()
 
     async def write(self, message: Any) -> None:
         self._turn_messages += 1
         if not self.send(self._serialize(message) if self._serialize is not None else message):
             self._turn_messages = 0
-            await self._stream.drained()
+            await self._stream.wait_until_drained()
         elif self._turn_messages >= limits.TURN_MESSAGES:
             self._turn_messages = 0
             await asyncio.sleep(0)

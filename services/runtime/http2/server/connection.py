@@ -73,7 +73,7 @@ class ServerConnection(Connection):
         call = self._open_call(self, stream, headers)
         if call is not None:
             self.calls[stream_id] = call
-            self._host.calls.began()
+            self._host.calls.increment()
 
     def remote_ended(self, stream: Stream) -> None:
         if stream.is_cut and stream.id in self.calls:
@@ -116,7 +116,7 @@ class ServerConnection(Connection):
     def call_ended(self, stream_id: int) -> None:
         """The handler has ended."""
         del self.calls[stream_id]
-        self._host.calls.ended()
+        self._host.calls.decrement()
         self._close_if_done()
 
     def leave(self) -> None:

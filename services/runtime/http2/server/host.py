@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from services.runtime.http2.limits import DEFAULTS, Limits
-from services.runtime.in_flight import InFlight
+from services.runtime.in_flight import InFlightCounter
 
 if TYPE_CHECKING:
     from services.runtime.http2.server.connection import ServerConnection
@@ -21,7 +21,7 @@ class Host:
         """A connection ends then, in good order, so that clients find new replicas; 0: never."""
         self.connections: set[ServerConnection] = set()
         self.is_stopping = False
-        self.calls = InFlight()
+        self.calls = InFlightCounter()
         """Whose handlers run."""
 
     @property

@@ -89,15 +89,15 @@ class Server(grpc.aio.Server):
             connection.leave() if grace else connection.refuse_new()
         loop = asyncio.get_running_loop()
         until_s = loop.time() + (grace or 0)
-        await self._host.calls.wait(grace or 0)
+        await self._host.calls.wait_until_zero(grace or 0)
         for connection in [*self._host.connections]:
             connection.refuse_new()
         # Calls that came in while the last of the others ended have what is left of the time.
-        await self._host.calls.wait(until_s - loop.time())
+        await self._host.calls.wait_until_zero(until_s - loop.time())
         for connection in [*self._host.connections]:
             for call in [*connection.calls.values()]:
                 call.cancel()
-        await self._host.calls.wait(self._host.limits.last_calls_s)
+        await self._host.calls.wait_until_zero(self._host.limits.last_calls_s)
         await asyncio.gather(*(connection.closed() for connection in self._host.connections))
         self._stopped.set()
 

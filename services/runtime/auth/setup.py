@@ -9,43 +9,43 @@ from typing import TYPE_CHECKING
 
 from services.runtime.auth import settings as words
 from services.runtime.auth.api_keys import ApiKeys
-from services.runtime.auth.gate import Gate
+from services.runtime.auth.authenticator import Authenticator
 from services.runtime.auth.settings import AuthSettings
-from services.runtime.file_watch import watch
+from services.runtime.file_watch import watch_path
 
 if TYPE_CHECKING:
     from services.runtime.auth.jwt_keys import FileKeys
-    from services.runtime.auth.jwts import Tokens
+    from services.runtime.auth.jwts import JwtVerifier
 
 
 @asynccontextmanager
-async def opened(settings: AuthSettings, *, has_certificates: bool) -> AsyncGenerator[Gate]:
+async def open_authenticator(settings: AuthSettings, *, has_certificates: bool) -> AsyncGenerator[Authenticator]:
     """A gate whose files are read again when they change, inside the block.
 
     Raises:
         OSError: A file cannot be read, or has a mistake.
     """
-    api_keys = ApiKeys(settings.api_keys_file) if settings.api_keys_file and words.API_KEY in settings.words else None
-    tokens, file_keys = _tokens(settings) if words.JWT in settings.words else (None, None)
+    api_keys = ApiKeys(settings.api_keys_file) if settings.api_keys_file and words.API_KEY in settings.methods else None
+    tokens, file_keys = _tokens(settings) if words.JWT in settings.methods else (None, None)
     followed = [item for item in (api_keys, file_keys) if item is not None]
-    watchers = [asyncio.create_task(watch(item.path, item.reload)) for item in followed]
+    watchers = [asyncio.create_task(watch_path(item.path, item.reload)) for item in followed]
     await asyncio.sleep(0)  # they look at the files first, which are as they were read
     try:
-        yield Gate(settings, api_keys, tokens, has_certificates=has_certificates)
+        yield Authenticator(settings, api_keys, tokens, has_certificates=has_certificates)
     finally:
         for watcher in watchers:
             watcher.cancel()
         await asyncio.gather(*watchers, return_exceptions=True)
 
 
-def _tokens(settings: AuthSettings) -> tuple[Tokens, FileKeys | None]:
+def _tokens(settings: AuthSettings) -> tuple[JwtVerifier, FileKeys | None]:
     """What tokens must be, and the file of keys that is to be followed."""
     # A tenth of a second to import, cryptography and an HTTP client: most have no use for them.
     from services.runtime.auth.jwt_keys import FetchedKeys, FileKeys
-    from services.runtime.auth.jwts import Tokens
+    from services.runtime.auth.jwts import JwtVerifier
 
     file_keys = FileKeys(settings.jwt_keys_file) if settings.jwt_keys_file else None
-    tokens = Tokens(
+    tokens = JwtVerifier(
         file_keys or FetchedKeys(settings.jwks_url),
         settings.jwt_issuer,
         settings.jwt_audience,

@@ -19,7 +19,7 @@ from services.runtime.auth.identity import DEFAULT, TENANT, USER, Identity
 from services.runtime.auth.settings import AuthSettings
 
 if TYPE_CHECKING:
-    from services.runtime.auth.jwts import Tokens
+    from services.runtime.auth.jwts import JwtVerifier
 
 AUTHORIZATION, API_KEY = "authorization", "x-api-key"
 CALLER, TOKEN = "x-headrace-caller", "x-headrace-token"
@@ -30,14 +30,14 @@ SPIFFE = b"spiffe://headrace/"
 _OURS = frozenset({AUTHORIZATION, API_KEY, CALLER, TOKEN, TENANT, USER})
 
 
-class Gate:
+class Authenticator:
     """Shared by all calls of a server."""
 
     def __init__(
         self,
         settings: AuthSettings,
         api_keys: ApiKeys | None = None,
-        tokens: Tokens | None = None,
+        tokens: JwtVerifier | None = None,
         *,
         has_certificates: bool = False,
     ) -> None:
@@ -47,7 +47,7 @@ class Gate:
         self._api_keys = api_keys
         self._tokens = tokens
 
-    async def admit(
+    async def admit_call(
         self, method: str, metadata: Iterable[tuple[str, str | bytes]], auth_context: Mapping[str, Iterable[bytes]]
     ) -> Identity | None:
         """For whom the RPC is to be done; None: for the calling service itself.
@@ -62,18 +62,18 @@ class Gate:
         if caller is None:
             return DEFAULT
         if caller == callers.CLIENT:
-            identity = await self.client(said)
-            callers.check(caller, method)
+            identity = await self.identify_client(said)
+            callers.check_caller(caller, method)
             return identity
-        callers.check(caller, method)
+        callers.check_caller(caller, method)
         if TENANT in said or USER in said:
             return _forwarded(said)
         if method in callers.WITHOUT_USER:
             return None
         # A facade that leaves credentials to us (deploy/gateway) passes them on.
-        return await self.client(said)
+        return await self.identify_client(said)
 
-    async def client(self, said: Mapping[str, str]) -> Identity:
+    async def identify_client(self, said: Mapping[str, str]) -> Identity:
         """Whose credential is among these headers. Raises as `admit`."""
         if self._settings.is_none:
             return DEFAULT
@@ -83,7 +83,7 @@ class Gate:
         if scheme.lower() != "bearer" or not credential:
             raise Unauthenticated("show a credential: Authorization: Bearer …, or X-API-Key")
         if self._tokens is not None and credential.count(".") == 2:
-            return await self._tokens.identity(credential)
+            return await self._tokens.verify_token(credential)
         return self._key_holder(credential)
 
     def _caller(self, said: Mapping[str, str], auth_context: Mapping[str, Iterable[bytes]]) -> str | None:
@@ -104,7 +104,7 @@ class Gate:
         return None if self._is_open else callers.CLIENT
 
     def _key_holder(self, key: str) -> Identity:
-        identity = self._api_keys.find(key) if self._api_keys is not None else None
+        identity = self._api_keys.find_identity(key) if self._api_keys is not None else None
         if identity is None:
             raise Unauthenticated("the credential is not valid here")
         return identity

@@ -9,11 +9,11 @@ import pytest
 
 from headrace.errors import PermissionDenied, Unauthenticated
 from headrace.v1 import agent_pb2, llm_pb2, memory_pb2, tools_pb2
+from services.runtime.auth.authenticator import Authenticator
 from services.runtime.auth.callers import CALLERS, CLIENT, FACADE, ORCHESTRATOR, SERVICES, WITHOUT_USER
-from services.runtime.auth.gate import Gate
 from services.runtime.auth.identity import DEFAULT, Identity
-from services.runtime.auth.open_gate import opened
 from services.runtime.auth.settings import AuthSettings
+from services.runtime.auth.setup import open_authenticator
 from tests.runtime.auth.issuing import INTERNAL, key_settings
 
 QUERY, APPEND, CHAT = (
@@ -38,8 +38,8 @@ def certificate(*names: str) -> dict[str, Any]:
 async def admitted(
     folder: Path, metadata: list[Any], method: str = QUERY, context: dict[str, Any] | None = None
 ) -> Identity | None:
-    async with opened(key_settings(folder, secret="acme/ada"), has_certificates=True) as gate:
-        return await gate.admit(method, metadata, context or {})
+    async with open_authenticator(key_settings(folder, secret="acme/ada"), has_certificates=True) as gate:
+        return await gate.admit_call(method, metadata, context or {})
 
 
 def test_the_table_has_every_rpc_and_no_other() -> None:
@@ -135,19 +135,19 @@ async def test_a_service_passes_a_credential_on_or_says_for_whom(tmp_path: Path)
 
 
 async def test_peers_let_no_client_in() -> None:
-    gate = Gate(AuthSettings(auth="peers", internal_token=INTERNAL))
-    assert await gate.admit(APPEND, [*shown(ORCHESTRATOR), *FOR_ADA], {}) == ADA
+    gate = Authenticator(AuthSettings(auth="peers", internal_token=INTERNAL))
+    assert await gate.admit_call(APPEND, [*shown(ORCHESTRATOR), *FOR_ADA], {}) == ADA
     for metadata in ([], KEY, [("authorization", "Bearer a.b.c")]):
         with pytest.raises(Unauthenticated):
-            await gate.admit(CHAT, metadata, {})
+            await gate.admit_call(CHAT, metadata, {})
 
 
 async def test_without_credentials_everybody_is_one_user() -> None:
-    closed, open_ = Gate(AuthSettings(internal_token=INTERNAL)), Gate(AuthSettings())
-    assert await open_.admit(APPEND, [*KEY, *FOR_ADA], {}) == DEFAULT
-    assert await closed.admit(CHAT, FOR_ADA, {}) == DEFAULT
+    closed, open_ = Authenticator(AuthSettings(internal_token=INTERNAL)), Authenticator(AuthSettings())
+    assert await open_.admit_call(APPEND, [*KEY, *FOR_ADA], {}) == DEFAULT
+    assert await closed.admit_call(CHAT, FOR_ADA, {}) == DEFAULT
     with pytest.raises(PermissionDenied):
-        await closed.admit(APPEND, FOR_ADA, {})
+        await closed.admit_call(APPEND, FOR_ADA, {})
     # A service that has a token talks to one that was given none: they do not agree on who is let in.
     with pytest.raises(Unauthenticated, match="HEADRACE_INTERNAL_TOKEN"):
-        await open_.admit(APPEND, [*shown(ORCHESTRATOR), *FOR_ADA], {})
+        await open_.admit_call(APPEND, [*shown(ORCHESTRATOR), *FOR_ADA], {})
