@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up test test-grpcio check lint types bench performance soak fuzz proto proto-check proto-release gateway gateway-check gateway-openapi kube-check
+.PHONY: help setup demo up test test-grpcio check lint types docs bench performance soak fuzz proto proto-check proto-release gateway gateway-check gateway-openapi kube-check
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -50,6 +50,9 @@ lint: $(VENV)/dev
 
 types: $(VENV)/dev
 	$(BIN)/pyright
+
+docs: $(VENV)/dev ## Write the generated regions of docs/reference; `make check` compares them
+	$(BIN)/python -m docs.generate
 
 bench: $(VENV)/dev $(if $(shell command -v go),build/gateway) ## Measure what a delta costs on both transports, beside LiteLLM and a bare relay; the facades, memory, runs, the start
 	$(BIN)/python -m benchmarks

@@ -49,20 +49,23 @@ class Config:
     """DEBUG, INFO, WARNING or ERROR."""
 
     drain_s: float = setting(10.0, name="HEADRACE_DRAIN_S")
-    """Seconds that a stopping facade gives open streams to end; the grace period of what stops it must be longer."""
+    """Seconds that a stopping server gives running RPCs to finish; the grace period of what stops it (Docker,
+    Kubernetes) must be longer."""
 
     transport: str = setting(transport.DEFAULT, name=transport.VARIABLE)
-    """What speaks gRPC to the services behind: `h2`, our own transport, or `grpcio`."""
+    """What speaks gRPC in this process: `h2`, our own transport, or `grpcio`. Certificates and several replicas behind
+    one address need h2."""
 
     tls_cert: str = setting("", name=tls.CERT)
-    """File in PEM with the facade's certificate for the services behind. Empty: plain text. Browsers' TLS ends at the
-    proxy in front, or at deploy/gateway."""
+    """File in PEM with this process's certificate, for its servers and its channels alike; read again for each
+    connection. Empty: plain text."""
 
     tls_key: str = setting("", name=tls.KEY)
     """File in PEM with the certificate's key."""
 
     tls_ca: str = setting("", name=tls.CA)
-    """File in PEM with the CA that signs the certificates of the suite."""
+    """File in PEM with the CA that signs the certificates of the suite: each end of a connection then checks the
+    other's. Empty: clients show no certificate, and servers' certificates are checked against the machine's CAs."""
 
     auth: AuthSettings = AuthSettings()
     """Whose requests are served; see the settings of credentials."""

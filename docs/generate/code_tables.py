@@ -1,0 +1,111 @@
+"""Tables of what stands in the code as data: errors, metrics, budgets, placeholders, tools, risk patterns."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from docs.generate import sources
+from docs.generate.markdown import code, format_table, join_lines, slug
+
+SERVICES = Path(__file__).parents[2] / "services"
+METRICS = {"Counter": "_total", "Gauge": "", "Histogram": ""}
+"""What Prometheus adds to the name of each kind."""
+
+
+def list_errors() -> str:
+    """Every reason: its code, its HTTP status, whether the same request may succeed later."""
+    rows: list[list[str]] = []
+    for reason, error in sorted(sources.BY_REASON.items()):
+        status = f"{error.code.name}, {sources.HTTP_STATUS[error.code]}"
+        meaning = join_lines(error.__doc__ or "")
+        rows.append([f"[{code(reason)}](#{slug(reason)})", status, "yes" if error.retriable else "no", meaning])
+    return format_table("reason|gRPC code, HTTP status|retry|meaning", rows)
+
+
+def list_budget_defaults() -> str:
+    """The limits of each mode where an agent sets none."""
+    rows = (
+        [code(mode), str(limits.model_calls), str(limits.tool_calls), f"{limits.timeout_ms:,}"]
+        for mode, limits in sources.BUDGET_DEFAULTS.items()
+    )
+    return format_table("mode|maxModelCalls|maxToolCalls|timeoutMs", rows)
+
+
+def list_placeholders() -> str:
+    """The names that a prompt may have in double braces."""
+    names = [_braced(name) for name in sorted(sources.NAMES)]
+    aliases = [f"{_braced(alias)} (the same as {_braced(name)})" for alias, name in sources.ALIASES.items()]
+    return ", ".join([*names, *aliases]) + "."
+
+
+def _braced(name: str) -> str:
+    return code(f"{{{{{name}}}}}")
+
+
+def list_builtin_risks() -> str:
+    """What the built-in patterns look for, by level."""
+    rows = ([code(risk), "; ".join(patterns)] for risk, patterns in sources.BUILT_IN.items())
+    return format_table("level|looked for", rows)
+
+
+def list_builtin_tools() -> str:
+    """The tools of every installation: of the tools service, and of the orchestrator."""
+    rows = [[code(tool.name), tool.tier, tool.effect, tool.description] for tool in sources.BUILTIN]
+    rows += [[code(tool.name), tool.tier, tool.effect, tool.description] for tool in sources.OWN]
+    return format_table("tool|tier|effect|what the model is told", sorted(rows))
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """A metric as the source makes it."""
+
+    service: str
+    name: str
+    kind: str
+    labels: tuple[str, ...]
+    help: str
+
+
+def read_metrics() -> list[Metric]:
+    """Every metric that a service makes, read from the source: nothing needs to be imported or counted for it."""
+    found = [metric for path in sorted(SERVICES.rglob("*.py")) for metric in _metrics_in(path)]
+    return sorted(found, key=lambda metric: (metric.service, metric.name))
+
+
+def list_metrics() -> str:
+    """Every metric with its labels."""
+    rows = (
+        [code(metric.name), metric.service, metric.kind.lower(), ", ".join(map(code, metric.labels)), metric.help]
+        for metric in read_metrics()
+    )
+    return format_table("metric|service|kind|labels|meaning", rows)
+
+
+def _metrics_in(path: Path) -> Iterator[Metric]:
+    tree = ast.parse(path.read_text())
+    constants = {ast.unparse(node.targets[0]): node.value for node in tree.body if isinstance(node, ast.Assign)}
+    service = path.relative_to(SERVICES).parts[0]
+    for node in ast.walk(tree):
+        match node:
+            case ast.Call(ast.Name(kind), [ast.Constant(str(name)), ast.Constant(str(text)), *more]) if kind in METRICS:
+                labels = tuple(_labels(more[0], constants)) if more else ()
+                yield Metric("all" if service == "runtime" else service, name + METRICS[kind], kind, labels, text)
+            case _:
+                pass
+
+
+def _labels(node: ast.expr, constants: dict[str, ast.expr]) -> Iterator[str]:
+    """The words of a tuple, which may hold another one by name."""
+    match node:
+        case ast.Name():
+            yield from _labels(constants[node.id], constants)
+        case ast.Starred():
+            yield from _labels(node.value, constants)
+        case ast.Tuple():
+            for item in node.elts:
+                yield from _labels(item, constants)
+        case _:
+            yield ast.literal_eval(node)

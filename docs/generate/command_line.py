@@ -1,0 +1,82 @@
+"""The commands of `headrace`, from click."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+
+import click
+
+from docs.generate import sources
+from docs.generate.markdown import code, format_table
+
+CONNECTION = ("url", "token", "tls_ca", "tls_cert", "tls_key")
+"""Options of every command that speaks to a facade, described once."""
+
+
+def walk_commands(command: click.Command | None = None, path: str = "headrace") -> Iterator[tuple[str, click.Command]]:
+    """Every command that does something, by how it is called."""
+    command = command or sources.COMMAND_LINE
+    if isinstance(command, click.Group):
+        for name, below in command.commands.items():
+            yield from walk_commands(below, f"{path} {name}")
+    else:
+        yield path, command
+
+
+def describe_commands(*names: str) -> str:
+    """The commands of these names, or the options for a connection (`connection`)."""
+    commands = dict(walk_commands())
+    if names == ("connection",):
+        asks = commands["headrace ask"].params
+        return _format_options([option for option in asks if option.name in CONNECTION])
+    return "\n\n".join(_describe_command(f"headrace {name.replace('.', ' ')}", commands) for name in names)
+
+
+def _describe_command(path: str, commands: dict[str, click.Command]) -> str:
+    command = commands[path]
+    arguments = [param for param in command.params if isinstance(param, click.Argument)]
+    words = " ".join(
+        f"[{param.human_readable_name}]" if not param.required else param.human_readable_name for param in arguments
+    )
+    options = [param for param in command.params if isinstance(param, click.Option)]
+    own = [option for option in options if option.name not in CONNECTION]
+    parts = [
+        f"### {code(path)}",
+        f"```\n{path} [OPTIONS] {words}".rstrip() + "\n```",
+        inspect.cleandoc(command.help or ""),
+    ]
+    if own:
+        parts.append(_format_options(own))
+    if len(options) > len(own):
+        shared = ", ".join(code(option.opts[0]) for option in options if option.name in CONNECTION)
+        parts.append(f"Also the [connection options](#connection-options) {shared}.")
+    return "\n\n".join(parts)
+
+
+def _format_options(options: list[click.Parameter] | list[click.Option]) -> str:
+    rows: list[list[str]] = []
+    for option in options:
+        assert isinstance(option, click.Option)
+        variables = [option.envvar] if isinstance(option.envvar, str) else list(option.envvar or ())
+        meaning = option.help or ""
+        if variables:
+            meaning += f" In the environment: {', '.join(map(code, variables))}."
+        default = option.default if option.show_default and not option.is_flag else None
+        rows.append(
+            [
+                ", ".join(map(code, option.opts)),
+                _describe_type(option),
+                "" if default is None else code(str(default)),
+                meaning,
+            ]
+        )
+    return format_table("option|type|default|meaning", rows)
+
+
+def _describe_type(option: click.Option) -> str:
+    if option.is_flag:
+        return "flag"
+    if isinstance(option.type, click.IntRange):
+        return f"integer, {option.type.min} to {option.type.max}"
+    return "number" if isinstance(option.type, click.FloatRange) else option.type.name

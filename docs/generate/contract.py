@@ -1,0 +1,198 @@
+"""The contract of the protos: events, messages, routes and RPCs with their comments."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+from google.protobuf.descriptor import Descriptor, FieldDescriptor, MethodDescriptor
+
+from docs.generate import sources
+from docs.generate.markdown import code, format_table, slug
+from docs.generate.sources import Route
+
+EVENT = sources.agent_pb2.AgentDelta.DESCRIPTOR
+EVENTS = {field.name.replace("_", ".", 1): field for field in EVENT.oneofs_by_name["payload"].fields}
+"""The payload fields of AgentDelta by the type that JSON has."""
+
+EVENTS_PAGE = ("Usage", "Failure", "Task", "Upload", "Reference", "Scene")
+"""Messages that events.md describes; http.md has the others."""
+
+_KINDS = {
+    FieldDescriptor.CPPTYPE_STRING: "text",
+    FieldDescriptor.CPPTYPE_BOOL: "true or false",
+    FieldDescriptor.CPPTYPE_DOUBLE: "number",
+    FieldDescriptor.CPPTYPE_FLOAT: "number",
+}
+
+_LABEL = re.compile(r"^(Effect|Order|Idempotency|Idempotent|Errors[\w ]*):(?= )")
+"""What a line of a comment begins with that stands for itself."""
+
+
+def describe_events(*kinds: str) -> str:
+    """The events whose type begins with one of these words."""
+    parts: list[str] = []
+    for kind in kinds:
+        for name, field in EVENTS.items():
+            if name.partition(".")[0] == kind:
+                parts += [f"### {code(name)}", _describe_event(field)]
+    return "\n\n".join(parts)
+
+
+def _describe_event(field: FieldDescriptor) -> str:
+    message = field.message_type
+    assert message is not None, "every payload is a message"
+    text, more = sources.comment(field.full_name), sources.comment(message.full_name)
+    if more.rstrip(".").lower() not in text.lower():
+        text += f" {more}"
+    return f"{_format_comment(text)}\n\n{_describe_fields(message, page='events')}"
+
+
+def describe_messages(*names: str) -> str:
+    """The fields of messages, each under a heading."""
+    found = {
+        message.name: message
+        for file in sources.CONTRACT
+        for message in _reachable(file.message_types_by_name.values())
+    }
+    return "\n\n".join(_describe_message(found[name], page="events") for name in names)
+
+
+def describe_http_messages() -> str:
+    """The messages that requests and answers of routes hold, but for those of events."""
+    tops = [message for route in sources.routes() for message in (route.rpc.input_type, route.rpc.output_type)]
+    skipped = {*tops, EVENT, *(field.message_type for field in EVENTS.values())}
+    found = [message for message in _reachable(top for top in tops if top is not EVENT) if message not in skipped]
+    wanted = sorted((message for message in found if message.name not in EVENTS_PAGE), key=lambda each: each.name)
+    return "\n\n".join(_describe_message(message, page="http") for message in wanted)
+
+
+def describe_routes(peer: str) -> str:
+    """The routes that a service answers, each with parameters and reply."""
+    return "\n\n".join(_describe_route(route) for route in sources.routes() if route.peer == peer)
+
+
+def describe_rpcs(service: str) -> str:
+    """The RPCs of a service."""
+    (found,) = [file.services_by_name[service] for file in sources.CONTRACT if service in file.services_by_name]
+    paths = {route.rpc.full_name: f"{route.verb} {route.path}" for route in sources.routes()}
+    parts: list[str] = [_format_comment(sources.comment(found.full_name))]
+    for rpc in found.methods:
+        over_http = f" · [{code(path)}](http.md#{slug(path)})" if (path := paths.get(rpc.full_name)) else ""
+        parts += [
+            f"### {service}.{rpc.name}",
+            f"{code(_signature(rpc))}{over_http}",
+            _format_comment(sources.comment(rpc.full_name)),
+        ]
+    return "\n\n".join(parts)
+
+
+def _signature(rpc: MethodDescriptor) -> str:
+    takes = "stream " * rpc.client_streaming + rpc.input_type.name
+    return f"{rpc.name}({takes}) returns ({'stream ' * rpc.server_streaming}{rpc.output_type.name})"
+
+
+def _describe_route(route: Route) -> str:
+    rpc = route.rpc
+    parts = [f"### {code(f'{route.verb} {route.path}')}", f"{code(rpc.full_name.removeprefix('headrace.v1.'))}"]
+    parts.append(_format_comment(sources.comment(rpc.full_name)))
+    if route.is_upload:
+        parts.append("Body: a form, `multipart/form-data`, with the file in the field `file`; see [Uploads](#uploads).")
+        start = sources.tools_pb2.UploadStart.DESCRIPTOR
+        parts.append(_describe_fields(start, page="http"))
+    elif route.is_file:
+        fields = [field for field in rpc.input_type.fields if field.name not in ("offset", "length")]
+        parts += ["Query parameters:", _format_fields(fields, page="http")]
+    elif rpc.input_type.fields:
+        parts.append("Body, a JSON object:" if route.has_body else "Query parameters:")
+        parts.append(_describe_fields(rpc.input_type, page="http"))
+    parts.append(_describe_reply(route))
+    return "\n\n".join(parts)
+
+
+def _describe_reply(route: Route) -> str:
+    message = route.rpc.output_type
+    if route.is_stream_of_events:
+        return "Reply: a stream of [events](events.md)."
+    if route.is_file:
+        return "Reply: the file's bytes; see [Files](#files)."
+    if route.response_body:
+        field = message.fields_by_name[route.response_body]
+        beside = [other for other in message.fields if other is not field]
+        text = f"Reply: `data` is a {_describe_type(field, 'http')}."
+        return f"{text} Beside `data`:\n\n{_format_fields(beside, page='http')}" if beside else text
+    if not message.fields:
+        return "Reply: `data` is an empty object."
+    return f"Reply: `data` has these fields.\n\n{_describe_fields(message, page='http')}"
+
+
+def _describe_message(message: Descriptor, page: str) -> str:
+    comment = _format_comment(sources.comment(message.full_name))
+    return f"### {message.name}\n\n{comment}\n\n{_describe_fields(message, page)}"
+
+
+def _describe_fields(message: Descriptor, page: str) -> str:
+    return _format_fields(message.fields, page) if message.fields else "No fields."
+
+
+def _format_fields(fields: Iterable[FieldDescriptor], page: str) -> str:
+    rows = ([code(field.json_name), _describe_type(field, page), _describe_meaning(field)] for field in fields)
+    return format_table("field|type|meaning", rows)
+
+
+def _describe_type(field: FieldDescriptor, page: str) -> str:
+    message = field.message_type
+    if message is EVENT:
+        kind = "[event](events.md)"
+    elif message is not None:  # whether it may be absent its comment says: every message field has presence
+        home = "events" if message.name in EVENTS_PAGE else "http"
+        kind = f"[{message.name}]({'' if home == page else f'{home}.md'}#{slug(message.name)})"
+    elif sources.rules_of(field).json:
+        kind = "JSON"
+    else:
+        kind = _KINDS.get(field.cpp_type, "integer")
+    if field.is_repeated:
+        return f"list of {kind}"
+    return f"{kind}, optional" if field.has_presence and message is None else kind
+
+
+def _describe_meaning(field: FieldDescriptor) -> str:
+    rules = sources.rules_of(field)
+    limits = ["Required."] if rules.required else []
+    if rules.uuid:
+        limits.append("A UUID.")
+    if rules.bytes_max:
+        limits.append(f"At most {rules.bytes_max:,} bytes.")
+    if rules.items_max:
+        limits.append(f"At most {rules.items_max} items.")
+    if rules.alias:
+        limits.append(f"Also `{rules.alias}`.")
+    return " ".join([sources.comment(field.full_name), *limits])
+
+
+def _format_comment(comment: str) -> str:
+    """A comment as paragraphs; lines with a subject of their own as a list."""
+    paragraphs: list[str] = []
+    for paragraph in comment.split("\n\n"):
+        lines: list[str] = []
+        for line in paragraph.splitlines():
+            if _LABEL.match(line):
+                lines.append(_LABEL.sub(r"- **\1:**", line))
+            elif lines:
+                lines[-1] += f" {line}"
+            else:
+                lines.append(line)
+        first, *rest = lines or [""]
+        paragraphs.append("\n".join([first, *([""] if rest and not first.startswith("- ") else []), *rest]))
+    return "\n\n".join(paragraphs)
+
+
+def _reachable(messages: Iterable[Descriptor]) -> Iterator[Descriptor]:
+    """The messages and all that their fields hold, each once."""
+    waiting, seen = list(messages), set[str]()
+    while waiting:
+        message = waiting.pop(0)
+        if message.full_name not in seen:
+            seen.add(message.full_name)
+            yield message
+            waiting += [field.message_type for field in message.fields if field.message_type is not None]

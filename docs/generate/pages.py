@@ -1,0 +1,42 @@
+"""Pages and their generated regions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+from docs.generate import code_tables, command_line, configuration, contract
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted((ROOT / "docs" / "reference").glob("*.md"))
+
+_REGION = re.compile(r"(<!-- generated: ([\w-]+)((?: [\w.-]+)*) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+REGIONS: dict[str, Callable[..., str]] = {
+    "model": configuration.describe_model,
+    "budget-defaults": code_tables.list_budget_defaults,
+    "placeholders": code_tables.list_placeholders,
+    "builtin-risks": code_tables.list_builtin_risks,
+    "builtin-tools": code_tables.list_builtin_tools,
+    "settings": configuration.list_settings,
+    "events": contract.describe_events,
+    "messages": contract.describe_messages,
+    "http-messages": contract.describe_http_messages,
+    "routes": contract.describe_routes,
+    "rpcs": contract.describe_rpcs,
+    "errors": code_tables.list_errors,
+    "metrics": code_tables.list_metrics,
+    "commands": command_line.describe_commands,
+}
+"""What fills a region, by its name; the region's other words are the arguments."""
+
+
+def fill_page(text: str) -> str:
+    """The page with each region as the code has it now."""
+    return _REGION.sub(_fill, text)
+
+
+def _fill(region: re.Match[str]) -> str:
+    opening, name, arguments, closing = region.groups()
+    return f"{opening}\n{REGIONS[name](*arguments.split()).strip()}\n\n{closing}"

@@ -1,0 +1,109 @@
+"""Everything that the pages are made from: the one place that imports it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel
+
+from headrace.cli import main as COMMAND_LINE
+from headrace.errors import BY_REASON
+from headrace.json_form import rules_of
+from headrace.v1 import agent_pb2, llm_pb2, memory_pb2, tools_pb2
+from services.facade.config import Config as FacadeConfig
+from services.facade.envelope import HTTP_STATUS
+from services.facade.openapi.comments import comment
+from services.facade.routes import Route, routes
+from services.llm_gateway.config import Config as LlmGatewayConfig
+from services.llm_gateway.providers import provider_file
+from services.memory.config import Config as MemoryConfig
+from services.orchestrator.agents.definition import agent, budget, memory, parts, sections
+from services.orchestrator.agents.prompts import ALIASES, NAMES
+from services.orchestrator.calls.own import OWN
+from services.orchestrator.config import Config as OrchestratorConfig
+from services.orchestrator.run.approvals import rules as approval_rules
+from services.orchestrator.run.approvals.risks import BUILT_IN
+from services.orchestrator.run.budget import DEFAULTS as BUDGET_DEFAULTS
+from services.runtime.auth.settings import AuthSettings as AUTH
+from services.runtime.process.config import PREFIX
+from services.tools import definitions, tiers
+from services.tools.builtin import BUILTIN
+from services.tools.config import Config as ToolsConfig
+from services.tools.mcp_client import settings as mcp_settings
+from services.tools.skills import skill
+
+__all__ = [
+    "ALIASES",
+    "AUTH",
+    "BUDGET_DEFAULTS",
+    "BUILTIN",
+    "BUILT_IN",
+    "BY_REASON",
+    "COMMAND_LINE",
+    "CONFIGS",
+    "CONTRACT",
+    "HTTP_STATUS",
+    "MODELS",
+    "NAMES",
+    "NOT_FOR_FILES",
+    "OTHER_DEFAULTS",
+    "OWN",
+    "PREFIX",
+    "Route",
+    "agent_pb2",
+    "comment",
+    "routes",
+    "rules_of",
+]
+
+# pyright: reportPrivateUsage=false
+# The whole file's model is private to what reads the file; the pages describe what is read.
+MODELS: dict[str, type[BaseModel]] = {
+    "fields": agent.Definition,
+    "modelconfig": parts.ModelConfig,
+    "reasoning": parts.ReasoningConfig,
+    "toolconfig": parts.ToolConfig,
+    "models": agent.Models,
+    "budget": budget.Budget,
+    "memory": memory.Memory,
+    "recap": memory.Recap,
+    "plain": sections.Section,
+    "react": sections.React,
+    "planexecute": sections.PlanExecute,
+    "plan": sections.Planning,
+    "file": provider_file.Providers,
+    "provider": provider_file.Provider,
+    "model": provider_file.Model,
+    "price": provider_file.Price,
+    "quota": provider_file.Quota,
+    "timeouts": provider_file.Timeouts,
+    "retry": provider_file.Retry,
+    "tool-file": definitions._File,
+    "tool": definitions.Definition,
+    "front-matter": skill._Front,
+    "tools-yaml": tiers._File,
+    "option": tiers.Option,
+    "approvals-yaml": approval_rules._File,
+    "rule": approval_rules._ToolRule,
+    "stdio": mcp_settings.Stdio,
+    "http": mcp_settings.Http,
+}
+"""The models of configuration files, by the anchor of the section that describes them."""
+
+NOT_FOR_FILES: set[tuple[type[Any], str]] = {(agent.Definition, "hash")}
+"""Fields that the service sets itself."""
+
+OTHER_DEFAULTS: dict[tuple[type[Any], str], str] = {(agent.Definition, "key"): "the file's name"}
+"""Defaults that are not the model's own: a file is read by more than its model."""
+
+CONFIGS: dict[str, type[Any]] = {
+    "orchestrator": OrchestratorConfig,
+    "llm_gateway": LlmGatewayConfig,
+    "memory": MemoryConfig,
+    "tools": ToolsConfig,
+    "facade": FacadeConfig,
+}
+"""The settings of each service."""
+
+CONTRACT = (agent_pb2.DESCRIPTOR, llm_pb2.DESCRIPTOR, memory_pb2.DESCRIPTOR, tools_pb2.DESCRIPTOR)
+"""The files of the contract that have services."""

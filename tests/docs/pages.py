@@ -1,0 +1,35 @@
+"""The pages of the manual, as tests read them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+REFERENCE = ROOT / "docs" / "reference"
+PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.md")])
+"""Every page that a reader may come to."""
+
+BLOCK = re.compile(r"^```(?P<form>\S*)[ ]?(?P<use>[^\n]*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+_HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
+
+
+def read_page(name: str) -> str:
+    return (REFERENCE / name).read_text()
+
+
+def read_section(page: str, anchor: str) -> str:
+    """What stands below the heading with this anchor, up to the next one."""
+    pieces = re.split(r"^(#+ .+)$", page, flags=re.MULTILINE)
+    sections = {to_anchor(heading.lstrip("# ")): body for heading, body in zip(pieces[1::2], pieces[2::2], strict=True)}
+    return sections[anchor]
+
+
+def list_anchors(text: str) -> set[str]:
+    """The anchors of a page's headings."""
+    return {to_anchor(heading) for heading in _HEADING.findall(BLOCK.sub("", text))}
+
+
+def to_anchor(heading: str) -> str:
+    """The anchor that GitHub makes of a heading."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")

@@ -1,0 +1,105 @@
+"""Every page that is named in the code or linked in the docs exists, with the section that is meant."""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import tokenize
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.docs.pages import BLOCK, PAGES, ROOT, list_anchors, to_anchor
+
+CODE = [
+    path
+    for top in ("headrace", "services", "benchmarks", "fuzz", "protos", "deploy", "docs/generate")
+    for path in sorted((ROOT / top).rglob("*"))
+    if path.suffix in (".py", ".proto", ".go", ".yaml", ".js", ".sql", "")
+    and path.is_file()
+    and "gen" not in path.parts
+]
+TESTS = sorted((ROOT / "tests").rglob("*.py"))
+
+NAME = re.compile(r"(?<![\w/.<>*}-])((?:[\w-]+/)*[\w-]+\.md)(?:#([\w-]+))?")
+FOLDERS = ("", "docs/", "docs/reference/", "docs/guides/", "examples/")
+"""Where a page that is named without a folder lies."""
+
+NO_PAGES = frozenset({"SKILL.md"})
+"""What users write: no page of ours."""
+
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+
+
+def list_words(path: Path) -> Iterator[str]:
+    """The comments and texts of a source file; of a test only its comments and docstrings: its texts are data."""
+    source = path.read_text(errors="replace")
+    if path.suffix != ".py":
+        yield source
+        return
+    is_test = path in TESTS
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT or (token.type == tokenize.STRING and not is_test):
+            yield token.string
+    if is_test:
+        kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+        yield from (ast.get_docstring(node) or "" for node in ast.walk(ast.parse(source)) if isinstance(node, kinds))
+
+
+def find_page(name: str) -> Path | None:
+    return next((path for folder in FOLDERS if (path := ROOT / folder / name).is_file()), None)
+
+
+def list_missing(path: Path) -> list[str]:
+    """The pages that a source file names and that do not exist, or have no such section."""
+    missing: list[str] = []
+    for words in list_words(path):
+        for name, anchor in NAME.findall(words):
+            page = find_page(name)
+            if name in NO_PAGES or name.startswith("outputs/"):
+                continue
+            if page is None or (anchor and anchor not in list_anchors(page.read_text())):
+                missing.append(f"{path.relative_to(ROOT)}: {name}{'#' + anchor if anchor else ''}")
+    return missing
+
+
+def test_every_page_that_is_named_in_the_code_exists() -> None:
+    assert [name for path in (*CODE, *TESTS) for name in list_missing(path)] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_link_of_a_page_leads_somewhere(page: Path) -> None:
+    text = BLOCK.sub("", page.read_text())
+    for target in LINK.findall(text):
+        if target.startswith(("http://", "https://")):
+            continue
+        name, _, anchor = target.partition("#")
+        linked = (page.parent / name).resolve() if name else page
+        assert linked.exists(), target
+        if anchor:
+            assert anchor in list_anchors(linked.read_text()), target
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_no_two_sections_of_a_page_have_the_same_anchor(page: Path) -> None:
+    headings = re.findall(r"^#+ (.+)$", BLOCK.sub("", page.read_text()), re.MULTILINE)
+    assert [anchor for anchor, count in Counter(map(to_anchor, headings)).items() if count > 1] == []
+
+
+def test_every_page_of_the_reference_stands_in_its_list() -> None:
+    listed = (ROOT / "docs" / "reference" / "README.md").read_text()
+    names = [path.name for path in (ROOT / "docs" / "reference").glob("*.md") if path.name != "README.md"]
+    assert [name for name in names if f"[{name}]({name})" not in listed] == []
+
+
+def test_the_checks_see_what_they_look_for() -> None:
+    assert NAME.findall("see docs/operating.md, or agents.md#budget") == [
+        ("docs/operating.md", ""),
+        ("agents.md", "budget"),
+    ]
+    assert NAME.findall("https://example.com/a/b.md and <folder>/x.md") == []
+    assert find_page("operating.md") == ROOT / "docs" / "operating.md"
+    assert find_page("no_such_page.md") is None
