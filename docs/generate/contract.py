@@ -18,6 +18,9 @@ EVENTS = {field.name.replace("_", ".", 1): field for field in EVENT.oneofs_by_na
 EVENTS_PAGE = ("Usage", "Failure", "Task", "Upload", "Reference", "Scene")
 """Messages that events.md describes; http.md has the others."""
 
+_BODIES = {route.rpc.input_type.name: slug(f"{route.verb} {route.path}") for route in sources.routes()}
+"""Requests of routes, by name: the section of http.md that has their fields."""
+
 _KINDS = {
     FieldDescriptor.CPPTYPE_STRING: "text",
     FieldDescriptor.CPPTYPE_BOOL: "true or false",
@@ -146,7 +149,8 @@ def _describe_type(field: FieldDescriptor, page: str) -> str:
         kind = "[event](events.md)"
     elif message is not None:  # whether it may be absent its comment says: every message field has presence
         home = "events" if message.name in EVENTS_PAGE else "http"
-        kind = f"[{message.name}]({'' if home == page else f'{home}.md'}#{slug(message.name)})"
+        anchor = _BODIES.get(message.name) or slug(message.name)
+        kind = f"[{message.name}]({'' if home == page else f'{home}.md'}#{anchor})"
     elif sources.rules_of(field).json:
         kind = "JSON"
     else:

@@ -11,8 +11,8 @@ from headrace.errors import BY_REASON
 from headrace.json_form import rules_of
 from headrace.v1 import agent_pb2, llm_pb2, memory_pb2, tools_pb2
 from services.facade.config import Config as FacadeConfig
-from services.facade.envelope import HTTP_STATUS
 from services.facade.openapi.comments import comment
+from services.facade.responses.envelope import HTTP_STATUS
 from services.facade.routes import Route, routes
 from services.llm_gateway.config import Config as LlmGatewayConfig
 from services.llm_gateway.providers import provider_file
@@ -26,8 +26,9 @@ from services.orchestrator.run.approvals.risks import BUILT_IN
 from services.orchestrator.run.budget import DEFAULTS as BUDGET_DEFAULTS
 from services.runtime.auth.settings import AuthSettings as AUTH
 from services.runtime.process.config import PREFIX
-from services.tools import definitions, tiers
 from services.tools.builtin import BUILTIN
+from services.tools.catalogue import definitions
+from services.tools.catalogue import tool_tiers as tiers
 from services.tools.config import Config as ToolsConfig
 from services.tools.mcp_client import settings as mcp_settings
 from services.tools.skills import skill
