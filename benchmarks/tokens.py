@@ -12,8 +12,8 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.cpu import rss_mb
-from headrace.encodings import EncodingName, encoding
-from headrace.tokens import count_text
+from services.runtime.tokens.count import count_text
+from services.runtime.tokens.encodings import EncodingName, encoding
 
 SIZE_BYTES = 2_000_000
 PROSE = "The quick brown fox jumps over the lazy dog, and nobody asks why; it is 12,345 times that it has. "

@@ -6,9 +6,9 @@ import pytest
 from google.protobuf.descriptor import FieldDescriptor
 
 from headrace.event_json import parse_event
-from headrace.json_form import event
 from headrace.v1 import agent_pb2
-from tests.test_json_form import PAYLOADS, filled
+from services.runtime.json_form import event
+from tests.runtime.test_json_form import PAYLOADS, filled
 
 
 @pytest.mark.parametrize("field", PAYLOADS, ids=lambda field: field.name)

@@ -12,8 +12,8 @@ import pytest
 from google.api import annotations_pb2
 from google.protobuf.descriptor import Descriptor, FieldDescriptor, MethodDescriptor
 
-from headrace.json_form import rules_of
 from headrace.v1 import agent_pb2, common_pb2, llm_pb2, memory_pb2, tools_pb2
+from services.runtime.json_form import rules_of
 
 FILES = [module.DESCRIPTOR for module in (common_pb2, agent_pb2, llm_pb2, memory_pb2, tools_pb2)]
 

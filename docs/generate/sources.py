@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from headrace.json_form import rules_of
 from pydantic import BaseModel
 
 from headrace.cli import main as COMMAND_LINE
 from headrace.errors import BY_REASON
-from headrace.json_form import rules_of
 from headrace.v1 import agent_pb2, llm_pb2, memory_pb2, tools_pb2
 from services.facade.config import Config as FacadeConfig
 from services.facade.openapi.comments import comment

@@ -7,10 +7,10 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, get_args
 
-from headrace.encodings import EncodingName, is_loaded
-from headrace.model_table import known_facts
-from headrace.tokens import ESTIMATE_ENCODING, ESTIMATE_RATIO, count_request
 from headrace.v1 import llm_pb2
+from services.runtime.tokens.count import ESTIMATE_ENCODING, ESTIMATE_RATIO, count_request
+from services.runtime.tokens.encodings import EncodingName, is_loaded
+from services.runtime.tokens.model_table import known_facts
 
 if TYPE_CHECKING:
     from services.llm_gateway.providers.provider_file import Model

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from headrace.encodings import encoding
-from headrace.tokens import ESTIMATE_ENCODING
 from headrace.v1 import memory_pb2
 from headrace.v1.llm_pb2_grpc import LlmServiceStub
 from headrace.v1.memory_pb2_grpc import add_MemoryServiceServicer_to_server
@@ -25,6 +23,8 @@ from services.runtime.auth.callers import MEMORY
 from services.runtime.process import program
 from services.runtime.rpc.channels import open_channel
 from services.runtime.rpc.server import GrpcService, serving_grpc
+from services.runtime.tokens.count import ESTIMATE_ENCODING
+from services.runtime.tokens.encodings import encoding
 
 if TYPE_CHECKING:
     from headrace.v1.llm_pb2_grpc import LlmServiceAsyncStub

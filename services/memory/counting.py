@@ -18,17 +18,16 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
-from headrace import model_table, tokens
-from headrace.encodings import is_loaded
 from headrace.v1 import llm_pb2, memory_pb2
 from services.memory.dialogue import WITHOUT_REASONING
 from services.memory.drafts import Drafting, drafted
 from services.memory.images import with_images
 from services.memory.lines import Tokens
 from services.memory.ratios import Ratios
+from services.runtime.tokens import count, model_table
+from services.runtime.tokens.encodings import is_loaded
 
 if TYPE_CHECKING:
-    from headrace.encodings import EncodingName
     from services.memory.blobs import Blob
     from services.memory.chat import Chat
     from services.memory.dialogue import Position, Said, Unit
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
     from services.memory.images import Find
     from services.memory.lines import Known
     from services.memory.story import Story
+    from services.runtime.tokens.encodings import EncodingName
 
 INLINE_BYTES_MAX = 16 * 1024
 """Of lines that are made, or told, on the event loop: some 0.5 ms; a thread costs small ones more than that."""
@@ -73,11 +73,11 @@ class Counter:
 
     def text(self, text: str) -> int:
         """Of text that is part of a message."""
-        return tokens.count_text(text, self.encoding)
+        return count.count_text(text, self.encoding)
 
     def message(self, message: llm_pb2.Message) -> int:
         """Of a message that is in no log."""
-        return tokens.count_message(with_images(message, self.find), self.encoding)
+        return count.count_message(with_images(message, self.find), self.encoding)
 
     def stored(self, message: llm_pb2.Message) -> Tokens:
         """The same as the log keeps it."""
@@ -135,13 +135,13 @@ class Counter:
 @cache
 def _head_tokens(role: str, encoding: EncodingName) -> int:
     """Of a message that says nothing."""
-    return tokens.count_message(llm_pb2.Message(role=role), encoding)
+    return count.count_message(llm_pb2.Message(role=role), encoding)
 
 
 @lru_cache(maxsize=FRAMES_MAX)
 def _frame_tokens(system: str, tools: tuple[bytes, ...], encoding: EncodingName) -> int:
     messages = [llm_pb2.Message(role="system", content=[llm_pb2.ContentPart(text=system)])] if system else []
-    return tokens.count_request(messages, map(llm_pb2.ToolSchema.FromString, tools), encoding)
+    return count.count_request(messages, map(llm_pb2.ToolSchema.FromString, tools), encoding)
 
 
 class _Asked(msgspec.Struct, array_like=True):
@@ -172,7 +172,7 @@ class Counting:
         find = partial(self._find_blob, chat.chat_id)
         if encoding := _exact(model):
             return Counter(encoding, 1.0, known, find)
-        return Counter(tokens.ESTIMATE_ENCODING, self._ratios.of(model, chat.log), known, find)
+        return Counter(count.ESTIMATE_ENCODING, self._ratios.of(model, chat.log), known, find)
 
     def asked(self, chat: Chat, told: Story, model: str, count: int) -> None:
         """A request of `count` tokens, not scaled, is made to `model`; another service may get what it has cost."""
@@ -185,7 +185,7 @@ class Counting:
 
     def _note(self, asked: _Asked) -> None:
         encoding = _exact(asked.model)
-        self._encodings[asked.chat_id] = encoding or tokens.ESTIMATE_ENCODING
+        self._encodings[asked.chat_id] = encoding or count.ESTIMATE_ENCODING
         self._encodings.move_to_end(asked.chat_id)
         if len(self._encodings) > CHATS_MAX:
             self._encodings.popitem(last=False)
@@ -200,7 +200,7 @@ class Counting:
         Raises:
             InvalidRequest: See drafted.
         """
-        encoding = self._encodings.get(request.chat_id, tokens.ESTIMATE_ENCODING)
+        encoding = self._encodings.get(request.chat_id, count.ESTIMATE_ENCODING)
         counter = Counter(encoding, 1.0, {}, partial(self._find_blob, request.chat_id))
         drafting = Drafting(action_tools, counter.stored, self._ratios.learned(request))
         if is_loaded(encoding) and request.ByteSize() <= INLINE_BYTES_MAX and not _has_images(request):

@@ -1,4 +1,4 @@
-"""Protos in log lines: written in their JSON form (headrace/json_form.py), read back with tolerance.
+"""Protos in log lines: written in their JSON form (services/runtime/json_form.py), read back with tolerance.
 
 A field that is JSON by nature stands in a line as the JSON itself, its bytes unchanged, so that large integers survive.
 """
@@ -12,8 +12,8 @@ import msgspec
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
 
-from headrace.json_form import encode, rules_of
 from headrace.v1 import agent_pb2
+from services.runtime.json_form import encode, rules_of
 
 _OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _LIST = msgspec.json.Decoder(list[msgspec.Raw])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace import model_table
+from services.runtime.tokens import model_table
 
 if TYPE_CHECKING:
     from headrace.v1 import memory_pb2

@@ -9,7 +9,6 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from headrace.encodings import is_loaded
 from headrace.v1 import memory_pb2
 from services.memory import images, recap
 from services.memory.compaction.pinned import intent_of, open_tasks
@@ -21,6 +20,7 @@ from services.memory.limit import request_tokens_max
 from services.memory.lines import Known, Line
 from services.memory.reminders import reminder
 from services.memory.story import Story, story
+from services.runtime.tokens.encodings import is_loaded
 
 if TYPE_CHECKING:
     from services.memory.blobs import Blob

@@ -10,8 +10,8 @@ from collections import OrderedDict
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from headrace import tokens
 from services.memory.lines import Learned, Step
+from services.runtime.tokens import count
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -50,7 +50,7 @@ class Ratios:
             if isinstance(line, Step) and line.learned is not None and line.learned.model == model:
                 self._keep(model, _bounded(line.learned.ratio))
                 return self._ratios[model]
-        return tokens.ESTIMATE_RATIO
+        return count.ESTIMATE_RATIO
 
     def asked(self, run_id: str, context_id: str | None, model: str, count: int) -> None:
         """A request of `count` tokens, not scaled, is made by a context of a run."""

@@ -9,8 +9,9 @@ import grpc
 import pytest
 from google.protobuf.message_factory import GetMessageClass
 
-from headrace.json_form import TERMINAL, event
+from headrace.fold import TERMINAL
 from headrace.v1 import agent_pb2, agent_pb2_grpc
+from services.runtime.json_form import event
 from tests.conformance.both import Both, both
 from tests.conformance.messages import filled
 from tests.conformance.peers import Peer

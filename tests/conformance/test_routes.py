@@ -7,9 +7,9 @@ from typing import Any
 
 from google.protobuf.message_factory import GetMessageClass
 
-from headrace.json_form import encode
 from headrace.v1 import tools_pb2
 from services.facade.routes import Route, routes
+from services.runtime.json_form import encode
 from tests.conformance.both import Both, both
 from tests.conformance.messages import filled, parameters
 from tests.conformance.peers import Peer

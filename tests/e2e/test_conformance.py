@@ -12,8 +12,8 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from headrace import json_form
 from headrace.client import Client
+from services.runtime import json_form
 from tests.conformance.fronts import DEFAULTS, PEERS, gateway
 from tests.e2e.suite import Suite
 from tests.order import fold, texts

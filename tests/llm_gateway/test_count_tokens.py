@@ -10,10 +10,10 @@ import pytest
 
 from headrace.errors import InvalidRequest
 from headrace.streams import rpc_errors
-from headrace.tokens import count_request
 from headrace.v1 import llm_pb2
 from services.llm_gateway.count_tokens import Scale, scale_of
 from services.llm_gateway.providers.provider_file import Model
+from services.runtime.tokens.count import count_request
 from tests.llm_gateway.conftest import text_message
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace import tokens
-from headrace.image_tokens import BASE_TOKENS, TILE_TOKENS
 from headrace.v1 import common_pb2, llm_pb2
+from services.runtime.tokens import count
+from services.runtime.tokens.image_tokens import BASE_TOKENS, TILE_TOKENS
 from tests.memory.conftest import Serve, memory_over
 from tests.memory.test_context import log_messages
 from tests.memory.test_limit import limits, load
@@ -44,7 +44,7 @@ async def test_every_message_has_its_count_and_the_name_of_its_encoding(serve: S
         chat_id, run_id = await memory.begin("hi")
         await memory.append(chat_id, run_id, step_line(content("one two"), call("t1", "{cut"), result("t1", "水")))
     told = [content("one two"), call("t1", "{}"), result("t1", "水")]
-    expected = [tokens.count_message(message.message, "o200k_base") for message in told]
+    expected = [count.count_message(message.message, "o200k_base") for message in told]
     stored = [message["_tokens"] for message in messages_in(folder, chat_id)]
     assert stored == [{"encoding": "o200k_base", "count": count} for count in expected]
 
@@ -56,7 +56,7 @@ async def test_nothing_is_counted_again_after_a_restart(serve: Serve, folder: Pa
         before = (await load(memory, chat_id, run_id)).tokens
     rewrite(folder, chat_id, b'"_tokens":{"encoding":"o200k_base","count":500}')
     async with serve() as memory:
-        assert (await load(memory, chat_id, run_id)).tokens == tokens.LIST_TOKENS + 2 * 500 != before
+        assert (await load(memory, chat_id, run_id)).tokens == count.LIST_TOKENS + 2 * 500 != before
 
 
 @pytest.mark.parametrize("stored", [b'"_other":1', b'"_tokens":{"encoding":"p50k_base","count":500}'])
@@ -74,11 +74,11 @@ async def test_a_chat_is_counted_in_the_encoding_of_its_model(serve: Serve, fold
     async with serve() as memory:
         chat_id, run_id = await memory.begin("敏捷的棕色狐狸")
         loaded = await load(memory, chat_id, run_id, limits=limits(model="gpt-4-turbo"))
-        assert loaded.tokens == tokens.count_request(loaded.messages, (), "cl100k_base")
+        assert loaded.tokens == count.count_request(loaded.messages, (), "cl100k_base")
         await memory.append(chat_id, run_id, step_line(user("跳过了懒狗")))
         assert messages_in(folder, chat_id)[0]["_tokens"]["encoding"] == "cl100k_base"
         loaded = await load(memory, chat_id, run_id)
-        assert loaded.tokens == tokens.count_request(loaded.messages, (), "o200k_base")
+        assert loaded.tokens == count.count_request(loaded.messages, (), "o200k_base")
 
 
 async def test_what_usage_has_taught_is_known_after_a_restart(serve: Serve, folder: Path) -> None:
@@ -107,7 +107,7 @@ async def test_a_picture_costs_what_its_size_says_wherever_it_is_kept(serve: Ser
             message.message.content.add(image=image)
             await memory.append(chat_id, run_id, step_line(message))
         loaded = await load(memory, chat_id, run_id)
-        assert loaded.tokens == tokens.count_request(loaded.messages, (), "o200k_base")
+        assert loaded.tokens == count.count_request(loaded.messages, (), "o200k_base")
         cost = 5 + BASE_TOKENS + 2 * TILE_TOKENS
         assert [message["_tokens"]["count"] for message in messages_in(folder, chat_id)] == [cost, cost]
     rewrite(folder, chat_id, b'"_other":1')
@@ -124,8 +124,8 @@ async def test_sums_of_stored_counts_are_the_counts_of_requests(steps: list[Any]
             for messages in steps:
                 await memory.append(chat_id, run_id, step_line(*messages))
             loaded = await load(memory, chat_id, run_id)
-            assert loaded.tokens == tokens.count_request(loaded.messages, (), "o200k_base")
+            assert loaded.tokens == count.count_request(loaded.messages, (), "o200k_base")
             await memory.append(chat_id, run_id, run_line())
             _, run_id = await memory.begin("and now", chat_id)
             loaded = await load(memory, chat_id, run_id)
-            assert loaded.tokens == tokens.count_request(loaded.messages, (), "o200k_base")
+            assert loaded.tokens == count.count_request(loaded.messages, (), "o200k_base")

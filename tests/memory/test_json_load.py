@@ -8,9 +8,9 @@ import msgspec
 import pytest
 from google.protobuf.message import Message
 
-from headrace.json_form import rules_of
 from headrace.v1 import agent_pb2, common_pb2
 from services.memory.json_load import dump, load, load_delta
+from services.runtime.json_form import rules_of
 
 PAYLOADS = [field.name for field in agent_pb2.AgentDelta.DESCRIPTOR.oneofs_by_name["payload"].fields]
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from headrace import tokens
 from headrace.errors import ContextLengthExceeded
 from headrace.streams import rpc_errors
 from headrace.v1 import common_pb2, llm_pb2, memory_pb2
 from services.memory.ratios import RATIO_MAX
+from services.runtime.tokens import count
 from tests.memory.conftest import Serve
 from tests.memory.test_context import check_paired, shown, text_of
 from tests.memory.writing import Memory, call, content, new_id, reasoning, result, run_line, step_line, user
@@ -37,13 +37,13 @@ async def test_the_count_is_that_of_the_whole_request(memory: Memory) -> None:
     pieces = [reasoning("I think"), content("Let me "), call("t1", '{"a": 1}'), call("t2")]
     await memory.append(chat_id, run_id, step_line(image, *pieces, result("t1", "sun " * 600)))
     loaded = await load(memory, chat_id, run_id)
-    assert loaded.tokens == tokens.count_request(loaded.messages, (), "o200k_base")
+    assert loaded.tokens == count.count_request(loaded.messages, (), "o200k_base")
     loaded = await load(memory, chat_id, run_id, system="You are", tools=TOOLS, reminders=["now"])
-    assert loaded.tokens == tokens.count_request(loaded.messages, TOOLS, "o200k_base")
+    assert loaded.tokens == count.count_request(loaded.messages, TOOLS, "o200k_base")
     await memory.append(chat_id, run_id, run_line())
     _, run_id = await memory.begin("two", chat_id)
     loaded = await load(memory, chat_id, run_id, reminders=["now"])
-    assert loaded.tokens == tokens.count_request(loaded.messages, (), "o200k_base")
+    assert loaded.tokens == count.count_request(loaded.messages, (), "o200k_base")
     assert await load(memory, chat_id, run_id, reminders=["now"]) == loaded, "counted once, and the same"
 
 
@@ -58,7 +58,7 @@ async def test_another_model_is_counted_by_a_ratio_that_its_usage_teaches(memory
     other = limits(model="qwen3-max")
     exact = (await load(memory, chat_id, run_id)).tokens
     first = await load(memory, chat_id, run_id, limits=other)
-    assert first.tokens == pytest.approx(exact * tokens.ESTIMATE_RATIO, abs=1)
+    assert first.tokens == pytest.approx(exact * count.ESTIMATE_RATIO, abs=1)
     usage = common_pb2.Usage(input_tokens=2 * exact)
     await memory.append(chat_id, run_id, step_line(content("a", usage=usage)))
     exact = (await load(memory, chat_id, run_id)).tokens

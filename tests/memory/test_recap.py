@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from headrace import tokens
 from headrace.v1 import llm_pb2, memory_pb2
+from services.runtime.tokens import count
 from tests.memory.test_context import check_paired, text_of
 from tests.memory.writing import Memory, call, new_id, result, step_line, user
 
@@ -79,7 +79,7 @@ async def test_the_active_prompt_keeps_to_its_tokens(memory: Memory, tokens_max:
     *_, last = await memory.context(chat_id, run_id, recap=settings, limits=limits, system=system)
     part = last.content[-1].text
     assert part.startswith("<system_reminder>\nGoal")
-    used = tokens.count_text(system, "o200k_base") + tokens.count_text(part, "o200k_base")
+    used = count.count_text(system, "o200k_base") + count.count_text(part, "o200k_base")
     assert tokens_max * 0.6 < used <= tokens_max or part.count("- [weather]") == 5
 
 

@@ -13,7 +13,6 @@ from typing import Any, TypeAlias
 import grpc
 import pytest
 
-from headrace import json_form
 from headrace.client import Client
 from headrace.errors import HeadraceError, NotFound, ProviderAuthentication
 from headrace.v1 import agent_pb2, llm_pb2, llm_pb2_grpc, memory_pb2, tools_pb2, tools_pb2_grpc
@@ -23,6 +22,7 @@ from services.memory.disk import Disk
 from services.memory.store import opened
 from services.orchestrator.config import Config
 from services.orchestrator.server import orchestrator
+from services.runtime import json_form
 from services.runtime.process.config import ServerSettings
 from services.runtime.rpc.channels import open_channel
 from services.runtime.rpc.server import GrpcService, serving_grpc

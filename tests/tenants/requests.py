@@ -9,8 +9,8 @@ from typing import TypeAlias
 from google.protobuf.descriptor import Descriptor, MethodDescriptor
 from google.protobuf.message import Message
 
-from headrace.json_form import rules_of
 from headrace.v1 import agent_pb2, llm_pb2, memory_pb2, tools_pb2
+from services.runtime.json_form import rules_of
 from tests.tenants.house import fresh
 
 FILES = (agent_pb2, llm_pb2, memory_pb2, tools_pb2)

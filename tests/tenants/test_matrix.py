@@ -16,10 +16,10 @@ import pytest_asyncio
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
-from headrace.json_form import encode
 from headrace.v1 import agent_pb2, memory_pb2, tools_pb2
 from services.facade.routes import Route, routes
 from services.runtime.auth.callers import WITHOUT_USER
+from services.runtime.json_form import encode
 from tests.tenants.house import ADA, BOB, KEYS, SLOW, House, Outcome, fresh, house, is_public, path
 from tests.tenants.requests import REQUESTS, RPCS, Ids, names_ids
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from headrace.json_form import rules_of
 from headrace.v1 import tools_pb2
 from services.facade.openapi import route_responses
 from services.facade.openapi.comments import comment
 from services.facade.openapi.schemas import Schema, Schemas
 from services.facade.routes import Route, routes
+from services.runtime.json_form import rules_of
 
 TAGS = {"orchestrator": "runs and agents", "memory": "chats", "tools": "tools and files"}
 

@@ -9,10 +9,10 @@ from typing import Any, Literal, TypeAlias
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
-from headrace.json_form import rules_of
 from headrace.v1 import agent_pb2
 from services.facade.openapi.comments import comment
 from services.facade.requests.json_body import INT_RANGES, fields_by_json_name
+from services.runtime.json_form import rules_of
 
 Schema: TypeAlias = dict[str, Any]
 Way: TypeAlias = Literal["in", "out"]

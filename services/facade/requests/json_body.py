@@ -20,7 +20,7 @@ from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
 from headrace.errors import InvalidRequest
-from headrace.json_form import rules_of
+from services.runtime.json_form import rules_of
 from services.runtime.rpc.field_rules import JSON_DEPTH_MAX, measure_json_depth
 
 BODY = "body"

@@ -24,8 +24,8 @@ from headrace.errors import (
     from_rpc_error,
     to_failure,
 )
-from headrace.json_form import encode, split
 from headrace.v1 import common_pb2
+from services.runtime.json_form import encode, split
 
 HTTP_STATUS: dict[grpc.StatusCode, int] = {
     grpc.StatusCode.OK: 200,

@@ -13,10 +13,10 @@ import orjson
 from aiohttp import web
 
 from headrace.errors import Interrupted
-from headrace.json_form import encode
 from headrace.streams import reading
 from headrace.v1 import agent_pb2
 from services.facade.responses import envelope
+from services.runtime.json_form import encode
 
 _RESTARTS = frozenset({"tool_start", "tool_snapshot", "action_start", "action_snapshot"})
 """What was said before these was not the final text."""

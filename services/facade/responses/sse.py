@@ -23,12 +23,12 @@ import structlog
 from aiohttp import web
 
 from headrace.errors import Interrupted
-from headrace.json_form import Event, event
 from headrace.streams import reading
 from headrace.v1 import agent_pb2, common_pb2
 from services.facade.metrics import OPEN_STREAMS
 from services.facade.responses import envelope, stream_errors
 from services.facade.responses.stream_errors import Words
+from services.runtime.json_form import Event, event
 
 HEADERS = {
     "Content-Type": "text/event-stream; charset=utf-8",

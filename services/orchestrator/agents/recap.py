@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from headrace.tokens import ESTIMATE_ENCODING, count_text
 from headrace.v1 import memory_pb2
 from services.orchestrator.agents.definition import Definition
+from services.runtime.tokens.count import ESTIMATE_ENCODING, count_text
 
 
 def settings(agent: Definition) -> memory_pb2.RecapSettings | None:

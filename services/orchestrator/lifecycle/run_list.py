@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from headrace.errors import InvalidRequest
-from headrace.usage import add_cost
 from headrace.v1 import agent_pb2, common_pb2
+from services.runtime.usage import add_cost
 
 PAGE_SIZE, PAGE_SIZE_MAX = 50, 200
 

@@ -12,10 +12,10 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from headrace.errors import BudgetExceeded
-from headrace.usage import add_cost
 from headrace.v1 import agent_pb2, common_pb2, tools_pb2
 from services.orchestrator.agents.definition import Budget, Definition
 from services.orchestrator.run.clock import Clock
+from services.runtime.usage import add_cost
 
 
 @dataclass(frozen=True, slots=True)

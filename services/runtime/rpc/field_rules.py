@@ -12,8 +12,8 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
 
 from headrace.errors import InvalidRequest
-from headrace.json_form import rules_of
 from headrace.v1 import common_pb2
+from services.runtime.json_form import rules_of
 
 JSON_DEPTH_MAX = 64
 """Nesting of JSON text in a field; deeper is an attack on some parser down the line."""

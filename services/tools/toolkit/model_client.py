@@ -13,9 +13,9 @@ import grpc
 
 from headrace.errors import HeadraceError
 from headrace.streams import reading
-from headrace.usage import add_cost
 from headrace.v1 import common_pb2, llm_pb2, tools_pb2
 from services.runtime.rpc.call_ids import forward_metadata
+from services.runtime.usage import add_cost
 from services.tools.errors import ToolFailed
 from services.tools.toolkit.tool import Call
 

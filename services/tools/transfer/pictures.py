@@ -10,7 +10,7 @@ from pathlib import Path
 from PIL import Image, ImageOps
 
 from headrace.errors import InvalidRequest
-from headrace.image_size import image_size
+from services.runtime.tokens.image_size import image_size
 from services.tools.workspace.content_types import HEAD_BYTES
 
 SIDE_PX_MAX = 2048

@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias
 
 import filetype
 
-from headrace.image_size import image_size
+from services.runtime.tokens.image_size import image_size
 
 Kind: TypeAlias = Literal["image", "text", "pdf", "office", "other"]
 

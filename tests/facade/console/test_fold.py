@@ -8,8 +8,8 @@ from typing import Any
 import orjson
 import pytest
 
-from headrace.json_form import event
 from headrace.v1 import agent_pb2
+from services.runtime.json_form import event
 from tests.facade.console.conftest import Opening
 from tests.facade.console.scripted import FORKED, RUN, Story
 from tests.order import IDS, TEXT_KINDS, fold, is_lost

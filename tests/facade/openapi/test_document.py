@@ -10,11 +10,11 @@ import orjson
 import pytest
 from openapi_spec_validator import validate
 
-from headrace import json_form
 from headrace.v1 import agent_pb2
 from services.facade.openapi.comments import comment
 from services.facade.openapi.document import document
 from services.facade.routes import routes
+from services.runtime import json_form
 from tests.conformance.messages import filled
 from tests.facade.scripted import suite
 

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import InvalidRequest
-from headrace.json_form import encode
 from headrace.v1 import agent_pb2, memory_pb2, tools_pb2
 from services.facade.requests import query_string
 from services.facade.requests.json_body import decode, fields_by_json_name
 from services.facade.routes import routes
+from services.runtime.json_form import encode
 
 QUERY: Any = agent_pb2.QueryRequest.DESCRIPTOR
 SUBMIT: Any = agent_pb2.SubmitRequest.DESCRIPTOR

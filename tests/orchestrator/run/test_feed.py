@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace import json_form
 from headrace.errors import OutOfRange, Overloaded
 from headrace.v1 import agent_pb2, llm_pb2
 from services.orchestrator.run.answers.answer import Answer, BlockNames
 from services.orchestrator.run.answers.toolbox import Toolbox
 from services.orchestrator.run.events.feed import QUEUE_MAX, Feed
+from services.runtime import json_form
 from tests.order import Event, check_order, fold, texts
 
 RUN_ID = "3f0c0000-0000-4000-8000-000000000001"

@@ -8,8 +8,8 @@ import pytest
 from google.protobuf.message import Message
 
 from headrace.errors import InvalidRequest
-from headrace.json_form import rules_of
 from headrace.v1 import agent_pb2, common_pb2, llm_pb2, memory_pb2, tools_pb2
+from services.runtime.json_form import rules_of
 from services.runtime.rpc import field_rules
 
 UUID = "00000000-0000-4000-8000-00000000000a"

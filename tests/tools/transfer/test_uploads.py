@@ -19,10 +19,10 @@ import pytest
 from PIL import Image
 
 from headrace.errors import InvalidRequest, NotFound, Overloaded, QuotaExceeded, StreamStalled
-from headrace.image_size import image_size
 from headrace.streams import rpc_errors
 from headrace.v1 import tools_pb2
 from services.runtime.rpc.field_rules import is_uuid
+from services.runtime.tokens.image_size import image_size
 from services.tools.transfer.incoming import LEFT_S
 from services.tools.transfer.uploads import LIMITS, MIB, UPLOADS_MAX, Uploads
 from services.tools.workspace.workspace import Workspaces

@@ -1,4 +1,4 @@
-// Package jsonform is the JSON form of the contract's messages, the same as headrace/json_form.py writes and the
+// Package jsonform is the JSON form of the contract's messages, the same as services/runtime/json_form.py writes and the
 // embedded facade reads: lowerCamelCase names, 64-bit integers as numbers, fields that are JSON by nature as their own
 // text, and AgentDelta as the flat object of the event contract. A compiled form is kept for each message type.
 package jsonform

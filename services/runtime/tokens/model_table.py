@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import structlog
 
 if TYPE_CHECKING:
-    from headrace.encodings import EncodingName
+    from services.runtime.tokens.encodings import EncodingName
 
 log = structlog.get_logger()
 

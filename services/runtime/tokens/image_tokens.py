@@ -10,7 +10,7 @@ import binascii
 import math
 from typing import TYPE_CHECKING
 
-from headrace.image_size import image_size
+from services.runtime.tokens.image_size import image_size
 
 if TYPE_CHECKING:
     from headrace.v1 import llm_pb2

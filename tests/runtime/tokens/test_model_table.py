@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from structlog.testing import capture_logs
 
-from headrace.model_table import UNKNOWN, facts, known_facts
+from services.runtime.tokens.model_table import UNKNOWN, facts, known_facts
 
 
 @pytest.mark.parametrize(

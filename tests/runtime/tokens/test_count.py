@@ -14,12 +14,12 @@ import tiktoken
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from headrace import encodings, tokens
-from headrace.encodings import EncodingName
-from headrace.tokens import PIECE_CHARS_MAX, count_message, count_request, count_text
 from headrace.v1 import llm_pb2
+from services.runtime.tokens import count, encodings
+from services.runtime.tokens.count import PIECE_CHARS_MAX, count_message, count_request, count_text
+from services.runtime.tokens.encodings import EncodingName
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[3]
 NAMES: tuple[EncodingName, ...] = get_args(EncodingName)
 URL = "https://openaipublic.blob.core.windows.net/encodings/{}.tiktoken"
 """What tiktoken would download; the cache knows files by the hash of it."""
@@ -49,7 +49,7 @@ ALL = "\n".join(CORPUS)
 def plain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[EncodingName, tiktoken.Encoding]:
     """tiktoken as it comes; it too checks the hash of what it loads."""
     for name in NAMES:
-        packed = (ROOT / "headrace" / "vocabularies" / f"{name}.tiktoken.gz").read_bytes()
+        packed = (ROOT / "services" / "runtime" / "tokens" / "vocabularies" / f"{name}.tiktoken.gz").read_bytes()
         (tmp_path / hashlib.sha1(URL.format(name).encode()).hexdigest()).write_bytes(gzip.decompress(packed))
     monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(tmp_path))
     return {name: tiktoken.get_encoding(name) for name in NAMES}
@@ -90,7 +90,7 @@ def test_a_cut_in_a_run_is_worth_two_tokens_at_most(name: EncodingName, runs: li
     assert abs(count_text(text, name) - whole) <= CUT_TOKENS_MAX * cuts
 
 
-BEFORE = [chr(code) for code in range(0x110000) if tokens.CUT.match("a" + chr(code))]
+BEFORE = [chr(code) for code in range(0x110000) if count.CUT.match("a" + chr(code))]
 """Before these a cut may be made."""
 
 
@@ -116,7 +116,7 @@ def test_a_megabyte_without_a_place_to_cut_is_counted(name: EncodingName, unit: 
 
 def test_what_tiktoken_gets_is_bounded_and_complete() -> None:
     for text in ("x" * 100_000, ALL * 200, " " * 100_001, ("水" * 20_000 + "。") * 5):
-        pieces = list(tokens.pieces(text))
+        pieces = list(count.pieces(text))
         assert "".join(pieces) == text
         assert all(PIECE_CHARS_MAX // 2 <= len(piece) <= PIECE_CHARS_MAX for piece in pieces[:-1])
 
@@ -162,7 +162,8 @@ def test_a_damaged_vocabulary_is_refused() -> None:
 
 def test_nothing_of_the_network_is_imported_and_nothing_loaded_early() -> None:
     program = (
-        "import sys; from headrace.tokens import count_text; from headrace.encodings import is_loaded\n"
+        "import sys; from services.runtime.tokens.count import count_text\n"
+        "from services.runtime.tokens.encodings import is_loaded\n"
         "assert not is_loaded('o200k_base'); count_text('x', 'o200k_base'); assert is_loaded('o200k_base')\n"
         "assert not is_loaded('cl100k_base'); print(sorted({'requests', 'urllib3', 'regex'} & set(sys.modules)))\n"
     )

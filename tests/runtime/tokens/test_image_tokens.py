@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.image_size import image_size
-from headrace.image_tokens import image_tokens, tiles
 from headrace.v1.llm_pb2 import ImagePart
+from services.runtime.tokens.image_size import image_size
+from services.runtime.tokens.image_tokens import image_tokens, tiles
 
 
 def png(width: int, height: int) -> bytes:

@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from headrace.encodings import EncodingName, encoding
-from headrace.image_tokens import image_tokens
+from services.runtime.tokens.encodings import EncodingName, encoding
+from services.runtime.tokens.image_tokens import image_tokens
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

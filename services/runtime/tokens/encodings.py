@@ -62,7 +62,7 @@ def is_loaded(name: EncodingName) -> bool:
 
 
 def _load(name: EncodingName) -> tiktoken.Encoding:
-    packed = resources.files("headrace").joinpath("vocabularies", f"{name}.tiktoken.gz").read_bytes()
+    packed = resources.files("services.runtime.tokens").joinpath("vocabularies", f"{name}.tiktoken.gz").read_bytes()
     ranks = parse_vocabulary(gzip.decompress(packed), _DEFINITIONS[name].sha256)
     # Without special tokens: text that looks like one is ordinary text, whoever wrote it.
     return tiktoken.Encoding(name, pat_str=_DEFINITIONS[name].pattern, mergeable_ranks=ranks, special_tokens={})

@@ -12,9 +12,9 @@ from google.protobuf.message_factory import GetMessageClass
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.json_form import encode, event, rules_of, split
 from headrace.v1 import agent_pb2, common_pb2, llm_pb2, memory_pb2, tools_pb2
 from services.facade.routes import routes
+from services.runtime.json_form import encode, event, rules_of, split
 
 PAYLOADS = list(agent_pb2.AgentDelta.DESCRIPTOR.oneofs_by_name["payload"].fields)
 ENVELOPE = {"seq", "type", "subagentId", "taskId", "timestamp"}

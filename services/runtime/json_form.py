@@ -19,10 +19,8 @@ import orjson
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
 
+from headrace.fold import TERMINAL
 from headrace.v1 import agent_pb2, common_pb2
-
-TERMINAL = frozenset({"run_complete", "run_cancel", "run_error"})
-"""Payload fields of AgentDelta after which nothing comes."""
 
 Encode: TypeAlias = Callable[[Any], bytes]
 """A value as JSON text; for fields and members: `"name":value` pairs joined by commas, or nothing."""
