@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from headrace.json_form import rules_of
 from pydantic import BaseModel
 
 from headrace.cli import main as COMMAND_LINE
@@ -25,6 +24,7 @@ from services.orchestrator.run.approvals import rules as approval_rules
 from services.orchestrator.run.approvals.risks import BUILT_IN
 from services.orchestrator.run.budget import DEFAULTS as BUDGET_DEFAULTS
 from services.runtime.auth.settings import AuthSettings as AUTH
+from services.runtime.json_form import rules_of
 from services.runtime.process.config import PREFIX
 from services.tools.builtin import BUILTIN
 from services.tools.catalogue import definitions
