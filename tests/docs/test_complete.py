@@ -12,7 +12,7 @@ from docs.generate import code_tables, command_line, configuration, contract, so
 from headrace.errors import BY_REASON
 from services.facade.routes import routes
 from services.memory import lines
-from services.runtime.process.config import SHARED, variables
+from services.runtime.process.config import SHARED, list_variables
 from tests.deploy.settings import CONFIGS, known_to_the_gateway, prefix
 from tests.docs.pages import read_page, read_section
 
@@ -52,7 +52,7 @@ def test_no_model_of_a_file_is_left_out() -> None:
 @pytest.mark.parametrize("service", CONFIGS)
 def test_every_setting_of_a_service_stands_in_settings(service: str) -> None:
     page = read_page("settings.md")
-    defaults = variables(CONFIGS[service], prefix(service))
+    defaults = list_variables(CONFIGS[service], prefix(service))
     assert [name for name in defaults if f"| `{name}` |" not in page] == []
     listed = {setting.name: setting for setting in configuration.read_settings(service.replace("-", "_"))}
     assert listed.keys() == defaults.keys()
