@@ -44,8 +44,8 @@ async def orchestrator(config: Config) -> AsyncGenerator[RunningServer]:
             "memory": await stack.enter_async_context(open_channel(config.memory_address, shown)),
             "tools": await stack.enter_async_context(open_channel(config.tools_address, shown)),
         }
-        peers = Peers.over(**channels)
-        await patiently(partial(stored_runs.unfinished, peers))
+        peers = Peers.from_channels(**channels)
+        await patiently(partial(stored_runs.list_unfinished, peers))
         # Only now: what changes while memory is waited for would be missed by the watcher, which compares from here on.
         registry.reload()
         group = await stack.enter_async_context(asyncio.TaskGroup())

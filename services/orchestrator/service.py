@@ -72,7 +72,7 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
         return agent_pb2.GetAgentResponse(agent=agent)
 
     async def ListRuns(self, request: agent_pb2.ListRunsRequest, context: Context) -> agent_pb2.ListRunsResponse:
-        chat = await stored_runs.chat_of(self._peers, memory_pb2.GetChatRequest(chat_id=request.chat_id))
+        chat = await stored_runs.get_chat(self._peers, memory_pb2.GetChatRequest(chat_id=request.chat_id))
         live = {run.id: run.as_run() for run in self._runs.of_chat(request.chat_id)}
         runs = [live.get(run.run_id, run) for run in stored_runs.fold_runs(chat.events)]
         away = next((run.run_id for run in runs if run.state == "running" and run.run_id not in live), None)
@@ -85,7 +85,7 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
         if live is not None:
             return agent_pb2.GetRunResponse(run=live.as_run())
         told = await self._relays.told("GetRun", request, context, request.run_id)
-        return told or agent_pb2.GetRunResponse(run=await stored_runs.run_of(self._peers, request.run_id))
+        return told or agent_pb2.GetRunResponse(run=await stored_runs.get_run(self._peers, request.run_id))
 
     async def _query(
         self, request: agent_pb2.QueryRequest, context: Context, out: MessageSink, _: Run | None
@@ -118,7 +118,7 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
     async def _follow(self, request: agent_pb2.AttachRequest, out: MessageSink, run: Run | None) -> int:
         if run is not None:
             return await run.feed.follow(request.last_seq, out)
-        events = await stored_runs.events_of(self._peers, request.run_id, request.last_seq)
+        events = await stored_runs.get_events(self._peers, request.run_id, request.last_seq)
         for event in events:
             if not out.send(event.SerializeToString()):
                 await out.wait_until_drained()
@@ -126,7 +126,7 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
 
     async def _cancel(self, request: agent_pb2.CancelRequest, run: Run | None) -> agent_pb2.CancelResponse:
         if run is None:
-            state = (await stored_runs.run_of(self._peers, request.run_id)).state
+            state = (await stored_runs.get_run(self._peers, request.run_id)).state
             return agent_pb2.CancelResponse(run_id=request.run_id, state=state)
         run.cancel("after_step" if request.mode == "after_step" else "now")
         return agent_pb2.CancelResponse(run_id=run.id, state=run.state)

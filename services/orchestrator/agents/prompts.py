@@ -23,28 +23,28 @@ NAMES = frozenset(
 )
 
 
-def check(prompt: str) -> None:
+def check_placeholders(prompt: str) -> None:
     """Raise UnknownPlaceholder when `prompt` names a placeholder that does not exist."""
     for match in _PLACEHOLDER.finditer(prompt):
-        if _name(match) not in NAMES:
+        if _resolve_name(match) not in NAMES:
             known = ", ".join(sorted(NAMES))
             raise UnknownPlaceholder(f"{match[0]} is no placeholder; known ones: {known}", placeholder=match[1])
 
 
 @cache
-def stored(name: str) -> str:
+def load_text(name: str) -> str:
     """One of the prompts that the service itself gives to models: texts/`name`.txt."""
     return _TEXTS.joinpath(f"{name}.txt").read_text(encoding="utf-8").strip()
 
 
-def uses(prompt: str, name: str) -> bool:
+def uses_placeholder(prompt: str, name: str) -> bool:
     """Whether `prompt` has the placeholder `name` or an alias of it."""
-    return any(_name(match) == name for match in _PLACEHOLDER.finditer(prompt))
+    return any(_resolve_name(match) == name for match in _PLACEHOLDER.finditer(prompt))
 
 
-def fill(prompt: str, values: Mapping[str, str]) -> str:
+def fill_placeholders(prompt: str, values: Mapping[str, str]) -> str:
     """`prompt` with every placeholder replaced; a name without a value (no plan, no files) gives no text."""
-    return _PLACEHOLDER.sub(lambda match: values.get(_name(match), ""), prompt)
+    return _PLACEHOLDER.sub(lambda match: values.get(_resolve_name(match), ""), prompt)
 
 
 def with_time(prompt: str, now: datetime) -> str:
@@ -52,5 +52,5 @@ def with_time(prompt: str, now: datetime) -> str:
     return f"{prompt}\n\nCurrent time: {now.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
 
 
-def _name(match: re.Match[str]) -> str:
+def _resolve_name(match: re.Match[str]) -> str:
     return ALIASES.get(match[1], match[1])

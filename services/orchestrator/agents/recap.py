@@ -7,7 +7,7 @@ from services.orchestrator.agents.definition import Definition
 from services.runtime.tokens.count import ESTIMATE_ENCODING, count_text
 
 
-def settings(agent: Definition) -> memory_pb2.RecapSettings | None:
+def make_recap_settings(agent: Definition) -> memory_pb2.RecapSettings | None:
     """What LoadContext is told; None where recap is off."""
     recap = agent.memory.recap
     if not recap.enabled:
@@ -17,7 +17,7 @@ def settings(agent: Definition) -> memory_pb2.RecapSettings | None:
     )
 
 
-def prompt_tokens_over(agent: Definition) -> int:
+def count_excess_tokens(agent: Definition) -> int:
     """By how many tokens the agent's prompt alone is larger than its active prompt may be; 0 where it is not."""
     recap = agent.memory.recap
     if not recap.enabled:

@@ -13,7 +13,7 @@ import structlog
 
 from headrace.errors import NotFound
 from services.orchestrator.agents import recap
-from services.orchestrator.agents.definition import Definition, DefinitionError, parse
+from services.orchestrator.agents.definition import Definition, DefinitionError, parse_agent
 
 FILE_BYTES_MAX = 1024 * 1024
 """An agent file is a page or two; more is not an agent file."""
@@ -40,12 +40,12 @@ class Registry:
         agents: dict[str, Definition] = {}
         for name, path in files.items():
             try:
-                agent = _read(path)
+                agent = _read_file(path)
                 if agent.key in agents:
                     raise DefinitionError(f"key: {agent.key!r} is defined in an earlier file already")
                 self._by_file[name] = agent
             except (DefinitionError, OSError) as error:
-                self._refuse(name, str(error))
+                self._log_refusal(name, str(error))
             if name in self._by_file:
                 agents.setdefault(self._by_file[name].key, self._by_file[name])
         self._agents = agents
@@ -80,16 +80,16 @@ class Registry:
         """Ordered by key."""
         return [self._agents[key] for key in sorted(self._agents)]
 
-    def _refuse(self, name: str, problem: str) -> None:
+    def _log_refusal(self, name: str, problem: str) -> None:
         self._refused[name] = problem
         kept = name in self._by_file
         log.error("agent file refused", file=name, problem=problem, last_good_version_stays=kept)
 
 
-def _read(path: Path) -> Definition:
+def _read_file(path: Path) -> Definition:
     if path.stat().st_size > FILE_BYTES_MAX:
         raise DefinitionError(f"larger than {FILE_BYTES_MAX} bytes")
-    agent = parse(path.read_bytes(), path.stem)
-    if tokens_over := recap.prompt_tokens_over(agent):
+    agent = parse_agent(path.read_bytes(), path.stem)
+    if tokens_over := recap.count_excess_tokens(agent):
         log.warning("prompt larger than activePromptMaxTokens", file=path.name, tokens_over=tokens_over)
     return agent

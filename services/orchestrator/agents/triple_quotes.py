@@ -15,10 +15,10 @@ _TOKEN = re.compile(r'(?P<key>"systemPrompt"\s*:\s*)"""(?P<text>.*?)"""|"(?:[^"\
 
 def to_json(source: str) -> str:
     """`source` with each triple-quoted system prompt as a JSON string; anything else is left alone."""
-    return _TOKEN.sub(_replace, source)
+    return _TOKEN.sub(_quote_match, source)
 
 
-def _replace(match: re.Match[str]) -> str:
+def _quote_match(match: re.Match[str]) -> str:
     if match["key"] is None:
         return match[0]
     text = re.sub(r"\A[ \t]*\r?\n", "", match["text"])

@@ -10,9 +10,9 @@ from services.orchestrator.run.answers.call import Call
 from services.orchestrator.run.scope import Scope
 
 
-async def execute(scope: Scope, peers: Peers, call: Call) -> tools_pb2.ToolOutcome:
+async def execute_action(scope: Scope, peers: Peers, call: Call) -> tools_pb2.ToolOutcome:
     """Tell the front end what to do; nobody is waited for."""
     if problem := arguments.violation(call):
-        return outcomes.failed("INVALID_ARGUMENTS", problem)
+        return outcomes.make_failure("INVALID_ARGUMENTS", problem)
     scope.publish("action_param", action_id=call.tool_id, param=call.effective)
     return tools_pb2.ToolOutcome(ok=True, result="OK")

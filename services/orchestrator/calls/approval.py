@@ -18,7 +18,7 @@ BY_CHARS_MAX = 200
 """Of a person's name."""
 
 
-class Answer(msgspec.Struct, frozen=True):
+class ApprovalAnswer(msgspec.Struct, frozen=True):
     """What a person decided."""
 
     decision: Literal["approve", "edit", "reject"]
@@ -33,10 +33,10 @@ class Answer(msgspec.Struct, frozen=True):
         return bytes(self.edited).decode()
 
 
-def read(payload: str) -> Answer:
+def parse_answer(payload: str) -> ApprovalAnswer:
     """The answer in a submit's payload. Raises InvalidRequest."""
     try:
-        answer = msgspec.json.decode(payload, type=Answer)
+        answer = msgspec.json.decode(payload, type=ApprovalAnswer)
     except msgspec.DecodeError:
         rule = "must be {decision, arguments?, note?, by?} with decision approve, edit or reject"
         raise InvalidRequest.of("payload", rule) from None
@@ -50,7 +50,7 @@ def read(payload: str) -> Answer:
     return answer
 
 
-async def ask(scope: Scope, call: Call, reason: str, risk: str) -> Answer:
+async def ask_person(scope: Scope, call: Call, reason: str, risk: str) -> ApprovalAnswer:
     """What a person decided about the call; both the question and the answer are in the log."""
     run = scope.run
     call.asked += 1
@@ -71,8 +71,8 @@ async def ask(scope: Scope, call: Call, reason: str, risk: str) -> Answer:
             expires_at=expires_at,
         )
         payload = await run.waits.wait(approval_id, max(0, expires_at - now) / 1000)
-    expired = Answer("reject", note=f"nobody answered within {timeout_ms / 1000:g} s")
-    answer = expired if payload is None else read(payload)
+    expired = ApprovalAnswer("reject", note=f"nobody answered within {timeout_ms / 1000:g} s")
+    answer = expired if payload is None else parse_answer(payload)
     await scope.record(
         "approval_answer",
         approval_id=approval_id,

@@ -8,8 +8,8 @@ from headrace.errors import HeadraceError, Overloaded, ProviderUnavailable
 from headrace.streams import reading
 from headrace.v1 import common_pb2, tools_pb2
 from services.orchestrator.calls import outcomes
-from services.orchestrator.calls.effects import Patience, after_break, effect_key
-from services.orchestrator.peers.reconnect import was_break
+from services.orchestrator.calls.effects import RetryWindow, make_effect_key, resolve_break
+from services.orchestrator.peers.reconnect import was_broken_connection
 from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.run.answers.call import Call
 from services.orchestrator.run.scope import Scope
@@ -19,31 +19,31 @@ RPC_SLACK_S = 5.0
 """The tools service ends a tool at its timeout by itself; this much later we stop waiting for it."""
 
 
-async def execute(scope: Scope, peers: Peers, call: Call) -> tools_pb2.ToolOutcome:
+async def execute_backend(scope: Scope, peers: Peers, call: Call) -> tools_pb2.ToolOutcome:
     """Run the call; after a break of the stream, what its effect allows."""
-    key = effect_key(scope.run.id, call)
-    patience = Patience(_timeout_s(scope))
+    key = make_effect_key(scope.run.id, call)
+    patience = RetryWindow(_timeout_s(scope))
     is_open = call.is_resumed
     while True:
         if not is_open:
             try:
-                return await _stream(scope, peers, call, key)
+                return await _stream_call(scope, peers, call, key)
             except ProviderUnavailable as error:
-                if not was_break(error):
-                    return outcomes.failed(error.reason, error.message)
+                if not was_broken_connection(error):
+                    return outcomes.make_failure(error.reason, error.message)
             except Overloaded as error:
                 # Full, or the call that broke off is still being stopped: it was not begun, so it may be asked again.
                 if not await patience.pause():
-                    return outcomes.failed(error.reason, error.message)
+                    return outcomes.make_failure(error.reason, error.message)
                 continue
             except HeadraceError as error:
-                return outcomes.failed(error.reason, error.message)
+                return outcomes.make_failure(error.reason, error.message)
             except grpc.aio.AioRpcError as error:
                 if error.code() is not grpc.StatusCode.DEADLINE_EXCEEDED:
                     raise
-                return outcomes.failed("TIMEOUT", "the tool did not end in time")
+                return outcomes.make_failure("TIMEOUT", "the tool did not end in time")
         is_open = False
-        found = await after_break(scope, peers, call, key, patience)
+        found = await resolve_break(scope, peers, call, key, patience)
         if isinstance(found, tools_pb2.ToolOutcome):
             return found
         key = found
@@ -54,7 +54,7 @@ def _timeout_s(scope: Scope) -> float:
     return min(spending.tool_timeout_ms / 1000, spending.time_left_s)
 
 
-def _request(scope: Scope, call: Call, key: str, timeout_s: float) -> tools_pb2.ExecuteRequest:
+def _make_request(scope: Scope, call: Call, key: str, timeout_s: float) -> tools_pb2.ExecuteRequest:
     run = scope.run
     model = scope.settings.model
     return tools_pb2.ExecuteRequest(
@@ -72,10 +72,10 @@ def _request(scope: Scope, call: Call, key: str, timeout_s: float) -> tools_pb2.
     )
 
 
-async def _stream(scope: Scope, peers: Peers, call: Call, key: str) -> tools_pb2.ToolOutcome:
+async def _stream_call(scope: Scope, peers: Peers, call: Call, key: str) -> tools_pb2.ToolOutcome:
     timeout_s = _timeout_s(scope)
-    outcome = outcomes.failed("NO_RESULT", "the tool ended without a result")
-    request = _request(scope, call, key, timeout_s)
+    outcome = outcomes.make_failure("NO_RESULT", "the tool ended without a result")
+    request = _make_request(scope, call, key, timeout_s)
     rpc = peers.tools.Execute(request, timeout=timeout_s + RPC_SLACK_S, metadata=forward_metadata())
     charged = common_pb2.Usage()
     try:
@@ -86,7 +86,7 @@ async def _stream(scope: Scope, peers: Peers, call: Call, key: str) -> tools_pb2
                         output = delta.output
                         scope.publish("tool_output", tool_id=call.tool_id, stream=output.stream, delta=output.delta)
                     case "artifact" | "source" as kind:
-                        await _record(scope, delta, kind)
+                        await _record_delta(scope, delta, kind)
                     case "usage":
                         charged = delta.usage
                     case "result":
@@ -98,7 +98,7 @@ async def _stream(scope: Scope, peers: Peers, call: Call, key: str) -> tools_pb2
     return outcome
 
 
-async def _record(scope: Scope, delta: tools_pb2.ToolDelta, kind: str) -> None:
+async def _record_delta(scope: Scope, delta: tools_pb2.ToolDelta, kind: str) -> None:
     """Publish what the tool has made or drawn on, once it is in the log."""
     if kind == "artifact":
         made = delta.artifact

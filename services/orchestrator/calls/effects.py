@@ -15,7 +15,7 @@ import structlog
 from headrace.errors import HeadraceError, ProviderUnavailable
 from headrace.v1 import tools_pb2
 from services.orchestrator.calls import approval, outcomes
-from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers, peer_errors
+from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers, translating_peer_errors
 from services.orchestrator.run.answers.call import Call
 from services.orchestrator.run.scope import Scope
 from services.runtime.rpc.call_ids import forward_metadata
@@ -32,7 +32,7 @@ UNKNOWN_CHECKS_MAX = 3
 log = structlog.get_logger()
 
 
-class Patience:
+class RetryWindow:
     """How long one call goes on trying, all its attempts together."""
 
     def __init__(self, timeout_s: float) -> None:
@@ -48,7 +48,7 @@ class Patience:
         return True
 
 
-def effect_key(run_id: str, call: Call) -> str:
+def make_effect_key(run_id: str, call: Call) -> str:
     """Names the effect of a call: the run, the call and the hash of its canonical arguments."""
     try:
         canonical = orjson.dumps(orjson.loads(call.effective), option=orjson.OPT_SORT_KEYS)
@@ -57,32 +57,34 @@ def effect_key(run_id: str, call: Call) -> str:
     return f"{run_id}/{call.call_id}/{hashlib.sha256(canonical).hexdigest()[:32]}"
 
 
-async def after_break(
-    scope: Scope, peers: Peers, call: Call, key: str, patience: Patience
+async def resolve_break(
+    scope: Scope, peers: Peers, call: Call, key: str, patience: RetryWindow
 ) -> tools_pb2.ToolOutcome | str:
     """The call's result, or the key with which it is to run again."""
     log.warning("tool stream broke", run_id=scope.run.id, tool=call.name)
     if call.tool is not None and call.tool.effect in ("read", "idempotent"):
         if await patience.pause():
             return key
-        return outcomes.failed(ProviderUnavailable.reason, "the tools service went away and did not come back in time")
-    checked = await _checked(scope, peers, call, key, patience)
+        return outcomes.make_failure(
+            ProviderUnavailable.reason, "the tools service went away and did not come back in time"
+        )
+    checked = await _check_effect(scope, peers, call, key, patience)
     if checked.state == "not_done":
         return key
     if checked.state == "done" and checked.HasField("result"):
         return checked.result
-    return await _unknown(scope, call, key)
+    return await _resolve_unknown(scope, call, key)
 
 
-async def _checked(
-    scope: Scope, peers: Peers, call: Call, key: str, patience: Patience
+async def _check_effect(
+    scope: Scope, peers: Peers, call: Call, key: str, patience: RetryWindow
 ) -> tools_pb2.CheckEffectResponse:
     request = tools_pb2.CheckEffectRequest(effect_key=key, tool_name=call.name, chat_id=scope.run.chat_id)
     reply = tools_pb2.CheckEffectResponse(state="unknown")
     unknown = 0
     while unknown < UNKNOWN_CHECKS_MAX and await patience.pause():
         try:
-            with peer_errors():
+            with translating_peer_errors():
                 reply = await peers.tools.CheckEffect(request, timeout=UNARY_TIMEOUT_S, metadata=forward_metadata())
         except ProviderUnavailable:
             continue
@@ -95,15 +97,17 @@ async def _checked(
     return reply
 
 
-async def _unknown(scope: Scope, call: Call, key: str) -> tools_pb2.ToolOutcome | str:
+async def _resolve_unknown(scope: Scope, call: Call, key: str) -> tools_pb2.ToolOutcome | str:
     """Tell the user; who is there may have the call run again, as another effect."""
     known = f"tool {call.name!r} was cut off, and whether it has taken effect is not known"
     await scope.notice("OUTCOME_UNKNOWN", known)
     note = ""
     if scope.run.feed.readers:
-        answer = await approval.ask(scope, call, f"{known}; approve to run it again", "high")
+        answer = await approval.ask_person(scope, call, f"{known}; approve to run it again", "high")
         if answer.decision != "reject":
             call.params = answer.arguments or call.params
-            return f"{effect_key(scope.run.id, call)}/{key.count('/')}"
+            return f"{make_effect_key(scope.run.id, call)}/{key.count('/')}"
         note = answer.note
-    return outcomes.failed("unknown", f"{known}; find out before you try again", **({"note": note} if note else {}))
+    return outcomes.make_failure(
+        "unknown", f"{known}; find out before you try again", **({"note": note} if note else {})
+    )

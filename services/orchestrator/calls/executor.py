@@ -20,10 +20,10 @@ from services.runtime.telemetry import spans
 Execute = Callable[[Scope, Peers, Call], Awaitable[tools_pb2.ToolOutcome]]
 
 KINDS: dict[str, Execute] = {
-    "backend": backend.execute,
-    "action": action.execute,
-    "frontend": frontend.execute,
-    "own": own.execute,
+    "backend": backend.execute_backend,
+    "action": action.execute_action,
+    "frontend": frontend.execute_frontend,
+    "own": own.execute_own,
 }
 """A tool of another kind is not offered to a model."""
 
@@ -36,17 +36,17 @@ async def execute_all(scope: Scope, peers: Peers, calls: list[Call], warning: st
         call.siblings = len(calls)
     with scope.run.spending.clock.aside():
         if len(calls) == 1:
-            await _execute(scope, peers, calls[0], warning)
+            await _execute_call(scope, peers, calls[0], warning)
             return
         try:
             async with asyncio.TaskGroup() as group:
                 for call in calls:
-                    group.create_task(_execute(scope, peers, call, warning))
+                    group.create_task(_execute_call(scope, peers, call, warning))
         except ExceptionGroup as errors:
             raise errors.exceptions[0] from errors
 
 
-async def recall(scope: Scope, peers: Peers, call: Call) -> bool:
+async def recall_result(scope: Scope, peers: Peers, call: Call) -> bool:
     """Whether the log has the call's result already: then the run counts it as if it had just been run."""
     found = scope.recording.result(call.call_id)
     if found is None:
@@ -57,30 +57,30 @@ async def recall(scope: Scope, peers: Peers, call: Call) -> bool:
     if not outcomes.is_refusal(text):
         scope.run.spending.reserve_tool_calls(1)
         if call.kind == "own":
-            await own.recall(scope, peers, call, text)
+            await own.recall_call(scope, peers, call, text)
     if found.ok:
         scope.tools.note(call.name, text)
     return True
 
 
-def ran_out(scope: Scope, calls: Iterable[Call]) -> bool:
+def was_refused_for_budget(scope: Scope, calls: Iterable[Call]) -> bool:
     """Whether the log has it that one of these was refused for the budget: the run was about to end."""
-    refusal = outcomes.not_run(OVER_BUDGET).result
+    refusal = outcomes.make_refusal(OVER_BUDGET).result
     results = filter(None, (scope.recording.result(call.call_id) for call in calls))
     return any(part.text == refusal for result in results for part in result.message.content)
 
 
-async def refuse(scope: Scope, call: Call, why: str) -> None:
+async def refuse_call(scope: Scope, call: Call, why: str) -> None:
     """Answer a call that is not run."""
-    outcome = outcomes.not_run(why)
+    outcome = outcomes.make_refusal(why)
     await scope.commit([scope.result(call, outcome.result, ok=False)])
 
 
-async def _execute(scope: Scope, peers: Peers, call: Call, warning: str) -> None:
+async def _execute_call(scope: Scope, peers: Peers, call: Call, warning: str) -> None:
     with scope.run.spending.clock.working(), tracing.executed(call) as span:
         if call.kind != "own":
             scope.run.go_live()
-        passed = await gate.pass_through(scope, call)
+        passed = await gate.check_gate(scope, call)
         outcome = passed.outcome or await KINDS[call.kind](scope, peers, call)
         if not outcome.ok:
             spans.mark_failed(span, tracing.TOOL_FAILED)

@@ -19,16 +19,16 @@ class _Question(msgspec.Struct):
     required: bool = True
 
 
-async def execute(scope: Scope, peers: Peers, call: Call) -> tools_pb2.ToolOutcome:
+async def execute_frontend(scope: Scope, peers: Peers, call: Call) -> tools_pb2.ToolOutcome:
     """Wait for the call's submit; its payload is the result."""
     if problem := arguments.violation(call):
-        return outcomes.failed("INVALID_ARGUMENTS", problem)
+        return outcomes.make_failure("INVALID_ARGUMENTS", problem)
     with scope.run.waiting():
         payload = await scope.run.waits.wait(call.tool_id, call.wait_left_ms / 1000)
     if payload is not None:
-        return tools_pb2.ToolOutcome(ok=True, result=outcomes.bounded(payload))
+        return tools_pb2.ToolOutcome(ok=True, result=outcomes.truncate_result(payload))
     if call.name.casefold() == ASK_HUMAN:
         question = msgspec.json.decode(call.effective, type=_Question)
         if question.default and not question.required:
-            return outcomes.succeeded(answer=question.default, expired=True)
-    return outcomes.failed("expired")
+            return outcomes.make_success(answer=question.default, expired=True)
+    return outcomes.make_failure("expired")

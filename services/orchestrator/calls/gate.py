@@ -12,7 +12,7 @@ from services.orchestrator.run.scope import Scope
 
 
 @dataclass(frozen=True, slots=True)
-class Passed:
+class GateResult:
     """What the gate says of a call."""
 
     outcome: tools_pb2.ToolOutcome | None = None
@@ -22,20 +22,20 @@ class Passed:
     """For the model, behind the result."""
 
 
-async def pass_through(scope: Scope, call: Call) -> Passed:
+async def check_gate(scope: Scope, call: Call) -> GateResult:
     """Let the call through, with the arguments that a person gave it, or answer it."""
     if call.kind == "own":
-        return Passed()
+        return GateResult()
     found = await verdict(scope.run.rules.current, call)
     if found.then == "allow":
-        return Passed()
+        return GateResult()
     if found.then == "deny":
-        return Passed(outcomes.not_run("denied", message=f"not allowed here: {found.reason}"))
-    answer = await approval.ask(scope, call, found.reason, found.risk)
+        return GateResult(outcomes.make_refusal("denied", message=f"not allowed here: {found.reason}"))
+    answer = await approval.ask_person(scope, call, found.reason, found.risk)
     if answer.decision == "reject":
-        return Passed(outcomes.not_run("rejected", message=answer.note or "a person rejected this call"))
+        return GateResult(outcomes.make_refusal("rejected", message=answer.note or "a person rejected this call"))
     if answer.decision == "edit":
         call.params = answer.arguments
         changed = f"a person changed the arguments before this ran: {answer.arguments}"
-        return Passed(note=f"{changed}; {answer.note}" if answer.note else changed)
-    return Passed(note=f"a person approved this call and says: {answer.note}" if answer.note else "")
+        return GateResult(note=f"{changed}; {answer.note}" if answer.note else changed)
+    return GateResult(note=f"a person approved this call and says: {answer.note}" if answer.note else "")

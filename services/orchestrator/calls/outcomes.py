@@ -14,17 +14,17 @@ RESULT_CHARS_MAX = 30_000
 _NOT_EXECUTED = '{"ok":false,"executed":false,'
 
 
-def succeeded(**fields: Any) -> tools_pb2.ToolOutcome:
+def make_success(**fields: Any) -> tools_pb2.ToolOutcome:
     return tools_pb2.ToolOutcome(ok=True, result=orjson.dumps({"ok": True, **fields}).decode())
 
 
-def failed(error: str, message: str = "", **fields: Any) -> tools_pb2.ToolOutcome:
+def make_failure(error: str, message: str = "", **fields: Any) -> tools_pb2.ToolOutcome:
     """The tool failed, or nobody answered."""
     told = {"ok": False, "error": error} | ({"message": message} if message else {}) | fields
     return tools_pb2.ToolOutcome(ok=False, result=orjson.dumps(told).decode())
 
 
-def not_run(error: str, **fields: Any) -> tools_pb2.ToolOutcome:
+def make_refusal(error: str, **fields: Any) -> tools_pb2.ToolOutcome:
     """The call was not run, and why."""
     told = {"ok": False, "executed": False, "error": error, **fields}
     return tools_pb2.ToolOutcome(ok=False, result=orjson.dumps(told).decode())
@@ -40,7 +40,7 @@ def is_refusal(text: str) -> bool:
         return False
 
 
-def bounded(text: str) -> str:
+def truncate_result(text: str) -> str:
     """`text`, or its beginning and a note with its full size."""
     if len(text) <= RESULT_CHARS_MAX:
         return text

@@ -28,23 +28,23 @@ _ASK_HUMAN = tools_pb2.Tool(
 )
 
 FUNCTIONS = {
-    "todo_write": todos.write,
-    "todo_read": todos.read,
-    subagent.NAME: subagent.execute,
+    "todo_write": todos.write_todos,
+    "todo_read": todos.read_todos,
+    subagent.NAME: subagent.execute_subagent,
     **planning.FUNCTIONS,
 }
 
 OWN = (todos.WRITE, todos.READ, subagent.TOOL, _ASK_HUMAN)
 
 
-async def recall(scope: Scope, peers: Peers, call: Call, result: str) -> None:
+async def recall_call(scope: Scope, peers: Peers, call: Call, result: str) -> None:
     """Do again what a call, whose result the log has, did to the run's own state; it tells nobody again."""
     if call.name.casefold() == subagent.NAME:
-        subagent.recall(scope, call, result)
+        subagent.recall_subagent(scope, call, result)
     if function := planning.FUNCTIONS.get(call.name.casefold()):
         await function(scope, peers, call)
 
 
-async def execute(scope: Scope, peers: Peers, call: Call) -> tools_pb2.ToolOutcome:
+async def execute_own(scope: Scope, peers: Peers, call: Call) -> tools_pb2.ToolOutcome:
     """Run one of FUNCTIONS."""
     return await FUNCTIONS[call.name.casefold()](scope, peers, call)

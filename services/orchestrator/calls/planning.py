@@ -31,25 +31,25 @@ _GROUP = '"group":{"type":"string","maxLength":64,"description":"Neighbours of o
 _TASK_ID = '"taskId":{"type":"string","maxLength":64}'
 
 
-def _tool(name: str, description: str, properties: str, *required: str) -> tools_pb2.Tool:
+def _make_tool(name: str, description: str, properties: str, *required: str) -> tools_pb2.Tool:
     names = ",".join(f'"{name}"' for name in required)
     schema = f'{{"type":"object","properties":{{{properties}}},"required":[{names}],"additionalProperties":false}}'
     return tools_pb2.Tool(name=name, description=description, parameters=schema, kind="own", effect="idempotent")
 
 
-def _tasks(properties: str, *, least: int) -> str:
+def _make_task_schema(properties: str, *, least: int) -> str:
     item = f'{{"type":"object","properties":{{{properties}}},"required":["description"],"additionalProperties":false}}'
     return f'"tasks":{{"type":"array","minItems":{least},"maxItems":{TASKS_MAX},"items":{item}}}'
 
 
-ADD = _tool(
+ADD = _make_tool(
     "_plan_add_tasks_",
     "Add tasks to the plan, in the order in which they are to be done. Answers with their ids.",
-    _tasks(f"{_DESCRIPTION},{_STATUS},{_GROUP},{_COMPOSITE}", least=1),
+    _make_task_schema(f"{_DESCRIPTION},{_STATUS},{_GROUP},{_COMPOSITE}", least=1),
     "tasks",
 )
 
-UPDATE = _tool(
+UPDATE = _make_tool(
     "_plan_update_task_",
     "Say how your task stands: completed, failed, canceled or skipped end it.",
     f"{_TASK_ID},{_STATUS},{_DESCRIPTION}",
@@ -57,18 +57,18 @@ UPDATE = _tool(
     "status",
 )
 
-GET = _tool("_plan_get_tasks_", "Read the plan: all tasks, with their status.", "")
+GET = _make_tool("_plan_get_tasks_", "Read the plan: all tasks, with their status.", "")
 
-RESTATE = _tool(
+RESTATE = _make_tool(
     "_plan_restate_tasks_",
     "State what is left to be done now: keep a task by its taskId, change its description, leave it out, add or split"
     " tasks. An empty list says that nothing is left.",
-    _tasks(f"{_TASK_ID},{_DESCRIPTION},{_COMPOSITE}", least=0),
+    _make_task_schema(f"{_TASK_ID},{_DESCRIPTION},{_COMPOSITE}", least=0),
     "tasks",
 )
 
 
-class _Added(msgspec.Struct):
+class _TaskArguments(msgspec.Struct):
     description: str
     status: Literal["init", "in_progress", "completed", "failed", "canceled", "skipped"] = "init"
     group: str | None = None
@@ -76,65 +76,65 @@ class _Added(msgspec.Struct):
     taskId: str = ""
 
 
-class _Tasks(msgspec.Struct):
-    tasks: list[_Added]
+class _TaskListArguments(msgspec.Struct):
+    tasks: list[_TaskArguments]
 
 
-class _Update(msgspec.Struct):
+class _UpdateArguments(msgspec.Struct):
     taskId: str
     status: str
     description: str = ""
 
 
-async def _add(planned: Planned, scope: Scope, call: Call) -> tools_pb2.ToolOutcome:
-    added = await planned.add(_given(call), call.call_id)
-    return outcomes.succeeded(tasks=[_told(task) for task in added])
+async def _add_tasks(planned: Planned, scope: Scope, call: Call) -> tools_pb2.ToolOutcome:
+    added = await planned.add(_parse_tasks(call), call.call_id)
+    return outcomes.make_success(tasks=[_describe_task(task) for task in added])
 
 
-async def _restate(planned: Planned, scope: Scope, call: Call) -> tools_pb2.ToolOutcome:
-    remaining = await planned.restate(_given(call), call.call_id)
-    return outcomes.succeeded(tasks=[_told(task) for task in remaining])
+async def _restate_tasks(planned: Planned, scope: Scope, call: Call) -> tools_pb2.ToolOutcome:
+    remaining = await planned.restate(_parse_tasks(call), call.call_id)
+    return outcomes.make_success(tasks=[_describe_task(task) for task in remaining])
 
 
-async def _update(planned: Planned, scope: Scope, call: Call) -> tools_pb2.ToolOutcome:
-    given = msgspec.json.decode(call.effective, type=_Update)
+async def _update_task(planned: Planned, scope: Scope, call: Call) -> tools_pb2.ToolOutcome:
+    given = msgspec.json.decode(call.effective, type=_UpdateArguments)
     task = planned.plan.find(given.taskId)
     if task.task_id != scope.task_id:
         raise PlanProblem(f"task {task.task_id} is not yours; yours is {scope.task_id}")
     await planned.mark(task, given.status, given.description)
-    return outcomes.succeeded(**_told(task))
+    return outcomes.make_success(**_describe_task(task))
 
 
-async def _get(planned: Planned, scope: Scope, call: Call) -> tools_pb2.ToolOutcome:
-    return outcomes.succeeded(tasks=[_told(task) for task in planned.plan.tasks])
+async def _get_tasks(planned: Planned, scope: Scope, call: Call) -> tools_pb2.ToolOutcome:
+    return outcomes.make_success(tasks=[_describe_task(task) for task in planned.plan.tasks])
 
 
 _CHANGES: dict[str, Callable[[Planned, Scope, Call], Awaitable[tools_pb2.ToolOutcome]]] = {
-    ADD.name: _add,
-    UPDATE.name: _update,
-    GET.name: _get,
-    RESTATE.name: _restate,
+    ADD.name: _add_tasks,
+    UPDATE.name: _update_task,
+    GET.name: _get_tasks,
+    RESTATE.name: _restate_tasks,
 }
 
 PLAN_NAMES = frozenset(_CHANGES)
 """No other tool may have these names."""
 
 
-async def _execute(scope: Scope, peers: Peers, call: Call) -> tools_pb2.ToolOutcome:
+async def _execute_plan_call(scope: Scope, peers: Peers, call: Call) -> tools_pb2.ToolOutcome:
     if problem := arguments.violation(call):
-        return outcomes.failed("INVALID_ARGUMENTS", problem)
+        return outcomes.make_failure("INVALID_ARGUMENTS", problem)
     assert scope.planned is not None, "only scopes of a plan have its tools"
     try:
         return await _CHANGES[call.name.casefold()](scope.planned, scope, call)
     except PlanProblem as problem:
-        return outcomes.failed("INVALID_ARGUMENTS", str(problem))
+        return outcomes.make_failure("INVALID_ARGUMENTS", str(problem))
 
 
-FUNCTIONS = dict.fromkeys(PLAN_NAMES, _execute)
+FUNCTIONS = dict.fromkeys(PLAN_NAMES, _execute_plan_call)
 
 
-def _given(call: Call) -> list[Task]:
-    tasks = msgspec.json.decode(call.effective, type=_Tasks).tasks
+def _parse_tasks(call: Call) -> list[Task]:
+    tasks = msgspec.json.decode(call.effective, type=_TaskListArguments).tasks
     return [
         Task(
             task_id=task.taskId,
@@ -147,5 +147,5 @@ def _given(call: Call) -> list[Task]:
     ]
 
 
-def _told(task: Task) -> dict[str, str]:
+def _describe_task(task: Task) -> dict[str, str]:
     return {"taskId": task.task_id, "description": task.description, "status": task.status}

@@ -39,13 +39,13 @@ TOOL = tools_pb2.Tool(
 )
 
 
-class _Given(msgspec.Struct):
+class _SubagentArguments(msgspec.Struct):
     task: str
     agentKey: str = ""
     maxLoops: int = LOOPS_DEFAULT
 
 
-class _Result(msgspec.Struct):
+class _SubagentResult(msgspec.Struct):
     result: str = ""
     error: str = ""
     contextId: str = ""
@@ -54,32 +54,32 @@ class _Result(msgspec.Struct):
 def is_offered(scope: Scope) -> bool:
     """Whether the scope's model may call sub-agents: some are configured or mentioned, and there is a level below."""
     listed = NAME in (name.casefold() for name in scope.agent.working.tools)
-    return scope.depth < scope.run.agent.depth_max and (listed or bool(_callable(scope)))
+    return scope.depth < scope.run.agent.depth_max and (listed or bool(_list_callable(scope)))
 
 
-def described(scope: Scope) -> tools_pb2.Tool:
+def describe_tool(scope: Scope) -> tools_pb2.Tool:
     """The tool, with the agents that the scope's model may call."""
     tool = tools_pb2.Tool()
     tool.CopyFrom(TOOL)
-    for agent in _callable(scope).values():
+    for agent in _list_callable(scope).values():
         tool.description += f"\n- agentKey {agent.key}: {agent.description or agent.name or agent.key}"
     return tool
 
 
-async def execute(scope: Scope, peers: Peers, call: Call) -> tools_pb2.ToolOutcome:
+async def execute_subagent(scope: Scope, peers: Peers, call: Call) -> tools_pb2.ToolOutcome:
     """Have the task done."""
     if problem := arguments.violation(call):
-        return outcomes.failed("INVALID_ARGUMENTS", problem)
-    given = msgspec.json.decode(call.effective, type=_Given)
-    agent = _callable(scope).get(given.agentKey.casefold())
+        return outcomes.make_failure("INVALID_ARGUMENTS", problem)
+    given = msgspec.json.decode(call.effective, type=_SubagentArguments)
+    agent = _list_callable(scope).get(given.agentKey.casefold())
     if agent is None and given.agentKey:
-        known = ", ".join(agent.key for agent in _callable(scope).values()) or "none; leave agentKey out"
-        return outcomes.failed("UNKNOWN_AGENT", f"there is no agent {given.agentKey!r} to call; agents: {known}")
+        known = ", ".join(agent.key for agent in _list_callable(scope).values()) or "none; leave agentKey out"
+        return outcomes.make_failure("UNKNOWN_AGENT", f"there is no agent {given.agentKey!r} to call; agents: {known}")
     assert scope.run.delegate is not None, "set before the first turn"
     return await scope.run.delegate(scope, peers, call, SubagentTask(agent, given.task, given.maxLoops))
 
 
-def recall(scope: Scope, call: Call, result: str) -> None:
+def recall_subagent(scope: Scope, call: Call, result: str) -> None:
     """Count what a sub-agent has spent whose result the log has, and its own sub-agents."""
     run = scope.run
     for agent_id in run.recording.subagents_of(subagent_id(run.id, call.tool_id)):
@@ -89,19 +89,19 @@ def recall(scope: Scope, call: Call, result: str) -> None:
             if message.message.role == "tool":
                 text = "".join(part.text for part in message.message.content)
                 run.spending.reserve_tool_calls(not outcomes.is_refusal(text))
-    note_return(scope, call, result)
+    keep_result(scope, call, result)
 
 
-def note_return(scope: Scope, call: Call, result: str) -> None:
+def keep_result(scope: Scope, call: Call, result: str) -> None:
     """Keep what the parent's model is told when all calls of its answer have ended; see returning.py."""
     # Behind it the log may have notes for the model, on lines of their own.
-    said = msgspec.json.decode(result.partition("\n")[0], type=_Result)
+    said = msgspec.json.decode(result.partition("\n")[0], type=_SubagentResult)
     if said.contextId and scope.agent.memory.recap.enabled:
-        task = msgspec.json.decode(call.effective, type=_Given).task
+        task = msgspec.json.decode(call.effective, type=_SubagentArguments).task
         scope.returned[call.tool_id] = (task, said.result or said.error)
 
 
-def _callable(scope: Scope) -> dict[str, Definition]:
+def _list_callable(scope: Scope) -> dict[str, Definition]:
     """The agents that its model may call, by key without regard to case: listed ones, then those the user named."""
     there_are = {agent.key.casefold(): agent for agent in scope.run.agents.values()}
     wanted = (key.casefold() for key in (*scope.agent.subagents, *scope.attention.agents))

@@ -44,27 +44,27 @@ READ = tools_pb2.Tool(
 )
 
 
-class _Given(msgspec.Struct):
+class _TodoArguments(msgspec.Struct):
     todos: list[Todo]
 
 
-async def write(scope: Scope, peers: Peers, call: Call) -> tools_pb2.ToolOutcome:
+async def write_todos(scope: Scope, peers: Peers, call: Call) -> tools_pb2.ToolOutcome:
     """Replace the list."""
     if problem := arguments.violation(call):
-        return outcomes.failed("INVALID_ARGUMENTS", problem)
-    todos = msgspec.json.decode(call.effective, type=_Given).todos
+        return outcomes.make_failure("INVALID_ARGUMENTS", problem)
+    todos = msgspec.json.decode(call.effective, type=_TodoArguments).todos
     if sum(todo.status == "in_progress" for todo in todos) > 1:
-        return outcomes.failed("INVALID_ARGUMENTS", "todos: at most one may be in_progress")
+        return outcomes.make_failure("INVALID_ARGUMENTS", "todos: at most one may be in_progress")
     for number, todo in enumerate(todos, start=1):
         todo.id = todo.id or str(number)
     await session_state.change(scope, peers, todos=msgspec.json.encode(todos))
     scope.attention.todos = todos
-    return outcomes.succeeded(todos=msgspec.to_builtins(todos))
+    return outcomes.make_success(todos=msgspec.to_builtins(todos))
 
 
-async def read(scope: Scope, peers: Peers, call: Call) -> tools_pb2.ToolOutcome:
+async def read_todos(scope: Scope, peers: Peers, call: Call) -> tools_pb2.ToolOutcome:
     """The list as it stands."""
     if problem := arguments.violation(call):
-        return outcomes.failed("INVALID_ARGUMENTS", problem)
+        return outcomes.make_failure("INVALID_ARGUMENTS", problem)
     scope.attention.todos = (await session_state.load(scope, peers)).read("todos", list[Todo], [])
-    return outcomes.succeeded(todos=msgspec.to_builtins(scope.attention.todos))
+    return outcomes.make_success(todos=msgspec.to_builtins(scope.attention.todos))

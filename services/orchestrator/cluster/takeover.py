@@ -23,7 +23,7 @@ from services.orchestrator.lifecycle.leases import Owner
 from services.orchestrator.lifecycle.runs import Runs
 from services.orchestrator.lifecycle.start_result import stopping
 from services.orchestrator.peers import stored_runs
-from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers, peer_errors
+from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers, translating_peer_errors
 from services.orchestrator.run.replay.attempt_resets import CRASHED, HANDED_OVER, crashes
 from services.orchestrator.run.replay.replay import Recording
 from services.orchestrator.run.replay.resume_point import Past
@@ -95,7 +95,7 @@ class Takeover:
         if self._runs.is_draining:
             return
         with acting_as(None):
-            found = await stored_runs.unfinished(self._peers, without_owner=without_owner)
+            found = await stored_runs.list_unfinished(self._peers, without_owner=without_owner)
         free = [*{run.chat_id: run for run in found if self._is_wanted(run)}.values()]
         for first in range(0, len(free), CHATS_AT_ONCE):
             some = map(self._take_chat, free[first : first + CHATS_AT_ONCE])
@@ -106,7 +106,7 @@ class Takeover:
     async def _take_chat(self, run: memory_pb2.UnfinishedRun) -> None:
         """Take over what is left of the run's chat."""
         with acting_as(_whose(run)):
-            for entry in await stored_runs.unfinished_beside(self._peers, run.run_id):
+            for entry in await stored_runs.list_unfinished_of_chat(self._peers, run.run_id):
                 # A chat's runs keep their order: none goes before one that is still another's.
                 if entry.run_id not in self._runs.unstored and not await self._attempt(entry):
                     break
@@ -125,7 +125,7 @@ class Takeover:
         """
         if (run := self._runs.find(run_id)) is not None:
             return run
-        for entry in await stored_runs.unfinished_beside(self._peers, run_id):
+        for entry in await stored_runs.list_unfinished_of_chat(self._peers, run_id):
             if self._is_another_s(entry):
                 return entry.owner
             if self._is_left(entry, run_id):
@@ -136,7 +136,7 @@ class Takeover:
     async def _take(self, run_id: str) -> Run | str | None:
         """As `find`; takes over what is left of the chat up to the run."""
         # Read once more: while others took over, what is left has been taken, or has ended.
-        for entry in await stored_runs.unfinished_beside(self._peers, run_id):
+        for entry in await stored_runs.list_unfinished_of_chat(self._peers, run_id):
             if self._is_another_s(entry):
                 return entry.owner
             if self._is_left(entry, run_id):
@@ -156,7 +156,7 @@ class Takeover:
 
     async def owner_of(self, run_id: str) -> str | None:
         """The address of another process that has the run; nothing is taken over."""
-        beside = await stored_runs.unfinished_beside(self._peers, run_id)
+        beside = await stored_runs.list_unfinished_of_chat(self._peers, run_id)
         return next((entry.owner for entry in beside if entry.run_id == run_id and self._is_another_s(entry)), None)
 
     async def _attempt(self, entry: memory_pb2.UnfinishedRun) -> bool:
@@ -194,7 +194,7 @@ class Takeover:
             if generation is None:
                 return None
             request = memory_pb2.GetChatRequest(chat_id=entry.chat_id, run_id=entry.run_id, include_lines=True)
-            chat = await stored_runs.chat_of(self._peers, request)
+            chat = await stored_runs.get_chat(self._peers, request)
             return await self._gone_on_with(entry, chat, generation)
 
     async def _gone_on_with(
@@ -206,7 +206,7 @@ class Takeover:
         base_seq = _base(generation, entry.last_seq)
         told = self._runs.unstored.get(entry.run_id)
         if told is not None or agent is None or crashes(recording) >= CRASHES_MAX:
-            with peer_errors():
+            with translating_peer_errors():
                 await self._peers.memory.Append(end_of(entry, generation, base_seq, told), timeout=UNARY_TIMEOUT_S)
             self._runs.unstored.pop(entry.run_id, None)
             log.warning("run ended as interrupted", run_id=entry.run_id, last_seq=entry.last_seq)
@@ -224,7 +224,7 @@ class Takeover:
         try:
             agent = self._registry.get(query.query.agent_key)
             if query.query.HasField("deep_think"):
-                agent = agent.thinking(query.query.deep_think)
+                agent = agent.with_deep_think(query.query.deep_think)
         except (NotFound, InvalidRequest):
             return None
         others = set[str]().union(*STAGES.values()) - STAGES[agent.mode]
@@ -236,10 +236,10 @@ class Takeover:
             chat_id=entry.chat_id, run_id=entry.run_id, owner=self._owner.address, ttl_ms=self._owner.ttl_ms
         )
         try:
-            with peer_errors():
+            with translating_peer_errors():
                 return (await self._peers.memory.AcquireLease(request, timeout=UNARY_TIMEOUT_S)).generation
         except StaleLease:
-            chat = await stored_runs.chat_of(self._peers, memory_pb2.GetChatRequest(run_id=entry.run_id))
+            chat = await stored_runs.get_chat(self._peers, memory_pb2.GetChatRequest(run_id=entry.run_id))
             if stored_runs.has_ended(chat):
                 return None
             raise _moved() from None

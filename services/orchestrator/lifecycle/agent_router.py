@@ -69,8 +69,8 @@ async def _ask(
 ) -> str:
     """The model's answer, whose cost goes into `usage`; empty where it fails."""
     told = "\n".join(f"- {agent.key}: {agent.description[:DESCRIPTION_CHARS_MAX] or agent.name}" for agent in agents)
-    system = prompts.fill(prompts.stored("router"), {"agents": told})
-    request = side_question.question(default.primary.model, STAGE, system, message[:MESSAGE_CHARS_MAX])
+    system = prompts.fill_placeholders(prompts.load_text("router"), {"agents": told})
+    request = side_question.make_question(default.primary.model, STAGE, system, message[:MESSAGE_CHARS_MAX])
     answer: list[str] = []
     try:
         rpc = peers.llm.StreamChat(request, timeout=side_question.TIMEOUT_S, metadata=forward_metadata())

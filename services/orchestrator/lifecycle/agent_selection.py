@@ -28,7 +28,7 @@ async def choose(request: agent_pb2.QueryRequest, beside: Iterable[Run], registr
         routed = Routed(await _named(request, registry, peers))
     if not request.HasField("deep_think"):
         return routed
-    return replace(routed, agent=routed.agent.thinking(request.deep_think))
+    return replace(routed, agent=routed.agent.with_deep_think(request.deep_think))
 
 
 async def _routed(request: agent_pb2.QueryRequest, beside: Iterable[Run], registry: Registry, peers: Peers) -> Routed:
@@ -43,7 +43,9 @@ async def _named(request: agent_pb2.QueryRequest, registry: Registry, peers: Pee
     if request.agent_key or not request.chat_id:
         return registry.choose(request.agent_key)
     try:
-        chat = await stored_runs.chat_of(peers, memory_pb2.GetChatRequest(chat_id=request.chat_id, without_events=True))
+        chat = await stored_runs.get_chat(
+            peers, memory_pb2.GetChatRequest(chat_id=request.chat_id, without_events=True)
+        )
     except NotFound:
         return registry.default()
     return registry.get(chat.last_agent_key)

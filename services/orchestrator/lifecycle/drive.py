@@ -13,12 +13,12 @@ from headrace.v1 import common_pb2, memory_pb2
 from services.orchestrator import metrics, tracing
 from services.orchestrator.lifecycle import leases, rollback
 from services.orchestrator.modes.catalogue import MODES
-from services.orchestrator.modes.subagents import delegate
+from services.orchestrator.modes.subagents import run_subagent
 from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.run.run import Run, Stopped
 from services.orchestrator.run.steer_queue import Steer
 from services.orchestrator.setup import goal, system_message
-from services.orchestrator.setup.run_setup import outset
+from services.orchestrator.setup.run_setup import set_up_run
 from services.orchestrator.turn import compact_command
 from services.orchestrator.turn.conversation import Conversation
 
@@ -145,7 +145,7 @@ async def _work_ahead(run: Run, peers: Peers) -> str:
 async def _work(run: Run, peers: Peers) -> str:
     if run.past.reason:
         await run.tell_readers_to_reset()
-        await peers.wait_for()
+        await peers.wait_for_peers()
     if run.past.is_changed:
         await run.main.notice(
             "AGENT_CHANGED", "the agent was changed while this run was stopped; it goes on as it is now"
@@ -153,15 +153,15 @@ async def _work(run: Run, peers: Peers) -> str:
     for code, message in run.notices:
         await run.main.notice(code, message)
     await rollback.take_back(run, peers)
-    await goal.note(run, peers)
-    run.delegate = delegate
-    found = await outset(run, peers)
-    run.main.brief = await system_message.brief(run, peers, found)
+    await goal.record_goal(run, peers)
+    run.delegate = run_subagent
+    found = await set_up_run(run, peers)
+    run.main.brief = await system_message.make_prompt_context(run, peers, found)
     run.main.enter(run.agent.primary)
     talk = Conversation(run.main, peers, found.tools)
-    if compact_command.is_asked_for(run.query.message):
+    if compact_command.is_compact_command(run.query.message):
         run.main.stage = compact_command.STAGE
-        return await compact_command.compact(talk)
+        return await compact_command.run_compaction(talk)
     return await MODES[run.agent.mode](talk)
 
 

@@ -14,7 +14,7 @@ import structlog
 
 from headrace.errors import HeadraceError, StaleLease
 from headrace.v1 import memory_pb2
-from services.orchestrator.peers.stubs import Peers, peer_errors
+from services.orchestrator.peers.stubs import Peers, translating_peer_errors
 from services.orchestrator.run.run import Run
 from services.runtime.auth.identity import acting_as
 
@@ -61,7 +61,7 @@ async def keep(live: Callable[[], Iterable[Run]], peers: Peers, owner: Owner) ->
 async def release(run: Run, peers: Peers) -> None:
     """Give the run to whoever asks first."""
     request = memory_pb2.ReleaseLeaseRequest(run_id=run.id, generation=run.log.generation)
-    with peer_errors():
+    with translating_peer_errors():
         await peers.memory.ReleaseLease(request, timeout=RELEASE_TIMEOUT_S)
 
 
@@ -69,7 +69,7 @@ async def _renew(run: Run, peers: Peers, gate: asyncio.Semaphore, owner: Owner) 
     try:
         async with gate:
             request = memory_pb2.RenewLeaseRequest(run_id=run.id, generation=run.log.generation, ttl_ms=owner.ttl_ms)
-            with acting_as(run.identity), peer_errors():
+            with acting_as(run.identity), translating_peer_errors():
                 await peers.memory.RenewLease(request, timeout=owner.renewal_s)
     except StaleLease:
         if not run.feed.ended:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from headrace.errors import ChatBusy
 from headrace.v1 import memory_pb2
 from services.orchestrator.lifecycle.start_result import Elsewhere, Repeated, stopping
-from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers, peer_errors
+from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers, translating_peer_errors
 from services.runtime.rpc.call_ids import forward_metadata
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class Accepting:
             ttl_ms=self._owner.ttl_ms,
             beside=[other.id for other in self._of_chat(run.chat_id) if not other.log.is_lost],
         )
-        with peer_errors():
+        with translating_peer_errors():
             return await self._peers.memory.Append(request, timeout=UNARY_TIMEOUT_S, metadata=forward_metadata())
 
     async def accept(self, run: Run, traceparent: str, caller: Caller) -> tuple[bool, str] | None:

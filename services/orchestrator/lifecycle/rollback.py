@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from headrace.v1 import memory_pb2
-from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers, peer_errors
+from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers, translating_peer_errors
 from services.orchestrator.run.run import Run
 from services.runtime.rpc.call_ids import forward_metadata
 
@@ -25,7 +25,7 @@ async def take_back(run: Run, peers: Peers) -> None:
         run_id=run.id,
         generation=run.log.generation,
     )
-    with peer_errors():
+    with translating_peer_errors():
         await peers.memory.Revert(request, timeout=UNARY_TIMEOUT_S, metadata=forward_metadata())
 
 

@@ -118,7 +118,7 @@ class Runs:
     async def compact(self, chat_id: str) -> Begun:
         """Start a run that only compacts the chat. Raises NotFound for an unknown chat, and what `start` raises."""
         request = memory_pb2.GetChatRequest(chat_id=chat_id, without_events=True)
-        agent_key = (await stored_runs.chat_of(self._peers, request)).last_agent_key
+        agent_key = (await stored_runs.get_chat(self._peers, request)).last_agent_key
         return await self.start(
             agent_pb2.QueryRequest(
                 chat_id=chat_id, agent_key=agent_key, message=compact_command.COMMAND, when_busy="reject"
@@ -170,7 +170,7 @@ class Runs:
         """The live runs of a chat, in order. Raises NotFound: the chat is not the caller's."""
         runs, mine = self._by_chat.get(chat_id, ()), identity.require_identity()
         if any(run.is_accepted and run.identity != mine for run in runs):
-            raise stored_runs.no_chat(chat_id)
+            raise stored_runs.make_chat_not_found(chat_id)
         return [run for run in runs if run.identity == mine]
 
     async def drain(self, grace_s: float) -> None:

@@ -45,7 +45,7 @@ def accepted(run_id: str) -> agent_pb2.SteerResponse:
 
 async def query_of(peers: Peers, request: agent_pb2.SteerRequest) -> agent_pb2.QueryRequest | None:
     """The query of a run that has ended; None: it took this very message. Raises NotFound."""
-    chat = await stored_runs.chat_of(peers, memory_pb2.GetChatRequest(run_id=request.run_id))
+    chat = await stored_runs.get_chat(peers, memory_pb2.GetChatRequest(run_id=request.run_id))
     events = chat.events
     if any(event.request_steer.request_id == request.request_id for event in events if event.HasField("request_steer")):
         return None

@@ -27,7 +27,7 @@ def check(request: agent_pb2.SubmitRequest) -> str:
     if bool(request.tool_id) == bool(request.approval_id):
         raise InvalidRequest.of("toolId", "either toolId or approvalId must be set")
     if request.approval_id:
-        approval.read(request.payload)
+        approval.parse_answer(request.payload)
     return request.tool_id or request.approval_id
 
 
@@ -63,7 +63,7 @@ async def too_late(peers: Peers, request: agent_pb2.SubmitRequest) -> agent_pb2.
     """The answer for a run that has ended. Raises NotFound."""
     wait_id = check(request)
     status = "unmatched"
-    chat = await stored_runs.chat_of(peers, memory_pb2.GetChatRequest(run_id=request.run_id))
+    chat = await stored_runs.get_chat(peers, memory_pb2.GetChatRequest(run_id=request.run_id))
     for event in chat.events:
         match event.WhichOneof("payload"):
             case "request_submit" if event.request_submit.tool_id == wait_id:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from services.orchestrator.modes.oneshot import oneshot
-from services.orchestrator.modes.plan_execute.plan_execute import plan_execute
-from services.orchestrator.modes.react import react
+from services.orchestrator.modes.oneshot import run_oneshot
+from services.orchestrator.modes.plan_execute.plan_execute import run_plan_execute
+from services.orchestrator.modes.react import run_react
 
-MODES = {"ONESHOT": oneshot, "REACT": react, "PLAN_EXECUTE": plan_execute}
+MODES = {"ONESHOT": run_oneshot, "REACT": run_react, "PLAN_EXECUTE": run_plan_execute}

@@ -13,19 +13,19 @@ REPAIRS_MAX = 2
 REPAIR_PROMPT = "You must call one of the tools now; answer after its result."
 
 
-async def oneshot(talk: Conversation) -> str:
+async def run_oneshot(talk: Conversation) -> str:
     """Run to the answer; returns the finish reason."""
-    required = must_call(talk)
+    required = requires_tool(talk)
     if not talk.has_tools:
-        return await finish(talk, await talk.ask("none"))
-    answer = await ask_for_tool(talk, parallel=True) if required else await talk.ask("auto", parallel=True)
+        return await finish_answer(talk, await talk.ask_model("none"))
+    answer = await ask_for_tool_call(talk, parallel=True) if required else await talk.ask_model("auto", parallel=True)
     if not answer.calls:
-        return await finish(talk, answer)
-    await talk.execute(answer, parallel=True)
-    return await final_answer(talk)
+        return await finish_answer(talk, answer)
+    await talk.execute_calls(answer, parallel=True)
+    return await ask_for_final_answer(talk)
 
 
-def must_call(talk: Conversation) -> bool:
+def requires_tool(talk: Conversation) -> bool:
     """Whether the stage's first turn has to call a tool.
 
     Raises:
@@ -37,7 +37,7 @@ def must_call(talk: Conversation) -> bool:
     return required
 
 
-async def ask_for_tool(talk: Conversation, *, parallel: bool) -> Answer:
+async def ask_for_tool_call(talk: Conversation, *, parallel: bool) -> Answer:
     """One turn that must call a tool, repaired twice.
 
     Raises:
@@ -46,33 +46,33 @@ async def ask_for_tool(talk: Conversation, *, parallel: bool) -> Answer:
     for attempt in range(REPAIRS_MAX + 1):
         if attempt:
             await talk.scope.add_user_message(REPAIR_PROMPT)
-        answer = await talk.ask("required", parallel=parallel)
+        answer = await talk.ask_model("required", parallel=parallel)
         if answer.calls:
             return answer
     raise ToolRequired(f"the model called no tool in {REPAIRS_MAX + 1} turns, and the agent's toolPolicy is REQUIRE")
 
 
-async def final_answer(talk: Conversation, reason: str = "") -> str:
+async def ask_for_final_answer(talk: Conversation, reason: str = "") -> str:
     """One call without tools for the answer. `reason` is why the loop ended, when not by itself.
 
     When only the budget of model calls is spent, the run itself is granted this one all the same; a sub-agent is not.
     """
     beyond = talk.run.spending.is_out_of_calls and talk.scope.depth == 0
-    answer = await talk.ask("none", beyond_budget=beyond)
+    answer = await talk.ask_model("none", beyond_budget=beyond)
     if answer.calls:
-        await talk.refuse(answer, "no tool may be called any more; answer with what is known")
-    return await finish(talk, answer, "budget" if beyond else reason)
+        await talk.refuse_calls(answer, "no tool may be called any more; answer with what is known")
+    return await finish_answer(talk, answer, "budget" if beyond else reason)
 
 
-async def finish(talk: Conversation, answer: Answer, reason: str = "") -> str:
+async def finish_answer(talk: Conversation, answer: Answer, reason: str = "") -> str:
     """The finish reason of a last answer, which is checked first where the agent wants that.
 
     Raises:
         NoAnswer: It has no text.
     """
     if answer.is_draft:
-        answer = await verify.second_pass(talk, answer)
-    await reasoning_summary.write(talk)
+        answer = await verify.run_second_pass(talk, answer)
+    await reasoning_summary.write_summary(talk)
     if answer.finish_reason == "content_filter":
         return "content_filter"
     if not answer.text.strip():

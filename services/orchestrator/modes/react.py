@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from services.orchestrator.modes.oneshot import ask_for_tool, final_answer, finish, must_call
+from services.orchestrator.modes.oneshot import ask_for_final_answer, ask_for_tool_call, finish_answer, requires_tool
 from services.orchestrator.run.answers.answer import Answer
 from services.orchestrator.turn.conversation import Conversation
 
@@ -12,31 +12,31 @@ REPEATS_WARNED = 3
 WARNING = "warning: this was the same call with the same arguments for the third time; use what it gave, or change it"
 
 
-async def react(talk: Conversation) -> str:
+async def run_react(talk: Conversation) -> str:
     """Run to the answer; returns the finish reason."""
     spending, settings = talk.run.spending, talk.scope.settings
     parallel = settings.parallel_tool_calls
-    required = must_call(talk)
+    required = requires_tool(talk)
     last_calls: list[tuple[str, str]] = []
     repeats = 0
     for _ in range(settings.steps_max):
         if spending.is_out_of_calls:
-            return await final_answer(talk)
-        answer = await ask_for_tool(talk, parallel=parallel) if required else await _think(talk, parallel)
+            return await ask_for_final_answer(talk)
+        answer = await ask_for_tool_call(talk, parallel=parallel) if required else await _ask_freely(talk, parallel)
         required = False
         if not answer.calls:
             if answer.text.strip() or answer.finish_reason == "content_filter":
-                return await finish(talk, answer)
-            return await final_answer(talk)
+                return await finish_answer(talk, answer)
+            return await ask_for_final_answer(talk)
         calls = [(call.name, call.arguments) for call in answer.calls]
         repeats = repeats + 1 if calls == last_calls else 1
         last_calls = calls
         if repeats > REPEATS_WARNED:
-            await talk.refuse(answer, "the same call was made three times already; answer with what is known")
+            await talk.refuse_calls(answer, "the same call was made three times already; answer with what is known")
             break
-        await talk.execute(answer, parallel=parallel, warning=WARNING if repeats == REPEATS_WARNED else "")
-    return await final_answer(talk, "steps")
+        await talk.execute_calls(answer, parallel=parallel, warning=WARNING if repeats == REPEATS_WARNED else "")
+    return await ask_for_final_answer(talk, "steps")
 
 
-async def _think(talk: Conversation, parallel: bool) -> Answer:
-    return await talk.ask("auto" if talk.has_tools else "none", parallel=parallel)
+async def _ask_freely(talk: Conversation, parallel: bool) -> Answer:
+    return await talk.ask_model("auto" if talk.has_tools else "none", parallel=parallel)

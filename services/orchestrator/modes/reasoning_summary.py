@@ -34,7 +34,7 @@ STAGE = "reasoning_summary"
 log = structlog.get_logger()
 
 
-async def write(talk: Conversation) -> None:
+async def write_summary(talk: Conversation) -> None:
     """Sum up what the scope's models have thought, where the agent wants that."""
     scope = talk.scope
     text = "\n\n".join(scope.thoughts)[-REASONING_CHARS_MAX:].strip()
@@ -45,16 +45,16 @@ async def write(talk: Conversation) -> None:
         return
     try:
         async with talk.run.spending.model_call(len(text) // CHARS_PER_TOKEN + OUTPUT_TOKENS):
-            await _stream(talk, scope.begin_answer(), text)
+            await _stream_summary(talk, scope.begin_answer(), text)
     except (HeadraceError, TimeoutError, grpc.aio.AioRpcError) as error:
         reason = error.reason if isinstance(error, HeadraceError) else type(error).__name__
         log.warning("reasoning not summed up", run_id=talk.run.id, reason=reason)
     await scope.end_answer()
 
 
-async def _stream(talk: Conversation, answer: Answer, text: str) -> None:
+async def _stream_summary(talk: Conversation, answer: Answer, text: str) -> None:
     timeout_s = min(side_question.TIMEOUT_S, talk.run.spending.time_left_s)
-    request = side_question.question(talk.scope.settings.model, STAGE, prompts.stored(STAGE), text)
+    request = side_question.make_question(talk.scope.settings.model, STAGE, prompts.load_text(STAGE), text)
     rpc = talk.peers.llm.StreamChat(request, timeout=timeout_s, metadata=forward_metadata())
     async with asyncio.timeout(timeout_s), reading(rpc) as deltas:
         async for delta in deltas:

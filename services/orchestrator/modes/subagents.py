@@ -25,7 +25,7 @@ from services.orchestrator.run.run import Stopped
 from services.orchestrator.run.scope import Scope
 from services.orchestrator.run.subagent_task import SubagentTask
 from services.orchestrator.setup import system_message
-from services.orchestrator.setup.tool_selection import catalogue, visible
+from services.orchestrator.setup.tool_selection import load_catalogue, select_tools
 from services.orchestrator.turn import parent_context
 from services.orchestrator.turn.conversation import Conversation
 
@@ -42,7 +42,7 @@ log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
-class _End:
+class _SubagentResult:
     """How a sub-agent ended."""
 
     text: str = ""
@@ -57,31 +57,31 @@ class _End:
         return memory_pb2.RunLine(state="cancelled" if self.is_cancelled else "completed")
 
 
-async def delegate(parent: Scope, peers: Peers, call: Call, task: SubagentTask) -> tools_pb2.ToolOutcome:
+async def run_subagent(parent: Scope, peers: Peers, call: Call, task: SubagentTask) -> tools_pb2.ToolOutcome:
     """Have `task` done; the call's result.
 
     Raises:
         BudgetExceeded: Of the run; what the run itself may still do without model calls is left to it.
     """
     async with parent.places:
-        scope = await _begin(parent, call, task)
+        scope = await _open_scope(parent, call, task)
         try:
             with tracing.delegated(scope):
-                end = await _work(scope, parent, peers, task)
+                end = await _run_mode(scope, parent, peers, task)
         except Stopped:
             # Its siblings end their steps too; the run stops when the parent goes on.
-            end = _End(is_cancelled=True)
+            end = _SubagentResult(is_cancelled=True)
         except HeadraceError as error:
             if _ends_run(error):
                 raise
             log.warning("sub-agent failed", run_id=scope.run.id, subagent_id=scope.subagent_id, reason=error.reason)
-            end = _End(error=error)
-        return await _end(scope, end, parent, call)
+            end = _SubagentResult(error=error)
+        return await _report_result(scope, end, parent, call)
 
 
-async def _begin(parent: Scope, call: Call, task: SubagentTask) -> Scope:
+async def _open_scope(parent: Scope, call: Call, task: SubagentTask) -> Scope:
     run = parent.run
-    agent = _bounded(task.agent or _like(parent), task.loops_max)
+    agent = _limit_steps(task.agent or _make_default_agent(parent), task.loops_max)
     child_id = subagent_id(run.id, call.tool_id)
     scope = run.open_scope(agent.primary, context_id=child_id, subagent_id=child_id)
     scope.agent, scope.lineage = agent, (*parent.lineage, child_id)
@@ -101,46 +101,46 @@ async def _begin(parent: Scope, call: Call, task: SubagentTask) -> Scope:
     return scope
 
 
-async def _work(scope: Scope, parent: Scope, peers: Peers, task: SubagentTask) -> _End:
+async def _run_mode(scope: Scope, parent: Scope, peers: Peers, task: SubagentTask) -> _SubagentResult:
     await parent_context.push(scope, parent, peers, task.task)
-    tools = await _tools(scope, parent, peers, is_like_parent=task.agent is None)
-    scope.brief = system_message.of_subagent(task.task, tools)
+    tools = await _select_tools(scope, parent, peers, is_like_parent=task.agent is None)
+    scope.brief = system_message.make_subagent_context(task.task, tools)
     scope.enter(scope.settings)
     await scope.add_user_message(task.task)
     reason = await MODES[scope.agent.mode](Conversation(scope, peers, tools))
     if reason == "content_filter":
         raise ContentFiltered("the provider refused the sub-agent's answer")
-    return _End(scope.said)
+    return _SubagentResult(scope.said)
 
 
-async def _end(scope: Scope, end: _End, parent: Scope, call: Call) -> tools_pb2.ToolOutcome:
+async def _report_result(scope: Scope, end: _SubagentResult, parent: Scope, call: Call) -> tools_pb2.ToolOutcome:
     run = scope.run
     told: dict[str, Any] = {"contextId": scope.context_id, "loops": run.turns[scope.subagent_id]}
     if end.error is None and not end.is_cancelled:
         scope.last_event = None
         summary = end.text[:SUMMARY_CHARS_MAX]
         await scope.record("subagent_end", subagent_id=scope.subagent_id, ok=True, summary=summary)
-        outcome = outcomes.succeeded(result=outcomes.bounded(end.text), **told)
+        outcome = outcomes.make_success(result=outcomes.truncate_result(end.text), **told)
     elif end.error is not None:
-        outcome = outcomes.failed(end.error.reason, end.error.message, **told)
+        outcome = outcomes.make_failure(end.error.reason, end.error.message, **told)
     else:
-        outcome = outcomes.failed("cancelled", **told)
+        outcome = outcomes.make_failure("cancelled", **told)
     if lines := run.close_within(scope, end.line, OPEN_RESULT):
         await run.log.append(lines)
-    subagent.note_return(parent, call, outcome.result)
+    subagent.keep_result(parent, call, outcome.result)
     return outcome
 
 
-async def _tools(scope: Scope, parent: Scope, peers: Peers, *, is_like_parent: bool) -> list[tools_pb2.Tool]:
+async def _select_tools(scope: Scope, parent: Scope, peers: Peers, *, is_like_parent: bool) -> list[tools_pb2.Tool]:
     if not scope.agent.working.may_use_tools:
         return []
     if not is_like_parent:
-        return await visible(scope, await catalogue(scope, peers), ())
+        return await select_tools(scope, await load_catalogue(scope, peers), ())
     names = SAME_TOOLS if subagent.is_offered(scope) else SAME_TOOLS - {subagent.NAME}
     return [tool for tool in parent.tools.tools if tool.kind == "backend" or tool.name in names]
 
 
-def _like(parent: Scope) -> Definition:
+def _make_default_agent(parent: Scope) -> Definition:
     """An agent with the parent's model and tools, and a prompt that says what it is there for."""
     return parent.agent.model_copy(
         update={
@@ -150,19 +150,19 @@ def _like(parent: Scope) -> Definition:
             "output": "PLAIN",
             "verify": "NONE",
             "skills": (),
-            "react": React(system_prompt=prompts.stored("subagent"), max_steps=subagent.LOOPS_MAX),
+            "react": React(system_prompt=prompts.load_text("subagent"), max_steps=subagent.LOOPS_MAX),
         }
     )
 
 
-def _bounded(agent: Definition, steps_max: int) -> Definition:
+def _limit_steps(agent: Definition, steps_max: int) -> Definition:
     """The agent with at most so many turns with tools, or as many in each task of its plan."""
     sections: dict[str, object] = {}
     if agent.mode == "REACT" and agent.react is not None:
-        steps = min(steps_max, agent.settings("react").steps_max)
+        steps = min(steps_max, agent.stage_settings("react").steps_max)
         sections["react"] = agent.react.model_copy(update={"max_steps": steps})
     elif agent.mode == "PLAN_EXECUTE" and agent.plan_execute is not None:
-        steps = min(steps_max, agent.settings("execute").steps_max)
+        steps = min(steps_max, agent.stage_settings("execute").steps_max)
         sections["plan_execute"] = agent.plan_execute.model_copy(update={"max_steps": steps})
     return agent.model_copy(update=sections)
 

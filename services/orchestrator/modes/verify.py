@@ -21,15 +21,15 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 
-async def second_pass(talk: Conversation, draft: Answer) -> Answer:
+async def run_second_pass(talk: Conversation, draft: Answer) -> Answer:
     """The answer that readers get, for a draft of it."""
     if draft.finish_reason == "content_filter":
-        return await _as_it_is(talk, draft)
+        return await _release_draft(talk, draft)
     why = "the second turn gave no text"
     talk.scope.attention.draft = draft.text
     try:
-        answer = await talk.ask("none")
-        await talk.refuse(answer, "no tool may be called any more; give the final answer")
+        answer = await talk.ask_model("none")
+        await talk.refuse_calls(answer, "no tool may be called any more; give the final answer")
         if answer.text.strip():
             return answer
     except HeadraceError as error:
@@ -40,10 +40,10 @@ async def second_pass(talk: Conversation, draft: Answer) -> Answer:
     finally:
         talk.scope.attention.draft = ""
     await talk.scope.notice("VERIFY_SKIPPED", f"the answer was not checked a second time: {why}")
-    return await _as_it_is(talk, draft)
+    return await _release_draft(talk, draft)
 
 
-async def _as_it_is(talk: Conversation, draft: Answer) -> Answer:
+async def _release_draft(talk: Conversation, draft: Answer) -> Answer:
     answer = talk.scope.begin_answer()
     answer.take(llm_pb2.LlmDelta(content=draft.text).SerializeToString())
     answer.take(llm_pb2.LlmDelta(finish=llm_pb2.LlmFinish(reason=draft.finish_reason)).SerializeToString())

@@ -10,16 +10,16 @@ import structlog
 from headrace.errors import HeadraceError
 from headrace.v1 import llm_pb2, memory_pb2
 from services.orchestrator.agents.definition import ModelConfig
-from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers, peer_errors
+from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers, translating_peer_errors
 from services.runtime.rpc.call_ids import forward_metadata
 
 log = structlog.get_logger()
 
 
-async def info_of(peers: Peers, provider_key: str, model: str) -> llm_pb2.ModelInfo:
+async def get_model_info(peers: Peers, provider_key: str, model: str) -> llm_pb2.ModelInfo:
     """What the provider file says of a model; nothing but its name where that cannot be learned."""
     try:
-        found = await peers.models.answer((provider_key, model), partial(_listed, peers, provider_key, model))
+        found = await peers.models.get_or_ask((provider_key, model), partial(_list_models, peers, provider_key, model))
     except HeadraceError as error:
         # The turn that follows will say whether the gateway is there; memory has a table of its own.
         log.warning("model's limits not known", provider_key=provider_key, model=model, reason=error.reason)
@@ -31,19 +31,19 @@ async def info_of(peers: Peers, provider_key: str, model: str) -> llm_pb2.ModelI
     return info
 
 
-async def _listed(peers: Peers, provider_key: str, model: str) -> Sequence[llm_pb2.ModelInfo]:
+async def _list_models(peers: Peers, provider_key: str, model: str) -> Sequence[llm_pb2.ModelInfo]:
     request = llm_pb2.ListModelsRequest(provider_key=provider_key, model=model)
-    with peer_errors():
+    with translating_peer_errors():
         return (await peers.llm.ListModels(request, timeout=UNARY_TIMEOUT_S, metadata=forward_metadata())).models
 
 
 async def agent_limits(peers: Peers, model: ModelConfig) -> tuple[memory_pb2.ModelLimits, str]:
     """The limits of an agent's model, and the model that writes summaries for it; empty: itself."""
-    info = await info_of(peers, model.provider_key or "", model.model or "")
-    return limits(info, model.max_tokens or 0), info.summary_model
+    info = await get_model_info(peers, model.provider_key or "", model.model or "")
+    return make_limits(info, model.max_tokens or 0), info.summary_model
 
 
-def limits(info: llm_pb2.ModelInfo, max_tokens: int = 0) -> memory_pb2.ModelLimits:
+def make_limits(info: llm_pb2.ModelInfo, max_tokens: int = 0) -> memory_pb2.ModelLimits:
     """As memory takes them; `max_tokens` is the greatest answer that is asked for, 0: the model's own."""
     return memory_pb2.ModelLimits(
         provider_key=info.provider_key,

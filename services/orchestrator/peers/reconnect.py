@@ -24,7 +24,7 @@ class Unary(Protocol):
     def __call__(self, request: Any, *, timeout: float, metadata: Any = None, wait_for_ready: bool = False) -> Any: ...
 
 
-def patient(ask: Unary) -> Any:
+def repeat_until_answered(ask: Unary) -> Any:
     """`ask`, for a peer that may be restarting."""
 
     async def asked(request: Any, *, timeout: float, metadata: Any = None) -> Any:
@@ -35,33 +35,33 @@ def patient(ask: Unary) -> Any:
             try:
                 return await ask(request, timeout=left_s, metadata=metadata, wait_for_ready=True)
             except grpc.aio.AioRpcError as error:
-                if not is_break(error) or until - loop.time() <= DELAY_S:
+                if not is_broken_connection(error) or until - loop.time() <= DELAY_S:
                     raise
             await asyncio.sleep(DELAY_S)
 
     return asked
 
 
-def twice(ask: Unary) -> Any:
+def repeat_once(ask: Unary) -> Any:
     """`ask`, for a peer without which things go on, too."""
 
     async def asked(request: Any, *, timeout: float, metadata: Any = None) -> Any:
         try:
             return await ask(request, timeout=timeout, metadata=metadata)
         except grpc.aio.AioRpcError as error:
-            if not is_break(error):
+            if not is_broken_connection(error):
                 raise
         return await ask(request, timeout=timeout, metadata=metadata)
 
     return asked
 
 
-def was_break(error: HeadraceError) -> bool:
+def was_broken_connection(error: HeadraceError) -> bool:
     """The same of an error that `rpc_errors` has made of it."""
-    return isinstance(error.__cause__, grpc.aio.AioRpcError) and is_break(error.__cause__)
+    return isinstance(error.__cause__, grpc.aio.AioRpcError) and is_broken_connection(error.__cause__)
 
 
-def is_break(error: grpc.aio.AioRpcError) -> bool:
+def is_broken_connection(error: grpc.aio.AioRpcError) -> bool:
     """Whether the connection ended, and not the call by an error of the service, which comes with details."""
     if error.code() is not grpc.StatusCode.UNAVAILABLE:
         return False

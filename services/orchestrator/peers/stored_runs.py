@@ -6,24 +6,24 @@ from collections.abc import Iterable
 
 from headrace.errors import LogDamaged, NotFound, OutOfRange
 from headrace.v1 import agent_pb2, memory_pb2
-from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers, peer_errors
+from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers, translating_peer_errors
 from services.runtime.rpc.call_ids import forward_metadata
 
 ENDS = {"run_complete": "completed", "run_cancel": "cancelled", "run_error": "failed"}
 
 
-async def chat_of(peers: Peers, request: memory_pb2.GetChatRequest) -> memory_pb2.GetChatResponse:
+async def get_chat(peers: Peers, request: memory_pb2.GetChatRequest) -> memory_pb2.GetChatResponse:
     """What memory has of a chat or a run. Raises NotFound."""
-    with peer_errors():
+    with translating_peer_errors():
         return await peers.memory.GetChat(request, timeout=UNARY_TIMEOUT_S, metadata=forward_metadata())
 
 
-def no_chat(chat_id: str) -> NotFound:
+def make_chat_not_found(chat_id: str) -> NotFound:
     """What memory says of a chat that is not there, or not the caller's."""
     return NotFound(f"chat {chat_id} does not exist", chatId=chat_id)
 
 
-async def events_of(peers: Peers, run_id: str, last_seq: int) -> list[agent_pb2.AgentDelta]:
+async def get_events(peers: Peers, run_id: str, last_seq: int) -> list[agent_pb2.AgentDelta]:
     """The recorded events of a run that nobody runs, after `last_seq`.
 
     Raises:
@@ -31,7 +31,7 @@ async def events_of(peers: Peers, run_id: str, last_seq: int) -> list[agent_pb2.
         OutOfRange: `last_seq` is beyond the run's end.
         LogDamaged: The run has no end and can get none.
     """
-    chat = await chat_of(peers, memory_pb2.GetChatRequest(run_id=run_id))
+    chat = await get_chat(peers, memory_pb2.GetChatRequest(run_id=run_id))
     if not has_ended(chat):
         raise LogDamaged(f"run {run_id} has no end, and its chat's log takes none", runId=run_id)
     last = chat.events[-1].seq
@@ -40,18 +40,20 @@ async def events_of(peers: Peers, run_id: str, last_seq: int) -> list[agent_pb2.
     return [event for event in chat.events if event.seq > last_seq]
 
 
-async def unfinished(peers: Peers, *, without_owner: bool = False) -> list[memory_pb2.UnfinishedRun]:
+async def list_unfinished(peers: Peers, *, without_owner: bool = False) -> list[memory_pb2.UnfinishedRun]:
     """Every run without an end, oldest first; or only those that nobody has."""
-    return await _unfinished(peers, memory_pb2.ListUnfinishedRunsRequest(without_owner=without_owner))
+    return await _list_unfinished(peers, memory_pb2.ListUnfinishedRunsRequest(without_owner=without_owner))
 
 
-async def unfinished_beside(peers: Peers, run_id: str) -> list[memory_pb2.UnfinishedRun]:
+async def list_unfinished_of_chat(peers: Peers, run_id: str) -> list[memory_pb2.UnfinishedRun]:
     """The runs without an end of a run's chat, oldest first; none where the run is not the caller's."""
-    return await _unfinished(peers, memory_pb2.ListUnfinishedRunsRequest(run_id=run_id))
+    return await _list_unfinished(peers, memory_pb2.ListUnfinishedRunsRequest(run_id=run_id))
 
 
-async def _unfinished(peers: Peers, request: memory_pb2.ListUnfinishedRunsRequest) -> list[memory_pb2.UnfinishedRun]:
-    with peer_errors():
+async def _list_unfinished(
+    peers: Peers, request: memory_pb2.ListUnfinishedRunsRequest
+) -> list[memory_pb2.UnfinishedRun]:
+    with translating_peer_errors():
         reply = await peers.memory.ListUnfinishedRuns(request, timeout=UNARY_TIMEOUT_S)
     return list(reply.runs)
 
@@ -61,9 +63,9 @@ def has_ended(chat: memory_pb2.GetChatResponse) -> bool:
     return bool(chat.events) and chat.events[-1].WhichOneof("payload") in ENDS
 
 
-async def run_of(peers: Peers, run_id: str) -> agent_pb2.Run:
+async def get_run(peers: Peers, run_id: str) -> agent_pb2.Run:
     """A recorded run. Raises NotFound."""
-    chat = await chat_of(peers, memory_pb2.GetChatRequest(run_id=run_id))
+    chat = await get_chat(peers, memory_pb2.GetChatRequest(run_id=run_id))
     runs = fold_runs(chat.events)
     if not runs:
         raise NotFound("no such run", runId=run_id)

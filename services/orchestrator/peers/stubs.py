@@ -15,8 +15,8 @@ from headrace.streams import rpc_errors
 from headrace.v1.llm_pb2_grpc import LlmServiceStub
 from headrace.v1.memory_pb2_grpc import MemoryServiceStub
 from headrace.v1.tools_pb2_grpc import ToolServiceStub
-from services.orchestrator.peers.reconnect import patient, twice
-from services.orchestrator.peers.ttl_cache import Fresh
+from services.orchestrator.peers.reconnect import repeat_once, repeat_until_answered
+from services.orchestrator.peers.ttl_cache import TtlCache
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Sequence
@@ -48,7 +48,7 @@ ASKED_TWICE = ("ListTools", "ListSkills", "LinkSkill")
 
 
 @contextmanager
-def peer_errors() -> Generator[None]:
+def translating_peer_errors() -> Generator[None]:
     """Raise what the called peer raised; one that does not answer in time is ProviderUnavailable, as one away is."""
     try:
         with rpc_errors():
@@ -70,34 +70,36 @@ class Peers:
     tools: ToolServiceAsyncStub
     channels: Sequence[grpc.aio.Channel] = ()
     """Of those that no call waits for, the gateway first."""
-    models: Fresh[tuple[str, str], Sequence[llm_pb2.ModelInfo]] = field(default_factory=partial(Fresh, FRESH_S))
+    models: TtlCache[tuple[str, str], Sequence[llm_pb2.ModelInfo]] = field(default_factory=partial(TtlCache, FRESH_S))
     """What the gateway said of models, by provider and name."""
-    tool_list: Fresh[None, Sequence[tools_pb2.Tool]] = field(default_factory=partial(Fresh, FRESH_S))
-    skill_list: Fresh[None, tools_pb2.ListSkillsResponse] = field(default_factory=partial(Fresh, FRESH_S))
+    tool_list: TtlCache[None, Sequence[tools_pb2.Tool]] = field(default_factory=partial(TtlCache, FRESH_S))
+    skill_list: TtlCache[None, tools_pb2.ListSkillsResponse] = field(default_factory=partial(TtlCache, FRESH_S))
 
     @classmethod
-    def over(cls, *, llm_gateway: grpc.aio.Channel, memory: grpc.aio.Channel, tools: grpc.aio.Channel) -> Peers:
+    def from_channels(
+        cls, *, llm_gateway: grpc.aio.Channel, memory: grpc.aio.Channel, tools: grpc.aio.Channel
+    ) -> Peers:
         """The stubs of these channels, which stay the caller's. A memory that restarts is waited for: runs go on."""
         remembering = MemoryServiceStub(memory)
         for name in WAITED_FOR:
-            setattr(remembering, name, patient(getattr(remembering, name)))
+            setattr(remembering, name, repeat_until_answered(getattr(remembering, name)))
         offering = ToolServiceStub(tools)
         for name in ASKED_TWICE:
-            setattr(offering, name, twice(getattr(offering, name)))
+            setattr(offering, name, repeat_once(getattr(offering, name)))
         stream_chat = llm_gateway.unary_stream(STREAM_CHAT)
         llm = LlmServiceStub(llm_gateway)
         return cls(llm, stream_chat, remembering, offering, (llm_gateway, tools))
 
     async def wait_for_gateway(self) -> None:
         """Wait until one is there: it may be restarting. For a while; the next call says if it is not."""
-        await _ready(self.channels[:1], GATEWAY_BACK_S)
+        await _wait_until_ready(self.channels[:1], GATEWAY_BACK_S)
 
-    async def wait_for(self) -> None:
+    async def wait_for_peers(self) -> None:
         """Wait until all are there: those of one machine start at the same time. For a while; calls say what is not."""
-        await _ready(self.channels, UNARY_TIMEOUT_S)
+        await _wait_until_ready(self.channels, UNARY_TIMEOUT_S)
 
 
-async def _ready(channels: Iterable[grpc.aio.Channel], within_s: float) -> None:
+async def _wait_until_ready(channels: Iterable[grpc.aio.Channel], within_s: float) -> None:
     with suppress(TimeoutError):
         async with asyncio.timeout(within_s):
             for channel in channels:

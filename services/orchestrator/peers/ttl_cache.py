@@ -13,14 +13,14 @@ ANSWERS_MAX = 1000
 """Kept at a time, the last ones: more than there are models in most provider files."""
 
 
-class Fresh(Generic[K, V]):
+class TtlCache(Generic[K, V]):
     """The answers that are no older than `age_s` seconds, by question. Whoever gets one leaves it as it is."""
 
     def __init__(self, age_s: float) -> None:
         self._age_s = age_s
         self._answers: dict[K, tuple[float, V]] = {}
 
-    async def answer(self, question: K, ask: Callable[[], Awaitable[V]]) -> V:
+    async def get_or_ask(self, question: K, ask: Callable[[], Awaitable[V]]) -> V:
         """The answer; one that is empty is not relied on: what is missing may be on its way."""
         if (known := self._answers.get(question)) is not None and time.monotonic() - known[0] < self._age_s:
             return known[1]

@@ -83,7 +83,7 @@ class Attention:
         if self.files:
             texts.append(f"The user's message refers to these files: {', '.join(self.files)}.")
         if self.draft:
-            texts.append(prompts.fill(prompts.stored("verify"), {"draft": self.draft}))
+            texts.append(prompts.fill_placeholders(prompts.load_text("verify"), {"draft": self.draft}))
         return [text for text in texts if text]
 
     def _todos(self) -> str:

@@ -13,7 +13,7 @@ import structlog
 from headrace.errors import Overloaded, StaleLease
 from headrace.v1 import memory_pb2
 from services.orchestrator import ids
-from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers, peer_errors
+from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers, translating_peer_errors
 from services.runtime.rpc.call_ids import forward_metadata
 
 REFUSED_DELAYS_S = (0.2, 1.0, 3.0)
@@ -85,7 +85,7 @@ class RunLog:
     async def send(self, request: memory_pb2.AppendRequest) -> None:
         """Commit what `keep` has made; may be repeated. Raises StaleLease: the run is another's."""
         try:
-            with peer_errors():
+            with translating_peer_errors():
                 await self._peers.memory.Append(request, timeout=UNARY_TIMEOUT_S, metadata=forward_metadata())
         except StaleLease:
             self.is_lost = True

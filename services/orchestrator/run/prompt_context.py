@@ -27,7 +27,7 @@ class PromptContext:
 
     def system(self, settings: StageSettings, values: Mapping[str, str]) -> str:
         """The system message of a stage; `values` are of the placeholders that only it has."""
-        parts = [prompts.fill(settings.system_prompt, {**self.values, **values})]
+        parts = [prompts.fill_placeholders(settings.system_prompt, {**self.values, **values})]
         if settings.stage not in WITHOUT_TOOLS:
             parts += self.guidance
         return prompts.with_time("\n\n".join(parts), self.now)

@@ -9,7 +9,7 @@ import msgspec
 
 from headrace.errors import NotFound, StaleLease
 from headrace.v1 import memory_pb2
-from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers, peer_errors
+from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers, translating_peer_errors
 from services.orchestrator.run.scope import Scope
 from services.runtime.rpc.call_ids import forward_metadata
 
@@ -42,7 +42,7 @@ async def load(scope: Scope, peers: Peers) -> State:
     may_be_new = not scope.run.is_accepted
     request = memory_pb2.GetStateRequest(chat_id=scope.run.chat_id, context_id=scope.context_id or "")
     try:
-        with peer_errors():
+        with translating_peer_errors():
             reply = await peers.memory.GetState(request, timeout=UNARY_TIMEOUT_S, metadata=forward_metadata())
     except NotFound:
         if not may_be_new:
@@ -70,7 +70,7 @@ async def change(scope: Scope, peers: Peers, **values: bytes) -> None:
             generation=scope.run.log.generation,
         )
         try:
-            with peer_errors():
+            with translating_peer_errors():
                 await peers.memory.UpdateState(request, timeout=UNARY_TIMEOUT_S, metadata=forward_metadata())
         except StaleLease:
             if attempt == CHANGES_MAX:

@@ -15,15 +15,15 @@ from headrace.v1 import agent_pb2
 PERSISTENT_TOOLS_MAX = 100
 
 
-class _Wishes(msgspec.Struct, rename="camel"):
+class _ChatPreferences(msgspec.Struct, rename="camel"):
     persistent_tools: list[str] | None = None
     model_pref: Literal["", "vision", "code"] | None = None
 
 
-def of(query: agent_pb2.QueryRequest) -> dict[str, bytes]:
+def read_preferences(query: agent_pb2.QueryRequest) -> dict[str, bytes]:
     """Fields of the session state that the query sets, as JSON text."""
     try:
-        wishes = msgspec.json.decode(query.params or "{}", type=_Wishes)
+        wishes = msgspec.json.decode(query.params or "{}", type=_ChatPreferences)
     except msgspec.DecodeError:
         return {}  # of another form: not meant for us
     fields: dict[str, bytes] = {}

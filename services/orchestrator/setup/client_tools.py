@@ -16,7 +16,7 @@ from services.orchestrator.run.answers.call import CLIENT
 NO_ARGUMENTS = '{"type":"object","properties":{}}'
 
 
-def of(query: agent_pb2.QueryRequest, others: Iterable[tools_pb2.Tool]) -> list[tools_pb2.Tool]:
+def make_client_tools(query: agent_pb2.QueryRequest, others: Iterable[tools_pb2.Tool]) -> list[tools_pb2.Tool]:
     """The query's tools beside the `others` that its model sees.
 
     Raises:

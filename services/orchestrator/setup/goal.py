@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headrace.v1 import memory_pb2
-from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers, peer_errors
+from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers, translating_peer_errors
 from services.orchestrator.run.run import Run
 from services.orchestrator.turn import compact_command, side_question
 from services.runtime.rpc.call_ids import forward_metadata
@@ -21,21 +21,21 @@ These are the messages of a user to an assistant, the last one just now. Answer 
 states a goal of its own, SAME when it goes on with what was wanted before."""
 
 
-async def note(run: Run, peers: Peers) -> None:
+async def record_goal(run: Run, peers: Peers) -> None:
     """Note the goal that the run's query states, where recap is on. A model is asked where it may write insights."""
     recap = run.agent.memory.recap
-    if not recap.enabled or compact_command.is_asked_for(run.query.message) or run.recording.has_goal:
+    if not recap.enabled or compact_command.is_compact_command(run.query.message) or run.recording.has_goal:
         return
     await run.begun.wait()
-    if run.opens_chat or (recap.insights == "llm" and await _is_new(run, peers)):
+    if run.opens_chat or (recap.insights == "llm" and await _states_new_goal(run, peers)):
         goal = run.query.message[:GOAL_CHARS_MAX]
         await run.log.append([memory_pb2.LogLine(intent=memory_pb2.NoteLine(text=goal))])
 
 
-async def _is_new(run: Run, peers: Peers) -> bool:
+async def _states_new_goal(run: Run, peers: Peers) -> bool:
     request = memory_pb2.LoadContextRequest(chat_id=run.chat_id, run_id=run.id)
-    with peer_errors():
+    with translating_peer_errors():
         context = await peers.memory.LoadContext(request, timeout=UNARY_TIMEOUT_S, metadata=forward_metadata())
     said = ["".join(part.text for part in message.content) for message in context.messages if message.role == "user"]
     text = "\n\n".join(message[:MESSAGE_CHARS_MAX] for message in said[-MESSAGES_TOLD_MAX:])
-    return (await side_question.ask(run, peers, STAGE, SYSTEM, text)).strip().upper().startswith("NEW")
+    return (await side_question.ask_model(run, peers, STAGE, SYSTEM, text)).strip().upper().startswith("NEW")

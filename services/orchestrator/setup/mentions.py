@@ -15,13 +15,13 @@ _END = r"\s\"'#@<>|*?,;:!()\[\]{}，。；：、！？（）【】《》"
 _FILE = re.compile(rf"(?<![A-Za-z0-9&/#])#(?:\"([^\"\n]{{1,255}})\"|([^{_END}]{{1,255}}))")
 
 
-def names(message: str) -> list[str]:
+def find_names(message: str) -> list[str]:
     """The names behind @, as they are written, each once without regard to case."""
     found = {match[1].casefold(): match[1] for match in _NAME.finditer(message)}
     return [*found.values()][:MENTIONS_MAX]
 
 
-def files(message: str, paths: list[str]) -> list[str]:
+def find_files(message: str, paths: list[str]) -> list[str]:
     """Those of `paths` in uploads/ that the message refers to by name or by path, in the order of the message."""
     by_name = {path.rpartition("/")[2]: path for path in paths} | {
         path.removeprefix("uploads/"): path for path in paths

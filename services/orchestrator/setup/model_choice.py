@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from headrace.errors import InvalidRequest
 from services.orchestrator.agents.definition import Definition
-from services.orchestrator.peers.model_info import info_of
+from services.orchestrator.peers.model_info import get_model_info
 from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.run import session_state
 from services.orchestrator.run.attention import Upload
@@ -14,14 +14,14 @@ from services.orchestrator.run.run import Run
 from services.orchestrator.setup.uploads import IMAGES
 
 
-async def choose(run: Run, peers: Peers, state: session_state.State, given: Iterable[Upload]) -> None:
+async def choose_model(run: Run, peers: Peers, state: session_state.State, given: Iterable[Upload]) -> None:
     """Have the run's stages go on with that model.
 
     Raises:
         InvalidRequest: There are images, and no model of the agent sees them.
     """
     agent = run.agent.with_model(state.read("model_pref", str, "")) or run.agent
-    if any(upload.mime_type in IMAGES for upload in given) and not await _sees(agent, peers):
+    if any(upload.mime_type in IMAGES for upload in given) and not await _sees_images(agent, peers):
         seeing = run.agent.with_model("vision")
         if seeing is None:
             model = agent.primary.model.model
@@ -30,11 +30,11 @@ async def choose(run: Run, peers: Peers, state: session_state.State, given: Iter
     run.agent = run.main.agent = agent
 
 
-async def _sees(agent: Definition, peers: Peers) -> bool:
+async def _sees_images(agent: Definition, peers: Peers) -> bool:
     """Whether the models of all its stages see images; those that nothing is known of do."""
     models = {(stage.model.provider_key or "", stage.model.model or "") for stage in agent.stages}
     for provider_key, model in sorted(models):
-        capabilities = (await info_of(peers, provider_key, model)).capabilities
+        capabilities = (await get_model_info(peers, provider_key, model)).capabilities
         if capabilities and "vision" not in capabilities:
             return False
     return True

@@ -13,11 +13,11 @@ from services.orchestrator.run import session_state
 from services.orchestrator.run.attention import Todo, Upload
 from services.orchestrator.run.run import Run
 from services.orchestrator.setup import chat_preferences, client_tools, mentions, model_choice, skills, uploads
-from services.orchestrator.setup.tool_selection import Catalogue, catalogue, visible
+from services.orchestrator.setup.tool_selection import ToolCatalogue, load_catalogue, select_tools
 
 
 @dataclass(slots=True)
-class Outset:
+class RunSetup:
     """What the first turn needs."""
 
     tools: list[tools_pb2.Tool] = field(default_factory=list[tools_pb2.Tool])
@@ -25,47 +25,47 @@ class Outset:
     """A section of the system message."""
 
 
-async def outset(run: Run, peers: Peers) -> Outset:
+async def set_up_run(run: Run, peers: Peers) -> RunSetup:
     """Find it out; what the model is to be reminded of is kept on the run's main scope."""
-    state, there_are, offered = await _asked(run, peers)
-    given = await _uploaded(run, peers, state)
+    state, there_are, offered = await _load_all(run, peers)
+    given = await _take_uploads(run, peers, state)
     if not run.agent.working.may_use_tools:
-        return Outset()
+        return RunSetup()
     attention = run.main.attention
     attention.todos = state.read("todos", list[Todo], [])
-    await _missing(run, offered)
-    named = await _named(run, there_are, offered)
+    await _report_missing(run, offered)
+    named = await _resolve_mentions(run, there_are, offered)
     persistent = state.read("persistent_tools", list[str], [])
-    tools = await visible(run.main, there_are, [*attention.tools, *persistent])
-    tools += client_tools.of(run.query, tools)
-    return Outset(tools, await _linked(run, peers, offered, named, given) if tools else "")
+    tools = await select_tools(run.main, there_are, [*attention.tools, *persistent])
+    tools += client_tools.make_client_tools(run.query, tools)
+    return RunSetup(tools, await _link_skills(run, peers, offered, named, given) if tools else "")
 
 
-async def _asked(run: Run, peers: Peers) -> tuple[session_state.State, Catalogue, list[tools_pb2.Skill]]:
+async def _load_all(run: Run, peers: Peers) -> tuple[session_state.State, ToolCatalogue, list[tools_pb2.Skill]]:
     """The chat's state, tools and skills, asked for together: the first turn waits for them."""
     if not run.agent.working.may_use_tools:
-        return await _wished(run, peers), Catalogue(), []
+        return await _load_state(run, peers), ToolCatalogue(), []
     try:
         async with asyncio.TaskGroup() as group:
-            state = group.create_task(_wished(run, peers))
-            there_are = group.create_task(catalogue(run.main, peers))
-            offered = group.create_task(skills.catalogue(run, peers))
+            state = group.create_task(_load_state(run, peers))
+            there_are = group.create_task(load_catalogue(run.main, peers))
+            offered = group.create_task(skills.list_skills(run, peers))
     except ExceptionGroup as errors:
         raise errors.exceptions[0] from errors
     return state.result(), there_are.result(), offered.result() if there_are.result().has_any else []
 
 
-async def _wished(run: Run, peers: Peers) -> session_state.State:
+async def _load_state(run: Run, peers: Peers) -> session_state.State:
     """The chat's state, with what the query asks for in it."""
     is_first = run.opens_chat and not run.past.reason
     state = session_state.State(0, {}) if is_first else await session_state.load(run.main, peers)
-    wished = chat_preferences.of(run.query)
+    wished = chat_preferences.read_preferences(run.query)
     if wished:
         await session_state.change(run.main, peers, **wished)
     return replace(state, values=state.values | wished)
 
 
-async def _missing(run: Run, offered: list[tools_pb2.Skill]) -> None:
+async def _report_missing(run: Run, offered: list[tools_pb2.Skill]) -> None:
     """Tell the user which skills and sub-agents the agent lists in vain."""
     for name in run.agent.skills:
         if not any(skills.is_named(skill, [name.casefold()]) for skill in offered):
@@ -75,29 +75,31 @@ async def _missing(run: Run, offered: list[tools_pb2.Skill]) -> None:
             await run.main.notice("AGENT_UNAVAILABLE", f"there is no agent {key!r}; it cannot be called")
 
 
-async def _uploaded(run: Run, peers: Peers, state: session_state.State) -> list[Upload]:
+async def _take_uploads(run: Run, peers: Peers, state: session_state.State) -> list[Upload]:
     """Show the query's files to a model that can see them, and keep them for the chat; those that the query refers to.
 
     Raises:
         InvalidRequest: There is no such model.
     """
     attention = run.main.attention
-    given = uploads.of(run.query.references)
-    await model_choice.choose(run, peers, state, given)
-    attention.uploads = uploads.together(state.read("uploaded_files", list[Upload], []), given)
-    attention.files = mentions.files(run.query.message, [upload.path for upload in attention.uploads])
+    given = uploads.read_references(run.query.references)
+    await model_choice.choose_model(run, peers, state, given)
+    attention.uploads = uploads.merge_uploads(state.read("uploaded_files", list[Upload], []), given)
+    attention.files = mentions.find_files(run.query.message, [upload.path for upload in attention.uploads])
     if given:
         await session_state.change(run.main, peers, uploaded_files=msgspec.json.encode(attention.uploads))
-        await uploads.show(run.main, peers, given)
+        await uploads.show_uploads(run.main, peers, given)
     return given
 
 
-async def _named(run: Run, there_are: Catalogue, offered: list[tools_pb2.Skill]) -> list[tools_pb2.Skill]:
+async def _resolve_mentions(
+    run: Run, there_are: ToolCatalogue, offered: list[tools_pb2.Skill]
+) -> list[tools_pb2.Skill]:
     """Sort the message's names into tools, skills and agents; the skills. What is none of them the user is told."""
     attention, found = run.main.attention, list[tools_pb2.Skill]()
     unknown: list[str] = []
-    for name in mentions.names(run.query.message):
-        tool = there_are.find(name)
+    for name in mentions.find_names(run.query.message):
+        tool = there_are.find_tool(name)
         skill = next((skill for skill in offered if skills.is_named(skill, [name.casefold()])), None)
         agent = next((key for key in run.agents if key.casefold() == name.casefold()), None)
         if tool is not None:
@@ -114,15 +116,15 @@ async def _named(run: Run, there_are: Catalogue, offered: list[tools_pb2.Skill])
     return found
 
 
-async def _linked(
+async def _link_skills(
     run: Run, peers: Peers, offered: list[tools_pb2.Skill], named: list[tools_pb2.Skill], given: list[Upload]
 ) -> str:
     """Link the skills of the run; the section of the system message."""
     listed = offered if run.agent.skills else []
     links: dict[str, tools_pb2.LinkSkillResponse] = {}
-    for skill in {skill.id: skill for skill in (*listed, *named, *skills.claiming(offered, given))}.values():
-        if link := await skills.link(run, peers, skill):
+    for skill in {skill.id: skill for skill in (*listed, *named, *skills.find_claiming(offered, given))}.values():
+        if link := await skills.link_skill(run, peers, skill):
             links[skill.id] = link
     found = ((skill.name or skill.id, links[skill.id]) for skill in named if skill.id in links)
-    run.main.attention.skills = {name: skills.where(link) for name, link in found}
-    return skills.section(offered, {skill_id: link.path for skill_id, link in links.items()})
+    run.main.attention.skills = {name: skills.describe_link(link) for name, link in found}
+    return skills.render_section(offered, {skill_id: link.path for skill_id, link in links.items()})

@@ -13,7 +13,7 @@ import structlog
 
 from headrace.errors import HeadraceError
 from headrace.v1 import tools_pb2
-from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers, peer_errors
+from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers, translating_peer_errors
 from services.orchestrator.run.attention import Upload
 from services.orchestrator.run.run import Run
 from services.runtime.rpc.call_ids import forward_metadata
@@ -24,10 +24,10 @@ LINK_TIMEOUT_S = 120.0
 log = structlog.get_logger()
 
 
-async def catalogue(run: Run, peers: Peers) -> list[tools_pb2.Skill]:
+async def list_skills(run: Run, peers: Peers) -> list[tools_pb2.Skill]:
     """The skills that the run may use: all, or those that its agent lists. None where tools has no skills."""
     try:
-        there_are = (await peers.skill_list.answer(None, partial(_listed, peers))).skills
+        there_are = (await peers.skill_list.get_or_ask(None, partial(_fetch_skills, peers))).skills
     except HeadraceError as error:
         log.warning("skills not listed", run_id=run.id, reason=error.reason)
         return []
@@ -39,8 +39,8 @@ async def catalogue(run: Run, peers: Peers) -> list[tools_pb2.Skill]:
     return [skill for skill in there_are if not listed or is_named(skill, listed)]
 
 
-async def _listed(peers: Peers) -> tools_pb2.ListSkillsResponse:
-    with peer_errors():
+async def _fetch_skills(peers: Peers) -> tools_pb2.ListSkillsResponse:
+    with translating_peer_errors():
         return await peers.tools.ListSkills(
             tools_pb2.ListSkillsRequest(), timeout=UNARY_TIMEOUT_S, metadata=forward_metadata()
         )
@@ -51,19 +51,19 @@ def is_named(skill: tools_pb2.Skill, names: Iterable[str]) -> bool:
     return any(name in (skill.id.casefold(), skill.name.casefold()) for name in names)
 
 
-def claiming(skills: Sequence[tools_pb2.Skill], uploads: Iterable[Upload]) -> list[tools_pb2.Skill]:
+def find_claiming(skills: Sequence[tools_pb2.Skill], uploads: Iterable[Upload]) -> list[tools_pb2.Skill]:
     """The skills that claim the type of an upload: its kind, or the end of its name."""
     types = {kind for upload in uploads for kind in (upload.kind, upload.name.rpartition(".")[2].casefold())}
     return [skill for skill in skills if types & {kind.casefold() for kind in skill.file_types}]
 
 
-async def link(run: Run, peers: Peers, skill: tools_pb2.Skill) -> tools_pb2.LinkSkillResponse | None:
+async def link_skill(run: Run, peers: Peers, skill: tools_pb2.Skill) -> tools_pb2.LinkSkillResponse | None:
     """Link a skill into the chat's workspace: where it is; None when it cannot be, which the user is told."""
     why = skill.unavailable
     if not why:
         await run.begun.wait()
         try:
-            with peer_errors():
+            with translating_peer_errors():
                 reply = await peers.tools.LinkSkill(
                     tools_pb2.LinkSkillRequest(skill_id=skill.id, chat_id=run.chat_id),
                     timeout=LINK_TIMEOUT_S,
@@ -77,12 +77,12 @@ async def link(run: Run, peers: Peers, skill: tools_pb2.Skill) -> tools_pb2.Link
     return None
 
 
-def where(link: tools_pb2.LinkSkillResponse) -> str:
+def describe_link(link: tools_pb2.LinkSkillResponse) -> str:
     """What the model is told of a linked skill's place."""
     return f"{link.path}, its Python: {link.interpreter}" if link.interpreter else link.path
 
 
-def section(skills: Sequence[tools_pb2.Skill], linked: dict[str, str]) -> str:
+def render_section(skills: Sequence[tools_pb2.Skill], linked: dict[str, str]) -> str:
     """The catalogue as a part of the system message; empty without skills. `linked` has paths by id."""
     lines: list[str] = []
     for skill in skills:

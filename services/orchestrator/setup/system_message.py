@@ -7,50 +7,50 @@ from datetime import UTC, datetime
 
 from headrace.v1 import memory_pb2, tools_pb2
 from services.orchestrator.agents import prompts
-from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers, peer_errors
+from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers, translating_peer_errors
 from services.orchestrator.run.prompt_context import PromptContext
 from services.orchestrator.run.run import Run
-from services.orchestrator.setup.run_setup import Outset
+from services.orchestrator.setup.run_setup import RunSetup
 from services.runtime.rpc.call_ids import forward_metadata
 
 
-async def brief(run: Run, peers: Peers, found: Outset) -> PromptContext:
+async def make_prompt_context(run: Run, peers: Peers, found: RunSetup) -> PromptContext:
     """What the run's own prompts are filled with."""
     now = datetime.now(UTC)
     names = "\n".join(reference.name for reference in run.query.references)
     values = {
         "date": f"{now:%Y-%m-%d}",
         "query": run.query.message,
-        "tools": _listed(found.tools),
+        "tools": _list_tools(found.tools),
         "files": names,
         "file_names": names,
     }
-    if any(prompts.uses(settings.system_prompt, "history_dialogue") for settings in run.agent.stages):
-        values["history_dialogue"] = await _dialogue(run, peers)
-    return PromptContext(values, tuple(text for text in (_hints(found.tools), found.skills) if text), now)
+    if any(prompts.uses_placeholder(settings.system_prompt, "history_dialogue") for settings in run.agent.stages):
+        values["history_dialogue"] = await _load_dialogue(run, peers)
+    return PromptContext(values, tuple(text for text in (_list_hints(found.tools), found.skills) if text), now)
 
 
-def of_subagent(task: str, tools: Sequence[tools_pb2.Tool]) -> PromptContext:
+def make_subagent_context(task: str, tools: Sequence[tools_pb2.Tool]) -> PromptContext:
     """What a sub-agent's prompts are filled with: it knows of nothing but its task."""
     now = datetime.now(UTC)
-    hints = _hints(tools)
+    hints = _list_hints(tools)
     return PromptContext(
-        {"date": f"{now:%Y-%m-%d}", "query": task, "tools": _listed(tools)}, (hints,) if hints else (), now
+        {"date": f"{now:%Y-%m-%d}", "query": task, "tools": _list_tools(tools)}, (hints,) if hints else (), now
     )
 
 
-def _listed(tools: Iterable[tools_pb2.Tool]) -> str:
+def _list_tools(tools: Iterable[tools_pb2.Tool]) -> str:
     return "\n".join(f"- {tool.name}: {tool.description}" for tool in tools)
 
 
-def _hints(tools: Iterable[tools_pb2.Tool]) -> str:
+def _list_hints(tools: Iterable[tools_pb2.Tool]) -> str:
     hints = [f"- {tool.name}: {tool.after_call_hint}" for tool in tools if tool.after_call_hint]
     return "After calling a tool:\n" + "\n".join(hints) if hints else ""
 
 
-async def _dialogue(run: Run, peers: Peers) -> str:
+async def _load_dialogue(run: Run, peers: Peers) -> str:
     """What was said before this run, as text."""
-    with peer_errors():
+    with translating_peer_errors():
         context = await peers.memory.LoadContext(
             memory_pb2.LoadContextRequest(chat_id=run.chat_id, run_id=run.id, pending_query=run.pending_query),
             timeout=UNARY_TIMEOUT_S,

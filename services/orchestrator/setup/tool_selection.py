@@ -16,7 +16,7 @@ from services.orchestrator.calls import subagent
 from services.orchestrator.calls.executor import KINDS
 from services.orchestrator.calls.own import OWN
 from services.orchestrator.calls.planning import PLAN_NAMES
-from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers, peer_errors
+from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers, translating_peer_errors
 from services.orchestrator.run.scope import Scope
 from services.runtime.rpc.call_ids import forward_metadata
 
@@ -25,7 +25,7 @@ TIERS = {"@core": "core", "@enabled": "enabled"}
 log = structlog.get_logger()
 
 
-class Catalogue:
+class ToolCatalogue:
     """All tools there are, the orchestrator's own among them, by name without regard to case.
 
     The plan tools are none of them: a stage has them or not, and their names are taken.
@@ -40,58 +40,58 @@ class Catalogue:
         """Whether there is a tool that is not the orchestrator's own."""
         return len(self._tools) > len(OWN)
 
-    def find(self, name: str) -> tools_pb2.Tool | None:
+    def find_tool(self, name: str) -> tools_pb2.Tool | None:
         return self._tools.get(name.casefold())
 
-    def of_tier(self, tier: str) -> list[str]:
+    def list_tier(self, tier: str) -> list[str]:
         """Names of the tools of a tier that can be used, in order."""
-        return [tool.name for tool in self._tools.values() if tool.tier == tier and not problem(tool)]
+        return [tool.name for tool in self._tools.values() if tool.tier == tier and not find_problem(tool)]
 
-    def always(self) -> list[str]:
+    def list_core(self) -> list[str]:
         """Names of the tools that every agent sees which may use tools."""
-        return [tool.name for tool in self._tools.values() if tool.always_available and not problem(tool)]
+        return [tool.name for tool in self._tools.values() if tool.always_available and not find_problem(tool)]
 
 
-async def catalogue(scope: Scope, peers: Peers) -> Catalogue:
+async def load_catalogue(scope: Scope, peers: Peers) -> ToolCatalogue:
     """What there is. An agent that lists no tools goes on without those of a tools service that is away."""
     try:
-        return Catalogue(await peers.tool_list.answer(None, partial(_listed, peers)))
+        return ToolCatalogue(await peers.tool_list.get_or_ask(None, partial(_fetch_tools, peers)))
     except ProviderUnavailable:
         if scope.agent.working.tools:
             raise
         log.warning("tools not listed", run_id=scope.run.id)
-        return Catalogue()
+        return ToolCatalogue()
 
 
-async def _listed(peers: Peers) -> Sequence[tools_pb2.Tool]:
-    with peer_errors():
+async def _fetch_tools(peers: Peers) -> Sequence[tools_pb2.Tool]:
+    with translating_peer_errors():
         request = tools_pb2.ListToolsRequest()
         return (await peers.tools.ListTools(request, timeout=UNARY_TIMEOUT_S, metadata=forward_metadata())).tools
 
 
-async def visible(scope: Scope, there_are: Catalogue, named: Iterable[str]) -> list[tools_pb2.Tool]:
+async def select_tools(scope: Scope, there_are: ToolCatalogue, named: Iterable[str]) -> list[tools_pb2.Tool]:
     """The tools of the scope, `named` by its message or chat among them; those that are missing are reported."""
     wanted: dict[str, None] = {}
     for name in scope.agent.working.tools:
         tier = TIERS.get(name.casefold())
-        wanted |= dict.fromkeys([name] if tier is None else there_are.of_tier(tier))
-    wanted |= dict.fromkeys([*there_are.always(), *named])
+        wanted |= dict.fromkeys([name] if tier is None else there_are.list_tier(tier))
+    wanted |= dict.fromkeys([*there_are.list_core(), *named])
     wanted.pop(subagent.NAME, None)
     usable: dict[str, tools_pb2.Tool] = {}
     for name in wanted:
-        tool = there_are.find(name)
+        tool = there_are.find_tool(name)
         if tool is None:
             await scope.notice("TOOL_UNAVAILABLE", f"there is no tool {name!r}; the agent goes on without it")
-        elif why := problem(tool):
+        elif why := find_problem(tool):
             await scope.notice("TOOL_UNAVAILABLE", f"tool {name!r} cannot be used: {why}")
         else:
             usable[tool.name] = tool
     if subagent.is_offered(scope):
-        usable[subagent.NAME] = subagent.described(scope)
+        usable[subagent.NAME] = subagent.describe_tool(scope)
     return [*usable.values()]
 
 
-def problem(tool: tools_pb2.Tool) -> str:
+def find_problem(tool: tools_pb2.Tool) -> str:
     """Why a tool cannot be used; empty when it can."""
     if tool.HasField("unavailable"):
         return tool.unavailable

@@ -36,9 +36,9 @@ IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 log = structlog.get_logger()
 
 
-def of(references: Iterable[common_pb2.Reference]) -> list[Upload]:
+def read_references(references: Iterable[common_pb2.Reference]) -> list[Upload]:
     """The references that are files of the workspace."""
-    found = [(path_of(reference), reference) for reference in references]
+    found = [(parse_path(reference), reference) for reference in references]
     return [
         Upload(path, reference.type or "other", reference.size_bytes, reference.mime_type)
         for path, reference in found
@@ -46,7 +46,7 @@ def of(references: Iterable[common_pb2.Reference]) -> list[Upload]:
     ]
 
 
-def path_of(reference: common_pb2.Reference) -> str:
+def parse_path(reference: common_pb2.Reference) -> str:
     """A file's path in the workspace, as UploadFile gave it; empty for what was not uploaded."""
     try:
         meta: Any = json.loads(reference.meta or "null")
@@ -56,17 +56,17 @@ def path_of(reference: common_pb2.Reference) -> str:
     return path if isinstance(path, str) and path.startswith("uploads/") else ""
 
 
-def together(before: Iterable[Upload], now: Iterable[Upload]) -> list[Upload]:
+def merge_uploads(before: Iterable[Upload], now: Iterable[Upload]) -> list[Upload]:
     """All uploads of a chat, each path once, the latest form of it."""
     return [*({upload.path: upload for upload in (*before, *now)}).values()][-UPLOADS_MAX:]
 
 
-async def show(scope: Scope, peers: Peers, given: Iterable[Upload]) -> None:
+async def show_uploads(scope: Scope, peers: Peers, given: Iterable[Upload]) -> None:
     """Commit a user message with the content of the small texts and images among `given`, when there are any."""
     parts: list[llm_pb2.ContentPart] = []
     room = SHOWN_BYTES_MAX
     for upload in given:
-        shown = await _parts(scope, peers, upload, room)
+        shown = await _make_parts(scope, peers, upload, room)
         room -= sum(len(part.image.data) for part in shown)
         parts += shown
     if not parts or scope.recording.user_message() is not None:
@@ -75,9 +75,9 @@ async def show(scope: Scope, peers: Peers, given: Iterable[Upload]) -> None:
     await scope.commit([message])
 
 
-async def _parts(scope: Scope, peers: Peers, upload: Upload, room: int) -> list[llm_pb2.ContentPart]:
+async def _make_parts(scope: Scope, peers: Peers, upload: Upload, room: int) -> list[llm_pb2.ContentPart]:
     if upload.mime_type in IMAGES and upload.size_bytes <= min(IMAGE_BYTES_MAX, room):
-        data = await _content(scope, peers, upload, IMAGE_BYTES_MAX)
+        data = await _read_content(scope, peers, upload, IMAGE_BYTES_MAX)
         if data is None or len(data) > room:
             return []
         image = llm_pb2.ImagePart(data=data, mime_type=upload.mime_type)
@@ -86,13 +86,13 @@ async def _parts(scope: Scope, peers: Peers, upload: Upload, room: int) -> list[
             llm_pb2.ContentPart(image=image),
         ]
     if upload.kind in ("text", "code") and upload.size_bytes < TEXT_BYTES_MAX:
-        data = await _content(scope, peers, upload, TEXT_BYTES_MAX)
+        data = await _read_content(scope, peers, upload, TEXT_BYTES_MAX)
         if data is not None:
             return [llm_pb2.ContentPart(text=f"[File: {upload.name}]\n{data.decode(errors='replace')}")]
     return []
 
 
-async def _content(scope: Scope, peers: Peers, upload: Upload, bytes_max: int) -> bytes | None:
+async def _read_content(scope: Scope, peers: Peers, upload: Upload, bytes_max: int) -> bytes | None:
     """The file's bytes; None when it cannot be read or has grown, and then only its path is told."""
     request = tools_pb2.ReadFileRequest(chat_id=scope.run.chat_id, path=upload.path)
     data = bytearray()

@@ -15,12 +15,12 @@ ENDED = ("compaction_complete", "compaction_fallback", "compaction_fail")
 """Events that end a compaction."""
 
 
-def is_asked_for(message: str) -> bool:
+def is_compact_command(message: str) -> bool:
     """Whether a query asks for a compaction, as memory sees it too: such a message is shown to no model."""
     return message.split(maxsplit=1)[:1] == [COMMAND]
 
 
-async def compact(talk: Conversation) -> str:
+async def run_compaction(talk: Conversation) -> str:
     """Compact, whatever comes of it; returns the finish reason."""
     if any(event.WhichOneof("payload") in ENDED for event in talk.run.recording.events):
         return "stop"  # an earlier owner has done it

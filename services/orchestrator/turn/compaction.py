@@ -18,7 +18,7 @@ from headrace.streams import reading
 from headrace.v1 import agent_pb2, llm_pb2, memory_pb2
 from services.orchestrator import metrics, tracing
 from services.orchestrator.peers import model_info
-from services.orchestrator.peers.stubs import Peers, peer_errors
+from services.orchestrator.peers.stubs import Peers, translating_peer_errors
 from services.orchestrator.run.scope import Scope
 from services.orchestrator.turn import mentioned_files
 from services.runtime.rpc.call_ids import forward_metadata
@@ -37,7 +37,7 @@ log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class RequestFrame:
     """What the requests of a scope share beside its messages."""
 
     tools: Sequence[llm_pb2.ToolSchema]
@@ -59,16 +59,16 @@ class Compaction:
         """Whether a context of `tokens` may be compacted, after what failed before."""
         return tokens >= GROWTH_RATIO * self._failed_at_tokens
 
-    async def before_turn(
-        self, frame: Frame, loaded: memory_pb2.LoadContextResponse, turn: int | None, *, calls_kept: int
+    async def compact_before_turn(
+        self, frame: RequestFrame, loaded: memory_pb2.LoadContextResponse, turn: int | None, *, calls_kept: int
     ) -> bool:
         """Compact `loaded` before a turn, when the budget has a model call besides `calls_kept`.
 
         Returns whether the context has changed. `turn` is None at the run's entry.
         """
-        if not self._reserve(calls_kept):
+        if not self._reserve_call(calls_kept):
             return False
-        request = await self._request(frame, loaded)
+        request = await self._make_request(frame, loaded)
         request.trigger = "auto"
         if turn is not None:
             request.turn = turn
@@ -76,14 +76,14 @@ class Compaction:
         self._failed_at_tokens = 0 if has_changed else loaded.tokens
         return has_changed
 
-    async def by_hand(self, frame: Frame, loaded: memory_pb2.LoadContextResponse, hint: str) -> None:
+    async def compact_by_hand(self, frame: RequestFrame, loaded: memory_pb2.LoadContextResponse, hint: str) -> None:
         """Compact because a person asked for it."""
         self._run.spending.reserve_model_call()
-        request = await self._request(frame, loaded)
+        request = await self._make_request(frame, loaded)
         request.trigger, request.hint = "manual", hint
         await self._compact(request)
 
-    def _reserve(self, calls_kept: int) -> bool:
+    def _reserve_call(self, calls_kept: int) -> bool:
         spending = self._run.spending
         if spending.model_calls_left <= calls_kept:
             return False
@@ -93,7 +93,9 @@ class Compaction:
             return False  # of tokens or money: the turn itself will say so
         return True
 
-    async def _request(self, frame: Frame, loaded: memory_pb2.LoadContextResponse) -> memory_pb2.CompactRequest:
+    async def _make_request(
+        self, frame: RequestFrame, loaded: memory_pb2.LoadContextResponse
+    ) -> memory_pb2.CompactRequest:
         run = self._run
         request = memory_pb2.CompactRequest(
             chat_id=run.chat_id,
@@ -103,44 +105,44 @@ class Compaction:
             system=self._scope.system,
             tools=frame.tools,
             limits=frame.limits,
-            files=await mentioned_files.collect(self._peers, run.chat_id, loaded.messages),
+            files=await mentioned_files.collect_files(self._peers, run.chat_id, loaded.messages),
             message_history_max=self._scope.agent.memory.max_message_history,
         )
         if frame.summary_model:
-            info = await model_info.info_of(self._peers, frame.limits.provider_key, frame.summary_model)
-            request.summary_model.CopyFrom(model_info.limits(info))
+            info = await model_info.get_model_info(self._peers, frame.limits.provider_key, frame.summary_model)
+            request.summary_model.CopyFrom(model_info.make_limits(info))
         return request
 
     async def _compact(self, request: memory_pb2.CompactRequest) -> bool:
         """Whether the context has changed."""
         await self._run.begun.wait()
         with tracing.compacted(request.trigger) as span:
-            kind = await self._follow(request)
+            kind = await self._record_deltas(request)
             tracing.compaction_ended(span, kind)
         metrics.COMPACTIONS.labels(request.trigger, kind).inc()
         return kind in ("complete", "fallback")
 
-    async def _follow(self, request: memory_pb2.CompactRequest) -> str:
+    async def _record_deltas(self, request: memory_pb2.CompactRequest) -> str:
         """Record what memory says of a compaction; the kind of the last."""
         spending, kind, was_billed = self._run.spending, "", False
-        async with aclosing(self._told(request)) as deltas:
+        async with aclosing(self._stream_deltas(request)) as deltas:
             async for delta in deltas:
                 if delta.HasField("usage"):
                     spending.settle(delta.usage)
                     was_billed = True
                 else:
-                    kind = await self._record(delta)
+                    kind = await self._record_delta(delta)
                     if delta.fail.reason in REFUSALS and not was_billed:
                         spending.give_back_model_call()
         return kind
 
-    async def _told(self, request: memory_pb2.CompactRequest) -> AsyncGenerator[memory_pb2.CompactDelta]:
+    async def _stream_deltas(self, request: memory_pb2.CompactRequest) -> AsyncGenerator[memory_pb2.CompactDelta]:
         """What memory says of a compaction; one that breaks off has failed, which ends nothing."""
         timeout_s = min(COMPACT_TIMEOUT_S, self._run.spending.time_left_s)
         rpc = self._peers.memory.Compact(request, timeout=timeout_s, metadata=forward_metadata())
         has_started = False
         try:
-            with peer_errors():
+            with translating_peer_errors():
                 async with reading(rpc) as deltas:
                     async for delta in deltas:
                         has_started = True
@@ -151,7 +153,7 @@ class Compaction:
             log.warning("context not compacted", run_id=self._run.id, reason=error.reason)
             yield memory_pb2.CompactDelta(fail=agent_pb2.CompactionFail(chat_id=request.chat_id, reason=error.reason))
 
-    async def _record(self, delta: memory_pb2.CompactDelta) -> str:
+    async def _record_delta(self, delta: memory_pb2.CompactDelta) -> str:
         """Record what memory says as an event of the run; returns its kind."""
         kind = delta.WhichOneof("delta") or ""
         payload: Any = getattr(delta, kind)

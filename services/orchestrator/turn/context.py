@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from headrace.v1 import llm_pb2, memory_pb2
 from services.orchestrator.agents import recap
 from services.orchestrator.peers.model_info import agent_limits
-from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers, peer_errors
+from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers, translating_peer_errors
 from services.orchestrator.run.scope import Scope
 from services.orchestrator.turn import insight_writer
-from services.orchestrator.turn.compaction import Compaction, Frame
-from services.orchestrator.turn.reminders import reminders
+from services.orchestrator.turn.compaction import Compaction, RequestFrame
+from services.orchestrator.turn.reminders import make_reminders
 from services.runtime.rpc.call_ids import forward_metadata
 
 
@@ -26,8 +26,8 @@ class Context:
         self._scope = scope
         self._peers = peers
         self._tools = tools
-        self._recap = recap.settings(scope.agent)
-        self._frame: Frame | None = None
+        self._recap = recap.make_recap_settings(scope.agent)
+        self._frame: RequestFrame | None = None
         self._framed_for = scope.settings
         self._compaction = Compaction(scope, peers)
         self.tokens = 0
@@ -35,41 +35,41 @@ class Context:
         self._turn = 0
         """The turn that is being prepared or asked, from 1."""
 
-    async def messages(self) -> Sequence[llm_pb2.Message]:
+    async def load_messages(self) -> Sequence[llm_pb2.Message]:
         """The messages of the next turn."""
         self._turn += 1
-        await insight_writer.write(self._scope, self._peers)
+        await insight_writer.write_insights(self._scope, self._peers)
         loaded = await self._load()
         if loaded.compaction_due and self._compaction.is_worth_trying(loaded.tokens):
             # The turn itself needs a call too.
-            loaded = await self._compacted(loaded, calls_kept=1) or loaded
+            loaded = await self._compact_and_load(loaded, calls_kept=1) or loaded
         return loaded.messages
 
     def skip_turn(self) -> None:
         """Count a turn that an earlier owner of the run has had."""
         self._turn += 1
 
-    async def shortened(self) -> Sequence[llm_pb2.Message] | None:
+    async def load_shortened(self) -> Sequence[llm_pb2.Message] | None:
         """The messages of a turn that the provider refused as too long, fewer; None: they cannot be made so."""
-        loaded = await self._compacted(await self._load(), calls_kept=0)
+        loaded = await self._compact_and_load(await self._load(), calls_kept=0)
         return None if loaded is None else loaded.messages
 
     async def compact(self, hint: str) -> None:
         """Compact by hand."""
         loaded = await self._load(counted=False)
-        await self._compaction.by_hand(await self._framed(), loaded, hint)
+        await self._compaction.compact_by_hand(await self._make_frame(), loaded, hint)
 
-    async def _compacted(
+    async def _compact_and_load(
         self, loaded: memory_pb2.LoadContextResponse, *, calls_kept: int
     ) -> memory_pb2.LoadContextResponse | None:
         turn = self._turn if self._turn > 1 else None
-        if await self._compaction.before_turn(await self._framed(), loaded, turn, calls_kept=calls_kept):
+        if await self._compaction.compact_before_turn(await self._make_frame(), loaded, turn, calls_kept=calls_kept):
             return await self._load()
         return None
 
     async def _load(self, *, counted: bool = True) -> memory_pb2.LoadContextResponse:
         scope, run = self._scope, self._scope.run
-        frame = await self._framed()
+        frame = await self._make_frame()
         request = memory_pb2.LoadContextRequest(
             chat_id=run.chat_id,
             run_id=run.id,
@@ -79,19 +79,19 @@ class Context:
             limits=frame.limits if counted else None,
             tools=self._tools,
             recap=self._recap,
-            reminders=reminders(scope),
+            reminders=make_reminders(scope),
             pending_query=run.pending_query,
         )
-        with peer_errors():
+        with translating_peer_errors():
             loaded = await self._peers.memory.LoadContext(request, timeout=UNARY_TIMEOUT_S, metadata=forward_metadata())
         self.tokens = loaded.tokens
         return loaded
 
-    async def _framed(self) -> Frame:
+    async def _make_frame(self) -> RequestFrame:
         """What stays the same at every turn. A stage keeps its window: the model's limits are asked for once."""
         settings = self._scope.settings
         if self._frame is None or self._framed_for is not settings:
             limits, summary_model = await agent_limits(self._peers, settings.model)
             self._framed_for = settings
-            self._frame = Frame(self._tools, limits, summary_model)
+            self._frame = RequestFrame(self._tools, limits, summary_model)
         return self._frame

@@ -13,7 +13,7 @@ from headrace.errors import BudgetExceeded, ContextLengthExceeded, ProviderUnava
 from headrace.v1 import common_pb2, llm_pb2, tools_pb2
 from services.orchestrator import metrics
 from services.orchestrator.calls import executor
-from services.orchestrator.peers.reconnect import was_break
+from services.orchestrator.peers.reconnect import was_broken_connection
 from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.run import steer_queue
 from services.orchestrator.run.answers.answer import Answer
@@ -55,7 +55,7 @@ class Conversation:
         self._schemas = scope.tools.schemas
         self.context = Context(scope, peers, self._schemas)
 
-    async def ask(
+    async def ask_model(
         self,
         tool_choice: str,
         *,
@@ -77,28 +77,30 @@ class Conversation:
             run.spending.recall_model_call(recalled.usage or common_pb2.Usage())
             return self.scope.hear(recalled)
         run.go_live()
-        request = self._request(await self.context.messages(), tool_choice, parallel, reasoning)
+        request = self._make_request(await self.context.load_messages(), tool_choice, parallel, reasoning)
         await run.begun.wait()
-        answer = await self._answered(_Turn(request, self._hidden(tool_choice)), beyond=beyond_budget)
+        answer = await self._stream_within_budget(
+            _Turn(request, self._select_hidden(tool_choice)), beyond=beyond_budget
+        )
         await self.scope.end_answer()
         return self.scope.hear(answer)
 
-    async def _answered(self, turn: _Turn, *, beyond: bool) -> Answer:
+    async def _stream_within_budget(self, turn: _Turn, *, beyond: bool) -> Answer:
         """The answer to a turn; from its beginning, once, when its gateway goes away in the middle of it."""
         spending = self.run.spending
         tokens = self.context.tokens + (self.scope.settings.model.max_tokens or OUTPUT_TOKENS)
         async with spending.model_call(tokens, beyond=beyond):
             try:
-                return await self._streamed(turn)
+                return await self._stream_answer(turn)
             except ProviderUnavailable as error:
-                if not was_break(error):
+                if not was_broken_connection(error):
                     raise
                 broken = error
             metrics.ASKED_AGAIN.inc()
             log.warning("turn asked again", run_id=self.run.id, reason=broken.reason, said=broken.message)
             if not self.scope.has_heard:
                 await self.peers.wait_for_gateway()
-                return await self._streamed(turn)
+                return await self._stream_answer(turn)
         async with AsyncExitStack() as stack:
             # What had come was paid for: another answer is another model call, and without one readers keep what they
             # have.
@@ -108,9 +110,9 @@ class Conversation:
                 raise broken from None
             await self.scope.retract_answer(broken.reason)
             await self.peers.wait_for_gateway()
-            return await self._streamed(turn)
+            return await self._stream_answer(turn)
 
-    async def _streamed(self, turn: _Turn) -> Answer:
+    async def _stream_answer(self, turn: _Turn) -> Answer:
         answer = self.scope.begin_answer(turn.hidden)
         try:
             await self._stream_fitting(turn, answer)
@@ -119,7 +121,7 @@ class Conversation:
                 self.run.spending.settle(answer.usage)
         return answer
 
-    def _hidden(self, tool_choice: str) -> list[str]:
+    def _select_hidden(self, tool_choice: str) -> list[str]:
         """What of the turn readers do not get: reasoning that is summed up for them, an answer that is checked first.
 
         A turn that has to call a tool gives no answer.
@@ -129,7 +131,7 @@ class Conversation:
         hidden = ["content"] if is_draft else []
         return [*hidden, "reasoning"] if settings.output != "PLAIN" else hidden
 
-    async def execute(self, answer: Answer, *, parallel: bool, warning: str = "") -> None:
+    async def execute_calls(self, answer: Answer, *, parallel: bool, warning: str = "") -> None:
         """Run the calls of an answer and commit each result as it comes; every call is answered.
 
         `warning` is put at the end of the results, for the model.
@@ -138,34 +140,36 @@ class Conversation:
             BudgetExceeded: There were more calls than the budget has left; those got executed:false results.
         """
         runnable: list[Call] = []
-        open_calls = [call for call in answer.calls if not await executor.recall(self.scope, self.peers, call)]
+        open_calls = [call for call in answer.calls if not await executor.recall_result(self.scope, self.peers, call)]
         for call in open_calls:
             if call.tool is None:
                 known = ", ".join(self.scope.tools.names) or "none"
-                await executor.refuse(self.scope, call, f"there is no tool {call.name!r}; tools: {known}")
+                await executor.refuse_call(self.scope, call, f"there is no tool {call.name!r}; tools: {known}")
             elif answer.finish_reason == "length" and not (call.pieces and call.is_whole):
-                await executor.refuse(self.scope, call, "the answer was cut at the token limit within the arguments")
+                await executor.refuse_call(
+                    self.scope, call, "the answer was cut at the token limit within the arguments"
+                )
             elif call.problem:
-                await executor.refuse(self.scope, call, call.problem)
+                await executor.refuse_call(self.scope, call, call.problem)
             elif runnable and not parallel:
-                await executor.refuse(self.scope, call, "only one tool runs at a time; ask again for this one")
+                await executor.refuse_call(self.scope, call, "only one tool runs at a time; ask again for this one")
             else:
                 runnable.append(call)
         granted = [call for call in runnable if self.run.spending.reserve_tool_calls(1)]
         for call in runnable[len(granted) :]:
-            await executor.refuse(self.scope, call, executor.OVER_BUDGET)
+            await executor.refuse_call(self.scope, call, executor.OVER_BUDGET)
         await executor.execute_all(self.scope, self.peers, granted, warning)
         await parent_context.restore(self.scope, answer)
-        if len(granted) < len(runnable) or executor.ran_out(self.scope, answer.calls):
+        if len(granted) < len(runnable) or executor.was_refused_for_budget(self.scope, answer.calls):
             raise self.run.spending.exceeded("maxToolCalls")
 
-    async def refuse(self, answer: Answer, why: str) -> None:
+    async def refuse_calls(self, answer: Answer, why: str) -> None:
         """Answer every call of `answer` without running any."""
         for call in answer.calls:
-            if not await executor.recall(self.scope, self.peers, call):
-                await executor.refuse(self.scope, call, why)
+            if not await executor.recall_result(self.scope, self.peers, call):
+                await executor.refuse_call(self.scope, call, why)
 
-    def _request(
+    def _make_request(
         self, messages: Sequence[llm_pb2.Message], tool_choice: str, parallel: bool, reasoning: bool | None
     ) -> bytes:
         """The request, serialized: it is held while the model answers, and a message of it weighs more."""
@@ -199,7 +203,7 @@ class Conversation:
         try:
             await self._stream(turn.request, answer)
         except ContextLengthExceeded:
-            shorter = await self.context.shortened() if answer.is_empty else None
+            shorter = await self.context.load_shortened() if answer.is_empty else None
             if shorter is None:
                 raise
             again = llm_pb2.ChatRequest.FromString(turn.request)
@@ -216,7 +220,7 @@ class Conversation:
             )
         except ProviderUnavailable as error:
             # The answer is complete, only its end is missing.
-            if not (answer.finish_reason and was_break(error)):
+            if not (answer.finish_reason and was_broken_connection(error)):
                 raise
         except grpc.aio.AioRpcError as error:
             # The gateway's own errors arrive as ours; what is left is our deadline, or a bug of the gateway.

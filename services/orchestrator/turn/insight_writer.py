@@ -29,12 +29,12 @@ You keep notes for an agent that will not see these results again. For each numb
 _LINE = re.compile(r"^[ \t]*([0-9]{1,4})[.):][ \t]*(\S.*)$", re.MULTILINE)
 
 
-async def write(scope: Scope, peers: Peers) -> None:
+async def write_insights(scope: Scope, peers: Peers) -> None:
     """Write the insights of the results that came since the last turn, where a model is to write them."""
     results, scope.results_without_insight = scope.results_without_insight, []
     if not results:
         return
-    told = await side_question.ask(scope.run, peers, STAGE, SYSTEM, _listed(results))
+    told = await side_question.ask_model(scope.run, peers, STAGE, SYSTEM, _number_results(results))
     found = {int(number): text.strip()[:INSIGHT_CHARS_MAX] for number, text in _LINE.findall(told)}
     lines = [
         insight_line(scope, message, found.get(number) or preview(message))
@@ -43,7 +43,7 @@ async def write(scope: Scope, peers: Peers) -> None:
     await scope.run.log.append(lines)
 
 
-def _listed(results: Sequence[memory_pb2.LogMessage]) -> str:
+def _number_results(results: Sequence[memory_pb2.LogMessage]) -> str:
     return "\n\n".join(
         f"{number}. {message.message.name}:\n{text_of(message)[:RESULT_CHARS_MAX]}"
         for number, message in enumerate(results, start=1)

@@ -51,9 +51,11 @@ async def restore(scope: Scope, answer: Answer) -> None:
         return
     back = [returned[call.tool_id] for call in answer.calls if call.tool_id in returned]
     parts = [
-        prompts.fill(prompts.stored("subagent_return"), {"task": task, "result": result[:RESULT_CHARS_MAX]})
+        prompts.fill_placeholders(
+            prompts.load_text("subagent_return"), {"task": task, "result": result[:RESULT_CHARS_MAX]}
+        )
         for task, result in back
     ]
     where = {"depth": str(scope.depth), "thought": scope.said[:THOUGHT_CHARS] or "(none)"}
-    parts.append(prompts.fill(prompts.stored("subagent_restored"), where))
+    parts.append(prompts.fill_placeholders(prompts.load_text("subagent_restored"), where))
     await scope.add_user_message("\n\n".join(parts))

@@ -32,24 +32,24 @@ _QUOTED = re.compile(r"[`\"“]([^`\"”\n]{1,255})[`\"”]")
 
 
 @dataclass(slots=True)
-class _Mentioned:
+class _PathCount:
     count: int = 0
     last: int = 0
     is_written: bool = False
 
 
-class Mentions:
+class PathMentions:
     """Takes the texts of a conversation in order, in time linear in their size."""
 
     def __init__(self, paths: Collection[str]) -> None:
         self._paths = paths
-        self._found: dict[str, _Mentioned] = {}
+        self._found: dict[str, _PathCount] = {}
         self._count = 0
 
-    def read(self, text: str) -> None:
+    def read_text(self, text: str) -> None:
         """The next text."""
-        for path in self._in(text):
-            self._note(path)
+        for path in self._find_paths(text):
+            self._count_path(path)
 
     def read_call(self, call: llm_pb2.ToolCall) -> None:
         """The next call of a tool: all texts of its arguments; what a file tool writes is no mention but content."""
@@ -58,36 +58,38 @@ class Mentions:
         except ValueError:
             return
         is_writing = call.name in WRITING_TOOLS and isinstance(arguments, dict)
-        for text in _strings(arguments.get("path") if is_writing else arguments):
-            self.read(text)
-            path = _normal(text)
+        for text in _iterate_strings(arguments.get("path") if is_writing else arguments):
+            self.read_text(text)
+            path = _normalize_path(text)
             if is_writing and path in self._paths:
-                self._found.setdefault(path, _Mentioned()).is_written = True
+                self._found.setdefault(path, _PathCount()).is_written = True
 
-    def ranked(self) -> list[str]:
+    def rank_paths(self) -> list[str]:
         """Those that were mentioned: written ones first, then the most, then the last mentioned."""
         return sorted(self._found, key=lambda path: self._rank(self._found[path]), reverse=True)
 
-    def _rank(self, found: _Mentioned) -> tuple[bool, int, int]:
+    def _rank(self, found: _PathCount) -> tuple[bool, int, int]:
         return found.is_written, found.count, found.last
 
-    def _note(self, path: str) -> None:
-        found = self._found.setdefault(path, _Mentioned())
+    def _count_path(self, path: str) -> None:
+        found = self._found.setdefault(path, _PathCount())
         self._count += 1
         found.count += 1
         found.last = self._count
 
-    def _in(self, text: str) -> Iterator[str]:
+    def _find_paths(self, text: str) -> Iterator[str]:
         for match in _WORD.finditer(text):
-            if (path := _normal(match[0])) in self._paths:
+            if (path := _normalize_path(match[0])) in self._paths:
                 yield path
             elif not match[0].isascii():
-                yield from self._within(match[0])
+                yield from self._find_in_word(match[0])
         yield from (
-            path for quoted in _QUOTED.findall(text) if " " in quoted and (path := _normal(quoted)) in self._paths
+            path
+            for quoted in _QUOTED.findall(text)
+            if " " in quoted and (path := _normalize_path(quoted)) in self._paths
         )
 
-    def _within(self, word: str) -> Iterator[str]:
+    def _find_in_word(self, word: str) -> Iterator[str]:
         """The longest path before each extension in a word whose script has no spaces."""
         for extension in islice(_EXTENSION.finditer(word), _NAMES_MAX):
             end = extension.end()
@@ -98,11 +100,11 @@ class Mentions:
                     break
 
 
-def _normal(path: str) -> str:
+def _normalize_path(path: str) -> str:
     return path.strip().removeprefix("./").rstrip(".!")
 
 
-def _strings(value: Any) -> Iterator[str]:
+def _iterate_strings(value: Any) -> Iterator[str]:
     """The texts in parsed JSON, in order, nested ones too."""
     waiting = [value]
     while waiting:

@@ -8,16 +8,16 @@ from __future__ import annotations
 from services.orchestrator.run.scope import Scope
 
 
-def reminders(scope: Scope) -> list[str]:
+def make_reminders(scope: Scope) -> list[str]:
     """The texts, in order."""
     attention = scope.attention.without_todos() if scope.depth else scope.attention
     texts = attention.reminders()
     if scope.agent.limits.tell_model:
-        texts.append(_budget(scope))
+        texts.append(_describe_budget(scope))
     return texts
 
 
-def _budget(scope: Scope) -> str:
+def _describe_budget(scope: Scope) -> str:
     left = scope.run.spending.left()
     parts = [
         f"{left.model_calls} model calls, this one included",

@@ -24,7 +24,7 @@ TIMEOUT_S = 20.0
 log = structlog.get_logger()
 
 
-async def ask(run: Run, peers: Peers, stage: str, system: str, text: str) -> str:
+async def ask_model(run: Run, peers: Peers, stage: str, system: str, text: str) -> str:
     """The model's answer; empty where it fails, or the budget has no call besides the next turn's."""
     if run.spending.model_calls_left <= 1:
         return ""
@@ -33,7 +33,9 @@ async def ask(run: Run, peers: Peers, stage: str, system: str, text: str) -> str
     try:
         run.spending.reserve_model_call()
         timeout_s = min(TIMEOUT_S, run.spending.time_left_s)
-        rpc = peers.llm.StreamChat(question(model, stage, system, text), timeout=timeout_s, metadata=forward_metadata())
+        rpc = peers.llm.StreamChat(
+            make_question(model, stage, system, text), timeout=timeout_s, metadata=forward_metadata()
+        )
         async with asyncio.timeout(timeout_s), reading(rpc) as deltas:
             async for delta in deltas:
                 answer.append(delta.content)
@@ -48,7 +50,7 @@ async def ask(run: Run, peers: Peers, stage: str, system: str, text: str) -> str
     return "".join(answer)
 
 
-def question(model: ModelConfig, stage: str, system: str, text: str) -> llm_pb2.ChatRequest:
+def make_question(model: ModelConfig, stage: str, system: str, text: str) -> llm_pb2.ChatRequest:
     """A request of one system and one user message, to be answered without reasoning."""
     request = llm_pb2.ChatRequest(provider_key=model.provider_key or "", model=model.model or "", stage=stage)
     if model.reasoning is not None:

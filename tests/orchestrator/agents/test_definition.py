@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 
 from headrace.errors import InvalidRequest, NotFound
 from services.orchestrator.agents import prompts, triple_quotes
-from services.orchestrator.agents.definition import DefinitionError, parse
+from services.orchestrator.agents.definition import DefinitionError, parse_agent
 from services.orchestrator.agents.registry import Registry
 from services.orchestrator.run.budget import Spending
 
@@ -27,7 +27,7 @@ AGENT: dict[str, Any] = {
 
 
 def parsed(**changes: Any) -> Any:
-    return parse(json.dumps(AGENT | changes).encode(), "helper")
+    return parse_agent(json.dumps(AGENT | changes).encode(), "helper")
 
 
 def test_the_file_name_gives_the_key_and_defaults_hold() -> None:
@@ -180,12 +180,12 @@ def test_policies_models_and_verify_are_those_of_the_stage() -> None:
         models={"vision": {"model": "eyes"}, "code": {}},
     )
     assert (agent.primary.verify, agent.primary.output) == ("NONE", "REASONING_SUMMARY")
-    settings = [agent.settings(stage) for stage in ("plan", "execute", "summary")]
+    settings = [agent.stage_settings(stage) for stage in ("plan", "execute", "summary")]
     assert [one.verify for one in settings] == ["NONE", "NONE", "SECOND_PASS_FIX"], "only answers are checked"
     assert [one.output for one in settings] == ["REASONING_SUMMARY", "REASONING_SUMMARY", "PLAIN"]
     seeing = agent.with_model("vision")
     assert seeing is not None
-    assert {seeing.settings(stage).model.model for stage in ("react", "plan", "execute", "summary")} == {"eyes"}
+    assert {seeing.stage_settings(stage).model.model for stage in ("react", "plan", "execute", "summary")} == {"eyes"}
     assert [agent.with_model(name) for name in ("code", "", "model_fields")] == [None, None, None]
 
 
@@ -205,24 +205,24 @@ def test_retry_counts_are_taken_and_named_in_a_warning() -> None:
 
 def test_deep_think_needs_both_sections() -> None:
     agent = parsed(planExecute=PLAN)
-    assert [agent.thinking(value).mode for value in (0, 1, -1)] == ["REACT", "PLAN_EXECUTE", "PLAN_EXECUTE"]
+    assert [agent.with_deep_think(value).mode for value in (0, 1, -1)] == ["REACT", "PLAN_EXECUTE", "PLAN_EXECUTE"]
     for one in (parsed(), parsed(mode="PLAN_EXECUTE", react=None, planExecute=PLAN)):
         with pytest.raises(InvalidRequest):
-            one.thinking(1)
+            one.with_deep_think(1)
 
 
 def test_a_file_may_begin_with_a_byte_order_mark_and_have_windows_lines() -> None:
     source = json.dumps(AGENT | {"react": {}}, indent=1).replace(
         '"react": {}', '"react": {"systemPrompt": """\nHi\n"""}'
     )
-    agent = parse(b"\xef\xbb\xbf" + source.replace("\n", "\r\n").encode(), "helper")
+    agent = parse_agent(b"\xef\xbb\xbf" + source.replace("\n", "\r\n").encode(), "helper")
     assert agent.primary.system_prompt == "Hi"
 
 
 def test_line_numbers_of_a_syntax_error_are_those_of_the_file() -> None:
     source = b'{\n  "systemPrompt": """\n  one\n  two\n  """,\n  "mode" "REACT"\n}'
     with pytest.raises(DefinitionError, match=r"line 6, column \d+: not valid JSON"):
-        parse(source, "x")
+        parse_agent(source, "x")
 
 
 def test_a_prompt_over_several_lines_is_taken_as_it_is() -> None:
@@ -242,7 +242,9 @@ def test_any_text_between_triple_quotes_survives_with_its_lines(text: str) -> No
 
 
 def test_placeholders_are_filled_once() -> None:
-    filled = prompts.fill("{{query}} on {{ date }} {{taskHistory}}{{tool.field}}", {"query": "{{date}}", "date": "D"})
+    filled = prompts.fill_placeholders(
+        "{{query}} on {{ date }} {{taskHistory}}{{tool.field}}", {"query": "{{date}}", "date": "D"}
+    )
     assert filled == "{{date}} on D {{tool.field}}"
 
 

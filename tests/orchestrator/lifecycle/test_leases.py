@@ -6,7 +6,7 @@ import asyncio
 from contextlib import suppress
 
 from headrace.v1 import agent_pb2, memory_pb2
-from services.orchestrator.agents.definition import parse
+from services.orchestrator.agents.definition import parse_agent
 from services.orchestrator.lifecycle import leases
 from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.run.run import Run
@@ -30,8 +30,8 @@ async def test_leases_are_renewed_until_they_are_lost(house: Open) -> None:
         await anext(deltas)
         before = await lease(it)
         assert before.owner == "127.0.0.1:0"
-        peers = Peers.over(llm_gateway=memory, memory=memory, tools=memory)
-        run = Run(before.run_id, parse(AGENT, "oneshot"), agent_pb2.QueryRequest(chat_id=CHAT), peers)
+        peers = Peers.from_channels(llm_gateway=memory, memory=memory, tools=memory)
+        run = Run(before.run_id, parse_agent(AGENT, "oneshot"), agent_pb2.QueryRequest(chat_id=CHAT), peers)
         run.is_accepted = True
         owner = leases.Owner(before.owner, 0.06)
         keeping = asyncio.create_task(leases.keep(lambda: [run], peers, owner))

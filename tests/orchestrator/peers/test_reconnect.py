@@ -12,7 +12,7 @@ import pytest
 from headrace.errors import ProviderUnavailable
 from headrace.streams import rpc_errors
 from headrace.v1 import memory_pb2, memory_pb2_grpc
-from services.orchestrator.peers.reconnect import patient, twice
+from services.orchestrator.peers.reconnect import repeat_once, repeat_until_answered
 from services.runtime.process.config import ServerSettings
 from services.runtime.rpc.channels import open_channel
 from services.runtime.rpc.server import GrpcService, serving_grpc
@@ -46,7 +46,7 @@ async def test_a_call_waits_for_a_peer_that_comes_back(tmp_path: Path) -> None:
     address = f"unix:{tmp_path}/m.sock"
     servicer = Breaking()  # pyright: ignore[reportAbstractUsage] - one RPC is asked
     async with asyncio.timeout(10), open_channel(address) as channel:
-        ask = patient(memory_pb2_grpc.MemoryServiceStub(channel).ListUnfinishedRuns)
+        ask = repeat_until_answered(memory_pb2_grpc.MemoryServiceStub(channel).ListUnfinishedRuns)
         asking = asyncio.create_task(ask(REQUEST, timeout=9.0))
         await asyncio.sleep(0.2)
         assert not asking.done()
@@ -63,7 +63,7 @@ async def test_an_error_of_the_peers_own_comes_out_at_once(tmp_path: Path) -> No
         serving_grpc(settings, [served(servicer)]),
         open_channel(settings.listen) as channel,
     ):
-        ask = patient(memory_pb2_grpc.MemoryServiceStub(channel).ListUnfinishedRuns)
+        ask = repeat_until_answered(memory_pb2_grpc.MemoryServiceStub(channel).ListUnfinishedRuns)
         with pytest.raises(ProviderUnavailable, match="not now"), rpc_errors():
             await ask(REQUEST, timeout=9.0)
     assert servicer.calls == 3
@@ -71,7 +71,7 @@ async def test_an_error_of_the_peers_own_comes_out_at_once(tmp_path: Path) -> No
 
 async def test_the_wait_ends_in_the_calls_own_time(tmp_path: Path) -> None:
     async with asyncio.timeout(10), open_channel(f"unix:{tmp_path}/m.sock") as channel:
-        ask = patient(memory_pb2_grpc.MemoryServiceStub(channel).ListUnfinishedRuns)
+        ask = repeat_until_answered(memory_pb2_grpc.MemoryServiceStub(channel).ListUnfinishedRuns)
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await ask(REQUEST, timeout=0.3)
     assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
@@ -85,7 +85,7 @@ async def test_what_is_asked_twice_is_asked_again_once_and_only_after_a_break(tm
         serving_grpc(settings, [served(servicer)]),
         open_channel(settings.listen) as channel,
     ):
-        ask = twice(memory_pb2_grpc.MemoryServiceStub(channel).ListUnfinishedRuns)
+        ask = repeat_once(memory_pb2_grpc.MemoryServiceStub(channel).ListUnfinishedRuns)
         with pytest.raises(grpc.aio.AioRpcError):
             await ask(REQUEST, timeout=9.0)
         assert servicer.calls == 2

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headrace.errors import Overloaded
-from services.orchestrator.peers.ttl_cache import ANSWERS_MAX, Fresh
+from services.orchestrator.peers.ttl_cache import ANSWERS_MAX, TtlCache
 
 
 class Source:
@@ -20,10 +20,10 @@ class Source:
 
 
 async def test_a_fresh_answer_is_not_asked_for_again_and_an_old_one_is() -> None:
-    source, fresh, old = Source(), Fresh[str, list[int]](60), Fresh[str, list[int]](0)
-    assert [await fresh.answer("a", source) for _ in range(3)] == [[1], [1], [1]]
-    assert await fresh.answer("b", source) == [2]
-    assert [await old.answer("a", source) for _ in range(2)] == [[3], [4]]
+    source, fresh, old = Source(), TtlCache[str, list[int]](60), TtlCache[str, list[int]](0)
+    assert [await fresh.get_or_ask("a", source) for _ in range(3)] == [[1], [1], [1]]
+    assert await fresh.get_or_ask("b", source) == [2]
+    assert [await old.get_or_ask("a", source) for _ in range(2)] == [[3], [4]]
 
 
 async def test_an_empty_answer_and_an_error_are_not_relied_on() -> None:
@@ -33,16 +33,16 @@ async def test_an_empty_answer_and_an_error_are_not_relied_on() -> None:
     async def refused() -> list[int]:
         raise Overloaded("no")
 
-    fresh = Fresh[str, list[int]](60)
-    assert await fresh.answer("a", nothing) == []
+    fresh = TtlCache[str, list[int]](60)
+    assert await fresh.get_or_ask("a", nothing) == []
     with pytest.raises(Overloaded):
-        await fresh.answer("a", refused)
-    assert await fresh.answer("a", Source()) == [1]
+        await fresh.get_or_ask("a", refused)
+    assert await fresh.get_or_ask("a", Source()) == [1]
 
 
 async def test_the_last_answers_are_kept() -> None:
-    source, fresh = Source(), Fresh[int, list[int]](60)
+    source, fresh = Source(), TtlCache[int, list[int]](60)
     for question in range(ANSWERS_MAX + 1):
-        await fresh.answer(question, source)
-    assert await fresh.answer(1, source) == [2]
-    assert await fresh.answer(0, source) == [ANSWERS_MAX + 2]
+        await fresh.get_or_ask(question, source)
+    assert await fresh.get_or_ask(1, source) == [2]
+    assert await fresh.get_or_ask(0, source) == [ANSWERS_MAX + 2]

@@ -27,7 +27,7 @@ from services.orchestrator.setup import mentions
     ],
 )
 def test_names_begin_where_no_email_address_can(message: str, names: list[str]) -> None:
-    assert mentions.names(message) == names
+    assert mentions.find_names(message) == names
 
 
 PATHS = ["uploads/report.pdf", "uploads/my notes.txt", "uploads/2026/data.v2.csv", "uploads/图表.png", "uploads/a."]
@@ -49,10 +49,10 @@ PATHS = ["uploads/report.pdf", "uploads/my notes.txt", "uploads/2026/data.v2.csv
     ],
 )
 def test_files_are_uploads_by_name_or_path(message: str, paths: list[str]) -> None:
-    assert mentions.files(message, PATHS) == paths
+    assert mentions.find_files(message, PATHS) == paths
 
 
 @given(st.text(alphabet='@#ab._-" 中/', max_size=200))
 def test_any_text_is_read(text: str) -> None:
-    assert len(mentions.names(text)) <= mentions.MENTIONS_MAX
-    assert set(mentions.files(text, ["uploads/a", "uploads/b a"])) <= {"uploads/a", "uploads/b a"}
+    assert len(mentions.find_names(text)) <= mentions.MENTIONS_MAX
+    assert set(mentions.find_files(text, ["uploads/a", "uploads/b a"])) <= {"uploads/a", "uploads/b a"}

@@ -7,16 +7,16 @@ import time
 import pytest
 
 from headrace.v1 import llm_pb2
-from services.orchestrator.turn.path_mentions import Mentions
+from services.orchestrator.turn.path_mentions import PathMentions
 
 PATHS = frozenset({"a.py", "src/a.py", "my notes.md", "报告.md", "销售报告.md", "data.tar", "data.tar.gz", "Makefile"})
 
 
 def ranked(*texts: str) -> list[str]:
-    mentions = Mentions(PATHS)
+    mentions = PathMentions(PATHS)
     for text in texts:
-        mentions.read(text)
-    return mentions.ranked()
+        mentions.read_text(text)
+    return mentions.rank_paths()
 
 
 def call(name: str, arguments: str) -> llm_pb2.ToolCall:
@@ -47,20 +47,20 @@ def test_more_mentions_go_before_later_ones() -> None:
 
 
 def test_what_a_tool_wrote_goes_first_and_its_content_is_no_mention() -> None:
-    mentions = Mentions(PATHS)
+    mentions = PathMentions(PATHS)
     mentions.read_call(call("write_file", '{"path":"./a.py","content":"Makefile Makefile"}'))
-    mentions.read("报告.md 报告.md")
+    mentions.read_text("报告.md 报告.md")
     mentions.read_call(call("_bash_", '{"command":"cat data.tar | head"}'))
     mentions.read_call(call("any", '{"deep":[{"x":["src/a.py"]}]}'))
-    assert mentions.ranked() == ["a.py", "报告.md", "src/a.py", "data.tar"]
+    assert mentions.rank_paths() == ["a.py", "报告.md", "src/a.py", "data.tar"]
 
 
 @pytest.mark.parametrize("arguments", ["", "{", "[1]", "null", '{"path":7}', "[" * 500 + "]" * 500])
 def test_odd_arguments_mention_nothing(arguments: str) -> None:
-    mentions = Mentions(PATHS)
+    mentions = PathMentions(PATHS)
     mentions.read_call(call("write_file", arguments))
     mentions.read_call(call("any", arguments))
-    assert mentions.ranked() == []
+    assert mentions.rank_paths() == []
 
 
 @pytest.mark.parametrize("text", ["报.a" * 250_000, "`" * 1_000_000, "a" * 1_000_000, "报 .a" * 200_000])

@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 
 from headrace.errors import Overloaded
 from headrace.v1 import llm_pb2
-from services.orchestrator.agents.definition import parse
+from services.orchestrator.agents.definition import parse_agent
 from services.orchestrator.agents.registry import Registry
 from tests.orchestrator.conftest import REACT, House, Open, Step, call, content, finish
 from tests.orchestrator.lifecycle.test_runs import assert_paired
@@ -178,5 +178,5 @@ def test_a_prompt_that_leaves_no_room_is_warned_about_when_it_is_read(tmp_path: 
     [({}, {}, None), ({}, {"maxRecursionDepth": 3}, 3), ({"maxDepth": 2}, {"maxRecursionDepth": 3}, 2)],
 )
 def test_the_depth_may_be_given_under_its_other_name(budget: Any, recap: Any, depth: int | None) -> None:
-    agent = parse(orjson.dumps(REACT | {"budget": budget, "memory": {"recap": recap}}), "a")
+    agent = parse_agent(orjson.dumps(REACT | {"budget": budget, "memory": {"recap": recap}}), "a")
     assert agent.limits.max_depth == depth

@@ -11,7 +11,7 @@ from headrace.errors import ProviderUnavailable
 from headrace.streams import rpc_errors
 from headrace.v1 import memory_pb2
 from headrace.v1.memory_pb2_grpc import MemoryServiceStub
-from services.orchestrator.peers.stubs import peer_errors
+from services.orchestrator.peers.stubs import translating_peer_errors
 from services.runtime.rpc.channels import open_channel
 
 REQUEST = memory_pb2.GetStateRequest(chat_id="5f0c0000-0000-4000-8000-000000000001")
@@ -33,5 +33,5 @@ async def test_a_service_that_does_not_answer_in_time_is_named() -> None:
         port = server.sockets[0].getsockname()[1]
         async with open_channel(f"127.0.0.1:{port}") as channel:
             said = r"^MemoryService did not answer in time; try again$"
-            with pytest.raises(ProviderUnavailable, match=said), peer_errors():
+            with pytest.raises(ProviderUnavailable, match=said), translating_peer_errors():
                 await MemoryServiceStub(channel).GetState(REQUEST, timeout=0.2)

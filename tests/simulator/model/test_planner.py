@@ -22,7 +22,9 @@ def asked(text: str, *tools: str, run_up: str = "") -> list[Any]:
 
 
 def prompt(name: str, **values: str) -> str:
-    return prompts.fill(prompts.stored(name), {"task_id": ID, "task_description": "bake bread"} | values)
+    return prompts.fill_placeholders(
+        prompts.load_text(name), {"task_id": ID, "task_description": "bake bread"} | values
+    )
 
 
 LEFT = f"- {ID}: bake\n- ffffffff: eat"

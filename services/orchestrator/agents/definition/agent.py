@@ -134,32 +134,32 @@ class Definition(Part):
 
     @model_validator(mode="before")
     @classmethod
-    def _aliases(cls, given: Any) -> Any:
+    def _accept_aliases(cls, given: Any) -> Any:
         return with_tool_policy(given)
 
     @model_validator(mode="after")
-    def _whole(self) -> Definition:
+    def _check_whole(self) -> Definition:
         modes = ("REACT", "PLAN_EXECUTE") if self.react and self.plan_execute else ()
         for stage in (stage for mode in {self.mode: None, **dict.fromkeys(modes)} for stage in STAGES[mode]):
-            self._check(stage)
+            self._check_stage(stage)
         if self.key in RESERVED_KEYS:
             raise ValueError(f"key: {self.key!r} is reserved")
         return self
 
-    def _check(self, stage: str) -> None:
+    def _check_stage(self, stage: str) -> None:
         name = SECTIONS[stage].partition(".")[0]
-        if self._section(stage) is None:
+        if self._find_section(stage) is None:
             raise ValueError(f"{name}: is required for mode {self.mode}")
-        model = self.settings(stage).model
+        model = self.stage_settings(stage).model
         if not model.provider_key or not model.model:
             at = SECTIONS[stage]
             raise ValueError(f"modelConfig: providerKey and model must be set, here or in {at}.modelConfig")
-        section = self._section(stage)
+        section = self._find_section(stage)
         has_none = section is not None and section.empties_tools
-        if has_none and stage in WORKING and self.settings(stage).policy == "REQUIRE":
+        if has_none and stage in WORKING and self.stage_settings(stage).policy == "REQUIRE":
             raise ValueError(f"{SECTIONS[stage]}.toolConfig: must not be null where toolPolicy is REQUIRE")
 
-    def thinking(self, deep_think: int) -> Definition:
+    def with_deep_think(self, deep_think: int) -> Definition:
         """The agent in the mode that a query's deepThink asks for: 0 is REACT, anything else PLAN_EXECUTE.
 
         Raises:
@@ -178,7 +178,7 @@ class Definition(Part):
         stages = {stage: _with_model(getattr(plan, stage), model) for stage in STAGES["PLAN_EXECUTE"] if plan}
         return self.model_copy(
             update={
-                "model_config_": model.over(self.model_config_ or ModelConfig()),
+                "model_config_": model.merge_over(self.model_config_ or ModelConfig()),
                 "plain": _with_model(self.plain, model),
                 "react": _with_model(self.react, model),
                 "plan_execute": plan and plan.model_copy(update=stages),
@@ -188,21 +188,21 @@ class Definition(Part):
     @property
     def primary(self) -> StageSettings:
         """The settings of the stage that the mode begins with."""
-        return self.settings(STAGES[self.mode][0])
+        return self.stage_settings(STAGES[self.mode][0])
 
     @property
     def stages(self) -> list[StageSettings]:
         """The settings of all stages of the mode."""
-        return [self.settings(stage) for stage in STAGES[self.mode]]
+        return [self.stage_settings(stage) for stage in STAGES[self.mode]]
 
     @property
     def working(self) -> StageSettings:
         """The settings of the stage that uses the ordinary tools."""
-        return self.settings("execute") if self.mode == "PLAN_EXECUTE" else self.primary
+        return self.stage_settings("execute") if self.mode == "PLAN_EXECUTE" else self.primary
 
-    def settings(self, stage: str) -> StageSettings:
+    def stage_settings(self, stage: str) -> StageSettings:
         """What is in force for a stage of one of the agent's modes."""
-        section = self._section(stage)
+        section = self._find_section(stage)
         assert section is not None, "validated in _whole"
         policy = section.tool_policy or self.tool_policy
         config = section.tool_config if self._has_own_tools(section) else self.tool_config
@@ -210,8 +210,8 @@ class Definition(Part):
         react = self.react if stage == "react" else None
         return StageSettings(
             stage=stage,
-            system_prompt=self._prompt(stage, section),
-            model=section.model_config_.over(base) if section.model_config_ else base,
+            system_prompt=self._find_prompt(stage, section),
+            model=section.model_config_.merge_over(base) if section.model_config_ else base,
             tools=config.names if config and policy != "DISALLOW" else (),
             may_use_tools=policy != "DISALLOW" and not section.empties_tools,
             policy=policy,
@@ -233,7 +233,7 @@ class Definition(Part):
         """
         own: dict[str, Any] = {"max_depth": self.budget.max_depth or self.memory.recap.max_recursion_depth}
         for stage in STAGES[self.mode]:
-            section = self._section(stage)
+            section = self._find_section(stage)
             if section is not None and section.budget is not None:
                 own |= section.budget.model_dump(exclude_unset=True)
         return self.budget.model_copy(update=own)
@@ -243,7 +243,7 @@ class Definition(Part):
         """How deep sub-agents and recursive plans may go."""
         return self.limits.max_depth or DEPTH_MAX
 
-    def _section(self, stage: str) -> Section | None:
+    def _find_section(self, stage: str) -> Section | None:
         if stage in ("oneshot", "react"):
             return self.plain if stage == "oneshot" else self.react
         if self.plan_execute is None:
@@ -251,7 +251,7 @@ class Definition(Part):
         own: Section | None = getattr(self.plan_execute, stage)
         return own or self.plan_execute.execute
 
-    def _prompt(self, stage: str, section: Section) -> str:
+    def _find_prompt(self, stage: str, section: Section) -> str:
         """A summary without a prompt of its own is written under that of the tasks."""
         if stage == "summary" and not section.system_prompt and self.plan_execute is not None:
             return self.plan_execute.execute.system_prompt
@@ -270,4 +270,4 @@ def _with_model(section: Section | None, model: ModelConfig) -> Section | None:
     """A section whose own model, where it has one, is set aside for `model`."""
     if section is None or section.model_config_ is None:
         return section
-    return section.model_copy(update={"model_config_": model.over(section.model_config_)})
+    return section.model_copy(update={"model_config_": model.merge_over(section.model_config_)})

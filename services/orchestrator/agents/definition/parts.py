@@ -57,7 +57,7 @@ class ModelConfig(Part):
     """Greatest number of tokens in one answer, reasoning included. Left out, the provider's default; protocol anthropic
     gets the model's maxOutput, or 8,192. The same number of tokens is kept free in the model's window."""
 
-    def over(self, base: ModelConfig) -> ModelConfig:
+    def merge_over(self, base: ModelConfig) -> ModelConfig:
         """This one, with the fields it does not set taken from `base`."""
         merged = base.model_dump(exclude_none=True)
         own = self.model_dump(exclude_none=True)

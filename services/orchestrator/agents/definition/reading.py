@@ -23,7 +23,7 @@ class DefinitionError(Exception):
     """What is wrong with an agent file, one problem a line, each naming field and expectation."""
 
 
-def parse(source: bytes, file_key: str) -> Definition:
+def parse_agent(source: bytes, file_key: str) -> Definition:
     """The definition in an agent file's bytes; `file_key` is its key when it names none.
 
     Raises:
@@ -40,23 +40,23 @@ def parse(source: bytes, file_key: str) -> Definition:
     try:
         agent = Definition.model_validate({"key": file_key} | given | {"hash": hashlib.sha256(source).hexdigest()[:16]})
     except ValidationError as error:
-        raise DefinitionError("\n".join(_problem(item) for item in error.errors())) from None
-    for field in _without_effect(given):
+        raise DefinitionError("\n".join(_describe_problem(item) for item in error.errors())) from None
+    for field in _find_ineffective(given):
         log.warning("field has no effect", agent_key=agent.key, field=field)
     return agent
 
 
-def _without_effect(given: Any, at: str = "") -> Iterator[str]:
+def _find_ineffective(given: Any, at: str = "") -> Iterator[str]:
     """Paths of the fields in a file that do nothing."""
     if isinstance(given, dict):
         for name, value in given.items():
             path = f"{at}.{name}" if at else name
             if name in WITHOUT_EFFECT:
                 yield path
-            yield from _without_effect(value, path)
+            yield from _find_ineffective(value, path)
 
 
-def _problem(item: Any) -> str:
+def _describe_problem(item: Any) -> str:
     field = ".".join(str(part) for part in item["loc"])
     text = item["msg"].removeprefix("Value error, ")
     if item["type"] == "extra_forbidden":

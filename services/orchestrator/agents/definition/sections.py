@@ -49,14 +49,14 @@ class Section(Part):
 
     @model_validator(mode="before")
     @classmethod
-    def _aliases(cls, given: Any) -> Any:
+    def _accept_aliases(cls, given: Any) -> Any:
         return with_tool_policy(given)
 
     @field_validator("system_prompt")
     @classmethod
-    def _placeholders(cls, prompt: str) -> str:
+    def _check_placeholders(cls, prompt: str) -> str:
         try:
-            prompts.check(prompt)
+            prompts.check_placeholders(prompt)
         except UnknownPlaceholder as error:
             raise ValueError(error.message) from None
         return prompt

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from headrace.errors import BudgetExceeded, HeadraceError, to_failure
 from services.orchestrator.agents import prompts
 from services.orchestrator.modes.plan_execute.planner import Planner
-from services.orchestrator.modes.plan_execute.task import Broken, Executor, OutOfCalls, Report
+from services.orchestrator.modes.plan_execute.task import OutOfModelCalls, RecordedTaskFailure, TaskExecutor, TaskReport
 from services.orchestrator.run.plan.active_plan import Planned
 from services.orchestrator.run.plan.plan import Task
 from services.orchestrator.run.run import Stopped
@@ -17,17 +17,17 @@ from services.orchestrator.turn.conversation import Conversation
 
 
 @dataclass(frozen=True, slots=True)
-class _End:
+class _TaskResult:
     """How one of several tasks ended."""
 
-    report: Report | None = None
+    report: TaskReport | None = None
     """None: it has not ended, or has not begun."""
 
     error: HeadraceError | None = None
     """Why its model could not be asked."""
 
 
-class Work:
+class PlanRunner:
     """A plan that is being carried out. Owned by the mode."""
 
     def __init__(self, talk: Conversation, planned: Planned, planner: Planner) -> None:
@@ -42,41 +42,41 @@ class Work:
         """What the planner said when it made the plan."""
         self._talk = talk
 
-    async def begin(self, task: Task) -> Executor:
+    async def begin_task(self, task: Task) -> TaskExecutor:
         """Start a task, in a scope of its own that begins with what the planner's holds now."""
-        executor = Executor(self._talk, self.planned, task)
+        executor = TaskExecutor(self._talk, self.planned, task)
         await executor.begin()
         return executor
 
-    async def carry_out(self, executor: Executor) -> Report:
+    async def execute_task(self, executor: TaskExecutor) -> TaskReport:
         """Do a task that has begun."""
         try:
             await executor.work()
-        except OutOfCalls:
-            return await self.cut(executor)
-        except Broken as broken:
+        except OutOfModelCalls:
+            return await self.cut_task(executor)
+        except RecordedTaskFailure as broken:
             return await executor.end(broken.failure)
         return await executor.end()
 
-    async def cut(self, executor: Executor) -> Report:
+    async def cut_task(self, executor: TaskExecutor) -> TaskReport:
         """Give up a task for which no model call is left."""
         self.is_cut = True
         return await executor.cancel()
 
-    async def do(self, task: Task) -> None:
+    async def run_task(self, task: Task) -> None:
         """Do a task and report it."""
-        await self.report(await self.carry_out(await self.begin(task)))
+        await self.report_to_planner(await self.execute_task(await self.begin_task(task)))
 
-    async def report(self, report: Report) -> None:
+    async def report_to_planner(self, report: TaskReport) -> None:
         """Tell the planner, and those that begin after this, what came of a task."""
         scope = self._talk.scope
-        text = prompts.fill(prompts.stored("task_report"), report.values)
+        text = prompts.fill_placeholders(prompts.load_text("task_report"), report.values)
         scope.stage = "execute"
         await scope.add_user_message(text)
         scope.tools.results |= report.results
         self.planned.history.append(text)
 
-    async def do_together(self, tasks: Sequence[Task], at_once: int) -> None:
+    async def run_tasks(self, tasks: Sequence[Task], at_once: int) -> None:
         """Do tasks at the same time, `at_once` of them at most; they are reported in their order, when all have ended.
 
         One whose model cannot be asked fails alone.
@@ -89,30 +89,30 @@ class Work:
         try:
             with self.run.spending.clock.aside():
                 async with asyncio.TaskGroup() as group:
-                    doing = [group.create_task(self._do_alone(task, places)) for task in tasks]
+                    doing = [group.create_task(self._run_in_group(task, places)) for task in tasks]
         except ExceptionGroup as errors:
             raise errors.exceptions[0] from errors
         ends = [task.result() for task in doing]
         self.run.check_stop()
         for end in ends:
             if end.report is not None:
-                await self.report(end.report)
+                await self.report_to_planner(end.report)
         errors = [end.error for end in ends if end.error is not None]
         if len(errors) == len(tasks):
             raise errors[0]
 
-    async def _do_alone(self, task: Task, places: asyncio.Semaphore) -> _End:
+    async def _run_in_group(self, task: Task, places: asyncio.Semaphore) -> _TaskResult:
         async with places:
             if self.is_cut or self.run.is_stopping:
-                return _End()
-            executor = await self.begin(task)
+                return _TaskResult()
+            executor = await self.begin_task(task)
             try:
                 with self.run.spending.clock.working():
-                    return _End(await self.carry_out(executor))
+                    return _TaskResult(await self.execute_task(executor))
             except Stopped:
                 # The others end their steps too; the run then closes this one's scope.
-                return _End()
+                return _TaskResult()
             except BudgetExceeded:
                 raise
             except HeadraceError as error:
-                return _End(await executor.end(to_failure(error)), error)
+                return _TaskResult(await executor.end(to_failure(error)), error)

@@ -6,7 +6,7 @@ from headrace.errors import PlanMissing
 from services.orchestrator.agents import prompts
 from services.orchestrator.agents.definition import StageSettings
 from services.orchestrator.calls.planning import ADD, RESTATE
-from services.orchestrator.modes.plan_execute.task import Report, within_calls
+from services.orchestrator.modes.plan_execute.task import TaskReport, translating_call_limit
 from services.orchestrator.run.answers.answer import Answer
 from services.orchestrator.run.plan.active_plan import Level, Planned
 from services.orchestrator.run.plan.plan import Task
@@ -27,7 +27,7 @@ class Planner:
         self._planned = planned
         self._settings = settings
 
-    async def plan(self, *, deep_thinking: bool) -> str:
+    async def make_plan(self, *, deep_thinking: bool) -> str:
         """Make the plan, with a draft before it where that is wanted; what the planner said.
 
         Raises:
@@ -36,30 +36,30 @@ class Planner:
         thought = ""
         if deep_thinking:
             draft = await self._ask("none", reasoning=True)
-            await self._talk.refuse(draft, "no tool may be called for the draft")
+            await self._talk.refuse_calls(draft, "no tool may be called for the draft")
             thought = draft.text
-            await self._say("plan_generate")
-        answer = await self._required(ADD.name)
+            await self._add_prompt("plan_generate")
+        answer = await self._ask_for_change(ADD.name)
         if answer is None:
             raise PlanMissing(f"the model added no tasks in {REPAIRS_MAX + 1} turns; ask again or another model")
         return answer.text or thought
 
-    async def split(self, task: Task) -> Level:
+    async def split_task(self, task: Task) -> Level:
         """Have a composite task split into a list of its own; empty when the planner adds no parts."""
-        await self._say("plan_split", **self._planned.values(task))
+        await self._add_prompt("plan_split", **self._planned.values(task))
         before = {id(known) for known in self._planned.plan.tasks}
         self._planned.parent = task
         try:
-            answer = await self._required(ADD.name)
+            answer = await self._ask_for_change(ADD.name)
         finally:
             self._planned.parent = None
         parts = [part for part in self._planned.plan.open() if id(part) not in before]
         return Level(task, parts, answer.text if answer is not None else "")
 
-    async def restate(self, level: Level, report: Report) -> None:
+    async def restate_level(self, level: Level, report: TaskReport) -> None:
         """Have what is left of a list stated anew, after a task of it; it stays as it is when the planner does not."""
         remaining = [f"- {task.task_id}: {task.description}" for task in level.remaining]
-        await self._say(
+        await self._add_prompt(
             "plan_restate",
             **report.values,
             parent="the plan itself" if level.parent is None else level.parent.description,
@@ -68,36 +68,36 @@ class Planner:
         )
         self._planned.level = level
         try:
-            answer = await self._required(RESTATE.name)
+            answer = await self._ask_for_change(RESTATE.name)
         finally:
             self._planned.level = None
         level.thought = (answer.text if answer is not None else "") or level.thought
 
-    async def feedback(self) -> bool:
+    async def ask_for_more_tasks(self) -> bool:
         """Whether the planner, which has seen all reports, adds further tasks."""
-        await self._say("plan_feedback")
+        await self._add_prompt("plan_feedback")
         before = self._planned.changes
         answer = await self._ask("auto")
-        await self._talk.execute(answer, parallel=True)
+        await self._talk.execute_calls(answer, parallel=True)
         return self._planned.changes > before
 
-    async def _required(self, tool: str) -> Answer | None:
+    async def _ask_for_change(self, tool: str) -> Answer | None:
         """One turn that must change the plan through `tool`, repaired once; None when it did not."""
         choice = tool if len(self._talk.tools) > 1 else "required"
         before = self._planned.changes
         for attempt in range(REPAIRS_MAX + 1):
             if attempt:
-                await self._say("plan_repair", tool=tool)
+                await self._add_prompt("plan_repair", tool=tool)
             answer = await self._ask(choice, reasoning=False)
-            await self._talk.execute(answer, parallel=True)
+            await self._talk.execute_calls(answer, parallel=True)
             if self._planned.changes > before:
                 return answer
         return None
 
     async def _ask(self, tool_choice: str, *, reasoning: bool | None = None) -> Answer:
-        with within_calls(self._talk):
-            return await self._talk.ask(tool_choice, reasoning=reasoning)
+        with translating_call_limit(self._talk):
+            return await self._talk.ask_model(tool_choice, reasoning=reasoning)
 
-    async def _say(self, text: str, **values: str) -> None:
+    async def _add_prompt(self, text: str, **values: str) -> None:
         self._talk.scope.stage = self._settings.stage
-        await self._talk.scope.add_user_message(prompts.fill(prompts.stored(text), values))
+        await self._talk.scope.add_user_message(prompts.fill_placeholders(prompts.load_text(text), values))

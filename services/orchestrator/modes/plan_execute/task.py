@@ -13,7 +13,7 @@ from headrace.errors import BudgetExceeded
 from headrace.v1 import common_pb2, memory_pb2
 from services.orchestrator.agents import prompts
 from services.orchestrator.calls.planning import GET, UPDATE
-from services.orchestrator.modes.oneshot import ask_for_tool, must_call
+from services.orchestrator.modes.oneshot import ask_for_tool_call, requires_tool
 from services.orchestrator.run.plan.active_plan import Planned
 from services.orchestrator.run.plan.plan import OPEN, Task
 from services.orchestrator.turn.conversation import Conversation
@@ -32,11 +32,11 @@ ENDS = {"completed": "task_complete", "failed": "task_fail"}
 """The event that ends a task of a status; of any other: task_cancel."""
 
 
-class OutOfCalls(Exception):
+class OutOfModelCalls(Exception):
     """The budget has no model call left: what remains to be said is the answer."""
 
 
-class Broken(Exception):
+class RecordedTaskFailure(Exception):
     """An earlier owner of the run let the task fail, because its model could not be asked."""
 
     def __init__(self, failure: common_pb2.Failure) -> None:
@@ -45,7 +45,7 @@ class Broken(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class TaskReport:
     """What came of a task."""
 
     task: Task
@@ -67,17 +67,17 @@ class Report:
 
 
 @contextmanager
-def within_calls(talk: Conversation) -> Generator[None]:
+def translating_call_limit(talk: Conversation) -> Generator[None]:
     """Raise OutOfCalls in place of the error of a budget without model calls."""
     try:
         yield
     except BudgetExceeded as error:
         if error.metadata.get("limit") != "maxModelCalls":
             raise
-        raise OutOfCalls from error
+        raise OutOfModelCalls from error
 
 
-class Executor:
+class TaskExecutor:
     """Carries a task out. Used by one task of the event loop."""
 
     def __init__(self, talk: Conversation, planned: Planned, task: Task) -> None:
@@ -85,7 +85,7 @@ class Executor:
         base = talk.scope
         context_id = f"task-{task.task_id}"
         self.scope = base.run.open_scope(
-            base.agent.settings("execute"),
+            base.agent.stage_settings("execute"),
             context_id=f"{base.context_id}.{context_id}" if base.context_id else context_id,
             subagent_id=base.subagent_id,
             task_id=task.task_id,
@@ -105,7 +105,7 @@ class Executor:
         task, scope = self._task, self.scope
         scope.enter(scope.settings, **self._planned.values(task))
         await self._planned.mark(task, "in_progress")
-        scope.last_event = lambda line: _ended_with(task, line)
+        scope.last_event = lambda line: _make_last_event(task, line)
         await scope.record("task_start", task_id=task.task_id, run_id=scope.run.id, description=task.description)
 
     async def work(self) -> None:
@@ -115,28 +115,28 @@ class Executor:
             OutOfCalls, Broken: Before that.
         """
         talk = Conversation(self.scope, self._talk.peers, [*self._talk.tools, UPDATE, GET])
-        await self._say("task_work")
-        required = must_call(self._talk)
+        await self._add_prompt("task_work")
+        required = requires_tool(self._talk)
         for _ in range(self.scope.settings.steps_max):
-            self._check_past()
-            with within_calls(talk):
-                answer = await (ask_for_tool(talk, parallel=False) if required else talk.ask("auto"))
+            self._check_recorded_end()
+            with translating_call_limit(talk):
+                answer = await (ask_for_tool_call(talk, parallel=False) if required else talk.ask_model("auto"))
             required = False
             self._text = answer.text.strip() or self._text
-            await talk.execute(answer, parallel=False)
+            await talk.execute_calls(answer, parallel=False)
             if not answer.calls or self._task.status not in OPEN:
                 break
         for attempt in range(REPAIRS_MAX + 1):
             if self._task.status not in OPEN:
                 return
-            self._check_past()
-            await self._say("plan_repair" if attempt else "task_update", tool=UPDATE.name)
-            with within_calls(talk):
-                answer = await talk.ask(UPDATE.name, reasoning=False)
+            self._check_recorded_end()
+            await self._add_prompt("plan_repair" if attempt else "task_update", tool=UPDATE.name)
+            with translating_call_limit(talk):
+                answer = await talk.ask_model(UPDATE.name, reasoning=False)
             self._text = self._text or answer.text.strip()
-            await talk.execute(answer, parallel=False)
+            await talk.execute_calls(answer, parallel=False)
 
-    async def end(self, error: common_pb2.Failure | None = None, *, text: str = "") -> Report:
+    async def end(self, error: common_pb2.Failure | None = None, *, text: str = "") -> TaskReport:
         """Tell readers how the task ended, in the words of its model or `text`; an `error` made it fail."""
         task, scope = self._task, self.scope
         if error is None and task.status in OPEN:
@@ -154,27 +154,27 @@ class Executor:
         scope.last_event = None
         await scope.record(ENDS.get(task.status, "task_cancel"), behind=cut, **fields)
         scope.run.leave(scope)
-        return Report(task, text, scope.tools.results)
+        return TaskReport(task, text, scope.tools.results)
 
-    async def cancel(self) -> Report:
+    async def cancel(self) -> TaskReport:
         """Give the task up."""
         await self._planned.mark(self._task, "canceled")
         return await self.end()
 
-    def _check_past(self) -> None:
+    def _check_recorded_end(self) -> None:
         """End where an earlier owner of the run ended the task, for a reason that its own steps do not tell."""
         end = self.scope.recording.task_end
         if end is not None and end.HasField("task_fail"):
-            raise Broken(end.task_fail.error)
+            raise RecordedTaskFailure(end.task_fail.error)
         if end is not None:
-            raise OutOfCalls
+            raise OutOfModelCalls
 
-    async def _say(self, text: str, **values: str) -> None:
+    async def _add_prompt(self, text: str, **values: str) -> None:
         values |= self._planned.values(self._task)
-        await self.scope.add_user_message(prompts.fill(prompts.stored(text), values))
+        await self.scope.add_user_message(prompts.fill_placeholders(prompts.load_text(text), values))
 
 
-def _ended_with(task: Task, line: memory_pb2.RunLine) -> tuple[str, dict[str, object]]:
+def _make_last_event(task: Task, line: memory_pb2.RunLine) -> tuple[str, dict[str, object]]:
     """The last event of a task whose run ends within it."""
     if line.state == "failed":
         return "task_fail", {"task_id": task.task_id, "error": line.error}

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from services.orchestrator.modes.plan_execute.plan_runner import Work
+from services.orchestrator.modes.plan_execute.plan_runner import PlanRunner
 from services.orchestrator.run.plan.plan import groups
 
 
-async def parallel(work: Work) -> None:
+async def run_parallel(work: PlanRunner) -> None:
     """Do the plan's tasks group by group, in as many rounds as the planner wants and the agent allows."""
     section = work.agent.plan_execute
     assert section is not None, "the mode has its section"
     for rounds_left in reversed(range(section.max_rounds + 1)):
         for group in groups(work.planned.plan.open()):
-            await work.do_together(group, section.max_parallel)
+            await work.run_tasks(group, section.max_parallel)
             if work.is_cut:
                 return
-        if rounds_left == 0 or not await work.planner.feedback():
+        if rounds_left == 0 or not await work.planner.ask_for_more_tasks():
             return

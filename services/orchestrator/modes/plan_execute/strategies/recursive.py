@@ -6,41 +6,41 @@ recursive context-aware reasoning and planning). What becomes of a list is the m
 
 from __future__ import annotations
 
-from services.orchestrator.modes.plan_execute.plan_runner import Work
-from services.orchestrator.modes.plan_execute.task import OutOfCalls, Report
+from services.orchestrator.modes.plan_execute.plan_runner import PlanRunner
+from services.orchestrator.modes.plan_execute.task import OutOfModelCalls, TaskReport
 from services.orchestrator.run.plan.active_plan import Level
 from services.orchestrator.run.plan.plan import Task
 
 
-async def recursive(work: Work) -> None:
+async def run_recursive(work: PlanRunner) -> None:
     """Do the plan's list and those below it."""
-    await _do(work, Level(None, work.planned.plan.open(), work.thought), depth=0)
+    await _run_level(work, Level(None, work.planned.plan.open(), work.thought), depth=0)
 
 
-async def _do(work: Work, level: Level, depth: int) -> str:
+async def _run_level(work: PlanRunner, level: Level, depth: int) -> str:
     """Do a list to its end; the status of its last task. `depth` is 0 for the plan's own."""
     status = "completed"
     while level.remaining and not work.is_cut:
         head = level.remaining.pop(0)
         may_split = head.composite and depth < work.agent.depth_max
-        report = await (_split(work, head, depth) if may_split else work.carry_out(await work.begin(head)))
-        await work.report(report)
+        report = await (_run_split(work, head, depth) if may_split else work.execute_task(await work.begin_task(head)))
+        await work.report_to_planner(report)
         status = head.status
         if not work.is_cut:
-            await work.planner.restate(level, report)
+            await work.planner.restate_level(level, report)
     return status
 
 
-async def _split(work: Work, task: Task, depth: int) -> Report:
+async def _run_split(work: PlanRunner, task: Task, depth: int) -> TaskReport:
     """Do a composite task by its parts; as it is when the planner does not split it."""
-    executor = await work.begin(task)
+    executor = await work.begin_task(task)
     try:
-        level = await work.planner.split(task)
+        level = await work.planner.split_task(task)
         if not level.remaining:
-            return await work.carry_out(executor)
-        status = await _do(work, level, depth + 1)
-    except OutOfCalls:
-        return await work.cut(executor)
+            return await work.execute_task(executor)
+        status = await _run_level(work, level, depth + 1)
+    except OutOfModelCalls:
+        return await work.cut_task(executor)
     if work.is_cut:
         return await executor.cancel()
     await work.planned.mark(task, status)

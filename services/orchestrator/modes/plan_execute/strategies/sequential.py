@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from services.orchestrator.modes.plan_execute.plan_runner import Work
+from services.orchestrator.modes.plan_execute.plan_runner import PlanRunner
 
 
-async def sequential(work: Work) -> None:
+async def run_sequential(work: PlanRunner) -> None:
     """Do the plan's tasks in order."""
     for task in work.planned.plan.open():
-        await work.do(task)
+        await work.run_task(task)
         if work.is_cut or task.status == "failed":
             return
