@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from services.memory.lines import Unknown, decode, encode
+from services.memory.log.lines import Unknown, decode, encode
 
 
 def check(data: bytes) -> None:

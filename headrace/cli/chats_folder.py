@@ -53,4 +53,4 @@ def reindex_chats(data_dir: Path | None) -> None:
 def _tool(data_dir: Path | None, *arguments: str) -> NoReturn:
     """Become the memory service's tool: this package imports no service."""
     folder = ["--data-dir", str(data_dir)] if data_dir else []
-    os.execv(sys.executable, [sys.executable, "-m", "services.memory.tool", *folder, *arguments])
+    os.execv(sys.executable, [sys.executable, "-m", "services.memory.admin_cli", *folder, *arguments])

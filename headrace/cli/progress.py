@@ -11,7 +11,7 @@ from headrace.cli.log_lines import LogLines
 
 
 class _Indexing(msgspec.Struct, tag_field="event", tag="indexing"):
-    """As services/memory/opening.py logs it."""
+    """As services/memory/storage/files/index_recovery.py logs it."""
 
     service: str
     chats_done: int

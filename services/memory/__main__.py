@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING
 from headrace.v1 import memory_pb2
 from headrace.v1.llm_pb2_grpc import LlmServiceStub
 from headrace.v1.memory_pb2_grpc import add_MemoryServiceServicer_to_server
-from services.memory.compaction.compacting import Compacting
+from services.memory.access.retention import tidying
+from services.memory.access.user_chats import Owned
+from services.memory.compaction.compactor import Compacting
 from services.memory.compaction.summariser import SUMMARY_TIMEOUT_S
 from services.memory.config import Config
-from services.memory.context import Window
-from services.memory.counting import Counting
+from services.memory.context.context_view import Window
+from services.memory.context.token_counter import Counting
 from services.memory.engines import engine
-from services.memory.loading import Loading
-from services.memory.owned import Owned
-from services.memory.retention import tidying
+from services.memory.requests.append_decoder import AppendDecoder
+from services.memory.requests.context_loader import Loading
 from services.memory.service import MemoryService
 from services.runtime.auth.caller_credentials import build_caller_metadata
 from services.runtime.auth.callers import MEMORY
@@ -28,7 +29,7 @@ from services.runtime.tokens.encodings import encoding
 
 if TYPE_CHECKING:
     from headrace.v1.llm_pb2_grpc import LlmServiceAsyncStub
-    from services.memory.engine import Engine
+    from services.memory.storage.engine import Engine
 
 
 async def main(config: Config) -> None:
@@ -54,7 +55,7 @@ def served(
     window, counting = Window(config.chat_k, config.message_history_max), Counting(store)
     chats = Owned(store)
     loading, compacting = Loading(window, counting), Compacting(chats, window, counting, llm, summary_timeout_s)
-    servicer = MemoryService(chats, counting, loading, compacting, config.action_tools)
+    servicer = MemoryService(chats, AppendDecoder(counting, config.action_tools), loading, compacting)
     name = memory_pb2.DESCRIPTOR.services_by_name["MemoryService"].full_name
     return GrpcService(name, servicer, add_MemoryServiceServicer_to_server)
 

@@ -7,12 +7,12 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, closing
 from typing import TYPE_CHECKING
 
-from services.memory import store
-from services.memory.disk import Disk
+from services.memory.storage.files import store
+from services.memory.storage.files.disk import Disk
 
 if TYPE_CHECKING:
     from services.memory.config import Config
-    from services.memory.engine import Engine
+    from services.memory.storage.engine import Engine
 
 
 @asynccontextmanager
@@ -24,8 +24,8 @@ async def engine(config: Config) -> AsyncGenerator[Engine]:
     """
     if config.database_url:
         # Imported when it is wanted: one of two services has no use for the driver.
-        from services.memory.postgres.connecting import Limits
-        from services.memory.postgres.store import opened
+        from services.memory.storage.postgres.connection.pool import Limits
+        from services.memory.storage.postgres.store import opened
 
         limits = Limits(config.database_connections_max, config.database_statement_timeout_s)
         async with opened(config.database_url, limits) as chats:

@@ -12,23 +12,23 @@ import grpc
 from headrace.errors import InvalidRequest, NotFound
 from headrace.v1 import memory_pb2
 from headrace.v1.memory_pb2_grpc import MemoryServiceServicer
-from services.memory import copies, history
-from services.memory.appended import appended
-from services.memory.blobs import Blob
-from services.memory.chat import first_n
-from services.memory.drafts import stamp
-from services.memory.facts import ALL
-from services.memory.lines import Revert
-from services.memory.searching import Question
-from services.memory.state import context_key, state_line
+from services.memory.log.blobs import Blob
+from services.memory.log.chat import first_n
+from services.memory.log.chat_info import ALL
+from services.memory.log.lines import Revert
+from services.memory.log.session_state import context_key, state_line
+from services.memory.requests import chat_history
+from services.memory.requests.append_decoder import AppendDecoder, stamp
+from services.memory.requests.append_encoder import appended
+from services.memory.storage import log_copy
+from services.memory.storage.search import Question
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
-    from services.memory.compaction.compacting import Compacting
-    from services.memory.counting import Counting
-    from services.memory.loading import Loading
-    from services.memory.owned import Owned
+    from services.memory.access.user_chats import Owned
+    from services.memory.compaction.compactor import Compacting
+    from services.memory.requests.context_loader import Loading
 
 Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
 
@@ -39,19 +39,17 @@ class MemoryService(MemoryServiceServicer):
     def __init__(
         self,
         store: Owned,
-        counting: Counting,
+        decoder: AppendDecoder,
         loading: Loading,
         compacting: Compacting,
-        action_tools: frozenset[str],
     ) -> None:
         self._store = store
-        self._counting = counting
+        self._decoder = decoder
         self._loading = loading
         self._compacting = compacting
-        self._action_tools = action_tools
 
     async def Append(self, request: memory_pb2.AppendRequest, context: Context) -> memory_pb2.AppendResponse:
-        lines, blobs = await self._counting.drafted(request, self._action_tools)
+        lines, blobs = await self._decoder.decode(request)
         await self._store.put_blobs(request.chat_id, blobs)
         lease = self._store.first_lease(request.owner, request.ttl_ms) if request.owner else None
         beside = frozenset(request.beside) if lease else None
@@ -71,7 +69,7 @@ class MemoryService(MemoryServiceServicer):
     ) -> memory_pb2.LoadContextResponse:
         is_pending = request.HasField("pending_query")
         chat = await (self._store.chat_to_be if is_pending else self._store.chat)(request.chat_id)
-        pending = await self._counting.pending(request) if is_pending else None
+        pending = await self._decoder.decode_pending(request) if is_pending else None
         return await self._loading.load(chat, request, pending, partial(self._store.find_blob, request.chat_id))
 
     async def Compact(
@@ -105,7 +103,7 @@ class MemoryService(MemoryServiceServicer):
             )
         chat = await self._store.chat(chat_id)
         log = await self._store.log(chat) if request.include_raw_messages else None
-        shown = history.Shown.of(chat, run_id)
+        shown = chat_history.Shown.of(chat, run_id)
         # A long chat takes longer than others should wait.
         response = await asyncio.to_thread(shown.response, log, partial(self._store.find_blob, chat_id))
         if request.include_lines:
@@ -146,7 +144,7 @@ class MemoryService(MemoryServiceServicer):
         chat = await self._store.chat(request.chat_id)
         n = request.seq if request.HasField("seq") else len(chat.log)
         if request.HasField("run_id"):
-            n = min(n, copies.last_n(chat, request.run_id))
+            n = min(n, log_copy.last_n(chat, request.run_id))
         return memory_pb2.ForkChatResponse(chat_id=await self._store.fork(request.chat_id, n))
 
     async def Revert(self, request: memory_pb2.RevertRequest, context: Context) -> memory_pb2.RevertResponse:

@@ -11,7 +11,7 @@ import pytest
 from docs.generate import code_tables, command_line, configuration, contract, sources
 from headrace.errors import BY_REASON
 from services.facade.routes import routes
-from services.memory import lines
+from services.memory.log import lines
 from services.runtime.process.config import SHARED, list_variables
 from tests.deploy.settings import CONFIGS, known_to_the_gateway, prefix
 from tests.docs.pages import read_page, read_section

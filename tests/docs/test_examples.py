@@ -21,7 +21,7 @@ from docs.generate import contract
 from headrace.v1 import agent_pb2
 from services.facade.requests.json_body import decode
 from services.llm_gateway.providers.catalogue import Catalogue as Providers
-from services.memory import lines
+from services.memory.log import lines
 from services.orchestrator.agents.registry import Registry
 from services.orchestrator.calls import approval
 from services.orchestrator.run.approvals.file import RulesFile

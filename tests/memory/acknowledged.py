@@ -9,7 +9,7 @@ import signal
 import sys
 from dataclasses import dataclass, field
 
-from services.memory import recovery
+from services.memory.log import recovery
 
 
 @dataclass(slots=True)

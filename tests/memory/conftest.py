@@ -24,12 +24,12 @@ from headrace.v1.memory_pb2_grpc import MemoryServiceStub
 from services.memory.__main__ import served
 from services.memory.compaction.summariser import SUMMARY_TIMEOUT_S
 from services.memory.config import Config
-from services.memory.disk import Disk
-from services.memory.hot import HOT_BYTES_MAX
-from services.memory.leases import now_ms
-from services.memory.postgres.connecting import PATIENCE_S, Limits
-from services.memory.postgres.store import opened as postgres_opened
-from services.memory.store import opened
+from services.memory.storage.files.disk import Disk
+from services.memory.storage.files.store import opened
+from services.memory.storage.leases import now_ms
+from services.memory.storage.lru import HOT_BYTES_MAX
+from services.memory.storage.postgres.connection.pool import PATIENCE_S, Limits
+from services.memory.storage.postgres.store import opened as postgres_opened
 from services.runtime.auth.caller_credentials import build_caller_metadata
 from services.runtime.auth.callers import ORCHESTRATOR
 from services.runtime.auth.settings import AuthSettings
@@ -40,7 +40,7 @@ from tests.memory.writing import Memory
 
 if TYPE_CHECKING:
     from headrace.v1.llm_pb2_grpc import LlmServiceAsyncStub
-    from services.memory.engine import Engine
+    from services.memory.storage.engine import Engine
 
 Serve = Callable[..., AbstractAsyncContextManager[Memory]]
 Kept: TypeAlias = "Files | Tables"

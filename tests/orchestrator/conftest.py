@@ -18,8 +18,8 @@ from headrace.errors import HeadraceError, NotFound, ProviderAuthentication
 from headrace.v1 import agent_pb2, llm_pb2, llm_pb2_grpc, memory_pb2, tools_pb2, tools_pb2_grpc
 from services.memory.__main__ import served as memory_served
 from services.memory.config import Config as MemoryConfig
-from services.memory.disk import Disk
-from services.memory.store import opened
+from services.memory.storage.files.disk import Disk
+from services.memory.storage.files.store import opened
 from services.orchestrator.config import Config
 from services.orchestrator.server import orchestrator
 from services.runtime import json_form

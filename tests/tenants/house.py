@@ -25,8 +25,8 @@ from services.facade import service as facade
 from services.facade.config import Config as FacadeConfig
 from services.memory.__main__ import served as memory_served
 from services.memory.config import Config as MemoryConfig
-from services.memory.disk import Disk
-from services.memory.store import opened
+from services.memory.storage.files.disk import Disk
+from services.memory.storage.files.store import opened
 from services.orchestrator.config import Config as OrchestratorConfig
 from services.orchestrator.server import orchestrator
 from services.runtime.auth.caller_credentials import build_caller_metadata

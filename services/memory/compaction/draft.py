@@ -7,19 +7,19 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from headrace.v1 import llm_pb2, memory_pb2
-from services.memory.compaction import files as context_files
+from services.memory.compaction import context_files as context_files
 from services.memory.compaction.plan import DUE_RATIO, FALLBACK_RATIO, GAIN_RATIO, RETAINED_RATIO, Plan, planned
 from services.memory.compaction.prompt import content_of, instruction, summary_of
-from services.memory.context import UNBOUNDED, Window, request_messages, view
-from services.memory.dialogue import Unit, text_message
-from services.memory.fit import fitted
-from services.memory.limit import request_tokens_max
-from services.memory.story import place
+from services.memory.context.context_source import place
+from services.memory.context.context_view import UNBOUNDED, Window, request_messages, view
+from services.memory.context.message_pairing import Unit, text_message
+from services.memory.context.token_limits import request_tokens_max
+from services.memory.context.truncation import fitted
 
 if TYPE_CHECKING:
-    from services.memory.counting import Counter
-    from services.memory.lines import Tokens
-    from services.memory.story import Story
+    from services.memory.context.context_source import Story
+    from services.memory.context.token_counter import Counter
+    from services.memory.log.lines import Tokens
 
 TEMPERATURE = 0.2
 """A summary is to be true, not varied."""

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from headrace.v1 import memory_pb2
-from services.memory.facts import ASKED
-from services.memory.json_load import load, load_delta
-from services.memory.lines import Event, Intent, Query, Step
+from services.memory.log.chat_info import ASKED
+from services.memory.log.lines import Event, Intent, Query, Step
+from services.memory.log.proto_json import load, load_delta
 
 if TYPE_CHECKING:
-    from services.memory.dialogue import Unit
-    from services.memory.lines import Line
-    from services.memory.state import SessionState
-    from services.memory.story import Story
+    from services.memory.context.context_source import Story
+    from services.memory.context.message_pairing import Unit
+    from services.memory.log.lines import Line
+    from services.memory.log.session_state import SessionState
 
 INTENT_CHARS_MAX = 200
 

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from services.memory.lines import CompactBoundary
-from services.memory.story import kept
+from services.memory.context.context_source import kept
+from services.memory.log.lines import CompactBoundary
 
 if TYPE_CHECKING:
-    from services.memory.counting import Counter
-    from services.memory.dialogue import Unit
-    from services.memory.story import Story
+    from services.memory.context.context_source import Story
+    from services.memory.context.message_pairing import Unit
+    from services.memory.context.token_counter import Counter
 
 DUE_RATIO = 0.8
 """Of the limit: from there on a context is compacted before the next turn."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from services.memory.compaction.files import block
+from services.memory.compaction.context_files import block
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -8,19 +8,10 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator
 
-from services.memory.importing.pieces import (
-    Json,
-    call,
-    dict_of,
-    list_of,
-    new_msg_id,
-    parts,
-    result,
-    text_in,
-)
-from services.memory.importing.times import milliseconds
-from services.memory.importing.writing import Writing
-from services.memory.lines import StoredMessage, TextPart
+from services.memory.importing.log_builder import Writing
+from services.memory.importing.messages import Json, call, dict_of, list_of, new_msg_id, parts, result, text_in
+from services.memory.importing.timestamps import milliseconds
+from services.memory.log.lines import StoredMessage, TextPart
 
 
 def take_in(writing: Writing, entries: list[Json]) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from services.memory.importing.pieces import Json, dict_of, list_of, pieces, raw, text_in
-from services.memory.importing.times import milliseconds
-from services.memory.importing.writing import Writing, uuid_of
-from services.memory.lines import ABSENT
+from services.memory.importing.log_builder import Writing, uuid_of
+from services.memory.importing.messages import Json, dict_of, list_of, pieces, raw, text_in
+from services.memory.importing.timestamps import milliseconds
+from services.memory.log.lines import ABSENT
 
 
 def take_in(writing: Writing, lines: list[Json]) -> None:

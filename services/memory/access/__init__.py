@@ -1,0 +1,1 @@
+"""Whose chats a caller may use, and how long chats are kept."""

@@ -1,0 +1,58 @@
+"""Once a day: blobs without a chat go, and chats that nobody has used for long, when somebody has said how long."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import structlog
+
+from headrace.errors import HeadraceError
+
+if TYPE_CHECKING:
+    from services.memory.storage.engine import Engine
+
+DAY_S = 24 * 60 * 60
+
+ORPHAN_AGE_S = DAY_S
+"""A blob is put before its chat's first line; a caller that takes longer than this will not come."""
+
+log = structlog.get_logger()
+
+
+async def prune(store: Engine, days: float) -> list[str]:
+    """Delete chats whose last line is older than `days` and whose runs have all ended; their ids."""
+    gone: list[str] = []
+    for chat_id in await store.unchanged_since(round((time.time() - days * DAY_S) * 1000)):
+        try:
+            await store.delete(chat_id)
+        except HeadraceError as error:  # somebody has just asked in it, or deleted it
+            log.info("chat kept", chat_id=chat_id, reason=error.reason)
+        else:
+            gone.append(chat_id)
+    return gone
+
+
+@asynccontextmanager
+async def tidying(store: Engine, days: float | None) -> AsyncGenerator[None]:
+    """Inside the block, tidy up every day; without `days` no chat is ever deleted."""
+    daily = asyncio.create_task(_daily(store, days))
+    try:
+        yield
+    finally:
+        daily.cancel()
+        await asyncio.wait([daily])
+
+
+async def _daily(store: Engine, days: float | None) -> None:
+    while True:
+        try:
+            orphans = await store.delete_orphan_blobs(ORPHAN_AGE_S)
+            gone = [] if days is None else await prune(store, days)
+            log.info("chats tidied", orphans=len(orphans), pruned=len(gone), older_than_days=days)
+        except Exception:
+            log.exception("chats not tidied")  # tomorrow is another day
+        await asyncio.sleep(DAY_S)

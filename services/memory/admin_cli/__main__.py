@@ -1,0 +1,161 @@
+"""`python -m services.memory.admin_cli`: export, import, prune and reindex the chats of a folder or of a database.
+
+A folder must belong to no running service; a database may be in use.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import re
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import msgspec
+
+from headrace.errors import HeadraceError
+from services.memory.access import retention
+from services.memory.config import Config
+from services.memory.engines import engine
+from services.memory.importing import chat_files
+from services.memory.storage import user_facts
+from services.memory.storage.engine import Engine
+from services.memory.storage.files.database import new_database, opened_database
+from services.memory.storage.files.disk import Disk
+from services.memory.storage.files.index_recovery import INDEX_NAME
+from services.runtime.process import config as settings
+from services.runtime.process import logs
+
+FACTS = "facts.jsonl"
+"""Beside the exported chats, what was remembered of users."""
+
+_AGE = re.compile(r"([0-9]{1,5})([dhm])")
+_DAYS = {"d": 1.0, "h": 1 / 24, "m": 1 / 24 / 60}
+
+
+def main() -> None:
+    """Parse the arguments, do it, say what was done."""
+    arguments = _parser().parse_args()
+    env = dict(os.environ)
+    if arguments.data_dir:
+        env |= {"HEADRACE_DATA_DIR": arguments.data_dir, "HEADRACE_DATABASE_URL": ""}
+    try:
+        config = settings.load_settings(Config, "MEMORY", env)
+        logs.configure_logging("WARNING", "memory")
+        asyncio.run(_run(config, arguments))
+    except (settings.ConfigError, chat_files.Unreadable, HeadraceError, OSError) as error:
+        sys.exit(str(error))
+
+
+async def _run(config: Config, arguments: argparse.Namespace) -> None:
+    """Run the command over the chats of `config`."""
+    is_reindex = arguments.command == "reindex"
+    if config.database_url:
+        if is_reindex:
+            raise OSError("a database keeps its index with the lines: there is none to make anew")
+    elif not config.logs_dir.exists() and arguments.command != "import":
+        raise OSError(f"{config.logs_dir}: there are no chats")
+    elif is_reindex:
+        with closing(Disk(config.logs_dir)) as disk:
+            _forget(disk)
+    async with engine(config) as store:
+        await _COMMANDS[arguments.command](store, arguments)
+
+
+def _forget(disk: Disk) -> None:
+    """Have the index read every log again. Leases stay, where the old one can be read."""
+    path = disk.folder / INDEX_NAME
+    try:
+        with closing(opened_database(path, is_first=False)) as database:
+            database.clear()
+    except Exception:  # whatever is wrong with it: this is how it is put right
+        new_database(path, is_first=False).close()
+
+
+async def _reindex(store: Engine, arguments: argparse.Namespace) -> None:
+    _say(f"{len(await store.all())} chats")
+
+
+async def _prune(store: Engine, arguments: argparse.Namespace) -> None:
+    gone = await retention.prune(store, arguments.older_than)
+    for chat_id in gone:
+        _say(chat_id)
+
+
+async def _export(store: Engine, arguments: argparse.Namespace) -> None:
+    output: Path | None = arguments.output
+    chat_ids = arguments.chat_id or await store.all()
+    if output is None and len(chat_ids) > 1:
+        raise OSError("several chats go into a folder: give one with --output")
+    for chat_id in chat_ids:
+        chat = await store.chat(chat_id)
+        data = chat_files.exported(await store.log(chat), await store.blobs(chat_id))
+        if output is None:
+            sys.stdout.buffer.write(data)
+        else:
+            await asyncio.to_thread(_write, output, f"{chat_id}.jsonl", data)
+    if output is not None and not arguments.chat_id and (facts := await store.facts()):
+        await asyncio.to_thread(_write, output, FACTS, b"".join(map(user_facts.encode, facts)))
+
+
+async def _import(store: Engine, arguments: argparse.Namespace) -> None:
+    for path in (file for given in arguments.path for file in chat_files.files(given)):
+        if path.name == FACTS:
+            await store.take_in_facts(_facts(path))
+            continue
+        found = await asyncio.to_thread(chat_files.read, path)
+        await store.take_in(found.chat_id, found.log, found.blobs)
+        _say(found.chat_id)
+
+
+_COMMANDS = {"export": _export, "import": _import, "prune": _prune, "reindex": _reindex}
+
+
+def _facts(path: Path) -> list[user_facts.Fact]:
+    try:
+        return [user_facts.decode(line) for line in path.read_bytes().splitlines()]
+    except msgspec.DecodeError as error:
+        raise chat_files.Unreadable(f"{path} holds what are no facts: {error}") from error
+
+
+def _write(folder: Path, name: str, data: bytes) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_bytes(data)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="headrace chats", description="Chats of a folder that no service owns now, or of HEADRACE_DATABASE_URL."
+    )
+    parser.add_argument(
+        "--data-dir", help="what the services keep; else HEADRACE_DATABASE_URL or HEADRACE_DATA_DIR, else .data"
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    export = commands.add_parser("export", help="write chats as JSON lines, with their blobs; all of them: with facts")
+    export.add_argument("chat_id", nargs="*", help="chats; all without one")
+    export.add_argument("--output", type=Path, help="a folder; without it one chat goes to standard output")
+    bring = commands.add_parser(
+        "import", help="read chats: exported ones, Chat Memory V3 and V3.1, Blade-style entries"
+    )
+    bring.add_argument("path", nargs="+", type=Path, help="files, or folders of them")
+    prune = commands.add_parser("prune", help="delete chats that nobody has used for long")
+    prune.add_argument("--older-than", type=_days, required=True, metavar="AGE", help="7d, 12h or 30m")
+    commands.add_parser("reindex", help="make the index anew from the logs")
+    return parser
+
+
+def _days(text: str) -> float:
+    found = _AGE.fullmatch(text)
+    if found is None:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected an age such as 7d, 12h or 30m")
+    return int(found[1]) * _DAYS[found[2]]
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,194 @@
+"""Compact: a summary is asked for, two lines are committed, and only then do the views begin with them.
+
+Whatever fails, the log has either both lines or none, and the conversation goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import AsyncGenerator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+from headrace.v1 import agent_pb2, memory_pb2
+from services.memory.compaction import summariser
+from services.memory.compaction.draft import Draft, Result
+from services.memory.compaction.pinned import intent_of, pinned, todos_of
+from services.memory.compaction.plan import FALLBACK, SUMMARY, is_broken
+from services.memory.context.context_source import place, story
+from services.memory.log import images
+from services.memory.log.lines import CompactBoundary, CompactMetadata, CompactSummary, Known, RetainedFrom
+from services.memory.log.session_state import SessionState
+from services.runtime.auth import identity
+
+if TYPE_CHECKING:
+    from headrace.v1 import llm_pb2
+    from headrace.v1.llm_pb2_grpc import LlmServiceAsyncStub
+    from services.memory.access.user_chats import Owned
+    from services.memory.context.context_view import Window
+    from services.memory.context.token_counter import Counter, Counting
+    from services.memory.log.chat import Chat
+    from services.memory.log.lines import Line
+
+log = structlog.get_logger()
+
+
+class Compacting:
+    """Compacts the chats of one store. Touched on the event loop only; what counts is done in threads."""
+
+    def __init__(
+        self,
+        store: Owned,
+        window: Window,
+        counting: Counting,
+        llm: LlmServiceAsyncStub | None,
+        timeout_s: float,
+    ) -> None:
+        self._store = store
+        self._window = window
+        self._counting = counting
+        self._llm = llm
+        self._timeout_s = timeout_s
+
+    async def compact(self, request: memory_pb2.CompactRequest) -> AsyncGenerator[memory_pb2.CompactDelta]:
+        """Start, the summary's usage where it is known, and exactly one of complete, fallback and fail.
+
+        Raises:
+            NotFound: The chat or the run does not exist.
+            StaleLease: The run has another owner.
+        """
+        chat = await self._store.chat(request.chat_id)
+        draft = self._draft(chat, request)
+        before = await asyncio.to_thread(lambda: draft.tokens)
+        yield memory_pb2.CompactDelta(start=agent_pb2.CompactionStart(pre_tokens=before, **_head(request)))
+        if refusal := await asyncio.to_thread(_refusal, draft):
+            yield _fail(request, refusal)
+            return
+        model = request.summary_model if request.HasField("summary_model") else request.limits
+        counter = self._counting.counter(chat, model.model)
+        asked = await asyncio.to_thread(self._asked, draft, counter)
+        written = await summariser.write(self._llm, asked, self._timeout_s)
+        if written.usage is not None:
+            yield memory_pb2.CompactDelta(usage=written.usage)
+        failure, result = await asyncio.to_thread(_result, draft, written)
+        if result.tokens >= before:
+            yield _fail(request, "NOTHING_TO_COMPACT")
+        elif _is_overtaken(await self._store.chat(chat.chat_id), draft):
+            yield _fail(request, "ALREADY_COMPACTED")
+        else:
+            await self._commit(chat, draft, result, FALLBACK if failure else SUMMARY)
+            yield _done(request, before, result, failure)
+
+    def _draft(self, chat: Chat, request: memory_pb2.CompactRequest) -> Draft:
+        runs = chat.copy_runs()
+        told = story(runs, request.run_id, request.context_id or None)
+        todos = todos_of(chat.states.get(request.context_id, SessionState()))
+        pins = pinned(told, intent_of(runs, told), todos)
+        counter = self._counting.counter(chat, request.limits.model)
+        return Draft(told, request, self._window.asked(request.message_history_max), counter, pins)
+
+    def _asked(self, draft: Draft, counter: Counter) -> llm_pb2.ChatRequest:
+        request = draft.chat_request(counter)
+        images.filled(request.messages, partial(self._store.find_blob, draft.request.chat_id))
+        return request
+
+    async def _commit(self, chat: Chat, draft: Draft, result: Result, strategy: str) -> None:
+        lines = _lines(draft, result, strategy)
+        await self._store.append(chat.chat_id, lines, len(result.content) * 4)
+        log.info(
+            "context compacted",
+            strategy=strategy,
+            trigger=draft.request.trigger,
+            pre_tokens=draft.tokens,
+            post_tokens=result.tokens,
+        )
+
+
+def _is_overtaken(chat: Chat, draft: Draft) -> bool:
+    """Whether the context was compacted by somebody else meanwhile."""
+    told = draft.story
+    return story(chat.copy_runs(), told.run_id, told.context_id).compacted != told.compacted
+
+
+def _refusal(draft: Draft) -> str:
+    """Why not even a summary is asked for; empty: it is."""
+    if draft.request.trigger == "auto" and is_broken(draft.story):
+        return "TOO_MANY_FAILURES"
+    return "" if draft.is_worth_it() else "NOTHING_TO_COMPACT"
+
+
+def _result(draft: Draft, written: summariser.Written) -> tuple[str, Result]:
+    """Why there is no summary (empty: there is one), and what would stand in the log."""
+    if written.failure:
+        return written.failure, draft.fallen_back()
+    result = draft.summarised(written.text)
+    return ("", result) if result is not None else ("SUMMARY_TOO_LONG", draft.fallen_back())
+
+
+def _lines(draft: Draft, result: Result, strategy: str) -> list[Known]:
+    request, units = draft.request, result.plan.units
+    start = place(units[result.plan.start])
+    last = place(units[result.plan.start - 1]).n if result.plan.start else start.n
+    writer = identity.require_identity()
+    stamp: dict[str, Any] = {
+        "n": 0,
+        "chat_id": request.chat_id,
+        "run_id": request.run_id,
+        "updated_at": 0,
+        "tenant": writer.tenant,
+        "user": writer.user,
+        "generation": request.generation,
+    }
+    boundary = CompactBoundary(
+        **stamp,
+        uuid=str(uuid.uuid4()),
+        lines=2,
+        type="system",
+        subtype="compact_boundary",
+        role="system",
+        content="Conversation compacted",
+        compact_metadata=CompactMetadata(
+            request.trigger or "manual", draft.tokens, result.tokens, result.files, strategy
+        ),
+        context_id=draft.story.context_id,
+    )
+    summary = CompactSummary(
+        **stamp,
+        uuid=str(uuid.uuid4()),
+        parent_uuid=boundary.uuid,
+        logical_parent_uuid=_uuid_of([*draft.story.before, draft.story.lines], last),
+        role="user",
+        is_compact_summary=True,
+        content=result.content,
+        retained_from=RetainedFrom(start.n, start.message),
+        tokens=result.content_tokens,
+    )
+    return [boundary, summary]
+
+
+def _uuid_of(runs: Sequence[Sequence[Line]], n: int) -> str:
+    return next((line.uuid for lines in runs for line in lines if line.n == n), "")
+
+
+def _head(request: memory_pb2.CompactRequest) -> dict[str, Any]:
+    turn = {"turn": request.turn} if request.HasField("turn") else {}
+    return {"chat_id": request.chat_id, "trigger": request.trigger or "manual", **turn}
+
+
+def _fail(request: memory_pb2.CompactRequest, reason: str) -> memory_pb2.CompactDelta:
+    return memory_pb2.CompactDelta(fail=agent_pb2.CompactionFail(chat_id=request.chat_id, reason=reason))
+
+
+def _done(request: memory_pb2.CompactRequest, before: int, result: Result, failure: str) -> memory_pb2.CompactDelta:
+    told: dict[str, Any] = {
+        **_head(request),
+        "pre_tokens": before,
+        "post_tokens": result.tokens,
+        "files_included": result.files,
+    }
+    if failure:
+        return memory_pb2.CompactDelta(fallback=agent_pb2.CompactionFallback(**told, reason=failure))
+    return memory_pb2.CompactDelta(complete=agent_pb2.CompactionComplete(**told))

@@ -1,0 +1,170 @@
+"""From a run's stored messages to messages that a model takes: pieces joined, every call followed by its result.
+
+The pieces of one answer become one assistant message. A call that was never answered gets a typed result, and a
+result that nobody asked for is dropped, whatever a crash or a cancel left in the log. Equal lines give equal bytes,
+so that a provider's prefix cache keeps hitting.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+from headrace.v1 import llm_pb2
+from services.memory.log.messages import content
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from services.memory.log.lines import StoredMessage, Tokens
+
+WITHOUT_REASONING = "without reasoning"
+"""The form of an answer that has lost its reasoning."""
+
+INTERRUPTED = '{"ok":false,"error":"interrupted"}'
+"""What a model is told of a call that has no result."""
+
+
+class Position(NamedTuple):
+    """Where a message stands in a log."""
+
+    n: int
+    """Number of its line."""
+    message: int
+    """Index in that line."""
+
+
+@dataclass(slots=True)
+class Said:
+    """A message as a model takes it."""
+
+    message: llm_pb2.Message
+    at: Position | None
+    """Its first piece; None: it is in no log."""
+    pieces: int = 1
+    form: str = ""
+    """Which of the forms that a stored message can take; empty: the whole of it."""
+    is_error: bool = False
+    """Of a result: whether its tool failed."""
+    tokens: list[Tokens | None] = field(default_factory=list["Tokens | None"])
+    """Counts of its pieces, as the log has them; None: not counted, or not as it is told."""
+
+
+@dataclass(slots=True)
+class Unit:
+    """What stays in a request or leaves it as one: a message, and the results of its calls."""
+
+    said: Said
+    msg_id: str | None = None
+    answers: dict[int, Said] = field(default_factory=dict[int, Said])
+    """Results in the log, by the position of their call."""
+
+    @property
+    def role(self) -> str:
+        return self.said.message.role
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a call of it has no result."""
+        return len(self.answers) < len(self.said.message.tool_calls)
+
+    def all(self) -> list[Said]:
+        """The message, followed by exactly one result for each call, in the order of its calls."""
+        calls = self.said.message.tool_calls
+        return [self.said, *(self.answers.get(index) or _interrupted(call) for index, call in enumerate(calls))]
+
+
+class Dialogue:
+    """Takes messages in the order of the log."""
+
+    def __init__(self, *, with_reasoning: bool) -> None:
+        """Without reasoning nothing of it stays: neither its text nor what the provider wants back with it. That is
+        how earlier runs are shown, which another provider may have answered.
+        """
+        self._with_reasoning = with_reasoning
+        self._units: list[Unit] = []
+        self._open: dict[str, list[tuple[Unit, int]]] = {}
+        """Calls without a result, by id: ids are unique in one answer at best."""
+
+    def ask(self, text: str, at: Position, tokens: Tokens | None) -> None:
+        """A user message of one text."""
+        self._units.append(Unit(Said(text_message("user", text), at, tokens=[tokens])))
+
+    def add(self, messages: Sequence[StoredMessage], n: int) -> None:
+        """The next messages of the log: those of line `n`."""
+        for index, message in enumerate(messages):
+            at = Position(n, index)
+            match message.role:
+                case "assistant":
+                    self._say(message, at)
+                case "tool":
+                    self._answer(message, at)
+                case _:
+                    said = llm_pb2.Message(role="user", content=content(message.content))
+                    self._units.append(Unit(Said(said, at, tokens=[message.tokens])))
+
+    def units(self) -> list[Unit]:
+        """All that was said. Reasoning alone is left out: providers refuse an assistant message that says nothing."""
+        return [unit for unit in self._units if unit.said.message.content or unit.said.message.tool_calls]
+
+    def _say(self, piece: StoredMessage, at: Position) -> None:
+        unit = self._units[-1] if self._units else None
+        if unit is None or piece.msg_id is None or unit.msg_id != piece.msg_id or unit.answers:
+            unit = Unit(Said(llm_pb2.Message(role="assistant"), at, 0), piece.msg_id)
+            self._units.append(unit)
+        unit.said.pieces += 1
+        message = unit.said.message
+        # An empty text says nothing, and some providers refuse it.
+        message.content.extend(
+            part for part in content(piece.content) if part.WhichOneof("part") != "text" or part.text
+        )
+        self._think(unit.said, piece)
+        for call in piece.tool_calls or ():
+            waiting = self._open.setdefault(call.id, [])
+            if waiting and waiting[0][0] is not unit:
+                waiting.clear()  # a later answer uses the id again: the earlier call will get no result any more
+            waiting.append((unit, len(message.tool_calls)))
+            message.tool_calls.add(id=call.id, name=call.function.name, arguments=call.function.arguments)
+
+    def _think(self, said: Said, piece: StoredMessage) -> None:
+        if not self._with_reasoning:
+            if piece.reasoning_content:
+                said.form = WITHOUT_REASONING
+            else:
+                said.tokens.append(piece.tokens)
+            return
+        # Two texts of reasoning are joined to one, which may cost less than they do.
+        is_joined = bool(piece.reasoning_content and said.message.reasoning_content)
+        said.tokens.append(None if is_joined else piece.tokens)
+        if piece.reasoning_content:
+            said.message.reasoning_content += "".join(part.text for part in piece.reasoning_content)
+        if piece.provider_state:
+            said.message.provider_state = bytes(piece.provider_state).decode()
+
+    def _answer(self, piece: StoredMessage, at: Position) -> None:
+        call_id = piece.tool_call_id or ""
+        if waiting := self._open.get(call_id):
+            unit, index = waiting.pop(0)
+            result = _result(call_id, unit.said.message.tool_calls[index].name)
+            result.content.extend(content(piece.content) or [llm_pb2.ContentPart(text="")])
+            unit.answers[index] = Said(result, at, is_error=piece.ok is False, tokens=[piece.tokens])
+
+
+def text_message(role: str, text: str) -> llm_pb2.Message:
+    """A message of one text."""
+    return llm_pb2.Message(role=role, content=[llm_pb2.ContentPart(text=text)])
+
+
+def messages_of(units: Iterable[Unit]) -> list[llm_pb2.Message]:
+    """All messages of `units`, in order."""
+    return [said.message for unit in units for said in unit.all()]
+
+
+def _interrupted(call: llm_pb2.ToolCall) -> Said:
+    result = _result(call.id, call.name)
+    result.content.add(text=INTERRUPTED)
+    return Said(result, None)
+
+
+def _result(call_id: str, name: str) -> llm_pb2.Message:
+    return llm_pb2.Message(role="tool", tool_call_id=call_id, name=name)

@@ -1,0 +1,102 @@
+"""Recap: goal, insights and open tasks are told at every turn, and older results of the run stand as their insight.
+
+An insight is one line about a tool's result. Results are replaced a window at a time, so that between two
+replacements a request still begins with the bytes of the one before (memory.md, Intent, insights, active prompt).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from services.memory.context.reminders import reminder
+from services.memory.log.lines import Insight
+
+if TYPE_CHECKING:
+    from headrace.v1 import memory_pb2
+    from services.memory.context.context_source import Story
+    from services.memory.context.message_pairing import Said, Unit
+    from services.memory.context.token_counter import Counter
+
+TOKENS_MAX = 4000
+WINDOW = 5
+"""Where the agent does not say."""
+
+PREVIEW_CHARS = 100
+"""Of a result that no model has written an insight about."""
+
+INSIGHT = "insight"
+"""The form of a result that stands as its insight."""
+
+CUT = "\n[…]\n"
+
+
+def insights(story: Story, units: Sequence[Unit]) -> list[tuple[Said, str]]:
+    """The results of a run's tools, but for errors, each with its insight."""
+    lines = [line for line in story.lines if isinstance(line, Insight) and line.context_id == story.context_id]
+    written = {line.tool_call_id: line.text for line in lines if line.tool_call_id}
+    answers = [answer for unit in units for _, answer in sorted(unit.answers.items()) if not answer.is_error]
+    return [(answer, written.get(answer.message.tool_call_id) or preview(answer)) for answer in answers]
+
+
+def preview(answer: Said) -> str:
+    """A result's own beginning, in one line."""
+    text = "".join(part.text for part in answer.message.content)
+    return f"[{answer.message.name}] {' '.join(text[: 2 * PREVIEW_CHARS].split())[:PREVIEW_CHARS]}"
+
+
+def condense(found: Sequence[tuple[Said, str]], window: int) -> None:
+    """Let the older results stand as their insights.
+
+    A window of them goes as soon as half a window of later ones is there: what a model has just been told stays.
+    """
+    count = max(0, len(found) - (window + 1) // 2) // window * window
+    for answer, insight in found[:count]:
+        if sum(len(part.text) for part in answer.message.content) > len(insight):
+            del answer.message.content[:]
+            answer.message.content.add(text=insight)
+            answer.form = INSIGHT
+
+
+def active_part(
+    goal: str, found: Sequence[str], tasks: Sequence[str], counter: Counter, system: str, tokens_max: int
+) -> str:
+    """Goal, insights and open tasks, in what the system message leaves of `tokens_max`.
+
+    Insights go first, the oldest before the others; then the middle is cut.
+    """
+    room = counter.unscaled(tokens_max) - counter.text(system)
+    for first in range(len(found) + 1):
+        text = _sections(goal, found[first:], tasks)
+        if counter.text(reminder([text])) <= room:
+            return text
+    return _cut(_sections(goal, [], tasks), counter, room)
+
+
+def settings_of(given: memory_pb2.RecapSettings) -> tuple[int, int]:
+    """The greatest size in tokens, and the window."""
+    return given.active_prompt_tokens_max or TOKENS_MAX, max(1, given.insights_window_size or WINDOW)
+
+
+def _sections(goal: str, found: Sequence[str], tasks: Sequence[str]) -> str:
+    sections = {"Goal": [goal] if goal else [], "Insights": found, "Open tasks": tasks}
+    return "\n\n".join(
+        f"{name}:\n" + "\n".join(f"- {item}" for item in items) for name, items in sections.items() if items
+    )
+
+
+def _cut(text: str, counter: Counter, room: int) -> str:
+    """The first third and the last two thirds of what there is room for; empty when there is none."""
+    low, high = 0, len(text)
+    while low < high:
+        middle = (low + high + 1) // 2
+        if counter.text(reminder([_without_middle(text, middle)])) <= room:
+            low = middle
+        else:
+            high = middle - 1
+    return _without_middle(text, low) if low else ""
+
+
+def _without_middle(text: str, chars: int) -> str:
+    head = chars // 3
+    return text[:head] + CUT + text[len(text) - (chars - head) :]

@@ -1,0 +1,32 @@
+"""Reminders: the one trailing part of a request that is not stored, so that what goes before stays the same bytes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from services.memory.context.message_pairing import text_message
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from headrace.v1 import llm_pb2
+
+
+def reminder(texts: Iterable[str]) -> str:
+    """The text of the part; empty when there is nothing to be reminded of."""
+    text = "\n".join(text for text in texts if text)
+    return f"<system_reminder>\n{text}\n</system_reminder>" if text else ""
+
+
+def remind(messages: list[llm_pb2.Message], text: str) -> None:
+    """Add `text` to the last message where that is a user's, else after it. Images of that message stay images."""
+    if not text:
+        return
+    if messages and messages[-1].role == "user":
+        # Of its own: what the messages were made of is not changed.
+        last = messages[-1].__class__()
+        last.CopyFrom(messages[-1])
+        last.content.add(text=text)
+        messages[-1] = last
+    else:
+        messages.append(text_message("user", text))

@@ -1,0 +1,52 @@
+"""Which lines of a run one context of it is told: its own, and what a plan task had before it when it began.
+
+A context is the run's own (no id), a sub-agent's (`subagent-<8 hex>`), or a plan task's (`task-<taskId>`, within a
+sub-agent `subagent-<8 hex>.task-<taskId>`). A sub-agent begins with nothing; a task's executor begins with a copy of
+what the context of its plan held at that moment, so that tasks which run at the same time do not see each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from sys import maxsize
+
+from services.memory.log.lines import Line
+
+TASK = "task-"
+SEPARATOR = "."
+"""Between a sub-agent and its task."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """A context, and the one it was copied from."""
+
+    context_id: str | None
+    base: str | None = None
+    """The context of the plan; None: the run's own, where the context is a task's."""
+    forked_at: int = 0
+    """Number of the task's first line; what the base says later is not the task's."""
+
+    @property
+    def is_main(self) -> bool:
+        """Whether earlier runs are told before it."""
+        return self.context_id is None or (self.base is None and self.forked_at > 0)
+
+    def has(self, context_id: str | None, n: int) -> bool:
+        """Whether line `n` of that context is told."""
+        return context_id == self.context_id or (context_id == self.base and n < self.forked_at)
+
+
+def scope_of(context_id: str | None, lines: Iterable[Line]) -> Scope:
+    """The scope of a context in the lines of its run."""
+    agent, separator, task = (context_id or "").rpartition(SEPARATOR)
+    if context_id is None or not task.startswith(TASK):
+        return Scope(context_id)
+    own = (line.n for line in lines if getattr(line, "context_id", None) == context_id)
+    return Scope(context_id, agent if separator else None, next(own, maxsize))
+
+
+def agent_of(context_id: str) -> str:
+    """The sub-agent that a context is part of; for a task of the run itself its own id."""
+    return context_id.partition(SEPARATOR)[0]

@@ -1,0 +1,91 @@
+"""What a token of our counts is in tokens of a model whose encoding nobody knows: learned from the usage it reports.
+
+A request is counted when it is made, its usage comes with the answer; what that has taught goes into the answer's line,
+so that it is known after a restart.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from services.memory.log.lines import Learned, Step
+from services.runtime.tokens import count
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from headrace.v1 import memory_pb2
+    from services.memory.log.lines import Line
+
+RATIO_MIN, RATIO_MAX = 0.5, 4.0
+"""Bounds of what a ratio may be: a provider that reports nonsense must not switch compaction off, or on for good."""
+
+RATIO_INERTIA = 0.8
+"""Weight of what was known before in a new ratio: single requests vary with their language."""
+
+MODELS_MAX = 1000
+"""Models whose ratio is kept: their names come from requests."""
+
+REQUESTS_MAX = 10_000
+"""Requests whose usage may still be reported."""
+
+LINES_MAX = 1000
+"""Of a chat, from its end, that are looked through for what its model has taught before a restart."""
+
+
+class Ratios:
+    """The ratios of all models. Touched on the event loop only."""
+
+    def __init__(self) -> None:
+        self._ratios: OrderedDict[str, float] = OrderedDict()
+        self._asked: OrderedDict[tuple[str, str | None], tuple[str, int]] = OrderedDict()
+
+    def of(self, model: str, log: Sequence[Line]) -> float:
+        """The ratio of a model, in a chat with this log."""
+        if (known := self._ratios.get(model)) is not None:
+            return known
+        for line in islice(reversed(log), LINES_MAX):
+            if isinstance(line, Step) and line.learned is not None and line.learned.model == model:
+                self._keep(model, _bounded(line.learned.ratio))
+                return self._ratios[model]
+        return count.ESTIMATE_RATIO
+
+    def asked(self, run_id: str, context_id: str | None, model: str, count: int) -> None:
+        """A request of `count` tokens, not scaled, is made by a context of a run."""
+        self._asked[run_id, context_id] = (model, count)
+        self._asked.move_to_end((run_id, context_id))
+        if len(self._asked) > REQUESTS_MAX:
+            self._asked.popitem(last=False)
+
+    def learned(self, request: memory_pb2.AppendRequest) -> dict[int, Learned]:
+        """What the usage in `request` teaches, by index of its line."""
+        found: dict[int, Learned] = {}
+        for index, line in enumerate(request.lines):
+            if line.WhichOneof("line") == "step":
+                reported = (message.usage for message in line.step.messages if message.HasField("usage"))
+                input_tokens = next((usage.input_tokens for usage in reported if not usage.estimated), 0)
+                if taught := self._reported(request.run_id, line.step.context_id or None, input_tokens):
+                    found[index] = taught
+        return found
+
+    def _reported(self, run_id: str, context_id: str | None, input_tokens: int) -> Learned | None:
+        model, count = self._asked.get((run_id, context_id), ("", 0))
+        if not count or not input_tokens:
+            return None
+        del self._asked[run_id, context_id]
+        ratio = _bounded(input_tokens / count)
+        before = self._ratios.get(model)
+        self._keep(model, ratio if before is None else RATIO_INERTIA * before + (1 - RATIO_INERTIA) * ratio)
+        return Learned(model, round(self._ratios[model], 4))
+
+    def _keep(self, model: str, ratio: float) -> None:
+        self._ratios[model] = ratio
+        self._ratios.move_to_end(model)
+        if len(self._ratios) > MODELS_MAX:
+            self._ratios.popitem(last=False)
+
+
+def _bounded(ratio: float) -> float:
+    return min(max(ratio, RATIO_MIN), RATIO_MAX)

@@ -1,0 +1,52 @@
+"""The last resort: what does not fit a model's window goes, the oldest first (memory.md, View for the model, 6)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from headrace.errors import ContextLengthExceeded
+
+if TYPE_CHECKING:
+    from services.memory.context.message_pairing import Unit
+    from services.memory.context.token_counter import Counter
+
+
+def fitted(units: Sequence[Unit], counter: Counter, room: int, *, summary: bool) -> list[Unit]:
+    """The units that have place in `room` tokens, not scaled. The last user message stays.
+
+    With `summary` the first unit is one; it goes after all others: it stands for more than they do.
+    """
+    costs = [counter.unit(unit) for unit in units]
+    total = sum(costs)
+    if total <= room:
+        return list(units)
+    last_user = max((index for index, unit in enumerate(units) if unit.role == "user"), default=-1)
+    order = [index for index in range(len(units)) if index != last_user]
+    if summary and order[:1] == [0]:
+        order = [*order[1:], 0]
+    gone: set[int] = set()
+    for index in order:
+        if total <= room and not _begins_badly(units, gone):
+            break
+        gone.add(index)
+        total -= costs[index]
+    return [unit for index, unit in enumerate(units) if index not in gone]
+
+
+def _begins_badly(units: Sequence[Unit], gone: set[int]) -> bool:
+    """Whether what is left begins with an answer to what has gone."""
+    first = next((unit for index, unit in enumerate(units) if index not in gone), None)
+    return first is not None and first.role != "user"
+
+
+def check(tokens: int, tokens_max: int, system: int, user: int) -> None:
+    """Raise the error for a request of `tokens` that cannot be smaller; `system` and `user` are what those cost."""
+    if tokens > tokens_max:
+        role = "system" if system > user else "user"
+        raise ContextLengthExceeded(
+            f"the {role} message does not fit: the request has {tokens} tokens, the model takes {tokens_max}",
+            currentTokens=tokens,
+            maxTokens=tokens_max,
+            role=role,
+        )

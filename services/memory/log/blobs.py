@@ -1,0 +1,54 @@
+"""A picture or another large part of a chat, kept beside its log and named by its content."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+
+from headrace.errors import InvalidRequest
+
+SCHEME = "blob:"
+"""A log's reference to a blob is this and its id."""
+
+_ID = re.compile(r"[0-9a-f]{64}")
+_MIME = re.compile(r"[A-Za-z0-9!#$&^_.+-]+/[A-Za-z0-9!#$&^_.+-]+(;[ -~]*)?")
+_FALLBACK = "application/octet-stream"
+
+
+@dataclass(frozen=True, slots=True)
+class Blob:
+    """A content and its type."""
+
+    mime_type: str
+    data: bytes
+
+    @property
+    def id(self) -> str:
+        return hashlib.sha256(self.data).hexdigest()
+
+    @property
+    def reference(self) -> str:
+        return SCHEME + self.id
+
+    @classmethod
+    def of(cls, mime_type: str, data: bytes) -> Blob:
+        """The blob of a caller.
+
+        Raises:
+            InvalidRequest: The type is none.
+        """
+        if mime_type and not _MIME.fullmatch(mime_type):
+            raise InvalidRequest.of("mimeType", "must be a MIME type such as image/png")
+        return cls(mime_type or _FALLBACK, data)
+
+
+def is_blob_id(text: str) -> bool:
+    """Whether a blob may have this id."""
+    return _ID.fullmatch(text) is not None
+
+
+def blob_id(reference: str) -> str | None:
+    """The blob that a URL in a log stands for; None for any other URL."""
+    found = reference.removeprefix(SCHEME)
+    return found if reference.startswith(SCHEME) and is_blob_id(found) else None

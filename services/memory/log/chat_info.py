@@ -1,0 +1,185 @@
+"""What the lines of a chat say about it and its runs: a fold over the log, small enough to be kept for every chat."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from services.memory.log.lines import Event, Line, Query, Range, Revert, Run, State, Step, Unknown
+from services.runtime.auth.identity import DEFAULT, Identity
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+CHAT_NAME_CODE_POINTS = 10
+CHAT_NAME_EMPTY = "New chat"
+
+ALL = "all"
+"""The scope of a revert that people see too."""
+
+
+class Asked(msgspec.Struct, rename="camel", gc=False):
+    """The part of a query that the log's own rules need."""
+
+    message: str = ""
+    request_id: str = ""
+    agent_key: str = ""
+
+
+class _Seq(msgspec.Struct, gc=False):
+    seq: int = 0
+
+
+ASKED = msgspec.json.Decoder(Asked)
+_SEQ = msgspec.json.Decoder(_Seq)
+
+
+@dataclass(frozen=True, slots=True)
+class RunFacts:
+    """A run, as far as the log tells."""
+
+    run_id: str
+    request_id: str
+    agent_key: str
+    started_at: int
+    """When its query line was committed, Unix milliseconds."""
+    generation: int
+    """Of the last writer; an earlier one is refused."""
+    last_seq: int
+    """The last event that the lines cover or imply."""
+    checkpoint: int
+    """Before its query, as ids are now."""
+    is_ended: bool = False
+
+
+@dataclass(slots=True)
+class ChatFacts:
+    """A chat, as far as its log tells."""
+
+    chat_id: str
+    owner: Identity = DEFAULT
+    """Whose chat it is: the first line says so."""
+    name: str = CHAT_NAME_EMPTY
+    first_agent_key: str = ""
+    created_at: int = 0
+    updated_at: int = 0
+    last_n: int = 0
+    is_damaged: bool = False
+    """Whether the log can be read only."""
+    runs: dict[str, RunFacts] = field(default_factory=dict[str, RunFacts])
+    """In the order of their query lines, reverted ones too."""
+    checkpoints: int = 0
+    """How many there are: one before each query and step that people see, with ids from 0."""
+    state_versions: dict[str, int] = field(default_factory=dict[str, int])
+    """Of the session state of each context."""
+
+    @property
+    def last_agent_key(self) -> str:
+        """The agent of its last run."""
+        return self.runs[next(reversed(self.runs))].agent_key if self.runs else ""
+
+    def run_asked_as(self, request_id: str) -> str | None:
+        """The run whose query has this request id, if there is one."""
+        return next((run.run_id for run in self.runs.values() if run.request_id == request_id), None)
+
+    def unfinished(self) -> list[RunFacts]:
+        """Runs to take over; none in a damaged log, to which nobody can write their end."""
+        return [] if self.is_damaged else [run for run in self.runs.values() if not run.is_ended]
+
+    def copy(self) -> ChatFacts:
+        """The same facts, that go their own way."""
+        return replace(self, runs=dict(self.runs), state_versions=dict(self.state_versions))
+
+    def note(self, line: Line) -> None:
+        """Take the next line in."""
+        self.last_n = line.n
+        self.updated_at = line.updated_at
+        self.created_at = self.created_at or line.updated_at
+        if isinstance(line, Query):
+            self._note_query(line)
+        else:
+            self._note_position(line)
+        if not isinstance(line, Query | Unknown) and (run := self.runs.get(line.run_id)):
+            self.runs[run.run_id] = replace(
+                run,
+                generation=line.generation,
+                last_seq=max(run.last_seq, last_seq(line)),
+                is_ended=isinstance(line, Run),
+            )
+
+    def _note_query(self, line: Query) -> None:
+        asked = ASKED.decode(line.query)
+        if not self.runs:
+            self.owner = Identity.from_stored(line.tenant, line.user)
+            self.name = chat_name(asked.message)
+            self.first_agent_key = asked.agent_key
+        self.runs[line.run_id] = RunFacts(
+            run_id=line.run_id,
+            request_id=asked.request_id,
+            agent_key=asked.agent_key,
+            started_at=line.updated_at,
+            generation=line.generation,
+            last_seq=derived_events(line),
+            checkpoint=self.checkpoints,
+        )
+        self.checkpoints += 1
+
+    def _note_position(self, line: Line) -> None:
+        match line:
+            case Step():
+                self.checkpoints += 1
+            case State():
+                self.state_versions[line.context_id or ""] = line.version
+            case Revert():
+                self.state_versions = {key: version + 1 for key, version in self.state_versions.items()}
+                if line.scope == ALL:
+                    self._revert(line.to_checkpoint_id)
+            case _:
+                pass
+
+    def _revert(self, checkpoint: int) -> None:
+        """Ids go on from there, with the queries that are kept (see Timeline)."""
+        self.checkpoints = checkpoint
+        for run in self.runs.values():
+            if not run.is_ended and run.checkpoint >= checkpoint:
+                self.runs[run.run_id] = replace(run, checkpoint=self.checkpoints)
+                self.checkpoints += 1
+
+
+def folded(chat_id: str, lines: Iterable[Line], *, is_damaged: bool = False) -> ChatFacts:
+    """The facts of a whole log."""
+    facts = ChatFacts(chat_id, is_damaged=is_damaged)
+    for line in lines:
+        facts.note(line)
+    return facts
+
+
+def derived_events(line: Query) -> int:
+    """How many events a query line implies: request.query, chat.start in a new chat, run.start."""
+    return 3 if line.n == 1 else 2
+
+
+def last_seq(line: Line) -> int:
+    """The last event that a line covers; 0: none."""
+    match line:
+        case Step():
+            return max(_end(line.events), *(_end(message.events) for message in line.messages), 0)
+        case Event():
+            return _SEQ.decode(line.event).seq
+        case Run():
+            return line.events.last
+        case _:
+            return 0
+
+
+def chat_name(message: str) -> str:
+    """First 10 code points of the message with its white space collapsed (http.md). NUL is none of a name's: not
+    everything that keeps names can hold it.
+    """
+    return " ".join(message.replace("\0", " ").split())[:CHAT_NAME_CODE_POINTS] or CHAT_NAME_EMPTY
+
+
+def _end(events: Range | None) -> int:
+    return events.last if events else 0

@@ -1,0 +1,129 @@
+"""Messages between the contract's form and the log's, both directions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import orjson
+
+from headrace.errors import InvalidRequest
+from headrace.v1 import llm_pb2, memory_pb2
+from services.memory.log.blobs import Blob
+from services.memory.log.images import apart
+from services.memory.log.lines import (
+    ABSENT,
+    Call,
+    Function,
+    ImagePart,
+    ImageUrl,
+    Part,
+    Range,
+    StoredMessage,
+    TextPart,
+    Timing,
+    Tokens,
+)
+from services.memory.log.proto_json import dump, embedded
+
+
+def stored(
+    given: memory_pb2.LogMessage,
+    path: str,
+    action_tools: frozenset[str],
+    blobs: list[Blob],
+    count: Callable[[llm_pb2.Message], Tokens],
+) -> StoredMessage:
+    """`given` as the log keeps it; `path` names it in an error. What is kept beside the log is added to `blobs`.
+
+    Raises:
+        InvalidRequest: It has not the shape of its role.
+    """
+    message = given.message
+    _check(message, path)
+    call = message.tool_calls[0] if message.tool_calls else None
+    is_whole = call is None or _is_object(call.arguments)
+    is_action = given.HasField("action_id") or (call.name if call else message.name) in action_tools
+    event_id = (given.action_id or given.tool_id) or None
+    return StoredMessage(
+        role=message.role,
+        content=[_part(part, path, blobs) for part in message.content] or None,
+        reasoning_content=[TextPart(message.reasoning_content)] if message.HasField("reasoning_content") else None,
+        tool_calls=[Call(call.id, Function(call.name, call.arguments if is_whole else "{}"))] if call else None,
+        name=message.name or None,
+        tool_call_id=message.tool_call_id if message.HasField("tool_call_id") else None,
+        ts=given.ts,
+        raw_arguments=None if call is None or is_whole else call.arguments,
+        reasoning_id=given.reasoning_id or None,
+        content_id=given.content_id or None,
+        msg_id=given.msg_id or None,
+        tool_id=None if is_action else event_id,
+        action_id=event_id if is_action else None,
+        tool_params=embedded(given.tool_params) if given.tool_params else ABSENT,
+        ok=given.ok if given.HasField("ok") else None,
+        timing=Timing(given.timing.started_at, given.timing.ended_at) if given.HasField("timing") else None,
+        usage=dump(given.usage) if given.HasField("usage") else ABSENT,
+        finish_reason=given.finish_reason or None,
+        provider_state=embedded(message.provider_state) if message.provider_state else ABSENT,
+        events=stored_range(given),
+        tokens=count(message if is_whole else _with_empty_arguments(message)),
+    )
+
+
+def stored_range(given: memory_pb2.LogMessage | memory_pb2.StepLine | memory_pb2.RunLine) -> Range | None:
+    return Range(given.events.first_seq, given.events.last_seq) if given.HasField("events") else None
+
+
+def content(parts: list[Part] | None) -> list[llm_pb2.ContentPart]:
+    """Content of the log as the contract has it."""
+    return [_content_part(part) for part in parts or ()]
+
+
+def text_of(parts: list[Part] | list[TextPart] | None) -> str:
+    """The text of all text parts, in order."""
+    return "".join(part.text for part in parts or () if isinstance(part, TextPart))
+
+
+def _check(message: llm_pb2.Message, path: str) -> None:
+    has_reasoning = message.HasField("reasoning_content")
+    if message.role == "assistant":
+        if bool(message.content) + has_reasoning + len(message.tool_calls) != 1:
+            rule = "must have exactly one of content, reasoningContent and one tool call in an assistant message"
+            raise InvalidRequest.of(path, rule)
+    elif message.role == "system":
+        raise InvalidRequest.of(f"{path}.role", "must be user, assistant or tool: a step keeps its system apart")
+    elif not message.content or has_reasoning or message.tool_calls:
+        raise InvalidRequest.of(path, f"must have content, and that alone, in a {message.role} message")
+    if (message.role == "tool") != message.HasField("tool_call_id"):
+        raise InvalidRequest.of(f"{path}.toolCallId", "must be set in tool messages, and only there")
+
+
+def _with_empty_arguments(message: llm_pb2.Message) -> llm_pb2.Message:
+    """The call as a model is told of it."""
+    told = llm_pb2.Message()
+    told.CopyFrom(message)
+    told.tool_calls[0].arguments = "{}"
+    return told
+
+
+def _is_object(arguments: str) -> bool:
+    """Whether a provider takes these arguments back: chat templates and APIs fail on anything but an object."""
+    try:
+        return isinstance(orjson.loads(arguments), dict)
+    except ValueError:
+        return False
+
+
+def _part(part: llm_pb2.ContentPart, path: str, blobs: list[Blob]) -> Part:
+    if part.WhichOneof("part") == "text":
+        return TextPart(part.text)
+    blob = apart(part.image, path)
+    if blob is None:
+        return ImagePart(ImageUrl(part.image.url, part.image.detail))
+    blobs.append(blob)
+    return ImagePart(ImageUrl(blob.reference, part.image.detail))
+
+
+def _content_part(part: Part) -> llm_pb2.ContentPart:
+    if isinstance(part, TextPart):
+        return llm_pb2.ContentPart(text=part.text)
+    return llm_pb2.ContentPart(image=llm_pb2.ImagePart(url=part.image_url.url, detail=part.image_url.detail))

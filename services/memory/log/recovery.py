@@ -1,0 +1,61 @@
+"""Reading a log file after whatever happened to it.
+
+An append that was cut by a crash leaves something at the end that is no line, or the first lines of several that
+count together: that tail was never acknowledged and is set aside. Anything else that is wrong (an unreadable line
+before readable ones, a gap or a repetition in the numbers) may be lost data: it is left as it is, for people.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from services.memory.log.chat import Chat
+from services.memory.log.lines import Line, decode
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a log file holds."""
+
+    lines: list[Line]
+    """All that can be read, in the order of the file."""
+
+    whole_bytes: int
+    """Where the tail begins that is to be set aside; the file's length when there is none."""
+
+    is_damaged: bool
+
+
+def read(data: bytes, chat_id: str) -> Reading:
+    """Read the log of `chat_id`."""
+    lines: list[Line] = []
+    ends: list[int] = []
+    end, tail, is_damaged = 0, len(data), False
+    for text in data.split(b"\n")[:-1]:
+        start, end = end, end + len(text) + 1
+        line = decode(text)
+        if line is None:
+            tail = min(tail, start)
+            continue
+        expected = lines[-1].n + 1 if lines else 1
+        is_damaged |= tail < start or line.n != expected or line.chat_id != chat_id
+        lines.append(line)
+        ends.append(end)
+    if is_damaged:
+        return Reading(lines, len(data), True)
+    whole = _whole_appends(lines)
+    return Reading(lines[:whole], ends[whole - 1] if whole else 0, False)
+
+
+def _whole_appends(lines: list[Line]) -> int:
+    """How many of `lines` belong to appends that are there to their last line."""
+    whole = 0
+    while whole < len(lines) and whole + lines[whole].lines <= len(lines):
+        whole += lines[whole].lines
+    return whole
+
+
+def chat_of(chat_id: str, log: bytes) -> Chat:
+    """The chat that a log's content is."""
+    reading = read(log, chat_id)
+    return Chat.of(chat_id, reading.lines, reading.whole_bytes, is_damaged=reading.is_damaged)

@@ -1,0 +1,88 @@
+"""Which lines the views show when some were reverted.
+
+Every line knows what was shown before it, so that a revert is a step back to what its checkpoint knew. A run that has
+not ended keeps its query, whatever is reverted: it has been accepted, and its model is still to answer it.
+"""
+
+from __future__ import annotations
+
+from array import array
+from typing import TYPE_CHECKING
+
+from services.memory.log.chat_info import ALL
+from services.memory.log.lines import Line, Query, Revert, Run, Step
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_NOTHING = -1
+
+
+class Timeline:
+    """Two chains through the lines of a log: what people see, and what a model is told."""
+
+    def __init__(self) -> None:
+        self._nodes: list[Line] = []
+        # Of each node, the one before it in either chain.
+        self._before_shown, self._before_told = array("q"), array("q")
+        self._last_shown = self._last_told = _NOTHING
+        self._open: dict[str, int] = {}
+        """Queries of runs that have not ended: their nodes in the chain that people see."""
+
+    def take(self, line: Line) -> None:
+        """The next line of the log."""
+        if isinstance(line, Revert):
+            self._revert(line)
+            return
+        node = self._add(line)
+        self._last_shown = self._last_told = node
+        if isinstance(line, Query):
+            self._open[line.run_id] = node
+        elif isinstance(line, Run):
+            self._open.pop(line.run_id, None)
+
+    def shown(self) -> list[Line]:
+        """What people see, in order."""
+        return self._chain(self._last_shown, self._before_shown)
+
+    def told(self) -> list[Line]:
+        """What a model is told, in order."""
+        return self._chain(self._last_told, self._before_told)
+
+    def _revert(self, line: Revert) -> None:
+        target = self._checkpoint(line.to_checkpoint_id)
+        if target is None:
+            return  # in no log of ours: a revert is held against its chat before it is committed
+        kept = {run_id: node for run_id, node in self._open.items() if node >= target}
+        self._last_told = self._before_told[target]
+        if line.scope == ALL:
+            self._last_shown = self._before_shown[target]
+        for run_id, query in kept.items():
+            node = self._add(self._nodes[query])
+            self._last_told = node
+            if line.scope == ALL:
+                self._last_shown = self._open[run_id] = node
+
+    def _add(self, line: Line) -> int:
+        self._nodes.append(line)
+        self._before_shown.append(self._last_shown)
+        self._before_told.append(self._last_told)
+        return len(self._nodes) - 1
+
+    def _checkpoint(self, wanted: int) -> int | None:
+        """The node before which the checkpoint is."""
+        is_one = (node for node in self._walk(self._last_shown, self._before_shown) if self._is_checkpoint(node))
+        checkpoints = list(is_one)[::-1]
+        return checkpoints[wanted] if 0 <= wanted < len(checkpoints) else None
+
+    def _is_checkpoint(self, node: int) -> bool:
+        return isinstance(self._nodes[node], Query | Step)
+
+    def _chain(self, last: int, before: array[int]) -> list[Line]:
+        return [self._nodes[node] for node in self._walk(last, before)][::-1]
+
+    def _walk(self, node: int, before: array[int]) -> Iterator[int]:
+        """The nodes of a chain, the last first."""
+        while node != _NOTHING:
+            yield node
+            node = before[node]

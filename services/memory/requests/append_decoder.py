@@ -1,0 +1,180 @@
+"""From an Append request to lines that wait for their number: what can be refused without knowing the chat is."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from headrace.errors import InvalidRequest
+from headrace.v1 import llm_pb2, memory_pb2
+from services.memory.context.message_pairing import text_message
+from services.memory.context.token_counter import INLINE_BYTES_MAX
+from services.memory.log.blobs import Blob
+from services.memory.log.lines import ABSENT, Event, Insight, Intent, Known, Learned, Query, Run, Step, Tokens
+from services.memory.log.messages import stored, stored_range
+from services.memory.log.proto_json import dump
+from services.runtime.auth import identity
+from services.runtime.tokens.encodings import is_loaded
+
+if TYPE_CHECKING:
+    from services.memory.context.token_counter import Counting
+
+
+@dataclass(frozen=True, slots=True)
+class Drafting:
+    """What goes into lines beside what their request says."""
+
+    action_tools: frozenset[str]
+    count: Callable[[llm_pb2.Message], Tokens]
+    learned: Mapping[int, Learned]
+    """By index of the line whose usage has taught it."""
+    blobs: list[Blob] = field(default_factory=list[Blob])
+    """Out: what is to be kept beside the log first."""
+
+
+class AppendDecoder:
+    """Makes log lines of Append requests: small ones on the event loop, others in a thread."""
+
+    def __init__(self, counting: Counting, action_tools: frozenset[str]) -> None:
+        self._counting = counting
+        self._action_tools = action_tools
+
+    async def decode(self, request: memory_pb2.AppendRequest) -> tuple[list[Known], list[Blob]]:
+        """The lines of `request` with the counts of their messages, and the blobs to be kept before they are committed.
+
+        Raises:
+            InvalidRequest: A line breaks the format.
+        """
+        return await self._decode(request, self._action_tools)
+
+    async def decode_pending(self, request: memory_pb2.LoadContextRequest) -> Known:
+        """The pending query as the line that its append will make."""
+        line = memory_pb2.LogLine(query=memory_pb2.QueryLine(query=request.pending_query))
+        appending = memory_pb2.AppendRequest(chat_id=request.chat_id, run_id=request.run_id, lines=[line])
+        lines, _ = await self._decode(appending, frozenset())
+        return lines[0]
+
+    async def _decode(
+        self, request: memory_pb2.AppendRequest, action_tools: frozenset[str]
+    ) -> tuple[list[Known], list[Blob]]:
+        counter = self._counting.draft_counter(request.chat_id)
+        drafting = Drafting(action_tools, counter.stored, self._counting.learn(request))
+        if is_loaded(counter.encoding) and request.ByteSize() <= INLINE_BYTES_MAX and not _has_images(request):
+            return drafted(request, drafting), drafting.blobs
+        return await asyncio.to_thread(drafted, request, drafting), drafting.blobs
+
+
+def drafted(request: memory_pb2.AppendRequest, drafting: Drafting) -> list[Known]:
+    """The lines of `request`, without number and time. Counts, so a large request belongs into a thread.
+
+    Raises:
+        InvalidRequest: Naming the line that breaks the format.
+    """
+    _check_order([line.WhichOneof("line") for line in request.lines])
+    lines = [_line(request, index, drafting) for index in range(len(request.lines))]
+    lines[0].uuid = request.request_id
+    lines[0].lines = len(lines)
+    return lines
+
+
+def stamp(chat_id: str, run_id: str, generation: int) -> dict[str, Any]:
+    """What every line has, before its number and time are known."""
+    writer = identity.require_identity()
+    return {
+        "n": 0,
+        "uuid": str(uuid.uuid4()),
+        "chat_id": chat_id,
+        "run_id": run_id,
+        "updated_at": 0,
+        "tenant": writer.tenant,
+        "user": writer.user,
+        "generation": generation,
+    }
+
+
+def _check_order(kinds: list[str | None]) -> None:
+    for index, kind in enumerate(kinds):
+        if kind is None:
+            raise InvalidRequest.of(f"lines[{index}]", "must be one of query, step, event, run, insight and intent")
+        if kind == "query" and index > 0:
+            raise InvalidRequest.of(f"lines[{index}].query", "must be the run's first line")
+        if kind == "run" and index < len(kinds) - 1:
+            raise InvalidRequest.of(f"lines[{index}].run", "must be the run's last line")
+
+
+def _line(request: memory_pb2.AppendRequest, index: int, drafting: Drafting) -> Known:
+    given, path = request.lines[index], f"lines[{index}]"
+    stamped = stamp(request.chat_id, request.run_id, request.generation)
+    match given.WhichOneof("line"):
+        case "query":
+            query = given.query.query
+            tokens = drafting.count(text_message("user", query.message))
+            agent_hash, traceparent = given.query.agent_hash, given.query.traceparent
+            return Query(**stamped, query=dump(query), agent_hash=agent_hash, traceparent=traceparent, tokens=tokens)
+        case "step":
+            step = _step(given.step, f"{path}.step", stamped, drafting)
+            step.learned = drafting.learned.get(index)
+            return step
+        case "event":
+            return _event(given.event, f"{path}.event", stamped)
+        case "run":
+            return _run(given.run, f"{path}.run", stamped)
+        case "insight":
+            note = given.insight
+            return Insight(
+                **stamped,
+                context_id=note.context_id or None,
+                text=note.text,
+                tool_call_id=note.tool_call_id or None,
+            )
+        case _:
+            return Intent(**stamped, context_id=given.intent.context_id or None, text=given.intent.text)
+
+
+def _step(given: memory_pb2.StepLine, path: str, stamped: dict[str, Any], drafting: Drafting) -> Step:
+    return Step(
+        **stamped,
+        stage=given.stage,
+        seq=given.seq,
+        task_id=given.task_id or None,
+        context_id=given.context_id or None,
+        system=given.system if given.HasField("system") else None,
+        plan=dump(given.plan) if given.HasField("plan") else ABSENT,
+        messages=[
+            stored(message, f"{path}.messages[{index}]", drafting.action_tools, drafting.blobs, drafting.count)
+            for index, message in enumerate(given.messages)
+        ],
+        events=stored_range(given),
+    )
+
+
+def _event(given: memory_pb2.EventLine, path: str, stamped: dict[str, Any]) -> Event:
+    if given.event.WhichOneof("payload") is None:
+        raise InvalidRequest.of(f"{path}.event", "must have a payload")
+    return Event(**stamped, context_id=given.context_id or None, event=dump(given.event))
+
+
+def _run(given: memory_pb2.RunLine, path: str, stamped: dict[str, Any]) -> Run:
+    events = stored_range(given)
+    if events is None:
+        raise InvalidRequest.of(f"{path}.events", "must be the terminal event's seq, twice")
+    return Run(
+        **stamped,
+        state=given.state,
+        finish_reason=given.finish_reason or None,
+        error=dump(given.error) if given.HasField("error") else ABSENT,
+        usage=dump(given.usage) if given.HasField("usage") else ABSENT,
+        events=events,
+    )
+
+
+def _has_images(request: memory_pb2.AppendRequest) -> bool:
+    return any(
+        part.HasField("image")
+        for line in request.lines
+        for message in line.step.messages
+        for part in message.message.content
+    )

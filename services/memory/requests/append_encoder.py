@@ -1,0 +1,95 @@
+"""A run's lines as they were appended: what an owner that takes the run over goes on from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from headrace.v1 import llm_pb2, memory_pb2
+from services.memory.log.lines import Event, Insight, Intent, Line, Query, Range, Run, Step, StoredMessage
+from services.memory.log.messages import content, text_of
+from services.memory.log.proto_json import load, load_delta
+
+
+def appended(lines: Iterable[Line]) -> Iterator[memory_pb2.LogLine]:
+    """The lines that an append can make, in order; those that memory makes itself are none of them."""
+    for line in lines:
+        match line:
+            case Query():
+                query = memory_pb2.QueryLine(agent_hash=line.agent_hash, traceparent=line.traceparent)
+                load(line.query, query.query)
+                yield memory_pb2.LogLine(query=query)
+            case Step():
+                yield memory_pb2.LogLine(step=_step(line))
+            case Event():
+                delta = load_delta(line.event)
+                if delta is not None:
+                    yield memory_pb2.LogLine(event=memory_pb2.EventLine(context_id=line.context_id, event=delta))
+            case Run():
+                yield memory_pb2.LogLine(run=_run(line))
+            case Insight():
+                note = memory_pb2.NoteLine(context_id=line.context_id, text=line.text, tool_call_id=line.tool_call_id)
+                yield memory_pb2.LogLine(insight=note)
+            case Intent():
+                yield memory_pb2.LogLine(intent=memory_pb2.NoteLine(context_id=line.context_id, text=line.text))
+            case _:
+                pass
+
+
+def _step(line: Step) -> memory_pb2.StepLine:
+    step = memory_pb2.StepLine(
+        stage=line.stage,
+        seq=line.seq,
+        task_id=line.task_id,
+        context_id=line.context_id,
+        system=line.system,
+        messages=[_message(message) for message in line.messages],
+        events=_range(line.events),
+    )
+    if line.plan:
+        load(line.plan, step.plan)
+    return step
+
+
+def _message(stored: StoredMessage) -> memory_pb2.LogMessage:
+    message = llm_pb2.Message(
+        role=stored.role,
+        content=content(stored.content),
+        tool_call_id=stored.tool_call_id,
+        name=stored.name,
+        reasoning_content=text_of(stored.reasoning_content) if stored.reasoning_content else None,
+        provider_state=bytes(stored.provider_state).decode() if stored.provider_state else None,
+    )
+    for call in stored.tool_calls or ():
+        arguments = call.function.arguments if stored.raw_arguments is None else stored.raw_arguments
+        message.tool_calls.add(id=call.id, name=call.function.name, arguments=arguments)
+    given = memory_pb2.LogMessage(
+        message=message,
+        ts=stored.ts,
+        msg_id=stored.msg_id,
+        reasoning_id=stored.reasoning_id,
+        content_id=stored.content_id,
+        tool_id=stored.tool_id,
+        action_id=stored.action_id,
+        events=_range(stored.events),
+        ok=stored.ok,
+        tool_params=bytes(stored.tool_params).decode() if stored.tool_params else None,
+        finish_reason=stored.finish_reason,
+    )
+    if stored.timing is not None:
+        given.timing.started_at, given.timing.ended_at = stored.timing.started_at, stored.timing.ended_at
+    if stored.usage:
+        load(stored.usage, given.usage)
+    return given
+
+
+def _run(line: Run) -> memory_pb2.RunLine:
+    run = memory_pb2.RunLine(state=line.state, finish_reason=line.finish_reason, events=_range(line.events))
+    if line.error:
+        load(line.error, run.error)
+    if line.usage:
+        load(line.usage, run.usage)
+    return run
+
+
+def _range(events: Range | None) -> memory_pb2.EventRange | None:
+    return None if events is None else memory_pb2.EventRange(first_seq=events.first, last_seq=events.last)

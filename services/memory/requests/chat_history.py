@@ -1,0 +1,152 @@
+"""The view for people: a chat's log as events, as if they had been watched in snapshots (events.md, History).
+
+What a query or run line implies is derived from it; a step gives snapshots; event lines are as they were sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from headrace.v1 import agent_pb2, common_pb2, memory_pb2
+from services.memory.log.chat_info import Asked, chat_name, derived_events
+from services.memory.log.images import Find, filled_json
+from services.memory.log.lines import Event, Line, Query, Run, Step, StoredMessage, TextPart
+from services.memory.log.proto_json import load, load_delta
+from services.memory.requests.snapshots import snapshots
+
+if TYPE_CHECKING:
+    from services.memory.log.chat import Chat
+
+
+class _RawMessages(msgspec.Struct, rename="camel"):
+    run_id: str = ""
+    n: int = msgspec.field(default=0, name="_n")
+    updated_at: int = 0
+    query: Asked | None = None
+    messages: list[msgspec.Raw] = []
+
+
+_RAW_MESSAGES = msgspec.json.Decoder(_RawMessages)
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What people see of a chat at a moment: of all its runs, or of one."""
+
+    chat_id: str
+    name: str
+    run_id: str | None
+    runs: list[list[Line]]
+    numbers: frozenset[int] | None
+    """Of the lines that are shown; None: all are."""
+
+    @classmethod
+    def of(cls, chat: Chat, run_id: str | None) -> Shown:
+        """What is shown of `chat` now; the chat goes on."""
+        runs = [list(lines) for key, lines in chat.shown.items() if run_id in (None, key)]
+        numbers = frozenset(line.n for lines in runs for line in lines) if chat.is_reverted else None
+        return cls(chat.chat_id, chat.facts.name, run_id, runs, numbers)
+
+    def response(self, log: bytes | None, find: Find) -> memory_pb2.GetChatResponse:
+        """As it is answered, with the messages of `log` when it is given. `find` gives the contents of images."""
+        return memory_pb2.GetChatResponse(
+            chat_id=self.chat_id,
+            chat_name=self.name,
+            events=[event for lines in self.runs for event in events(lines)],
+            references=references(line for lines in self.runs for line in lines),
+            raw_messages=None if log is None else filled_json(raw_messages(log, self._has), find),
+        )
+
+    def _has(self, run_id: str, n: int) -> bool:
+        return self.run_id in (None, run_id) and (self.numbers is None or n in self.numbers)
+
+
+def events(lines: Sequence[Line]) -> list[agent_pb2.AgentDelta]:
+    """The events of one run, in order of seq. All that its query implies is given, even while it waits its turn."""
+    return sorted((event for line in lines for event in _events(line)), key=lambda event: event.seq)
+
+
+def references(lines: Iterable[Line]) -> list[common_pb2.Reference]:
+    """All references of the queries in `lines`, in order, each id once."""
+    queries = (_query(line) for line in lines if isinstance(line, Query))
+    found: dict[str, common_pb2.Reference] = {}
+    for query in queries:
+        for reference in query.references:
+            found.setdefault(reference.id, reference)
+    return list(found.values())
+
+
+def raw_messages(log: bytes, is_shown: Callable[[str, int], bool]) -> str:
+    """The messages of a log file as one JSON array: a query as the user message it is to a model, the others as they
+    are stored; only those of lines whose run and number are shown.
+    """
+    found: list[msgspec.Raw] = []
+    for text in log.splitlines():
+        try:
+            line = _RAW_MESSAGES.decode(text)
+        except (ValueError, RecursionError):
+            continue  # a damaged line: what can be read is given
+        if not is_shown(line.run_id, line.n):
+            continue
+        if line.query is not None:
+            asked = StoredMessage(role="user", content=[TextPart(line.query.message)], ts=line.updated_at)
+            found.append(msgspec.Raw(msgspec.json.encode(asked)))
+        found += line.messages
+    return msgspec.json.encode(found).decode()
+
+
+def _query(line: Query) -> agent_pb2.QueryRequest:
+    query = agent_pb2.QueryRequest()
+    load(line.query, query)
+    return query
+
+
+def _events(line: Line) -> Iterator[agent_pb2.AgentDelta]:
+    match line:
+        case Query():
+            yield from _derived(line)
+        case Step():
+            yield from snapshots(line)
+        case Event():
+            delta = load_delta(line.event)
+            if delta is not None:
+                yield delta
+        case Run():
+            yield _terminal(line)
+        case _:
+            pass
+
+
+def _derived(line: Query) -> Iterator[agent_pb2.AgentDelta]:
+    query = _query(line)
+    asked = agent_pb2.RequestQuery()
+    load(line.query, asked)  # the fields of a RequestQuery are fields of the query
+    asked.chat_id, asked.role = line.chat_id, query.role or "user"
+    yield agent_pb2.AgentDelta(seq=1, timestamp=line.updated_at, request_query=asked)
+    if line.n == 1:
+        start = agent_pb2.ChatStart(chat_id=line.chat_id, chat_name=chat_name(query.message))
+        yield agent_pb2.AgentDelta(seq=2, timestamp=line.updated_at, chat_start=start)
+    run = agent_pb2.RunStart(run_id=line.run_id, chat_id=line.chat_id, agent_key=query.agent_key)
+    yield agent_pb2.AgentDelta(seq=derived_events(line), timestamp=line.updated_at, run_start=run)
+
+
+def _terminal(line: Run) -> agent_pb2.AgentDelta:
+    usage, error = common_pb2.Usage(), common_pb2.Failure()
+    if line.usage:
+        load(line.usage, usage)
+    if line.error:
+        load(line.error, error)
+    delta = agent_pb2.AgentDelta(seq=line.events.last, timestamp=line.updated_at)
+    match line.state:
+        case "completed":
+            done = agent_pb2.RunComplete(run_id=line.run_id, finish_reason=line.finish_reason or "stop", usage=usage)
+            delta.run_complete.CopyFrom(done)
+        case "cancelled":
+            delta.run_cancel.CopyFrom(agent_pb2.RunCancel(run_id=line.run_id, usage=usage))
+        case _:
+            delta.run_error.CopyFrom(agent_pb2.RunError(run_id=line.run_id, error=error, usage=usage))
+    return delta

@@ -1,0 +1,75 @@
+"""A step's messages as events of history: whole blocks, each with the seq of its last delta."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from headrace.v1 import agent_pb2
+from services.memory.context.scopes import agent_of
+from services.memory.log.lines import Call, Step, StoredMessage
+from services.memory.log.messages import text_of
+
+SUBAGENT = "subagent-"
+"""What a sub-agent's id begins with, and every context id within it."""
+
+
+def snapshots(line: Step) -> Iterator[agent_pb2.AgentDelta]:
+    """The events of a step. A message without an event range was never sent (a draft), and is not shown."""
+    for message in line.messages:
+        if message.events is None:
+            continue
+        delta = _snapshot(line.run_id, message)
+        if delta is None:
+            continue
+        delta.seq = message.events.last
+        delta.timestamp = message.ts or line.updated_at
+        if line.task_id is not None:
+            delta.task_id = line.task_id
+        if line.context_id is not None and line.context_id.startswith(SUBAGENT):
+            delta.subagent_id = agent_of(line.context_id)
+        yield delta
+
+
+def _snapshot(run_id: str, message: StoredMessage) -> agent_pb2.AgentDelta | None:
+    if message.role == "tool":
+        return _result(message)
+    if message.role != "assistant":
+        return None
+    if message.tool_calls:
+        return _call(message, message.tool_calls[0])
+    if message.reasoning_content is not None:
+        reasoning = agent_pb2.ReasoningSnapshot(
+            reasoning_id=message.reasoning_id or "", run_id=run_id, text=text_of(message.reasoning_content)
+        )
+        return agent_pb2.AgentDelta(reasoning_snapshot=reasoning)
+    content = agent_pb2.ContentSnapshot(
+        content_id=message.content_id or "", run_id=run_id, text=text_of(message.content)
+    )
+    return agent_pb2.AgentDelta(content_snapshot=content)
+
+
+def _call(message: StoredMessage, call: Call) -> agent_pb2.AgentDelta:
+    arguments = call.function.arguments if message.raw_arguments is None else None
+    # Arguments with braces that nobody resolved were refused (argument templates): they are none to run with.
+    params = None if arguments and "{{" in arguments else arguments
+    if message.action_id is not None:
+        action = agent_pb2.ActionSnapshot(
+            action_id=message.action_id, action_name=call.function.name, arguments=arguments
+        )
+        return agent_pb2.AgentDelta(action_snapshot=action)
+    tool = agent_pb2.ToolSnapshot(
+        tool_id=message.tool_id or call.id,
+        tool_name=call.function.name,
+        tool_params=bytes(message.tool_params).decode() if message.tool_params else params,
+        arguments=arguments,
+    )
+    return agent_pb2.AgentDelta(tool_snapshot=tool)
+
+
+def _result(message: StoredMessage) -> agent_pb2.AgentDelta:
+    text = text_of(message.content)
+    if message.action_id is not None:
+        return agent_pb2.AgentDelta(action_result=agent_pb2.ActionResult(action_id=message.action_id, result=text))
+    tool_id = message.tool_id or message.tool_call_id or ""
+    result = agent_pb2.ToolResult(tool_id=tool_id, result=text, ok=message.ok is not False)
+    return agent_pb2.AgentDelta(tool_result=result)

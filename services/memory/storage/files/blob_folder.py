@@ -1,0 +1,109 @@
+"""The blobs of a folder's chats, each in a file named by its content. Everything here blocks.
+
+`blobs/<chatId>/<SHA-256>` holds the MIME type, a line break, and the content. A blob is on disk before any line that
+refers to it, and is deleted with its chat. The modification time of a chat's folder is that of the last `put`, even of
+one that found its blob there.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+import uuid
+from typing import TYPE_CHECKING
+
+from services.memory.log.blobs import Blob, is_blob_id
+from services.runtime.disk import sync_folder
+from services.runtime.rpc.field_rules import is_uuid
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+class Blobs:
+    """The blobs of all chats of a folder. May be used from several threads."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._wanted = threading.Lock()
+        """Held while a chat's folder is made or found wanted, and while one that is not wanted is deleted."""
+
+    def put(self, chat_id: str, blob: Blob) -> None:
+        """Keep a blob; on disk when this returns. One that is there already stays as it is."""
+        path = self._path(chat_id, blob.id)
+        with self._wanted:
+            _make(path.parent)
+            os.utime(path.parent)
+        if path.exists():
+            return
+        unfinished = path.with_name(f".{uuid.uuid4()}")
+        try:
+            with open(unfinished, "xb") as file:
+                file.write(blob.mime_type.encode() + b"\n" + blob.data)
+                file.flush()
+                os.fsync(file.fileno())
+            os.rename(unfinished, path)
+        except BaseException:
+            unfinished.unlink(missing_ok=True)
+            raise
+        sync_folder(path.parent)
+
+    def find(self, chat_id: str, blob_id: str) -> Blob | None:
+        """The blob with this id, if the chat has it."""
+        if not is_blob_id(blob_id):
+            return None
+        try:
+            kept = self._path(chat_id, blob_id).read_bytes()
+        except FileNotFoundError:
+            return None
+        mime_type, _, data = kept.partition(b"\n")
+        return Blob(mime_type.decode(), data)
+
+    def all(self, chat_id: str) -> Iterator[Blob]:
+        """Every blob of a chat, one at a time in memory."""
+        folder = self._chat_folder(chat_id)
+        for name in sorted(os.listdir(folder)) if folder.exists() else ():
+            if blob := self.find(chat_id, name):
+                yield blob
+
+    def copy(self, source: str, target: str) -> None:
+        """Give the chat `target` all blobs of `source`."""
+        for blob in self.all(source):
+            self.put(target, blob)
+
+    def delete(self, chat_id: str) -> None:
+        """Remove all blobs of a chat."""
+        if self._chat_folder(chat_id).exists():
+            shutil.rmtree(self._chat_folder(chat_id))
+
+    def unwanted_since(self, time_s: float) -> list[str]:
+        """Chats in whose folder nobody has wanted to put anything since `time_s` (Unix)."""
+        if not self._folder.exists():
+            return []
+        with os.scandir(self._folder) as entries:
+            return [entry.name for entry in entries if is_uuid(entry.name) and entry.stat().st_mtime < time_s]
+
+    def delete_unwanted(self, chat_id: str, time_s: float) -> bool:
+        """Remove all blobs of a chat unless somebody has wanted to put one since `time_s`; whether they are gone."""
+        with self._wanted:
+            if self._chat_folder(chat_id).stat().st_mtime >= time_s:
+                return False
+            self.delete(chat_id)
+        return True
+
+    def _path(self, chat_id: str, blob_id: str) -> Path:
+        return self._chat_folder(chat_id) / blob_id
+
+    def _chat_folder(self, chat_id: str) -> Path:
+        assert is_uuid(chat_id), "nothing but a UUID becomes a path"
+        return self._folder / chat_id
+
+
+def _make(folder: Path) -> None:
+    """Make a chat's folder, its name on disk."""
+    if not folder.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        sync_folder(folder.parent)
+        sync_folder(folder.parent.parent)

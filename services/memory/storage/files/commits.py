@@ -1,0 +1,275 @@
+"""Group commit: appends that wait while the disk is busy go to it together, one write and one sync for each file.
+
+All changes of chats happen in one task. A round takes what is waiting, holds it against the facts of its chats in
+order, writes the files of the round in a few threads, several files in each, and answers when they are on disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, TypeAlias
+
+import structlog
+
+from headrace.errors import HeadraceError, LogDamaged, Overloaded
+from services.memory.log.chat import Chat, Span
+from services.memory.log.chat_info import folded
+from services.memory.log.lines import Known, Query, Run, encode
+from services.memory.storage.engine import APPEND_COST_BYTES, WAITING_BYTES_MAX
+from services.memory.storage.files.disk import Disk, Piece, disk_errors
+from services.memory.storage.index_rows import change, whole
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from services.memory.storage.files.index import Index
+    from services.memory.storage.files.lease_table import Leases
+    from services.memory.storage.leases import Lease
+
+SYNCS_MAX = 8
+FILES_MIN = 16
+"""Threads that sync, and the files that one of them takes before another is asked to help. File systems merge
+concurrent syncs (64 files took 2.5 ms in 8 threads, 7 ms in one; ext4, 2026-11), but a hop to a thread costs more
+CPU than the sync of a file, and what comes meanwhile makes a larger round."""
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """Lines that wait for their numbers."""
+
+    chat: Chat
+    lines: list[Known]
+    done: asyncio.Future[Span | str]
+    """The lines' numbers, or the run that the query is a repetition of."""
+    lease: Lease | None = None
+    """Of the run that the lines begin."""
+    beside: Collection[str] | None = None
+    """The other unfinished runs that its chat may have; None: any."""
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """A chat that is to go."""
+
+    chat: Chat
+    done: asyncio.Future[None]
+
+
+@dataclass(frozen=True, slots=True)
+class Settle:
+    """A wish to know when everything before it is done."""
+
+    done: asyncio.Future[None]
+
+
+Job: TypeAlias = Append | Delete | Settle
+
+
+@dataclass(slots=True, eq=False)
+class _Staged:
+    """What a round does to one chat."""
+
+    chat: Chat
+    lines: list[Known] = field(default_factory=list[Known])
+    appends: list[tuple[Append, Span | str]] = field(default_factory=list[tuple[Append, "Span | str"]])
+    deletes: list[Delete] = field(default_factory=list[Delete])
+    end: int = 0
+    """Where the log will end."""
+
+    def piece(self) -> Piece:
+        """The lines as they go into the file."""
+        data = b"".join(map(encode, self.lines))
+        self.end = self.chat.size_bytes + len(data)
+        return Piece(self.chat.chat_id, self.chat.size_bytes, data)
+
+
+class Commits:
+    """The one writer of all logs. `run` is its task; `append` and `delete` may be called by any other."""
+
+    def __init__(self, disk: Disk, index: Index, leases: Leases) -> None:
+        self._disk = disk
+        self._index = index
+        self._leases = leases
+        self._waiting: list[Job] = []
+        self._waiting_bytes = 0
+        self._wake = asyncio.Event()
+        self._is_closed = False
+
+    async def append(
+        self,
+        chat: Chat,
+        lines: list[Known],
+        size_bytes: int,
+        lease: Lease | None = None,
+        beside: Collection[str] | None = None,
+    ) -> Span | str:
+        """Commit `lines` and return their numbers; or the run id of the first run of a repeated query. A run that
+        they begin has `lease`, where its chat has no other unfinished runs than `beside`.
+
+        A caller that leaves does not take its lines back.
+
+        Raises:
+            HeadraceError: Nothing was appended.
+        """
+        cost_bytes = size_bytes + APPEND_COST_BYTES
+        if self._waiting and self._waiting_bytes + cost_bytes > WAITING_BYTES_MAX:
+            raise Overloaded("too many appends wait for the disk; try again later", waitingBytes=self._waiting_bytes)
+        job = Append(chat, lines, asyncio.get_running_loop().create_future(), lease, beside)
+        self._waiting_bytes += cost_bytes
+        self._enqueue(job)
+        return await job.done
+
+    async def settled(self) -> None:
+        """Wait until every append that was asked for before is answered."""
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._enqueue(Settle(done))
+        await done
+
+    async def delete(self, chat: Chat) -> None:
+        """Delete the chat's log.
+
+        Raises:
+            ChatBusy: A run of it is unfinished.
+            HeadraceError: The disk refused.
+        """
+        job = Delete(chat, asyncio.get_running_loop().create_future())
+        self._enqueue(job)
+        await job.done
+
+    def close(self) -> None:
+        """Let `run` end when nothing waits any more."""
+        self._is_closed = True
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Commit what waits, until closed."""
+        with ThreadPoolExecutor(SYNCS_MAX, "commit") as threads:
+            while self._waiting or not self._is_closed:
+                await self._wake.wait()
+                self._wake.clear()
+                jobs, self._waiting, self._waiting_bytes = self._waiting, [], 0
+                staged = self._stage(jobs)
+                count = min(SYNCS_MAX, -(-len(staged) // FILES_MIN))
+                async with asyncio.TaskGroup() as group:
+                    for first in range(count):
+                        group.create_task(self._commit_batch(staged[first::count], threads))
+                for job in jobs:
+                    if isinstance(job, Settle):
+                        _answer(job.done, None)
+                await self._index.room()
+
+    def _enqueue(self, job: Job) -> None:
+        self._waiting.append(job)
+        self._wake.set()
+
+    def _stage(self, jobs: list[Job]) -> list[_Staged]:
+        """Hold the jobs against their chats, in order; those refused are answered."""
+        # By chat, not by its id: one that is deleted may still be asked beside the new one of its id.
+        staged: dict[Chat, _Staged] = {}
+        for job in jobs:
+            if isinstance(job, Settle):
+                continue
+            item = staged.setdefault(job.chat, _Staged(job.chat))
+            try:
+                if isinstance(job, Append):
+                    item.appends.append((job, self._admit(job, item)))
+                else:
+                    job.chat.check_delete()
+                    job.chat.is_deleted = True
+                    item.deletes.append(job)
+            except HeadraceError as error:
+                _refuse(job, error)
+            except Exception as error:
+                log.exception("append failed", chat_id=job.chat.chat_id)
+                _refuse(job, error)
+        return list(staged.values())
+
+    def _admit(self, job: Append, item: _Staged) -> Span | str:
+        first = job.lines[0]
+        answer = job.chat.admit(job.lines, self._leases.generation(first.run_id), job.beside)
+        if first.n:
+            item.lines += job.lines
+            if job.lease is not None and isinstance(first, Query):
+                # Before the run is in any list: whoever looks for runs without an owner must not find it.
+                self._leases.begin(first.run_id, job.lease)
+        return answer
+
+    async def _commit_batch(self, batch: list[_Staged], threads: ThreadPoolExecutor) -> None:
+        """Write what is staged for some chats, in one thread, and answer."""
+        loop = asyncio.get_running_loop()
+        items = [item for item in batch if item.lines]
+        outcomes: Sequence[int | Exception] = []
+        try:
+            pieces = [item.piece() for item in items]
+            if pieces:
+                outcomes = await loop.run_in_executor(threads, self._disk.append_each, pieces)
+        except Exception as error:
+            outcomes = [error] * len(items)
+        by_item = dict(zip(items, outcomes, strict=True))
+        for item in batch:
+            await self._finish(item, by_item.get(item, 0), threads)
+
+    async def _finish(self, item: _Staged, outcome: int | Exception, threads: ThreadPoolExecutor) -> None:
+        """Take in what was written for one chat and answer. `outcome` is the file's time of change, if it was."""
+        try:
+            if isinstance(outcome, Exception):
+                with disk_errors(item.chat.chat_id):
+                    raise outcome
+            if item.lines:
+                self._take(item, outcome)
+            for job, answer in item.appends:
+                _answer(job.done, answer)
+            if item.deletes:
+                await asyncio.get_running_loop().run_in_executor(threads, self._delete, item.chat)
+                self._index.remove(item.chat.chat_id)
+            for job in item.deletes:
+                _answer(job.done, None)
+        except HeadraceError as error:
+            log.error("not stored", chat_id=item.chat.chat_id, error=error.message)
+            self._roll_back(item, error)
+        except Exception as error:
+            log.exception("commit failed", chat_id=item.chat.chat_id)
+            self._roll_back(item, error)
+
+    def _take(self, item: _Staged, mtime_ns: int) -> None:
+        """Make what is on disk now part of the chat."""
+        item.chat.size_bytes = item.end
+        item.chat.take(item.lines)
+        begun = {
+            line.run_id: lease
+            for line in item.lines
+            if isinstance(line, Query) and (lease := self._leases.first(line.run_id))
+        }
+        self._index.put(replace(change(item.chat, item.lines, mtime_ns), leases=begun))
+        self._leases.forget(line.run_id for line in item.lines if isinstance(line, Run))
+
+    def _delete(self, chat: Chat) -> None:
+        with disk_errors(chat.chat_id):
+            self._disk.delete(chat.chat_id)
+
+    def _roll_back(self, item: _Staged, error: Exception) -> None:
+        """Forget what was staged: the file is as it was, or nobody may write to it any more."""
+        chat = item.chat
+        is_damaged = chat.facts.is_damaged or isinstance(error, LogDamaged)
+        chat.facts = folded(chat.chat_id, chat.log, is_damaged=is_damaged)
+        chat.appends = {key: span for key, span in chat.appends.items() if span.last_n <= chat.facts.last_n}
+        chat.is_deleted = False
+        self._leases.forget(line.run_id for line in item.lines if isinstance(line, Query))
+        if is_damaged and chat.facts.last_n:
+            self._index.put(whole(chat, 0))
+        for job in (*(job for job, _ in item.appends), *item.deletes):
+            _refuse(job, error)
+
+
+def _answer(done: asyncio.Future[Span | str] | asyncio.Future[None], answer: Span | str | None) -> None:
+    if not done.done():  # its caller may have left
+        done.set_result(answer)  # pyright: ignore[reportArgumentType] - each job is answered in its own kind
+
+
+def _refuse(job: Append | Delete, error: Exception) -> None:
+    if not job.done.done():
+        job.done.set_exception(error)

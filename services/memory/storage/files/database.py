@@ -1,0 +1,294 @@
+"""The index as a SQLite file: what can be asked without opening logs. Everything here blocks, in one thread.
+
+Nothing that was acknowledged depends on it: it is made of the logs, and made anew when it is lost or of another
+version. Only the generations of leases are in no log; a new file begins with one that no earlier file can have given.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
+from operator import attrgetter
+from pathlib import Path
+
+import structlog
+
+from headrace.errors import Overloaded
+from services.memory.storage.index_rows import Change, ChatEntry, Text, UnfinishedEntry
+from services.runtime.auth.identity import Identity
+
+VERSION = 2
+"""Of the tables. A file of another version is made anew."""
+
+WAL_PAGES = 8000
+"""Of 4 KiB, before they are moved into the file: that syncs, and appends wait for the same disk."""
+
+_TABLES = """
+CREATE TABLE chats(
+    chat_id TEXT PRIMARY KEY, name TEXT NOT NULL, first_agent_key TEXT NOT NULL, last_agent_key TEXT NOT NULL,
+    created_at INTEGER NOT NULL, updated_at INTEGER NOT NULL, is_damaged INTEGER NOT NULL,
+    tenant TEXT NOT NULL, user TEXT NOT NULL,
+    size_bytes INTEGER NOT NULL, mtime_ns INTEGER NOT NULL) WITHOUT ROWID;
+CREATE INDEX chats_by_place ON chats(tenant, user, -updated_at, chat_id);
+CREATE TABLE runs(
+    run_id TEXT PRIMARY KEY, chat_id TEXT NOT NULL, agent_key TEXT NOT NULL, started_at INTEGER NOT NULL,
+    generation INTEGER NOT NULL, last_seq INTEGER NOT NULL, is_ended INTEGER NOT NULL) WITHOUT ROWID;
+CREATE INDEX runs_by_chat ON runs(chat_id);
+CREATE INDEX runs_unfinished ON runs(started_at) WHERE NOT is_ended;
+CREATE TABLE leases(
+    run_id TEXT PRIMARY KEY, owner TEXT NOT NULL, generation INTEGER NOT NULL, expires_at INTEGER NOT NULL)
+    WITHOUT ROWID;
+CREATE TABLE floor(generation INTEGER NOT NULL);
+CREATE TABLE places(
+    id INTEGER PRIMARY KEY, chat_id TEXT NOT NULL, n INTEGER NOT NULL, run_id TEXT NOT NULL, kind TEXT NOT NULL,
+    tenant TEXT NOT NULL, user TEXT NOT NULL,
+    UNIQUE(chat_id, n));
+CREATE VIRTUAL TABLE texts USING fts5(text, tokenize='trigram');
+"""
+
+log = structlog.get_logger()
+
+
+@contextmanager
+def database_errors() -> Generator[None]:
+    """An index that cannot be used is Overloaded: nothing is lost, and the same request may succeed later."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise Overloaded(f"the index of the chats cannot be used: {error}; try again later") from error
+
+
+def opened_database(path: Path, *, is_first: bool) -> Database:
+    """The index at `path`, or a new one where there is none or one of another version; see new_database.
+
+    Raises:
+        sqlite3.DatabaseError: It cannot be read.
+    """
+    if not path.exists():
+        return new_database(path, is_first=is_first)
+    try:
+        return Database(path)
+    except _OtherVersion as error:
+        log.warning("index made anew", reason=str(error))
+        return new_database(path, is_first=is_first)
+
+
+def new_database(path: Path, *, is_first: bool) -> Database:
+    """An empty index in place of whatever is at `path`.
+
+    Without `is_first` its generations begin with the time, which is higher than any that was given before.
+    """
+    for suffix in ("", "-wal", "-shm"):
+        path.with_name(path.name + suffix).unlink(missing_ok=True)
+    database = Database(path, is_new=True)
+    database.set_floor(0 if is_first else time.time_ns() // 1_000_000)
+    return database
+
+
+class _OtherVersion(Exception):
+    """The file's tables are not those of this version."""
+
+
+class Database:
+    """One connection, used by one thread at a time."""
+
+    def __init__(self, path: Path, *, is_new: bool = False) -> None:
+        """Open `path`; with `is_new` make its tables.
+
+        Raises:
+            sqlite3.DatabaseError, _OtherVersion: It is none of ours.
+        """
+        self._path = path
+        self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        try:
+            self._db.execute("PRAGMA journal_mode=WAL")
+            self._db.execute("PRAGMA synchronous=NORMAL")
+            self._db.execute(f"PRAGMA wal_autocheckpoint={WAL_PAGES}")
+            if is_new:
+                self._db.executescript(f"BEGIN; {_TABLES} PRAGMA user_version={VERSION}; COMMIT;")
+            version = self._db.execute("PRAGMA user_version").fetchone()[0]
+            if version != VERSION:
+                raise _OtherVersion(f"version {version}, not {VERSION}")
+        except BaseException:
+            self._db.close()
+            raise
+
+    def close(self) -> None:
+        self._db.close()
+
+    def beside(self) -> Database:
+        """Another connection to the file, which reads while this one writes, and waits for nothing."""
+        reader = Database(self._path)
+        reader._db.execute("PRAGMA busy_timeout=0")
+        return reader
+
+    def logs(self) -> dict[str, tuple[int, int]]:
+        """Length and time of each log that the index has seen."""
+        rows = self._db.execute("SELECT chat_id, size_bytes, mtime_ns FROM chats")
+        return {chat_id: (size_bytes, mtime_ns) for chat_id, size_bytes, mtime_ns in rows}
+
+    def apply(self, changes: Iterable[Change | str]) -> None:
+        """Take changes in, in order; a chat id alone is a chat that is gone."""
+        with self._transaction():
+            together: list[Change] = []
+            chats: set[str] = set()
+            for change in changes:
+                chat_id = change if isinstance(change, str) else change.chat.chat_id
+                if isinstance(change, str) or change.is_whole:
+                    if chat_id in chats:
+                        self._put(together)
+                        together, chats = [], set()
+                    self._remove(chat_id)
+                if isinstance(change, Change):
+                    together.append(change)
+                    chats.add(chat_id)
+            self._put(together)
+
+    def chat(self, chat_id: str) -> ChatEntry | None:
+        rows = self._db.execute(f"SELECT {_CHAT} FROM chats WHERE chat_id=?", (chat_id,)).fetchall()
+        return _chat(rows[0]) if rows else None
+
+    def page(self, owner: Identity, count: int, after: tuple[int, str] | None) -> list[ChatEntry]:
+        """Up to `count` chats of `owner`, the last changed first, after the one of this time and id."""
+        behind = "AND (-updated_at, chat_id) > (?, ?)" if after else ""
+        query = f"SELECT {_CHAT} FROM chats WHERE tenant=? AND user=? {behind} ORDER BY -updated_at, chat_id LIMIT ?"
+        return [_chat(row) for row in self._db.execute(query, (owner.tenant, owner.user, *(after or ()), count))]
+
+    def chat_of(self, run_id: str) -> str | None:
+        row = self._db.execute("SELECT chat_id FROM runs WHERE run_id=?", (run_id,)).fetchone()
+        return row[0] if row else None
+
+    def unfinished(self, chat_id: str | None = None, expired_at: int | None = None) -> list[UnfinishedEntry]:
+        """The oldest first. Those of a damaged log are none: nobody can write their end."""
+        rows = self._db.execute(
+            "SELECT chat_id, run_id, agent_key, max(runs.generation, ifnull(leases.generation, 0)), last_seq,"
+            " ifnull(owner, ''), ifnull(expires_at, 0), tenant, user"
+            " FROM runs JOIN chats USING (chat_id) LEFT JOIN leases USING (run_id)"
+            " WHERE NOT is_ended AND NOT is_damaged AND (?1 IS NULL OR runs.chat_id = ?1)"
+            " AND (?2 IS NULL OR ifnull(expires_at, 0) <= ?2) ORDER BY started_at",
+            (chat_id, expired_at),
+        )
+        return [UnfinishedEntry(*row) for row in rows]
+
+    def unchanged_since(self, updated_at: int) -> list[str]:
+        """Chats whose last line is older, and whose runs have all ended."""
+        rows = self._db.execute(
+            "SELECT chat_id FROM chats WHERE updated_at < ? AND chat_id NOT IN"
+            " (SELECT chat_id FROM runs WHERE NOT is_ended) ORDER BY updated_at",
+            (updated_at,),
+        )
+        return [row[0] for row in rows]
+
+    def floor(self) -> int:
+        """A generation that is given to nobody, nor any below it."""
+        return self._db.execute("SELECT max(generation) FROM floor").fetchone()[0]
+
+    def set_floor(self, generation: int) -> None:
+        self._db.execute("INSERT INTO floor VALUES (?)", (generation,))
+
+    def leases(self) -> Mapping[str, tuple[str, int, int]]:
+        """Owner, generation and end of each lease, by run."""
+        rows = self._db.execute("SELECT run_id, owner, generation, expires_at FROM leases")
+        return {run_id: (owner, generation, expires_at) for run_id, owner, generation, expires_at in rows}
+
+    def put_lease(self, run_id: str, owner: str, generation: int, expires_at: int) -> None:
+        """Keep a lease; on disk when this returns."""
+        self._db.execute("PRAGMA synchronous=FULL")
+        try:
+            with self._transaction():
+                self._db.execute("REPLACE INTO leases VALUES (?, ?, ?, ?)", (run_id, owner, generation, expires_at))
+        finally:
+            self._db.execute("PRAGMA synchronous=NORMAL")
+
+    def texts(
+        self, owner: Identity, match: str, likes: list[str], kinds: list[str], count: int
+    ) -> list[tuple[str, str, str, float]]:
+        """Chat, run, text and rank (lower is better) of `owner`'s best texts: by an FTS5 expression, or by patterns."""
+        marks = ",".join("?" * len(kinds))
+        if match:
+            where, rank, words = "texts MATCH ?", "bm25(texts)", [match]
+        else:
+            like = [r"(text LIKE ? ESCAPE '\')"] * len(likes)
+            where, rank, words = f"({' OR '.join(like)})", f"-({' + '.join(like)})", likes + likes
+        query = (
+            f"SELECT chat_id, run_id, text, {rank} AS place FROM texts JOIN places ON places.id = texts.rowid"
+            f" WHERE {where} AND kind IN ({marks}) AND tenant = ? AND user = ? ORDER BY place, places.id DESC LIMIT ?"
+        )
+        return self._db.execute(query, (*words, *kinds, owner.tenant, owner.user, count)).fetchall()
+
+    def remember(self, facts: Sequence[tuple[Identity, Text]]) -> None:
+        """Take in facts; those that are there already stay as they are."""
+        with self._transaction():
+            self._put_texts(("", owner, fact) for owner, fact in facts)
+
+    def remember_all(self, facts: Sequence[tuple[Identity, Text]]) -> None:
+        """Have these facts and no others."""
+        count = self._db.execute("SELECT count(*) FROM places WHERE chat_id=''").fetchone()[0]
+        if count != len(facts):
+            with self._transaction():
+                self._remove("")
+                self._put_texts(("", owner, fact) for owner, fact in facts)
+
+    def clear(self) -> None:
+        """Forget all that is in the logs; leases stay."""
+        with self._transaction():
+            for table in ("chats", "runs", "places", "texts"):
+                self._db.execute(f"DELETE FROM {table}")
+
+    def _put(self, changes: list[Change]) -> None:
+        """Take in what is new. Rows of a chat or run that changes more than once are written once."""
+        chats = {change.chat.chat_id: change for change in changes}
+        runs = {run.run_id: (change.chat.chat_id, run) for change in changes for run in change.runs}
+        self._db.executemany(
+            "REPLACE INTO chats VALUES (?,?,?,?,?,?,?,?,?,?,?)",
+            ((*_columns(change.chat), change.size_bytes, change.mtime_ns) for change in chats.values()),
+        )
+        self._db.executemany(
+            "REPLACE INTO runs VALUES (?,?,?,?,?,?,?)",
+            (
+                (run.run_id, chat_id, run.agent_key, run.started_at, run.generation, run.last_seq, run.is_ended)
+                for chat_id, run in runs.values()
+            ),
+        )
+        begun = ((run_id, lease) for change in changes for run_id, lease in change.leases.items())
+        self._db.executemany(
+            "REPLACE INTO leases VALUES (?, ?, ?, ?)",
+            ((run_id, lease.owner, lease.generation, lease.expires_at) for run_id, lease in begun),
+        )
+        ended = ((run.run_id,) for _, run in runs.values() if run.is_ended)
+        self._db.executemany("DELETE FROM leases WHERE run_id=?", ended)
+        self._put_texts((change.chat.chat_id, change.chat.owner, text) for change in changes for text in change.texts)
+
+    def _put_texts(self, texts: Iterable[tuple[str, Identity, Text]]) -> None:
+        insert = "INSERT OR IGNORE INTO places(chat_id, n, run_id, kind, tenant, user) VALUES (?,?,?,?,?,?)"
+        for chat_id, owner, text in texts:
+            place = (chat_id, text.n, text.run_id, text.kind, owner.tenant, owner.user)
+            added = self._db.execute(insert, place)
+            if added.rowcount:
+                self._db.execute("INSERT INTO texts(rowid, text) VALUES (?, ?)", (added.lastrowid, text.text))
+
+    def _remove(self, chat_id: str) -> None:
+        self._db.execute("DELETE FROM texts WHERE rowid IN (SELECT id FROM places WHERE chat_id=?)", (chat_id,))
+        for table in ("places", "runs", "chats"):
+            self._db.execute(f"DELETE FROM {table} WHERE chat_id=?", (chat_id,))
+
+    @contextmanager
+    def _transaction(self) -> Generator[None]:
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+        except BaseException:
+            if self._db.in_transaction:  # a full disk ends it by itself
+                self._db.execute("ROLLBACK")
+            raise
+        self._db.execute("COMMIT")
+
+
+_CHAT = "chat_id, name, first_agent_key, last_agent_key, created_at, updated_at, is_damaged, tenant, user"
+_columns = attrgetter(*_CHAT.split(", "))
+
+
+def _chat(row: tuple[str, str, str, str, int, int, int, str, str]) -> ChatEntry:
+    return ChatEntry(*row[:6], bool(row[6]), *row[7:])

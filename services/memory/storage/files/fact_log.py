@@ -1,0 +1,78 @@
+"""The facts of all users in one log file: one JSON object a line. Everything here blocks.
+
+The file is written as chats are: append, sync, and a tail that a crash has cut is set aside.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable
+from pathlib import Path
+from threading import Lock
+
+import msgspec
+
+from services.memory.storage.files.disk import Disk, disk_errors
+from services.memory.storage.user_facts import Fact, decode, encode
+from services.runtime.auth.identity import Identity
+
+_FILE = str(uuid.uuid5(uuid.UUID("6f0f7a3e-3a0b-4d0e-9d57-6f3b6d0c7f11"), ""))
+"""Its name: nothing but a UUID becomes a path."""
+
+
+class Facts:
+    """The facts of all users. May be used from several threads."""
+
+    def __init__(self, folder: Path) -> None:
+        self._disk = Disk(folder)
+        self._lock = Lock()
+        self._known: dict[tuple[Identity, str], Fact] = {}
+        self._end = 0
+        self._read()
+
+    def close(self) -> None:
+        self._disk.close()
+
+    def add(self, owner: Identity, text: str, request_id: str) -> tuple[Fact, bool]:
+        """Keep a fact, on disk when this returns; and whether it is new, by its request id."""
+        with self._lock:
+            if request_id and (known := self._known.get((owner, request_id))):
+                return known, False
+            return self._keep(Fact.new(owner, text, request_id)), True
+
+    def take_in(self, facts: Iterable[Fact]) -> None:
+        """Keep facts of another place as they are; what is known stays."""
+        with self._lock:
+            for fact in facts:
+                if (fact.owner, fact.key) not in self._known:
+                    self._keep(fact)
+
+    def all(self) -> list[Fact]:
+        """In the order in which they were kept."""
+        with self._lock:
+            return list(self._known.values())
+
+    def _keep(self, fact: Fact) -> Fact:
+        fact = msgspec.structs.replace(fact, n=len(self._known) + 1)
+        data = encode(fact)
+        with disk_errors(_FILE):
+            self._disk.append(_FILE, self._end, data)
+        self._end += len(data)
+        self._known[fact.owner, fact.key] = fact
+        return fact
+
+    def _read(self) -> None:
+        if _FILE not in self._disk.logs():
+            return
+        data = self._disk.read(_FILE)
+        for text in data.splitlines(keepends=True):
+            try:
+                fact = decode(text)
+            except msgspec.DecodeError:
+                break
+            if not text.endswith(b"\n"):
+                break
+            self._known[fact.owner, fact.key] = fact
+            self._end += len(text)
+        if self._end < len(data):
+            self._disk.set_aside(_FILE, self._end, data[self._end :])

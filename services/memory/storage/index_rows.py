@@ -1,0 +1,135 @@
+"""What the index keeps of a chat: a row, its runs, and the texts that are searched. Made of lines and facts alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from services.memory.log.chat_info import ASKED, RunFacts
+from services.memory.log.lines import CompactSummary, Insight, Line, Query, Step
+from services.memory.log.messages import text_of
+from services.runtime.auth.identity import Identity
+
+if TYPE_CHECKING:
+    from services.memory.log.chat import Chat
+    from services.memory.storage.leases import Lease
+
+TEXT_CHARS_MAX = 100_000
+"""Of one line that are searched: a longer one is a file that somebody pasted, and would fill the index."""
+
+Kind: TypeAlias = Literal["chat", "insight", "summary", "fact"]
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """The text of a line."""
+
+    n: int
+    run_id: str
+    kind: Kind
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ChatEntry:
+    """A chat as the index tells of it without its log."""
+
+    chat_id: str
+    name: str
+    first_agent_key: str
+    last_agent_key: str
+    created_at: int
+    updated_at: int
+    is_damaged: bool
+    tenant: str
+    user: str
+
+    @property
+    def owner(self) -> Identity:
+        return Identity(self.tenant, self.user)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What an append makes of a chat's entry."""
+
+    chat: ChatEntry
+    size_bytes: int
+    """Of its log, which tells at the next start whether the index has seen all of it."""
+    mtime_ns: int
+    runs: Sequence[RunFacts]
+    texts: Sequence[Text]
+    is_whole: bool = False
+    """Whether nothing else is known of the chat: other runs and texts go."""
+    leases: Mapping[str, Lease] = field(default_factory=dict[str, "Lease"])
+    """Of runs that have begun."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnfinishedEntry:
+    """A run that has begun and not ended."""
+
+    chat_id: str
+    run_id: str
+    agent_key: str
+    generation: int
+    last_seq: int
+    owner: str = ""
+    expires_at: int = 0
+    tenant: str = ""
+    user: str = ""
+
+
+def change(chat: Chat, lines: Sequence[Line], mtime_ns: int) -> Change:
+    """What `lines`, committed now, change; all there is where something was reverted."""
+    if chat.is_reverted:
+        return whole(chat, mtime_ns)
+    facts = chat.facts
+    runs = [facts.runs[run_id] for run_id in {line.run_id: None for line in lines} if run_id in facts.runs]
+    return Change(_entry(chat), chat.size_bytes, mtime_ns, runs, texts(lines))
+
+
+def whole(chat: Chat, mtime_ns: int) -> Change:
+    """All that there is of a chat."""
+    runs = list(chat.facts.runs.values())
+    shown = sorted((line for lines in chat.shown.values() for line in lines), key=lambda line: line.n)
+    return Change(_entry(chat), chat.size_bytes, mtime_ns, runs, texts(shown), is_whole=True)
+
+
+def texts(lines: Iterable[Line]) -> list[Text]:
+    """What is searched of `lines`: what people and models said, not what tools answered."""
+    return [found for line in lines if (found := _text(line)).text]
+
+
+def _entry(chat: Chat) -> ChatEntry:
+    facts = chat.facts
+    return ChatEntry(
+        chat_id=chat.chat_id,
+        name=facts.name,
+        first_agent_key=facts.first_agent_key,
+        last_agent_key=facts.last_agent_key,
+        created_at=facts.created_at,
+        updated_at=facts.updated_at,
+        is_damaged=facts.is_damaged,
+        tenant=facts.owner.tenant,
+        user=facts.owner.user,
+    )
+
+
+def _text(line: Line) -> Text:
+    kind: Kind = "chat"
+    match line:
+        case Query():
+            text = ASKED.decode(line.query).message
+        case Step():
+            said = (text_of(message.content) for message in line.messages if message.role != "tool")
+            text = "\n".join(filter(None, said))
+        case Insight():
+            kind, text = "insight", line.text
+        case CompactSummary():
+            kind, text = "summary", line.content
+        case _:
+            text = ""
+    # NUL is in no text that anybody looks for, and not every index can hold it.
+    return Text(line.n, line.run_id, kind, text[:TEXT_CHARS_MAX].replace("\0", " "))

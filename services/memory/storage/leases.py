@@ -1,0 +1,61 @@
+"""Who runs a run: leases that end by the clock, and generations that fence whoever had one before.
+
+In memory for every append to be held against, and in the index's file for the next start. A lease that has ended is
+still in force as a fence: only its run may be had by another then.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from headrace.errors import InvalidRequest, NotFound, StaleLease
+from services.memory.log.chat_info import RunFacts
+
+TTL_MS_MAX = 10 * 60 * 1000
+"""A lease that holds longer says nothing about whether its owner is alive."""
+
+
+def now_ms() -> int:
+    """Unix milliseconds."""
+    return time.time_ns() // 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """The last owner of a run."""
+
+    owner: str
+    generation: int
+    expires_at: int
+    """Unix milliseconds; 0: given up, or never had."""
+
+    @classmethod
+    def until(cls, owner: str, generation: int, now: int, ttl_ms: int) -> Lease:
+        """A lease from now on. Raises InvalidRequest: the time is out of bounds."""
+        if not 0 < ttl_ms <= TTL_MS_MAX:
+            raise InvalidRequest.of("ttlMs", f"must be 1 to {TTL_MS_MAX}")
+        return cls(owner, generation, now + ttl_ms)
+
+    def check_free(self, run_id: str, owner: str, now: int) -> None:
+        """Raise StaleLease where this lease keeps `owner` from having the run."""
+        if self.owner != owner and self.expires_at > now:
+            raise StaleLease(f"run {run_id} has an owner; its lease holds", runId=run_id, expiresAt=self.expires_at)
+
+
+NO_LEASE = Lease("", 0, 0)
+"""Of a run that nobody ever owned."""
+
+
+def lost(run_id: str, generation: int) -> StaleLease:
+    """The error for a lease that is another's now."""
+    return StaleLease(f"the lease of run {run_id} with generation {generation} was lost", runId=run_id)
+
+
+def check_owned(run: RunFacts | None, chat_id: str, run_id: str) -> RunFacts:
+    """The run, which can have an owner. Raises NotFound: there is none; StaleLease: it has ended."""
+    if run is None:
+        raise NotFound(f"run {run_id} does not exist in chat {chat_id}", runId=run_id)
+    if run.is_ended:
+        raise StaleLease(f"run {run_id} has ended; nobody can own it", runId=run_id)
+    return run

@@ -1,0 +1,105 @@
+"""A copy of a log under other ids: what a fork begins with, and what an import brings in.
+
+Run ids are made anew, because a run belongs to one chat: GetChat, leases and attaching name a run alone. Numbers,
+uuids and times stay, so that everything that refers to a position still does.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from headrace.errors import LogDamaged, NotFound, OutOfRange
+from services.memory.log import recovery
+from services.memory.log.chat_info import folded, last_seq
+from services.memory.log.lines import Line, Range, Run, decode, encode
+
+if TYPE_CHECKING:
+    from services.memory.log.chat import Chat
+
+_ID = re.compile(rb'"([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})"')
+_OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+def last_n(chat: Chat, run_id: str) -> int:
+    """The number of a run's last line.
+
+    Raises:
+        NotFound: The chat has no such run.
+    """
+    n = max((line.n for line in chat.log if line.run_id == run_id), default=0)
+    if not n:
+        raise NotFound(f"run {run_id} does not exist in chat {chat.chat_id}", runId=run_id)
+    return n
+
+
+def check(chat: Chat, n: int) -> None:
+    """Raise the error for a chat whose first `n` lines cannot be copied.
+
+    Raises:
+        LogDamaged: Nobody knows what its first lines are.
+        OutOfRange: It has fewer.
+    """
+    if chat.facts.is_damaged:
+        raise LogDamaged(f"the log of chat {chat.chat_id} is damaged; it can be read, not copied", chatId=chat.chat_id)
+    if not 1 <= n <= len(chat.log):
+        raise OutOfRange(f"seq: chat {chat.chat_id} has lines 1 to {len(chat.log)}", chatId=chat.chat_id)
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """The first lines of a log, and the runs of the whole."""
+
+    log: bytes
+    n: int
+    run_ids: list[str]
+
+    def copy(self, source: str, target: str) -> bytes:
+        """The lines under other ids, wherever one stands as a JSON string of its own: in lines, events, references.
+        Runs that the cut leaves open have ended in it.
+        """
+        names = {run_id.encode(): str(uuid.uuid4()).encode() for run_id in self.run_ids}
+        names[source.encode()] = target.encode()
+        log = _ID.sub(lambda found: b'"%b"' % names.get(found[1], found[1]), _cut(self.log, self.n))
+        return log + _ends(recovery.read(log, target).lines, time.time_ns() // 1_000_000)
+
+
+def _cut(log: bytes, n: int) -> bytes:
+    """The first `n` lines of a log that is whole. An append that is cut says how much of it there is."""
+    texts = log.split(b"\n", n)[:n]
+    lines = [line for text in texts if (line := decode(text))]
+    for index, line in enumerate(lines):
+        if line.lines > len(lines) - index:
+            members = _OBJECT.decode(texts[index]) | {"_lines": msgspec.Raw(b"%d" % (len(lines) - index))}
+            texts[index] = msgspec.json.encode(members)
+    return b"".join(text + b"\n" for text in texts)
+
+
+def _ends(lines: Sequence[Line], updated_at: int) -> bytes:
+    """Lines that end the runs that a cut left open: nobody drives them in the copy."""
+    if not lines:
+        return b""
+    facts = folded(lines[0].chat_id, lines)
+    found: list[bytes] = []
+    for run in facts.unfinished():
+        seq = max(run.last_seq, *(last_seq(line) for line in lines if line.run_id == run.run_id)) + 1
+        end = Run(
+            n=facts.last_n + len(found) + 1,
+            uuid=str(uuid.uuid4()),
+            chat_id=facts.chat_id,
+            run_id=run.run_id,
+            updated_at=updated_at,
+            tenant=facts.owner.tenant,
+            user=facts.owner.user,
+            generation=run.generation,
+            state="cancelled",
+            events=Range(seq, seq),
+        )
+        found.append(encode(end))
+    return b"".join(found)

@@ -1,0 +1,49 @@
+"""Pages of the list of chats: a token is the place of the last chat that was told of, by time and id."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from headrace.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from services.memory.storage.index_rows import ChatEntry
+
+PAGE_MAX = 200
+PAGE_DEFAULT = 50
+
+_TOKEN = re.compile(r"([0-9]{1,15})\.([0-9a-f-]{36})")
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A page that is asked for."""
+
+    size: int
+    after: tuple[int, str] | None
+    """Its place begins after this: the time, negated, and the id of a chat."""
+
+    @classmethod
+    def of(cls, size: int, token: str) -> Page:
+        """The page of a caller (size 0: the default).
+
+        Raises:
+            InvalidRequest: The size or the token is none of ours.
+        """
+        if not 0 <= size <= PAGE_MAX:
+            raise InvalidRequest.of("pageSize", f"must be 1 to {PAGE_MAX}, or 0 for {PAGE_DEFAULT}")
+        return cls(size or PAGE_DEFAULT, _parse(token) if token else None)
+
+    def cut(self, chats: list[ChatEntry]) -> tuple[list[ChatEntry], str]:
+        """The page and the token of the next one, where `chats` are one more than it holds if there are more."""
+        page = chats[: self.size]
+        return page, f"{page[-1].updated_at}.{page[-1].chat_id}" if len(chats) > self.size else ""
+
+
+def _parse(token: str) -> tuple[int, str]:
+    match = _TOKEN.fullmatch(token)
+    if match is None:
+        raise InvalidRequest.of("pageToken", "must be the nextPageToken of an earlier answer")
+    return -int(match[1]), match[2]

@@ -1,0 +1,94 @@
+"""Group commit for each chat: appends that wait while others are on their way to the database go to it together.
+
+What waits is committed whether its caller still waits or not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection
+from functools import partial
+from typing import TYPE_CHECKING
+
+import structlog
+
+from headrace.errors import HeadraceError, Overloaded
+from services.memory.storage.engine import APPEND_COST_BYTES, WAITING_BYTES_MAX
+from services.memory.storage.postgres.committing import commit
+from services.memory.storage.postgres.staging import Append
+
+if TYPE_CHECKING:
+    from services.memory.log.chat import Chat, Span
+    from services.memory.log.lines import Known
+    from services.memory.storage.leases import Lease
+    from services.memory.storage.postgres.cached_chat import Held
+    from services.memory.storage.postgres.connection.pool import Database
+    from services.memory.storage.postgres.staging import Answers
+
+log = structlog.get_logger()
+
+
+class Appending:
+    """All appends of this process. `append` may be called by any task; `run` owns those that write."""
+
+    def __init__(self, database: Database, held: Callable[[str], Held], committed: Callable[[Held], None]) -> None:
+        """`held` gives a chat as this process has it; `committed` is told of each that was written to."""
+        self._database = database
+        self._held = held
+        self._committed = committed
+        self._waiting: dict[str, list[Append]] = {}
+        """By chat; there is a task for each that is here."""
+        self._waiting_bytes = 0
+        self._writing = asyncio.TaskGroup()
+        self._closed = asyncio.Event()
+
+    async def run(self) -> None:
+        """Write until closed and nothing waits any more."""
+        async with self._writing:
+            await self._closed.wait()
+
+    def close(self) -> None:
+        self._closed.set()
+
+    async def append(
+        self,
+        chat_id: str,
+        lines: list[Known],
+        size_bytes: int,
+        lease: Lease | None,
+        beside: Collection[str] | None = None,
+    ) -> tuple[Chat, Span | str]:
+        """Commit `lines`. Raises HeadraceError: nothing was appended, or, where it is Overloaded, nobody knows."""
+        cost_bytes = size_bytes + APPEND_COST_BYTES
+        if self._waiting_bytes and self._waiting_bytes + cost_bytes > WAITING_BYTES_MAX:
+            raise Overloaded("too many appends wait for the database; try again later")
+        append = Append(lines, lease, beside, cost_bytes, asyncio.get_running_loop().create_future())
+        self._waiting_bytes += cost_bytes
+        if chat_id in self._waiting:
+            self._waiting[chat_id].append(append)
+        else:
+            self._waiting[chat_id] = [append]
+            self._writing.create_task(self._write(chat_id))
+        return await append.done
+
+    async def _write(self, chat_id: str) -> None:
+        """Commit what waits for a chat until nothing does."""
+        while self._waiting[chat_id]:
+            held = self._held(chat_id)
+            async with held.lock:  # let go after each round: others read the chat
+                appends, self._waiting[chat_id] = self._waiting[chat_id], []
+                for append, answer in await self._answers(held, appends):
+                    append.answer(held.chat, answer)
+                self._waiting_bytes -= sum(append.cost_bytes for append in appends)
+        del self._waiting[chat_id]
+
+    async def _answers(self, held: Held, appends: list[Append]) -> Answers:
+        try:
+            answers = await self._database.run(partial(commit, held, appends))
+        except HeadraceError as error:
+            return [(append, error) for append in appends]
+        except Exception as error:
+            log.exception("append failed", chat_id=held.chat.chat_id)
+            return [(append, error) for append in appends]
+        self._committed(held)
+        return answers

@@ -1,0 +1,109 @@
+"""A chat as this process has it: its lines as far as they were read, brought up to date before they are shown."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from services.memory.log.chat import Chat
+from services.memory.log.lines import decode
+from services.memory.log.recovery import chat_of
+from services.memory.storage.postgres.connection.session import server_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from services.memory.log.lines import Known, Line
+    from services.memory.storage.postgres.connection.session import Connection
+
+_READ = """
+SELECT chats.id, chats.version, lines.n, lines.data
+FROM chats LEFT JOIN lines ON lines.chat = chats.id AND lines.n > CASE WHEN chats.id = $2 THEN $3::bigint ELSE 0 END
+WHERE chats.chat_id = $1 ORDER BY lines.n
+"""
+"""The chat's version, and its lines after the last one that is known: of one moment, because it is one statement."""
+
+_MAKE = """
+INSERT INTO chats
+    (chat_id, version, name, first_agent_key, last_agent_key, created_at, updated_at, tenant, user_name)
+VALUES ($1, 0, '', '', '', 0, 0, '', '') ON CONFLICT DO NOTHING RETURNING id
+"""
+
+INLINE_BYTES_MAX = 64 * 1024
+"""Of lines that are decoded on the event loop: some 1 ms."""
+
+
+@dataclass(slots=True, eq=False)
+class Held:
+    """One for each chat that is in use, for all tasks; two of one chat would be as right as two processes are."""
+
+    chat: Chat
+    """Another one when the chat was deleted and made again."""
+    row: int = 0
+    """The chat's in the database; 0: there was none."""
+    version: int = 0
+    """Of that row when it was read."""
+    server: datetime | None = None
+    """The one that it was read of, as a connection tells it."""
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held by the one task that reads or writes the chat."""
+
+    @classmethod
+    def nothing(cls, chat_id: str) -> Held:
+        """A chat of which nothing was read."""
+        return cls(Chat.empty(chat_id))
+
+    async def read(self, connection: Connection) -> None:
+        """Take in what others have committed. The lock is held."""
+        chat_id = self.chat.chat_id
+        known, server = self.row if self.is_of(connection) else 0, server_of(connection)
+        rows = await connection.fetch(_READ, chat_id, known, self.chat.facts.last_n)
+        if not rows:
+            self.chat, self.row, self.version = Chat.empty(chat_id), 0, 0
+            self.server = server
+            return
+        row, version, *_ = rows[0]
+        data = [found[3] for found in rows if found[2]]
+        if row != known:
+            log = b"".join(line + b"\n" for line in data)
+            self.chat = await asyncio.to_thread(chat_of, chat_id, log)
+        elif data:
+            self.chat.extend(await _decoded(data))
+            self.chat.size_bytes += sum(map(len, data)) + len(data)
+        self.row, self.version, self.server = row, version, server
+
+    def is_of(self, connection: Connection) -> bool:
+        """Whether what is known of the chat is of the server behind `connection`."""
+        return self.server is not None and self.server == server_of(connection)
+
+    async def lock_row(self, connection: Connection) -> None:
+        """Have the chat to oneself until the end of the transaction, as it is now; without a row there is none."""
+        await connection.execute("SELECT FROM chats WHERE chat_id = $1 FOR UPDATE", self.chat.chat_id)
+        await self.read(connection)  # a statement of its own: it sees what was committed while the first one waited
+
+    async def make(self, connection: Connection) -> bool:
+        """Make a row where there is none, of version 0, and say whether: nobody sees it before it has lines."""
+        return await connection.fetchval(_MAKE, self.chat.chat_id) is not None
+
+    async def unmake(self, connection: Connection) -> None:
+        """Take back what `make` has made."""
+        await connection.execute("DELETE FROM chats WHERE id = $1", self.row)
+
+    def take(self, lines: Sequence[Known], data: Sequence[bytes]) -> None:
+        """Lines that were held against the chat and are committed now, and what was stored of them."""
+        self.chat.take(lines)
+        self.chat.size_bytes += sum(map(len, data)) + len(data)
+        self.version += 1
+
+
+async def _decoded(data: list[bytes]) -> list[Line]:
+    if sum(map(len, data)) <= INLINE_BYTES_MAX:
+        return _lines(data)
+    return await asyncio.to_thread(_lines, data)
+
+
+def _lines(data: list[bytes]) -> list[Line]:
+    # What is stored was encoded by a service: nothing of it is lost here, or cannot be read.
+    return [line for found in data if (line := decode(found)) is not None]

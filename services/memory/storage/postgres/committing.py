@@ -1,0 +1,73 @@
+"""What an append is to the database: one statement while nobody else writes to the chat; else, and where there is
+nothing to store, the chat is locked and read first.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from services.memory.storage.postgres.staging import Staged
+from services.memory.storage.postgres.statements import store
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from services.memory.storage.postgres.cached_chat import Held
+    from services.memory.storage.postgres.connection.session import Connection
+    from services.memory.storage.postgres.staging import Answers, Append
+
+_GENERATIONS = "SELECT run_id, lease_generation FROM runs WHERE chat = $1 AND run_id = ANY($2)"
+
+
+async def commit(held: Held, appends: list[Append], connection: Connection) -> Answers:
+    """Commit what the chat can take, all lines of an append or none. The lock of `held` is held.
+
+    May be repeated when nobody knows whether it was done: lines that are there by their uuid are not stored again.
+    """
+    if held.row and held.is_of(connection):
+        staged = Staged.of(held.chat, appends, {})
+        try:
+            is_stored = staged.is_plain and await _store(held.row, held.version, staged, connection)
+        except BaseException:
+            staged.undo()
+            raise
+        if is_stored:
+            held.take(staged.lines, staged.data)
+            return staged.answers
+        staged.undo()
+    return await _commit_locked(held, appends, connection)
+
+
+async def _commit_locked(held: Held, appends: list[Append], connection: Connection) -> Answers:
+    staged: Staged | None = None
+    try:
+        async with connection.transaction():
+            await held.make(connection)
+            await held.lock_row(connection)
+            staged = Staged.of(held.chat, appends, await _generations(held.row, appends, connection))
+            if staged.lines:
+                is_stored = await _store(held.row, held.version, staged, connection)
+                assert is_stored, "nobody else writes to a chat that is locked"
+            elif not held.version:
+                await held.unmake(connection)
+    except BaseException:
+        if staged is not None:
+            staged.undo()
+        raise
+    if staged.lines:
+        held.take(staged.lines, staged.data)
+    return staged.answers
+
+
+async def _generations(row: int, appends: Iterable[Append], connection: Connection) -> dict[str, int]:
+    """Of the leases of the runs that are written to."""
+    run_ids = list({append.lines[0].run_id for append in appends})
+    return dict(await connection.fetch(_GENERATIONS, row, run_ids))
+
+
+async def _store(row: int, version: int, staged: Staged, connection: Connection) -> bool:
+    change = staged.change()
+    if change.is_whole:
+        await connection.execute("DELETE FROM texts WHERE chat = $1", row)
+    numbered = [(line.n, data) for line, data in zip(staged.lines, staged.data, strict=True)]
+    return await store(connection, (row, version), numbered, change, staged.writers(), staged.leases)

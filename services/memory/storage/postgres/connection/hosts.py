@@ -1,0 +1,63 @@
+"""The servers of one database: whichever takes writes is the one to talk to, and after a fail-over it is another.
+
+All are asked at once: one whose machine is gone says nothing at all, for longer than a call waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+import asyncpg
+
+if TYPE_CHECKING:
+    from services.memory.storage.postgres.connection.session import Connection
+
+
+async def dial(url: str, **options: Any) -> Connection:
+    """A connection to the server that takes writes; `options` are asyncpg.connect's.
+
+    Raises what the driver has raised, of a server that has answered where one has.
+    """
+    opened: list[Connection] = []
+    errors: list[Exception] = []
+
+    async def ask(each: str) -> None:
+        try:
+            opened.append(await asyncpg.connect(each, target_session_attrs="read-write", **options))
+        except (OSError, asyncpg.InterfaceError, asyncpg.InternalClientError, asyncpg.PostgresError) as error:
+            errors.append(error)
+        else:
+            for other in asked:
+                if other is not asyncio.current_task():
+                    other.cancel()
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            asked = [group.create_task(ask(each)) for each in each_host(url)]
+    except BaseException:
+        for connection in opened:
+            connection.terminate()
+        raise
+    if not opened:
+        raise max(errors, key=lambda error: isinstance(error, asyncpg.PostgresError))
+    for connection in opened[1:]:
+        connection.terminate()
+    return opened[0]
+
+
+def each_host(url: str) -> list[str]:
+    """`url` for each of its hosts alone: it names them as host:port,host:port, or in its query as host= and port=."""
+    parts = urlsplit(url)
+    user, at, hosts = parts.netloc.rpartition("@")
+    if hosts:
+        return [urlunsplit(parts._replace(netloc=user + at + host)) for host in hosts.split(",")]
+    query = dict(parse_qsl(parts.query))
+    names, ports = (query.get(key, "").split(",") for key in ("host", "port"))
+    if len(ports) != len(names):
+        ports = ports * len(names)
+    return [
+        urlunsplit(parts._replace(query=urlencode(query | {"host": name, "port": port})))
+        for name, port in zip(names, ports, strict=False)
+    ]

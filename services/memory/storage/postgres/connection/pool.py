@@ -1,0 +1,196 @@
+"""Connections to the database: how many there are, how long a call waits for one, what its errors are to a caller.
+
+A database that restarts or fails over is away for seconds: calls wait for it and are made again. So everything that is
+given to `run` has the same effect when it is done twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TypeVar
+from weakref import WeakSet
+
+import asyncpg
+
+from headrace.errors import Overloaded
+from services.memory.storage.postgres.connection.availability import Presence
+from services.memory.storage.postgres.connection.hosts import dial
+from services.memory.storage.postgres.connection.session import Connection, Session, started_at
+
+T = TypeVar("T")
+
+PATIENCE_S = 15.0
+"""How long a call waits for a database that is away; half of what our callers wait for us."""
+
+START_PATIENCE_S = 60.0
+"""The same for a service that starts: the database may be starting too."""
+
+RETRY_DELAY_S = 0.1
+"""Between two attempts: a restart takes about a second, and the others of the pool ask too."""
+
+CONNECT_TIMEOUT_S = 5
+CLOSE_TIMEOUT_S = 5.0
+
+RELEASE_TIMEOUT_S = 1.0
+"""For a connection to be as it was before; else it is closed. With a server that says nothing this is in vain, and of
+PATIENCE_S there must be something left for another one."""
+
+CLIENT_SLACK_S = 2.0
+"""By which the server gives a statement up earlier than we do: then it is not running any more."""
+
+IDLE_S = 300.0
+"""After which a connection that nobody has used is closed."""
+
+AWAY = (
+    OSError,  # timeouts and refused connections among them
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,  # no server of several takes writes
+    asyncpg.PostgresConnectionError,
+    asyncpg.AdminShutdownError,
+    asyncpg.CrashShutdownError,
+    asyncpg.CannotConnectNowError,
+    asyncpg.ReadOnlySQLTransactionError,  # a standby, which a fail-over has not made the primary yet
+    asyncpg.InsufficientResourcesError,  # too many connections; the disk is full
+)
+"""What passes when the database is back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a service takes of a database, and stands from it."""
+
+    connections_max: int
+    statement_timeout_s: float
+    patience_s: float = PATIENCE_S
+
+
+@contextmanager
+def database_errors() -> Generator[None]:
+    """A database that refuses is Overloaded: nothing was stored, or the same request finds that it was.
+
+    Only the kind of the error is told: its text may quote what was to be stored.
+    """
+    try:
+        yield
+    except (*AWAY, asyncpg.PostgresError) as error:
+        kind = getattr(error, "sqlstate", None) or type(error).__name__
+        raise Overloaded(f"the database cannot be used ({kind}); try again later") from error
+
+
+class Database:
+    """A pool of connections. May be shared by all tasks of one event loop."""
+
+    def __init__(self, pool: asyncpg.Pool, sessions: WeakSet[Session], patience_s: float, presence: Presence) -> None:
+        self.presence = presence
+        self._pool = pool
+        self._sessions = sessions
+        self._patience_s = patience_s
+
+    def use(self, server: datetime) -> None:
+        """End what waits for any other server: its calls are made again at this one."""
+        for session in list(self._sessions):
+            if session.server != server:
+                session.terminate()
+
+    async def run(self, do: Callable[[Connection], Awaitable[T]]) -> T:
+        """What `do` gives with a connection; done again when the database went away meanwhile, whether the first time
+        had its effect or not.
+
+        Raises:
+            Overloaded: The database is away for too long, or refuses.
+        """
+        loop = asyncio.get_running_loop()
+        until = loop.time() + self._patience_s
+        with database_errors():
+            while True:
+                try:
+                    done = await self._once(do)
+                except AWAY as error:
+                    if isinstance(error, asyncpg.DataError):
+                        raise
+                    self.presence.missed(error)
+                    if loop.time() >= until:
+                        raise
+                    await asyncio.sleep(RETRY_DELAY_S)
+                else:
+                    self.presence.seen()
+                    return done
+
+    async def _once(self, do: Callable[[Connection], Awaitable[T]]) -> T:
+        connection = await self._pool.acquire(timeout=self._patience_s)
+        try:
+            return await do(connection)
+        except TimeoutError:
+            await self._pool.expire_connections()  # they all lead to a server that says nothing
+            raise
+        finally:
+            await self._pool.release(connection, timeout=RELEASE_TIMEOUT_S)
+
+
+@asynccontextmanager
+async def connected(url: str, limits: Limits) -> AsyncGenerator[Database]:
+    """The database at `url`.
+
+    Raises:
+        OSError: It cannot be had.
+    """
+    sessions = WeakSet[Session]()
+
+    async def begin(session: Session) -> None:
+        session.server = await started_at(session)
+        sessions.add(session)
+
+    pool = asyncpg.create_pool(
+        url,
+        connect=dial,
+        connection_class=Session,
+        init=begin,
+        min_size=0,  # a pool that keeps one looks for a database that is away by itself, with a traceback each time
+        max_size=limits.connections_max,
+        max_inactive_connection_lifetime=IDLE_S,
+        timeout=CONNECT_TIMEOUT_S,
+        command_timeout=limits.statement_timeout_s + CLIENT_SLACK_S,
+        server_settings=settings(limits.statement_timeout_s),
+    )
+    presence = Presence()
+    await _opened(pool, presence)
+    try:
+        yield Database(pool, sessions, limits.patience_s, presence)
+    finally:
+        try:
+            async with asyncio.timeout(CLOSE_TIMEOUT_S):
+                await pool.close()
+        except (TimeoutError, *AWAY):
+            pool.terminate()
+
+
+def settings(statement_timeout_s: float) -> dict[str, str]:
+    """What the server is told of a connection: nothing of ours may hold a lock for longer than a statement may take."""
+    timeout_ms = str(round(statement_timeout_s * 1000))
+    return {
+        "application_name": "headrace-memory",
+        "statement_timeout": timeout_ms,
+        "idle_in_transaction_session_timeout": timeout_ms,
+    }
+
+
+async def _opened(pool: asyncpg.Pool, presence: Presence) -> None:
+    loop = asyncio.get_running_loop()
+    until = loop.time() + START_PATIENCE_S
+    while True:
+        try:
+            await pool
+            async with pool.acquire():
+                presence.seen()
+                return
+        except AWAY as error:
+            if loop.time() >= until:
+                raise OSError(f"the database cannot be reached: {type(error).__name__}") from error
+            presence.missed(error)
+            await asyncio.sleep(RETRY_DELAY_S * 10)
+        except asyncpg.PostgresError as error:  # a password, a database that is not there
+            raise OSError(f"the database refuses: {error}") from error

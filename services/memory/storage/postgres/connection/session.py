@@ -1,0 +1,29 @@
+"""One connection to the database, and which of its servers it leads to."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, TypeAlias
+
+import asyncpg
+
+Connection: TypeAlias = Any
+"""A `Session` as asyncpg's pool lends it, which has no types of its own."""
+
+
+class Session(asyncpg.Connection):
+    """A connection that knows which server it is to."""
+
+    server: datetime | None = None
+    """When it has started. Another one may lack what this one shows and has not acknowledged: nothing that was read of
+    the one holds for the other."""
+
+
+def server_of(connection: Connection) -> datetime | None:
+    """Which server a connection is to; None when it was lost meanwhile: a pool takes it back then, and all it has."""
+    return getattr(connection, "server", None)
+
+
+async def started_at(connection: Connection) -> datetime:
+    """When the server behind a connection has started, by which one is told from another."""
+    return await connection.fetchval("SELECT pg_postmaster_start_time()")

@@ -1,0 +1,144 @@
+"""What services over one database tell each other: which chats have changed, and what requests were counted.
+
+Nothing that is right depends on it: a chat is brought up to date whenever it is read. A service that was told reads
+the lines before somebody asks. Told by a connection of its own, many at once: transactions that notify are committed
+one after the other, in the whole database, and appends must not be. It also is the first to miss a server that is gone
+without a word, and tells what has taken its place.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+import asyncpg
+import structlog
+
+from headrace.errors import HeadraceError
+from services.memory.storage.postgres.connection.hosts import dial
+from services.memory.storage.postgres.connection.pool import AWAY, CONNECT_TIMEOUT_S, settings
+from services.memory.storage.postgres.connection.session import started_at
+
+if TYPE_CHECKING:
+    from services.memory.storage.postgres.connection.session import Connection
+
+CHANNEL = "headrace_memory"
+
+GATHER_S = 0.005
+"""How long news gather before they are told together."""
+
+WAITING_MAX = 10_000
+"""News of either kind that wait; more of them are forgotten, which costs somebody a read."""
+
+RECONNECT_S = 1.0
+
+HEARTBEAT_S = 1.0
+ANSWER_TIMEOUT_S = 3.0
+"""A server that is silent for so long is looked for at its other addresses; long before calls give it up."""
+
+NEWS_CHARS_MAX = 1_000
+"""A notification has room for 8,000 bytes."""
+
+_TELL = "SELECT pg_notify($1, told) FROM unnest($2::text[]) AS told"
+
+_CHAT, _NEWS = "chat ", "news "
+"""What a notification begins with."""
+
+log = structlog.get_logger()
+
+
+class Wakeups:
+    """One connection that tells and hears. `run` is its task."""
+
+    def __init__(self, url: str, found: Callable[[datetime], None]) -> None:
+        """`found` is called with the server that was connected to, each time."""
+        self.hear: Callable[[str], None] | None = None
+        """Called with what another service has shared."""
+        self._url = url
+        self._found = found
+        self._told: dict[str, None] = {}
+        self._heard: dict[str, None] = {}
+        self._wake = asyncio.Event()
+        self._is_heard = asyncio.Event()
+
+    def tell(self, chat_id: str) -> None:
+        """Tell the others that a chat has changed, soon."""
+        self._put(self._told, _CHAT + chat_id, self._wake)
+
+    def share(self, news: str) -> None:
+        """Tell the others something else; what is long is told to nobody."""
+        if len(news) <= NEWS_CHARS_MAX:
+            self._put(self._told, _NEWS + news, self._wake)
+
+    async def run(self, follow: Callable[[str], Awaitable[None]]) -> None:
+        """Tell and hear until cancelled; `follow` is called with each chat that another service has changed."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._follow(follow))
+            group.create_task(self._stay_connected())
+
+    async def _follow(self, follow: Callable[[str], Awaitable[None]]) -> None:
+        """A task of its own: while calls wait for a server that is gone, this does too, and it must be missed."""
+        while True:
+            await self._is_heard.wait()
+            self._is_heard.clear()
+            heard, self._heard = self._heard, {}
+            for chat_id in heard:
+                with suppress(HeadraceError):  # whoever asks for the chat is told
+                    await follow(chat_id)
+
+    async def _stay_connected(self) -> None:
+        """One connection after the other."""
+        is_said = False
+        while True:
+            try:
+                connection: Connection = await dial(
+                    self._url,
+                    timeout=CONNECT_TIMEOUT_S,
+                    command_timeout=ANSWER_TIMEOUT_S,
+                    # A notification is on no disk: nothing is lost with one that a crash forgets.
+                    server_settings=settings(ANSWER_TIMEOUT_S) | {"synchronous_commit": "off"},
+                )
+                is_said = False
+                try:
+                    await self._serve(connection)
+                finally:
+                    connection.terminate()
+            except (*AWAY, asyncpg.PostgresError) as error:
+                if not is_said:
+                    log.warning("no news of other services", kind=type(error).__name__)
+                is_said = True
+            await asyncio.sleep(RECONNECT_S)
+
+    async def _serve(self, connection: Connection) -> None:
+        self._found(await started_at(connection))
+        await connection.add_listener(CHANNEL, self._hear)
+        connection.add_termination_listener(self._end)
+        while not connection.is_closed():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(HEARTBEAT_S):
+                    await self._wake.wait()
+            await connection.fetchval("SELECT 1")
+            await asyncio.sleep(GATHER_S)
+            self._wake.clear()
+            told, self._told = self._told, {}
+            if told:
+                await connection.execute(_TELL, CHANNEL, list(told))
+
+    def _hear(self, connection: Connection, pid: int, channel: str, told: str) -> None:
+        if pid == connection.get_server_pid():
+            return  # what we tell comes back too
+        if told.startswith(_CHAT):
+            self._put(self._heard, told.removeprefix(_CHAT), self._is_heard)
+        elif self.hear:
+            self.hear(told.removeprefix(_NEWS))
+
+    def _end(self, connection: Connection) -> None:
+        self._wake.set()
+
+    def _put(self, waiting: dict[str, None], news: str, wake: asyncio.Event) -> None:
+        if len(waiting) < WAITING_MAX:
+            waiting[news] = None
+        wake.set()

@@ -1,0 +1,122 @@
+"""What one transaction would do to a chat: lines with their numbers, and an answer for each append.
+
+An append is held against the chat as this process knows it; whether that is how it is, the database says.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeAlias
+
+from headrace.errors import HeadraceError
+from services.memory.log.chat import Chat, Span
+from services.memory.log.lines import Known, Query, Revert, encode
+from services.memory.storage.index_rows import Change, change, whole
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    from services.memory.log.chat_info import ChatFacts
+    from services.memory.storage.leases import Lease
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """Lines that wait for their numbers."""
+
+    lines: list[Known]
+    lease: Lease | None
+    """Of the run that they begin."""
+    beside: Collection[str] | None
+    """The other unfinished runs that its chat may have; None: any."""
+    cost_bytes: int
+    done: asyncio.Future[tuple[Chat, Span | str]]
+
+    def answer(self, chat: Chat, answer: Span | str | Exception) -> None:
+        if self.done.done():  # its caller may have left
+            return
+        if isinstance(answer, Exception):
+            self.done.set_exception(answer)
+        else:
+            self.done.set_result((chat, answer))
+
+
+Answers: TypeAlias = list[tuple[Append, Span | str | Exception]]
+"""An answer for each append."""
+
+
+@dataclass(slots=True, eq=False)
+class Staged:
+    """Appends of one chat. Its facts run ahead until they are committed, or `undo` is called."""
+
+    chat: Chat
+    lines: list[Known] = field(default_factory=list[Known])
+    data: list[bytes] = field(default_factory=list[bytes])
+    """The lines as they are stored."""
+    answers: Answers = field(default_factory=list[tuple[Append, Span | str | Exception]])
+    leases: dict[str, Lease] = field(default_factory=dict[str, "Lease"])
+    """Of the runs that begin."""
+    _before: ChatFacts = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._before = self.chat.facts.copy()
+
+    @classmethod
+    def of(cls, chat: Chat, appends: Sequence[Append], generations: Mapping[str, int]) -> Staged:
+        """Hold `appends` against the chat, in order. `generations` are of the runs' leases, where they are known."""
+        staged = cls(chat)
+        try:
+            for append in appends:
+                staged._admit(append, generations)
+        except BaseException:
+            staged.undo()
+            raise
+        return staged
+
+    def _admit(self, append: Append, generations: Mapping[str, int]) -> None:
+        first = append.lines[0]
+        first.n = 0  # it may have been staged before
+        try:
+            answer = self.chat.admit(append.lines, generations.get(first.run_id, 0), append.beside)
+        except HeadraceError as error:
+            answer = error
+        self.answers.append((append, answer))
+        if not first.n:
+            return
+        self.lines += append.lines
+        self.data += [encode(line)[:-1] for line in append.lines]
+        if append.lease is not None and isinstance(first, Query):
+            self.leases[first.run_id] = append.lease
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether one statement can store it, and says with that that every answer is right, refusals too: it stores
+        nothing when the chat is another by now. A revert changes what is searched of other lines.
+        """
+        return bool(self.lines) and not self._is_whole
+
+    @property
+    def _is_whole(self) -> bool:
+        return self.chat.is_reverted or any(isinstance(line, Revert) for line in self.lines)
+
+    def undo(self) -> None:
+        """Nothing was committed."""
+        self.chat.facts = self._before
+        for append, _ in self.answers:
+            if append.lines[0].n:
+                self.chat.appends.pop(append.lines[0].uuid, None)
+
+    def change(self) -> Change:
+        """What the lines make of the index; all there is when something is or was reverted."""
+        if self._is_whole:
+            return whole(Chat.of(self.chat.chat_id, [*self.chat.log, *self.lines], 0, is_damaged=False), 0)
+        return change(self.chat, self.lines, 0)
+
+    def writers(self) -> dict[str, int]:
+        """The lowest generation of the lines of each run: no lease may have a higher one."""
+        found: dict[str, int] = {}
+        for line in self.lines:
+            if line.run_id:
+                found[line.run_id] = min(line.generation, found.get(line.run_id, line.generation))
+        return found

@@ -1,0 +1,95 @@
+"""The statement that commits: chat, lines, runs and texts at once, if the chat is as the writer has read it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from services.memory.storage.leases import NO_LEASE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from services.memory.storage.index_rows import Change, Text
+    from services.memory.storage.leases import Lease
+    from services.memory.storage.postgres.connection.session import Connection
+
+_STORE = """
+WITH chat AS (
+    UPDATE chats SET version = version + 1,
+        name = $3, first_agent_key = $4, last_agent_key = $5, created_at = $6, updated_at = $7,
+        tenant = $25, user_name = $26
+    WHERE id = $1 AND version = $2 AND NOT EXISTS (
+        SELECT FROM runs JOIN unnest($8::text[], $9::bigint[]) AS writer(run_id, generation) USING (run_id)
+        WHERE runs.chat = $1 AND runs.lease_generation > writer.generation)
+    RETURNING id, version
+), line AS (
+    INSERT INTO lines (chat, n, data)
+    SELECT chat.id, line.* FROM chat, unnest($10::bigint[], $11::bytea[]) AS line
+), run AS (
+    INSERT INTO runs (chat, run_id, agent_key, started_at, generation, last_seq, is_ended,
+        owner, lease_generation, expires_at)
+    SELECT chat.id, run.* FROM chat, unnest($12::text[], $13::text[], $14::bigint[], $15::bigint[], $16::bigint[],
+        $17::boolean[], $18::text[], $19::bigint[], $20::bigint[]) AS run
+    ON CONFLICT (chat, run_id) DO UPDATE
+        SET generation = EXCLUDED.generation, last_seq = EXCLUDED.last_seq, is_ended = EXCLUDED.is_ended
+), text AS (
+    INSERT INTO texts (chat, run_id, kind, text, folded, tenant, user_name)
+    SELECT chat.id, text.*, $25, $26 FROM chat, unnest($21::text[], $22::text[], $23::text[], $24::text[]) AS text
+)
+SELECT version FROM chat
+"""
+"""The update waits for whoever has the chat's row, and then looks again: a line of a chat has one number, and nothing
+of an owner is committed after a later one has the run (that changes the version too)."""
+
+
+async def store(
+    connection: Connection,
+    place: tuple[int, int],
+    numbered: Sequence[tuple[int, bytes]],
+    change: Change,
+    writers: Mapping[str, int] | None = None,
+    leases: Mapping[str, Lease] | None = None,
+) -> bool:
+    """Store lines, with what they change, in the chat of `place` (row, version). False: the chat has another version by
+    now, or a run of `writers` has a lease with a higher generation; nothing was stored.
+    """
+    chat, writers, leases = change.chat, writers or {}, leases or {}
+    owners = [leases.get(run.run_id, NO_LEASE) for run in change.runs]
+    version = await connection.fetchval(
+        _STORE,
+        *place,
+        *(plain(chat.name), plain(chat.first_agent_key), plain(chat.last_agent_key), chat.created_at, chat.updated_at),
+        *(list(writers), list(writers.values())),
+        *columns(numbered, 2),
+        *columns(
+            (
+                (run.run_id, plain(run.agent_key), run.started_at, run.generation, run.last_seq, run.is_ended)
+                for run in change.runs
+            ),
+            6,
+        ),
+        *columns(((plain(lease.owner), lease.generation, lease.expires_at) for lease in owners), 3),
+        *columns((searched(text) for text in change.texts), 4),
+        *(chat.tenant, chat.user),
+    )
+    return version is not None
+
+
+def columns(rows: Iterable[Sequence[Any]], count: int) -> list[list[Any]]:
+    """Rows as the arrays of their columns: one statement takes any number of them."""
+    found: list[list[Any]] = [[] for _ in range(count)]
+    for row in rows:
+        for column, value in zip(found, row, strict=True):
+            column.append(value)
+    return found
+
+
+def searched(text: Text) -> tuple[str, str, str, str]:
+    """A text as its row is: run, kind, text, and what is searched of it."""
+    said = plain(text.text)
+    return text.run_id, text.kind, said, said.casefold()
+
+
+def plain(text: str) -> str:
+    """`text` without what the type text cannot hold. Lines hold it all."""
+    return text.replace("\0", "")

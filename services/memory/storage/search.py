@@ -1,0 +1,98 @@
+"""Full-text search: a question as the words of the index's trigrams, and the part of a text that answers it.
+
+SQLite's trigram tokenizer finds any three characters, whatever the script; shorter words, as most of Chinese are, are
+looked for by reading the texts.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from headrace.errors import InvalidRequest
+
+HITS_MAX, HITS_DEFAULT = 100, 20
+
+TERMS_MAX = 32
+"""Of one question: a page of text that is pasted in is no better a question than its first words."""
+
+EXCERPT_CHARS = 160
+
+_KINDS = {"chats": ["chat"], "insights": ["insight"], "summaries": ["summary"]}
+_ALL = ["chat", "insight", "summary", "fact"]
+
+_WORD = re.compile(r"[\w'-]+")
+_UNSPACED = re.compile(
+    r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]+"
+)
+"""Scripts without spaces between words: Thai, Lao, Burmese, Khmer, Japanese, Chinese."""
+
+_TRIGRAM = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A place that answers a question."""
+
+    chat_id: str
+    """Empty for a fact that was remembered."""
+    run_id: str
+    excerpt: str
+    score: float
+    """Higher is better."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What to look for."""
+
+    terms: list[str]
+    kinds: list[str]
+    hits_max: int
+
+    @classmethod
+    def of(cls, query: str, scope: str, limit: int) -> Question:
+        """The question of a caller.
+
+        Raises:
+            InvalidRequest: It asks for more hits than there are.
+        """
+        if not 0 <= limit <= HITS_MAX:
+            raise InvalidRequest.of("limit", f"must be 1 to {HITS_MAX}, or 0 for {HITS_DEFAULT}")
+        return cls(_terms(query), _KINDS.get(scope, _ALL), limit or HITS_DEFAULT)
+
+    def by_length(self) -> tuple[list[str], list[str]]:
+        """The terms that an index of trigrams finds, and those that are too short for it."""
+        long = [term for term in self.terms if len(term) >= _TRIGRAM]
+        return long, [term for term in self.terms if len(term) < _TRIGRAM]
+
+    def excerpt(self, text: str) -> str:
+        """The part of `text` around the first term that is in it."""
+        found = (re.search(re.escape(term), text, re.IGNORECASE) for term in self.terms)
+        at = min((match.start() for match in found if match), default=0)
+        start = max(0, min(at - EXCERPT_CHARS // 3, len(text) - EXCERPT_CHARS))
+        end = start + EXCERPT_CHARS
+        part = " ".join(text[start:end].split())
+        return ("…" if start else "") + part + ("…" if end < len(text) else "")
+
+
+def _terms(query: str) -> list[str]:
+    """What is looked for: words; every three characters of scripts that have no spaces between them."""
+    terms: dict[str, None] = {}
+    for word in _WORD.findall(query):
+        start = 0
+        for run in _UNSPACED.finditer(word):
+            terms |= dict.fromkeys(filter(None, [word[start : run.start()]]))
+            terms |= dict.fromkeys(_trigrams(run[0]))
+            start = run.end()
+        terms |= dict.fromkeys(filter(None, [word[start:]]))
+    return list(terms)[:TERMS_MAX]
+
+
+def _trigrams(text: str) -> list[str]:
+    return [text[index : index + _TRIGRAM] for index in range(max(1, len(text) - _TRIGRAM + 1))]
+
+
+def pattern(term: str) -> str:
+    """A LIKE pattern of texts that hold `term`."""
+    return "%" + re.sub(r"([\\%_])", r"\\\1", term) + "%"

@@ -1,0 +1,60 @@
+"""Facts about users, in a log of their own: one JSON object a line, those of all users in one file. Everything here
+blocks.
+
+They are kept as chats are (append, sync, cut tails set aside), and searched in the index.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+
+import msgspec
+
+from services.memory.storage.index_rows import Text
+from services.runtime.auth.identity import Identity
+
+
+class Fact(msgspec.Struct, frozen=True, tag_field="_type", tag="fact", rename="camel"):
+    """A line of such a log."""
+
+    n: int = msgspec.field(name="_n")
+    uuid: str
+    request_id: str
+    updated_at: int
+    user: str = msgspec.field(name="_user")
+    text: str
+    tenant: str = msgspec.field(name="_tenant", default="")
+
+    @classmethod
+    def new(cls, owner: Identity, text: str, request_id: str) -> Fact:
+        """A fact about `owner`, as of now."""
+        now_ms = time.time_ns() // 1_000_000
+        return cls(0, str(uuid.uuid4()), request_id, now_ms, owner.user, text, owner.tenant)
+
+    @property
+    def owner(self) -> Identity:
+        return Identity.from_stored(self.tenant, self.user)
+
+    @property
+    def key(self) -> str:
+        """What no two facts of a user have in common."""
+        return self.request_id or self.uuid
+
+
+_FACT = msgspec.json.Decoder(Fact)
+
+
+def encode(fact: Fact) -> bytes:
+    """The fact as it goes into a file, its line break included."""
+    return msgspec.json.encode(fact) + b"\n"
+
+
+def decode(data: bytes) -> Fact:
+    """The fact that a line is. Raises msgspec.DecodeError: it is none."""
+    return _FACT.decode(data)
+
+
+def text_of(fact: Fact) -> tuple[Identity, Text]:
+    """Whose it is, and what is searched."""
+    return fact.owner, Text(fact.n, "", "fact", fact.text)

@@ -1,1 +1,0 @@
-"""`headrace chats export|import|prune|reindex`, over the folder itself."""

@@ -1,0 +1,136 @@
+"""Whose a chat is: its first line says so, in either engine, and whatever becomes of the index."""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from headrace.errors import NotFound
+from services.memory.storage.files.disk import Disk
+from services.memory.storage.files.index_recovery import INDEX_NAME
+from services.memory.storage.files.store import opened
+from services.memory.storage.user_facts import decode
+from services.runtime.auth.identity import DEFAULT, Identity, acting_as
+from tests.memory.conftest import Kept, Serve
+from tests.memory.writing import Memory, content, new_id, query_line, run_line, step_line
+
+pytestmark = pytest.mark.engines
+
+ADA, BOB = Identity("acme", "ada"), Identity("acme", "bob")
+
+
+async def names(memory: Memory) -> list[str]:
+    return [chat.chat_name for chat in (await memory.chats()).chats]
+
+
+async def test_every_line_says_whose_it_is(memory: Memory, kept: Kept) -> None:
+    with acting_as(ADA):
+        chat_id, run_id = await memory.begin("hello")
+        await memory.append(chat_id, run_id, step_line(content("hi")), run_line())
+        await memory.update_state(chat_id, 0, "{}")
+        await memory.revert(chat_id, 0)
+        fork = await memory.fork(chat_id, seq=2)
+    for found in (chat_id, fork):
+        lines = [msgspec.json.decode(line) for line in (await kept.log(found)).splitlines()]
+        assert lines
+        assert {(line["_tenant"], line["_user"]) for line in lines} == {("acme", "ada")}
+
+
+async def test_lists_have_ones_own_in_pages(memory: Memory) -> None:
+    for number in range(5):
+        for who in (ADA, BOB):
+            with acting_as(who):
+                await memory.begin_and_end(f"{who.user} {number}")
+    with acting_as(ADA):
+        page = await memory.chats(page_size=3)
+        rest = await memory.chats(page_size=3, page_token=page.next_page_token)
+        assert [chat.chat_name for chat in (*page.chats, *rest.chats)] == [
+            f"ada {number}" for number in range(4, -1, -1)
+        ]
+        assert not rest.next_page_token
+    assert await names(memory) == []
+
+
+async def test_facts_are_of_one_user_and_so_are_their_request_ids(memory: Memory) -> None:
+    ids: list[str] = []
+    for who in (ADA, BOB):
+        with acting_as(who):
+            ids.append(await memory.remember(f"{who.user} likes tea", "r1"))
+            assert await memory.remember("again", "r1") == ids[-1]
+            assert [hit.excerpt for hit in await memory.search("tea")] == [f"{who.user} likes tea"]
+    assert ids[0] != ids[1]
+    assert await memory.search("tea") == []
+
+
+async def test_an_append_to_anothers_chat_is_one_to_none(memory: Memory) -> None:
+    with acting_as(ADA):
+        chat_id, run_id = await memory.begin("hello", request_id="q1")
+    with acting_as(BOB):
+        for request_id in (run_id, new_id()):
+            with pytest.raises(NotFound, match=r"does not exist$"):
+                await memory.append(chat_id, run_id, step_line(content("hi")), request_id=request_id)
+            with pytest.raises(NotFound, match="does not exist"):
+                await memory.append(chat_id, new_id(), query_line("hi", request_id="q1"), request_id=request_id)
+        # As the beginning of a chat of his own, a run of hers is none.
+        with pytest.raises(NotFound, match="has no query line"):
+            await memory.append(new_id(), run_id, query_line("mine"))
+
+
+async def test_who_goes_on_with_a_run_is_told_whose_it_is(memory: Memory) -> None:
+    with acting_as(ADA):
+        _, run_id = await memory.begin("hello")
+    with acting_as(None):
+        assert [(run.run_id, run.tenant, run.user) for run in await memory.unfinished()] == [(run_id, "acme", "ada")]
+
+
+async def test_after_a_restart_it_is_the_same(serve: Serve) -> None:
+    async with serve() as memory:
+        with acting_as(ADA):
+            await memory.begin_and_end("hers")
+            await memory.remember("ada likes tea", "r1")
+    async with serve() as memory:
+        assert await names(memory) == []
+        with acting_as(ADA):
+            assert await names(memory) == ["hers"]
+            assert [hit.excerpt for hit in await memory.search("tea")] == ["ada likes tea"]
+
+
+async def test_a_lost_index_is_made_of_the_logs(folder: Path, serve: Serve) -> None:
+    async with serve() as memory:
+        with acting_as(ADA):
+            await memory.begin_and_end("hers")
+            await memory.remember("ada likes tea", "r1")
+    (folder / INDEX_NAME).unlink()
+    async with serve() as memory:
+        assert await names(memory) == []
+        with acting_as(ADA):
+            assert await names(memory) == ["hers"]
+            assert len(await memory.search("tea")) == 1
+
+
+async def test_what_is_from_before_there_were_tenants_is_the_default_users(folder: Path, serve: Serve) -> None:
+    async with serve() as memory:
+        chat_id, _ = await memory.begin_and_end("old")
+    log = folder / f"{chat_id}.json"
+    lines = [json.loads(line) | {"_tenant": "", "_user": ""} for line in log.read_text().splitlines()]
+    log.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    async with serve() as memory:
+        assert await names(memory) == ["old"]
+        with acting_as(ADA):
+            assert await names(memory) == []
+    fact = decode(b'{"_type":"fact","_n":1,"uuid":"u","requestId":"","updatedAt":1,"_user":"","text":"tea"}')
+    assert fact.owner == DEFAULT
+
+
+async def test_export_and_import_keep_the_owner(folder: Path, tmp_path: Path, serve: Serve) -> None:
+    async with serve() as memory:
+        with acting_as(ADA):
+            chat_id, _ = await memory.begin_and_end("hers")
+    with closing(Disk(folder)) as disk, closing(Disk(tmp_path / "new")) as other:
+        async with opened(disk) as store, opened(other) as new:
+            await new.take_in(chat_id, await store.log(await store.chat(chat_id)), [])
+            assert (await new.entry(chat_id)).owner == ADA

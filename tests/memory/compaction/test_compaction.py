@@ -1,0 +1,424 @@
+"""Compaction over real services: what it asks a model, what it keeps, what it leaves when anything fails."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from headrace.errors import Overloaded, StaleLease
+from headrace.v1 import agent_pb2, llm_pb2, memory_pb2
+from tests.memory.compaction.summarising import COST, SUMMARY, Summariser, compact, summarising, texts
+from tests.memory.conftest import Serve
+from tests.memory.context.test_context import check_paired, shown, text_of
+from tests.memory.writing import (
+    Memory,
+    call,
+    content,
+    event_line,
+    new_id,
+    query_line,
+    result,
+    run_line,
+    step_line,
+    user,
+)
+
+LIMITS = memory_pb2.ModelLimits(provider_key="p", model="gpt-4o", context_window_tokens=20_000, output_tokens=1_000)
+WORDS = "one two three four five six seven eight nine ten " * 5
+
+
+async def talk(memory: Memory, runs: int = 10) -> tuple[str, str]:
+    """A chat of so many ended runs of four messages, and the query of one more."""
+    chat_id = new_id()
+    for index in range(runs):
+        _, run_id = await memory.begin(f"question {index}", chat_id)
+        await memory.append(
+            chat_id,
+            run_id,
+            step_line(call(f"t{index}"), result(f"t{index}", f"result {index} {WORDS}")),
+            step_line(content(f"answer {index} {WORDS}", msg_id="m_00000002")),
+            run_line(),
+        )
+    return await memory.begin("the last question", chat_id)
+
+
+def lines_of(folder: Path, chat_id: str) -> list[dict[str, Any]]:
+    return [orjson.loads(line) for line in (folder / f"{chat_id}.json").read_bytes().splitlines()]
+
+
+async def test_the_view_becomes_summary_and_retained(folder: Path) -> None:
+    summariser = Summariser(SUMMARY)
+    async with summarising(folder, summariser) as memory:
+        chat_id, run_id = await talk(memory)
+        before = await memory.context(chat_id, run_id, system="You are")
+        done = await compact(memory, chat_id, run_id, system="You are", limits=LIMITS, turn=1)
+        after = await memory.context(chat_id, run_id, system="You are")
+    assert done.kinds == ["start", "usage", "complete"]
+    assert done.usage == [COST]
+    assert done.start == agent_pb2.CompactionStart(
+        chat_id=chat_id, trigger="auto", pre_tokens=done.last.pre_tokens, turn=1
+    )
+    assert done.last.post_tokens < 0.4 * done.last.pre_tokens
+    assert "They spoke of the weather." in text_of(after[1])
+    assert "question 0" in text_of(after[1]), "the goal is pinned"
+    # 41 messages: the last 20 % are 9, and a cut never parts a call from its result.
+    assert after[0] == before[0]
+    assert after[2:] == before[-9:]
+    async with summarising(folder, summariser) as memory:
+        assert await memory.context(chat_id, run_id, system="You are") == after
+
+
+async def test_the_two_lines_stand_in_the_log_as_the_format_says(folder: Path) -> None:
+    async with summarising(folder, Summariser(SUMMARY)) as memory:
+        chat_id, run_id = await talk(memory)
+        done = await compact(memory, chat_id, run_id, limits=LIMITS)
+    *_, boundary, summary = lines_of(folder, chat_id)
+    assert boundary.pop("compactMetadata") == {
+        "trigger": "auto",
+        "preTokens": done.last.pre_tokens,
+        "postTokens": done.last.post_tokens,
+        "filesIncluded": [],
+        "strategy": "summary",
+    }
+    assert {key: boundary[key] for key in ("_type", "type", "subtype", "role", "content")} == {
+        "_type": "compact_boundary",
+        "type": "system",
+        "subtype": "compact_boundary",
+        "role": "system",
+        "content": "Conversation compacted",
+    }
+    assert (summary["parentUuid"], summary["role"], summary["isCompactSummary"]) == (boundary["uuid"], "user", True)
+    start = summary["_retainedFrom"]
+    last_step, _, first = lines_of(folder, chat_id)[start["n"] - 3 : start["n"]]
+    assert (first["_type"], start["message"]) == ("query", 0)
+    assert summary["logicalParentUuid"] == last_step["uuid"]
+
+
+async def test_the_request_goes_on_from_the_contexts_own(folder: Path) -> None:
+    summariser = Summariser(SUMMARY)
+    tools = [llm_pb2.ToolSchema(name="weather", parameters="{}")]
+    async with summarising(folder, summariser) as memory:
+        chat_id, run_id = await talk(memory, 3)
+        before = await memory.context(chat_id, run_id, system="You are")
+        await compact(memory, chat_id, run_id, system="You are", limits=LIMITS, tools=tools)
+    (request,) = summariser.requests
+    assert list(request.messages[:-1]) == before
+    assert list(request.tools) == tools
+    assert (request.model, request.tool_choice, request.temperature, request.stage) == (
+        "gpt-4o",
+        "none",
+        0.2,
+        "compact",
+    )
+    assert "<summary>" in text_of(request.messages[-1])
+
+
+async def test_the_request_is_cut_to_the_summarisers_window(folder: Path) -> None:
+    summariser = Summariser(SUMMARY)
+    small = memory_pb2.ModelLimits(
+        provider_key="q", model="gpt-4o-mini", context_window_tokens=2_000, output_tokens=400
+    )
+    async with summarising(folder, summariser) as memory:
+        chat_id, run_id = await talk(memory, 30)
+        done = await compact(memory, chat_id, run_id, limits=LIMITS, summary_model=small)
+        counted = await memory.stub.LoadContext(
+            memory_pb2.LoadContextRequest(chat_id=chat_id, run_id=run_id, limits=LIMITS)
+        )
+    assert done.kinds[-1] == "complete"
+    assert counted.tokens == done.last.post_tokens
+    (request,) = summariser.requests
+    assert (request.provider_key, request.model) == ("q", "gpt-4o-mini")
+    assert sum(len(text) for text in texts(request.messages)) < 1_600 * 6
+    check_paired(request.messages)
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (Overloaded("no"), "OVERLOADED"),
+        ("", "EMPTY_SUMMARY"),
+        ("<summary> </summary>", "EMPTY_SUMMARY"),
+        ("<summary>" + "word " * 20_000, "SUMMARY_TOO_LONG"),
+        (RuntimeError("bug"), "SUMMARY_FAILED"),
+    ],
+)
+async def test_a_failed_summary_falls_back_to_the_last_messages(
+    folder: Path, answer: str | Exception, reason: str
+) -> None:
+    async with summarising(folder, Summariser(answer)) as memory:
+        chat_id, run_id = await talk(memory)
+        before = await memory.context(chat_id, run_id)
+        done = await compact(memory, chat_id, run_id, limits=LIMITS)
+        after = await memory.context(chat_id, run_id)
+    assert (done.kinds[-1], done.last.reason) == ("fallback", reason)
+    assert "28 older messages were left out" in text_of(after[0])
+    assert after[1:] == before[-13:]
+    check_paired(after)
+
+
+async def test_a_silent_summariser_is_waited_for_no_longer_than_its_time(folder: Path) -> None:
+    async with summarising(folder, Summariser(60.0), summary_timeout_s=0.2) as memory:
+        chat_id, run_id = await talk(memory)
+        done = await compact(memory, chat_id, run_id, limits=LIMITS)
+    assert (done.kinds, done.last.reason) == (["start", "fallback"], "TIMEOUT")
+
+
+async def test_without_a_gateway_the_conversation_goes_on(serve: Serve) -> None:
+    async with serve() as memory:
+        chat_id, run_id = await talk(memory)
+        done = await compact(memory, chat_id, run_id, limits=LIMITS)
+        assert (done.kinds, done.last.reason) == (["start", "fallback"], "PROVIDER_UNAVAILABLE")
+
+
+async def test_a_fallback_keeps_the_former_summary(folder: Path) -> None:
+    async with summarising(folder, Summariser(SUMMARY, Overloaded("no"))) as memory:
+        chat_id, run_id = await talk(memory)
+        assert (await compact(memory, chat_id, run_id, limits=LIMITS)).kinds[-1] == "complete"
+        await memory.append(chat_id, run_id, *(step_line(content(WORDS, msg_id=new_id())) for _ in range(20)))
+        assert (await compact(memory, chat_id, run_id, limits=LIMITS)).kinds[-1] == "fallback"
+        after = await memory.context(chat_id, run_id)
+    assert "They spoke of the weather." in text_of(after[0])
+    assert text_of(after[0]).count("<summary>") == 1
+    assert text_of(after[1]) == "the last question", "it is being answered"
+
+
+async def test_two_compactions_are_as_good_as_the_last(folder: Path) -> None:
+    second = "<summary>The second.</summary>"
+    summariser = Summariser(SUMMARY, second)
+    async with summarising(folder, summariser) as memory:
+        chat_id, run_id = await talk(memory)
+        await compact(memory, chat_id, run_id, limits=LIMITS)
+        between = await memory.context(chat_id, run_id)
+        pieces = [step_line(call(f"n{i}", msg_id=new_id()), result(f"n{i}", WORDS)) for i in range(10)]
+        await memory.append(chat_id, run_id, *pieces)
+        before = await memory.context(chat_id, run_id)
+        done = await compact(memory, chat_id, run_id, limits=LIMITS)
+        after = await memory.context(chat_id, run_id)
+    assert done.kinds[-1] == "complete"
+    assert list(summariser.requests[1].messages[:-1]) == before
+    assert "They spoke of the weather." in text_of(between[0])
+    assert "The second." in text_of(after[0])
+    assert "They spoke of the weather." not in text_of(after[0])
+    assert text_of(after[1]) == "the last question"
+    assert after[2:] == before[-len(after[2:]) :]
+    async with summarising(folder, summariser) as memory:
+        assert await memory.context(chat_id, run_id) == after
+
+
+async def test_of_a_torn_append_nothing_counts(folder: Path) -> None:
+    summariser = Summariser(SUMMARY)
+    async with summarising(folder, summariser) as memory:
+        chat_id, run_id = await talk(memory)
+        before = await memory.context(chat_id, run_id)
+        await compact(memory, chat_id, run_id, limits=LIMITS)
+    file = folder / f"{chat_id}.json"
+    file.write_bytes(b"".join(file.read_bytes().splitlines(keepends=True)[:-1]))
+    async with summarising(folder, summariser) as memory:
+        assert await memory.context(chat_id, run_id) == before
+
+
+async def test_later_runs_begin_with_summary_and_retained(folder: Path) -> None:
+    async with summarising(folder, Summariser(SUMMARY), chat_k=1) as memory:
+        chat_id, run_id = await talk(memory)
+        await compact(memory, chat_id, run_id, limits=LIMITS)
+        after = await memory.context(chat_id, run_id)
+        for index in range(3):
+            await memory.append(chat_id, run_id, step_line(content(f"answer {index}")), run_line())
+            _, run_id = await memory.begin(f"later {index}", chat_id)
+        later = await memory.context(chat_id, run_id)
+    assert later[: len(after)] == after
+    assert [text_of(message) for message in later[len(after) :]] == ["later 1", "answer 2", "later 2"]
+
+
+async def test_a_run_before_the_one_that_compacted_sees_all(folder: Path) -> None:
+    async with summarising(folder, Summariser(SUMMARY)) as memory:
+        chat_id, first = await talk(memory)
+        before = await memory.context(chat_id, first)
+        _, second = await memory.begin("waits", chat_id)
+        await compact(memory, chat_id, second, limits=LIMITS)
+        assert await memory.context(chat_id, first) == before
+
+
+async def test_a_sub_agents_context_is_compacted_apart(folder: Path) -> None:
+    own = {"context_id": "subagent-00000001"}
+    async with summarising(folder, Summariser(SUMMARY)) as memory:
+        chat_id, run_id = await memory.begin("main")
+        await memory.append(chat_id, run_id, step_line(user("the task"), **own))
+        for index in range(20):
+            await memory.append(
+                chat_id, run_id, step_line(call(f"t{index}", msg_id=new_id()), result(f"t{index}", WORDS), **own)
+            )
+        main = await memory.context(chat_id, run_id)
+        before = await memory.context(chat_id, run_id, **own)
+        done = await compact(memory, chat_id, run_id, limits=LIMITS, **own)
+        after = await memory.context(chat_id, run_id, **own)
+        assert done.kinds[-1] == "complete"
+        assert await memory.context(chat_id, run_id) == main
+    assert text_of(after[1]) == "the task"
+    # 41 messages: 9 of them are four and a half pairs.
+    assert after[2:] == before[-10:]
+
+
+async def test_a_long_run_keeps_the_message_that_it_answers(folder: Path) -> None:
+    async with summarising(folder, Summariser(SUMMARY)) as memory:
+        chat_id, run_id = await memory.begin("the goal")
+        await memory.append(chat_id, run_id, step_line(user("and this")))
+        for index in range(30):
+            await memory.append(
+                chat_id, run_id, step_line(call(f"t{index}", msg_id=new_id()), result(f"t{index}", WORDS))
+            )
+        await compact(memory, chat_id, run_id, limits=LIMITS)
+        after = await memory.context(chat_id, run_id)
+    assert [text_of(message) for message in after[1:3]] == ["and this", ""]
+    assert "Intent:\n- the goal" in text_of(after[0])
+
+
+async def test_what_is_open_is_pinned(folder: Path) -> None:
+    async with summarising(folder, Summariser(SUMMARY)) as memory:
+        chat_id, run_id = await memory.begin("the goal")
+        for _ in range(20):
+            await memory.append(chat_id, run_id, step_line(content(WORDS, msg_id=new_id())))
+        todos = '{"todos": [{"content": "buy milk", "status": "pending", "id": "1"}]}'
+        await memory.stub.UpdateState(memory_pb2.UpdateStateRequest(chat_id=chat_id, state=todos))
+        plan = memory_pb2.Plan(plan_id="p")
+        plan.tasks.add(task_id="00000001", description="is done", status="completed")
+        plan.tasks.add(task_id="00000002", description="is open", status="init")
+        ask = agent_pb2.ApprovalAsk(approval_id="a1", tool_id="x1", reason="rm")
+        answered = agent_pb2.ApprovalAsk(approval_id="a2", tool_id="x2", reason="ls")
+        foreign = agent_pb2.ApprovalAsk(approval_id="a3", tool_id="x3", reason="of a sub-agent")
+        elsewhere = memory_pb2.EventLine(
+            context_id="subagent-00000001", event=agent_pb2.AgentDelta(seq=8, approval_ask=foreign)
+        )
+        await memory.append(
+            chat_id,
+            run_id,
+            step_line(call("x1", '{"cmd": "rm"}'), call("x2"), plan=plan),
+            event_line(seq=5, approval_ask=ask),
+            event_line(seq=6, approval_ask=answered),
+            event_line(seq=7, approval_answer=agent_pb2.ApprovalAnswer(approval_id="a2", decision="approve")),
+            memory_pb2.LogLine(event=elsewhere),
+        )
+        await compact(memory, chat_id, run_id, limits=LIMITS)
+        summary, asked, *rest = await memory.context(chat_id, run_id)
+    text = text_of(summary)
+    assert "- 00000002: is open (init)" in text
+    assert "is done" not in text
+    assert '- weather {"cmd": "rm"} (x1)' in text
+    assert "- x1: rm (a1)" in text
+    assert "a2" not in text
+    assert "of a sub-agent" not in text
+    assert "Todos:\n- [pending] buy milk" in text
+    assert text_of(asked) == "the goal"
+    check_paired(rest)
+
+
+async def test_the_summariser_is_shown_images(folder: Path) -> None:
+    summariser = Summariser(SUMMARY)
+    async with summarising(folder, summariser) as memory:
+        chat_id, run_id = await talk(memory)
+        seen = user("look")
+        seen.message.content.add(image=llm_pb2.ImagePart(data=b"\x89PNG", mime_type="image/png"))
+        await memory.append(chat_id, run_id, step_line(seen))
+        await compact(memory, chat_id, run_id, limits=LIMITS)
+    assert summariser.requests[0].messages[-2].content[1].image.data == b"\x89PNG"
+
+
+async def test_files_go_into_the_request_and_small_ones_into_the_summary(folder: Path) -> None:
+    summariser = Summariser(SUMMARY)
+    files = [
+        memory_pb2.ContextFile(path="big.txt", text="word " * 3_000),
+        memory_pb2.ContextFile(path="small.py", text="x = 1", lines_omitted=7),
+        memory_pb2.ContextFile(path="long.txt", text="\n".join(map(str, range(1500)))),
+    ]
+    async with summarising(folder, summariser) as memory:
+        chat_id, run_id = await talk(memory)
+        done = await compact(memory, chat_id, run_id, limits=LIMITS, files=files)
+        (summary, *_) = await memory.context(chat_id, run_id)
+    asked = text_of(summariser.requests[0].messages[-1])
+    assert "[File: big.txt]" in asked
+    assert "\n999\n[500 more lines]" in asked
+    assert text_of(summary).endswith("[File: small.py]\nx = 1\n[7 more lines]")
+    assert "big.txt" not in text_of(summary)
+    assert list(done.last.files_included) == ["small.py"]
+
+
+async def test_with_nothing_to_gain_nothing_changes_and_nobody_is_asked(folder: Path) -> None:
+    summariser = Summariser(SUMMARY)
+    async with summarising(folder, summariser) as memory:
+        chat_id, run_id = await memory.begin("hi")
+        done = await compact(memory, chat_id, run_id, limits=LIMITS, trigger="manual")
+    assert (done.kinds, done.last.reason) == (["start", "fail"], "NOTHING_TO_COMPACT")
+    assert not summariser.requests
+    assert len(lines_of(folder, chat_id)) == 1
+
+
+async def test_a_small_chat_is_not_made_larger(folder: Path) -> None:
+    async with summarising(folder, Summariser("<summary>" + "word " * 200)) as memory:
+        chat_id, run_id = await memory.begin("hi")
+        await memory.append(chat_id, run_id, step_line(content("hello"), content("there", msg_id="m_00000002")))
+        done = await compact(memory, chat_id, run_id, limits=LIMITS, trigger="manual")
+    assert (done.kinds, done.last.reason) == (["start", "usage", "fail"], "NOTHING_TO_COMPACT")
+    assert len(lines_of(folder, chat_id)) == 2
+
+
+async def test_a_stale_owner_changes_nothing(folder: Path) -> None:
+    async with summarising(folder, Summariser(SUMMARY)) as memory:
+        chat_id, run_id = await talk(memory)
+        await memory.append(chat_id, run_id, step_line(content("taken over")), generation=2)
+        before = await memory.context(chat_id, run_id)
+        with pytest.raises(StaleLease):
+            await compact(memory, chat_id, run_id, limits=LIMITS, generation=1)
+        assert await memory.context(chat_id, run_id) == before
+
+
+async def test_by_hand_the_command_itself_is_no_message(folder: Path) -> None:
+    async with summarising(folder, Summariser(SUMMARY)) as memory:
+        chat_id, run_id = await talk(memory)
+        await memory.append(chat_id, run_id, step_line(content("Yes.")), run_line())
+        _, run_id = await memory.begin("/compact", chat_id)
+        done = await compact(memory, chat_id, run_id, limits=LIMITS, trigger="manual")
+        await memory.append(chat_id, run_id, run_line())
+        _, run_id = await memory.begin("go on", chat_id)
+        after = await memory.context(chat_id, run_id)
+    assert done.last.trigger == "manual"
+    assert shown(after)[-3:] == [("user", "the last question"), ("assistant", "Yes."), ("user", "go on")]
+
+
+async def test_three_failures_in_a_row_open_the_breaker_of_the_run(folder: Path) -> None:
+    async with summarising(folder, Summariser(Overloaded("no"))) as memory:
+        chat_id, run_id = await memory.begin("goal")
+        reasons: list[str] = []
+        for _ in range(4):
+            await memory.append(chat_id, run_id, *(step_line(content(WORDS, msg_id=new_id())) for _ in range(30)))
+            done = await compact(memory, chat_id, run_id, limits=LIMITS)
+            reasons.append(f"{done.kinds[-1]} {done.last.reason}")
+        assert reasons == ["fallback OVERLOADED"] * 3 + ["fail TOO_MANY_FAILURES"]
+        by_hand = await compact(memory, chat_id, run_id, limits=LIMITS, trigger="manual")
+        assert by_hand.kinds[-1] == "fallback"
+        await memory.append(chat_id, run_id, run_line())
+        await memory.append(chat_id, next_run := new_id(), query_line("next"))
+        assert (await compact(memory, chat_id, next_run, limits=LIMITS)).kinds[-1] == "fallback"
+
+
+async def test_what_has_gained_little_is_not_due_again_before_it_grows(folder: Path) -> None:
+    tight = memory_pb2.ModelLimits(provider_key="p", model="gpt-4o", context_window_tokens=1_500, output_tokens=100)
+    # Nearly as long as what it replaces.
+    async with summarising(folder, Summariser("<summary>" + "word " * 160)) as memory:
+        chat_id, run_id = await memory.begin("a question " * 400)
+
+        async def is_due() -> bool:
+            request = memory_pb2.LoadContextRequest(chat_id=chat_id, run_id=run_id, limits=tight)
+            return (await memory.stub.LoadContext(request)).compaction_due
+
+        await memory.append(chat_id, run_id, *(step_line(content(WORDS, msg_id=new_id())) for _ in range(7)))
+        assert await is_due()
+        done = await compact(memory, chat_id, run_id, limits=tight)
+        assert done.kinds[-1] == "complete"
+        assert done.last.post_tokens > 0.9 * done.last.pre_tokens
+        await memory.append(chat_id, run_id, step_line(content(WORDS, msg_id=new_id())))
+        assert not await is_due()
+        await memory.append(chat_id, run_id, *(step_line(content(WORDS, msg_id=new_id())) for _ in range(3)))
+        assert await is_due()

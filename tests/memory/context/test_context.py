@@ -1,0 +1,339 @@
+"""The view for the model, over a real service: always valid, windowed the same way at every turn of a run."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headrace.errors import InvalidRequest, NotFound
+from headrace.v1 import llm_pb2, memory_pb2
+from services.memory.context.message_pairing import INTERRUPTED
+from tests.memory.conftest import Serve, memory_over
+from tests.memory.writing import (
+    Memory,
+    call,
+    content,
+    new_id,
+    query_line,
+    reasoning,
+    result,
+    run_line,
+    step_line,
+    user,
+)
+
+
+def shown(messages: Sequence[llm_pb2.Message]) -> list[Any]:
+    """Messages as short tuples: role, text, and calls or the call answered."""
+    return [
+        (message.role, text_of(message))
+        + ((tuple((call.id, call.arguments) for call in message.tool_calls),) if message.tool_calls else ())
+        + ((message.tool_call_id,) if message.role == "tool" else ())
+        for message in messages
+    ]
+
+
+def text_of(message: llm_pb2.Message) -> str:
+    return "".join(part.text for part in message.content)
+
+
+def check_paired(messages: Sequence[llm_pb2.Message]) -> None:
+    """Assert what every provider asks for: each call is followed by exactly its result."""
+    rest = list(messages)
+    while rest:
+        message = rest.pop(0)
+        assert message.role != "tool", "a result without its call"
+        assert message.content or message.tool_calls
+        results, rest = rest[: len(message.tool_calls)], rest[len(message.tool_calls) :]
+        assert [answer.role for answer in results] == ["tool"] * len(message.tool_calls)
+        assert [answer.tool_call_id for answer in results] == [call.id for call in message.tool_calls]
+        assert all(answer.content and answer.name for answer in results)
+
+
+async def end(memory: Memory, chat_id: str, run_id: str, *messages: memory_pb2.LogMessage) -> None:
+    await memory.append(chat_id, run_id, step_line(*messages), run_line())
+
+
+async def test_the_pieces_of_one_answer_are_one_message_followed_by_its_results(memory: Memory) -> None:
+    chat_id, run_id = await memory.begin("weather?")
+    thought = reasoning("hm")
+    thought.message.provider_state = '{"big": 12345678901234567890123}'
+    await memory.append(
+        chat_id, run_id, step_line(thought, content("Let me "), content("look."), call("t1"), call("t2", '{"b": 1}'))
+    )
+    await memory.append(chat_id, run_id, step_line(result("t2", "rain")))
+    await memory.append(chat_id, run_id, step_line(result("t1", "sun")))
+    await memory.append(chat_id, run_id, step_line(content("Mixed.", msg_id="m_00000002")))
+    messages = await memory.context(chat_id, run_id, system="You are")
+    assert shown(messages) == [
+        ("system", "You are"),
+        ("user", "weather?"),
+        ("assistant", "Let me look.", (("t1", "{}"), ("t2", '{"b": 1}'))),
+        ("tool", "sun", "t1"),
+        ("tool", "rain", "t2"),
+        ("assistant", "Mixed."),
+    ]
+    assert messages[2].reasoning_content == "hm"
+    assert messages[2].provider_state == '{"big": 12345678901234567890123}'
+    assert not messages[5].HasField("reasoning_content")
+
+
+async def test_of_earlier_runs_no_reasoning_is_shown_and_long_results_are_shortened(memory: Memory) -> None:
+    chat_id, run_id = await memory.begin("one")
+    messages = [reasoning("secret"), call("t1"), call("t2"), result("t1", "x" * 1001), result("t2", "y" * 1000)]
+    messages[0].message.provider_state = "{}"
+    await memory.append(chat_id, run_id, step_line(*messages))
+    own = await memory.context(chat_id, run_id)
+    assert (own[1].reasoning_content, text_of(own[2])) == ("secret", "x" * 1001)
+    await memory.append(chat_id, run_id, run_line())
+    _, run_id = await memory.begin("two", chat_id)
+    later = await memory.context(chat_id, run_id)
+    assert not later[1].HasField("reasoning_content")
+    assert not later[1].HasField("provider_state")
+    assert text_of(later[2]) == "x" * 1000 + "\n[shortened: the first 1,000 of 1,001 characters]"
+    assert text_of(later[3]) == "y" * 1000
+
+
+async def test_images_of_earlier_runs_stand_as_their_names(memory: Memory) -> None:
+    chat_id, run_id = await memory.begin("one")
+    seen = user("look")
+    seen.message.content.add(image=llm_pb2.ImagePart(url="https://example.org/a/cat.png", detail="low"))
+    seen.message.content.add(image=llm_pb2.ImagePart(data=b"\x89PNG", mime_type="image/png"))
+    await memory.append(chat_id, run_id, step_line(seen))
+    own = (await memory.context(chat_id, run_id))[1].content
+    assert own[1].image == llm_pb2.ImagePart(url="https://example.org/a/cat.png", detail="low")
+    assert own[2].image == llm_pb2.ImagePart(data=b"\x89PNG", mime_type="image/png")
+    await memory.append(chat_id, run_id, run_line())
+    _, run_id = await memory.begin("two", chat_id)
+    later = (await memory.context(chat_id, run_id))[1].content
+    assert [part.text for part in later] == ["look", "[image: cat.png, https://example.org/a/cat.png]", "[image]"]
+
+
+async def test_a_call_without_result_gets_a_typed_one_and_a_result_without_call_goes(memory: Memory) -> None:
+    chat_id, run_id = await memory.begin("hi")
+    await memory.append(chat_id, run_id, step_line(result("t0"), call("t1"), call("t2"), result("t2"), result("t2")))
+    assert shown(await memory.context(chat_id, run_id)) == [
+        ("user", "hi"),
+        ("assistant", "", (("t1", "{}"), ("t2", "{}"))),
+        ("tool", INTERRUPTED, "t1"),
+        ("tool", "ok", "t2"),
+    ]
+
+
+async def test_an_answer_ends_with_its_first_result(memory: Memory) -> None:
+    chat_id, run_id = await memory.begin("hi")
+    await memory.append(chat_id, run_id, step_line(call("t1"), result("t1"), content("the same msg_id")))
+    assert shown(await memory.context(chat_id, run_id))[2:] == [("tool", "ok", "t1"), ("assistant", "the same msg_id")]
+
+
+async def test_a_result_belongs_to_the_newest_call_of_its_id(memory: Memory) -> None:
+    chat_id, run_id = await memory.begin("hi")
+    again = call("t1", '{"again": 1}', msg_id="m_00000002")
+    await memory.append(chat_id, run_id, step_line(call("t1"), again, result("t1", "yes")))
+    assert shown(await memory.context(chat_id, run_id))[1:] == [
+        ("assistant", "", (("t1", "{}"),)),
+        ("tool", INTERRUPTED, "t1"),
+        ("assistant", "", (("t1", '{"again": 1}'),)),
+        ("tool", "yes", "t1"),
+    ]
+
+
+@pytest.mark.parametrize("arguments", ["", "{", "[1]", "null", '{"a": NaN}', "{" * 5000, '{"a": "\\ud800"}'])
+async def test_arguments_that_are_no_object_are_sent_as_an_empty_one(memory: Memory, arguments: str) -> None:
+    chat_id, run_id = await memory.begin("hi")
+    await memory.append(chat_id, run_id, step_line(call("t1", arguments)))
+    assert (await memory.context(chat_id, run_id))[1].tool_calls[0].arguments == "{}"
+
+
+async def test_arguments_and_texts_are_byte_for_byte(memory: Memory) -> None:
+    arguments = '{ "n": 12345678901234567890, "s": "\\u0041\\n水" }'
+    text = "\n\n \t水\u0000\u2028\U0001f600"
+    chat_id, run_id = await memory.begin(text)
+    await memory.append(chat_id, run_id, step_line(content(text), call("t1", arguments), result("t1", text)))
+    asked, said, told = await memory.context(chat_id, run_id)
+    assert (text_of(asked), text_of(said), text_of(told)) == (text, text, text)
+    assert said.tool_calls[0].arguments == arguments
+
+
+async def test_an_answer_that_says_nothing_is_left_out(memory: Memory) -> None:
+    chat_id, run_id = await memory.begin("hi")
+    await memory.append(chat_id, run_id, step_line(reasoning("cut"), content("", msg_id="m_00000002")))
+    assert shown(await memory.context(chat_id, run_id)) == [("user", "hi")]
+
+
+async def test_the_last_k_earlier_runs_are_shown(serve: Serve) -> None:
+    async with serve(chat_k=2) as memory:
+        chat_id, run_id = await memory.begin("0")
+        for index in range(1, 5):
+            await end(memory, chat_id, run_id, content(f"answer {index}"))
+            _, run_id = await memory.begin(str(index), chat_id)
+        assert [text_of(message) for message in await memory.context(chat_id, run_id)] == [
+            "2", "answer 3", "3", "answer 4", "4",
+        ]  # fmt: skip
+
+
+async def test_no_earlier_run_is_shown_with_k_0(serve: Serve) -> None:
+    async with serve(chat_k=0) as memory:
+        chat_id, run_id = await memory.begin("0")
+        await end(memory, chat_id, run_id, content("a"))
+        _, run_id = await memory.begin("1", chat_id)
+        assert shown(await memory.context(chat_id, run_id)) == [("user", "1")]
+
+
+async def test_the_window_begins_with_a_user_message_and_cuts_no_pair(memory: Memory) -> None:
+    chat_id, run_id = await memory.begin("a")
+    await end(memory, chat_id, run_id, content("answer"))
+    _, run_id = await memory.begin("b", chat_id)
+    await end(memory, chat_id, run_id, call("t1"), call("t2"), result("t1"), result("t2"))
+    for text in ("c", "d", "e"):
+        _, run_id = await memory.begin(text, chat_id)
+        await end(memory, chat_id, run_id, content("answer"))
+    _, run_id = await memory.begin("now", chat_id)
+    # Ten messages back is the second result: its call is cut off, so what is left begins with "c".
+    messages = await memory.context(chat_id, run_id, message_history_max=10)
+    assert [text_of(message) for message in messages] == [
+        "b",
+        "",
+        "ok",
+        "ok",
+        *["c", "answer", "d", "answer", "e", "answer", "now"],
+    ]
+    _, later = await memory.begin("later", chat_id)
+    messages = await memory.context(chat_id, later, message_history_max=10)
+    assert [text_of(message) for message in messages][:2] == ["c", "answer"]
+
+
+async def test_the_own_run_is_never_windowed(memory: Memory) -> None:
+    chat_id, run_id = await memory.begin("hi")
+    steps = [step_line(content(str(index), msg_id=f"m_{index:08}")) for index in range(150)]
+    await memory.append(chat_id, run_id, *steps)
+    assert len(await memory.context(chat_id, run_id, message_history_max=10)) == 151
+
+
+@pytest.mark.parametrize("messages_max", [1, 9, 101, -1])
+async def test_a_window_out_of_bounds_is_refused(memory: Memory, messages_max: int) -> None:
+    chat_id, run_id = await memory.begin()
+    with pytest.raises(InvalidRequest, match="messageHistoryMax"):
+        await memory.context(chat_id, run_id, message_history_max=messages_max)
+
+
+async def test_a_query_that_waits_is_not_shown_to_the_run_before_it(memory: Memory) -> None:
+    chat_id, first = await memory.begin("first")
+    _, waiting = await memory.begin("waiting", chat_id)
+    await memory.append(chat_id, first, step_line(content("answer")))
+    assert shown(await memory.context(chat_id, first)) == [("user", "first"), ("assistant", "answer")]
+    assert shown(await memory.context(chat_id, waiting)) == [
+        ("user", "first"), ("assistant", "answer"), ("user", "waiting"),
+    ]  # fmt: skip
+
+
+async def test_a_context_of_its_own_sees_its_own_lines_and_the_main_one_does_not(memory: Memory) -> None:
+    chat_id, run_id = await memory.begin("main")
+    own = {"context_id": "subagent-00000001"}
+    await memory.append(chat_id, run_id, step_line(user("task"), content("done"), **own), step_line(content("so")))
+    assert shown(await memory.context(chat_id, run_id, **own)) == [("user", "task"), ("assistant", "done")]
+    assert shown(await memory.context(chat_id, run_id)) == [("user", "main"), ("assistant", "so")]
+
+
+async def test_reminders_are_one_trailing_part_that_is_not_stored(memory: Memory) -> None:
+    chat_id, run_id = await memory.begin("hi")
+    reminder = "<system_reminder>\none\ntwo\n</system_reminder>"
+    (asked,) = await memory.context(chat_id, run_id, reminders=["one", "two"])
+    assert [part.text for part in asked.content] == ["hi", reminder]
+    await memory.append(chat_id, run_id, step_line(call("t1"), result("t1")))
+    messages = await memory.context(chat_id, run_id, reminders=["one", "two"])
+    assert shown(messages)[3:] == [("user", reminder)]
+    assert len(await memory.context(chat_id, run_id)) == 3
+
+
+async def test_an_unknown_chat_or_run_is_not_found(memory: Memory) -> None:
+    chat_id, run_id = await memory.begin()
+    with pytest.raises(NotFound):
+        await memory.context(new_id(), run_id)
+    with pytest.raises(NotFound, match="run"):
+        await memory.context(chat_id, new_id())
+
+
+call_ids = st.sampled_from(["t1", "t2", "t3", ""])
+msg_ids = st.sampled_from(["m_00000001", "m_00000002", "m_00000003"])
+log_messages = st.one_of(
+    st.builds(content, st.sampled_from(["text", ""]), msg_id=msg_ids),
+    st.builds(reasoning, st.just("hm"), msg_id=msg_ids),
+    st.builds(call, call_ids, msg_id=msg_ids),
+    st.builds(result, call_ids, st.just("r" * 1200)),
+    st.builds(user, st.just("steer")),
+)
+any_appends = st.lists(
+    st.tuples(st.integers(0, 2), st.one_of(st.none(), st.lists(log_messages, max_size=6))), min_size=1, max_size=12
+)
+"""What happens to up to three runs of a chat: messages in any order, or (None) its end."""
+
+
+@settings(max_examples=60, deadline=None)
+@given(any_appends)
+async def test_any_log_and_a_user_message_make_a_valid_request(appends: list[Any]) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        chat_id = new_id()
+        runs = [new_id() for _ in range(3)]
+        ended: set[int] = set()
+        asked: list[str] = []
+        async with memory_over(Path(name)) as memory:
+            for run_id in runs:
+                await memory.append(chat_id, run_id, query_line("hi"))
+            for index, messages in appends:
+                if index in ended:
+                    continue
+                ended |= {index} if messages is None else set()
+                line = run_line("cancelled") if messages is None else step_line(*messages)
+                await memory.append(chat_id, runs[index], line)
+                asked.append(new_id())
+                await memory.append(chat_id, asked[-1], query_line("next"))
+                for run_id in (*runs, asked[-1]):
+                    context = await memory.context(chat_id, run_id)
+                    check_paired(context)
+                    assert context[0].role == "user"
+            contexts = [await memory.context(chat_id, run_id) for run_id in (*runs, *asked)]
+        async with memory_over(Path(name)) as memory:
+            again = [await memory.context(chat_id, run_id) for run_id in (*runs, *asked)]
+        assert again == contexts, "a restart changes nothing"
+
+
+turns = st.lists(
+    st.tuples(st.booleans(), st.text(max_size=20), st.integers(0, 3), st.booleans()), min_size=1, max_size=5
+)
+"""Turns of a run: does it reason, what does it say, how many calls, are all answered."""
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(turns, min_size=1, max_size=3), st.sampled_from([0, 10]))
+async def test_a_turns_request_begins_with_the_bytes_of_the_turn_before(runs: list[Any], messages_max: int) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        async with memory_over(Path(name), chat_k=2) as memory:
+            chat_id = new_id()
+            for run_turns in runs:
+                _, run_id = await memory.begin("hi", chat_id)
+                await memory.begin("waits", chat_id)
+                before: list[bytes] = []
+                for number, (reasons, text, calls, answered) in enumerate(run_turns):
+                    fields: dict[str, Any] = {"system": "You are", "message_history_max": messages_max}
+                    reminded = await memory.context(chat_id, run_id, reminders=[f"now {number}"], **fields)
+                    context = await memory.context(chat_id, run_id, **fields)
+                    assert text_of(reminded[-1]).endswith(f"<system_reminder>\nnow {number}\n</system_reminder>")
+                    request = [message.SerializeToString(deterministic=True) for message in context]
+                    assert request[: len(before)] == before
+                    before = request
+                    msg_id = f"m_{number:08}"
+                    pieces = [reasoning("hm", msg_id=msg_id)] * reasons + [content(text, msg_id=msg_id)]
+                    pieces += [call(f"t{number}-{index}", msg_id=msg_id) for index in range(calls)]
+                    await memory.append(chat_id, run_id, step_line(*pieces))
+                    if calls and answered:
+                        await memory.append(
+                            chat_id, run_id, *(step_line(result(f"t{number}-{index}")) for index in range(calls))
+                        )
+                await memory.append(chat_id, run_id, run_line())

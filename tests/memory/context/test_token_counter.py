@@ -1,0 +1,131 @@
+"""Token counts stand in the log: made once, when a message is appended, and what usage has taught stands there too."""
+
+from __future__ import annotations
+
+import re
+import struct
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headrace.v1 import common_pb2, llm_pb2
+from services.runtime.tokens import count
+from services.runtime.tokens.image_tokens import BASE_TOKENS, TILE_TOKENS
+from tests.memory.conftest import Serve, memory_over
+from tests.memory.context.test_context import log_messages
+from tests.memory.context.test_token_limits import limits, load
+from tests.memory.writing import call, content, new_id, reasoning, result, run_line, step_line, user
+
+pytestmark = pytest.mark.engines
+
+COUNT = re.compile(rb'"_tokens":\{"encoding":"\w+","count":(\d+)\}')
+WIDE = b"\x89PNG\r\n\x1a\n" + struct.pack(">I4sII", 13, b"IHDR", 1000, 400)
+"""The beginning of a picture of two tiles."""
+
+
+def messages_in(folder: Path, chat_id: str) -> list[dict[str, Any]]:
+    lines = map(orjson.loads, (folder / f"{chat_id}.json").read_bytes().splitlines())
+    return [message for line in lines for message in line.get("messages", ())]
+
+
+def rewrite(folder: Path, chat_id: str, count: bytes) -> None:
+    """Put `count` in place of every count of a log."""
+    path = folder / f"{chat_id}.json"
+    path.write_bytes(COUNT.sub(count, path.read_bytes()))
+
+
+async def test_every_message_has_its_count_and_the_name_of_its_encoding(serve: Serve, folder: Path) -> None:
+    async with serve() as memory:
+        chat_id, run_id = await memory.begin("hi")
+        await memory.append(chat_id, run_id, step_line(content("one two"), call("t1", "{cut"), result("t1", "水")))
+    told = [content("one two"), call("t1", "{}"), result("t1", "水")]
+    expected = [count.count_message(message.message, "o200k_base") for message in told]
+    stored = [message["_tokens"] for message in messages_in(folder, chat_id)]
+    assert stored == [{"encoding": "o200k_base", "count": count} for count in expected]
+
+
+async def test_nothing_is_counted_again_after_a_restart(serve: Serve, folder: Path) -> None:
+    async with serve() as memory:
+        chat_id, run_id = await memory.begin("hi")
+        await memory.append(chat_id, run_id, step_line(user("one two")))
+        before = (await load(memory, chat_id, run_id)).tokens
+    rewrite(folder, chat_id, b'"_tokens":{"encoding":"o200k_base","count":500}')
+    async with serve() as memory:
+        assert (await load(memory, chat_id, run_id)).tokens == count.LIST_TOKENS + 2 * 500 != before
+
+
+@pytest.mark.parametrize("stored", [b'"_other":1', b'"_tokens":{"encoding":"p50k_base","count":500}'])
+async def test_what_a_log_does_not_say_is_counted(serve: Serve, folder: Path, stored: bytes) -> None:
+    async with serve() as memory:
+        chat_id, run_id = await memory.begin("hi")
+        await memory.append(chat_id, run_id, step_line(user("one two"), content("three")))
+        before = await load(memory, chat_id, run_id)
+    rewrite(folder, chat_id, stored)
+    async with serve() as memory:
+        assert await load(memory, chat_id, run_id) == before
+
+
+async def test_a_chat_is_counted_in_the_encoding_of_its_model(serve: Serve, folder: Path) -> None:
+    async with serve() as memory:
+        chat_id, run_id = await memory.begin("敏捷的棕色狐狸")
+        loaded = await load(memory, chat_id, run_id, limits=limits(model="gpt-4-turbo"))
+        assert loaded.tokens == count.count_request(loaded.messages, (), "cl100k_base")
+        await memory.append(chat_id, run_id, step_line(user("跳过了懒狗")))
+        assert messages_in(folder, chat_id)[0]["_tokens"]["encoding"] == "cl100k_base"
+        loaded = await load(memory, chat_id, run_id)
+        assert loaded.tokens == count.count_request(loaded.messages, (), "o200k_base")
+
+
+async def test_what_usage_has_taught_is_known_after_a_restart(serve: Serve, folder: Path) -> None:
+    other = limits(window=1_000_000, model="qwen3-max")
+    async with serve() as memory:
+        chat_id, run_id = await memory.begin("hello " * 500)
+        exact = (await load(memory, chat_id, run_id)).tokens
+        for times in (2, 3):
+            await load(memory, chat_id, run_id, limits=other)
+            usage = common_pb2.Usage(input_tokens=times * exact)
+            await memory.append(chat_id, run_id, step_line(content("a", usage=usage, msg_id=new_id())))
+        before = await load(memory, chat_id, run_id, limits=other)
+        assert before.tokens == pytest.approx(2.2 * exact, rel=0.05)
+    async with serve() as memory:
+        assert (await load(memory, chat_id, run_id, limits=other)).tokens == pytest.approx(before.tokens, abs=1)
+        unknown = await load(memory, chat_id, run_id, limits=limits(window=1_000_000, model="qwen2"))
+        assert unknown.tokens < 1.2 * exact, "another model has taught nothing"
+
+
+async def test_a_picture_costs_what_its_size_says_wherever_it_is_kept(serve: Serve, folder: Path) -> None:
+    async with serve() as memory:
+        chat_id, run_id = await memory.begin("hi")
+        blob_id = await memory.put_blob(chat_id, WIDE)
+        for image in (llm_pb2.ImagePart(data=WIDE), llm_pb2.ImagePart(url=f"blob:{blob_id}")):
+            message = user("")
+            message.message.content.add(image=image)
+            await memory.append(chat_id, run_id, step_line(message))
+        loaded = await load(memory, chat_id, run_id)
+        assert loaded.tokens == count.count_request(loaded.messages, (), "o200k_base")
+        cost = 5 + BASE_TOKENS + 2 * TILE_TOKENS
+        assert [message["_tokens"]["count"] for message in messages_in(folder, chat_id)] == [cost, cost]
+    rewrite(folder, chat_id, b'"_other":1')
+    async with serve() as memory:
+        assert (await load(memory, chat_id, run_id)).tokens == loaded.tokens
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.lists(log_messages | st.builds(reasoning, st.just(" so")), min_size=1, max_size=5), max_size=5))
+async def test_sums_of_stored_counts_are_the_counts_of_requests(steps: list[Any]) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        async with memory_over(Path(name)) as memory:
+            chat_id, run_id = await memory.begin("hi")
+            for messages in steps:
+                await memory.append(chat_id, run_id, step_line(*messages))
+            loaded = await load(memory, chat_id, run_id)
+            assert loaded.tokens == count.count_request(loaded.messages, (), "o200k_base")
+            await memory.append(chat_id, run_id, run_line())
+            _, run_id = await memory.begin("and now", chat_id)
+            loaded = await load(memory, chat_id, run_id)
+            assert loaded.tokens == count.count_request(loaded.messages, (), "o200k_base")

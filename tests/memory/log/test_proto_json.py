@@ -1,0 +1,84 @@
+"""The JSON form of the protos: every event type there and back, and what must not change on the way."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from google.protobuf.message import Message
+
+from headrace.v1 import agent_pb2, common_pb2
+from services.memory.log.proto_json import dump, load, load_delta
+from services.runtime.json_form import rules_of
+
+PAYLOADS = [field.name for field in agent_pb2.AgentDelta.DESCRIPTOR.oneofs_by_name["payload"].fields]
+
+
+def filled(message: Any) -> Any:
+    """`message` with every field set to something that shows when it is lost."""
+    for number, field in enumerate(message.DESCRIPTOR.fields):
+        if field.message_type is not None:
+            filled(getattr(message, field.name).add() if field.is_repeated else getattr(message, field.name))
+            continue
+        samples: dict[str, Any] = {
+            "string": '{"n": 12345678901234567890123}' if rules_of(field).json else f"\n{field.name}\t水",
+            "number": number + 2**62 if field.cpp_type in (field.CPPTYPE_INT64, field.CPPTYPE_UINT64) else number,
+            "bool": True,
+        }
+        kinds = {field.CPPTYPE_STRING: "string", field.CPPTYPE_BOOL: "bool"}
+        value = samples[kinds.get(field.cpp_type, "number")]
+        if field.is_repeated:
+            getattr(message, field.name).append(value)
+        else:
+            setattr(message, field.name, value)
+    return message
+
+
+@pytest.mark.parametrize("name", PAYLOADS)
+def test_every_event_comes_back_as_it_was(name: str) -> None:
+    delta = agent_pb2.AgentDelta(seq=2**63 + 1, timestamp=2**53 + 1)
+    filled(getattr(delta, name))
+    again = load_delta(dump(delta))
+    assert again == delta
+
+
+@pytest.mark.parametrize("name", PAYLOADS)
+def test_an_event_without_values_comes_back_too(name: str) -> None:
+    delta = agent_pb2.AgentDelta(seq=1, subagent_id="subagent-1", task_id="t")
+    getattr(delta, name).SetInParent()
+    again = load_delta(dump(delta))
+    assert again is not None
+    assert again.WhichOneof("payload") == name
+    assert dump(again) == dump(delta)
+
+
+def test_an_event_is_flat_and_leaves_out_what_is_absent() -> None:
+    delta = agent_pb2.AgentDelta(
+        seq=7, timestamp=8, tool_snapshot=agent_pb2.ToolSnapshot(tool_id="t", arguments="[ 1]")
+    )
+    assert bytes(dump(delta)) == b'{"seq":7,"type":"tool.snapshot","toolId":"t","arguments":[ 1],"timestamp":8}'
+
+
+def test_an_unknown_type_is_none_and_unknown_fields_are_passed_over() -> None:
+    assert load_delta(msgspec.Raw(b'{"seq":1,"type":"later.event","x":1}')) is None
+    assert load_delta(msgspec.Raw(b'{"seq":1,"type":"seq"}')) is None
+    known = load_delta(msgspec.Raw(b'{"seq":1,"type":"content.end","contentId":"c","later":{}}'))
+    assert known == agent_pb2.AgentDelta(seq=1, content_end=agent_pb2.ContentEnd(content_id="c"))
+
+
+def test_json_over_several_lines_stands_on_one_and_keeps_its_numbers() -> None:
+    reference = common_pb2.Reference(id="1", meta='{\r\n\t"n": 1.10,\n\t"m": "a\\nb"\n}')
+    data = bytes(dump(reference))
+    assert b"\n" not in data
+    assert b"\r" not in data
+    again = common_pb2.Reference()
+    load(msgspec.Raw(data), again)
+    assert again.meta == '{  \t"n": 1.10, \t"m": "a\\nb" }'
+
+
+@pytest.mark.parametrize("message", [common_pb2.Usage(cost_usd=float("nan")), common_pb2.Reference(meta="")])
+def test_what_json_cannot_say_is_absent(message: Message) -> None:
+    again = type(message)()
+    load(dump(message), again)
+    assert again == type(message)()

@@ -1,0 +1,250 @@
+"""Checkpoints: going back to one, in every view, again and again, and after a restart."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec import Raw
+
+from headrace.errors import NotFound, StaleLease
+from headrace.v1 import memory_pb2
+from services.memory.log.chat import Chat
+from services.memory.log.lines import Known, Query, Range, Revert, Run, State, Step, decode, encode
+from tests.memory.conftest import Serve
+from tests.memory.writing import Memory, content, events, new_id, query_line, run_line, step_line
+
+pytestmark = pytest.mark.engines
+
+
+async def texts(memory: Memory, chat_id: str, run_id: str) -> list[str]:
+    """What the model is told."""
+    return [message.content[0].text for message in await memory.context(chat_id, run_id)]
+
+
+async def seen(memory: Memory, chat_id: str) -> list[str]:
+    """What people see, in events and raw messages, which say the same."""
+    chat = await memory.chat(chat_id=chat_id, include_raw_messages=True)
+    shown = [
+        event.request_query.message or event.content_snapshot.text
+        for event in chat.events
+        if event.WhichOneof("payload") in ("request_query", "content_snapshot")
+    ]
+    raw = [message["content"][0]["text"] for message in orjson.loads(chat.raw_messages)]
+    assert sorted(raw) == sorted(shown), "events go run by run, raw messages line by line"
+    return shown
+
+
+async def say(memory: Memory, chat_id: str, question: str, answer: str) -> str:
+    run_id = new_id()
+    await memory.append(chat_id, run_id, query_line(question), said(answer), run_line())
+    return run_id
+
+
+def said(text: str) -> memory_pb2.LogLine:
+    return step_line(content(text, events=events(5)))
+
+
+async def test_appends_name_their_checkpoint(memory: Memory) -> None:
+    chat_id, run_id = new_id(), new_id()
+    assert (await memory.append(chat_id, run_id, query_line())).checkpoint_id == 0
+    request_id = new_id()
+    steps = [step_line(content("a")), step_line(content("b"))]
+    first = await memory.append(chat_id, run_id, *steps, request_id=request_id)
+    assert first.checkpoint_id == 1
+    assert (await memory.append(chat_id, run_id, step_line(content("c")))).checkpoint_id == 3
+    assert await memory.append(chat_id, run_id, *steps, request_id=request_id) == first
+
+
+@pytest.mark.parametrize("restart", [False, True])
+async def test_a_revert_shows_the_log_as_it_was_and_ids_go_on_from_there(serve: Serve, restart: bool) -> None:
+    chat_id = new_id()
+    async with serve() as memory:
+        await say(memory, chat_id, "one", "1")
+        await say(memory, chat_id, "two", "2")
+        assert await memory.revert(chat_id, 2) == 7
+        if not restart:
+            assert await seen(memory, chat_id) == ["one", "1"]
+    async with serve() as memory:
+        assert await seen(memory, chat_id) == ["one", "1"]
+        run_id = new_id()
+        assert (await memory.append(chat_id, run_id, query_line("three"))).checkpoint_id == 2
+        assert await texts(memory, chat_id, run_id) == ["one", "1", "three"]
+        assert await seen(memory, chat_id) == ["one", "1", "three"]
+
+
+async def test_a_revert_for_the_model_leaves_what_people_see(memory: Memory) -> None:
+    chat_id = new_id()
+    await say(memory, chat_id, "one", "1")
+    await say(memory, chat_id, "two", "2")
+    await memory.revert(chat_id, 2, scope="model")
+    run_id = new_id()
+    assert (await memory.append(chat_id, run_id, query_line("three"))).checkpoint_id == 4
+    assert await texts(memory, chat_id, run_id) == ["one", "1", "three"]
+    assert await seen(memory, chat_id) == ["one", "1", "two", "2", "three"]
+    await memory.append(chat_id, run_id, run_line())
+    # The log as it was at 3 told the model everything.
+    await memory.revert(chat_id, 3)
+    _, run_id = await memory.begin("four", chat_id)
+    assert await texts(memory, chat_id, run_id) == ["one", "1", "two", "four"]
+    assert await seen(memory, chat_id) == ["one", "1", "two", "four"]
+
+
+async def test_a_run_that_has_not_ended_keeps_its_query(serve: Serve) -> None:
+    chat_id = new_id()
+    async with serve() as memory:
+        cancelled = (await memory.begin("wrong", chat_id))[1]
+        _, waiting = await memory.begin("right", chat_id)
+        await memory.append(chat_id, cancelled, said("late"), run_line("cancelled"))
+        await memory.revert(chat_id, 0, scope="model", run_id=waiting)
+        assert await texts(memory, chat_id, waiting) == ["right"]
+        await memory.append(chat_id, waiting, said("yes"))
+        before = await texts(memory, chat_id, waiting)
+    async with serve() as memory:
+        assert await texts(memory, chat_id, waiting) == before == ["right", "yes"]
+        assert await seen(memory, chat_id) == ["wrong", "late", "right", "yes"]
+
+
+async def test_a_step_of_a_run_can_be_taken_back_while_it_goes_on(memory: Memory) -> None:
+    chat_id, run_id = await memory.begin("go")
+    for text in ("a", "b", "c"):
+        await memory.append(chat_id, run_id, step_line(content(text)), generation=3)
+    with pytest.raises(StaleLease):
+        await memory.revert(chat_id, 2, run_id=run_id, generation=2)
+    await memory.revert(chat_id, 2, run_id=run_id, generation=3)
+    assert await texts(memory, chat_id, run_id) == ["go", "a"]
+
+
+@pytest.mark.parametrize("checkpoint", [-1, 2, 99])
+async def test_a_checkpoint_that_is_not_there_is_not_found(memory: Memory, checkpoint: int) -> None:
+    chat_id = new_id()
+    await say(memory, chat_id, "one", "1")
+    with pytest.raises(NotFound, match="no checkpoint"):
+        await memory.revert(chat_id, checkpoint)
+    with pytest.raises(NotFound, match="does not exist"):
+        await memory.revert(new_id(), 0)
+
+
+async def test_what_was_reverted_is_no_part_of_the_chat_list_or_search_but_stays_in_the_log(memory: Memory) -> None:
+    chat_id = new_id()
+    await say(memory, chat_id, "one", "1")
+    run_id = await say(memory, chat_id, "cucumber", "2")
+    assert len(await memory.search("cucumber")) == 1
+    await memory.revert(chat_id, 2)
+    assert await memory.search("cucumber") == []
+    repeated = await memory.append(chat_id, new_id(), query_line("cucumber", request_id="again"))
+    assert repeated.first_n == 8
+    assert (await memory.chat(run_id=run_id)).events == []
+
+
+async def test_state_goes_back_too_and_its_version_goes_on(serve: Serve) -> None:
+    chat_id = new_id()
+    async with asyncio.timeout(20), serve() as memory:
+        await say(memory, chat_id, "one", "1")
+        await memory.update_state(chat_id, 0, '{"todos":["a"],"loops":1}')
+        await say(memory, chat_id, "two", "2")
+        await memory.update_state(chat_id, 1, '{"loops":2}')
+        await memory.update_state(chat_id, 0, '{"x":1}', context_id="subagent-1")
+        await memory.revert(chat_id, 2)
+        before = [await memory.state(chat_id), await memory.state(chat_id, "subagent-1")]
+        with pytest.raises(StaleLease):
+            await memory.update_state(chat_id, 2, "{}")
+    async with serve() as memory:
+        assert [await memory.state(chat_id), await memory.state(chat_id, "subagent-1")] == before
+        assert before == [(3, '{"todos":["a"],"loops":1}'), (2, "{}")]
+        assert await memory.update_state(chat_id, 3, "{}") == 4
+
+
+# The rule in its simplest form: a revert forgets what came after its checkpoint, and keeps the queries of open runs.
+
+Lines = list[Known]
+
+
+def model_of(log: Lines) -> tuple[Lines, Lines]:
+    """What people see, and what a model is told."""
+    shown: Lines = []
+    told: Lines = []
+    at: list[tuple[Lines, Lines]] = []
+    marks: list[int] = []
+    is_open: dict[str, Known] = {}
+    places: dict[str, int] = {}
+    for line in log:
+        if isinstance(line, Revert):
+            checkpoint = line.to_checkpoint_id
+            before_shown, before_told = at[marks[checkpoint]]
+            kept = [query for run_id, query in is_open.items() if places[run_id] >= checkpoint]
+            told = [*before_told, *kept]
+            if line.scope == "all":
+                shown, marks = list(before_shown), marks[:checkpoint]
+                for query in kept:
+                    at.append((list(shown), [*before_told, *[item for item in kept if item in shown]]))
+                    places[query.run_id] = len(marks)
+                    marks.append(len(at) - 1)
+                    shown.append(query)
+            continue
+        if isinstance(line, Query | Step):
+            at.append((list(shown), list(told)))
+            if isinstance(line, Query):
+                places[line.run_id] = len(marks)
+                is_open[line.run_id] = line
+            marks.append(len(at) - 1)
+        elif isinstance(line, Run):
+            is_open.pop(line.run_id, None)
+        shown.append(line)
+        told.append(line)
+    return shown, told
+
+
+STAMP: dict[str, Any] = {"chat_id": "c", "updated_at": 1, "tenant": "", "user": "", "generation": 0}
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from(["query", "step", "end", "all", "model", "state"]), st.integers(0, 7))))
+def test_any_sequence_of_reverts_shows_what_the_rule_says(moves: list[tuple[str, int]]) -> None:
+    chat = Chat.of("c", [], 0, is_damaged=False)
+    log: Lines = []
+    for kind, number in moves:
+        run_id = f"r{number % 3}"
+        stamp = STAMP | {"n": len(log) + 1, "uuid": str(len(log)), "run_id": run_id}
+        line = _line(kind, number, stamp, chat)
+        if line is None:
+            continue
+        chat.facts.note(line)
+        chat.take([line])
+        log.append(line)
+        shown, told = model_of(log)
+        assert _numbers(chat.shown) == sorted(line.n for line in shown)
+        assert _numbers(chat.runs) == sorted(line.n for line in told)
+        assert chat.facts.checkpoints == sum(isinstance(line, Query | Step) for line in shown)
+    again = Chat.of("c", [line for text in map(encode, log) if (line := decode(text[:-1]))], 0, is_damaged=False)
+    assert (_numbers(again.shown), _numbers(again.runs)) == (_numbers(chat.shown), _numbers(chat.runs))
+    assert again.states == chat.states
+
+
+def _line(kind: str, number: int, stamp: dict[str, Any], chat: Chat) -> Known | None:
+    """A line of a kind, if this chat can take one."""
+    run = chat.facts.runs.get(stamp["run_id"])
+    own: dict[str, Any] = {**stamp, "run_id": ""}
+    match kind:
+        case "all" | "model":
+            is_there = number < chat.facts.checkpoints
+            return Revert(**own, to_checkpoint_id=number, scope=kind) if is_there else None
+        case "state":
+            version = chat.facts.state_versions.get("", 0) + 1
+            return State(**own, version=version, changed={}, removed=[])
+        case "query":
+            return None if run else Query(**stamp, query=Raw(b'{"message":"x"}'))
+        case _ if run is None or run.is_ended:
+            return None
+        case "step":
+            return Step(**stamp, stage="react", seq=1, messages=[])
+        case _:
+            return Run(**stamp, state="completed", events=Range(9, 9))
+
+
+def _numbers(runs: dict[str, list[Any]]) -> list[int]:
+    return sorted(line.n for lines in runs.values() for line in lines)

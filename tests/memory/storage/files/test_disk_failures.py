@@ -1,0 +1,178 @@
+"""A disk that refuses: sync fails by an argument, a write breaks off half-way by a real limit on file size."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from headrace.errors import LogDamaged, NotFound, Overloaded
+from services.memory.storage.files.commits import FILES_MIN
+from services.memory.storage.files.disk import Disk
+from tests.memory.conftest import HeldSync, Serve, logs_in
+from tests.memory.writing import Memory, content, new_id, query_line, run_line, step_line, user
+
+
+@contextmanager
+def file_size_limited(size_bytes: int) -> Generator[None]:
+    """Writes of this process beyond `size_bytes` of a file end short, and then fail with EFBIG."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+async def test_a_failed_sync_refuses_the_append_and_leaves_the_file_as_it_was(serve: Serve, folder: Path) -> None:
+    sync = HeldSync()
+    async with serve(sync=sync) as memory:
+        chat_id, run_id = await memory.begin()
+        before = (folder / f"{chat_id}.json").read_bytes()
+        sync.fails = True
+        request_id = new_id()
+        with pytest.raises(Overloaded, match="No space left"):
+            await memory.append(chat_id, run_id, step_line(content("a")), request_id=request_id)
+        assert (folder / f"{chat_id}.json").read_bytes() == before
+        assert len(await memory.context(chat_id, run_id)) == 1
+        sync.fails = False
+        reply = await memory.append(chat_id, run_id, step_line(content("a")), request_id=request_id)
+        assert reply.first_n == 2
+        assert len(await memory.context(chat_id, run_id)) == 2
+
+
+async def test_a_refused_end_leaves_the_run_unfinished(serve: Serve) -> None:
+    sync = HeldSync()
+    async with serve(sync=sync) as memory:
+        chat_id, run_id = await memory.begin()
+        sync.fails = True
+        with pytest.raises(Overloaded):
+            await memory.append(chat_id, run_id, run_line())
+        assert [run.run_id for run in await memory.unfinished()] == [run_id]
+        sync.fails = False
+        await memory.append(chat_id, run_id, run_line())
+        assert await memory.unfinished() == []
+
+
+async def test_a_new_chat_whose_first_append_fails_does_not_exist(serve: Serve) -> None:
+    sync = HeldSync()
+    async with serve(sync=sync) as memory:
+        sync.fails = True
+        chat_id, run_id = new_id(), new_id()
+        with pytest.raises(Overloaded):
+            await memory.append(chat_id, run_id, query_line())
+        with pytest.raises(NotFound):
+            await memory.chat(chat_id=chat_id)
+        sync.fails = False
+        assert (await memory.append(chat_id, run_id, query_line())).chat_created
+    async with serve() as memory:
+        assert [chat.chat_id for chat in (await memory.chats()).chats] == [chat_id]
+
+
+async def test_a_write_that_breaks_off_leaves_no_half_line(serve: Serve, folder: Path) -> None:
+    async with serve() as memory:
+        # Long, so that the limit meets the log alone, not the index or what is printed.
+        chat_id, run_id = await memory.begin("x" * 1_000_000)
+        path = folder / f"{chat_id}.json"
+        before = path.read_bytes()
+        with file_size_limited(len(before) + 300), pytest.raises(Overloaded, match="File too large"):
+            await memory.append(chat_id, run_id, step_line(content("x" * 5000)))
+        assert path.read_bytes() == before
+        assert (await memory.append(chat_id, run_id, step_line(content("y")))).first_n == 2
+
+
+async def test_appends_that_share_a_failed_write_all_fail_and_leave_no_gap(serve: Serve) -> None:
+    sync = HeldSync()
+    async with asyncio.timeout(20), serve(sync=sync) as memory:
+        chat_id, run_id = await memory.begin()
+        sync.fails = True
+        appends = (memory.append(chat_id, run_id, step_line(user(str(index)))) for index in range(20))
+        replies = await asyncio.gather(*appends, return_exceptions=True)
+        assert {type(reply) for reply in replies} == {Overloaded}
+        sync.fails = False
+        assert (await memory.append(chat_id, run_id, step_line(user("x")))).first_n == 2
+
+
+async def test_of_many_chats_that_are_written_together_one_fails_alone(serve: Serve, folder: Path) -> None:
+    sync = HeldSync()
+    async with asyncio.timeout(20), serve(sync=sync) as memory:
+        chats = [await memory.begin() for _ in range(2 * FILES_MIN + 1)]
+        os.unlink(folder / f"{chats[7][0]}.json")
+        sync.hold()
+        first = asyncio.create_task(memory.append(*chats[0], step_line(user("a"))))
+        await asyncio.to_thread(sync.reached.wait, 10)
+        others = [asyncio.create_task(memory.append(*chat, step_line(user("b")))) for chat in chats[1:]]
+        await memory.context(*chats[0])  # the server has seen them before this call
+        sync.go_on.set()
+        replies = await asyncio.gather(first, *others, return_exceptions=True)
+        assert [index for index, reply in enumerate(replies) if isinstance(reply, Overloaded)] == [7]
+        assert [len(await memory.context(*chat)) for chat in chats] == [2] * 7 + [1] + [2] * (len(chats) - 8)
+
+
+async def test_a_failure_that_nobody_waits_for_any_more_does_not_stop_the_writer(serve: Serve) -> None:
+    sync = HeldSync()
+    async with asyncio.timeout(20), serve(sync=sync) as memory:
+        chat_id, run_id = await memory.begin()
+        sync.hold()
+        sync.fails = True
+        leaving = asyncio.create_task(memory.append(chat_id, run_id, step_line(user("a"))))
+        await asyncio.to_thread(sync.reached.wait, 10)
+        leaving.cancel()
+        await asyncio.wait([leaving])
+        await memory.context(chat_id, run_id)  # the server has seen the cancel before this call
+        sync.go_on.set()
+        with pytest.raises(Overloaded):
+            await memory.append(chat_id, run_id, step_line(user("b")))
+        sync.fails = False
+        assert (await memory.append(chat_id, run_id, step_line(user("c")))).first_n == 2
+
+
+async def test_a_log_that_cannot_be_put_right_is_read_only(serve: Serve, folder: Path) -> None:
+    def break_for_good(fd: int) -> None:
+        # What the append's own clean-up meets too: its file is closed under it.
+        if broken:
+            os.close(fd)
+            os.open(os.devnull, os.O_RDONLY)
+        os.fdatasync(fd)
+
+    broken = False
+    async with serve(sync=break_for_good) as memory:
+        chat_id, run_id = await memory.begin()
+        broken = True
+        with pytest.raises(LogDamaged, match="could not be put right"):
+            await memory.append(chat_id, run_id, step_line(user("a")))
+        broken = False
+        with pytest.raises(LogDamaged, match="not written"):
+            await memory.append(chat_id, run_id, step_line(user("b")))
+        assert len(await memory.context(chat_id, run_id)) == 1
+
+
+async def test_a_log_that_somebody_removed_does_not_come_back_with_a_hole(memory: Memory, folder: Path) -> None:
+    chat_id, run_id = await memory.begin()
+    os.unlink(folder / f"{chat_id}.json")
+    with pytest.raises(Overloaded, match="No such file"):
+        await memory.append(chat_id, run_id, step_line(user("a")))
+    assert logs_in(folder) == []
+
+
+def test_a_folder_has_one_owner(folder: Path) -> None:
+    first = Disk(folder)
+    with pytest.raises(OSError, match="belongs to another memory service"):
+        Disk(folder)
+    first.close()
+    Disk(folder).close()
+
+
+async def test_a_deleted_log_is_gone_for_good(memory: Memory, folder: Path) -> None:
+    chat_id, run_id = await memory.begin()
+    await memory.append(chat_id, run_id, run_line())
+    await memory.delete(chat_id)
+    assert logs_in(folder) == []
+    with pytest.raises(NotFound):
+        await memory.append(chat_id, run_id, step_line(user("late")))
+    assert (await memory.append(chat_id, run_id, query_line())).chat_created

@@ -1,0 +1,257 @@
+"""What is known of all chats: the list, unfinished runs and deletion, before and after a restart."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+import threading
+from collections.abc import Callable, Iterable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace.errors import ChatBusy, InvalidRequest, NotFound, Overloaded
+from headrace.v1 import agent_pb2, memory_pb2
+from services.memory.log.chat_info import RunFacts
+from services.memory.storage.files.database import Database
+from services.memory.storage.files.index import Index
+from services.memory.storage.index_rows import Change, ChatEntry
+from tests.memory.conftest import Serve
+from tests.memory.writing import Memory, content, event_line, events, new_id, query_line, run_line, step_line
+
+pytestmark = pytest.mark.engines
+
+
+async def test_chats_are_listed_the_last_changed_first_page_by_page(serve: Serve) -> None:
+    async with serve() as memory:
+        chats = [await memory.begin(f"chat {index}", agent_key=f"agent {index}") for index in range(5)]
+        await asyncio.sleep(0.002)
+        await memory.append(*chats[1], step_line(content("a")))
+        listed = list((await memory.chats()).chats)
+    assert listed[0].chat_id == chats[1][0]
+    assert listed[0].updated_at > listed[0].created_at
+    assert (listed[0].chat_name, listed[0].first_agent_key) == ("chat 1", "agent 1")
+    assert [chat.updated_at for chat in listed] == sorted((chat.updated_at for chat in listed), reverse=True)
+    async with serve() as memory:
+        page = await memory.chats(page_size=2)
+        paged = list(page.chats)
+        while page.next_page_token:
+            page = await memory.chats(page_size=2, page_token=page.next_page_token)
+            paged += page.chats
+    assert paged == listed
+
+
+@pytest.mark.parametrize("fields", [{"page_size": -1}, {"page_size": 201}, {"page_token": "x"}, {"page_token": "1."}])
+async def test_a_page_that_cannot_be_is_refused(memory: Memory, fields: dict[str, int | str]) -> None:
+    with pytest.raises(InvalidRequest):
+        await memory.chats(**fields)
+
+
+async def test_runs_without_an_end_are_listed_with_the_last_seq_and_writer(serve: Serve) -> None:
+    async with serve() as memory:
+        ended = await memory.begin()
+        await memory.append(*ended, run_line())
+        waiting_chat, waiting = await memory.begin("a")
+        _, second = await memory.begin("b", waiting_chat)
+        await asyncio.sleep(0.002)
+        going_chat, going = await memory.begin("c", agent_key="planner")
+        covered = memory_pb2.EventRange(first_seq=4, last_seq=11)
+        await memory.append(going_chat, going, step_line(content("x", events=events(9)), events=covered))
+        reset = agent_pb2.AttemptReset(run_id=going, from_seq=11)
+        await memory.append(going_chat, going, event_line(seq=2_000_001, attempt_reset=reset), generation=2)
+        before = await memory.unfinished()
+    assert sorted(before[:2], key=lambda run: run.run_id != waiting) == [
+        _unfinished(run_id=waiting, chat_id=waiting_chat, agent_key="writer", last_seq=3),
+        _unfinished(run_id=second, chat_id=waiting_chat, agent_key="writer", last_seq=2),
+    ]
+    assert before[2:] == [
+        _unfinished(run_id=going, chat_id=going_chat, agent_key="planner", generation=2, last_seq=2_000_001)
+    ]
+    async with serve() as memory:
+        assert await memory.unfinished() == before
+
+
+async def test_a_chat_with_an_unfinished_run_is_not_deleted(memory: Memory) -> None:
+    chat_id, run_id = await memory.begin()
+    with pytest.raises(ChatBusy) as caught:
+        await memory.delete(chat_id)
+    assert caught.value.metadata["runId"] == run_id
+    assert len(await memory.context(chat_id, run_id)) == 1
+    await memory.append(chat_id, run_id, run_line())
+    await memory.delete(chat_id)
+    with pytest.raises(NotFound):
+        await memory.chat(run_id=run_id)
+    with pytest.raises(NotFound):
+        await memory.delete(chat_id)
+    assert list((await memory.chats()).chats) == []
+
+
+async def test_a_chat_that_is_deleted_and_made_again_at_the_same_moment_is_whole(serve: Serve) -> None:
+    chat_id = new_id()
+    async with asyncio.timeout(30), serve() as memory:
+        for _ in range(40):
+            runs = [new_id() for _ in range(4)]
+            asked = [memory.append(chat_id, run_id, query_line(), run_line()) for run_id in runs]
+            late = [memory.append(chat_id, run_id, step_line(content("late"))) for run_id in runs]
+            deleted = [memory.delete(chat_id) for _ in range(3)]
+            await asyncio.gather(*asked[:2], *deleted, *late, *asked[2:], return_exceptions=True)
+        await memory.append(chat_id, new_id(), query_line(), run_line())
+        before = await memory.chat(chat_id=chat_id)
+    async with serve() as memory:
+        assert await memory.chat(chat_id=chat_id) == before
+        await memory.append(chat_id, new_id(), query_line(), run_line())
+        await memory.delete(chat_id)
+        assert list((await memory.chats()).chats) == []
+
+
+async def test_a_start_reads_only_logs_that_have_changed(serve: Serve, folder: Path) -> None:
+    async with serve() as memory:
+        chats = [await memory.begin(f"chat {index}") for index in range(3)]
+        before = await memory.chats()
+    # What the index says of a log whose length and time are as it saw them is believed.
+    path = folder / f"{chats[0][0]}.json"
+    seen = path.stat()
+    path.write_bytes(path.read_bytes().replace(b"chat 0", b"Chat 0"))
+    os.utime(path, ns=(seen.st_mtime_ns, seen.st_mtime_ns))
+    async with serve() as memory:
+        assert await memory.chats() == before
+    os.utime(path)
+    async with serve() as memory:
+        assert {chat.chat_name for chat in (await memory.chats()).chats} == {"Chat 0", "chat 1", "chat 2"}
+
+
+def _lose(path: Path) -> None:
+    path.unlink()
+
+
+def _garble(path: Path) -> None:
+    path.write_bytes(b"no database at all" * 1000)
+
+
+def _damage(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[4096:] = b"\xff" * (len(data) - 4096)
+    path.write_bytes(data)
+
+
+def _age(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as database:
+        database.executescript("PRAGMA user_version=0; DROP TABLE chats;")
+
+
+def _empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+@pytest.mark.parametrize("harm", [_lose, _garble, _damage, _age, _empty])
+async def test_an_index_that_cannot_be_used_is_made_anew(
+    serve: Serve, folder: Path, harm: Callable[[Path], None]
+) -> None:
+    async with serve() as memory:
+        ended, _ = await memory.begin("an ended chat")
+        await memory.delete((await memory.begin_and_end("gone"))[0])
+        chat_id, run_id = await memory.begin("水车 turns")
+        await memory.append(chat_id, run_id, step_line(content("as ever")))
+        before = [await memory.chats(), await memory.unfinished(), await memory.search("ever")]
+    harm(folder / "index.sqlite")
+    async with serve() as memory:
+        assert [await memory.chats(), await memory.unfinished(), await memory.search("ever")] == before
+        assert (await memory.chat(run_id=run_id)).chat_id == chat_id
+        assert {chat.chat_id for chat in (await memory.chats()).chats} == {ended, chat_id}
+
+
+async def test_logs_that_come_and_go_while_nobody_looks_are_noticed(serve: Serve, folder: Path) -> None:
+    async with serve() as memory:
+        away, run_id = await memory.begin("away")
+        kept, _ = await memory.begin("kept")
+    log = (folder / f"{away}.json").read_bytes()
+    (folder / f"{away}.json").unlink()
+    async with serve() as memory:
+        assert [chat.chat_id for chat in (await memory.chats()).chats] == [kept]
+        with pytest.raises(NotFound):
+            await memory.chat(run_id=run_id)
+    (folder / f"{away}.json").write_bytes(log)
+    async with serve() as memory:
+        assert {chat.chat_id for chat in (await memory.chats()).chats} == {away, kept}
+
+
+async def test_what_the_index_refused_is_read_from_the_logs_later(tmp_path: Path) -> None:
+    refusing = Refusing(tmp_path / "index.sqlite")
+    index = Index(refusing, lambda chat_id: chat_id)
+    running = asyncio.create_task(index.run())
+    async with asyncio.timeout(10):
+        refusing.refuses = True
+        index.remove("a")
+        with pytest.raises(Overloaded):
+            await index.chat_of("run")
+        with pytest.raises(Overloaded):
+            await index.chat_of("run")
+        refusing.refuses = False
+        assert await index.chat_of("run") is None
+        assert refusing.applied == ["a"]
+        index.close()
+        await running
+
+
+async def test_whose_a_run_is_waits_for_no_change(tmp_path: Path) -> None:
+    slow = Slow(tmp_path / "index.sqlite")
+    index = Index(slow, lambda chat_id: chat_id)
+    running = asyncio.create_task(index.run())
+    async with asyncio.timeout(10):
+        index.put(_change("a", "run of a"))
+        writing = asyncio.create_task(index.get("a"))
+        while not slow.is_writing:
+            await asyncio.sleep(0.005)
+        index.put(_change("b", "run of b"))
+        assert await index.chat_of("run of a") == "a"
+        assert await index.chat_of("run of b") == "b"
+        assert await index.chat_of("another") is None
+        slow.go_on.set()
+        await writing
+        assert await index.get("b") is not None
+        assert await index.chat_of("run of a") == "a", "the file says it now"
+        index.remove("a")
+        assert await index.chat_of("run of a") is None
+        index.close()
+        await running
+
+
+def _change(chat_id: str, run_id: str) -> Change:
+    facts = RunFacts(run_id, "request", "assistant", started_at=1, generation=0, last_seq=0, checkpoint=0)
+    entry = ChatEntry(chat_id, "name", "assistant", "assistant", 1, 1, False, "default", "default")
+    return Change(entry, 1, 1, [facts], [])
+
+
+class Slow(Database):
+    """An index file that is written when it is told to go on."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, is_new=True)
+        self.is_writing = False
+        self.go_on = threading.Event()
+
+    def apply(self, changes: Iterable[Change | str]) -> None:
+        self.is_writing = True
+        self.go_on.wait(10)
+        super().apply(changes)
+
+
+class Refusing(Database):
+    """An index file that refuses to be written, while it is told to."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, is_new=True)
+        self.refuses = False
+        self.applied: list[Change | str] = []
+
+    def apply(self, changes: Iterable[Change | str]) -> None:
+        if self.refuses:
+            raise sqlite3.OperationalError("database or disk is full")
+        self.applied += changes
+
+
+def _unfinished(**fields: Any) -> memory_pb2.UnfinishedRun:
+    return memory_pb2.UnfinishedRun(**fields, tenant="default", user="default")

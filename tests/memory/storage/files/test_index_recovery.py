@@ -1,0 +1,74 @@
+"""Making the index of many logs: in portions, stopped and gone on with."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from services.memory.storage.files import index_recovery
+from services.memory.storage.files.disk import Disk
+from services.memory.storage.files.index_recovery import INDEX_NAME, indexed
+from services.memory.storage.files.store import opened
+from tests.memory.conftest import Serve
+from tests.memory.writing import new_id
+
+CHATS = index_recovery.TOGETHER_MAX * 2 + 1
+
+
+async def copies(serve: Serve, folder: Path, count: int = CHATS) -> set[str]:
+    """So many chats of one run each, and no index."""
+    async with serve() as memory:
+        chat_id, run_id = await memory.begin_and_end("水车")
+    path = folder / f"{chat_id}.json"
+    log = path.read_text()
+    path.unlink()
+    chats = {new_id() for _ in range(count)}
+    for copy in chats:
+        (folder / f"{copy}.json").write_text(log.replace(chat_id, copy).replace(run_id, new_id()))
+    for suffix in ("", "-wal", "-shm"):
+        (folder / f"{INDEX_NAME}{suffix}").unlink(missing_ok=True)
+    return chats
+
+
+async def test_every_log_is_taken_in_however_many_there_are(serve: Serve, folder: Path) -> None:
+    chats = await copies(serve, folder)
+    with closing(Disk(folder)) as disk, closing(indexed(disk, threading.Event())) as database:
+        assert set(database.logs()) == chats
+        assert database.logs() == disk.logs()
+        entry = database.chat(min(chats))
+    assert entry is not None
+    assert entry.name == "水车"
+
+
+async def test_logs_that_are_large_together_are_taken_in_portions(serve: Serve, folder: Path) -> None:
+    chats = await copies(serve, folder, 3)
+    for chat_id in chats:
+        with (folder / f"{chat_id}.json").open("r+b") as log:
+            line = log.readline()
+            log.truncate(0)
+            log.seek(0)
+            log.write(line.replace("水车".encode(), b"x" * (index_recovery.TOGETHER_BYTES_MAX // 2 + 1)))
+    with closing(Disk(folder)) as disk, closing(indexed(disk, threading.Event())) as database:
+        assert set(database.logs()) == chats
+
+
+async def test_a_start_that_is_stopped_leaves_what_the_next_one_goes_on_with(serve: Serve, folder: Path) -> None:
+    chats = await copies(serve, folder)
+    with closing(Disk(folder)) as disk:
+        async with asyncio.timeout(30):
+            opening_it = asyncio.create_task(opened(disk).__aenter__())
+            while not (folder / INDEX_NAME).exists():
+                await asyncio.sleep(0.001)
+            opening_it.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await opening_it
+        stopped = threading.Event()
+        stopped.set()
+        with closing(indexed(disk, stopped)) as database:
+            assert len(database.logs()) < len(chats)
+        with closing(indexed(disk, threading.Event())) as database:
+            assert set(database.logs()) == chats

@@ -1,0 +1,198 @@
+"""Logs after crashes: cut at any byte, damaged in the middle, and a writer killed while it writes."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import orjson
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from headrace.errors import LogDamaged
+from services.memory.storage.files.disk import Disk
+from tests.memory.conftest import Serve, logs_in, memory_over
+from tests.memory.writing import (
+    Memory,
+    call,
+    content,
+    event_line,
+    new_id,
+    query_line,
+    result,
+    run_line,
+    step_line,
+    user,
+)
+
+WRITER = """
+import asyncio, sys
+from pathlib import Path
+from tests.memory.conftest import memory_over
+from tests.memory.writing import step_line, user
+
+async def main():
+    async with memory_over(Path(sys.argv[1])) as memory:
+        chats = [await memory.begin(str(index)) for index in range(4)]
+        async def write(chat_id, run_id):
+            while True:
+                reply = await memory.append(chat_id, run_id, step_line(user("x" * 2000)), step_line(user("y")))
+                print(chat_id, reply.last_n, flush=True)
+        await asyncio.gather(*(write(*chat) for chat in chats))
+
+asyncio.run(main())
+"""
+
+
+def numbers(path: Path) -> list[int]:
+    return [orjson.loads(line)["_n"] for line in path.read_bytes().splitlines()]
+
+
+async def write_log(memory: Memory) -> tuple[str, str, list[int]]:
+    """A chat of several appends; the numbers of the last lines of each."""
+    chat_id, run_id = new_id(), new_id()
+    appends = [
+        [query_line("水车\n")],
+        [step_line(content("one"), call("t1")), step_line(result("t1", "x" * 50))],
+        [event_line(seq=9, timestamp=1, run_notice={"run_id": run_id, "code": "A", "message": "b"})],
+        [step_line(content("two")), run_line()],
+    ]
+    return chat_id, run_id, [(await memory.append(chat_id, run_id, *lines)).last_n for lines in appends]
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.data())
+async def test_whatever_byte_a_log_is_cut_at_whole_appends_stay_and_the_next_one_works(data: st.DataObject) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        async with memory_over(folder) as memory:
+            chat_id, _, ends = await write_log(memory)
+        path = folder / f"{chat_id}.json"
+        log = path.read_bytes()
+        cut = data.draw(st.integers(1, len(log)))
+        path.write_bytes(log[:cut])
+        whole = max((end for end in ends if log[:cut].count(b"\n") >= end), default=0)
+
+        async with memory_over(folder) as memory:
+            assert path.read_bytes() == b"".join(log.splitlines(keepends=True)[:whole])
+            tail = folder / f"{chat_id}.json.damaged"
+            assert path.read_bytes() + (tail.read_bytes() if tail.exists() else b"") == log[:cut]
+            reply = await memory.append(chat_id, new_id(), query_line("next"))
+        assert reply.first_n == whole + 1
+        assert numbers(path) == list(range(1, whole + 2))
+
+
+BODILESS = b'{"_type":"query","_n":2,"uuid":"u","chatId":"c","updatedAt":1}\n'
+"""Has what every line has, and not what makes it a query."""
+
+
+@pytest.mark.parametrize("garbage", [b"{", b"\0" * 100, b"\xff\n", b"[" * 100_000 + b"\n", BODILESS, b"{}\nx\n"])
+async def test_garbage_at_the_end_is_set_aside(serve: Serve, folder: Path, garbage: bytes) -> None:
+    async with serve() as memory:
+        chat_id, run_id = await memory.begin()
+    path = folder / f"{chat_id}.json"
+    log = path.read_bytes()
+    path.write_bytes(log + garbage)
+    async with serve() as memory:
+        assert (await memory.append(chat_id, run_id, step_line(user("a")))).first_n == 2
+    assert path.read_bytes().startswith(log)
+    assert (folder / f"{chat_id}.json.damaged").read_bytes() == garbage
+
+
+Damage = Callable[[list[bytes]], list[bytes]]
+
+DAMAGES: dict[str, Damage] = {
+    "unreadable line": lambda lines: [lines[0], b"{broken\n", *lines[2:]],
+    "garbage between lines": lambda lines: [lines[0], b"garbage\n", *lines[1:]],
+    "unreadable first line": lambda lines: [b"\0\0\n", *lines[1:]],
+    "gap": lambda lines: [*lines[:2], lines[3]],
+    "repetition": lambda lines: [*lines[:2], lines[1], *lines[2:]],
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+async def test_damage_before_valid_lines_makes_the_chat_read_only(serve: Serve, folder: Path, damage: Damage) -> None:
+    async with serve() as memory:
+        chat_id, run_id = await memory.begin("hello")
+        for text in ("a", "b", "c"):
+            await memory.append(chat_id, run_id, step_line(user(text)))
+    path = folder / f"{chat_id}.json"
+    damaged = b"".join(damage(path.read_bytes().splitlines(keepends=True)))
+    path.write_bytes(damaged)
+    async with serve() as memory:
+        with pytest.raises(LogDamaged):
+            await memory.append(chat_id, run_id, step_line(user("d")))
+        assert (await memory.context(chat_id, run_id))[-1].content[0].text == "c"
+        raw = orjson.loads((await memory.chat(chat_id=chat_id, include_raw_messages=True)).raw_messages)
+        assert raw[-1]["content"][0]["text"] == "c"
+        assert await memory.unfinished() == [], "nobody can end a run in a log that takes no lines"
+        assert path.read_bytes() == damaged
+        await memory.delete(chat_id)
+    assert logs_in(folder) == []
+
+
+async def test_a_line_of_a_kind_that_this_version_does_not_know_keeps_its_place(serve: Serve, folder: Path) -> None:
+    async with serve() as memory:
+        chat_id, run_id = await memory.begin("hello")
+    line = {"_type": "omen", "_n": 2, "uuid": new_id(), "chatId": chat_id, "updatedAt": 1, "sign": 3}
+    with (folder / f"{chat_id}.json").open("ab") as log:
+        log.write(orjson.dumps(line) + b"\n")
+    async with serve() as memory:
+        assert (await memory.append(chat_id, run_id, step_line(user("a")))).first_n == 3
+        assert len(await memory.context(chat_id, run_id)) == 2
+
+
+async def test_an_empty_file_and_a_file_of_another_name_are_no_chats(serve: Serve, folder: Path) -> None:
+    Disk(folder).close()
+    empty = new_id()
+    (folder / f"{empty}.json").touch()
+    (folder / "notes.json").write_text("{")
+    async with serve() as memory:
+        assert list((await memory.chats()).chats) == []
+        assert (await memory.append(empty, new_id(), query_line())).first_n == 1
+
+
+async def test_chats_that_are_not_kept_in_memory_are_read_again(serve: Serve) -> None:
+    async with serve(hot_bytes_max=1) as memory:
+        chats = [await memory.begin(str(index)) for index in range(5)]
+        for turn in range(3):
+            for chat in chats:
+                assert (await memory.append(*chat, step_line(user(f"turn {turn}")))).first_n == turn + 2
+        for index, chat in enumerate(chats):
+            texts = [message.content[0].text for message in await memory.context(*chat)]
+            assert texts == [str(index), "turn 0", "turn 1", "turn 2"]
+
+
+async def test_a_chat_that_is_not_in_memory_is_opened_once_for_all_who_want_it(serve: Serve, folder: Path) -> None:
+    async with serve() as memory:
+        chat_id, run_id = await memory.begin()
+    async with asyncio.timeout(20), serve() as memory:
+        await asyncio.gather(*(memory.append(chat_id, run_id, step_line(user("a"))) for _ in range(20)))
+    assert numbers(folder / f"{chat_id}.json") == list(range(1, 22))
+
+
+async def test_after_kill_9_every_acknowledged_line_is_there(serve: Serve, folder: Path) -> None:
+    acknowledged: dict[str, int] = {}
+    async with asyncio.timeout(60):
+        writer = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", WRITER, str(folder), stdout=asyncio.subprocess.PIPE
+        )
+        assert writer.stdout is not None
+        for _ in range(200):
+            while len(words := (await writer.stdout.readline()).split()) != 2 or len(words[0]) != 36:
+                pass  # the service's own log lines
+            acknowledged[words[0].decode()] = int(words[1])
+        os.kill(writer.pid, signal.SIGKILL)
+        await writer.wait()
+        async with serve() as memory:
+            for chat in (await memory.chats()).chats:
+                written = numbers(folder / f"{chat.chat_id}.json")
+                assert written == list(range(1, len(written) + 1))
+                assert len(written) >= acknowledged[chat.chat_id]
+            assert len(await memory.unfinished()) == 4

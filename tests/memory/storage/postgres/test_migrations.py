@@ -1,0 +1,60 @@
+"""Tables are made and changed once, by whoever starts first."""
+
+from __future__ import annotations
+
+import asyncio
+
+import asyncpg
+import pytest
+
+from benchmarks.postgresql import Server
+from services.memory.storage.postgres.connection.pool import Limits
+from services.memory.storage.postgres.migrations import versions
+from services.memory.storage.postgres.store import opened
+from tests.memory.conftest import memory_in
+
+LIMITS = Limits(2, 10.0)
+
+
+def test_versions_have_no_gap() -> None:
+    assert list(versions()) == list(range(1, len(versions()) + 1))
+
+
+async def test_services_that_start_at_the_same_moment_make_the_tables_once(postgres: Server) -> None:
+    url = postgres.new_database()
+
+    async def start() -> list[str]:
+        async with opened(url, LIMITS) as store:
+            return await store.all()
+
+    async with asyncio.timeout(30):
+        assert await asyncio.gather(*(start() for _ in range(5))) == [[]] * 5
+    connection = await asyncpg.connect(url)
+    try:
+        applied = await connection.fetch("SELECT version FROM headrace_version ORDER BY version")
+    finally:
+        await connection.close()
+    assert [row[0] for row in applied] == list(versions())
+
+
+async def test_tables_of_a_later_version_are_left_alone(postgres: Server) -> None:
+    url = postgres.new_database()
+    async with memory_in(url) as memory:
+        await memory.begin("hello")
+    connection = await asyncpg.connect(url)
+    try:
+        await connection.execute("INSERT INTO headrace_version VALUES (1000000)")
+    finally:
+        await connection.close()
+    with pytest.raises(OSError, match="of a later version"):
+        async with opened(url, LIMITS):
+            pass
+
+
+@pytest.mark.parametrize(
+    "url", ["postgresql://headrace@/nowhere?host={folder}", "postgresql://nobody@/postgres?host={folder}"]
+)
+async def test_a_database_that_refuses_is_a_clear_error_at_start(postgres: Server, url: str) -> None:
+    with pytest.raises(OSError, match="the database refuses"):
+        async with opened(url.format(folder=postgres.folder), LIMITS):
+            pass

@@ -1,0 +1,99 @@
+"""A service that has a chat in use reads what another one has committed to it, before anybody asks."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+from datetime import datetime
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+import asyncpg
+
+from headrace.v1 import common_pb2, memory_pb2
+from services.memory.storage.postgres.connection.pool import Limits
+from services.memory.storage.postgres.notifications import Wakeups
+from services.memory.storage.postgres.store import PostgresStore, opened
+from tests.cluster.links import link
+from tests.cluster.pair import SOCKET
+from tests.memory.conftest import Tables, memory_in
+from tests.memory.writing import content, new_id, step_line, user
+
+LIMITS = Limits(2, 10.0)
+
+
+async def lines_of(store: PostgresStore, chat_id: str, count: int) -> None:
+    """Wait until `store` has so many lines of a chat, without asking for any."""
+    chat = await store.chat(chat_id)
+    async with asyncio.timeout(10):
+        while len(chat.log) < count:
+            await asyncio.sleep(0.01)
+
+
+async def test_what_is_in_use_is_followed(database_url: str) -> None:
+    async with opened(database_url, LIMITS) as store, memory_in(database_url) as memory:
+        chat_id, run_id = await memory.begin("hello")
+        following = asyncio.create_task(lines_of(store, chat_id, 21))
+        await asyncio.sleep(0.1)
+        for index in range(20):
+            await memory.append(chat_id, run_id, step_line(user(str(index))))
+        await following
+
+
+async def test_news_go_on_after_the_connection_was_lost(database_url: str) -> None:
+    async with opened(database_url, LIMITS) as store, memory_in(database_url) as memory:
+        chat_id, run_id = await memory.begin("hello")
+        following = asyncio.create_task(lines_of(store, chat_id, 2))
+        connection = await asyncpg.connect(database_url)
+        try:
+            others = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
+            await connection.execute(f"{others} AND application_name = 'headrace-memory'")
+        finally:
+            await connection.close()
+        await asyncio.sleep(1.5)
+        await memory.append(chat_id, run_id, step_line(user("a")))
+        await following
+
+
+async def test_what_one_was_asked_teaches_the_other_what_a_token_costs(database_url: str) -> None:
+    """A turn's request is counted by one service, and its usage comes to the other with the answer."""
+    limits = memory_pb2.ModelLimits(provider_key="p", model="qwen3-max", context_window_tokens=100_000)
+    async with asyncio.timeout(20), memory_in(database_url) as one, memory_in(database_url) as other:
+        chat_id, run_id = await one.begin("hello " * 500)
+        request = memory_pb2.LoadContextRequest(chat_id=chat_id, run_id=run_id, limits=limits)
+        while b'"_learned"' not in await Tables(database_url).log(chat_id):
+            loaded = await one.stub.LoadContext(request)
+            await asyncio.sleep(0.05)  # as long as the shortest answer takes
+            usage = common_pb2.Usage(input_tokens=2 * loaded.tokens)
+            await other.append(chat_id, run_id, step_line(content("a", usage=usage, msg_id=new_id())))
+
+
+async def test_a_server_that_is_gone_without_a_word_is_missed_though_what_was_heard_still_waits_for_it(
+    database_url: str, tmp_path: Path
+) -> None:
+    """Its other address leads to the same one here."""
+    found, waits = asyncio.Queue[datetime](), asyncio.Event()
+    target = Path(parse_qs(urlsplit(database_url).query)["host"][0]) / SOCKET
+
+    async def wait_for_ever(chat_id: str) -> None:
+        waits.set()
+        await asyncio.Event().wait()
+
+    async with asyncio.timeout(20), AsyncExitStack() as stack:
+        folders = [tmp_path / "a", tmp_path / "b"]
+        for folder in folders:
+            folder.mkdir()
+        first, second = [await stack.enter_async_context(link(folder / SOCKET, target)) for folder in folders]
+        second.cut()
+        parts = urlsplit(database_url)
+        here = Wakeups(parts._replace(query=f"host={folders[0]},{folders[1]}").geturl(), found.put_nowait)
+        there = Wakeups(database_url, lambda server: None)
+        for task in (here.run(wait_for_ever), there.run(wait_for_ever)):
+            stack.callback(asyncio.create_task(task).cancel)
+        await found.get()
+        while not waits.is_set():
+            there.tell(new_id())
+            await asyncio.sleep(0.02)
+        first.cut()
+        second.mend()
+        await found.get()

@@ -1,0 +1,152 @@
+"""A database that restarts, is killed or cannot be reached: calls wait for it, and nothing is lost or done twice."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import AsyncGenerator, Generator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.postgresql import Server, running
+from headrace.errors import Overloaded
+from tests.memory.acknowledged import Acknowledged, kill_somewhere, note_some, note_the_rest, start
+from tests.memory.conftest import Tables, memory_in
+from tests.memory.crashing import write
+from tests.memory.storage.postgres.wire import Wire, wire
+from tests.memory.writing import content, new_id, query_line, run_line, step_line, user
+
+CHATS = 2
+
+
+@pytest.fixture(scope="module")
+def own() -> Generator[Server]:
+    """A PostgreSQL that may be killed: it syncs what it acknowledges."""
+    with running() as server:
+        yield server
+
+
+@pytest.fixture
+def there() -> Generator[Path]:
+    """Where the service finds the wire; the path of a socket must be short."""
+    with tempfile.TemporaryDirectory(prefix="headrace-") as name:
+        yield Path(name)
+
+
+@pytest.fixture
+async def cable(there: Path, postgres: Server) -> AsyncGenerator[Wire]:
+    async with wire(there, postgres.folder) as made:
+        yield made
+
+
+async def test_calls_wait_for_a_database_that_restarts(own: Server) -> None:
+    async with asyncio.timeout(60), memory_in(own.url()) as memory:
+        chat_id, run_id = await memory.begin("hello")
+        other = await memory.begin("other")
+        own.stop()
+        waiting: list[asyncio.Task[Any]] = [
+            asyncio.create_task(memory.append(chat_id, run_id, step_line(user("a")))),
+            asyncio.create_task(memory.context(chat_id, run_id)),
+            asyncio.create_task(memory.chats()),
+            asyncio.create_task(memory.acquire(*other, "a:1")),
+        ]
+        done, _ = await asyncio.wait(waiting, timeout=0.5)
+        assert not done
+        await asyncio.to_thread(own.start)
+        await asyncio.gather(*waiting)
+        assert len(await memory.context(chat_id, run_id)) == 2
+        await memory.append(chat_id, run_id, run_line())
+        await memory.append(*other, run_line(), generation=1)
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+async def test_whatever_becomes_of_the_database_the_log_goes_on(own: Server, is_killed: bool) -> None:
+    chat_ids, told = [new_id() for _ in range(CHATS)], Acknowledged()
+    async with asyncio.timeout(120), memory_in(own.url()) as memory:
+        for turn in map(str, range(2)):
+            writer = await start(own.url(), turn, chat_ids)
+            await note_some(writer, told)
+            await asyncio.to_thread(own.kill if is_killed else own.stop)
+            await asyncio.to_thread(own.start)
+            await note_the_rest(writer, told)
+            for chat_id in chat_ids:
+                told.check(chat_id, await Tables(own.url()).log(chat_id))
+            assert await memory.unfinished() == []
+        assert len(told.spans) == CHATS * 2 * 32
+        await asyncio.gather(*map(memory.delete, chat_ids))
+
+
+async def test_after_every_kill_of_the_service_the_log_goes_on_where_it_was(database_url: str) -> None:
+    chat_ids, told = [new_id() for _ in range(CHATS)], Acknowledged()
+    for turn in map(str, range(3)):
+        writer = await start(database_url, turn, chat_ids)
+        await kill_somewhere(writer, told)
+        async with asyncio.timeout(60), memory_in(database_url) as memory:
+            for chat_id in chat_ids:
+                told.check(chat_id, await Tables(database_url).log(chat_id))
+                await write(memory, chat_id, turn)
+                told.check(chat_id, await Tables(database_url).log(chat_id))
+            assert await memory.unfinished() == []
+
+
+async def test_an_append_whose_answer_is_lost_is_there_once(there: Path, cable: Wire, database_url: str) -> None:
+    async with asyncio.timeout(30), memory_in(f"postgresql://headrace@/postgres?host={there}") as memory:
+        chat_id, run_id = new_id(), new_id()
+        cable.swallows = b"COMMIT"
+        asyncio.get_running_loop().call_later(0.5, cable.mend)
+        first = await memory.append(chat_id, run_id, query_line("hello"))
+        assert (first.first_n, first.last_n, first.chat_created) == (1, 1, True)
+        assert not cable.swallows, "it was lost"
+        cable.swallows = b"the second"
+        asyncio.get_running_loop().call_later(0.5, cable.mend)
+        second = await memory.append(chat_id, run_id, step_line(user("the second")), step_line(user("b")))
+        assert (second.first_n, second.last_n) == (2, 3)
+        assert not cable.swallows, "it was lost"
+        assert len(await memory.context(chat_id, run_id)) == 3
+    told = Acknowledged()
+    assert told.check(chat_id, log := await Tables(database_url).log(chat_id)) == len(log)
+
+
+async def test_a_database_that_stays_away_refuses_what_may_be_asked_again(
+    there: Path, cable: Wire, database_url: str
+) -> None:
+    url = f"postgresql://headrace@/postgres?host={there}"
+    async with asyncio.timeout(30), memory_in(url, patience_s=0.5) as memory:
+        chat_id, run_id = await memory.begin("hello")
+        cable.cut()
+        request_id = new_id()
+        refused = [
+            memory.append(chat_id, run_id, step_line(user("a")), request_id=request_id),
+            memory.context(chat_id, run_id),
+            memory.blob(chat_id, "0" * 64),
+            memory.search("hello"),
+            memory.renew(run_id, 0),
+        ]
+        for outcome in await asyncio.gather(*refused, return_exceptions=True):
+            assert isinstance(outcome, Overloaded)
+            assert outcome.retriable
+        cable.mend()
+        assert (await memory.append(chat_id, run_id, step_line(user("a")), request_id=request_id)).first_n == 2
+        assert len(await memory.context(chat_id, run_id)) == 2
+
+
+async def test_a_caller_that_leaves_does_not_take_its_lines_back(there: Path, cable: Wire, database_url: str) -> None:
+    async with asyncio.timeout(30), memory_in(f"postgresql://headrace@/postgres?host={there}") as memory:
+        chat_id, run_id = await memory.begin("hello")
+        cable.cut()
+        leaving = asyncio.create_task(memory.append(chat_id, run_id, step_line(content("kept"))))
+        done, _ = await asyncio.wait([leaving], timeout=0.3)
+        assert not done
+        leaving.cancel()
+        await asyncio.wait([leaving])
+        cable.mend()
+        assert (await memory.append(chat_id, run_id, step_line(user("b")))).first_n == 3
+
+
+async def test_a_service_starts_before_its_database(there: Path, cable: Wire, database_url: str) -> None:
+    cable.cut()
+    asyncio.get_running_loop().call_later(0.5, cable.mend)
+    async with asyncio.timeout(30), memory_in(f"postgresql://headrace@/postgres?host={there}") as memory:
+        await memory.begin("hello")

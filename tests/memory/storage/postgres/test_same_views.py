@@ -1,0 +1,140 @@
+"""For the same log both engines show the same, byte for byte; and a chat that moves between them loses nothing."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import grpc
+from google.protobuf.message import Message
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from benchmarks.postgresql import Server
+from headrace.v1 import llm_pb2, memory_pb2
+from services.memory.config import Config
+from services.memory.engines import engine
+from services.memory.storage.engine import Engine
+from tests.memory.admin_cli.test_admin_cli import tool
+from tests.memory.compaction.summarising import Summariser
+from tests.memory.compaction.test_compaction_properties import CONTEXTS, Chat, events
+from tests.memory.conftest import empty, memory_in, memory_over
+from tests.memory.writing import Memory, content, run_line, step_line, user
+
+LIMITS = memory_pb2.ModelLimits(provider_key="p", model="qwen3-max", context_window_tokens=4_000, output_tokens=100)
+WORDS = ("hi", "long", "水", "you", "e")
+
+
+async def views(memory: Memory, chat_id: str) -> list[bytes]:
+    """All that callers see of a chat."""
+    whole = await memory.chat(chat_id=chat_id, include_raw_messages=True)
+    found: list[Message] = [whole, await memory.chats()]
+    run_ids = [event.run_start.run_id for event in whole.events if event.HasField("run_start")]
+    for run_id in run_ids:
+        found.append(await memory.chat(run_id=run_id, include_lines=True))
+        for context_id in CONTEXTS:
+            own: dict[str, Any] = {"context_id": context_id} if context_id else {}
+            request = memory_pb2.LoadContextRequest(
+                chat_id=chat_id, run_id=run_id, system="Be brief.", reminders=["now"], limits=LIMITS, **own
+            )
+            with suppress(grpc.aio.AioRpcError):  # it was reverted, or does not fit
+                found.append(await memory.stub.LoadContext(request))
+    for word in WORDS:
+        hits = await memory.search(word, limit=100)
+        found += sorted((memory_pb2.SearchHit(excerpt=hit.excerpt, run_id=hit.run_id) for hit in hits), key=str)
+    for context_id in CONTEXTS:
+        version, state = await memory.state(chat_id, context_id)
+        found.append(memory_pb2.GetStateResponse(version=version, state=state))
+    return [message.SerializeToString(deterministic=True) for message in found]
+
+
+async def brought(source: Engine, target: Engine, chat_id: str) -> None:
+    log = await source.log(await source.chat(chat_id))
+    await target.take_in(chat_id, log, await source.blobs(chat_id))
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(events, min_size=1, max_size=12))
+async def test_both_engines_show_the_same(postgres: Server, happened: list[Any]) -> None:
+    await empty(postgres.url())
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        async with memory_over(folder) as memory:
+            chat = Chat(memory, Summariser(""))
+            for _ in range(3):
+                await chat.ask()
+            for event in happened:
+                await chat.meet(*event)
+            await memory.update_state(chat.id, (await memory.state(chat.id))[0], '{"n": 1.50, "水": [null]}')
+        async with both(folder, postgres.url()) as (files, tables):
+            for chat_id in await files.all():
+                await brought(files, tables, chat_id)
+        async with memory_over(folder) as one, memory_in(postgres.url()) as other:
+            assert await views(one, chat.id) == await views(other, chat.id)
+
+
+@asynccontextmanager
+async def both(folder: Path, url: str) -> AsyncGenerator[tuple[Engine, Engine]]:
+    async with engine(Config(chat_dir=folder)) as files, engine(Config(database_url=url)) as tables:
+        yield files, tables
+
+
+async def write(memory: Memory) -> str:
+    """A chat with a picture, a revert, a state and a run that goes on."""
+    chat_id, run_id = await memory.begin("水车\0 turns")
+    image = user("look")
+    image.message.content.add(image=llm_pb2.ImagePart(data=b"\x89PNG", mime_type="image/png"))
+    await memory.append(chat_id, run_id, step_line(image), step_line(content("a\0b \u2028")), run_line())
+    await memory.update_state(chat_id, 0, '{"big":123456789012345678901234567890.10}')
+    await memory.begin_and_end("undone", chat_id)
+    await memory.revert(chat_id, 3)
+    await memory.begin("going on", chat_id)
+    return chat_id
+
+
+async def test_a_chat_that_moves_between_the_engines_loses_nothing(
+    folder: Path, tmp_path: Path, database_url: str
+) -> None:
+    """By the command line, there and back again; from each engine what it has written itself."""
+    async with memory_over(folder) as memory:
+        first = await write(memory)
+        facts = [await memory.remember("likes tea", "r1"), await memory.remember("no request")]
+        before = await views(memory, first)
+    async with memory_in(database_url) as memory:
+        second = await write(memory)
+        there = await views(memory, second)
+    a, b = str(tmp_path / "a"), str(tmp_path / "b")
+    assert await tool(folder, "export", "--output", a) == ""
+    await tool(folder, "export", "--output", b, second, url=database_url)
+    assert (await tool(folder, "import", a, url=database_url)).split() == [first]
+    assert await tool(folder, "export", "--output", str(tmp_path / "c"), url=database_url) == ""
+    assert (tmp_path / "c" / "facts.jsonl").read_bytes() == (tmp_path / "a" / "facts.jsonl").read_bytes()
+    await tool(tmp_path / "new", "import", str(tmp_path / "c"))
+    assert (await tool(folder, "import", b)).split() == [second]
+    for chat_id in (first, second):
+        assert await tool(folder, "export", chat_id) == await tool(folder, "export", chat_id, url=database_url)
+    assert "exists already" in await tool(folder, "import", a, url=database_url, exit_code=1)
+    assert "its index with the lines" in await tool(folder, "reindex", url=database_url, exit_code=1)
+    async with memory_over(folder) as one, memory_in(database_url) as other:
+        for chat_id, seen in ((first, before), (second, there)):
+            # The list of chats has both now.
+            assert (await views(one, chat_id))[2:] == (await views(other, chat_id))[2:]
+            assert (await views(one, chat_id))[0] == (await views(other, chat_id))[0] == seen[0]
+        assert [chat.chat_name for chat in (await one.chats()).chats] == ["水车 turns"] * 2
+        assert [await memory.remember("again", "r1") for memory in (one, other)] == facts[:1] * 2
+        assert len(await other.search("no request")) == 1
+    async with memory_over(tmp_path / "new") as new:
+        assert await new.remember("again", "r1") == facts[0]
+        assert len(await new.search("no request")) == 1
+
+
+async def test_chats_of_a_database_are_pruned_while_a_service_uses_it(tmp_path: Path, database_url: str) -> None:
+    async with memory_in(database_url) as memory:
+        old, _ = await memory.begin_and_end("old")
+        going, _ = await memory.begin("still going")
+        pruned = await tool(tmp_path, "prune", "--older-than", "0d", url=database_url)
+        assert pruned.split() == [old]
+        assert [chat.chat_id for chat in (await memory.chats()).chats] == [going]

@@ -1,0 +1,108 @@
+"""Blobs: beside the log, by their content, and images of messages among them."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from contextlib import closing
+from pathlib import Path
+
+import orjson
+import pytest
+
+from headrace.errors import InvalidRequest, NotFound
+from headrace.v1 import llm_pb2, memory_pb2
+from services.memory.access.retention import DAY_S
+from services.memory.storage.files.disk import Disk
+from services.memory.storage.files.store import opened
+from tests.memory.conftest import Kept, Serve, logs_in
+from tests.memory.writing import Memory, new_id, query_line, run_line, step_line, user
+
+pytestmark = pytest.mark.engines
+
+PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(256))
+
+
+def seen(*images: llm_pb2.ImagePart) -> memory_pb2.LogLine:
+    message = user("look")
+    message.message.content.extend(llm_pb2.ContentPart(image=image) for image in images)
+    return step_line(message)
+
+
+async def test_a_blob_is_named_by_its_content(serve: Serve, folder: Path) -> None:
+    chat_id = new_id()
+    async with serve() as memory:
+        blob_id = await memory.put_blob(chat_id, PNG)
+        assert blob_id == hashlib.sha256(PNG).hexdigest()
+        assert await memory.put_blob(chat_id, PNG) == blob_id
+        assert await memory.put_blob(chat_id, b"", "") == hashlib.sha256(b"").hexdigest()
+    assert len(list((folder / "blobs" / chat_id).iterdir())) == 2
+    async with serve() as memory:
+        assert await memory.blob(chat_id, blob_id) == memory_pb2.GetBlobResponse(mime_type="image/png", data=PNG)
+        with pytest.raises(NotFound):
+            await memory.blob(new_id(), blob_id)
+        for name in ("0" * 64, "..", "../" + chat_id, "x"):
+            with pytest.raises(NotFound):
+                await memory.blob(chat_id, name)
+        with pytest.raises(InvalidRequest):
+            await memory.put_blob(chat_id, PNG, "image/png\nx")
+
+
+async def test_images_are_kept_by_reference_and_given_back(memory: Memory, kept: Kept) -> None:
+    chat_id, run_id = await memory.begin()
+    inline = llm_pb2.ImagePart(data=PNG, mime_type="image/png", detail="low")
+    url = llm_pb2.ImagePart(url="data:image/gif;base64,R0lGODdh")
+    away = llm_pb2.ImagePart(url="https://example.org/a.png")
+    await memory.append(chat_id, run_id, seen(inline, url, away))
+    log = await kept.log(chat_id)
+    parts = orjson.loads(log.splitlines()[1])["messages"][0]["content"]
+    assert parts[1]["image_url"] == {"url": "blob:" + hashlib.sha256(PNG).hexdigest(), "detail": "low"}
+    assert b"R0lG" not in log
+    images = [part.image for part in (await memory.context(chat_id, run_id))[1].content[1:]]
+    assert images == [inline, llm_pb2.ImagePart(data=b"GIF87a", mime_type="image/gif"), away]
+    raw = orjson.loads((await memory.chat(chat_id=chat_id, include_raw_messages=True)).raw_messages)
+    urls = [part["image_url"]["url"] for part in raw[1]["content"][1:]]
+    assert urls[0].startswith("data:image/png;base64,iVBORw0KGgo")
+    assert urls[1:] == ["data:image/gif;base64,R0lGODdh", "https://example.org/a.png"]
+
+
+async def test_a_reference_that_nobody_stored_is_no_image(memory: Memory) -> None:
+    chat_id, run_id = await memory.begin()
+    await memory.append(chat_id, run_id, seen(llm_pb2.ImagePart(url="blob:" + "0" * 64)))
+    assert (await memory.context(chat_id, run_id))[1].content[1].text == "[image]"
+    with pytest.raises(InvalidRequest, match="base64"):
+        await memory.append(chat_id, run_id, seen(llm_pb2.ImagePart(url="data:image/png;base64,*")))
+
+
+async def test_blobs_go_with_their_chat(memory: Memory, folder: Path) -> None:
+    chat_id, run_id = await memory.begin()
+    blob_id = await memory.put_blob(chat_id, PNG)
+    await memory.append(chat_id, run_id, run_line())
+    copy = await memory.fork(chat_id)
+    await memory.delete(chat_id)
+    with pytest.raises(NotFound):
+        await memory.blob(chat_id, blob_id)
+    assert (await memory.blob(copy, blob_id)).data == PNG
+    assert logs_in(folder) == [f"{copy}.json"]
+    assert [path.name for path in (folder / "blobs").iterdir()] == [copy]
+
+
+async def test_blobs_of_chats_that_never_came_to_be_go_after_a_day(serve: Serve, folder: Path) -> None:
+    orphan, young, late = new_id(), new_id(), new_id()
+    async with serve() as memory:
+        chat_id, _ = await memory.begin()
+        for each in (chat_id, orphan, young, late):
+            await memory.put_blob(each, PNG)
+        yesterday = time.time() - DAY_S - 60
+        for each in (chat_id, orphan, late):
+            os.utime(folder / "blobs" / each, (yesterday, yesterday))
+        await memory.put_blob(late, PNG)
+    with closing(Disk(folder)) as disk:
+        async with opened(disk) as store:
+            assert await store.delete_orphan_blobs(DAY_S) == [orphan]
+            assert await store.delete_orphan_blobs(DAY_S) == []
+    async with serve() as memory:
+        await memory.append(late, new_id(), query_line())
+        for each in (chat_id, young, late):
+            assert (await memory.blob(each, hashlib.sha256(PNG).hexdigest())).data == PNG
