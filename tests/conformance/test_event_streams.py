@@ -211,17 +211,27 @@ async def test_an_event_newer_than_the_facade_is_left_out(tmp_path: Path, front:
         assert [frame.id for frame in await frames_of(response)] == ["1", "2", "3", "5", None]
 
 
+def block(seq: int, block_id: str, piece: str) -> list[agent_pb2.AgentDelta]:
+    """A stretch of the answer, whose start has the number `seq`."""
+    start = agent_pb2.ContentStart(content_id=block_id, run_id=RUN)
+    return [
+        delta(seq, content_start=start),
+        delta(seq + 1, content_delta=agent_pb2.ContentDelta(content_id=block_id, delta=piece)),
+    ]
+
+
 async def test_stream_false_folds_the_run_into_one_answer(tmp_path: Path, front: Front) -> None:
     steps = answering("draft")[:-1]
     steps += [
         delta(10, tool_start=agent_pb2.ToolStart(tool_id="t", run_id=RUN)),
         delta(11, tool_result=agent_pb2.ToolResult(tool_id="t", result="20°", ok=True)),
-        text(12, "It is "),
-        text(13, "lost"),
-        delta(14, attempt_reset=agent_pb2.AttemptReset(run_id=RUN, from_seq=12, reason="retry")),
-        delta(15, subagent_id="subagent-1", content_delta=agent_pb2.ContentDelta(content_id="s", delta="aside")),
-        text(16, "20°"),
-        complete(17),
+        *block(12, "kept", "It is "),
+        *block(14, "lost", "It was "),
+        delta(16, attempt_reset=agent_pb2.AttemptReset(run_id=RUN, from_seq=13, reason="retry")),
+        delta(17, subagent_id="subagent-1", content_start=agent_pb2.ContentStart(content_id="s", run_id=RUN)),
+        delta(18, subagent_id="subagent-1", content_delta=agent_pb2.ContentDelta(content_id="s", delta="aside")),
+        *block(19, "again", "20°"),
+        complete(21),
     ]
     async with (
         suite(tmp_path, front=front, script=Script(query=steps)) as facade,

@@ -71,7 +71,7 @@ def _events(route: Route, channel: grpc.aio.Channel, pace: sse.Pace) -> Answer:
         message: Any = await _message(request, route)
         call = rpc(message, metadata=call_ids.forward_metadata())
         if can_fold and message.HasField("stream") and not message.stream:
-            return await json_answer.answer(call)
+            return await json_answer.answer_run(call)
         return await sse.stream(request, message, call, pace)
 
     return answer

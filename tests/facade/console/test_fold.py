@@ -1,8 +1,10 @@
-"""The console's fold beside the one the tests of all services use: the same events give the same result."""
+"""The console's fold against the tests' own and the cases of the public one: the same events give the same state."""
 
 from __future__ import annotations
 
+import json
 import random
+from pathlib import Path
 from typing import Any
 
 import orjson
@@ -21,6 +23,19 @@ Event = dict[str, Any]
 SCOPES = [{}, {"subagentId": "s1"}, {"subagentId": "s2"}, {"taskId": "k1"}, {"subagentId": "s1", "taskId": "k1"}]
 
 FOLD = "async (lists) => { const { fold } = await import('/console/events/fold.js'); return lists.map(fold); }"
+
+
+CASES: list[dict[str, Any]] = json.loads((Path(__file__).parents[2] / "fold_cases.json").read_text())
+
+
+def describe_state(state: dict[str, Any]) -> dict[str, Any]:
+    """What the console's fold holds of a case's state: a call's view shows its arguments as they come."""
+    left_out = {"tool": {"isComplete", "text"}, "action": {"isComplete", "text", "params"}}
+    blocks = {
+        key: {name: value for name, value in block.items() if name not in left_out.get(block["kind"], {"isComplete"})}
+        for key, block in state["blocks"].items()
+    }
+    return {"blocks": blocks, "end": state["end"]}
 
 
 def recorded(story: Story) -> list[Event]:
@@ -90,3 +105,15 @@ async def test_a_delta_of_an_unknown_block_is_left_out(opening: Opening) -> None
     events = [{"seq": 1, "type": "content.delta", "contentId": "x", "delta": "a"}, {"seq": 2, "type": "some.thing"}]
     async with opening() as console:
         assert await console.page.evaluate(FOLD, [events]) == [{"blocks": {}, "end": None}]
+
+
+async def test_the_events_of_a_case_lead_to_its_state(opening: Opening) -> None:
+    async with opening() as console:
+        states = await console.page.evaluate(FOLD, [case["events"] for case in CASES])
+    for state in states:
+        for block in state["blocks"].values():
+            if block["kind"] in ("tool", "action"):
+                del block["text"]
+    assert {case["name"]: state for case, state in zip(CASES, states, strict=True)} == {
+        case["name"]: describe_state(case["state"]) for case in CASES
+    }

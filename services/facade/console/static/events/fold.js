@@ -1,6 +1,7 @@
-// What a reader of a run's events knows: texts, calls, results, the end. The same fold as tests/order.py's.
-// A start or a snapshot of a known id replaces that block, a delta appends; attempt.reset drops the blocks of its own
-// scope (the run itself, a task, a sub-agent) that began after fromSeq.
+// The state of a run, folded from its events: texts, calls, results, the end. headrace/fold.py folds them the same way;
+// tests/fold_cases.json holds both to the same cases.
+// A start or a snapshot of a known id replaces that block, a delta appends to it. An attempt.reset drops the blocks of
+// its own scope (the run itself, a task, a sub-agent) that began after fromSeq.
 
 export const TERMINAL = new Set(["run.complete", "run.cancel", "run.error"]);
 
@@ -28,6 +29,7 @@ export class Fold {
     if (event.type === "run.start") {
       this.#earlier = new Map([...this.#earlier, ...this.blocks]);
       this.blocks = new Map();
+      this.end = null;
     }
     if (kindOf(event) in ID_FIELDS) {
       this.#applyToBlock(event);
