@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from typing import Any
-
-import orjson
 
 from headrace.event_json import parse_event
 from headrace.fold import Block, Fold
@@ -177,7 +176,7 @@ def fold(events: Iterable[Event]) -> dict[str, Any]:
     """
     state, end = Fold(), None
     for event in events:
-        delta = parse_event(orjson.dumps(event))
+        delta = parse_event(json.dumps(event).encode())  # orjson takes no integer beyond 64 bits
         kind, _, part = event["type"].partition(".")
         if kind in IDS and part in ("delta", "end", "result"):
             assert event[IDS[kind]] in state.blocks, f"{event['type']} of a block that was not opened"
@@ -196,7 +195,7 @@ def _describe_block(block: Block) -> dict[str, Any]:
         "name": block.name or None,
     }
     if is_tool and block.is_complete:
-        result["params"] = orjson.loads(block.params) if block.params else None
+        result["params"] = json.loads(block.params) if block.params else None
     if block.result is not None:
         result |= {"result": block.result} | ({"ok": block.ok} if is_tool else {})
     return result
