@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import fields
 from typing import get_args
 
@@ -14,7 +15,7 @@ from services.facade.routes import routes
 from services.memory.log import lines
 from services.runtime.process.config import SHARED, list_variables
 from tests.deploy.settings import CONFIGS, known_to_the_gateway, prefix
-from tests.docs.pages import read_page, read_section
+from tests.docs.pages import ROOT, read_page, read_section
 
 MODEL_PAGES = {
     "services.orchestrator": ("agents.md", "approvals-yaml.md"),
@@ -77,6 +78,13 @@ def test_every_event_and_its_fields_stand_in_events() -> None:
         assert field.message_type is not None
         for inner in field.message_type.fields:
             assert f"| `{inner.json_name}` |" in section, f"{name}: {inner.json_name}"
+
+
+def test_every_code_of_a_notice_stands_in_events() -> None:
+    section = read_section(read_page("events.md"), "notices")
+    source = "".join(path.read_text() for path in (ROOT / "services" / "orchestrator").rglob("*.py"))
+    codes = set(re.findall(r"notice\(\s*\"([A-Z_]+)\"|notices\.append\(\(\"([A-Z_]+)\"", source))
+    assert {one or other for one, other in codes} == set(re.findall(r"^\| `([A-Z_]+)` \|", section, re.MULTILINE))
 
 
 def test_every_message_that_a_page_refers_to_is_described() -> None:

@@ -20,8 +20,8 @@ class Recap(Part):
     then the middle of the text is cut. A prompt that alone is larger is a warning when the file is read."""
 
     insights_window_size: Positive = 5
-    """How many insights are shown, and how many of the latest tool results may stay as they are: older ones stand as
-    their insight, replaced a window at a time."""
+    """How many insights are shown. Tool results stand as their insight so many at a time, once half as many later ones
+    are there."""
 
     insights: Literal["preview", "llm"] = "preview"
     """Who writes the insight of a tool result: `preview` takes its first 100 characters, `llm` asks the agent's model
