@@ -8,12 +8,15 @@ from typing import get_args
 
 import msgspec
 import pytest
+from pydantic import TypeAdapter
 
 from docs.generate import code_tables, command_line, configuration, contract, sources
 from headrace.errors import BY_REASON
 from services.facade.routes import routes
 from services.memory.log import lines
+from services.runtime.auth import api_keys
 from services.runtime.process.config import SHARED, list_variables
+from services.simulator.scripts import steps
 from tests.deploy.settings import CONFIGS, known_to_the_gateway, prefix
 from tests.docs.pages import ROOT, read_page, read_section
 
@@ -69,6 +72,20 @@ def test_every_other_setting_stands_in_settings() -> None:
         shown = f"`{default}`" if default else ""
         own = f"| `{name}` |" in page and f"| {shown} |" in page.split(f"| `{name}` |")[1].partition("\n")[0]
         assert own or f"`{name}`" in page.split("## Production gateway")[1], name
+
+
+def test_every_field_of_the_api_keys_file_stands_in_settings() -> None:
+    section = read_section(read_page("settings.md"), "api-keys-file")
+    names = [field.encode_name for field in msgspec.structs.fields(api_keys._Entry)]  # pyright: ignore[reportPrivateUsage] - the file's model
+    assert [name for name in names if f"| `{name}` |" not in section] == []
+
+
+def test_every_word_of_a_simulators_script_stands_in_the_examples() -> None:
+    page = (ROOT / "examples" / "README.md").read_text()
+    schema = TypeAdapter(steps.Rule).json_schema()
+    words = {word for part in (schema, *schema["$defs"].values()) for word in part.get("properties", {})}
+    assert len(words) > 15
+    assert [word for word in words if f"`{word}`" not in page and f'"{word}"' not in page] == []
 
 
 def test_every_event_and_its_fields_stand_in_events() -> None:

@@ -25,6 +25,8 @@ from services.memory.log import lines
 from services.orchestrator.agents.registry import Registry
 from services.orchestrator.calls import approval
 from services.orchestrator.run.approvals.file import RulesFile
+from services.runtime.auth.api_keys import ApiKeys
+from services.runtime.auth.identity import Identity
 from services.tools.catalogue.catalogue import Catalogue as Tools
 from services.tools.mcp_client.settings import read_servers
 from services.tools.skills.skill import read_skill
@@ -105,6 +107,11 @@ def read_skill_file(text: str, folder: Path, _: str) -> None:
     assert (read_skill(skill).problem, read_skill(skill).file_types) == ("", ("csv",))
 
 
+def read_api_keys(text: str, folder: Path, _: str) -> None:
+    (folder / "api-keys.json").write_text(text)
+    assert ApiKeys(folder / "api-keys.json").find_identity("test") == Identity("acme", "ada")
+
+
 def read_submit(text: str, _folder: Path, _: str) -> None:
     request: Any = decode(text.encode(), agent_pb2.SubmitRequest.DESCRIPTOR)
     assert approval.read(request.payload).decision == "edit"
@@ -138,6 +145,7 @@ READERS: dict[str, Callable[[str, Path, str], None]] = {
     "approvals": read_approvals,
     "mcp": read_mcp,
     "skill": read_skill_file,
+    "api-keys": read_api_keys,
     "submit": read_submit,
     "event": read_event,
     "frame": read_frame,
