@@ -114,7 +114,7 @@ def read_api_keys(text: str, folder: Path, _: str) -> None:
 
 def read_submit(text: str, _folder: Path, _: str) -> None:
     request: Any = decode(text.encode(), agent_pb2.SubmitRequest.DESCRIPTOR)
-    assert approval.read(request.payload).decision == "edit"
+    assert approval.parse_answer(request.payload).decision == "edit"
 
 
 def read_event(text: str, _folder: Path, _: str) -> None:
