@@ -1,4 +1,4 @@
-"""Placeholders in system prompts: known names only, filled once, inserted text is not scanned again."""
+"""Placeholders in system prompts: known names only, filled once; inserted text is not scanned again."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from importlib.resources import files
 from headrace.errors import UnknownPlaceholder
 
 _PLACEHOLDER = re.compile(r"\{\{\s*([\w-]+)\s*\}\}")
-"""Names with a dot are tool templates and none of ours."""
+"""Names with a dot are tool templates and do not match."""
 
 _TEXTS = files("services.orchestrator.agents") / "texts"
 
@@ -33,22 +33,22 @@ def check_placeholders(prompt: str) -> None:
 
 @cache
 def load_text(name: str) -> str:
-    """One of the prompts that the service itself gives to models: texts/`name`.txt."""
+    """Load a built-in prompt, texts/`name`.txt."""
     return _TEXTS.joinpath(f"{name}.txt").read_text(encoding="utf-8").strip()
 
 
 def uses_placeholder(prompt: str, name: str) -> bool:
-    """Whether `prompt` has the placeholder `name` or an alias of it."""
+    """Return whether `prompt` has the placeholder `name` or an alias of it."""
     return any(_resolve_name(match) == name for match in _PLACEHOLDER.finditer(prompt))
 
 
 def fill_placeholders(prompt: str, values: Mapping[str, str]) -> str:
-    """`prompt` with every placeholder replaced; a name without a value (no plan, no files) gives no text."""
+    """Replace every placeholder of `prompt`; a name without a value (no plan, no files) becomes empty."""
     return _PLACEHOLDER.sub(lambda match: values.get(_resolve_name(match), ""), prompt)
 
 
 def with_time(prompt: str, now: datetime) -> str:
-    """`prompt` with the time, to the minute, at its very end: what precedes it stays the same for a prefix cache."""
+    """Append the time, to the minute, at the very end: what precedes it stays the same for a prefix cache."""
     return f"{prompt}\n\nCurrent time: {now.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
 
 

@@ -1,4 +1,4 @@
-"""Recap, as far as an agent's definition decides it: what memory is told, and what is checked when a file is read."""
+"""Recap settings of an agent: in memory's form, and checked when its file is read."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from services.runtime.tokens.count import ESTIMATE_ENCODING, count_text
 
 
 def make_recap_settings(agent: Definition) -> memory_pb2.RecapSettings | None:
-    """What LoadContext is told; None where recap is off."""
+    """Return None where recap is off."""
     recap = agent.memory.recap
     if not recap.enabled:
         return None
@@ -18,7 +18,7 @@ def make_recap_settings(agent: Definition) -> memory_pb2.RecapSettings | None:
 
 
 def count_excess_tokens(agent: Definition) -> int:
-    """By how many tokens the agent's prompt alone is larger than its active prompt may be; 0 where it is not."""
+    """Return by how many tokens the agent's prompt alone exceeds its active prompt's limit; 0 when it does not."""
     recap = agent.memory.recap
     if not recap.enabled:
         return 0

@@ -1,7 +1,7 @@
 """The agents in force: a folder of files, reloaded when they change.
 
-A bad file is refused with a message and the last good version of its agent stays; a run keeps the definition it
-started with, because definitions are values.
+A bad file is refused with a message, and its agent's last good version stays. A run keeps the definition it started
+with.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from services.orchestrator.agents import recap
 from services.orchestrator.agents.definition import Definition, DefinitionError, parse_agent
 
 FILE_BYTES_MAX = 1024 * 1024
-"""An agent file is a page or two; more is not an agent file."""
+"""An agent file is a page or two."""
 
 log = structlog.get_logger()
 
@@ -52,7 +52,7 @@ class Registry:
         log.info("agents in force", agents=sorted(self._agents), refused=sorted(self._refused))
 
     def get(self, key: str) -> Definition:
-        """The agent with `key`. Raises NotFound, with the keys there are."""
+        """Return the agent with `key`. Raises NotFound, which lists the known keys."""
         agent = self._agents.get(key)
         if agent is None:
             known = ", ".join(sorted(self._agents)) or "none"
@@ -60,7 +60,7 @@ class Registry:
         return agent
 
     def default(self) -> Definition:
-        """The configured default agent, else the one with the first key."""
+        """Return the configured default agent, else the one with the first key."""
         if self._default_key:
             return self.get(self._default_key)
         if not self._agents:
@@ -68,16 +68,16 @@ class Registry:
         return self._agents[min(self._agents)]
 
     def choose(self, key: str) -> Definition:
-        """The agent that a query's agentKey means."""
+        """Return the agent that a query's agentKey means."""
         return self.default() if key in ("", "default") else self.get(key)
 
     @property
     def by_key(self) -> Mapping[str, Definition]:
-        """Those in force now; what a later reload finds is in another mapping."""
+        """The agents in force; a later reload makes another mapping."""
         return self._agents
 
     def all(self) -> list[Definition]:
-        """Ordered by key."""
+        """Return the agents ordered by key."""
         return [self._agents[key] for key in sorted(self._agents)]
 
     def _log_refusal(self, name: str, problem: str) -> None:

@@ -1,1 +1,1 @@
-"""What becomes of the calls of an answer: one file for each kind of tool, and what stands before and behind them."""
+"""Tool calls of an answer: one file for each kind of tool, with the gate before it and the results after it."""

@@ -1,4 +1,4 @@
-"""Actions: the front end does something (a theme, fireworks), and the model is told OK at once."""
+"""Actions: the front end does something (a theme, fireworks), and the model gets OK at once."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from services.orchestrator.run.scope import Scope
 
 
 async def execute_action(scope: Scope, peers: Peers, call: Call) -> tools_pb2.ToolOutcome:
-    """Tell the front end what to do; nobody is waited for."""
+    """Publish the action's arguments; nobody is waited for."""
     if problem := arguments.violation(call):
         return outcomes.make_failure("INVALID_ARGUMENTS", problem)
     scope.publish("action_param", action_id=call.tool_id, param=call.effective)

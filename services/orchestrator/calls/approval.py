@@ -1,4 +1,4 @@
-"""Asking a person about a call: approval.ask, the wait, approval.answer. Nobody's answer is a reject."""
+"""Asks a person about a call: approval.ask, the wait, approval.answer. No answer in time is a reject."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from services.orchestrator.run.answers.call import Call
 from services.orchestrator.run.scope import Scope
 
 NOTE_CHARS_MAX = 4000
-"""Of a person's note to the model."""
+"""Characters of a person's note to the model."""
 
 BY_CHARS_MAX = 200
-"""Of a person's name."""
+"""Characters of a person's name."""
 
 
 class ApprovalAnswer(msgspec.Struct, frozen=True):
-    """What a person decided."""
+    """A person's decision."""
 
     decision: Literal["approve", "edit", "reject"]
     edited: msgspec.Raw = msgspec.field(default=msgspec.Raw(), name="arguments")
     note: str = ""
     by: str = ""
-    """Who, as the caller of Submit says; empty: it does not."""
+    """The person, as the caller of Submit claims; may be empty."""
 
     @property
     def arguments(self) -> str:
-        """The arguments to run with, JSON text; empty: those of the call."""
+        """The changed arguments as JSON text; empty means the call's own."""
         return bytes(self.edited).decode()
 
 
 def parse_answer(payload: str) -> ApprovalAnswer:
-    """The answer in a submit's payload. Raises InvalidRequest."""
+    """Parse the payload of a submit. Raises InvalidRequest."""
     try:
         answer = msgspec.json.decode(payload, type=ApprovalAnswer)
     except msgspec.DecodeError:
@@ -51,7 +51,7 @@ def parse_answer(payload: str) -> ApprovalAnswer:
 
 
 async def ask_person(scope: Scope, call: Call, reason: str, risk: str) -> ApprovalAnswer:
-    """What a person decided about the call; both the question and the answer are in the log."""
+    """Ask about the call and wait for the decision; question and answer are in the log."""
     run = scope.run
     call.asked += 1
     # The same for an owner that takes the run over: it goes on waiting with the time that is left.

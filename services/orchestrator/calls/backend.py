@@ -1,4 +1,4 @@
-"""Backend tools: executed by the tools service, whose output is passed on as it comes."""
+"""Backend tools: the tools service executes them, and their output is forwarded as it comes."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from services.orchestrator.run.scope import Scope
 from services.runtime.rpc.call_ids import forward_metadata
 
 RPC_SLACK_S = 5.0
-"""The tools service ends a tool at its timeout by itself; this much later we stop waiting for it."""
+"""The deadline of the RPC is this much later than the tool's timeout, which the tools service enforces itself."""
 
 
 async def execute_backend(scope: Scope, peers: Peers, call: Call) -> tools_pb2.ToolOutcome:
-    """Run the call; after a break of the stream, what its effect allows."""
+    """Run the call; after a broken stream, do what its effect allows."""
     key = make_effect_key(scope.run.id, call)
     patience = RetryWindow(_timeout_s(scope))
     is_open = call.is_resumed
@@ -99,7 +99,7 @@ async def _stream_call(scope: Scope, peers: Peers, call: Call, key: str) -> tool
 
 
 async def _record_delta(scope: Scope, delta: tools_pb2.ToolDelta, kind: str) -> None:
-    """Publish what the tool has made or drawn on, once it is in the log."""
+    """Publish an artifact or source of the tool once it is in the log."""
     if kind == "artifact":
         made = delta.artifact
         await scope.record(

@@ -1,6 +1,6 @@
-"""A call whose end nobody saw, because the tools service went away: by its effect it runs again, or is asked about.
+"""Calls whose end nobody saw because the tools service went away: the effect decides whether they run again.
 
-A `once` tool never runs twice blindly (tools.md, Effects).
+A `once` tool never runs twice without a person's decision.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ from services.orchestrator.run.scope import Scope
 from services.runtime.rpc.call_ids import forward_metadata
 
 BACK_WITHIN_S = 30.0
-"""How long a tools service that went away is waited for."""
+"""Time for a tools service that went away to come back."""
 
 DELAY_S, DELAY_S_MAX = 0.1, 2.0
-"""Between attempts, doubled each time."""
+"""Delay between attempts, doubled each time."""
 
 UNKNOWN_CHECKS_MAX = 3
-"""A tool whose caller has just been cut off is still being stopped: its outcome is asked for again."""
+"""Number of checks while the outcome is unknown: a tool that was cut off may still be stopping."""
 
 log = structlog.get_logger()
 
 
 class RetryWindow:
-    """How long one call goes on trying, all its attempts together."""
+    """The time that all attempts of one call share."""
 
     def __init__(self, timeout_s: float) -> None:
         self._until = asyncio.get_running_loop().time() + min(timeout_s, BACK_WITHIN_S)
         self._delay_s = DELAY_S
 
     async def pause(self) -> bool:
-        """Wait a little; False when there is no time left for another attempt."""
+        """Wait before the next attempt; False when no time is left for one."""
         if asyncio.get_running_loop().time() + self._delay_s > self._until:
             return False
         await asyncio.sleep(self._delay_s)
@@ -49,7 +49,7 @@ class RetryWindow:
 
 
 def make_effect_key(run_id: str, call: Call) -> str:
-    """Names the effect of a call: the run, the call and the hash of its canonical arguments."""
+    """Make the key of a call's effect: the run, the call and the hash of its canonical arguments."""
     try:
         canonical = orjson.dumps(orjson.loads(call.effective), option=orjson.OPT_SORT_KEYS)
     except ValueError:
@@ -60,7 +60,7 @@ def make_effect_key(run_id: str, call: Call) -> str:
 async def resolve_break(
     scope: Scope, peers: Peers, call: Call, key: str, patience: RetryWindow
 ) -> tools_pb2.ToolOutcome | str:
-    """The call's result, or the key with which it is to run again."""
+    """Return the call's result, or the effect key with which it is to run again."""
     log.warning("tool stream broke", run_id=scope.run.id, tool=call.name)
     if call.tool is not None and call.tool.effect in ("read", "idempotent"):
         if await patience.pause():
@@ -98,7 +98,7 @@ async def _check_effect(
 
 
 async def _resolve_unknown(scope: Scope, call: Call, key: str) -> tools_pb2.ToolOutcome | str:
-    """Tell the user; who is there may have the call run again, as another effect."""
+    """Notify the user; a reader who is attached may have the call run again, as another effect."""
     known = f"tool {call.name!r} was cut off, and whether it has taken effect is not known"
     await scope.notice("OUTCOME_UNKNOWN", known)
     note = ""

@@ -1,6 +1,6 @@
-"""The calls of one answer: each is allowed or not, run as its kind is, and answered; its result is committed at once.
+"""Executes the calls of one answer: gate, kind, result; each result is committed at once.
 
-A tool that fails is a value for the model. A call that is not run gets a result that says so and why.
+A failed tool is a value for the model. A call that does not run gets a result that says why.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ KINDS: dict[str, Execute] = {
     "frontend": frontend.execute_frontend,
     "own": own.execute_own,
 }
-"""A tool of another kind is not offered to a model."""
+"""Tools of other kinds are not offered to a model."""
 
 OVER_BUDGET = "the budget of tool calls is used up"
 
 
 async def execute_all(scope: Scope, peers: Peers, calls: list[Call], warning: str = "") -> None:
-    """Run `calls` together. The first error that is no tool's own cancels the others and comes out bare."""
+    """Run `calls` together. The first error that is no tool's own cancels the others and is raised bare."""
     for call in calls:
         call.siblings = len(calls)
     with scope.run.spending.clock.aside():
@@ -47,7 +47,7 @@ async def execute_all(scope: Scope, peers: Peers, calls: list[Call], warning: st
 
 
 async def recall_result(scope: Scope, peers: Peers, call: Call) -> bool:
-    """Whether the log has the call's result already: then the run counts it as if it had just been run."""
+    """Return whether the log has the call's result; the run then counts it as if the call had just run."""
     found = scope.recording.result(call.call_id)
     if found is None:
         return False
@@ -64,14 +64,14 @@ async def recall_result(scope: Scope, peers: Peers, call: Call) -> bool:
 
 
 def was_refused_for_budget(scope: Scope, calls: Iterable[Call]) -> bool:
-    """Whether the log has it that one of these was refused for the budget: the run was about to end."""
+    """Return whether the log refused one of `calls` for the budget: the run was about to end."""
     refusal = outcomes.make_refusal(OVER_BUDGET).result
     results = filter(None, (scope.recording.result(call.call_id) for call in calls))
     return any(part.text == refusal for result in results for part in result.message.content)
 
 
 async def refuse_call(scope: Scope, call: Call, why: str) -> None:
-    """Answer a call that is not run."""
+    """Give a result to a call that does not run."""
     outcome = outcomes.make_refusal(why)
     await scope.commit([scope.result(call, outcome.result, ok=False)])
 

@@ -1,4 +1,4 @@
-"""Whether a call may run: allowed, refused, or decided by a person, who may change its arguments."""
+"""The gate of a call: allowed, refused, or decided by a person, who may change its arguments."""
 
 from __future__ import annotations
 
@@ -13,17 +13,15 @@ from services.orchestrator.run.scope import Scope
 
 @dataclass(frozen=True, slots=True)
 class GateResult:
-    """What the gate says of a call."""
-
     outcome: tools_pb2.ToolOutcome | None = None
-    """The call's result, when it does not run."""
+    """The call's result when it does not run; None when it does."""
 
     note: str = ""
-    """For the model, behind the result."""
+    """A note for the model, appended to the result."""
 
 
 async def check_gate(scope: Scope, call: Call) -> GateResult:
-    """Let the call through, with the arguments that a person gave it, or answer it."""
+    """Let the call through, with a person's arguments where they changed them, or give it a result."""
     if call.kind == "own":
         return GateResult()
     found = await verdict(scope.run.rules.current, call)

@@ -9,7 +9,7 @@ import orjson
 from headrace.v1 import tools_pb2
 
 RESULT_CHARS_MAX = 30_000
-"""What a model gets of one result (tools.md)."""
+"""Characters of one result that a model gets."""
 
 _NOT_EXECUTED = '{"ok":false,"executed":false,'
 
@@ -19,19 +19,19 @@ def make_success(**fields: Any) -> tools_pb2.ToolOutcome:
 
 
 def make_failure(error: str, message: str = "", **fields: Any) -> tools_pb2.ToolOutcome:
-    """The tool failed, or nobody answered."""
+    """Make the result of a tool that failed, or that nobody answered."""
     told = {"ok": False, "error": error} | ({"message": message} if message else {}) | fields
     return tools_pb2.ToolOutcome(ok=False, result=orjson.dumps(told).decode())
 
 
 def make_refusal(error: str, **fields: Any) -> tools_pb2.ToolOutcome:
-    """The call was not run, and why."""
+    """Make the result of a call that was not run."""
     told = {"ok": False, "executed": False, "error": error, **fields}
     return tools_pb2.ToolOutcome(ok=False, result=orjson.dumps(told).decode())
 
 
 def is_refusal(text: str) -> bool:
-    """Whether a result says that its call did not come so far that the budget was charged for it."""
+    """Return whether a result belongs to a call that ended before the budget was charged for it."""
     if not text.startswith(_NOT_EXECUTED):
         return False
     try:
@@ -41,7 +41,7 @@ def is_refusal(text: str) -> bool:
 
 
 def truncate_result(text: str) -> str:
-    """`text`, or its beginning and a note with its full size."""
+    """Return `text`, or its beginning and a note with its full size."""
     if len(text) <= RESULT_CHARS_MAX:
         return text
     note = f"\n[… cut here: {len(text)} characters in all …]"

@@ -1,6 +1,6 @@
-"""Tools of the orchestrator itself: they work on the run and its session, so no other service could execute them.
+"""Tools of the orchestrator itself, which work on the run and its session state.
 
-A new one is a row of OWN: its definition, and a function unless its kind is another than `own`.
+A new one is a row of OWN, and a row of FUNCTIONS unless its kind is another than `own`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ OWN = (todos.WRITE, todos.READ, subagent.TOOL, _ASK_HUMAN)
 
 
 async def recall_call(scope: Scope, peers: Peers, call: Call, result: str) -> None:
-    """Do again what a call, whose result the log has, did to the run's own state; it tells nobody again."""
+    """Repeat what a call with a logged result did to the run's own state, without publishing anything."""
     if call.name.casefold() == subagent.NAME:
         subagent.recall_subagent(scope, call, result)
     if function := planning.FUNCTIONS.get(call.name.casefold()):
@@ -46,5 +46,4 @@ async def recall_call(scope: Scope, peers: Peers, call: Call, result: str) -> No
 
 
 async def execute_own(scope: Scope, peers: Peers, call: Call) -> tools_pb2.ToolOutcome:
-    """Run one of FUNCTIONS."""
     return await FUNCTIONS[call.name.casefold()](scope, peers, call)

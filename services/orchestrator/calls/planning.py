@@ -1,6 +1,6 @@
-"""The plan tools: a planner adds tasks or restates what is left, an executor says how its own task stands.
+"""The plan tools: a planner adds tasks or restates what is left, an executor states its own task's status.
 
-They change the plan of the scope alone, so that going through a recorded run again builds the same plan.
+They change nothing but the scope's plan, so that a replay builds the same plan.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from services.orchestrator.run.plan.plan import STATUSES, PlanProblem, Task
 from services.orchestrator.run.scope import Scope
 
 TASKS_MAX = 50
-"""Of one call: a plan is read by people."""
+"""Tasks of one call: people read plans."""
 
 DESCRIPTION_CHARS_MAX = 4000
 
@@ -117,7 +117,7 @@ _CHANGES: dict[str, Callable[[Planned, Scope, Call], Awaitable[tools_pb2.ToolOut
 }
 
 PLAN_NAMES = frozenset(_CHANGES)
-"""No other tool may have these names."""
+"""Reserved names: no other tool may have them."""
 
 
 async def _execute_plan_call(scope: Scope, peers: Peers, call: Call) -> tools_pb2.ToolOutcome:

@@ -1,6 +1,6 @@
-"""call_subagent: a task is given to an agent of its own, whose result alone comes back.
+"""The tool call_subagent: an agent does a task, and its result alone comes back.
 
-Here is who may be called, and by whom; subagents.py has the work done.
+This file decides who may be called; modes/subagents.py runs the task.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ NAME = "call_subagent"
 
 LOOPS_DEFAULT = 10
 LOOPS_MAX = 50
-"""Turns with tools; more is a run of its own."""
+"""Limit of a sub-agent's turns with tools."""
 
 TASK_CHARS_MAX = 100_000
 
@@ -52,13 +52,13 @@ class _SubagentResult(msgspec.Struct):
 
 
 def is_offered(scope: Scope) -> bool:
-    """Whether the scope's model may call sub-agents: some are configured or mentioned, and there is a level below."""
+    """Return whether the scope's model may call sub-agents: some are listed or mentioned, and a level is left."""
     listed = NAME in (name.casefold() for name in scope.agent.working.tools)
     return scope.depth < scope.run.agent.depth_max and (listed or bool(_list_callable(scope)))
 
 
 def describe_tool(scope: Scope) -> tools_pb2.Tool:
-    """The tool, with the agents that the scope's model may call."""
+    """Return the tool with the agents that the scope's model may call in its description."""
     tool = tools_pb2.Tool()
     tool.CopyFrom(TOOL)
     for agent in _list_callable(scope).values():
@@ -67,7 +67,6 @@ def describe_tool(scope: Scope) -> tools_pb2.Tool:
 
 
 async def execute_subagent(scope: Scope, peers: Peers, call: Call) -> tools_pb2.ToolOutcome:
-    """Have the task done."""
     if problem := arguments.violation(call):
         return outcomes.make_failure("INVALID_ARGUMENTS", problem)
     given = msgspec.json.decode(call.effective, type=_SubagentArguments)
@@ -80,7 +79,7 @@ async def execute_subagent(scope: Scope, peers: Peers, call: Call) -> tools_pb2.
 
 
 def recall_subagent(scope: Scope, call: Call, result: str) -> None:
-    """Count what a sub-agent has spent whose result the log has, and its own sub-agents."""
+    """Count what a sub-agent with a logged result has spent, its own sub-agents included."""
     run = scope.run
     for agent_id in run.recording.subagents_of(subagent_id(run.id, call.tool_id)):
         for answer in run.recording.answers(agent_id):
@@ -93,7 +92,7 @@ def recall_subagent(scope: Scope, call: Call, result: str) -> None:
 
 
 def keep_result(scope: Scope, call: Call, result: str) -> None:
-    """Keep what the parent's model is told when all calls of its answer have ended; see returning.py."""
+    """Keep the result for the parent's context, which is shown when all calls of the answer have ended."""
     # Behind it the log may have notes for the model, on lines of their own.
     said = msgspec.json.decode(result.partition("\n")[0], type=_SubagentResult)
     if said.contextId and scope.agent.memory.recap.enabled:
@@ -102,7 +101,7 @@ def keep_result(scope: Scope, call: Call, result: str) -> None:
 
 
 def _list_callable(scope: Scope) -> dict[str, Definition]:
-    """The agents that its model may call, by key without regard to case: listed ones, then those the user named."""
+    """Return the agents that the model may call by case-folded key: listed ones, then mentioned ones."""
     there_are = {agent.key.casefold(): agent for agent in scope.run.agents.values()}
     wanted = (key.casefold() for key in (*scope.agent.subagents, *scope.attention.agents))
     return {key: there_are[key] for key in wanted if key in there_are}

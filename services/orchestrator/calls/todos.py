@@ -1,4 +1,4 @@
-"""todo_write and todo_read: a context's list of things to do, in its session state."""
+"""todo_write and todo_read: a context's list of todos, in its session state."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from services.orchestrator.run.attention import Todo
 from services.orchestrator.run.scope import Scope
 
 TODOS_MAX = 100
-"""A longer list is no plan any more."""
+"""Entries of a list."""
 
 CONTENT_CHARS_MAX = 1000
-"""Of one entry: the list goes into each request of the run."""
+"""Characters of one entry, because the list is in each request of the run."""
 
 _LIST = f"""{{"type":"object","properties":{{"todos":{{"type":"array","maxItems":{TODOS_MAX},"items":{{"type":"object",
 "properties":{{"content":{{"type":"string","minLength":1,"maxLength":{CONTENT_CHARS_MAX}}},
@@ -49,7 +49,6 @@ class _TodoArguments(msgspec.Struct):
 
 
 async def write_todos(scope: Scope, peers: Peers, call: Call) -> tools_pb2.ToolOutcome:
-    """Replace the list."""
     if problem := arguments.violation(call):
         return outcomes.make_failure("INVALID_ARGUMENTS", problem)
     todos = msgspec.json.decode(call.effective, type=_TodoArguments).todos
@@ -63,7 +62,6 @@ async def write_todos(scope: Scope, peers: Peers, call: Call) -> tools_pb2.ToolO
 
 
 async def read_todos(scope: Scope, peers: Peers, call: Call) -> tools_pb2.ToolOutcome:
-    """The list as it stands."""
     if problem := arguments.violation(call):
         return outcomes.make_failure("INVALID_ARGUMENTS", problem)
     scope.attention.todos = (await session_state.load(scope, peers)).read("todos", list[Todo], [])

@@ -1,4 +1,4 @@
-"""ONESHOT: one call; if it asks for tools they run once, then a final call without tools gives the answer."""
+"""ONESHOT: one model call; if it asks for tools they run once, then a final call without tools gives the answer."""
 
 from __future__ import annotations
 
@@ -8,13 +8,12 @@ from services.orchestrator.run.answers.answer import Answer
 from services.orchestrator.turn.conversation import Conversation
 
 REPAIRS_MAX = 2
-"""Turns that remind a model of a required tool (agents.md)."""
+"""Number of repeated turns that remind a model of a required tool."""
 
 REPAIR_PROMPT = "You must call one of the tools now; answer after its result."
 
 
 async def run_oneshot(talk: Conversation) -> str:
-    """Run to the answer; returns the finish reason."""
     required = requires_tool(talk)
     if not talk.has_tools:
         return await finish_answer(talk, await talk.ask_model("none"))
@@ -26,10 +25,10 @@ async def run_oneshot(talk: Conversation) -> str:
 
 
 def requires_tool(talk: Conversation) -> bool:
-    """Whether the stage's first turn has to call a tool.
+    """Return whether the stage's first turn has to call a tool.
 
     Raises:
-        ToolRequired: There is none to call.
+        ToolRequired: The stage has no tool to call.
     """
     required = talk.scope.settings.policy == "REQUIRE"
     if required and not talk.has_tools:
@@ -38,7 +37,7 @@ def requires_tool(talk: Conversation) -> bool:
 
 
 async def ask_for_tool_call(talk: Conversation, *, parallel: bool) -> Answer:
-    """One turn that must call a tool, repaired twice.
+    """Ask for a turn that calls a tool, with REPAIRS_MAX repetitions.
 
     Raises:
         ToolRequired: The model still called none.
@@ -53,9 +52,9 @@ async def ask_for_tool_call(talk: Conversation, *, parallel: bool) -> Answer:
 
 
 async def ask_for_final_answer(talk: Conversation, reason: str = "") -> str:
-    """One call without tools for the answer. `reason` is why the loop ended, when not by itself.
+    """Ask for the answer in one call without tools. `reason` says why the loop ended, when the model did not end it.
 
-    When only the budget of model calls is spent, the run itself is granted this one all the same; a sub-agent is not.
+    When only the budget of model calls is spent, the run itself is granted this call all the same; a sub-agent is not.
     """
     beyond = talk.run.spending.is_out_of_calls and talk.scope.depth == 0
     answer = await talk.ask_model("none", beyond_budget=beyond)
@@ -65,10 +64,10 @@ async def ask_for_final_answer(talk: Conversation, reason: str = "") -> str:
 
 
 async def finish_answer(talk: Conversation, answer: Answer, reason: str = "") -> str:
-    """The finish reason of a last answer, which is checked first where the agent wants that.
+    """Return the finish reason of a last answer, which is verified first where the agent wants that.
 
     Raises:
-        NoAnswer: It has no text.
+        NoAnswer: The answer has no text.
     """
     if answer.is_draft:
         answer = await verify.run_second_pass(talk, answer)

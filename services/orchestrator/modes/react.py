@@ -1,4 +1,4 @@
-"""REACT: think, call one tool, observe; up to the agent's steps, then a final call without tools."""
+"""REACT: think, call one tool, observe, up to the agent's steps; then a final call without tools."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ from services.orchestrator.run.answers.answer import Answer
 from services.orchestrator.turn.conversation import Conversation
 
 REPEATS_WARNED = 3
-"""The same call this many times running: its result carries a warning; once more ends the loop (agents.md)."""
+"""The same call this many times in a row gets a warning in its result; one more ends the loop."""
 
 WARNING = "warning: this was the same call with the same arguments for the third time; use what it gave, or change it"
 
 
 async def run_react(talk: Conversation) -> str:
-    """Run to the answer; returns the finish reason."""
     spending, settings = talk.run.spending, talk.scope.settings
     parallel = settings.parallel_tool_calls
     required = requires_tool(talk)

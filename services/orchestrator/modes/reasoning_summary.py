@@ -1,7 +1,7 @@
-"""output REASONING_SUMMARY: readers get a summary of the reasoning, as reasoning deltas behind the answer.
+"""Output REASONING_SUMMARY: readers get a summary of the reasoning, as reasoning deltas after the answer.
 
 The reasoning itself is in the log, for the turns of the run that need it back, and in no event. A summary that cannot
-be made is no loss: the answer is there.
+be made is left out: the answer is there.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from services.orchestrator.turn.conversation import Conversation
 
 REASONING_CHARS_MAX = 60_000
-"""Of what is summed up, its end: about 15,000 tokens, within every model's window."""
+"""Characters at the end of the reasoning that are summed up: about 15,000 tokens, within every model's window."""
 
 CHARS_PER_TOKEN, OUTPUT_TOKENS = 4, 500
-"""About what the call costs, for its reservation."""
+"""Estimates for the call's reservation."""
 
 STAGE = "reasoning_summary"
 
@@ -35,7 +35,7 @@ log = structlog.get_logger()
 
 
 async def write_summary(talk: Conversation) -> None:
-    """Sum up what the scope's models have thought, where the agent wants that."""
+    """Stream a summary of the scope's reasoning, where the agent wants one."""
     scope = talk.scope
     text = "\n\n".join(scope.thoughts)[-REASONING_CHARS_MAX:].strip()
     if not text:

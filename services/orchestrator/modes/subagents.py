@@ -1,6 +1,6 @@
-"""Sub-agents: each works in a scope of its own, beside its siblings, and only its result goes to who called it.
+"""Runs sub-agents, each in a scope of its own beside its siblings; the caller gets the result alone.
 
-Its failure is a value for the caller's model. What ends the run (a cancel, the budget) ends it too.
+A failure is a value for the caller's model. What ends the run (a cancel, the budget) ends its sub-agents too.
 """
 
 from __future__ import annotations
@@ -30,38 +30,36 @@ from services.orchestrator.turn import parent_context
 from services.orchestrator.turn.conversation import Conversation
 
 SUMMARY_CHARS_MAX = 500
-"""Of a result, as subagent.end has it."""
+"""Characters of a result that subagent.end shows."""
 
 OPEN_RESULT = '{"ok":false,"error":"interrupted"}'
-"""What calls get that a sub-agent had begun when it failed."""
+"""The result of calls that were open when a sub-agent failed."""
 
 SAME_TOOLS = frozenset({todos.WRITE.name, todos.READ.name, subagent.NAME})
-"""Beside the backend tools, what an agent like its caller has: a list and sub-agents of its own."""
+"""Tools of a default agent beside its caller's backend tools."""
 
 log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
 class _SubagentResult:
-    """How a sub-agent ended."""
-
     text: str = ""
     error: HeadraceError | None = None
     is_cancelled: bool = False
 
     @property
     def line(self) -> memory_pb2.RunLine:
-        """The same as the end of a run is told, for what is open in it."""
+        """The result in the form of a run's end, for what is still open in the scope."""
         if self.error is not None:
             return memory_pb2.RunLine(state="failed", error=to_failure(self.error))
         return memory_pb2.RunLine(state="cancelled" if self.is_cancelled else "completed")
 
 
 async def run_subagent(parent: Scope, peers: Peers, call: Call, task: SubagentTask) -> tools_pb2.ToolOutcome:
-    """Have `task` done; the call's result.
+    """Run `task` and return the call's result.
 
     Raises:
-        BudgetExceeded: Of the run; what the run itself may still do without model calls is left to it.
+        BudgetExceeded: A budget of the run is spent, other than that of model calls.
     """
     async with parent.places:
         scope = await _open_scope(parent, call, task)
@@ -141,7 +139,7 @@ async def _select_tools(scope: Scope, parent: Scope, peers: Peers, *, is_like_pa
 
 
 def _make_default_agent(parent: Scope) -> Definition:
-    """An agent with the parent's model and tools, and a prompt that says what it is there for."""
+    """Make an agent with the parent's model and tools, and the built-in sub-agent prompt."""
     return parent.agent.model_copy(
         update={
             "mode": "REACT",
@@ -156,7 +154,7 @@ def _make_default_agent(parent: Scope) -> Definition:
 
 
 def _limit_steps(agent: Definition, steps_max: int) -> Definition:
-    """The agent with at most so many turns with tools, or as many in each task of its plan."""
+    """Limit the turns with tools of an agent, or of each task of its plan."""
     sections: dict[str, object] = {}
     if agent.mode == "REACT" and agent.react is not None:
         steps = min(steps_max, agent.stage_settings("react").steps_max)
@@ -168,8 +166,10 @@ def _limit_steps(agent: Definition, steps_max: int) -> Definition:
 
 
 def _ends_run(error: HeadraceError) -> bool:
-    """Whether nothing can go on after it: another owner has the run, or a budget is spent. Without model calls the
-    run itself may still answer, so that alone does not end it."""
+    """Return whether an error ends the whole run: another owner has it, or a budget is spent.
+
+    Without model calls the run itself may still answer, so that limit alone does not end it.
+    """
     if isinstance(error, BudgetExceeded):
         return error.metadata.get("limit") != "maxModelCalls"
     return isinstance(error, StaleLease)

@@ -1,8 +1,8 @@
-"""verify SECOND_PASS_FIX: the first answer is a draft, which a second turn checks; what that one says is the answer.
+"""Verify SECOND_PASS_FIX: the first answer is a draft; a second turn checks it and gives the answer.
 
-The draft is in the log in steps of stage `verify`, which no model is told of; the second turn has it as a reminder.
-When that turn cannot be had (the budget is spent, the model fails before readers have anything of it, it says
-nothing), the draft is the answer after all: the user is told so (VERIFY_SKIPPED), and gets it as one delta.
+The draft is logged in steps of stage `verify`, which no model is shown; the second turn has it as a reminder. When that
+turn cannot be had (the budget is spent, the model fails before readers have anything of it, it has no text), the draft
+becomes the answer: the user gets VERIFY_SKIPPED and the draft as one delta.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ log = structlog.get_logger()
 
 
 async def run_second_pass(talk: Conversation, draft: Answer) -> Answer:
-    """The answer that readers get, for a draft of it."""
+    """Return the answer that readers get for `draft`."""
     if draft.finish_reason == "content_filter":
         return await _release_draft(talk, draft)
     why = "the second turn gave no text"

@@ -1,4 +1,4 @@
-"""What the gateway knows of a model, and what of it limits a context."""
+"""The gateway's description of a model, and the limits that follow for a context."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ log = structlog.get_logger()
 
 
 async def get_model_info(peers: Peers, provider_key: str, model: str) -> llm_pb2.ModelInfo:
-    """What the provider file says of a model; nothing but its name where that cannot be learned."""
+    """Return the provider file's entry of a model; its name alone when the gateway does not answer."""
     try:
         found = await peers.models.get_or_ask((provider_key, model), partial(_list_models, peers, provider_key, model))
     except HeadraceError as error:
@@ -38,13 +38,13 @@ async def _list_models(peers: Peers, provider_key: str, model: str) -> Sequence[
 
 
 async def agent_limits(peers: Peers, model: ModelConfig) -> tuple[memory_pb2.ModelLimits, str]:
-    """The limits of an agent's model, and the model that writes summaries for it; empty: itself."""
+    """Return the limits of an agent's model, and its summary model; empty means the model itself."""
     info = await get_model_info(peers, model.provider_key or "", model.model or "")
     return make_limits(info, model.max_tokens or 0), info.summary_model
 
 
 def make_limits(info: llm_pb2.ModelInfo, max_tokens: int = 0) -> memory_pb2.ModelLimits:
-    """As memory takes them; `max_tokens` is the greatest answer that is asked for, 0: the model's own."""
+    """Convert limits to memory's form; `max_tokens` is the largest answer asked for, 0 for the model's own."""
     return memory_pb2.ModelLimits(
         provider_key=info.provider_key,
         model=info.model,

@@ -1,8 +1,7 @@
-"""Calls whose connection broke are made again: within their own time at a service that is waited for, else once, which
-another replica answers.
+"""Repeats calls whose connection broke: within the call's own time at a peer that may restart, else once.
 
-Every RPC that is called so may be repeated: an append by its request id, a change of state by its version. What the
-service itself says, an error too, is an answer.
+Every RPC that is called so may be repeated: an append by its request id, a change of state by its version. An answer of
+the service itself is never repeated, an error included.
 """
 
 from __future__ import annotations
@@ -15,17 +14,17 @@ import grpc
 from headrace.errors import HeadraceError
 
 DELAY_S = 0.05
-"""Before a call is made again; the channel itself waits until its peer is there."""
+"""Delay before a call is repeated; the channel itself waits until its peer is there."""
 
 
 class Unary(Protocol):
-    """A method of a stub."""
+    """A unary method of a stub."""
 
     def __call__(self, request: Any, *, timeout: float, metadata: Any = None, wait_for_ready: bool = False) -> Any: ...
 
 
 def repeat_until_answered(ask: Unary) -> Any:
-    """`ask`, for a peer that may be restarting."""
+    """Wrap `ask` for a peer that may be restarting."""
 
     async def asked(request: Any, *, timeout: float, metadata: Any = None) -> Any:
         loop = asyncio.get_running_loop()
@@ -43,7 +42,7 @@ def repeat_until_answered(ask: Unary) -> Any:
 
 
 def repeat_once(ask: Unary) -> Any:
-    """`ask`, for a peer without which things go on, too."""
+    """Wrap `ask` for a peer that the run can do without."""
 
     async def asked(request: Any, *, timeout: float, metadata: Any = None) -> Any:
         try:
@@ -57,12 +56,12 @@ def repeat_once(ask: Unary) -> Any:
 
 
 def was_broken_connection(error: HeadraceError) -> bool:
-    """The same of an error that `rpc_errors` has made of it."""
+    """Return whether a broken connection caused an error that `rpc_errors` translated."""
     return isinstance(error.__cause__, grpc.aio.AioRpcError) and is_broken_connection(error.__cause__)
 
 
 def is_broken_connection(error: grpc.aio.AioRpcError) -> bool:
-    """Whether the connection ended, and not the call by an error of the service, which comes with details."""
+    """Return whether the connection ended, rather than the service answering with an error, which has details."""
     if error.code() is not grpc.StatusCode.UNAVAILABLE:
         return False
     return not any(name == "grpc-status-details-bin" for name, _ in error.trailing_metadata() or ())

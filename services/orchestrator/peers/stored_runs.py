@@ -1,4 +1,4 @@
-"""Runs that are not live here, as memory has them recorded."""
+"""Runs that are not live here, as memory has them."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ ENDS = {"run_complete": "completed", "run_cancel": "cancelled", "run_error": "fa
 
 
 async def get_chat(peers: Peers, request: memory_pb2.GetChatRequest) -> memory_pb2.GetChatResponse:
-    """What memory has of a chat or a run. Raises NotFound."""
+    """Raises NotFound."""
     with translating_peer_errors():
         return await peers.memory.GetChat(request, timeout=UNARY_TIMEOUT_S, metadata=forward_metadata())
 
 
 def make_chat_not_found(chat_id: str) -> NotFound:
-    """What memory says of a chat that is not there, or not the caller's."""
+    """Make memory's error for a chat that does not exist or is another caller's."""
     return NotFound(f"chat {chat_id} does not exist", chatId=chat_id)
 
 
 async def get_events(peers: Peers, run_id: str, last_seq: int) -> list[agent_pb2.AgentDelta]:
-    """The recorded events of a run that nobody runs, after `last_seq`.
+    """Return the stored events of an ended run after `last_seq`.
 
     Raises:
-        NotFound: No such run.
+        NotFound: There is no such run.
         OutOfRange: `last_seq` is beyond the run's end.
         LogDamaged: The run has no end and can get none.
     """
@@ -41,12 +41,12 @@ async def get_events(peers: Peers, run_id: str, last_seq: int) -> list[agent_pb2
 
 
 async def list_unfinished(peers: Peers, *, without_owner: bool = False) -> list[memory_pb2.UnfinishedRun]:
-    """Every run without an end, oldest first; or only those that nobody has."""
+    """Return the runs without an end, oldest first; with `without_owner` those alone that no process owns."""
     return await _list_unfinished(peers, memory_pb2.ListUnfinishedRunsRequest(without_owner=without_owner))
 
 
 async def list_unfinished_of_chat(peers: Peers, run_id: str) -> list[memory_pb2.UnfinishedRun]:
-    """The runs without an end of a run's chat, oldest first; none where the run is not the caller's."""
+    """Return the unfinished runs of a run's chat, oldest first; none where the run is another caller's."""
     return await _list_unfinished(peers, memory_pb2.ListUnfinishedRunsRequest(run_id=run_id))
 
 
@@ -59,12 +59,12 @@ async def _list_unfinished(
 
 
 def has_ended(chat: memory_pb2.GetChatResponse) -> bool:
-    """Whether a run's events are complete."""
+    """Return whether a run's events are complete."""
     return bool(chat.events) and chat.events[-1].WhichOneof("payload") in ENDS
 
 
 async def get_run(peers: Peers, run_id: str) -> agent_pb2.Run:
-    """A recorded run. Raises NotFound."""
+    """Return a stored run. Raises NotFound."""
     chat = await get_chat(peers, memory_pb2.GetChatRequest(run_id=run_id))
     runs = fold_runs(chat.events)
     if not runs:
@@ -73,7 +73,7 @@ async def get_run(peers: Peers, run_id: str) -> agent_pb2.Run:
 
 
 def fold_runs(events: Iterable[agent_pb2.AgentDelta]) -> list[agent_pb2.Run]:
-    """The runs of a chat's history events, oldest first. One without an end is `running`, wherever it is."""
+    """Fold a chat's history events to its runs, oldest first. A run without an end is `running`, wherever it is."""
     runs: list[agent_pb2.Run] = []
     asked_at, chat_id = 0, ""
     for event in events:

@@ -1,4 +1,4 @@
-"""The services the orchestrator calls, and what every call to them is given."""
+"""Stubs of the peer services, with the timeouts and retries that every call has."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from headrace.v1.tools_pb2_grpc import ToolServiceAsyncStub
 
 UNARY_TIMEOUT_S = 30.0
-"""For a unary call to memory or tools; an append waits for a disk, so it is not short."""
+"""Timeout of unary calls to memory and tools; long, because an append waits for a disk."""
 
 FRESH_S = 2.0
-"""How long runs rely on what there was of models, tools and skills; changed files are not seen sooner either."""
+"""Age until which cached lists of models, tools and skills are used; changed files are seen that much later."""
 
 STREAM_CHAT = "/headrace.v1.LlmService/StreamChat"
 
@@ -38,18 +38,18 @@ WAITED_FOR = (
     *("Append", "LoadContext", "GetState", "UpdateState", "GetChat", "PutBlob", "Revert"),
     *("ListUnfinishedRuns", "AcquireLease", "RenewLease", "ReleaseLease"),
 )
-"""What a run asks memory, and its owner of the runs there are."""
+"""RPCs of memory that wait for a restarting service."""
 
 GATEWAY_BACK_S = 10.0
-"""For a gateway to start again, or for a turn in the middle of its answer to find another."""
+"""Time for a gateway to restart, or for a turn in mid-answer to find another."""
 
 ASKED_TWICE = ("ListTools", "ListSkills", "LinkSkill")
-"""What a run asks tools before its first turn."""
+"""RPCs of tools before a run's first turn, which are repeated once."""
 
 
 @contextmanager
 def translating_peer_errors() -> Generator[None]:
-    """Raise what the called peer raised; one that does not answer in time is ProviderUnavailable, as one away is."""
+    """Raise the peer's own error; a deadline becomes ProviderUnavailable, like a peer that is away."""
     try:
         with rpc_errors():
             yield
@@ -65,13 +65,13 @@ class Peers:
 
     llm: LlmServiceAsyncStub
     stream_chat: grpc.aio.UnaryStreamMultiCallable[bytes, bytes]
-    """StreamChat, whose request and deltas are as the wire has them."""
+    """StreamChat with serialized requests and deltas."""
     memory: MemoryServiceAsyncStub
     tools: ToolServiceAsyncStub
     channels: Sequence[grpc.aio.Channel] = ()
-    """Of those that no call waits for, the gateway first."""
+    """Channels of the peers that no call waits for, the gateway first."""
     models: TtlCache[tuple[str, str], Sequence[llm_pb2.ModelInfo]] = field(default_factory=partial(TtlCache, FRESH_S))
-    """What the gateway said of models, by provider and name."""
+    """The gateway's descriptions of models by provider and name."""
     tool_list: TtlCache[None, Sequence[tools_pb2.Tool]] = field(default_factory=partial(TtlCache, FRESH_S))
     skill_list: TtlCache[None, tools_pb2.ListSkillsResponse] = field(default_factory=partial(TtlCache, FRESH_S))
 
@@ -79,7 +79,7 @@ class Peers:
     def from_channels(
         cls, *, llm_gateway: grpc.aio.Channel, memory: grpc.aio.Channel, tools: grpc.aio.Channel
     ) -> Peers:
-        """The stubs of these channels, which stay the caller's. A memory that restarts is waited for: runs go on."""
+        """Make the stubs of channels, which stay the caller's."""
         remembering = MemoryServiceStub(memory)
         for name in WAITED_FOR:
             setattr(remembering, name, repeat_until_answered(getattr(remembering, name)))
@@ -91,11 +91,11 @@ class Peers:
         return cls(llm, stream_chat, remembering, offering, (llm_gateway, tools))
 
     async def wait_for_gateway(self) -> None:
-        """Wait until one is there: it may be restarting. For a while; the next call says if it is not."""
+        """Wait up to GATEWAY_BACK_S for a gateway; the next call fails if none is there."""
         await _wait_until_ready(self.channels[:1], GATEWAY_BACK_S)
 
     async def wait_for_peers(self) -> None:
-        """Wait until all are there: those of one machine start at the same time. For a while; calls say what is not."""
+        """Wait up to UNARY_TIMEOUT_S for all peers, which start at the same time on one machine."""
         await _wait_until_ready(self.channels, UNARY_TIMEOUT_S)
 
 

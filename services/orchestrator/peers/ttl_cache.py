@@ -1,4 +1,4 @@
-"""Answers that are good for a while, so that not every run has to ask."""
+"""A cache of answers that are valid for some seconds, so that not every run has to ask."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 ANSWERS_MAX = 1000
-"""Kept at a time, the last ones: more than there are models in most provider files."""
+"""Entries; more than most provider files have models."""
 
 
 class TtlCache(Generic[K, V]):
-    """The answers that are no older than `age_s` seconds, by question. Whoever gets one leaves it as it is."""
+    """Answers no older than `age_s` seconds by question. Callers must not change them."""
 
     def __init__(self, age_s: float) -> None:
         self._age_s = age_s
         self._answers: dict[K, tuple[float, V]] = {}
 
     async def get_or_ask(self, question: K, ask: Callable[[], Awaitable[V]]) -> V:
-        """The answer; one that is empty is not relied on: what is missing may be on its way."""
+        """Return a cached answer, or ask. An empty answer is not cached: what is missing may be on its way."""
         if (known := self._answers.get(question)) is not None and time.monotonic() - known[0] < self._age_s:
             return known[1]
         answer = await ask()

@@ -1,6 +1,6 @@
-"""What a query asks for the whole chat, in its `params`: tools that stay visible, the kind of model that answers.
+"""Preferences for the whole chat in a query's `params`: tools that stay visible, the kind of model that answers.
 
-`{"persistentTools": ["grep"], "modelPref": "code"}`; an empty list or text takes the wish back. All else in `params` is
+`{"persistentTools": ["grep"], "modelPref": "code"}`; an empty list or text removes a preference. All other `params` are
 the caller's own.
 """
 
@@ -21,7 +21,7 @@ class _ChatPreferences(msgspec.Struct, rename="camel"):
 
 
 def read_preferences(query: agent_pb2.QueryRequest) -> dict[str, bytes]:
-    """Fields of the session state that the query sets, as JSON text."""
+    """Return the fields of the session state that the query sets, as JSON text."""
     try:
         wishes = msgspec.json.decode(query.params or "{}", type=_ChatPreferences)
     except msgspec.DecodeError:

@@ -1,6 +1,6 @@
 """Functions that the caller of a query carries out itself: frontend tools of that one run, answered by Submit.
 
-Their events say `toolApi` client, so that a caller knows its own calls among those that people answer.
+Their events have `toolApi` client, which tells them from calls that people answer.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ NO_ARGUMENTS = '{"type":"object","properties":{}}'
 
 
 def make_client_tools(query: agent_pb2.QueryRequest, others: Iterable[tools_pb2.Tool]) -> list[tools_pb2.Tool]:
-    """The query's tools beside the `others` that its model sees.
+    """Make tools of the query's functions; `others` are the tools that the model sees already.
 
     Raises:
-        InvalidRequest: A name is taken, or its parameters are no schema.
+        InvalidRequest: A name is taken, or parameters are no JSON Schema.
     """
     taken = {tool.name.casefold() for tool in others} | PLAN_NAMES
     tools: list[tools_pb2.Tool] = []

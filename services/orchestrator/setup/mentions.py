@@ -1,6 +1,6 @@
-"""What a message names: `@name` for a tool, a skill or an agent, `#file.name` for an upload. The text stays as it is.
+"""Mentions in a message: `@name` for a tool, a skill or an agent, `#file.name` for an upload.
 
-A name begins where no e-mail address can: behind anything but the characters of one, CJK text included.
+A name does not begin within an e-mail address; CJK text may stand directly before it.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 
 MENTIONS_MAX = 32
-"""Distinct ones of a message; a longer list is a pasted text and no request."""
+"""Distinct mentions of a message; a longer list is a pasted text and no request."""
 
 _NAME = re.compile(r"(?<![A-Za-z0-9._%+@-])@((?>[A-Za-z0-9_](?:[A-Za-z0-9_.-]{0,126}[A-Za-z0-9_])?))(?![@A-Za-z0-9_])")
 _END = r"\s\"'#@<>|*?,;:!()\[\]{}，。；：、！？（）【】《》"
@@ -16,13 +16,13 @@ _FILE = re.compile(rf"(?<![A-Za-z0-9&/#])#(?:\"([^\"\n]{{1,255}})\"|([^{_END}]{{
 
 
 def find_names(message: str) -> list[str]:
-    """The names behind @, as they are written, each once without regard to case."""
+    """Return the names after @ as they are written, each once without regard to case."""
     found = {match[1].casefold(): match[1] for match in _NAME.finditer(message)}
     return [*found.values()][:MENTIONS_MAX]
 
 
 def find_files(message: str, paths: list[str]) -> list[str]:
-    """Those of `paths` in uploads/ that the message refers to by name or by path, in the order of the message."""
+    """Return those of `paths` in uploads/ that the message mentions by name or path, in the message's order."""
     by_name = {path.rpartition("/")[2]: path for path in paths} | {
         path.removeprefix("uploads/"): path for path in paths
     }

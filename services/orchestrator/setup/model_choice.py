@@ -1,4 +1,4 @@
-"""Which of an agent's models answers a run: the one that the chat prefers, or one that sees the query's images."""
+"""Chooses among an agent's models: the one that the chat prefers, or one that sees the query's images."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from services.orchestrator.setup.uploads import IMAGES
 
 
 async def choose_model(run: Run, peers: Peers, state: session_state.State, given: Iterable[Upload]) -> None:
-    """Have the run's stages go on with that model.
+    """Set the model of all the run's stages.
 
     Raises:
         InvalidRequest: There are images, and no model of the agent sees them.
@@ -31,7 +31,7 @@ async def choose_model(run: Run, peers: Peers, state: session_state.State, given
 
 
 async def _sees_images(agent: Definition, peers: Peers) -> bool:
-    """Whether the models of all its stages see images; those that nothing is known of do."""
+    """Return whether the models of all stages see images; a model without known capabilities does."""
     models = {(stage.model.provider_key or "", stage.model.model or "") for stage in agent.stages}
     for provider_key, model in sorted(models):
         capabilities = (await get_model_info(peers, provider_key, model)).capabilities

@@ -1,4 +1,4 @@
-"""What a run finds out before its first turn: what its message names, which tools and skills there are for it."""
+"""Finds out what a run needs before its first turn: mentions, uploads, tools, skills, the chat's state."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from services.orchestrator.setup.tool_selection import ToolCatalogue, load_catal
 
 @dataclass(slots=True)
 class RunSetup:
-    """What the first turn needs."""
+    """Tools and skills for the first turn."""
 
     tools: list[tools_pb2.Tool] = field(default_factory=list[tools_pb2.Tool])
     skills: str = ""
-    """A section of the system message."""
+    """The section of the system message that lists skills; empty without skills."""
 
 
 async def set_up_run(run: Run, peers: Peers) -> RunSetup:
-    """Find it out; what the model is to be reminded of is kept on the run's main scope."""
+    """Load and choose everything; reminders for the model are kept on the run's main scope."""
     state, there_are, offered = await _load_all(run, peers)
     given = await _take_uploads(run, peers, state)
     if not run.agent.working.may_use_tools:
@@ -42,7 +42,7 @@ async def set_up_run(run: Run, peers: Peers) -> RunSetup:
 
 
 async def _load_all(run: Run, peers: Peers) -> tuple[session_state.State, ToolCatalogue, list[tools_pb2.Skill]]:
-    """The chat's state, tools and skills, asked for together: the first turn waits for them."""
+    """Load the chat's state, tools and skills at the same time, because the first turn waits for them."""
     if not run.agent.working.may_use_tools:
         return await _load_state(run, peers), ToolCatalogue(), []
     try:
@@ -56,7 +56,7 @@ async def _load_all(run: Run, peers: Peers) -> tuple[session_state.State, ToolCa
 
 
 async def _load_state(run: Run, peers: Peers) -> session_state.State:
-    """The chat's state, with what the query asks for in it."""
+    """Load the chat's state and store the preferences of the query in it."""
     is_first = run.opens_chat and not run.past.reason
     state = session_state.State(0, {}) if is_first else await session_state.load(run.main, peers)
     wished = chat_preferences.read_preferences(run.query)
@@ -66,7 +66,7 @@ async def _load_state(run: Run, peers: Peers) -> session_state.State:
 
 
 async def _report_missing(run: Run, offered: list[tools_pb2.Skill]) -> None:
-    """Tell the user which skills and sub-agents the agent lists in vain."""
+    """Notify the user of skills and sub-agents that the agent lists and that do not exist."""
     for name in run.agent.skills:
         if not any(skills.is_named(skill, [name.casefold()]) for skill in offered):
             await run.main.notice("SKILL_UNAVAILABLE", f"there is no skill {name!r}; the agent goes on without it")
@@ -76,10 +76,10 @@ async def _report_missing(run: Run, offered: list[tools_pb2.Skill]) -> None:
 
 
 async def _take_uploads(run: Run, peers: Peers, state: session_state.State) -> list[Upload]:
-    """Show the query's files to a model that can see them, and keep them for the chat; those that the query refers to.
+    """Keep the query's files for the chat and show them to a model that can see them; returns these files.
 
     Raises:
-        InvalidRequest: There is no such model.
+        InvalidRequest: No model of the agent sees images.
     """
     attention = run.main.attention
     given = uploads.read_references(run.query.references)
@@ -95,7 +95,7 @@ async def _take_uploads(run: Run, peers: Peers, state: session_state.State) -> l
 async def _resolve_mentions(
     run: Run, there_are: ToolCatalogue, offered: list[tools_pb2.Skill]
 ) -> list[tools_pb2.Skill]:
-    """Sort the message's names into tools, skills and agents; the skills. What is none of them the user is told."""
+    """Sort the message's mentions into tools, agents and skills; returns the skills. Unknown names become a notice."""
     attention, found = run.main.attention, list[tools_pb2.Skill]()
     unknown: list[str] = []
     for name in mentions.find_names(run.query.message):
@@ -119,7 +119,7 @@ async def _resolve_mentions(
 async def _link_skills(
     run: Run, peers: Peers, offered: list[tools_pb2.Skill], named: list[tools_pb2.Skill], given: list[Upload]
 ) -> str:
-    """Link the skills of the run; the section of the system message."""
+    """Link the run's skills into the workspace; returns the skills section of the system message."""
     listed = offered if run.agent.skills else []
     links: dict[str, tools_pb2.LinkSkillResponse] = {}
     for skill in {skill.id: skill for skill in (*listed, *named, *skills.find_claiming(offered, given))}.values():

@@ -19,13 +19,13 @@ from services.orchestrator.run.run import Run
 from services.runtime.rpc.call_ids import forward_metadata
 
 LINK_TIMEOUT_S = 120.0
-"""Linking a skill for the first time installs what it depends on."""
+"""Long, because linking a skill for the first time installs its requirements."""
 
 log = structlog.get_logger()
 
 
 async def list_skills(run: Run, peers: Peers) -> list[tools_pb2.Skill]:
-    """The skills that the run may use: all, or those that its agent lists. None where tools has no skills."""
+    """Return the skills that the run may use: all, or those that its agent lists; none where tools has no skills."""
     try:
         there_are = (await peers.skill_list.get_or_ask(None, partial(_fetch_skills, peers))).skills
     except HeadraceError as error:
@@ -47,18 +47,18 @@ async def _fetch_skills(peers: Peers) -> tools_pb2.ListSkillsResponse:
 
 
 def is_named(skill: tools_pb2.Skill, names: Iterable[str]) -> bool:
-    """Whether one of the case-folded `names` is the skill's id or name."""
+    """Return whether one of the case-folded `names` is the skill's id or name."""
     return any(name in (skill.id.casefold(), skill.name.casefold()) for name in names)
 
 
 def find_claiming(skills: Sequence[tools_pb2.Skill], uploads: Iterable[Upload]) -> list[tools_pb2.Skill]:
-    """The skills that claim the type of an upload: its kind, or the end of its name."""
+    """Return the skills that claim an upload by its kind or the end of its name."""
     types = {kind for upload in uploads for kind in (upload.kind, upload.name.rpartition(".")[2].casefold())}
     return [skill for skill in skills if types & {kind.casefold() for kind in skill.file_types}]
 
 
 async def link_skill(run: Run, peers: Peers, skill: tools_pb2.Skill) -> tools_pb2.LinkSkillResponse | None:
-    """Link a skill into the chat's workspace: where it is; None when it cannot be, which the user is told."""
+    """Link a skill into the chat's workspace; None, and a notice to the user, when that fails."""
     why = skill.unavailable
     if not why:
         await run.begun.wait()
@@ -78,12 +78,12 @@ async def link_skill(run: Run, peers: Peers, skill: tools_pb2.Skill) -> tools_pb
 
 
 def describe_link(link: tools_pb2.LinkSkillResponse) -> str:
-    """What the model is told of a linked skill's place."""
+    """Describe a linked skill's place for the model."""
     return f"{link.path}, its Python: {link.interpreter}" if link.interpreter else link.path
 
 
 def render_section(skills: Sequence[tools_pb2.Skill], linked: dict[str, str]) -> str:
-    """The catalogue as a part of the system message; empty without skills. `linked` has paths by id."""
+    """Render the skills section of the system message; empty without skills. `linked` has paths by skill id."""
     lines: list[str] = []
     for skill in skills:
         if not skill.HasField("unavailable"):

@@ -1,4 +1,4 @@
-"""What the system messages of a run are made from: found out at its start, and the same to its end."""
+"""Fills the prompts of a run: values are found once, at its start."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from services.runtime.rpc.call_ids import forward_metadata
 
 
 async def make_prompt_context(run: Run, peers: Peers, found: RunSetup) -> PromptContext:
-    """What the run's own prompts are filled with."""
     now = datetime.now(UTC)
     names = "\n".join(reference.name for reference in run.query.references)
     values = {
@@ -31,7 +30,7 @@ async def make_prompt_context(run: Run, peers: Peers, found: RunSetup) -> Prompt
 
 
 def make_subagent_context(task: str, tools: Sequence[tools_pb2.Tool]) -> PromptContext:
-    """What a sub-agent's prompts are filled with: it knows of nothing but its task."""
+    """Make the context of a sub-agent's prompts, which know nothing but its task."""
     now = datetime.now(UTC)
     hints = _list_hints(tools)
     return PromptContext(
@@ -49,7 +48,7 @@ def _list_hints(tools: Iterable[tools_pb2.Tool]) -> str:
 
 
 async def _load_dialogue(run: Run, peers: Peers) -> str:
-    """What was said before this run, as text."""
+    """Load the chat's messages before this run, as text."""
     with translating_peer_errors():
         context = await peers.memory.LoadContext(
             memory_pb2.LoadContextRequest(chat_id=run.chat_id, run_id=run.id, pending_query=run.pending_query),

@@ -1,4 +1,4 @@
-"""Which tools a run's model sees: what the agent lists, what is always there, what the message or the chat named.
+"""Selects the tools that a run's model sees: listed by the agent, always offered, or named by message or chat.
 
 `@core` and `@enabled` in an agent's list stand for the tools of those tiers.
 """
@@ -26,9 +26,9 @@ log = structlog.get_logger()
 
 
 class ToolCatalogue:
-    """All tools there are, the orchestrator's own among them, by name without regard to case.
+    """All usable tools, the orchestrator's own included, by name without regard to case.
 
-    The plan tools are none of them: a stage has them or not, and their names are taken.
+    The plan tools are not among them: a stage has them or not, and their names are reserved.
     """
 
     def __init__(self, tools: Iterable[tools_pb2.Tool] = ()) -> None:
@@ -44,16 +44,16 @@ class ToolCatalogue:
         return self._tools.get(name.casefold())
 
     def list_tier(self, tier: str) -> list[str]:
-        """Names of the tools of a tier that can be used, in order."""
+        """Return the names of a tier's usable tools, in order."""
         return [tool.name for tool in self._tools.values() if tool.tier == tier and not find_problem(tool)]
 
     def list_core(self) -> list[str]:
-        """Names of the tools that every agent sees which may use tools."""
+        """Return the names of the tools that every agent sees that may use tools."""
         return [tool.name for tool in self._tools.values() if tool.always_available and not find_problem(tool)]
 
 
 async def load_catalogue(scope: Scope, peers: Peers) -> ToolCatalogue:
-    """What there is. An agent that lists no tools goes on without those of a tools service that is away."""
+    """Load the catalogue. When the tools service is away, an agent that lists no tools goes on without its tools."""
     try:
         return ToolCatalogue(await peers.tool_list.get_or_ask(None, partial(_fetch_tools, peers)))
     except ProviderUnavailable:
@@ -70,7 +70,7 @@ async def _fetch_tools(peers: Peers) -> Sequence[tools_pb2.Tool]:
 
 
 async def select_tools(scope: Scope, there_are: ToolCatalogue, named: Iterable[str]) -> list[tools_pb2.Tool]:
-    """The tools of the scope, `named` by its message or chat among them; those that are missing are reported."""
+    """Select the scope's tools; `named` are those of its message or chat. Missing ones are reported to the user."""
     wanted: dict[str, None] = {}
     for name in scope.agent.working.tools:
         tier = TIERS.get(name.casefold())
@@ -92,7 +92,7 @@ async def select_tools(scope: Scope, there_are: ToolCatalogue, named: Iterable[s
 
 
 def find_problem(tool: tools_pb2.Tool) -> str:
-    """Why a tool cannot be used; empty when it can."""
+    """Return why a tool cannot be used; empty when it can."""
     if tool.HasField("unavailable"):
         return tool.unavailable
     return "" if tool.kind in KINDS else f"its kind {tool.kind!r} is not known"

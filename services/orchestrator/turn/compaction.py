@@ -1,7 +1,7 @@
-"""Compaction of a scope's context: memory does it, and what it says becomes events.
+"""Compaction of a scope's context: memory does it, and its progress becomes events.
 
-A compaction that fails changes nothing and ends nothing: the run goes on with what it has. It never loops: memory's
-own rules hold (memory.md, Compaction, 6), and here a failure is not repeated until the context has grown.
+A failed compaction changes and ends nothing. It never loops: memory has its own limits, and here a failure is not
+repeated until the context has grown.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ from services.orchestrator.turn import mentioned_files
 from services.runtime.rpc.call_ids import forward_metadata
 
 COMPACT_TIMEOUT_S = 60.0
-"""Twice what memory waits for a summary: counting a long chat and two commits come to it."""
+"""Twice the time that memory waits for a summary, because it also counts a long chat and commits twice."""
 
 GROWTH_RATIO = 1.1
-"""By which a context must have grown before what failed is tried again: three times at most from where a compaction is
-due (0.8 of the limit) to the limit."""
+"""Growth of a context after which a failed compaction is tried again: at most three times between the size where it is
+due (0.8 of the limit) and the limit."""
 
 REFUSALS = frozenset({"NOTHING_TO_COMPACT", "TOO_MANY_FAILURES"})
-"""What memory says without asking a model."""
+"""Reasons for which memory refuses without asking a model."""
 
 log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
 class RequestFrame:
-    """What the requests of a scope share beside its messages."""
+    """The parts that all requests of a scope's stage share, beside messages."""
 
     tools: Sequence[llm_pb2.ToolSchema]
     limits: memory_pb2.ModelLimits
     summary_model: str
-    """The model of the same provider that writes summaries; empty: the scope's own."""
+    """The model of the same provider that writes summaries; empty for the scope's own."""
 
 
 class Compaction:
@@ -56,15 +56,15 @@ class Compaction:
         self._failed_at_tokens = 0
 
     def is_worth_trying(self, tokens: int) -> bool:
-        """Whether a context of `tokens` may be compacted, after what failed before."""
+        """Return whether a context of `tokens` may be compacted after earlier failures."""
         return tokens >= GROWTH_RATIO * self._failed_at_tokens
 
     async def compact_before_turn(
         self, frame: RequestFrame, loaded: memory_pb2.LoadContextResponse, turn: int | None, *, calls_kept: int
     ) -> bool:
-        """Compact `loaded` before a turn, when the budget has a model call besides `calls_kept`.
+        """Compact `loaded` when the budget has a model call besides `calls_kept`; returns whether the context changed.
 
-        Returns whether the context has changed. `turn` is None at the run's entry.
+        `turn` is None at the run's entry.
         """
         if not self._reserve_call(calls_kept):
             return False
@@ -114,7 +114,6 @@ class Compaction:
         return request
 
     async def _compact(self, request: memory_pb2.CompactRequest) -> bool:
-        """Whether the context has changed."""
         await self._run.begun.wait()
         with tracing.compacted(request.trigger) as span:
             kind = await self._record_deltas(request)
@@ -123,7 +122,7 @@ class Compaction:
         return kind in ("complete", "fallback")
 
     async def _record_deltas(self, request: memory_pb2.CompactRequest) -> str:
-        """Record what memory says of a compaction; the kind of the last."""
+        """Record the deltas of a compaction as events; returns the kind of the last."""
         spending, kind, was_billed = self._run.spending, "", False
         async with aclosing(self._stream_deltas(request)) as deltas:
             async for delta in deltas:
@@ -137,7 +136,7 @@ class Compaction:
         return kind
 
     async def _stream_deltas(self, request: memory_pb2.CompactRequest) -> AsyncGenerator[memory_pb2.CompactDelta]:
-        """What memory says of a compaction; one that breaks off has failed, which ends nothing."""
+        """Stream memory's deltas; a stream that breaks off becomes a failed compaction."""
         timeout_s = min(COMPACT_TIMEOUT_S, self._run.spending.time_left_s)
         rpc = self._peers.memory.Compact(request, timeout=timeout_s, metadata=forward_metadata())
         has_started = False
@@ -154,7 +153,6 @@ class Compaction:
             yield memory_pb2.CompactDelta(fail=agent_pb2.CompactionFail(chat_id=request.chat_id, reason=error.reason))
 
     async def _record_delta(self, delta: memory_pb2.CompactDelta) -> str:
-        """Record what memory says as an event of the run; returns its kind."""
         kind = delta.WhichOneof("delta") or ""
         payload: Any = getattr(delta, kind)
         await self._scope.record(f"compaction_{kind}", **{field.name: value for field, value in payload.ListFields()})

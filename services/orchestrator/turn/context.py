@@ -1,7 +1,7 @@
-"""What a scope's model is told: memory's view within the model's window, compacted when it is due.
+"""The messages of a scope's requests: memory's view within the model's window, compacted when due.
 
-It asks memory before each turn, and has the context compacted at most once for a turn that is due
-and once for a turn that the provider refused as too long.
+Memory is asked before each turn. A context is compacted at most once for a turn that is due, and once for a turn that
+the provider refused as too long.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ class Context:
         self._framed_for = scope.settings
         self._compaction = Compaction(scope, peers)
         self.tokens = 0
-        """Of the request that was made last; 0 where nobody could count them."""
+        """Tokens of the last request; 0 where memory could not count them."""
         self._turn = 0
-        """The turn that is being prepared or asked, from 1."""
+        """Number of the current turn, from 1."""
 
     async def load_messages(self) -> Sequence[llm_pb2.Message]:
-        """The messages of the next turn."""
+        """Load the messages of the next turn, compacted when due."""
         self._turn += 1
         await insight_writer.write_insights(self._scope, self._peers)
         loaded = await self._load()
@@ -46,16 +46,15 @@ class Context:
         return loaded.messages
 
     def skip_turn(self) -> None:
-        """Count a turn that an earlier owner of the run has had."""
+        """Count a turn that an earlier owner of the run had."""
         self._turn += 1
 
     async def load_shortened(self) -> Sequence[llm_pb2.Message] | None:
-        """The messages of a turn that the provider refused as too long, fewer; None: they cannot be made so."""
+        """Compact a context that the provider refused as too long; None when it cannot be shortened."""
         loaded = await self._compact_and_load(await self._load(), calls_kept=0)
         return None if loaded is None else loaded.messages
 
     async def compact(self, hint: str) -> None:
-        """Compact by hand."""
         loaded = await self._load(counted=False)
         await self._compaction.compact_by_hand(await self._make_frame(), loaded, hint)
 
@@ -88,7 +87,7 @@ class Context:
         return loaded
 
     async def _make_frame(self) -> RequestFrame:
-        """What stays the same at every turn. A stage keeps its window: the model's limits are asked for once."""
+        """Make what stays the same for a stage; the model's limits are asked for once."""
         settings = self._scope.settings
         if self._frame is None or self._framed_for is not settings:
             limits, summary_model = await agent_limits(self._peers, settings.model)

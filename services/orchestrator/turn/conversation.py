@@ -26,24 +26,24 @@ from services.runtime.rpc.call_ids import forward_metadata
 from services.runtime.rpc.push_stream import push_messages
 
 OUTPUT_TOKENS = 4096
-"""Reserved for an answer where the agent sets no max_tokens; few are longer."""
+"""Tokens reserved for an answer when the agent sets no max_tokens; few answers are longer."""
 
 log = structlog.get_logger()
 
 
 @dataclass(slots=True)
 class _Turn:
-    """What is asked, until it is answered."""
+    """A turn from its request to its answer."""
 
     request: bytes
-    """As it was made last: another one where the provider found it too long."""
+    """The serialized ChatRequest; replaced when the provider refuses it as too long."""
 
     hidden: Collection[str]
-    """What of the answer readers do not get."""
+    """Kinds of deltas that readers do not get."""
 
 
 class Conversation:
-    """What a mode works with: ask the model, run its calls. Used by the scope's task alone."""
+    """Asks a scope's model and runs its calls, for a mode. Used by the scope's task alone."""
 
     def __init__(self, scope: Scope, peers: Peers, tools: list[tools_pb2.Tool]) -> None:
         self.scope = scope
@@ -65,8 +65,8 @@ class Conversation:
     ) -> Answer:
         """Stream one model turn: each delta becomes an event at once; the pieces are committed at its end.
 
-        `tool_choice` is none, auto, required or a tool's name; `reasoning` None is as the stage has it. Tools stay in
-        a request that may not call them, so that the provider's prefix cache keeps hitting.
+        `tool_choice` is none, auto, required or a tool's name; `reasoning` None means the stage's own setting. Tools
+        stay in a request that may not call them, so that the provider's prefix cache keeps hitting.
         """
         run = self.run
         run.check_stop()
@@ -86,7 +86,7 @@ class Conversation:
         return self.scope.hear(answer)
 
     async def _stream_within_budget(self, turn: _Turn, *, beyond: bool) -> Answer:
-        """The answer to a turn; from its beginning, once, when its gateway goes away in the middle of it."""
+        """Stream a turn; once more from its beginning when its gateway goes away in mid-answer."""
         spending = self.run.spending
         tokens = self.context.tokens + (self.scope.settings.model.max_tokens or OUTPUT_TOKENS)
         async with spending.model_call(tokens, beyond=beyond):
@@ -122,7 +122,8 @@ class Conversation:
         return answer
 
     def _select_hidden(self, tool_choice: str) -> list[str]:
-        """What of the turn readers do not get: reasoning that is summed up for them, an answer that is checked first.
+        """Choose what readers do not get of a turn: reasoning that is summed up later, an answer that is verified
+        first.
 
         A turn that has to call a tool gives no answer.
         """
@@ -132,9 +133,9 @@ class Conversation:
         return [*hidden, "reasoning"] if settings.output != "PLAIN" else hidden
 
     async def execute_calls(self, answer: Answer, *, parallel: bool, warning: str = "") -> None:
-        """Run the calls of an answer and commit each result as it comes; every call is answered.
+        """Run the calls of an answer and commit each result as it comes; every call gets a result.
 
-        `warning` is put at the end of the results, for the model.
+        `warning` is appended to the results.
 
         Raises:
             BudgetExceeded: There were more calls than the budget has left; those got executed:false results.
@@ -164,7 +165,7 @@ class Conversation:
             raise self.run.spending.exceeded("maxToolCalls")
 
     async def refuse_calls(self, answer: Answer, why: str) -> None:
-        """Answer every call of `answer` without running any."""
+        """Give every call of `answer` a result without running any."""
         for call in answer.calls:
             if not await executor.recall_result(self.scope, self.peers, call):
                 await executor.refuse_call(self.scope, call, why)
@@ -172,7 +173,7 @@ class Conversation:
     def _make_request(
         self, messages: Sequence[llm_pb2.Message], tool_choice: str, parallel: bool, reasoning: bool | None
     ) -> bytes:
-        """The request, serialized: it is held while the model answers, and a message of it weighs more."""
+        """Make the request, serialized, because it is held while the model answers and a message object weighs more."""
         model = self.scope.settings.model
         self.run.names.tool_ids.update(call.id for message in messages for call in message.tool_calls)
         request = llm_pb2.ChatRequest(
@@ -196,9 +197,9 @@ class Conversation:
         return request.SerializeToString()
 
     async def _stream_fitting(self, turn: _Turn, answer: Answer) -> None:
-        """Stream the turn; one that the provider refuses as too long is compacted, and tried once more.
+        """Stream a turn; one that the provider refuses as too long is compacted and tried once more.
 
-        Both are one model call of the budget: what a provider refuses so, it does not answer.
+        Both attempts are one model call of the budget, because the refused one is not answered.
         """
         try:
             await self._stream(turn.request, answer)

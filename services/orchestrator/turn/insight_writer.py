@@ -30,7 +30,7 @@ _LINE = re.compile(r"^[ \t]*([0-9]{1,4})[.):][ \t]*(\S.*)$", re.MULTILINE)
 
 
 async def write_insights(scope: Scope, peers: Peers) -> None:
-    """Write the insights of the results that came since the last turn, where a model is to write them."""
+    """Write the insights of results since the last turn, where a model is to write them."""
     results, scope.results_without_insight = scope.results_without_insight, []
     if not results:
         return

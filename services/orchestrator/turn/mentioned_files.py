@@ -1,4 +1,4 @@
-"""Files of the workspace that a context mentions, for the summary that will replace it (memory.md, Compaction, 1)."""
+"""Workspace files that a context mentions, for the summary that replaces it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FILES_MAX = 5
 LINES_MAX = 1000
 
 READ_BYTES_MAX = 1024 * 1024
-"""Of a file; a thousand lines seldom have more."""
+"""Bytes read of a file; a thousand lines seldom have more."""
 
 log = structlog.get_logger()
 
@@ -27,7 +27,7 @@ log = structlog.get_logger()
 async def collect_files(
     peers: Peers, chat_id: str, messages: Sequence[llm_pb2.Message]
 ) -> list[memory_pb2.ContextFile]:
-    """The files that `messages` speak of, the most important first. Those that cannot be read are left out."""
+    """Collect the files that `messages` mention, the most important first, without those that cannot be read."""
     paths = await _list_paths(peers, chat_id)
     found: list[memory_pb2.ContextFile] = []
     for path in await asyncio.to_thread(_rank_paths, messages, paths) if paths else ():
@@ -60,7 +60,7 @@ def _rank_paths(messages: Sequence[llm_pb2.Message], paths: Collection[str]) -> 
 
 
 async def _read_file(peers: Peers, chat_id: str, path: str) -> bytes | None:
-    """The beginning of a file; None: it cannot be read."""
+    """Read the beginning of a file; None when it cannot be read."""
     request = tools_pb2.ReadFileRequest(chat_id=chat_id, path=path, length=READ_BYTES_MAX)
     data = bytearray()
     try:

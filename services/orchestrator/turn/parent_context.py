@@ -1,6 +1,6 @@
-"""The parent's context around its sub-agents, where recap is on: kept before, told again behind the results.
+"""Where recap is on, a parent's context is kept when it calls sub-agents, and shown again after their results.
 
-The parent's log is not reverted for it: the sub-agent had a context of its own.
+The parent's log is not reverted for it: the sub-agent has a context of its own.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from services.orchestrator.run.answers.answer import Answer
 from services.orchestrator.run.scope import Scope
 
 THOUGHT_CHARS = 200
-"""Of what the parent's model said last."""
+"""Characters of the parent model's last text that are kept."""
 
 RESULT_CHARS_MAX = 500
-"""Of a result, which the model has in full as the call's own."""
+"""Characters of a result that are shown again; the model has the whole as the call's own result."""
 
 
 class ParentContext(msgspec.Struct, rename="camel"):
-    """In the session state of a sub-agent: where its parent stood."""
+    """The position of a parent, kept in its sub-agent's session state."""
 
     parent_id: str
     checkpoint: int
@@ -31,7 +31,7 @@ class ParentContext(msgspec.Struct, rename="camel"):
 
 
 async def push(scope: Scope, parent: Scope, peers: Peers, task: str) -> None:
-    """Keep where the parent stands when it calls the sub-agent of `scope`."""
+    """Keep the parent's position when it calls the sub-agent of `scope`."""
     if not parent.agent.memory.recap.enabled or not scope.recording.is_used_up:
         return
     kept = ParentContext(
@@ -45,7 +45,7 @@ async def push(scope: Scope, parent: Scope, peers: Peers, task: str) -> None:
 
 
 async def restore(scope: Scope, answer: Answer) -> None:
-    """Tell the model where it stands, once the results of all calls of `answer` are stored."""
+    """Show the model its position again, once the results of all calls of `answer` are stored."""
     returned, scope.returned = scope.returned, {}
     if not returned:
         return

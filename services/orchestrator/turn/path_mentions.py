@@ -1,4 +1,4 @@
-"""Which of some paths a conversation mentions: how often, how late, and whether a tool has written them."""
+"""Counts which paths a conversation mentions: how often, how late, and whether a tool wrote them."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from headrace.v1 import llm_pb2
 WRITING_TOOLS = frozenset({"write_file", "edit_file"})
 
 _WORD = re.compile(r"[^\s\"'`<>()\[\]{},;:|*?，。；：、（）《》「」“”]+")
-"""As long as it can be: `a.py` within `src/a.py` is no mention of `a.py`."""
+"""Matches the longest form: `a.py` within `src/a.py` is no mention of `a.py`."""
 
 _EXTENSION = re.compile(r"\.[A-Za-z0-9]{1,10}(?![\w./+-])", re.ASCII)
-"""Where a name ends in scripts that put no space around it."""
+"""Ends a name in scripts that put no space around it."""
 
 _NAME_CHARS_MAX = 255
 _NAMES_MAX = 4
-"""What is looked for in one word of such a script."""
+"""Candidates that are tried in one word of such a script."""
 
 _SPLIT = re.compile(r"[\w./+-]{2}", re.ASCII)
-"""Two characters of one name."""
+"""Matches between two characters of one name."""
 
 _QUOTED = re.compile(r"[`\"“]([^`\"”\n]{1,255})[`\"”]")
-"""Names with spaces."""
+"""Matches names with spaces."""
 
 
 @dataclass(slots=True)
@@ -47,12 +47,11 @@ class PathMentions:
         self._count = 0
 
     def read_text(self, text: str) -> None:
-        """The next text."""
         for path in self._find_paths(text):
             self._count_path(path)
 
     def read_call(self, call: llm_pb2.ToolCall) -> None:
-        """The next call of a tool: all texts of its arguments; what a file tool writes is no mention but content."""
+        """Take a tool call: all texts of its arguments, without the content that a file tool writes."""
         try:
             arguments = orjson.loads(call.arguments)
         except ValueError:
@@ -65,7 +64,7 @@ class PathMentions:
                 self._found.setdefault(path, _PathCount()).is_written = True
 
     def rank_paths(self) -> list[str]:
-        """Those that were mentioned: written ones first, then the most, then the last mentioned."""
+        """Return the mentioned paths: written ones first, then by count, then by the last mention."""
         return sorted(self._found, key=lambda path: self._rank(self._found[path]), reverse=True)
 
     def _rank(self, found: _PathCount) -> tuple[bool, int, int]:
@@ -90,7 +89,7 @@ class PathMentions:
         )
 
     def _find_in_word(self, word: str) -> Iterator[str]:
-        """The longest path before each extension in a word whose script has no spaces."""
+        """Find the longest path before each extension in a word whose script has no spaces."""
         for extension in islice(_EXTENSION.finditer(word), _NAMES_MAX):
             end = extension.end()
             for start in range(max(0, end - _NAME_CHARS_MAX), end):
@@ -105,7 +104,7 @@ def _normalize_path(path: str) -> str:
 
 
 def _iterate_strings(value: Any) -> Iterator[str]:
-    """The texts in parsed JSON, in order, nested ones too."""
+    """Iterate over the texts in parsed JSON, in order, nested ones included."""
     waiting = [value]
     while waiting:
         item = waiting.pop()

@@ -1,6 +1,6 @@
-"""What stands behind each request of a scope and is not stored: what to attend to, and what is left to spend.
+"""Reminders at the end of each request of a scope, which are not stored: mentions, todos, the budget left.
 
-A sub-agent is not reminded of its todos; of files and mentions it knows nothing.
+A sub-agent is not reminded of its todos, and gets no files or mentions.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from services.orchestrator.run.scope import Scope
 
 
 def make_reminders(scope: Scope) -> list[str]:
-    """The texts, in order."""
     attention = scope.attention.without_todos() if scope.depth else scope.attention
     texts = attention.reminders()
     if scope.agent.limits.tell_model:

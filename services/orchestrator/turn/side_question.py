@@ -1,4 +1,4 @@
-"""A short question to the agent's model beside its turns: charged to the run, and no loss when it fails."""
+"""Short questions to the agent's model beside its turns: charged to the run, and optional."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from services.orchestrator.run.run import Run
 
 TIMEOUT_S = 20.0
-"""A turn waits for the answer."""
+"""Short, because a turn waits for the answer."""
 
 log = structlog.get_logger()
 
 
 async def ask_model(run: Run, peers: Peers, stage: str, system: str, text: str) -> str:
-    """The model's answer; empty where it fails, or the budget has no call besides the next turn's."""
+    """Return the model's answer; empty when it fails, or when the budget has one model call left, the next turn's."""
     if run.spending.model_calls_left <= 1:
         return ""
     answer: list[str] = []
@@ -51,7 +51,7 @@ async def ask_model(run: Run, peers: Peers, stage: str, system: str, text: str) 
 
 
 def make_question(model: ModelConfig, stage: str, system: str, text: str) -> llm_pb2.ChatRequest:
-    """A request of one system and one user message, to be answered without reasoning."""
+    """Make a request of one system and one user message, to be answered without reasoning."""
     request = llm_pb2.ChatRequest(provider_key=model.provider_key or "", model=model.model or "", stage=stage)
     if model.reasoning is not None:
         request.reasoning.enabled = False

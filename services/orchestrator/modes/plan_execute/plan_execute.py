@@ -1,4 +1,4 @@
-"""PLAN_EXECUTE: a plan, its tasks as the agent's strategy goes through them, then one streamed answer."""
+"""PLAN_EXECUTE: a plan, its tasks in the order of the agent's strategy, then one streamed answer."""
 
 from __future__ import annotations
 
@@ -37,7 +37,6 @@ async def run_plan_execute(talk: Conversation) -> str:
 
 
 async def _summarize(talk: Conversation, planned: Planned) -> str:
-    """The answer, in one turn without tools."""
     scope = talk.scope
     scope.stage = "execute"
     await scope.add_user_message(prompts.load_text("summary"))

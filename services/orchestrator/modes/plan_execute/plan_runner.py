@@ -1,4 +1,4 @@
-"""What a strategy works with: it has tasks done, one or several at a time, and reported to the planner's scope."""
+"""Runs tasks for a strategy, one or several at a time, and reports each to the planner's scope."""
 
 from __future__ import annotations
 
@@ -18,13 +18,11 @@ from services.orchestrator.turn.conversation import Conversation
 
 @dataclass(frozen=True, slots=True)
 class _TaskResult:
-    """How one of several tasks ended."""
-
     report: TaskReport | None = None
-    """None: it has not ended, or has not begun."""
+    """None when the task has not ended, or not begun."""
 
     error: HeadraceError | None = None
-    """Why its model could not be asked."""
+    """The error that kept the task's model from answering."""
 
 
 class PlanRunner:
@@ -37,19 +35,18 @@ class PlanRunner:
         self.planned = planned
         self.planner = planner
         self.is_cut = False
-        """Whether the budget has no model call left: no further task begins."""
+        """True once the budget has no model call left: no further task begins."""
         self.thought = ""
-        """What the planner said when it made the plan."""
+        """The planner's text from the turn that made the plan."""
         self._talk = talk
 
     async def begin_task(self, task: Task) -> TaskExecutor:
-        """Start a task, in a scope of its own that begins with what the planner's holds now."""
+        """Start a task in a scope of its own, which begins with what the planner's scope holds now."""
         executor = TaskExecutor(self._talk, self.planned, task)
         await executor.begin()
         return executor
 
     async def execute_task(self, executor: TaskExecutor) -> TaskReport:
-        """Do a task that has begun."""
         try:
             await executor.work()
         except OutOfModelCalls:
@@ -64,11 +61,10 @@ class PlanRunner:
         return await executor.cancel()
 
     async def run_task(self, task: Task) -> None:
-        """Do a task and report it."""
         await self.report_to_planner(await self.execute_task(await self.begin_task(task)))
 
     async def report_to_planner(self, report: TaskReport) -> None:
-        """Tell the planner, and those that begin after this, what came of a task."""
+        """Show the planner, and tasks that begin later, the result of a task."""
         scope = self._talk.scope
         text = prompts.fill_placeholders(prompts.load_text("task_report"), report.values)
         scope.stage = "execute"
@@ -77,12 +73,12 @@ class PlanRunner:
         self.planned.history.append(text)
 
     async def run_tasks(self, tasks: Sequence[Task], at_once: int) -> None:
-        """Do tasks at the same time, `at_once` of them at most; they are reported in their order, when all have ended.
+        """Run tasks at the same time, at most `at_once`, and report them in their order when all have ended.
 
-        One whose model cannot be asked fails alone.
+        A task whose model cannot be asked fails alone.
 
         Raises:
-            HeadraceError: It was so in all of them; this is the first one's.
+            HeadraceError: The error of the first task, when every task failed that way.
             Stopped: The run is cancelled after this step.
         """
         places = asyncio.Semaphore(at_once)

@@ -1,4 +1,4 @@
-"""The planner's turns, all in the scope that the plan belongs to: the plan, its parts, what is left, what follows."""
+"""The planner's turns, all in the plan's scope: make the plan, split a task, restate what is left, add more."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from services.orchestrator.run.plan.plan import Task
 from services.orchestrator.turn.conversation import Conversation
 
 REPAIRS_MAX = 1
-"""Turns that remind the planner of a tool it has to call (agents.md)."""
+"""Number of repeated turns that remind the planner of a tool it has to call."""
 
 THOUGHT_CHARS_MAX = 2000
-"""Of the planner's latest thought, as it is shown to it again."""
+"""Characters of the planner's latest thought that it is shown again."""
 
 
 class Planner:
-    """Works with the conversation of the plan's scope; used between tasks, never while one runs."""
+    """Asks for changes of the plan. Used between tasks, never while one runs."""
 
     def __init__(self, talk: Conversation, planned: Planned, settings: StageSettings) -> None:
         self._talk = talk
@@ -28,10 +28,10 @@ class Planner:
         self._settings = settings
 
     async def make_plan(self, *, deep_thinking: bool) -> str:
-        """Make the plan, with a draft before it where that is wanted; what the planner said.
+        """Make the plan, after a draft where `deep_thinking` asks for one; returns the planner's text.
 
         Raises:
-            PlanMissing: It made none.
+            PlanMissing: The model added no task.
         """
         thought = ""
         if deep_thinking:
@@ -45,7 +45,7 @@ class Planner:
         return answer.text or thought
 
     async def split_task(self, task: Task) -> Level:
-        """Have a composite task split into a list of its own; empty when the planner adds no parts."""
+        """Have a composite task split into a level of its own, which is empty when the planner adds no parts."""
         await self._add_prompt("plan_split", **self._planned.values(task))
         before = {id(known) for known in self._planned.plan.tasks}
         self._planned.parent = task
@@ -57,7 +57,7 @@ class Planner:
         return Level(task, parts, answer.text if answer is not None else "")
 
     async def restate_level(self, level: Level, report: TaskReport) -> None:
-        """Have what is left of a list stated anew, after a task of it; it stays as it is when the planner does not."""
+        """Have the rest of a level stated anew after one of its tasks; without an answer it stays as it is."""
         remaining = [f"- {task.task_id}: {task.description}" for task in level.remaining]
         await self._add_prompt(
             "plan_restate",
@@ -74,7 +74,7 @@ class Planner:
         level.thought = (answer.text if answer is not None else "") or level.thought
 
     async def ask_for_more_tasks(self) -> bool:
-        """Whether the planner, which has seen all reports, adds further tasks."""
+        """Return whether the planner, which has seen all reports, adds further tasks."""
         await self._add_prompt("plan_feedback")
         before = self._planned.changes
         answer = await self._ask("auto")
@@ -82,7 +82,7 @@ class Planner:
         return self._planned.changes > before
 
     async def _ask_for_change(self, tool: str) -> Answer | None:
-        """One turn that must change the plan through `tool`, repaired once; None when it did not."""
+        """Ask for a change of the plan through `tool`, repaired once; None when the plan did not change."""
         choice = tool if len(self._talk.tools) > 1 else "required"
         before = self._planned.changes
         for attempt in range(REPAIRS_MAX + 1):

@@ -1,6 +1,6 @@
-"""One task of a plan, in a scope of its own: work turns, then its status in a turn that must tell it.
+"""One task of a plan, in a scope of its own: work turns, then a turn in which the model must state the task's status.
 
-What its model said and called stays in that scope; its report is all that others see of it.
+Its messages and calls stay in that scope; other scopes see its report alone.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from services.orchestrator.run.plan.plan import OPEN, Task
 from services.orchestrator.turn.conversation import Conversation
 
 REPAIRS_MAX = 1
-"""Turns that remind an executor of telling its task's status (agents.md)."""
+"""Number of repeated turns that remind an executor of stating its task's status."""
 
 INTERRUPTED_RESULT = '{"ok":false,"error":"interrupted"}'
-"""What calls get that the model had begun when it broke off."""
+"""The result of calls that were open when the task broke off."""
 
 NOT_TOLD = common_pb2.Failure(code="TASK_NOT_UPDATED", message="the model did not say how the task ended")
 FAILED = common_pb2.Failure(code="TASK_FAILED", message="the model could not do the task")
-"""Why a task failed, where no error says it."""
+"""The reason of a failed task without an error."""
 
 ENDS = {"completed": "task_complete", "failed": "task_fail"}
-"""The event that ends a task of a status; of any other: task_cancel."""
+"""The event that ends a task, by status; task_cancel for any other status."""
 
 
 class OutOfModelCalls(Exception):
-    """The budget has no model call left: what remains to be said is the answer."""
+    """Raised when the budget has no model call left: only the answer remains."""
 
 
 class RecordedTaskFailure(Exception):
-    """An earlier owner of the run let the task fail, because its model could not be asked."""
+    """Raised in replay when an earlier owner of the run let the task fail because its model could not be asked."""
 
     def __init__(self, failure: common_pb2.Failure) -> None:
         super().__init__(failure.code)
@@ -46,18 +46,18 @@ class RecordedTaskFailure(Exception):
 
 @dataclass(frozen=True, slots=True)
 class TaskReport:
-    """What came of a task."""
+    """The result of a task, as the planner is shown it."""
 
     task: Task
     text: str
-    """What its model said last."""
+    """The last text of the task's model."""
 
     results: Mapping[str, str]
-    """Of its tools, for argument templates."""
+    """The latest result of each tool by name, for argument templates."""
 
     @property
     def values(self) -> dict[str, str]:
-        """For prompts."""
+        """Values for the placeholders of prompts."""
         return {
             "task_id": self.task.task_id,
             "task_description": self.task.description,
@@ -68,7 +68,7 @@ class TaskReport:
 
 @contextmanager
 def translating_call_limit(talk: Conversation) -> Generator[None]:
-    """Raise OutOfCalls in place of the error of a budget without model calls."""
+    """Raise OutOfModelCalls in place of BudgetExceeded for the limit of model calls."""
     try:
         yield
     except BudgetExceeded as error:
@@ -78,10 +78,10 @@ def translating_call_limit(talk: Conversation) -> Generator[None]:
 
 
 class TaskExecutor:
-    """Carries a task out. Used by one task of the event loop."""
+    """Carries one task out."""
 
     def __init__(self, talk: Conversation, planned: Planned, task: Task) -> None:
-        """`talk` is that of the plan's scope, with the tools that tasks may use."""
+        """`talk` belongs to the plan's scope and has the tools that tasks may use."""
         base = talk.scope
         context_id = f"task-{task.task_id}"
         self.scope = base.run.open_scope(
@@ -101,7 +101,7 @@ class TaskExecutor:
         self._text = ""
 
     async def begin(self) -> None:
-        """Tell readers that the task starts."""
+        """Publish task.start."""
         task, scope = self._task, self.scope
         scope.enter(scope.settings, **self._planned.values(task))
         await self._planned.mark(task, "in_progress")
@@ -109,10 +109,10 @@ class TaskExecutor:
         await scope.record("task_start", task_id=task.task_id, run_id=scope.run.id, description=task.description)
 
     async def work(self) -> None:
-        """Do it, until its status is told.
+        """Run turns until the task's status is stated.
 
         Raises:
-            OutOfCalls, Broken: Before that.
+            OutOfModelCalls, RecordedTaskFailure: The task ended before that.
         """
         talk = Conversation(self.scope, self._talk.peers, [*self._talk.tools, UPDATE, GET])
         await self._add_prompt("task_work")
@@ -137,7 +137,7 @@ class TaskExecutor:
             await talk.execute_calls(answer, parallel=False)
 
     async def end(self, error: common_pb2.Failure | None = None, *, text: str = "") -> TaskReport:
-        """Tell readers how the task ended, in the words of its model or `text`; an `error` made it fail."""
+        """Publish how the task ended, with `text` or its model's last text; an `error` makes it fail."""
         task, scope = self._task, self.scope
         if error is None and task.status in OPEN:
             error = NOT_TOLD
@@ -157,12 +157,11 @@ class TaskExecutor:
         return TaskReport(task, text, scope.tools.results)
 
     async def cancel(self) -> TaskReport:
-        """Give the task up."""
         await self._planned.mark(self._task, "canceled")
         return await self.end()
 
     def _check_recorded_end(self) -> None:
-        """End where an earlier owner of the run ended the task, for a reason that its own steps do not tell."""
+        """Raise where an earlier owner of the run ended the task for a reason that its own steps do not show."""
         end = self.scope.recording.task_end
         if end is not None and end.HasField("task_fail"):
             raise RecordedTaskFailure(end.task_fail.error)
@@ -175,7 +174,7 @@ class TaskExecutor:
 
 
 def _make_last_event(task: Task, line: memory_pb2.RunLine) -> tuple[str, dict[str, object]]:
-    """The last event of a task whose run ends within it."""
+    """Make the last event of a task whose run ends within it."""
     if line.state == "failed":
         return "task_fail", {"task_id": task.task_id, "error": line.error}
     return "task_cancel", {"task_id": task.task_id}

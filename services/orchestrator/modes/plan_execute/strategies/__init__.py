@@ -1,1 +1,1 @@
-"""How the tasks of a plan are gone through: one file a strategy."""
+"""The order in which the tasks of a plan run, one file for each strategy."""

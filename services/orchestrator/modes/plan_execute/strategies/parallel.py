@@ -1,4 +1,4 @@
-"""PARALLEL: neighbours of one group at the same time; then the planner sees the reports and adds tasks, or does not."""
+"""PARALLEL: adjacent tasks of one group run together; then the planner sees all reports and may add tasks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from services.orchestrator.run.plan.plan import groups
 
 
 async def run_parallel(work: PlanRunner) -> None:
-    """Do the plan's tasks group by group, in as many rounds as the planner wants and the agent allows."""
     section = work.agent.plan_execute
     assert section is not None, "the mode has its section"
     for rounds_left in reversed(range(section.max_rounds + 1)):

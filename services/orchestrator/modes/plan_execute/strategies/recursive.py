@@ -1,7 +1,7 @@
-"""RECURSIVE: the head of a list first; a composite one is split into a list of its own, one level down.
+"""RECURSIVE: the head of a list runs first; a composite task is split into a list of its own, one level down.
 
-After each task the planner is shown what came of it and states what is left of the list anew (ReCAP, arXiv 2510.23822:
-recursive context-aware reasoning and planning). What becomes of a list is the model's decision, never a rule's.
+After each task the planner sees the report and restates the rest of the list (ReCAP, arXiv 2510.23822: recursive
+context-aware reasoning and planning). The model decides what becomes of a list, never a rule.
 """
 
 from __future__ import annotations
@@ -13,12 +13,11 @@ from services.orchestrator.run.plan.plan import Task
 
 
 async def run_recursive(work: PlanRunner) -> None:
-    """Do the plan's list and those below it."""
     await _run_level(work, Level(None, work.planned.plan.open(), work.thought), depth=0)
 
 
 async def _run_level(work: PlanRunner, level: Level, depth: int) -> str:
-    """Do a list to its end; the status of its last task. `depth` is 0 for the plan's own."""
+    """Run a list to its end; returns the status of its last task. `depth` is 0 for the plan's own list."""
     status = "completed"
     while level.remaining and not work.is_cut:
         head = level.remaining.pop(0)
@@ -32,7 +31,7 @@ async def _run_level(work: PlanRunner, level: Level, depth: int) -> str:
 
 
 async def _run_split(work: PlanRunner, task: Task, depth: int) -> TaskReport:
-    """Do a composite task by its parts; as it is when the planner does not split it."""
+    """Run a composite task by its parts, or as a whole when the planner does not split it."""
     executor = await work.begin_task(task)
     try:
         level = await work.planner.split_task(task)

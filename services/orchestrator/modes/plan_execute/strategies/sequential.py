@@ -1,4 +1,4 @@
-"""SEQUENTIAL: one task after the other; when one fails, the rest is not done."""
+"""SEQUENTIAL: one task after the other; when one fails, the rest is not run."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from services.orchestrator.modes.plan_execute.plan_runner import PlanRunner
 
 
 async def run_sequential(work: PlanRunner) -> None:
-    """Do the plan's tasks in order."""
     for task in work.planned.plan.open():
         await work.run_task(task)
         if work.is_cut or task.status == "failed":
