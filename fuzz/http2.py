@@ -14,7 +14,7 @@ from hyperframe.exceptions import HyperframeError
 from hyperframe.frame import Frame
 from structlog.testing import capture_logs
 
-from services.runtime.http2.client.call import Call
+from services.runtime.http2.client.call import Call, Method
 from services.runtime.http2.client.call_kinds import UnaryStreamCall, UnaryUnaryCall
 from services.runtime.http2.client.connection import ClientConnection
 from services.runtime.http2.connection import Connection
@@ -100,7 +100,7 @@ async def _client(how: int, data: bytes) -> None:
     socket = Socket(connection)
     connection.connection_made(socket)
     kinds = (UnaryUnaryCall, UnaryStreamCall)
-    calls: list[Call] = [kind("/a/b", HEADERS, None, None, None, _not_again) for kind in kinds]
+    calls: list[Call] = [kind(Method("/a/b", None, None, _not_again), HEADERS, None) for kind in kinds]
     for call in calls:
         call.request = b"request"  # pyright: ignore[reportAttributeAccessIssue] - of kinds that have one
         connection.open(call)

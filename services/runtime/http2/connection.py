@@ -173,7 +173,7 @@ class Connection(asyncio.Protocol):
         stream = self.streams.get(stream_id)
         if stream is None:
             return
-        stream.is_remote_open = False
+        stream.window.is_open = False
         stream.is_ended = True
         stream.wake()
         self.remote_ended(stream)
@@ -211,7 +211,7 @@ class Connection(asyncio.Protocol):
 
     def forget_if_done(self, stream: Stream) -> None:
         """Forget `stream` when both of its sides have ended."""
-        if not (stream.is_remote_open or stream.is_local_open) and self.streams.pop(stream.id, None) is not None:
+        if not (stream.window.is_open or stream.is_local_open) and self.streams.pop(stream.id, None) is not None:
             self.h2.forget(stream.id)
             self.out.blocked.pop(stream.id, None)
 

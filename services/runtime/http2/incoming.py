@@ -63,7 +63,7 @@ class Incoming:
             if end > size:
                 break
             stream = streams.get(stream_id) if kind == frames.DATA else None
-            if stream is not None and stream.is_remote_open and not self._is_in_headers:
+            if stream is not None and stream.window.is_open and not self._is_in_headers:
                 self._data(stream, data, start + frames.HEAD_BYTES, end, flags)
             elif kind == frames.DATA and not self._is_in_headers and connection.h2.has_reset(stream_id):
                 self._count(length)  # h2 would reset the stream again for each
@@ -81,7 +81,7 @@ class Incoming:
     def _data(self, stream: Stream, data: bytes, start: int, end: int, flags: int) -> None:
         length = end - start
         self._count(length)
-        if not stream.counts(length):
+        if not stream.window.take(length):
             self._connection.reset(stream, ErrorCodes.FLOW_CONTROL_ERROR)
             self._connection.was_reset(stream, ErrorCodes.FLOW_CONTROL_ERROR)
             return
@@ -113,7 +113,7 @@ class Incoming:
     def _without_padding(self, stream: Stream, data: bytes, start: int, end: int) -> tuple[int, int]:
         if start == end or data[start] >= end - start:
             raise ProtocolError("a frame's padding is longer than the frame")
-        stream.discard(data[start] + 1)
+        stream.window.extend(data[start] + 1)
         return start + 1, end - data[start]
 
     # Headers.

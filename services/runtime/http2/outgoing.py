@@ -8,13 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from services.runtime.http2 import limits
 from services.runtime.http2.h2_state import H2State
-
-if TYPE_CHECKING:
-    from services.runtime.http2.stream import Stream
 
 
 class Outgoing:
@@ -24,8 +21,8 @@ class Outgoing:
         self.h2 = h2
         self.is_full = False
         """The socket takes nothing more."""
-        self.blocked: OrderedDict[int, Stream] = OrderedDict()
-        """Those with a backlog; the one whose turn is longest ago first."""
+        self.blocked: OrderedDict[int, Callable[[], None]] = OrderedDict()
+        """What sends of the backlog of each stream that has one; the stream whose turn is longest ago first."""
         self._transport: asyncio.Transport | None = None
         self._loop = asyncio.get_running_loop()
         self._pieces: list[bytes] = []
@@ -92,9 +89,9 @@ class Outgoing:
         for _ in range(len(self.blocked)):
             if self.is_full or self.h2.outbound_flow_control_window <= 0 or not self.blocked:
                 return
-            next(iter(self.blocked.values())).pump()
+            next(iter(self.blocked.values()))()
 
     def pump_one(self, stream_id: int) -> None:
         """The stream's own window has opened."""
-        if (stream := self.blocked.get(stream_id)) is not None:
-            stream.pump()
+        if (pump := self.blocked.get(stream_id)) is not None:
+            pump()

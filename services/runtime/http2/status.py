@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import grpc
 from h2.errors import ErrorCodes
@@ -61,6 +61,18 @@ def to_trailers(code: grpc.StatusCode, details: str, metadata: Pairs) -> Headers
     if details:
         trailers.append((MESSAGE, to_message(details)))
     return trailers + to_headers(metadata)
+
+
+@dataclass(slots=True)
+class ServerStatus:
+    """The status that a server gives a call; its handler may change it until it is sent."""
+
+    code: grpc.StatusCode = grpc.StatusCode.OK
+    details: str = ""
+    trailing: Pairs = field(default_factory=list[tuple[str, str | bytes]])
+
+    def to_trailers(self) -> Headers:
+        return to_trailers(self.code, self.details, self.trailing)
 
 
 def from_trailers(headers: Headers, *, are_all: bool = False) -> Status | None:

@@ -9,16 +9,16 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from services.runtime.http2 import frames, limits
 from services.runtime.http2.metadata import Headers
+from services.runtime.http2.receive_window import ReceiveWindow
 
 if TYPE_CHECKING:
     from h2.stream import H2Stream
 
-    from services.runtime.http2.connection import Connection
-
+    from services.runtime.http2.outgoing import Outgoing
 
 _EMPTY: deque[bytes] = deque(maxlen=0)
 """Of every stream that has no messages to keep: a deque of its own weighs 760 bytes."""
@@ -32,6 +32,20 @@ class Compressed(Exception):
     """The peer sends a message in an encoding that was not offered."""
 
 
+class StreamOwner(Protocol):
+    """What a stream needs of its connection."""
+
+    out: Outgoing
+
+    def sent_end(self, stream: Stream) -> None:
+        """Note that the last message of `stream` has left, and that its frame said so."""
+        ...
+
+    def end_stream(self, stream: Stream, trailers: Headers) -> None:
+        """End our side of `stream`."""
+        ...
+
+
 class Stream:
     """Belongs to one call. `take` is called from the connection's own callback, and must not raise."""
 
@@ -41,44 +55,34 @@ class Stream:
         "_connection",
         "_end",
         "_out",
-        "_owed_bytes",
         "_room",
         "_state",
-        "_uncredited_bytes",
         "_waiting",
-        "_window_bytes",
         "id",
         "inbox",
         "is_ended",
         "is_local_open",
-        "is_remote_open",
         "message_bytes_max",
         "take",
+        "window",
     )
 
-    def __init__(self, connection: Connection, stream_id: int, state: H2Stream, message_bytes_max: int) -> None:
+    def __init__(self, connection: StreamOwner, stream_id: int, state: H2Stream, message_bytes_max: int) -> None:
         self.id = stream_id
         self.message_bytes_max = message_bytes_max
         self.inbox = _EMPTY
         """Messages that nobody has read yet."""
         self.take: Callable[[bytes], None] | None = None
         """Gets each message at once, instead of the inbox."""
-        self.is_remote_open = True
-        """The peer may send messages."""
+        self.window = ReceiveWindow(connection.out, stream_id)
         self.is_local_open = True
-        """We may."""
+        """Whether we may send messages."""
         self.is_ended = False
         """Nothing will arrive any more: the peer has ended its side, or the stream is gone."""
         self._connection = connection
         self._out = connection.out
         self._state = state
         self._assembling = bytearray()
-        self._window_bytes = limits.WINDOW_BYTES
-        """What the peer may still send."""
-        self._uncredited_bytes = 0
-        """What it has sent and is not yet read."""
-        self._owed_bytes = 0
-        """What was read, and the peer has not been told of."""
         self._waiting: asyncio.Future[None] | None = None
         self._backlog = bytearray()
         self._room: asyncio.Future[None] | None = None
@@ -100,26 +104,17 @@ class Stream:
                 # One frame, one message: what nearly every frame of a stream of deltas is.
                 if self.take is not None:
                     self.take(data[start + frames.PREFIX_BYTES : end])
-                    self._owe(size)
+                    self.window.extend(size)
                 else:
-                    self._uncredited_bytes += size
+                    self.window.unread_bytes += size
                     self._put(data[start + frames.PREFIX_BYTES : end])
                 return
         self._assembling += memoryview(data)[start:end]
-        self._uncredited_bytes += size
+        self.window.unread_bytes += size
         self._assemble()
         if not self.inbox:
             # A message that is larger than the window comes only as the window opens; it has a limit of its own.
-            self._credit(self._uncredited_bytes)
-
-    def counts(self, size: int) -> bool:
-        """Count `size` bytes of the peer's window, padding included; False: it had not so many."""
-        self._window_bytes -= size
-        return self._window_bytes >= 0
-
-    def discard(self, size: int) -> None:
-        """Give back bytes that are no message: padding."""
-        self._owe(size)
+            self.window.release(self.window.unread_bytes)
 
     def _assemble(self) -> None:
         assembling, start = self._assembling, 0
@@ -151,7 +146,8 @@ class Stream:
         """The next message; there is one."""
         message = self.inbox.popleft()
         size = len(message) + frames.PREFIX_BYTES
-        self._credit(min(size, self._uncredited_bytes) if self.inbox else self._uncredited_bytes)
+        unread = self.window.unread_bytes
+        self.window.release(min(size, unread) if self.inbox else unread)
         if self.is_ended and not self.inbox:
             self.inbox = _EMPTY
         return message
@@ -173,17 +169,6 @@ class Stream:
     def is_cut(self) -> bool:
         """Whether the peer has left a message half sent."""
         return bool(self._assembling)
-
-    def _credit(self, size: int) -> None:
-        self._uncredited_bytes -= size
-        self._owe(size)
-
-    def _owe(self, size: int) -> None:
-        self._owed_bytes += size
-        if self._owed_bytes >= limits.WINDOW_BYTES // 2 and self.is_remote_open:
-            self._window_bytes += self._owed_bytes
-            self._out.write(frames.window_update(self.id, self._owed_bytes))
-            self._owed_bytes = 0
 
     # Out.
 
@@ -263,7 +248,7 @@ class Stream:
             out.write(frames.data_head(self.id, size), bytes(memoryview(backlog)[:size]))
             del backlog[:size]
         if backlog:
-            out.blocked[self.id] = self
+            out.blocked[self.id] = self.pump
             out.blocked.move_to_end(self.id)
             return
         out.blocked.pop(self.id, None)
@@ -284,7 +269,7 @@ class Stream:
 
     def close(self) -> None:
         """Forget what waits: the stream is gone in both directions."""
-        self.is_local_open = self.is_remote_open = False
+        self.is_local_open = self.window.is_open = False
         self.is_ended = True
         self._backlog.clear()
         self._assembling.clear()

@@ -8,9 +8,8 @@ from contextlib import asynccontextmanager
 
 from services.runtime.http2.limits import DEFAULTS
 from services.runtime.http2.metadata import Headers
-from services.runtime.http2.server.connection import ServerConnection
-from services.runtime.http2.server.host import Host
-from services.runtime.http2.sockets import bound
+from services.runtime.http2.server.connection import ServerConnection, ServerState
+from services.runtime.http2.server.sockets import bound
 from services.runtime.http2.stream import Compressed, Oversized, Stream
 
 MESSAGE = b"a message"
@@ -23,8 +22,8 @@ def _unanswered(_: ServerConnection, __: Stream, ___: Headers) -> None:
 class Plain(ServerConnection):
     """Has no calls: what is asked does not matter."""
 
-    def __init__(self, host: Host) -> None:
-        super().__init__(_unanswered, host)
+    def __init__(self, server: ServerState) -> None:
+        super().__init__(_unanswered, server)
 
     def remote_ended(self, stream: Stream) -> None:
         self.send_headers(stream, [(b":status", b"200")])
@@ -39,7 +38,7 @@ class Plain(ServerConnection):
 @asynccontextmanager
 async def plain_server() -> AsyncGenerator[int]:
     """The port that it listens on."""
-    host = Host(1024 * 1024, 0, DEFAULTS)
+    host = ServerState(1024 * 1024, 0, DEFAULTS)
     (listening,), port = bound("127.0.0.1:0")
     server = await asyncio.get_running_loop().create_server(lambda: Plain(host), sock=listening)
     try:

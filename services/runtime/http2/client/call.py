@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import grpc
 
+from services.runtime.http2.deadline import Deadline
 from services.runtime.http2.metadata import Headers, from_headers
 from services.runtime.http2.status import Status, from_http, from_trailers
 from services.runtime.http2.stream import Stream
@@ -23,33 +25,35 @@ CANCELLED = Status(grpc.StatusCode.CANCELLED, "the caller cancelled the call", i
 LATE = Status(grpc.StatusCode.DEADLINE_EXCEEDED, "the deadline has passed")
 
 
+@dataclass(frozen=True, slots=True)
+class Method:
+    """What all calls of one method of a channel have in common."""
+
+    path: str
+    serialize: Callable[[Any], bytes] | None
+    deserialize: Callable[[bytes], Any] | None
+    repeat: Callable[[Call], bool]
+    """Makes a refused call again, on another connection; False if there is none."""
+
+
 class Call(grpc.aio.Call):
     """What all kinds of calls have in common."""
 
     is_repeatable = False
-    """Whether all of its request is still there."""
+    """Whether all of its request is still there, and it was not made again already."""
 
     def __init__(
         self,
-        path: str,
+        method: Method,
         headers: bytes,
         timeout_s: float | None,
-        serialize: Callable[[Any], bytes] | None,
-        deserialize: Callable[[bytes], Any] | None,
-        again: Callable[[Call], bool],
     ) -> None:
-        self._path = path
+        self._method = method
         self.headers = headers
         """As the wire has them."""
         self.waits_for_ready = False
-        self.was_repeated = False
         self.refused_by: ClientConnection | None = None
         """Made again, the call goes to another one, if there is one."""
-        self._loop = asyncio.get_running_loop()
-        self._serialize = serialize
-        self._deserialize = deserialize
-        self._again = again
-        """Asked when the server has refused the call: True makes it again on another connection."""
         self._connection: ClientConnection | None = None
         self.stream: Stream | None = None
         self.status: Status | None = None
@@ -61,8 +65,7 @@ class Call(grpc.aio.Call):
         self.take: Callable[[bytes], None] | None = None
         """Gets each message at once, when its kind can push."""
         self._callbacks: list[Callable[[Any], None]] = []
-        self._due_s = None if timeout_s is None else self._loop.time() + timeout_s
-        self._timer = None if timeout_s is None else self._loop.call_later(max(timeout_s, 0), self._late)
+        self._deadline = None if timeout_s is None else Deadline(timeout_s, self._late)
 
     # What the connection says.
 
@@ -115,12 +118,13 @@ class Call(grpc.aio.Call):
             return
         if status.is_refused and self.is_repeatable:
             self.refused_by = self._connection
-            if self._again(self):
+            self.is_repeatable = False
+            if self._method.repeat(self):
                 self.stream = self._connection = self._opened = self._initial = self._trailers = None
                 return
         self.status = status
-        if self._timer is not None:
-            self._timer.cancel()
+        if self._deadline is not None:
+            self._deadline.cancel()
         if self.stream is not None:
             self.stream.is_ended = True
             self.stream.wake()
@@ -154,7 +158,7 @@ class Call(grpc.aio.Call):
         return self.status is not None
 
     def time_remaining(self) -> float | None:
-        return None if self._due_s is None else max(self._due_s - self._loop.time(), 0.0)
+        return None if self._deadline is None else self._deadline.remaining_s
 
     def add_done_callback(self, callback: Any) -> None:
         if self.status is not None:
@@ -164,7 +168,7 @@ class Call(grpc.aio.Call):
 
     async def initial_metadata(self) -> Any:
         if self._initial is None and self.status is None:
-            self._headed = self._headed or self._loop.create_future()
+            self._headed = self._headed or asyncio.get_running_loop().create_future()
             await asyncio.shield(self._headed)
         return grpc.aio.Metadata(*from_headers(self._initial or ()))
 
@@ -192,12 +196,12 @@ class Call(grpc.aio.Call):
     async def until_open(self) -> None:
         """Wait until the call has a stream, or is over."""
         while self.stream is None and self.status is None:
-            self._opened = self._opened or self._loop.create_future()
+            self._opened = self._opened or asyncio.get_running_loop().create_future()
             await asyncio.shield(self._opened)
 
     def over(self) -> asyncio.Future[None]:
         """Done when the call is over; each waiter's own, so that one that is cancelled leaves the others theirs."""
-        over: asyncio.Future[None] = self._loop.create_future()
+        over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         def wake(_: object) -> None:
             _wake(over)
@@ -214,16 +218,18 @@ class Call(grpc.aio.Call):
         if status.code is not grpc.StatusCode.OK:
             initial = grpc.aio.Metadata(*from_headers(self._initial or ()))
             trailing = grpc.aio.Metadata(*status.metadata)
-            said = f"{self._path}: {status.details}"
+            said = f"{self._method.path}: {status.details}"
             raise grpc.aio.AioRpcError(status.code, initial, trailing, status.details, said)
 
     def encoded(self, request: Any) -> bytes:
         """A request as the wire has it."""
-        return self._serialize(request) if self._serialize is not None else request
+        serialize = self._method.serialize
+        return serialize(request) if serialize is not None else request
 
     def decoded(self, message: bytes) -> Any:
         """An answer as the caller gets it."""
-        return self._deserialize(message) if self._deserialize is not None else message
+        deserialize = self._method.deserialize
+        return deserialize(message) if deserialize is not None else message
 
 
 def _wake(waiter: asyncio.Future[None] | None) -> None:

@@ -14,9 +14,10 @@ from typing import Any, TypeVar
 import grpc
 
 from services.runtime.http2.client.addresses import parse
-from services.runtime.http2.client.call import Call
+from services.runtime.http2.client.call import Call, Method
 from services.runtime.http2.client.call_kinds import StreamStreamCall, StreamUnaryCall, UnaryStreamCall, UnaryUnaryCall
 from services.runtime.http2.client.connection_pool import Connections
+from services.runtime.http2.client.dialer import Dialer
 from services.runtime.http2.header_blocks import written
 from services.runtime.http2.limits import DEFAULTS, Limits
 from services.runtime.http2.metadata import to_headers, to_timeout
@@ -43,7 +44,7 @@ class Channel(grpc.aio.Channel):
         parsed = parse(target)
         self._scheme = b"http" if context is None else b"https"
         self._authority = (server_name or parsed.authority).encode()
-        self._connections = Connections(parsed, message_bytes_max, limits, context, server_name)
+        self._connections = Connections(Dialer(parsed, message_bytes_max, limits, context, server_name))
         self._calls: set[Call] = set()
 
     # Kinds of calls, as generated stubs ask for them.
@@ -85,7 +86,7 @@ class Channel(grpc.aio.Channel):
         return self._many_requests(StreamStreamCall, method, request_serializer, response_deserializer)
 
     def _one_request(self, kind: type[Any], method: str, serialize: Any, deserialize: Any) -> Any:
-        head = self._head(method)
+        head, called = self._head(method), Method(method, serialize, deserialize, self._connections.repeat)
 
         def call(
             request: Any,
@@ -97,14 +98,14 @@ class Channel(grpc.aio.Channel):
             compression: Any = None,
         ) -> Any:
             headers = head + _of_call(timeout, metadata)
-            made = kind(method, headers, timeout, serialize, deserialize, self._again)
+            made = kind(called, headers, timeout)
             made.request = made.encoded(request)
             return self._start(made, wait_for_ready)
 
         return call
 
     def _many_requests(self, kind: type[Any], method: str, serialize: Any, deserialize: Any) -> Any:
-        head = self._head(method)
+        head, called = self._head(method), Method(method, serialize, deserialize, self._connections.repeat)
 
         def call(
             request_iterator: Any = None,
@@ -115,7 +116,7 @@ class Channel(grpc.aio.Channel):
             compression: Any = None,
         ) -> Any:
             headers = head + _of_call(timeout, metadata)
-            made = kind(method, headers, timeout, serialize, deserialize, self._again)
+            made = kind(called, headers, timeout)
             self._start(made, wait_for_ready)
             if request_iterator is not None:
                 made.send_all(request_iterator)
@@ -143,13 +144,6 @@ class Channel(grpc.aio.Channel):
         call.add_done_callback(self._calls.discard)
         self._connections.give(call)
         return call
-
-    def _again(self, call: Call) -> bool:
-        """Make a refused call again, once: it never reached a handler."""
-        if call.was_repeated or not self._connections.repeat(call):
-            return False
-        call.was_repeated = True
-        return True
 
     # The channel itself.
 

@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import random
-import ssl
 from collections import deque
-from collections.abc import Callable
-from typing import Any
 
 import grpc
 import structlog
 
-from services.runtime.http2.client.addresses import Address, Target, resolve
+from services.runtime.http2.client.addresses import Address, resolve
+from services.runtime.http2.client.backoff import Backoff
 from services.runtime.http2.client.call import Call
 from services.runtime.http2.client.connection import ClientConnection
-from services.runtime.http2.limits import WAITING_MAX, Limits
+from services.runtime.http2.client.dialer import Dialer
+from services.runtime.http2.limits import WAITING_MAX
 from services.runtime.http2.status import Status
-from services.runtime.http2.tls import restricted
-
-BACKOFF_S, BACKOFF_S_MAX = 0.1, 2.0
-"""Between attempts, doubling, with jitter: a peer that restarts comes back within a second or so."""
 
 RESOLVE_S = 10.0
 """How long a name's addresses are taken as they are, where calls are spread over them."""
@@ -36,19 +30,8 @@ log = structlog.get_logger()
 class Connections:
     """Belongs to one channel."""
 
-    def __init__(
-        self,
-        target: Target,
-        message_bytes_max: int,
-        limits: Limits,
-        context: Callable[[], ssl.SSLContext] | None,
-        server_name: str | None,
-    ) -> None:
-        self._target = target
-        self._message_bytes_max = message_bytes_max
-        self._limits = limits
-        self._context = context
-        self._server_name = server_name
+    def __init__(self, dialer: Dialer) -> None:
+        self._dialer = dialer
         self.state = State.IDLE
         self._ready: dict[Address, ClientConnection] = {}
         self._order: list[ClientConnection] = []
@@ -57,8 +40,7 @@ class Connections:
         self._refused: list[Call] = []
         """They wait for another address to be reached, or not."""
         self._connecting: asyncio.Task[None] | None = None
-        self._backoff_s = BACKOFF_S
-        self._rests_until_s = 0.0
+        self._backoff = Backoff()
         self._why = "not connected yet"
         self._changes: set[asyncio.Future[None]] = set()
         self._leaving: set[ClientConnection] = set()
@@ -128,19 +110,16 @@ class Connections:
     # Connecting.
 
     async def _connect(self) -> None:
-        loop = asyncio.get_running_loop()
         try:
-            if (rest_s := self._rests_until_s - loop.time()) > 0:
-                await asyncio.sleep(rest_s)
+            await self._backoff.wait()
             self._become(State.CONNECTING)
             await self._attempt()
         finally:
             self._settled()
         if self._order:
-            self._backoff_s = BACKOFF_S
+            self._backoff.reset()
             return
-        self._rests_until_s = loop.time() + self._backoff_s * random.uniform(0.8, 1.2)
-        self._backoff_s = min(self._backoff_s * 2, BACKOFF_S_MAX)
+        self._backoff.fail()
         self._become(State.TRANSIENT_FAILURE)
         self._fail_waiting(self._why, all_of_them=False)
         if self._waiting or self._changes:
@@ -150,9 +129,9 @@ class Connections:
     async def _attempt(self) -> None:
         """Connect to every address of the target that there is no connection to."""
         try:
-            addresses = await resolve(self._target)
+            addresses = await resolve(self._dialer.target)
         except OSError as error:
-            self._why = f"cannot resolve {self._target.text}: {error.strerror or error}"
+            self._why = f"cannot resolve {self._dialer.target.text}: {error.strerror or error}"
             return
         self._resolved_s = asyncio.get_running_loop().time()
         for address in [address for address in self._ready if address not in addresses]:
@@ -164,27 +143,10 @@ class Connections:
 
     async def _reach(self, address: Address) -> None:
         """Connect to one address; what fails is kept as the reason."""
-        loop = asyncio.get_running_loop()
-        settled: asyncio.Future[ClientConnection] = loop.create_future()
-
-        def ready(connection: ClientConnection) -> None:
-            if not settled.done():
-                settled.set_result(connection)
-
-        def gone(connection: ClientConnection, why: str) -> None:
-            self._gone(connection, why)
-            if not settled.done():
-                settled.set_exception(OSError(why))
-
-        connection = ClientConnection(self._message_bytes_max, self._limits, ready, self._free, gone)
         try:
-            async with asyncio.timeout(self._limits.connect_s):
-                await self._open(connection, address)
-                await settled
-        except (OSError, TimeoutError, ssl.SSLError) as error:
-            self._why = f"cannot connect to {_shown(address)}: {self._said(error)}"
-            if hasattr(connection, "transport"):
-                connection.transport.abort()
+            connection = await self._dialer.connect(address, self._free, self._gone)
+        except OSError as error:
+            self._why = str(error)
             return
         if connection.is_told_to_go:
             return  # already: why is known
@@ -193,25 +155,9 @@ class Connections:
         self._become(State.READY)
         self._free()
 
-    async def _open(self, connection: ClientConnection, address: Address) -> None:
-        loop = asyncio.get_running_loop()
-        tls: dict[str, Any] = {}
-        if self._context is not None:
-            tls = {
-                "ssl": restricted(self._context()),
-                "server_hostname": self._server_name or self._target.name_of(address),
-            }
-        if isinstance(address, str):
-            await loop.create_unix_connection(lambda: connection, address, **tls)
-        else:
-            await loop.create_connection(lambda: connection, *address, **tls)
-
-    def _said(self, error: Exception) -> str:
-        return f"no answer within {self._limits.connect_s:.0f} s" if isinstance(error, TimeoutError) else str(error)
-
     def _refresh(self) -> None:
         """Where calls are spread: look now and then for replicas that have come or gone."""
-        if not self._target.is_spread or self._connecting is not None:
+        if not self._dialer.target.is_spread or self._connecting is not None:
             return
         if asyncio.get_running_loop().time() - self._resolved_s > (MISSING_S if self._is_short else RESOLVE_S):
             self._connecting = asyncio.get_running_loop().create_task(self._look_again())
@@ -269,7 +215,3 @@ class Connections:
         for change in self._changes:
             if not change.done():
                 change.set_result(None)
-
-
-def _shown(address: Address) -> str:
-    return f"unix:{address}" if isinstance(address, str) else f"{address[0]}:{address[1]}"

@@ -13,8 +13,9 @@ import structlog
 from h2.errors import ErrorCodes
 
 from services.runtime.http2 import limits
+from services.runtime.http2.deadline import Deadline
 from services.runtime.http2.metadata import Headers, Pairs, to_headers, to_pairs
-from services.runtime.http2.status import to_trailers
+from services.runtime.http2.status import ServerStatus
 from services.runtime.http2.stream import Compressed, Oversized, Stream
 from services.runtime.http2.tls import identity
 
@@ -29,22 +30,19 @@ log = structlog.get_logger()
 class ServerCall(grpc.aio.ServicerContext[Any, Any]):
     """Belongs to one RPC; its task runs the handler and sends the status."""
 
+    _handler: grpc.RpcMethodHandler[Any, Any]
+    """Set before it runs."""
+
     def __init__(
-        self, connection: ServerConnection, stream: Stream, method: str, metadata: Pairs, due_s: float | None
+        self, connection: ServerConnection, stream: Stream, method: str, metadata: Pairs, timeout_s: float | None
     ) -> None:
         self.method = method
         self._connection = connection
         self._stream = stream
         self._metadata = tuple(metadata)
-        self._due_s = due_s
-        """On the loop's clock."""
-        self._loop = asyncio.get_running_loop()
-        self._deserialize: Callable[[bytes], Any] | None = None
-        self._serialize: Callable[[Any], bytes] | None = None
+        self._deadline = None if timeout_s is None else Deadline(timeout_s, self._deadline_passed)
         self._initial: Pairs | None = None
-        self._trailing: Pairs = []
-        self._code = grpc.StatusCode.OK
-        self._details = ""
+        self._status = ServerStatus()
         self._is_aborted = False
         self._has_ended = False
         self._callbacks: list[Callable[[Any], None]] = []
@@ -55,15 +53,12 @@ class ServerCall(grpc.aio.ServicerContext[Any, Any]):
         self._turn_messages = 0
         """Written since the handler last waited for the client."""
         self._task: asyncio.Task[None] | None = None
-        self._timers: list[asyncio.TimerHandle] = []
 
     # Its life.
 
     def start(self, find: Callable[[ServerCall], Awaitable[grpc.RpcMethodHandler[Any, Any] | None]]) -> None:
         """Run the handler that `find` gives, in a task of its own."""
-        if self._due_s is not None:
-            self._timers.append(self._loop.call_at(self._due_s, self._deadline_passed))
-        self._task = self._loop.create_task(self._run(find))
+        self._task = asyncio.get_running_loop().create_task(self._run(find))
         self._task.add_done_callback(self._ended)
 
     async def _run(self, find: Callable[[ServerCall], Awaitable[grpc.RpcMethodHandler[Any, Any] | None]]) -> None:
@@ -78,11 +73,11 @@ class ServerCall(grpc.aio.ServicerContext[Any, Any]):
             await self.wait_until_drained()
         except Exception:
             log.exception("rpc failed", method=self.method)
-            self._code, self._details = grpc.StatusCode.INTERNAL, "internal error"
+            self._status.code, self._status.details = grpc.StatusCode.INTERNAL, "internal error"
         self._finish()
 
     async def _serve(self, handler: grpc.RpcMethodHandler[Any, Any]) -> None:
-        self._deserialize, self._serialize = handler.request_deserializer, handler.response_serializer
+        self._handler = handler
         request = self._requests() if handler.request_streaming else await self._request()
         if handler.response_streaming:
             serve: Any = handler.stream_stream if handler.request_streaming else handler.unary_stream
@@ -96,15 +91,15 @@ class ServerCall(grpc.aio.ServicerContext[Any, Any]):
             return
         serve = handler.stream_unary if handler.request_streaming else handler.unary_unary
         answer = await serve(request, self)
-        if self._code is grpc.StatusCode.OK:
+        if self._status.code is grpc.StatusCode.OK:
             await self.write(answer)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        for timer in self._timers:
-            timer.cancel()
+        if self._deadline is not None:
+            self._deadline.cancel()
         if not self._has_ended:
             # Cancelled by somebody else than the client or the deadline: the server is stopping.
-            self._code, self._details = grpc.StatusCode.UNAVAILABLE, "the server is stopping"
+            self._status.code, self._status.details = grpc.StatusCode.UNAVAILABLE, "the server is stopping"
             self._finish()
         self._connection.call_ended(self._stream.id)
         for callback in self._callbacks:
@@ -117,7 +112,7 @@ class ServerCall(grpc.aio.ServicerContext[Any, Any]):
         self._has_ended = True
         if not self._stream.is_local_open:
             return
-        trailers = to_trailers(self._code, self._details, self._trailing)
+        trailers = self._status.to_trailers()
         if not self.has_begun:
             self.has_begun = True
             trailers = ANSWER + to_headers(self._initial) + trailers
@@ -126,7 +121,7 @@ class ServerCall(grpc.aio.ServicerContext[Any, Any]):
     def _fail(self, code: grpc.StatusCode, details: str) -> None:
         """End the call with this status, now, and stop its handler."""
         if not self._has_ended:
-            self._code, self._details = code, details
+            self._status.code, self._status.details = code, details
             self._finish()
             # What waits behind a window that may never open is not for a call that has failed.
             if self._stream.is_local_open:
@@ -146,13 +141,13 @@ class ServerCall(grpc.aio.ServicerContext[Any, Any]):
             limit = self._stream.message_bytes_max
             self._fail(grpc.StatusCode.RESOURCE_EXHAUSTED, f"a message is larger than {limit} bytes")
         else:
-            self._trailing.append(("grpc-accept-encoding", "identity"))
+            self._status.trailing.append(("grpc-accept-encoding", "identity"))
             self._fail(grpc.StatusCode.UNIMPLEMENTED, "compressed messages are not taken")
 
     def hung_up(self) -> None:
         """The client has gone."""
         self._has_ended = True
-        self._code = grpc.StatusCode.CANCELLED
+        self._status.code = grpc.StatusCode.CANCELLED
         self.cancel()
 
     def cancel(self) -> None:
@@ -163,7 +158,7 @@ class ServerCall(grpc.aio.ServicerContext[Any, Any]):
     # Messages in.
 
     async def _request(self) -> Any:
-        timer = self._loop.call_later(self._connection.limits.request_s, self._request_late)
+        timer = asyncio.get_running_loop().call_later(self._connection.limits.request_s, self._request_late)
         try:
             await self._stream.wait()
         finally:
@@ -185,10 +180,11 @@ class ServerCall(grpc.aio.ServicerContext[Any, Any]):
         return await self._decoded(self._stream.pop()) if self._stream.inbox else grpc.aio.EOF
 
     async def _decoded(self, message: bytes) -> Any:
-        if self._deserialize is None:
+        deserialize = self._handler.request_deserializer
+        if deserialize is None:
             return message
         try:
-            return self._deserialize(message)
+            return deserialize(message)
         except Exception:
             # Whatever the deserializer raises, it is about the client's bytes.
             await self.abort(grpc.StatusCode.INTERNAL, "the request is not a message of its type")
@@ -208,7 +204,8 @@ class ServerCall(grpc.aio.ServicerContext[Any, Any]):
 
     async def write(self, message: Any) -> None:
         self._turn_messages += 1
-        if not self.send(self._serialize(message) if self._serialize is not None else message):
+        serialize = self._handler.response_serializer
+        if not self.send(serialize(message) if serialize is not None else message):
             self._turn_messages = 0
             await self._stream.wait_until_drained()
         elif self._turn_messages >= limits.TURN_MESSAGES:
@@ -231,34 +228,34 @@ class ServerCall(grpc.aio.ServicerContext[Any, Any]):
     async def abort(self, code: grpc.StatusCode, details: str = "", trailing_metadata: Any = ()) -> NoReturn:
         if not self._is_aborted:  # the first one counts, as grpcio has it
             self._is_aborted = True
-            self._code, self._details = code, details
+            self._status.code, self._status.details = code, details
             if trailing_metadata:
-                self._trailing = to_pairs(trailing_metadata)
+                self._status.trailing = to_pairs(trailing_metadata)
         raise grpc.aio.AbortError
 
     async def abort_with_status(self, status: Any) -> NoReturn:
         await self.abort(status.code, status.details, status.trailing_metadata)
 
     def set_trailing_metadata(self, trailing_metadata: Any) -> None:
-        self._trailing = to_pairs(trailing_metadata)
+        self._status.trailing = to_pairs(trailing_metadata)
 
     def trailing_metadata(self) -> Any:
-        return tuple(self._trailing)
+        return tuple(self._status.trailing)
 
     def invocation_metadata(self) -> Any:
         return self._metadata
 
     def set_code(self, code: grpc.StatusCode) -> None:
-        self._code = code
+        self._status.code = code
 
     def code(self) -> Any:
-        return self._code
+        return self._status.code
 
     def set_details(self, details: str) -> None:
-        self._details = details
+        self._status.details = details
 
     def details(self) -> Any:
-        return self._details
+        return self._status.details
 
     def set_compression(self, compression: grpc.Compression) -> None:
         """Without effect: nothing is compressed."""
@@ -281,13 +278,13 @@ class ServerCall(grpc.aio.ServicerContext[Any, Any]):
         return self.auth_context()[key] if key else None
 
     def time_remaining(self) -> Any:
-        return None if self._due_s is None else max(self._due_s - self._loop.time(), 0.0)
+        return None if self._deadline is None else self._deadline.remaining_s
 
     def add_done_callback(self, callback: Callable[[Any], None]) -> None:
         self._callbacks.append(callback)
 
     def cancelled(self) -> bool:
-        return self._code is grpc.StatusCode.CANCELLED
+        return self._status.code is grpc.StatusCode.CANCELLED
 
     def done(self) -> bool:
         return self._task is not None and self._task.done()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
+from typing import TypeAlias
 
 from h2.errors import ErrorCodes
 from h2.events import Event, PingAckReceived, RequestReceived
@@ -13,36 +14,60 @@ from services.runtime.http2 import frames, limits
 from services.runtime.http2.allowance import Allowance, TooMuch
 from services.runtime.http2.connection import Connection
 from services.runtime.http2.header_blocks import read_request
+from services.runtime.http2.limits import DEFAULTS, Limits
 from services.runtime.http2.metadata import Headers
 from services.runtime.http2.server.call import ServerCall
-from services.runtime.http2.server.host import Host
 from services.runtime.http2.stream import Compressed, Oversized, Stream
+from services.runtime.in_flight import InFlightCounter
 
 _LAST_PING = b"lastcall"
+
+
+class ServerState:
+    """What a server and its connections share. Belongs to one server."""
+
+    def __init__(self, message_bytes_max: int, connection_age_s: float, limits: Limits = DEFAULTS) -> None:
+        self.message_bytes_max = message_bytes_max
+        self.limits = limits
+        self.connection_age_s = connection_age_s
+        """After which a connection ends in good order, so that clients find new replicas; 0: never."""
+        self.connections: set[ServerConnection] = set()
+        self.is_stopping = False
+        self.calls = InFlightCounter()
+        """Calls whose handlers run."""
+
+    @property
+    def takes_no_more(self) -> bool:
+        """Whether a connection that was just accepted, or has just ended its TLS handshake, comes too late."""
+        return self.is_stopping or len(self.connections) >= self.limits.connections_max
+
+
+OpenCall: TypeAlias = "Callable[[ServerConnection, Stream, Headers], ServerCall | None]"
+"""Starts the call of a request; None if it was answered already."""
 
 
 class ServerConnection(Connection):
     """Made by the server for each client that connects."""
 
-    def __init__(self, open_call: Callable[[ServerConnection, Stream, Headers], ServerCall | None], host: Host) -> None:
-        super().__init__(client_side=False, limited=host.limits)
+    def __init__(self, open_call: OpenCall, server: ServerState) -> None:
+        super().__init__(client_side=False, limited=server.limits)
         self._open_call = open_call
-        self._host = host
+        self._server = server
         self.calls: dict[int, ServerCall] = {}
         """By stream id; those whose handler has not ended, even when the stream has."""
-        self._resets = Allowance("streams opened and reset", limits.RESET_BURST, host.limits.resets_per_s)
+        self._resets = Allowance("streams opened and reset", limits.RESET_BURST, server.limits.resets_per_s)
         self._is_leaving = False
         self._refuses = False
         self._last_call: asyncio.TimerHandle | None = None
         self._aged: asyncio.TimerHandle | None = None
 
     def began(self) -> None:
-        if self._host.takes_no_more:
+        if self._server.takes_no_more:
             self.transport.abort()
             return
-        self._host.connections.add(self)
-        if self._host.connection_age_s:
-            self._aged = self._loop.call_later(self._host.connection_age_s, self.leave)
+        self._server.connections.add(self)
+        if self._server.connection_age_s:
+            self._aged = self._loop.call_later(self._server.connection_age_s, self.leave)
 
     def event(self, event: Event) -> None:
         if isinstance(event, RequestReceived):
@@ -59,7 +84,7 @@ class ServerConnection(Connection):
         return True
 
     def _request(self, stream_id: int, headers: Headers) -> None:
-        stream = Stream(self, stream_id, self.h2.streams[stream_id], self._host.message_bytes_max)
+        stream = Stream(self, stream_id, self.h2.streams[stream_id], self._server.message_bytes_max)
         self.streams[stream_id] = stream
         if len(self.streams) > self.limits.streams_max:
             self.control.take()
@@ -73,7 +98,7 @@ class ServerConnection(Connection):
         call = self._open_call(self, stream, headers)
         if call is not None:
             self.calls[stream_id] = call
-            self._host.calls.increment()
+            self._server.calls.increment()
 
     def remote_ended(self, stream: Stream) -> None:
         if stream.is_cut and stream.id in self.calls:
@@ -95,7 +120,7 @@ class ServerConnection(Connection):
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
-        self._host.connections.discard(self)
+        self._server.connections.discard(self)
 
     def ended(self, error: Exception | None) -> None:
         for timer in (self._aged, self._last_call):
@@ -108,7 +133,7 @@ class ServerConnection(Connection):
 
     def end_stream(self, stream: Stream, trailers: Headers) -> None:
         self.send_headers(stream, trailers, end=True)
-        if stream.is_remote_open:
+        if stream.window.is_open:
             # The answer is complete whatever else the client would say.
             self.reset(stream, ErrorCodes.NO_ERROR)
         self.forget_if_done(stream)
@@ -116,7 +141,7 @@ class ServerConnection(Connection):
     def call_ended(self, stream_id: int) -> None:
         """The handler has ended."""
         del self.calls[stream_id]
-        self._host.calls.decrement()
+        self._server.calls.decrement()
         self._close_if_done()
 
     def leave(self) -> None:

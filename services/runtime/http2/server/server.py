@@ -13,9 +13,8 @@ import grpc
 from services.runtime.http2.limits import DEFAULTS, Limits
 from services.runtime.http2.metadata import Headers, Pairs, from_headers, from_timeout
 from services.runtime.http2.server.call import ANSWER, ServerCall
-from services.runtime.http2.server.connection import ServerConnection
-from services.runtime.http2.server.host import Host
-from services.runtime.http2.sockets import bound
+from services.runtime.http2.server.connection import ServerConnection, ServerState
+from services.runtime.http2.server.sockets import bound
 from services.runtime.http2.status import to_trailers
 from services.runtime.http2.stream import Stream
 from services.runtime.http2.tls import restricted
@@ -43,7 +42,7 @@ class Server(grpc.aio.Server):
         limits: Limits = DEFAULTS,
     ) -> None:
         self._interceptors = interceptors
-        self._host = Host(message_bytes_max, connection_age_s, limits)
+        self._state = ServerState(message_bytes_max, connection_age_s, limits)
         self._generic: list[Any] = []
         self._registered: dict[str, Handler] = {}
         self._listening: list[tuple[socket.socket, ssl.SSLContext | None]] = []
@@ -73,7 +72,7 @@ class Server(grpc.aio.Server):
         loop = asyncio.get_running_loop()
         for listening, context in self._listening:
             create: Any = loop.create_unix_server if listening.family == socket.AF_UNIX else loop.create_server
-            handshake_s = None if context is None else self._host.limits.preface_s
+            handshake_s = None if context is None else self._state.limits.preface_s
             self._servers.append(
                 await create(
                     self._connection, sock=listening, ssl=context, backlog=1024, ssl_handshake_timeout=handshake_s
@@ -82,23 +81,23 @@ class Server(grpc.aio.Server):
 
     async def stop(self, grace: float | None) -> None:
         """Take no new calls, let the running ones end within `grace` seconds, then cancel them."""
-        self._host.is_stopping = True
+        self._state.is_stopping = True
         for server in self._servers:
             server.close()
-        for connection in [*self._host.connections]:
+        for connection in [*self._state.connections]:
             connection.leave() if grace else connection.refuse_new()
         loop = asyncio.get_running_loop()
         until_s = loop.time() + (grace or 0)
-        await self._host.calls.wait_until_zero(grace or 0)
-        for connection in [*self._host.connections]:
+        await self._state.calls.wait_until_zero(grace or 0)
+        for connection in [*self._state.connections]:
             connection.refuse_new()
         # Calls that came in while the last of the others ended have what is left of the time.
-        await self._host.calls.wait_until_zero(until_s - loop.time())
-        for connection in [*self._host.connections]:
+        await self._state.calls.wait_until_zero(until_s - loop.time())
+        for connection in [*self._state.connections]:
             for call in [*connection.calls.values()]:
                 call.cancel()
-        await self._host.calls.wait_until_zero(self._host.limits.last_calls_s)
-        await asyncio.gather(*(connection.closed() for connection in self._host.connections))
+        await self._state.calls.wait_until_zero(self._state.limits.last_calls_s)
+        await asyncio.gather(*(connection.closed() for connection in self._state.connections))
         self._stopped.set()
 
     async def wait_for_termination(self, timeout: float | None = None) -> bool:
@@ -110,7 +109,7 @@ class Server(grpc.aio.Server):
         return True
 
     def _connection(self) -> ServerConnection:
-        return ServerConnection(self._open, self._host)
+        return ServerConnection(self._open, self._state)
 
     def _open(self, connection: ServerConnection, stream: Stream, headers: Headers) -> ServerCall | None:
         """Start the call of a request; None: it was answered already."""
@@ -124,9 +123,8 @@ class Server(grpc.aio.Server):
             return None
         if timeout_s is not None and timeout_s > DEADLINE_S_MAX:
             timeout_s = None
-        due_s = None if timeout_s is None else asyncio.get_running_loop().time() + timeout_s
         metadata: Pairs = from_headers(headers)
-        call = ServerCall(connection, stream, said[b":path"].decode("latin-1"), metadata, due_s)
+        call = ServerCall(connection, stream, said[b":path"].decode("latin-1"), metadata, timeout_s)
         call.start(self._find)
         return call
 

@@ -1,0 +1,31 @@
+"""The rest between attempts to connect."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+BACKOFF_S, BACKOFF_S_MAX = 0.1, 2.0
+"""The first and the longest rest: a peer that restarts comes back within a second or so."""
+
+
+class Backoff:
+    """Doubles with each failure, with jitter. Belongs to one channel."""
+
+    def __init__(self) -> None:
+        self._rest_s = BACKOFF_S
+        self._until_s = 0.0
+
+    async def wait(self) -> None:
+        """Sleep until the rest after the last failure is over."""
+        if (rest_s := self._until_s - asyncio.get_running_loop().time()) > 0:
+            await asyncio.sleep(rest_s)
+
+    def fail(self) -> None:
+        """Begin a rest, after a failure."""
+        self._until_s = asyncio.get_running_loop().time() + self._rest_s * random.uniform(0.8, 1.2)
+        self._rest_s = min(self._rest_s * 2, BACKOFF_S_MAX)
+
+    def reset(self) -> None:
+        """Begin with the shortest rest again, after a success."""
+        self._rest_s = BACKOFF_S

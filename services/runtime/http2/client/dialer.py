@@ -1,0 +1,71 @@
+"""Making one connection to one address."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from services.runtime.http2.client.addresses import Address, Target
+from services.runtime.http2.client.connection import ClientConnection
+from services.runtime.http2.limits import Limits
+from services.runtime.http2.tls import restricted
+
+
+@dataclass(frozen=True, slots=True)
+class Dialer:
+    """How a channel connects."""
+
+    target: Target
+    message_bytes_max: int
+    limits: Limits
+    tls_context: Callable[[], ssl.SSLContext] | None
+    """Asked for each connection, because certificates are renewed; None: plain text."""
+
+    server_name: str | None
+    """The name that the server's certificate must have, where it is not the address's host."""
+
+    async def connect(
+        self, address: Address, on_free: Callable[[], None], on_gone: Callable[[ClientConnection, str], None]
+    ) -> ClientConnection:
+        """Return a connection whose peer has sent its settings; it may have been told to go already.
+
+        Raises:
+            OSError: There is none, with the address and the reason.
+        """
+        settled: asyncio.Future[ClientConnection] = asyncio.get_running_loop().create_future()
+
+        def ready(connection: ClientConnection) -> None:
+            if not settled.done():
+                settled.set_result(connection)
+
+        def gone(connection: ClientConnection, why: str) -> None:
+            on_gone(connection, why)
+            if not settled.done():
+                settled.set_exception(OSError(why))
+
+        connection = ClientConnection(self.message_bytes_max, self.limits, ready, on_free, gone)
+        try:
+            async with asyncio.timeout(self.limits.connect_s):
+                await self._open_transport(connection, address)
+                return await settled
+        except OSError as error:  # TimeoutError and ssl.SSLError are among them
+            if hasattr(connection, "transport"):
+                connection.transport.abort()
+            timed_out = f"no answer within {self.limits.connect_s:.0f} s"
+            reason = timed_out if isinstance(error, TimeoutError) else str(error)
+            where = f"unix:{address}" if isinstance(address, str) else f"{address[0]}:{address[1]}"
+            raise OSError(f"cannot connect to {where}: {reason}") from error
+
+    async def _open_transport(self, connection: ClientConnection, address: Address) -> None:
+        loop = asyncio.get_running_loop()
+        tls: dict[str, Any] = {}
+        if self.tls_context is not None:
+            server_name = self.server_name or self.target.name_of(address)
+            tls = {"ssl": restricted(self.tls_context()), "server_hostname": server_name}
+        if isinstance(address, str):
+            await loop.create_unix_connection(lambda: connection, address, **tls)
+        else:
+            await loop.create_connection(lambda: connection, *address, **tls)
