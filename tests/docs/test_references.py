@@ -31,7 +31,7 @@ FOLDERS = ("", "docs/", "docs/reference/", "docs/guides/", "examples/")
 NO_PAGES = frozenset({"SKILL.md"})
 """What users write: no page of ours."""
 
-FORMER = frozenset({"memory.md", "operations.md", "quality.md", "llm_gateway.md"})
+FORMER = frozenset({"operations.md", "quality.md", "llm_gateway.md"})
 """Parts of the former specification, which files name that are still to be read once more; to be empty."""
 
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
