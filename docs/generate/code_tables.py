@@ -29,7 +29,7 @@ def list_budget_defaults() -> str:
     """The limits of each mode where an agent sets none."""
     rows = (
         [code(mode), str(limits.model_calls), str(limits.tool_calls), f"{limits.timeout_ms:,}"]
-        for mode, limits in sources.BUDGET_DEFAULTS.items()
+        for mode, limits in sources.MODES.items()
     )
     return format_table("mode|maxModelCalls|maxToolCalls|timeoutMs", rows)
 

@@ -17,12 +17,12 @@ from services.llm_gateway.config import Config as LlmGatewayConfig
 from services.llm_gateway.providers import provider_file
 from services.memory.config import Config as MemoryConfig
 from services.orchestrator.agents.definition import agent, budget, memory, parts, sections
+from services.orchestrator.agents.definition.modes import MODES
 from services.orchestrator.agents.prompts import ALIASES, NAMES
 from services.orchestrator.calls.own import OWN
 from services.orchestrator.config import Config as OrchestratorConfig
 from services.orchestrator.run.approvals import rules as approval_rules
 from services.orchestrator.run.approvals.risks import BUILT_IN
-from services.orchestrator.run.budget import DEFAULTS as BUDGET_DEFAULTS
 from services.runtime.auth.settings import AuthSettings as AUTH
 from services.runtime.json_form import rules_of
 from services.runtime.process.config import PREFIX
@@ -36,7 +36,6 @@ from services.tools.skills import skill
 __all__ = [
     "ALIASES",
     "AUTH",
-    "BUDGET_DEFAULTS",
     "BUILTIN",
     "BUILT_IN",
     "BY_REASON",
@@ -45,6 +44,7 @@ __all__ = [
     "CONTRACT",
     "HTTP_STATUS",
     "MODELS",
+    "MODES",
     "NAMES",
     "NOT_FOR_FILES",
     "OTHER_DEFAULTS",

@@ -17,6 +17,7 @@ from headrace.errors import HeadraceError, InvalidRequest, NotFound, Overloaded,
 from headrace.v1 import memory_pb2
 from services.orchestrator import ids
 from services.orchestrator.agents.definition import Definition
+from services.orchestrator.agents.definition.modes import MODES, STAGES
 from services.orchestrator.agents.registry import Registry
 from services.orchestrator.cluster.recovery import end_of, patiently
 from services.orchestrator.lifecycle.leases import Owner
@@ -46,13 +47,6 @@ owner had within 17 (operations.md: 30)."""
 
 JITTER = (0.8, 1.2)
 """Replicas that look at the same moment would all ask for the same runs."""
-
-STAGES = {
-    "ONESHOT": {"oneshot"},
-    "REACT": {"react"},
-    "PLAN_EXECUTE": {"plan", "execute", "summary"},
-}
-"""By which a run's lines tell the mode it has."""
 
 log = structlog.get_logger()
 
@@ -227,7 +221,7 @@ class Takeover:
                 agent = agent.with_deep_think(query.query.deep_think)
         except (NotFound, InvalidRequest):
             return None
-        others = set[str]().union(*STAGES.values()) - STAGES[agent.mode]
+        others = STAGES.keys() - {stage.name for stage in MODES[agent.mode].stages}
         return None if recording.stages & others else agent
 
     async def _acquired(self, entry: memory_pb2.UnfinishedRun) -> int | None:

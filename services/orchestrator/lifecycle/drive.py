@@ -12,7 +12,7 @@ from headrace.errors import HeadraceError, to_failure
 from headrace.v1 import common_pb2, memory_pb2
 from services.orchestrator import metrics, tracing
 from services.orchestrator.lifecycle import leases, rollback
-from services.orchestrator.modes.catalogue import MODES
+from services.orchestrator.modes.catalogue import RUNNERS
 from services.orchestrator.modes.subagents import run_subagent
 from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.run.run import Run, Stopped
@@ -162,7 +162,7 @@ async def _work(run: Run, peers: Peers) -> str:
     if compact_command.is_compact_command(run.query.message):
         run.main.stage = compact_command.STAGE
         return await compact_command.run_compaction(talk)
-    return await MODES[run.agent.mode](talk)
+    return await RUNNERS[run.agent.mode](talk)
 
 
 async def _finish(run: Run, line: memory_pb2.RunLine) -> None:

@@ -6,4 +6,4 @@ from services.orchestrator.modes.oneshot import run_oneshot
 from services.orchestrator.modes.plan_execute.plan_execute import run_plan_execute
 from services.orchestrator.modes.react import run_react
 
-MODES = {"ONESHOT": run_oneshot, "REACT": run_react, "PLAN_EXECUTE": run_plan_execute}
+RUNNERS = {"ONESHOT": run_oneshot, "REACT": run_react, "PLAN_EXECUTE": run_plan_execute}

@@ -18,7 +18,7 @@ from services.orchestrator.agents.definition import Definition
 from services.orchestrator.agents.definition.sections import React
 from services.orchestrator.calls import outcomes, subagent, todos
 from services.orchestrator.ids import subagent_id
-from services.orchestrator.modes.catalogue import MODES
+from services.orchestrator.modes.catalogue import RUNNERS
 from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.run.answers.call import Call
 from services.orchestrator.run.run import Stopped
@@ -105,7 +105,7 @@ async def _run_mode(scope: Scope, parent: Scope, peers: Peers, task: SubagentTas
     scope.brief = system_message.make_subagent_context(task.task, tools)
     scope.enter(scope.settings)
     await scope.add_user_message(task.task)
-    reason = await MODES[scope.agent.mode](Conversation(scope, peers, tools))
+    reason = await RUNNERS[scope.agent.mode](Conversation(scope, peers, tools))
     if reason == "content_filter":
         raise ContentFiltered("the provider refused the sub-agent's answer")
     return _SubagentResult(scope.said)

@@ -9,36 +9,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 
 from headrace.errors import BudgetExceeded
 from headrace.v1 import agent_pb2, common_pb2, tools_pb2
 from services.orchestrator.agents.definition import Budget, Definition
+from services.orchestrator.agents.definition.modes import MODES
 from services.orchestrator.run.clock import Clock
 from services.runtime.usage import add_cost
-
-
-@dataclass(frozen=True, slots=True)
-class Defaults:
-    """A mode's limits where the agent sets none."""
-
-    model_calls: int
-    tool_calls: int
-    timeout_ms: int
-
-
-DEFAULTS = {
-    "ONESHOT": Defaults(model_calls=3, tool_calls=5, timeout_ms=120_000),
-    "REACT": Defaults(model_calls=15, tool_calls=20, timeout_ms=120_000),
-    "PLAN_EXECUTE": Defaults(model_calls=30, tool_calls=50, timeout_ms=300_000),
-}
 
 
 class Spending:
     """The budget of one run and what is spent of it. Not shared between runs."""
 
     def __init__(self, agent: Definition) -> None:
-        limits, defaults = agent.limits, DEFAULTS[agent.mode]
+        limits, defaults = agent.limits, MODES[agent.mode]
         self._limits: Budget = limits
         self.model_calls_max = limits.max_model_calls or defaults.model_calls
         self.tool_calls_max = defaults.tool_calls if limits.max_tool_calls is None else limits.max_tool_calls

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import Field, model_validator
 
 from headrace.errors import InvalidRequest
 from services.orchestrator.agents.definition.budget import Budget
 from services.orchestrator.agents.definition.memory import Memory
+from services.orchestrator.agents.definition.modes import MODES, STAGES, ModeName, Stage
 from services.orchestrator.agents.definition.parts import (
     ModelConfig,
     Output,
@@ -26,27 +27,6 @@ Key = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,128}$")]
 
 RESERVED_KEYS = frozenset({"default", "auto"})
 """Words that a query's agentKey gives another meaning."""
-
-STAGES = {"ONESHOT": ("oneshot",), "REACT": ("react",), "PLAN_EXECUTE": ("plan", "execute", "summary")}
-"""Of each mode; the first one is its primary stage."""
-
-WORKING = frozenset({"oneshot", "react", "execute"})
-"""Stages that use the ordinary tools."""
-
-ANSWERING = frozenset({"oneshot", "react", "summary"})
-"""Stages whose last answer is the run's."""
-
-SECTIONS = {
-    "oneshot": "plain",
-    "react": "react",
-    "plan": "planExecute.plan",
-    "execute": "planExecute.execute",
-    "summary": "planExecute.summary",
-}
-"""Of each stage, as the file names it."""
-
-STEPS = {"react": 6, "execute": 15}
-"""Turns with tools where neither section nor budget says; 15 are those of one task (agents.md)."""
 
 DEPTH_MAX = 5
 """Of sub-agents and recursive plans, where nothing says otherwise (agents.md)."""
@@ -82,7 +62,7 @@ class Definition(Part):
     tags: tuple[str, ...] = ()
     """Words for people. The tag `hidden` keeps the agent from the router of agentKey `auto`."""
 
-    mode: Literal["ONESHOT", "REACT", "PLAN_EXECUTE"]
+    mode: ModeName
     """How the agent works. Its section must be there: plain, react, or planExecute with plan and execute. A query's
     deepThink picks another mode where the file has both react and planExecute."""
 
@@ -140,24 +120,22 @@ class Definition(Part):
     @model_validator(mode="after")
     def _check_whole(self) -> Definition:
         modes = ("REACT", "PLAN_EXECUTE") if self.react and self.plan_execute else ()
-        for stage in (stage for mode in {self.mode: None, **dict.fromkeys(modes)} for stage in STAGES[mode]):
-            self._check_stage(stage)
+        for mode in {self.mode: None, **dict.fromkeys(modes)}:
+            for stage in MODES[mode].stages:
+                self._check_stage(stage)
         if self.key in RESERVED_KEYS:
             raise ValueError(f"key: {self.key!r} is reserved")
         return self
 
-    def _check_stage(self, stage: str) -> None:
-        name = SECTIONS[stage].partition(".")[0]
-        if self._find_section(stage) is None:
-            raise ValueError(f"{name}: is required for mode {self.mode}")
-        model = self.stage_settings(stage).model
-        if not model.provider_key or not model.model:
-            at = SECTIONS[stage]
-            raise ValueError(f"modelConfig: providerKey and model must be set, here or in {at}.modelConfig")
-        section = self._find_section(stage)
-        has_none = section is not None and section.empties_tools
-        if has_none and stage in WORKING and self.stage_settings(stage).policy == "REQUIRE":
-            raise ValueError(f"{SECTIONS[stage]}.toolConfig: must not be null where toolPolicy is REQUIRE")
+    def _check_stage(self, stage: Stage) -> None:
+        section = self._find_section(stage.name)
+        if section is None:
+            raise ValueError(f"{stage.section.partition('.')[0]}: is required for mode {self.mode}")
+        settings = self.stage_settings(stage.name)
+        if not settings.model.provider_key or not settings.model.model:
+            raise ValueError(f"modelConfig: providerKey and model must be set, here or in {stage.section}.modelConfig")
+        if section.empties_tools and stage.uses_tools and settings.policy == "REQUIRE":
+            raise ValueError(f"{stage.section}.toolConfig: must not be null where toolPolicy is REQUIRE")
 
     def with_deep_think(self, deep_think: int) -> Definition:
         """The agent in the mode that a query's deepThink asks for: 0 is REACT, anything else PLAN_EXECUTE.
@@ -175,7 +153,7 @@ class Definition(Part):
         if model is None or model == ModelConfig():
             return None
         plan = self.plan_execute
-        stages = {stage: _with_model(getattr(plan, stage), model) for stage in STAGES["PLAN_EXECUTE"] if plan}
+        stages = {name: _with_model(getattr(plan, name), model) for name in ("plan", "execute", "summary") if plan}
         return self.model_copy(
             update={
                 "model_config_": model.merge_over(self.model_config_ or ModelConfig()),
@@ -188,22 +166,22 @@ class Definition(Part):
     @property
     def primary(self) -> StageSettings:
         """The settings of the stage that the mode begins with."""
-        return self.stage_settings(STAGES[self.mode][0])
+        return self.stage_settings(MODES[self.mode].stages[0].name)
 
     @property
     def stages(self) -> list[StageSettings]:
         """The settings of all stages of the mode."""
-        return [self.stage_settings(stage) for stage in STAGES[self.mode]]
+        return [self.stage_settings(stage.name) for stage in MODES[self.mode].stages]
 
     @property
     def working(self) -> StageSettings:
         """The settings of the stage that uses the ordinary tools."""
-        return self.stage_settings("execute") if self.mode == "PLAN_EXECUTE" else self.primary
+        return self.stage_settings(MODES[self.mode].working_stage.name)
 
     def stage_settings(self, stage: str) -> StageSettings:
         """What is in force for a stage of one of the agent's modes."""
         section = self._find_section(stage)
-        assert section is not None, "validated in _whole"
+        assert section is not None, "checked when the file was read"
         policy = section.tool_policy or self.tool_policy
         config = section.tool_config if self._has_own_tools(section) else self.tool_config
         base = self.model_config_ or ModelConfig()
@@ -216,7 +194,7 @@ class Definition(Part):
             may_use_tools=policy != "DISALLOW" and not section.empties_tools,
             policy=policy,
             output=section.output or self.output,
-            verify=(section.verify or self.verify) if stage in ANSWERING else "NONE",
+            verify=(section.verify or self.verify) if STAGES[stage].gives_answer else "NONE",
             steps_max=self._steps_max(stage),
             parallel_tool_calls=react is not None and react.parallel_tool_calls,
         )
@@ -232,8 +210,8 @@ class Definition(Part):
         the sections of a plan the later one goes before.
         """
         own: dict[str, Any] = {"max_depth": self.budget.max_depth or self.memory.recap.max_recursion_depth}
-        for stage in STAGES[self.mode]:
-            section = self._find_section(stage)
+        for stage in MODES[self.mode].stages:
+            section = self._find_section(stage.name)
             if section is not None and section.budget is not None:
                 own |= section.budget.model_dump(exclude_unset=True)
         return self.budget.model_copy(update=own)
@@ -263,7 +241,7 @@ class Definition(Part):
 
     def _steps_max(self, stage: str) -> int:
         own = {"react": self.react, "execute": self.plan_execute}.get(stage)
-        return (own and own.max_steps) or self.limits.max_steps or STEPS.get(stage, 1)
+        return (own and own.max_steps) or self.limits.max_steps or STAGES[stage].steps_max
 
 
 def _with_model(section: Section | None, model: ModelConfig) -> Section | None:
