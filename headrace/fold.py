@@ -276,8 +276,9 @@ class Fold:
 
 
 def find_scope(delta: agent_pb2.AgentDelta) -> Scope:
-    """Where an event happened, by its envelope."""
-    return delta.subagent_id, delta.task_id
+    """Where an event happened; one that is about a task or a sub-agent happened in that."""
+    payload = getattr(delta, delta.WhichOneof("payload") or "", None)
+    return getattr(payload, "subagent_id", delta.subagent_id), getattr(payload, "task_id", delta.task_id)
 
 
 def fold_events(deltas: Iterable[agent_pb2.AgentDelta]) -> Fold:

@@ -1,17 +1,17 @@
-"""The command line. It works over HTTP against a facade; `up` starts the services as processes of their own."""
+"""The command line, which works over HTTP against a facade; `up` starts the services as processes of their own."""
 
 from __future__ import annotations
 
 import click
 
-from headrace.cli.agents import agents
-from headrace.cli.ask import ask
-from headrace.cli.bench import bench
-from headrace.cli.chat import chat
-from headrace.cli.chats import chats
-from headrace.cli.health import health
-from headrace.cli.simulate import simulate
-from headrace.cli.up import up
+from headrace.cli.commands.agents import agents
+from headrace.cli.commands.ask import ask
+from headrace.cli.commands.bench import bench
+from headrace.cli.commands.chat import chat
+from headrace.cli.commands.chats import chats
+from headrace.cli.commands.health import health
+from headrace.cli.commands.simulate import simulate
+from headrace.cli.commands.up import up
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})

@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 
 from headrace.sse import SseReader
-from tests.cli.test_ask import run
+from tests.cli.commands.test_ask import run
 from tests.e2e.suite import Running, up
 from tests.order import Event, check_order, texts
 

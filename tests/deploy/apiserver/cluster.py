@@ -14,7 +14,7 @@ from typing import Any
 
 import aiohttp
 
-from headrace.cli.ports import free_port
+from headrace.cli.supervisor.ports import find_free_port
 
 MODULE = Path(__file__).parent
 """Its go.mod names the versions."""
@@ -72,9 +72,9 @@ async def _answer(response: aiohttp.ClientResponse) -> Answer:
 @asynccontextmanager
 async def cluster(folder: Path) -> AsyncGenerator[Api]:
     """An empty cluster inside the block; what it keeps is in `folder`."""
-    etcd_url = f"http://127.0.0.1:{free_port('etcd', 0)}"
-    peer_url = f"http://127.0.0.1:{free_port('etcd', 0)}"
-    port, token = free_port("kube-apiserver", 0), secrets.token_hex()
+    etcd_url = f"http://127.0.0.1:{find_free_port('etcd', 0)}"
+    peer_url = f"http://127.0.0.1:{find_free_port('etcd', 0)}"
+    port, token = find_free_port("kube-apiserver", 0), secrets.token_hex()
     (folder / "tokens.csv").write_text(f"{token},admin,admin\n")
     await _run("openssl", "genrsa", "-out", str(folder / "accounts.key"))
     etcd = [

@@ -1,0 +1,27 @@
+"""headrace ask: one question, its run, and an exit code that says how the run ended."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+
+import click
+
+from headrace.cli.conversation.run_follower import follow_run
+from headrace.cli.facade.options import url_option
+from headrace.cli.run_view.view import choose_view
+
+
+@click.command()
+@url_option
+@click.option("--agent", help="Key of the agent; without it the chat's last one, or the default.")
+@click.option("--chat", "chat_id", help="Id of the chat to go on with; without it a new one.")
+@click.argument("question")
+def ask(url: str, agent: str | None, chat_id: str | None, question: str) -> None:
+    """Ask an agent QUESTION ("-" reads it from standard input) and show what it does.
+
+    Exit codes: 0 answered, 1 the run failed, 2 wrong usage, 3 no server, 130 cancelled. Ctrl-C cancels the run.
+    """
+    message = sys.stdin.read() if question == "-" else question
+    code, _ = asyncio.run(follow_run(url, choose_view(), message, agent, chat_id))
+    sys.exit(code)

@@ -1,0 +1,56 @@
+"""headrace chats export|import|prune|reindex: work on the folder of chats itself, while no service owns it, or on
+HEADRACE_DATABASE_URL.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import NoReturn
+
+import click
+
+data_dir_option = click.option(
+    "--data-dir",
+    type=click.Path(path_type=Path),
+    help="What the services keep; else HEADRACE_DATABASE_URL or HEADRACE_DATA_DIR, else .data.",
+)
+
+
+@click.command("export")
+@data_dir_option
+@click.option("--output", type=click.Path(path_type=Path), help="A folder; without it one chat goes to the terminal.")
+@click.argument("chat_ids", nargs=-1)
+def export_chats(data_dir: Path | None, output: Path | None, chat_ids: tuple[str, ...]) -> None:
+    """Write chats as JSON lines, with all that belongs to them; all chats when none is named."""
+    _run_admin_tool(data_dir, "export", *(["--output", str(output)] if output else []), "--", *chat_ids)
+
+
+@click.command("import")
+@data_dir_option
+@click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True))
+def import_chats(data_dir: Path | None, paths: tuple[Path, ...]) -> None:
+    """Read chats: exported ones, Chat Memory V3 and V3.1, Blade-style entries; files, or folders of them."""
+    _run_admin_tool(data_dir, "import", "--", *map(str, paths))
+
+
+@click.command("prune")
+@data_dir_option
+@click.option("--older-than", required=True, metavar="AGE", help="7d, 12h or 30m.")
+def prune_chats(data_dir: Path | None, older_than: str) -> None:
+    """Delete chats that nobody has used for long."""
+    _run_admin_tool(data_dir, "prune", "--older-than", older_than)
+
+
+@click.command("reindex")
+@data_dir_option
+def reindex_chats(data_dir: Path | None) -> None:
+    """Make the index of chats anew from their logs."""
+    _run_admin_tool(data_dir, "reindex")
+
+
+def _run_admin_tool(data_dir: Path | None, *arguments: str) -> NoReturn:
+    """Become the memory service's own command: this package imports no service."""
+    folder = ["--data-dir", str(data_dir)] if data_dir else []
+    os.execv(sys.executable, [sys.executable, "-m", "services.memory.admin_cli", *folder, *arguments])

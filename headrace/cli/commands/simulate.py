@@ -1,0 +1,23 @@
+"""headrace simulate: a model provider without a model, for demos and tests."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import click
+
+from headrace.cli.supervisor.ports import find_free_port
+
+
+@click.command()
+@click.option("--port", default=7005, show_default=True, type=click.IntRange(0, 65535), help="0: any free port.")
+@click.option("--script", type=click.Path(path_type=Path), help="What it says; without it, built-in behaviour.")
+def simulate(port: int, script: Path | None) -> None:
+    """Serve the simulated provider (OpenAI protocol) until stopped."""
+    command = [sys.executable, "-m", "services.simulator", "--port", str(find_free_port("--port", port))]
+    if script is not None:
+        command += ["--script", str(script)]
+    # The process becomes the simulator: signals reach it, and this package imports no server.
+    os.execv(sys.executable, command)

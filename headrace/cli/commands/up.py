@@ -1,0 +1,97 @@
+"""headrace up: the whole suite on this machine, until told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import tempfile
+from pathlib import Path
+
+import click
+
+from headrace.cli.facade.options import token_option
+from headrace.cli.supervisor.ports import find_free_port
+from headrace.cli.supervisor.suite_plan import SuitePlan
+from headrace.cli.supervisor.supervisor import Question, run_suite
+
+MEMORY_PORT = 7003
+SIMULATOR_PORT = 7005
+"""The default of `headrace simulate`, too."""
+
+PORT = click.IntRange(0, 65535)
+
+
+@click.command()
+@click.option(
+    "--config-dir",
+    envvar="HEADRACE_CONFIG_DIR",
+    default="examples",
+    show_default=True,
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="agents/, tools/, providers.json …",
+)
+@click.option(
+    "--data-dir",
+    envvar="HEADRACE_DATA_DIR",
+    default=".data",
+    show_default=True,
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Chats, workspaces and logs/<service>.log.",
+)
+@click.option(
+    "--port",
+    envvar=["HEADRACE_FACADE_PORT", "SERVER_PORT"],
+    default=8080,
+    show_default=True,
+    type=PORT,
+    help="HTTP; 0: any free port.",
+)
+@click.option("--grpc-port", default=7001, show_default=True, type=PORT, help="AgentService; 0: any free port.")
+@click.option(
+    "--memory-port",
+    type=PORT,
+    help="MemoryService, for programs that read chats over gRPC.  [default: 7003; with --grpc-port 0 any]",
+)
+@click.option("--simulate", is_flag=True, help="Start the simulated provider too.")
+@click.option("--simulate-port", default=SIMULATOR_PORT, show_default=True, type=PORT, help="0: any free port.")
+@click.option("--verbose", is_flag=True, help="Show the services' logs on standard error too.")
+@click.option("--ask", "message", help="Ask this once everything is ready, then stop with the run's exit code.")
+@click.option("--agent", help="Whom to ask.")
+@token_option
+def up(
+    config_dir: Path,
+    data_dir: Path,
+    port: int,
+    grpc_port: int,
+    memory_port: int | None,
+    simulate: bool,
+    simulate_port: int,
+    verbose: bool,
+    message: str | None,
+    agent: str | None,
+) -> None:
+    """Start all services on this machine and keep them running.
+
+    Ctrl-C and SIGTERM let running requests finish; a second one ends everything at once. With --simulate the variable
+    SIMULATOR_URL says where the simulated provider is; providers.json may name it: "baseUrl": "env:SIMULATOR_URL".
+    """
+    with tempfile.TemporaryDirectory(prefix="headrace-") as run_dir:
+        simulator_port = find_free_port("--simulate-port", simulate_port) if simulate else None
+        plan = SuitePlan(
+            config_dir=config_dir.absolute(),
+            data_dir=data_dir.absolute(),
+            run_dir=Path(run_dir),
+            http_port=find_free_port("--port", port),
+            grpc_port=find_free_port("--grpc-port", grpc_port),
+            memory_port=find_free_port("--memory-port", _choose_memory_port(memory_port, grpc_port)),
+            simulator_port=simulator_port,
+        )
+        question = Question(message, agent) if message else None
+        sys.exit(asyncio.run(run_suite(plan, question, is_verbose=verbose)))
+
+
+def _choose_memory_port(port: int | None, grpc_port: int) -> int:
+    """Any free port by default where --grpc-port is any: several suites may be on the machine."""
+    if port is not None:
+        return port
+    return MEMORY_PORT if grpc_port else 0

@@ -1,0 +1,143 @@
+"""A conversation at the console: questions, and what a person may do while one is answered.
+
+While a run goes on, /cancel and /steer act at once, and a line answers what the run waits for. Every other line is
+kept for when the run has ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections import deque
+
+import click
+
+from headrace.cli.conversation.input_lines import InputLines
+from headrace.cli.conversation.run_follower import RunFollower, follow_run
+from headrace.cli.facade.exit_codes import RequestRefused, ServerUnreachable
+from headrace.cli.run_view.agent_list import print_agents
+from headrace.cli.run_view.view import choose_view
+
+HELP = """\
+/agents        list the agents
+/agent KEY     ask this agent from now on; `auto` has one picked for each question
+/compact HINT  shorten what the model is told of this chat; the hint is for the summary
+/cancel        stop the running answer; Ctrl-C does too, twice leaves
+/steer TEXT    tell the running agent something
+/help          this
+/exit          leave; Ctrl-D does too
+Anything else is asked."""
+
+PROMPT = "> "
+
+
+class Conversation:
+    """One chat at one console."""
+
+    def __init__(
+        self, url: str, lines: InputLines, agent_key: str | None, chat_id: str | None, *, is_terminal: bool
+    ) -> None:
+        """At a terminal, a line typed before a run asks for an input is not taken for the answer."""
+        self.chat_id = chat_id
+        self._url = url
+        self._lines = lines
+        self._agent_key = agent_key
+        self._is_terminal = is_terminal
+        self._kept_lines: deque[str] = deque()
+        """Lines that came while a run went on."""
+
+    async def run_to_end(self) -> None:
+        """Take line after line, to the end of the input."""
+        click.echo("/help lists what else can be typed than questions; Ctrl-D leaves.")
+        while (line := await self._read_line()) is not None:
+            if line == "/exit":
+                return
+            try:
+                await self._execute_line(line)
+            except (RequestRefused, ServerUnreachable) as error:
+                # One question that fails does not end the conversation.
+                error.show()
+
+    async def ask(self, message: str) -> int:
+        """Ask, and show the run to its end: its exit code."""
+        code, self.chat_id = await follow_run(
+            self._url, choose_view(), message, self._agent_key, self.chat_id, self._interact
+        )
+        return code
+
+    async def _read_line(self) -> str | None:
+        if self._kept_lines:
+            return self._kept_lines.popleft()
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGINT, lambda: click.echo(f"\n{PROMPT}", nl=False))
+        click.echo(PROMPT, nl=False)
+        try:
+            line = await self._lines.read_line()
+        finally:
+            loop.remove_signal_handler(signal.SIGINT)
+        return None if line is None else line.strip()
+
+    async def _execute_line(self, line: str) -> None:
+        """Do what a line says while no run goes on."""
+        command, _, rest = line.partition(" ")
+        match command:
+            case "":
+                pass
+            case "/help":
+                click.echo(HELP)
+            case "/agents":
+                await print_agents(self._url, None)
+            case "/agent":
+                self._agent_key = rest.strip() or None
+            case "/cancel" | "/steer":
+                click.echo("no run is going on")
+            case "/compact" if not self.chat_id:
+                click.echo("there is nothing to compact yet")
+            case _ if command.startswith("/") and command != "/compact" and not rest:
+                click.echo(HELP)
+            case _:
+                await self.ask(line)
+
+    async def _interact(self, run: RunFollower) -> None:
+        """Do what lines say while a run goes on."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._execute_lines_during(run))
+            if not self._is_terminal:
+                group.create_task(self._answer_with_kept_lines(run))
+
+    async def _answer_with_kept_lines(self, run: RunFollower) -> None:
+        """Answer what the run asks for with lines that came before."""
+        while True:
+            await run.pending_inputs.added.wait()
+            run.pending_inputs.added.clear()
+            while self._kept_lines and run.pending_inputs.first is not None:
+                await self._execute_during(run, self._kept_lines.popleft())
+
+    async def _execute_lines_during(self, run: RunFollower) -> None:
+        while (line := await self._lines.read_line()) is not None:
+            await self._execute_during(run, line.strip())
+
+    async def _execute_during(self, run: RunFollower, line: str) -> None:
+        command, _, rest = line.partition(" ")
+        try:
+            if command == "/cancel":
+                await run.cancel()
+            elif command == "/steer" and rest.strip():
+                await run.steer(rest.strip())
+            elif not await self._submit_line(run, line):
+                self._kept_lines.append(line)
+        except (RequestRefused, ServerUnreachable) as error:
+            error.show()
+
+    async def _submit_line(self, run: RunFollower, line: str) -> bool:
+        """Whether the line was for an input that the run waits for."""
+        pending = run.pending_inputs.first
+        if pending is None:
+            return False
+        body = pending.build_submission(line)
+        if body is None:
+            click.echo(pending.prompt)
+            return True
+        run.pending_inputs.remove(pending.id)
+        await run.submit(body)
+        return True

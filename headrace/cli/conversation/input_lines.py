@@ -1,0 +1,55 @@
+"""Standard input line by line, on an event loop that has other work."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import deque
+from types import TracebackType
+
+READ_BYTES = 65536
+
+
+class InputLines:
+    """Reads the lines of a file descriptor within its `with`, on the running loop."""
+
+    def __init__(self, fd: int = 0) -> None:
+        self._fd = fd
+        self._lines: deque[str] = deque()
+        self._rest = b""
+        """The start of a line whose end has not come."""
+        self._is_over = False
+        self._changed = asyncio.Event()
+
+    def __enter__(self) -> InputLines:
+        try:
+            asyncio.get_running_loop().add_reader(self._fd, self._read)
+        except PermissionError:
+            # epoll takes no regular file. Reading one never waits, so it is read as a whole.
+            while not self._is_over:
+                self._read()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._stop_reading()
+
+    async def read_line(self) -> str | None:
+        """The next line without its end; None at the end of the input."""
+        while not self._lines and not self._is_over:
+            self._changed.clear()
+            await self._changed.wait()
+        return self._lines.popleft() if self._lines else None
+
+    def _read(self) -> None:
+        data = os.read(self._fd, READ_BYTES)
+        *whole, self._rest = (self._rest + data).split(b"\n")
+        if not data:
+            whole, self._rest, self._is_over = [*whole, *filter(None, [self._rest])], b"", True
+            self._stop_reading()
+        self._lines.extend(line.decode(errors="replace").removesuffix("\r") for line in whole)
+        self._changed.set()
+
+    def _stop_reading(self) -> None:
+        asyncio.get_running_loop().remove_reader(self._fd)

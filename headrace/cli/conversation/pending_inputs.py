@@ -1,0 +1,145 @@
+"""The approvals, questions and forms that a run waits for, and the answer that a line of text is to one."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from headrace.fold import Block, Fold
+from headrace.v1 import agent_pb2
+
+ASK_HUMAN = "ask_human"
+
+DECISIONS = {"y": "approve", "yes": "approve", "n": "reject", "no": "reject"}
+
+
+class Form(msgspec.Struct, frozen=True):
+    """The arguments of a frontend tool, as far as they can be asked for in a line."""
+
+    question: str = ""
+    context: str = ""
+    choices: tuple[str, ...] = ()
+    default: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PendingInput:
+    """An approval, a question or a form that waits for a person."""
+
+    id: str
+    """The approval's id, or the tool call's."""
+    tool_name: str
+    is_approval: bool
+    form: Form = Form()
+    details: str = ""
+    """The arguments of the call and, for an approval, why it is asked for."""
+
+    @property
+    def prompt(self) -> str:
+        """The text that asks for it, in some lines."""
+        if self.is_approval:
+            choices = "y(es), n(o), with a note behind it; or other arguments as JSON"
+            return f"Allow {self.tool_name}? {self.details}\n{choices}"
+        lines = [self.form.question or f"{self.tool_name} {self.details}", self.form.context]
+        lines += [f"{number}. {choice}" for number, choice in enumerate(self.form.choices, start=1)]
+        if self.form.default:
+            lines.append(f"(empty: {self.form.default})")
+        return "\n".join(line for line in lines if line)
+
+    def build_submission(self, line: str) -> dict[str, Any] | None:
+        """The body of POST /api/submit for a line of text; None if the line is no answer."""
+        payload = _read_decision(line) if self.is_approval else self._fill_form(line)
+        if payload is None:
+            return None
+        return {"approvalId" if self.is_approval else "toolId": self.id, "payload": payload}
+
+    def _fill_form(self, line: str) -> Any:
+        if isinstance(fields := _parse_json(line), dict):
+            return fields
+        text = line or self.form.default
+        if line.isdecimal() and 0 < int(line) <= len(self.form.choices):
+            text = self.form.choices[int(line) - 1]
+        if not text:
+            return None
+        return {"choice" if self.form.choices and self.tool_name.casefold() != ASK_HUMAN else "answer": text}
+
+
+class PendingInputs:
+    """The inputs that one run waits for, in order."""
+
+    def __init__(self) -> None:
+        self.added = asyncio.Event()
+        """Set when an input is added; whoever waits for it clears it."""
+        self._open: dict[str, PendingInput] = {}
+        self._known_ids: set[str] = set()
+
+    @property
+    def first(self) -> PendingInput | None:
+        """The input that is to be given next."""
+        return next(iter(self._open.values()), None)
+
+    def apply(self, delta: agent_pb2.AgentDelta, state: Fold) -> PendingInput | None:
+        """Take an event that `state` has; return the input that it asks for."""
+        match delta.WhichOneof("payload"):
+            case "tool_end":
+                block = state.blocks.get(delta.tool_end.tool_id)
+                if block is not None and block.tool_type == "frontend" and block.params:
+                    return self._add(_describe_form(block))
+            case "approval_ask":
+                return self._add(_describe_approval(delta.approval_ask, state.blocks.get(delta.approval_ask.tool_id)))
+            case "approval_answer":
+                self.remove(delta.approval_answer.approval_id)
+            case "tool_result":
+                self.remove(delta.tool_result.tool_id)
+            case "request_submit":
+                self.remove(delta.request_submit.tool_id)
+            case _:
+                pass
+        return None
+
+    def remove(self, input_id: str) -> None:
+        """Forget an input that was given, or is waited for no longer."""
+        self._open.pop(input_id, None)
+
+    def _add(self, pending: PendingInput) -> PendingInput | None:
+        if pending.id in self._known_ids:
+            return None  # the event came again after a break
+        self._known_ids.add(pending.id)
+        self._open[pending.id] = pending
+        self.added.set()
+        return pending
+
+
+def _describe_form(call: Block) -> PendingInput:
+    try:
+        form = msgspec.json.decode(call.params, type=Form)
+    except msgspec.DecodeError:
+        form = Form()
+    return PendingInput(call.id, call.name or "a tool", is_approval=False, form=form, details=call.params)
+
+
+def _describe_approval(request: agent_pb2.ApprovalAsk, call: Block | None) -> PendingInput:
+    reason = f"{request.risk} risk: {request.reason}" if request.risk else request.reason
+    name, arguments = (call.name, call.params) if call is not None else ("", "")
+    details = f"{arguments}\n{reason}".strip()
+    return PendingInput(request.approval_id, name or "a tool", is_approval=True, details=details)
+
+
+def _read_decision(line: str) -> dict[str, Any] | None:
+    if isinstance(arguments := _parse_json(line), dict):
+        return {"decision": "edit", "arguments": arguments}
+    word, _, note = line.partition(" ")
+    decision = DECISIONS.get(word.rstrip(",.:;").casefold())
+    if decision is None:
+        return None
+    return {"decision": decision, "note": note.strip()} if note.strip() else {"decision": decision}
+
+
+def _parse_json(line: str) -> Any:
+    try:
+        return msgspec.json.decode(line)
+    except msgspec.DecodeError:
+        return None

@@ -1,0 +1,212 @@
+"""Following one run to its end: asking, attaching again when the stream is cut, cancelling on Ctrl-C."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import signal
+import uuid
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator
+from contextlib import AbstractAsyncContextManager, contextmanager
+from typing import Any, TypeAlias
+
+import msgspec
+
+from headrace.cli.conversation.pending_inputs import PendingInputs
+from headrace.cli.facade.client import FacadeClient
+from headrace.cli.facade.exit_codes import (
+    CANCELLED,
+    COMPLETED,
+    FAILED,
+    PeerUnavailable,
+    RequestRefused,
+    ServerUnreachable,
+    StreamCut,
+)
+from headrace.cli.run_view.costs import BudgetLeft, describe_budget
+from headrace.cli.run_view.run_display import RunDisplay
+from headrace.cli.run_view.view import View
+from headrace.v1 import agent_pb2
+
+TRIES_MAX = 8
+"""Attempts to attach without a single new event; with the waits between them about half a minute."""
+
+WAIT_FIRST_S, WAIT_MAX_S = 0.2, 8.0
+
+TICK_S = 0.25
+"""The interval at which the status line moves."""
+
+BUDGET_EVERY_S = 2.0
+"""The interval at which the server is asked what is left of the budget."""
+
+EXIT_CODES = {"run_complete": COMPLETED, "run_cancel": CANCELLED, "run_error": FAILED}
+
+Interaction: TypeAlias = Callable[["RunFollower"], Coroutine[Any, Any, None]]
+"""What a person does while the run goes on: answers what it waits for, stops or steers it."""
+
+
+class RunSnapshot(msgspec.Struct, frozen=True, rename="camel"):
+    """A live run as GET /api/run has it."""
+
+    budget_left: BudgetLeft | None = None
+
+
+class RunFollower:
+    """Follows one run, from the question to its end. Belongs to one event loop."""
+
+    def __init__(
+        self, facade: FacadeClient, view: View, message: str, agent_key: str | None, chat_id: str | None
+    ) -> None:
+        self.pending_inputs = PendingInputs()
+        self.interaction: Interaction | None = None
+        """None if nobody is there, who could be asked."""
+        self._facade = facade
+        self._view = view
+        self._display = RunDisplay(view)
+        # With an id of ours the question may be asked again after a break: the server attaches instead.
+        self._query: dict[str, Any] = {"message": message, "requestId": str(uuid.uuid4())}
+        if agent_key:
+            self._query["agentKey"] = agent_key
+        self._chat_id = chat_id
+        self._run_id = ""
+        self._last_event_s = 0.0
+        """The loop's time when the last event came."""
+        self._interrupted = asyncio.Event()
+
+    @property
+    def chat_id(self) -> str | None:
+        """The run's chat, once it is known."""
+        return self._display.state.chat_id or self._chat_id
+
+    async def follow_to_end(self) -> int:
+        """Show the run and return the exit code that says how it ended.
+
+        Raises:
+            RequestRefused: The server did not take the question, or does not know the run any more.
+            ServerUnreachable: There is no server, or no longer one.
+        """
+        self._last_event_s = asyncio.get_running_loop().time()
+        try:
+            with self._handle_interrupts():
+                async with asyncio.TaskGroup() as group:
+                    tasks = [group.create_task(work) for work in self._list_side_tasks()]
+                    await self._read_events()
+                    for task in tasks:
+                        task.cancel()
+        except ExceptionGroup as errors:
+            raise errors.exceptions[0] from errors
+        end = self._display.state.end
+        return EXIT_CODES[end.WhichOneof("payload") or ""] if end is not None else FAILED
+
+    def _list_side_tasks(self) -> Iterator[Coroutine[Any, Any, None]]:
+        """The work that goes on while the run is read."""
+        yield self._update_status()
+        yield self._cancel_on_interrupt()
+        if self._view.is_live:
+            yield self._update_budget()
+        if self.interaction is not None:
+            yield self.interaction(self)
+
+    async def cancel(self) -> None:
+        """Ask the run to end; it is shown to its end."""
+        if self._run_id:
+            await self._facade.post("/api/cancel", {"runId": self._run_id})
+
+    async def steer(self, message: str) -> None:
+        """Send the running agent a message."""
+        await self._facade.post("/api/steer", {"runId": self._run_id, "message": message})
+
+    async def submit(self, body: dict[str, Any]) -> None:
+        """Send what a person decided."""
+        await self._facade.post("/api/submit", {"runId": self._run_id} | body)
+
+    async def _read_events(self) -> None:
+        """Read until the run has ended, over any number of breaks with new events between them."""
+        state = self._display.state
+        tries = 0
+        while True:
+            seq_before = state.last_seq
+            try:
+                async with self._open_stream() as events:
+                    async for event in events:
+                        self._take_event(event)
+                return
+            except (StreamCut, ServerUnreachable, PeerUnavailable) as error:
+                if state.end is not None:
+                    return
+                tries = 1 if state.last_seq > seq_before else tries + 1
+                if tries > TRIES_MAX or not self.chat_id:
+                    raise
+                self._view.show_notice(f"{error.message}; attaching again")
+            wait_s = min(WAIT_FIRST_S * 2 ** (tries - 1), WAIT_MAX_S)
+            await asyncio.sleep(wait_s * random.uniform(0.5, 1))
+
+    def _open_stream(self) -> AbstractAsyncContextManager[AsyncIterator[agent_pb2.AgentDelta]]:
+        if self._run_id:
+            return self._facade.attach(self._run_id, self._display.state.last_seq)
+        return self._facade.query(self._query | ({"chatId": self.chat_id} if self.chat_id else {}))
+
+    def _take_event(self, event: agent_pb2.AgentDelta) -> None:
+        self._last_event_s = asyncio.get_running_loop().time()
+        # A run that waits in a queue is known by events of its own before it starts.
+        payload = getattr(event, event.WhichOneof("payload") or "", None)
+        self._run_id = self._run_id or getattr(payload, "run_id", "")
+        self._display.show_event(event)
+        pending = self.pending_inputs.apply(event, self._display.state) if self.interaction is not None else None
+        if pending is not None:
+            self._view.show_prompt(pending.prompt)
+
+    async def _update_status(self) -> None:
+        while True:
+            await asyncio.sleep(TICK_S)
+            if self.pending_inputs.first is None:
+                self._view.show_waiting(asyncio.get_running_loop().time() - self._last_event_s)
+
+    async def _update_budget(self) -> None:
+        """Keep the view informed of what is left; a question that fails is asked again later."""
+        while True:
+            await asyncio.sleep(BUDGET_EVERY_S)
+            if not self._run_id:
+                continue
+            try:
+                run = msgspec.json.decode(await self._facade.get("/api/run", runId=self._run_id), type=RunSnapshot)
+            except (RequestRefused, ServerUnreachable):
+                continue
+            self._view.set_budget(describe_budget(run.budget_left) if run.budget_left is not None else "")
+
+    async def _cancel_on_interrupt(self) -> None:
+        await self._interrupted.wait()
+        if not self._run_id:
+            raise SystemExit(CANCELLED)
+        self._view.show_notice("cancelling; Ctrl-C again leaves at once")
+        await self.cancel()
+
+    @contextmanager
+    def _handle_interrupts(self) -> Generator[None]:
+        """The first Ctrl-C cancels the run, whose end is then shown; the second one leaves."""
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGINT, self._interrupt)
+        try:
+            yield
+        finally:
+            loop.remove_signal_handler(signal.SIGINT)
+
+    def _interrupt(self) -> None:
+        if self._interrupted.is_set():
+            raise SystemExit(CANCELLED)
+        self._interrupted.set()
+
+
+async def follow_run(
+    url: str,
+    view: View,
+    message: str,
+    agent_key: str | None,
+    chat_id: str | None,
+    interaction: Interaction | None = None,
+) -> tuple[int, str | None]:
+    """Ask and show the run to its end: its exit code and its chat."""
+    async with FacadeClient(url) as facade:
+        follower = RunFollower(facade, view, message, agent_key, chat_id)
+        follower.interaction = interaction
+        return await follower.follow_to_end(), follower.chat_id

@@ -1,0 +1,171 @@
+"""Requests to the facade: JSON answers, and streams of events that end with `[DONE]` or are cut."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncGenerator, AsyncIterator, Generator
+from contextlib import asynccontextmanager, contextmanager
+from types import TracebackType
+from typing import Any
+
+import aiohttp
+import click
+import msgspec
+
+from headrace.cli.facade.exit_codes import PeerUnavailable, RequestRefused, ServerUnreachable, StreamCut
+from headrace.cli.facade.options import get_tls, get_token
+from headrace.errors import BadFrame
+from headrace.event_json import parse_event
+from headrace.sse import SseReader
+from headrace.v1 import agent_pb2
+
+CONNECT_TIMEOUT_S = 5.0
+
+ANSWER_TIMEOUT_S = 60.0
+"""Longer than the facade itself waits for a JSON answer."""
+
+SILENCE_TIMEOUT_S = 90.0
+"""Heartbeats come every 15 s: a stream that is silent for six of them is dead."""
+
+
+class _SuccessEnvelope(msgspec.Struct):
+    data: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class _Error(msgspec.Struct, frozen=True):
+    retriable: bool = False
+
+
+class _FailureEnvelope(msgspec.Struct):
+    msg: str = "no message"
+    data: Any = None
+    error: _Error = _Error()
+
+
+class FacadeClient:
+    """Connections to one facade, on one event loop. Open it with `async with`."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+
+    async def __aenter__(self) -> FacadeClient:
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S, sock_read=SILENCE_TIMEOUT_S)
+        headers = {"Authorization": f"Bearer {token}"} if (token := get_token()) else None
+        connector = aiohttp.TCPConnector(ssl=await _load_tls()) if self.url.startswith("https:") else None
+        self._http = aiohttp.ClientSession(self.url, timeout=timeout, headers=headers, connector=connector)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self._http.close()
+
+    async def get(self, path: str, **parameters: str) -> msgspec.Raw:
+        """The JSON of the answer's `data`."""
+        with self._translate_errors():
+            async with self._http.get(path, params=parameters, timeout=_ANSWER_TIMEOUT) as response:
+                return await _read_data(response)
+
+    async def post(self, path: str, body: dict[str, Any]) -> msgspec.Raw:
+        """The JSON of the answer's `data`."""
+        with self._translate_errors():
+            async with self._http.post(path, json=body, timeout=_ANSWER_TIMEOUT) as response:
+                return await _read_data(response)
+
+    async def delete(self, path: str, **parameters: str) -> None:
+        with self._translate_errors():
+            async with self._http.delete(path, params=parameters, timeout=_ANSWER_TIMEOUT) as response:
+                await _check_status(response)
+
+    async def fetch_readiness(self) -> dict[str, bool]:
+        """Whether each service is ready, by name."""
+        with self._translate_errors():
+            async with self._http.get("/readyz", timeout=_ANSWER_TIMEOUT) as response:
+                return msgspec.json.decode(await response.read(), type=_FailureEnvelope).data
+
+    @asynccontextmanager
+    async def query(self, body: dict[str, Any]) -> AsyncGenerator[AsyncIterator[agent_pb2.AgentDelta]]:
+        """Ask a question; the block reads the events of its run."""
+        with self._translate_errors():
+            async with self._http.post("/api/query", json=body) as response:
+                await _check_status(response)
+                yield self._read_events(response)
+
+    @asynccontextmanager
+    async def attach(self, run_id: str, last_seq: int) -> AsyncGenerator[AsyncIterator[agent_pb2.AgentDelta]]:
+        """The block reads the events of a run after `last_seq`."""
+        parameters = {"runId": run_id, "lastSeq": str(last_seq)}
+        with self._translate_errors():
+            async with self._http.get("/api/attach", params=parameters) as response:
+                await _check_status(response)
+                yield self._read_events(response)
+
+    @contextmanager
+    def _translate_errors(self) -> Generator[None]:
+        """Raise failures of the connection, and answers that cannot be read, as errors with an exit code."""
+        try:
+            yield
+        except (aiohttp.ClientError, TimeoutError) as error:
+            reason = error or type(error).__name__
+            message = f"no Headrace answers at {self.url} ({reason}); `headrace up` starts one, --url names another"
+            raise ServerUnreachable(message) from error
+        except msgspec.MsgspecError as error:
+            raise self._reject_answer() from error
+
+    async def _read_events(self, response: aiohttp.ClientResponse) -> AsyncGenerator[agent_pb2.AgentDelta]:
+        """The events up to `[DONE]`. Owns nothing: the caller's block closes the response."""
+        reader = SseReader()
+        try:
+            async for chunk in response.content.iter_any():
+                for frame in reader.feed(chunk):
+                    if frame.data == b"[DONE]":
+                        return
+                    yield self._parse_event(frame.data)
+        except (aiohttp.ClientError, TimeoutError, BadFrame) as error:
+            raise StreamCut(f"the stream broke ({type(error).__name__})") from error
+        raise StreamCut("the stream ended before the run did")
+
+    def _parse_event(self, data: bytes) -> agent_pb2.AgentDelta:
+        try:
+            event = parse_event(data)
+        except ValueError as error:
+            raise self._reject_answer() from error
+        if event.HasField("run_error") and not event.run_error.run_id:
+            # A refusal that came after the headers of the answer: no run has failed.
+            failure = event.run_error.error
+            raise _build_refusal(failure.message, retriable=failure.retriable)
+        return event
+
+    def _reject_answer(self) -> RequestRefused:
+        return RequestRefused(f"what answers at {self.url} is not Headrace, or not of this version")
+
+
+async def _load_tls() -> ssl.SSLContext:
+    tls = get_tls()
+    try:
+        return await asyncio.to_thread(tls.context)
+    except OSError as error:
+        raise click.UsageError(str(error)) from error
+
+
+_ANSWER_TIMEOUT = aiohttp.ClientTimeout(total=ANSWER_TIMEOUT_S, sock_connect=CONNECT_TIMEOUT_S)
+
+
+async def _read_data(response: aiohttp.ClientResponse) -> msgspec.Raw:
+    await _check_status(response)
+    return msgspec.json.decode(await response.read(), type=_SuccessEnvelope).data
+
+
+async def _check_status(response: aiohttp.ClientResponse) -> None:
+    if response.status >= 400:
+        answer = msgspec.json.decode(await response.read(), type=_FailureEnvelope)
+        if response.status == 401 and not get_token():
+            raise RequestRefused(
+                "this facade wants a credential: give an API key or a JWT by --token or HEADRACE_TOKEN"
+            )
+        raise _build_refusal(answer.msg, retriable=answer.error.retriable)
+
+
+def _build_refusal(message: str, *, retriable: bool) -> RequestRefused:
+    return (PeerUnavailable if retriable else RequestRefused)(message)

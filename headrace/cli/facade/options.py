@@ -1,0 +1,101 @@
+"""Options that several commands have: the address of the facade, the credential, TLS."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import urlsplit
+
+import click
+
+from headrace.tls import Tls
+
+
+def _check_url(_context: click.Context, _option: click.Parameter, text: str) -> str:
+    try:
+        url = urlsplit(text)
+        is_address = url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
+    except ValueError:
+        is_address = False
+    if not is_address:
+        raise click.BadParameter(f"{text!r} is no address such as http://127.0.0.1:8080")
+    return text
+
+
+_TOKEN = "headrace.token"
+
+
+def _store_token(context: click.Context, _option: click.Parameter, token: str | None) -> None:
+    context.meta[_TOKEN] = token or ""
+
+
+def get_token() -> str:
+    """The credential of the running command; empty if it has none."""
+    context = click.get_current_context(silent=True)
+    return context.meta.get(_TOKEN, "") if context is not None else ""
+
+
+token_option = click.option(
+    "--token",
+    envvar="HEADRACE_TOKEN",
+    callback=_store_token,
+    expose_value=False,
+    show_envvar=True,
+    help="An API key or a JWT, where the facade wants one; better in the environment, which `ps` does not show.",
+)
+
+_url_option = click.option(
+    "--url",
+    envvar="HEADRACE_URL",
+    callback=_check_url,
+    default="http://127.0.0.1:8080",
+    show_default=True,
+    show_envvar=True,
+    help="Where the facade answers.",
+)
+
+
+_TLS = "headrace.tls"
+
+
+def _store_tls_path(context: click.Context, option: click.Parameter, path: str | None) -> None:
+    context.meta.setdefault(_TLS, {})[option.name] = path or ""
+
+
+def get_tls() -> Tls:
+    """The certificates of the running command, for a facade that speaks TLS.
+
+    Raises:
+        click.UsageError: Its options do not fit together.
+    """
+    context = click.get_current_context(silent=True)
+    paths: dict[str, str] = context.meta.get(_TLS, {}) if context is not None else {}
+    try:
+        return Tls(*(paths.get(name, "") for name in ("tls_ca", "tls_cert", "tls_key")))
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+
+
+def _build_tls_option(name: str, text: str) -> Callable[..., Any]:
+    return click.option(
+        f"--tls-{name}",
+        envvar=f"HEADRACE_TLS_{name.upper()}",
+        callback=_store_tls_path,
+        expose_value=False,
+        show_envvar=True,
+        help=text,
+    )
+
+
+_tls_options = (
+    _build_tls_option("ca", "The CA that has signed the facade's certificate, a file in PEM."),
+    _build_tls_option("cert", "A certificate to show, where one is asked for."),
+    _build_tls_option("key", "Its key."),
+)
+
+
+def url_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the options for the facade's address, the credential and TLS."""
+    for option in reversed((_url_option, token_option, *_tls_options)):
+        command = option(command)
+    return command

@@ -1,0 +1,76 @@
+"""Events that are shown as a sentence: notices, plans, sub-agents, approvals, compactions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from headrace.v1 import agent_pb2
+
+SUMMARY_CHARS_MAX = 200
+
+
+class Notices:
+    """The sentences of one run. Of a plan only the tasks that are new or have changed are shown."""
+
+    def __init__(self) -> None:
+        self._tasks: dict[str, str] = {}
+
+    def describe_event(self, delta: agent_pb2.AgentDelta) -> Iterator[str]:
+        """The sentences for an event; most have none."""
+        match delta.WhichOneof("payload"):
+            case "plan_create":
+                yield from self._describe_changes(delta.plan_create.plan)
+            case "plan_update":
+                yield from self._describe_changes(delta.plan_update.plan)
+            case _:
+                if text := _describe(delta):
+                    yield text
+
+    def _describe_changes(self, plan: Iterable[agent_pb2.Task]) -> Iterator[str]:
+        for task in plan:
+            text = f"plan: [{task.status}] {task.description}"
+            if self._tasks.get(task.task_id) != text:
+                self._tasks[task.task_id] = text
+                yield text
+
+
+def _describe(delta: agent_pb2.AgentDelta) -> str:
+    match delta.WhichOneof("payload"):
+        case "run_notice":
+            return delta.run_notice.message
+        case "attempt_reset":
+            return "the last part was lost and is made again"
+        case "subagent_start":
+            return f"sub-agent, asked: {delta.subagent_start.goal}"
+        case "subagent_end":
+            end = delta.subagent_end
+            summary = end.summary
+            if len(summary) > SUMMARY_CHARS_MAX:
+                summary = f"{summary[:SUMMARY_CHARS_MAX]}…"
+            return f"sub-agent {'done' if end.ok else 'failed'}: {summary}"
+        case "task_fail":
+            return f"failed: {delta.task_fail.error.code}: {delta.task_fail.error.message}"
+        case "artifact_publish":
+            return f"file: {delta.artifact_publish.name} {delta.artifact_publish.url}"
+        case "request_steer":
+            return f"told: {delta.request_steer.message}"
+        case "approval_ask":
+            return f"approval is asked for: {delta.approval_ask.reason}"
+        case "approval_answer":
+            answer = delta.approval_answer
+            by = f" by {answer.by}" if answer.by else ""
+            return f"approval: {answer.decision}{by}{f': {answer.note}' if answer.note else ''}"
+        case "compaction_start":
+            return f"compacting {delta.compaction_start.pre_tokens} tokens"
+        case "compaction_complete":
+            return _describe_compaction(delta.compaction_complete)
+        case "compaction_fallback":
+            return _describe_compaction(delta.compaction_fallback)
+        case "compaction_fail":
+            return f"not compacted: {delta.compaction_fail.reason}"
+        case _:
+            return ""
+
+
+def _describe_compaction(done: agent_pb2.CompactionComplete | agent_pb2.CompactionFallback) -> str:
+    return f"compacted: {done.pre_tokens} tokens are {done.post_tokens}"

@@ -1,0 +1,109 @@
+"""A run as plain text, for pipes, files and logs: the answer byte for byte, each tool call on one line.
+
+There are no escape codes. A call is written as `[tool] name(arguments) -> result` when the result is there. What a task
+or a sub-agent does begins with its name in brackets.
+"""
+
+from __future__ import annotations
+
+from typing import BinaryIO
+
+from headrace.cli.run_view.scopes import RUN, ScopeLabel
+from headrace.v1 import agent_pb2
+
+RESULT_CHARS_MAX = 500
+"""A longer result is cut: the whole one is in the chat."""
+
+
+class PlainView:
+    """Writes to one binary stream, flushed after each piece."""
+
+    is_live = False
+
+    def __init__(self, out: BinaryIO) -> None:
+        self._out = out
+        self._label = RUN
+        self._block = ""
+        """The id of the block whose text was written last, if nothing else was written since."""
+        self._at_line_start = True
+        self._calls: dict[str, list[str]] = {}
+        """The name and the pieces of the arguments of each call that has no result."""
+
+    def enter_scope(self, label: ScopeLabel) -> None:
+        self._label = label
+
+    def show_query(self, text: str) -> None:
+        self._write_line(f"> {text}")
+
+    def write_content(self, block_id: str, text: str) -> None:
+        self._start_block(block_id, self._prefix)
+        self._write(text)
+
+    def write_reasoning(self, block_id: str, text: str) -> None:
+        self._start_block(block_id, f"{self._prefix}[reasoning] ")
+        self._write(text)
+
+    def open_call(self, call_id: str, name: str) -> None:
+        self._calls[call_id] = [name]
+
+    def write_arguments(self, call_id: str, text: str) -> None:
+        self._calls.setdefault(call_id, ["tool"]).append(text)
+
+    def close_arguments(self, call_id: str) -> None:
+        pass
+
+    def write_output(self, call_id: str, text: str) -> None:
+        pass
+
+    def show_result(self, call_id: str, result: str, ok: bool) -> None:
+        name, *arguments = self._calls.pop(call_id, ["tool"])
+        outcome = "" if ok else "failed: "
+        self._write_line(
+            f"{self._prefix}[tool] {name}({_join_lines(''.join(arguments))}) -> {outcome}{_join_lines(result)}"
+        )
+
+    def show_notice(self, text: str) -> None:
+        self._write_line(f"{self._prefix}[notice] {_join_lines(text)}")
+
+    def show_prompt(self, text: str) -> None:
+        self._write_line("\n".join(f"? {line}" for line in text.splitlines()))
+
+    def set_budget(self, text: str) -> None:
+        pass
+
+    def show_waiting(self, elapsed_s: float) -> None:
+        pass
+
+    def show_end(self, end: agent_pb2.AgentDelta) -> None:
+        if not self._at_line_start:
+            self._write("\n")
+        if end.HasField("run_error"):
+            error = end.run_error.error
+            self._write_line(f"[failed] {error.code}: {_join_lines(error.message)}")
+        elif end.HasField("run_cancel"):
+            self._write_line("[cancelled]")
+
+    @property
+    def _prefix(self) -> str:
+        """The name of the task or sub-agent, before what it does."""
+        return f"[{self._label.text}] " if self._label.text else ""
+
+    def _start_block(self, block_id: str, prefix: str) -> None:
+        if self._block != block_id:
+            self._block = block_id
+            self._write(prefix if self._at_line_start else f"\n{prefix}")
+
+    def _write_line(self, text: str) -> None:
+        self._write(f"{text}\n" if self._at_line_start else f"\n{text}\n")
+        self._block = ""
+
+    def _write(self, text: str) -> None:
+        if text:
+            self._out.write(text.encode())
+            self._out.flush()
+            self._at_line_start = text.endswith("\n")
+
+
+def _join_lines(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= RESULT_CHARS_MAX else f"{line[:RESULT_CHARS_MAX]}… ({len(text)} characters)"

@@ -1,0 +1,72 @@
+"""The two views of a run: for a person at a terminal, and as plain text for everything else."""
+
+from __future__ import annotations
+
+import sys
+from typing import Protocol
+
+from rich.console import Console
+
+from headrace.cli.run_view.plain_view import PlainView
+from headrace.cli.run_view.scopes import ScopeLabel
+from headrace.cli.run_view.terminal_view import TerminalView
+from headrace.v1 import agent_pb2
+
+
+class View(Protocol):
+    """Gets each piece of a run once, in order, and shows it at once."""
+
+    is_live: bool
+    """Whether a person watches, who has a use for figures that change."""
+
+    def show_query(self, text: str) -> None:
+        """Show a question of a chat's history."""
+        ...
+
+    def enter_scope(self, label: ScopeLabel) -> None:
+        """Everything after this happens in that scope."""
+        ...
+
+    def write_content(self, block_id: str, text: str) -> None: ...
+
+    def write_reasoning(self, block_id: str, text: str) -> None: ...
+
+    def open_call(self, call_id: str, name: str) -> None: ...
+
+    def write_arguments(self, call_id: str, text: str) -> None:
+        """Show a piece of a call's arguments, as the model writes them."""
+        ...
+
+    def close_arguments(self, call_id: str) -> None: ...
+
+    def write_output(self, call_id: str, text: str) -> None:
+        """Show a piece of what a running tool prints."""
+        ...
+
+    def show_result(self, call_id: str, result: str, ok: bool) -> None: ...
+
+    def show_notice(self, text: str) -> None: ...
+
+    def show_prompt(self, text: str) -> None:
+        """Show what a person is asked."""
+        ...
+
+    def set_budget(self, text: str) -> None:
+        """Set the words for what the run may still spend."""
+        ...
+
+    def show_waiting(self, elapsed_s: float) -> None:
+        """Show that nothing has come for so long."""
+        ...
+
+    def show_end(self, end: agent_pb2.AgentDelta) -> None:
+        """Show how the run ended, by its terminal event."""
+        ...
+
+
+def choose_view() -> View:
+    """The view that suits standard output."""
+    console = Console(highlight=False)
+    if console.is_terminal and not console.is_dumb_terminal:
+        return TerminalView(console)
+    return PlainView(sys.stdout.buffer)

@@ -1,0 +1,1 @@
+"""Running all services on this machine: their settings, processes, logs and end."""

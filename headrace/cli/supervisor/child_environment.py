@@ -1,0 +1,58 @@
+"""The environment of each process of `headrace up`: a secret is only where it is needed.
+
+A variable that no process is known to need goes to llm_gateway alone, because a provider file may name any variable,
+and may change while the suite runs. The tools service gets those that mcp.json names when it starts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+EVERYONE = re.compile(
+    r"PATH|HOME|USER|LOGNAME|SHELL|LANG|LANGUAGE|TZ|TMPDIR|VIRTUAL_ENV|LC_.*|LD_.*|PYTHON.*|MALLOC_.*|GRPC_.*|OTEL_.*"
+    r"|SSL_CERT_.*|XDG_.*|COVERAGE_.*|(?i:(https?|all|no)_proxy)"
+    # Settings by the names that deployments already know.
+    r"|SERVER_PORT|MEMORY_CHAT_.*|MAX_MESSAGE_HISTORY|AGENT_EXTERNAL_DIR|AGENT_REFRESH_INTERVAL_MS"
+    r"|AGENT_LLM_INTERACTION_LOG_.*|AGENT_BASH_.*"
+)
+
+ALONE = {
+    "memory": re.compile(r"HEADRACE_DATABASE_URL|PG[A-Z]+"),
+    "tools": re.compile(r"PIP_.*|REQUESTS_CA_BUNDLE"),
+}
+"""Variables that one service needs, and no other gets."""
+
+COMMAND_LINE = frozenset({"HEADRACE_URL", "HEADRACE_TOKEN"})
+"""Settings of the commands themselves, with the credential of a person."""
+
+OWNER = re.compile(r"HEADRACE_(FACADE|ORCHESTRATOR|LLM_GATEWAY|MEMORY|TOOLS|SIMULATOR|GATEWAY)_")
+
+_REFERENCE = re.compile(r'"env:(\w+)"')
+"""The form in which mcp.json names a variable."""
+
+
+def select_environment(service: str, env: Mapping[str, str], config_dir: Path) -> dict[str, str]:
+    """The part of `env` for the process of `service`."""
+    references = _find_references(config_dir / "mcp.json") if service == "tools" else frozenset[str]()
+    return {name: value for name, value in env.items() if name in references or _is_for(service, name)}
+
+
+def _is_for(service: str, name: str) -> bool:
+    if EVERYONE.fullmatch(name):
+        return True
+    if owner := OWNER.match(name):
+        return owner[1].lower() == service
+    if owners := [alone for alone, names in ALONE.items() if names.fullmatch(name)]:
+        return service in owners
+    if name.startswith("HEADRACE_"):  # shared, or a typing error, which each service reports
+        return service != "simulator" and name not in COMMAND_LINE
+    return service == "llm_gateway"
+
+
+def _find_references(path: Path) -> frozenset[str]:
+    with suppress(OSError, UnicodeDecodeError):  # the service itself refuses a file that cannot be read
+        return frozenset(_REFERENCE.findall(path.read_text()))
+    return frozenset()

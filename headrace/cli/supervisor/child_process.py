@@ -1,0 +1,159 @@
+"""One supervised process: started again when it dies, stopped on request, never left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import BinaryIO
+
+from headrace.cli.facade.exit_codes import FAILED
+from headrace.cli.supervisor.error_reports import describe_log_error
+from headrace.cli.supervisor.start_errors import CannotStart
+from headrace.cli.supervisor.suite_plan import ProcessSpec
+
+DEATHS_MAX, DEATHS_WINDOW_S = 3, 10.0
+"""A process that dies so often in so short a time before the suite was ready cannot start."""
+
+WAIT_FIRST_S, WAIT_MAX_S = 0.1, 5.0
+
+WRONG_SETTINGS = 2
+"""The exit code of services whose settings are wrong, which starting them again does not change."""
+
+MESSAGE_LINES_MAX = 5
+
+LOG_BYTES_MAX = 64 << 20
+"""A log that is larger when its process starts becomes `.log.1`, in the place of the one before."""
+
+PR_SET_PDEATHSIG = 1
+
+
+class ChildProcess:
+    """Owns one process and its log file."""
+
+    def __init__(self, spec: ProcessSpec, logs_dir: Path, *, is_verbose: bool, report: Callable[[str], None]) -> None:
+        self.name = spec.name
+        self.has_been_ready = False
+        """Set by the owner. Afterwards a death is always followed by a new start."""
+        self._spec = spec
+        self._log_path = logs_dir / f"{spec.name}.log"
+        self._is_verbose = is_verbose
+        self._report = report
+        self._process: asyncio.subprocess.Process | None = None
+        self._is_stopping = False
+        self._ended = asyncio.Event()
+
+    async def supervise(self) -> None:
+        """Keep the process running until `stop`.
+
+        Raises:
+            CannotStart: Its settings are wrong, or it died again and again before the suite was ready.
+        """
+        deaths: list[float] = []
+        wait_s = WAIT_FIRST_S
+        try:
+            while not self._is_stopping:
+                _rotate_log(self._log_path)
+                started, log_size = time.monotonic(), self._get_log_size()
+                code = await self._run_once()
+                if self._is_stopping:
+                    return
+                now = time.monotonic()
+                deaths = [death for death in deaths if now - death < DEATHS_WINDOW_S] + [now]
+                if not self.has_been_ready and (code == WRONG_SETTINGS or len(deaths) >= DEATHS_MAX):
+                    raise CannotStart(f"{self.name} cannot start:\n{self._read_last_words(log_size)}")
+                wait_s = WAIT_FIRST_S if now - started > DEATHS_WINDOW_S else min(wait_s * 2, WAIT_MAX_S)
+                self._report(f"{self.name} ended with {code}; starting it again (log: {self._log_path})")
+                await asyncio.sleep(wait_s)
+        finally:
+            self._ended.set()
+
+    async def stop(self) -> None:
+        """Ask the process to end, and wait for it."""
+        self._is_stopping = True
+        self._signal(signal.SIGTERM)
+        await self._ended.wait()
+
+    def kill(self) -> None:
+        """End the process at once."""
+        self._is_stopping = True
+        self._signal(signal.SIGKILL)
+
+    async def _run_once(self) -> int:
+        """Run the process to its end; leaving early kills it."""
+        with _open_log(self._log_path) as log_file:
+            stdout = asyncio.subprocess.PIPE if self._is_verbose else log_file
+            process = await asyncio.create_subprocess_exec(
+                *self._spec.command,
+                env=self._spec.environment,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=stdout,
+                stderr=asyncio.subprocess.STDOUT,
+                start_new_session=True,  # Ctrl-C at the terminal is ours alone: we stop the children in their order
+                preexec_fn=_set_death_signal,
+            )
+            self._process = process
+            if self._is_stopping:  # stop() came while it was being started
+                self._signal(signal.SIGTERM)
+            try:
+                if process.stdout is not None:
+                    while output := await process.stdout.read(1 << 16):
+                        log_file.write(output)
+                        log_file.flush()
+                        sys.stderr.buffer.write(output)
+                        sys.stderr.buffer.flush()
+                return await process.wait()
+            finally:
+                self._signal(signal.SIGKILL)
+                await process.wait()
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self._process is not None and self._process.returncode is None:
+            with suppress(ProcessLookupError):
+                # Not send_signal: it reaps a process that has just died, and asyncio then knows no exit code (255).
+                os.kill(self._process.pid, number)
+
+    def _get_log_size(self) -> int:
+        return self._log_path.stat().st_size if self._log_path.exists() else 0
+
+    def _read_last_words(self, start: int) -> str:
+        """The last lines of the log behind its first `start` bytes, for a person to read."""
+        with self._log_path.open("rb") as log_file:
+            log_file.seek(start)
+            lines = log_file.read(1 << 20).decode(errors="replace").splitlines()
+        # Of our own JSON only errors are readable; anything else is as it is.
+        texts = [describe_log_error(line) if line.startswith("{") else line for line in lines]
+        return (
+            "\n".join([text for text in texts if text][-MESSAGE_LINES_MAX:])
+            or f"it said nothing (log: {self._log_path})"
+        )
+
+
+def _rotate_log(log: Path) -> None:
+    if log.exists() and log.stat().st_size > LOG_BYTES_MAX:
+        log.replace(log.with_suffix(".log.1"))
+
+
+def _open_log(log: Path) -> BinaryIO:
+    """Open a log to append to, readable for its owner alone, as the chats are: it has who asks, and when."""
+    file = os.fdopen(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab")
+    os.fchmod(file.fileno(), 0o600)  # one that an older version has made
+    return file
+
+
+# Loaded here: between fork and exec only what is already in memory is safe to call.
+_libc = ctypes.CDLL(None)
+_parent_pid = os.getpid()
+
+
+def _set_death_signal() -> None:
+    """Runs in the child before exec: has the kernel kill it when `up` dies, however that happens."""
+    _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != _parent_pid:  # it died before the line above
+        os._exit(FAILED)

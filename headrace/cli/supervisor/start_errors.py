@@ -1,0 +1,13 @@
+"""The error of a suite that cannot start."""
+
+from __future__ import annotations
+
+import click
+
+from headrace.cli.facade.exit_codes import FAILED
+
+
+class CannotStart(click.ClickException):
+    """A service does not start, or cannot; the message is for people."""
+
+    exit_code = FAILED

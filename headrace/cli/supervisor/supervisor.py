@@ -1,0 +1,150 @@
+"""Running the whole suite: start it, wait until it is ready, serve or ask, stop it in order."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+
+import click
+
+from headrace.cli.conversation.conversation import Conversation
+from headrace.cli.conversation.input_lines import InputLines
+from headrace.cli.facade.client import FacadeClient
+from headrace.cli.facade.exit_codes import CANCELLED, COMPLETED, ServerUnreachable
+from headrace.cli.supervisor.child_process import ChildProcess
+from headrace.cli.supervisor.error_reports import ErrorReports
+from headrace.cli.supervisor.log_reader import LogReader
+from headrace.cli.supervisor.start_errors import CannotStart
+from headrace.cli.supervisor.start_progress import describe_progress
+from headrace.cli.supervisor.suite_plan import SuitePlan, describe_overruled_settings
+
+START_TIMEOUT_S = 60.0
+"""The time to readiness from the start, or from the last progress that a service logged; a slow machine needs about
+five."""
+
+POLL_S = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """The question of --ask."""
+
+    message: str
+    agent_key: str | None
+
+
+async def run_suite(plan: SuitePlan, question: Question | None, *, is_verbose: bool) -> int:
+    """Run the suite to its end and return the exit code."""
+    logs_dir = plan.data_dir / "logs"
+    try:
+        logs_dir.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CannotStart(f"--data-dir {plan.data_dir} cannot be written: {error.strerror}") from error
+    specs = plan.build_processes()
+    for warning in describe_overruled_settings(specs, os.environ):
+        _report(warning)
+    children = [ChildProcess(spec, logs_dir, is_verbose=is_verbose, report=_report) for spec in specs]
+    logs = [logs_dir / f"{child.name}.log" for child in children]
+    # With --verbose the errors are on the terminal already.
+    errors, reader = ErrorReports([] if is_verbose else logs), LogReader(logs)
+    stopped = asyncio.Event()
+    code = COMPLETED
+    try:
+        with _handle_signals(children, stopped):
+            async with asyncio.TaskGroup() as group:
+                for child in children:
+                    group.create_task(child.supervise())
+                try:
+                    if await _wait_until_ready(plan, children, reader, stopped):
+                        reporting = group.create_task(errors.report_errors(_report))
+                        code = await _serve(plan, question, stopped)
+                        reporting.cancel()
+                finally:
+                    for child in children:
+                        await child.stop()
+    except ExceptionGroup as group_error:
+        raise group_error.exceptions[0] from group_error
+    return code
+
+
+async def _wait_until_ready(
+    plan: SuitePlan, children: list[ChildProcess], logs: LogReader, stopped: asyncio.Event
+) -> bool:
+    """Wait until all services are ready; False if stopped before."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + START_TIMEOUT_S
+    readiness: dict[str, bool] = {}
+    async with FacadeClient(plan.url) as facade:
+        while not stopped.is_set():
+            with suppress(ServerUnreachable):
+                readiness = await facade.fetch_readiness()
+            if readiness and all(readiness.values()):
+                for child in children:
+                    child.has_been_ready = True
+                return True
+            for text in describe_progress(logs):
+                deadline = loop.time() + START_TIMEOUT_S
+                _report(text)
+            if loop.time() > deadline:
+                missing = ", ".join(name for name, is_ready in readiness.items() if not is_ready) or "the facade"
+                raise CannotStart(f"not ready after {START_TIMEOUT_S:.0f} s: {missing} (see {plan.data_dir}/logs)")
+            await asyncio.sleep(POLL_S)
+    return False
+
+
+async def _serve(plan: SuitePlan, question: Question | None, stopped: asyncio.Event) -> int:
+    """Stay up until stopped, or until the question is answered."""
+    # Standard output belongs to the answer when there will be one.
+    ready = f"ready: {plan.url}  grpc 127.0.0.1:{plan.grpc_port}  memory 127.0.0.1:{plan.memory_port}"
+    click.echo(ready, err=question is not None)
+    if question is None:
+        await stopped.wait()
+        return COMPLETED
+    stopping = asyncio.create_task(stopped.wait())
+    asking = asyncio.create_task(_ask(plan, question))
+    try:
+        await asyncio.wait((stopping, asking), return_when=asyncio.FIRST_COMPLETED)
+        return asking.result() if asking.done() else CANCELLED
+    finally:
+        stopping.cancel()
+        asking.cancel()
+
+
+async def _ask(plan: SuitePlan, question: Question) -> int:
+    """Ask, with the inputs that the run waits for from standard input; return the run's exit code."""
+    with InputLines() as lines:
+        is_terminal = sys.stdin.isatty()
+        return await Conversation(plan.url, lines, question.agent_key, None, is_terminal=is_terminal).ask(
+            question.message
+        )
+
+
+@contextmanager
+def _handle_signals(children: list[ChildProcess], stopped: asyncio.Event) -> Generator[None]:
+    """SIGTERM and Ctrl-C set `stopped`; a second one kills the children."""
+
+    def stop() -> None:
+        if stopped.is_set():
+            for child in children:
+                child.kill()
+        else:
+            _report("stopping; again to end at once")
+            stopped.set()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop)
+    try:
+        yield
+    finally:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)
+
+
+def _report(text: str) -> None:
+    click.echo(text, err=True)

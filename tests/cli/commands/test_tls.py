@@ -1,0 +1,72 @@
+"""The command line before a facade that speaks TLS, and one that asks for a certificate, as a proxy in front may."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+
+from tests.cli.commands.test_ask import run
+from tests.runtime.authority import Authority, Files
+
+READY = b'{"data": {"memory": true}}'
+PRINTED = b"memory        ready\n"
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Files:
+    return Authority(tmp_path).issue("facade")
+
+
+@asynccontextmanager
+async def facade(files: Files, *, asks: bool = False) -> AsyncGenerator[str]:
+    """What answers `headrace health` over TLS; its URL."""
+
+    async def ready(_: web.Request) -> web.Response:
+        return web.Response(body=READY, content_type="application/json")
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(files.cert, files.key)
+    if asks:
+        context.verify_mode = ssl.CERT_REQUIRED
+        context.load_verify_locations(files.ca)
+    app = web.Application()
+    app.router.add_get("/readyz", ready)
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    try:
+        async with asyncio.timeout(30):
+            await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context).start()
+            yield f"https://127.0.0.1:{runner.addresses[0][1]}"
+    finally:
+        await runner.cleanup()
+
+
+async def test_it_believes_whom_the_ca_has_signed(files: Files) -> None:
+    async with facade(files) as url:
+        assert await run("health", "--tls-ca", files.ca, url=url) == (0, PRINTED, b"")
+        assert await run("health", url=url, HEADRACE_TLS_CA=files.ca) == (0, PRINTED, b"")
+        code, _, complaint = await run("health", url=url)
+    assert code == 3
+    assert b"certificate verify failed" in complaint
+
+
+async def test_it_shows_a_certificate_where_one_is_asked_for(files: Files) -> None:
+    shown = ("--tls-ca", files.ca, "--tls-cert", files.cert, "--tls-key", files.key)
+    async with facade(files, asks=True) as url:
+        assert await run("health", *shown, url=url) == (0, PRINTED, b"")
+        assert (await run("health", url=url, HEADRACE_TLS_CA=files.ca))[0] == 3
+
+
+async def test_files_that_cannot_be_used_are_wrong_usage(files: Files) -> None:
+    code, _, complaint = await run("agents", "--tls-ca", "nowhere.crt", url="https://127.0.0.1:1")
+    assert code == 2
+    assert b"cannot use the certificates nowhere.crt" in complaint
+    code, _, complaint = await run("agents", "--tls-cert", files.cert, url="https://127.0.0.1:1")
+    assert code == 2
+    assert b"both or neither" in complaint

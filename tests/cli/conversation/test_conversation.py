@@ -1,0 +1,196 @@
+"""headrace chat as a process: what a person sees of plans, tasks and sub-agents, and may do while a run goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace.v1 import agent_pb2
+from tests.cli.commands.test_ask import CANCELLED, GIVEN_UP_S, run, start
+from tests.facade.scripted import CHAT, RUN, Script, Step, answering, complete, delta, opening, suite, text
+
+
+def tool_start(seq: int, name: str, kind: str, tool_id: str = "t_1") -> agent_pb2.AgentDelta:
+    return delta(seq, tool_start=agent_pb2.ToolStart(tool_id=tool_id, run_id=RUN, tool_name=name, tool_type=kind))
+
+
+def tool_end(seq: int, params: str, tool_id: str = "t_1") -> agent_pb2.AgentDelta:
+    return delta(seq, tool_end=agent_pb2.ToolEnd(tool_id=tool_id, tool_params=params))
+
+
+def result(seq: int, text: str, tool_id: str = "t_1") -> agent_pb2.AgentDelta:
+    return delta(seq, tool_result=agent_pb2.ToolResult(tool_id=tool_id, result=text, ok=True))
+
+
+def within(event: agent_pb2.AgentDelta, **ids: str) -> agent_pb2.AgentDelta:
+    """The event as it happens in a task or a sub-agent."""
+    for name, value in ids.items():
+        setattr(event, name, value)
+    return event
+
+
+def submits(script: Script) -> list[Any]:
+    return [request for request in script.requests if isinstance(request, agent_pb2.SubmitRequest)]
+
+
+async def talked(tmp_path: Path, script: Script, *lines: str) -> str:
+    """What the console shows when these lines are typed ahead."""
+    async with suite(tmp_path, script) as facade:
+        code, out, complaint = await run("chat", url=facade.url, given="".join(f"{line}\n" for line in lines).encode())
+    assert (code, complaint) == (0, b"")
+    return out.decode()
+
+
+WAITS = {
+    "a choice": ("confirm_dialog", '{"question":"Sure?","choices":["no","yes"]}', "2", '{"choice":"yes"}'),
+    "an answer": ("ask_human", '{"question":"Who?","choices":["Ada","Bob"]}', "1", '{"answer":"Ada"}'),
+    "a default": ("ask_human", '{"question":"Who?","default":"Eve"}', "", '{"answer":"Eve"}'),
+    "a form": ("address_form", '{"country":"FR"}', '{"city":"Paris"}', '{"city":"Paris"}'),
+}
+
+
+@pytest.mark.parametrize("wait", WAITS)
+async def test_a_form_is_answered_from_a_line(tmp_path: Path, wait: str) -> None:
+    name, params, line, payload = WAITS[wait]
+    script = Script()
+    script.query = [*opening(), tool_start(4, name, "frontend"), tool_end(5, params), script.submitted, complete(7)]
+    shown = await talked(tmp_path, script, "go", line)
+    (submit,) = submits(script)
+    assert (submit.run_id, submit.tool_id, json.loads(submit.payload)) == (RUN, "t_1", json.loads(payload))
+    assert ("? Sure?\n? 1. no\n? 2. yes\n" in shown) == (wait == "a choice")
+
+
+@pytest.mark.parametrize(
+    ("line", "payload"),
+    [
+        ("y", '{"decision":"approve"}'),
+        ("No, not today", '{"decision":"reject","note":"not today"}'),
+        ('{"text":"x"}', '{"decision":"edit","arguments":{"text":"x"}}'),
+    ],
+)
+async def test_an_approval_is_answered_from_a_line_and_an_odd_one_is_asked_again(
+    tmp_path: Path, line: str, payload: str
+) -> None:
+    ask = agent_pb2.ApprovalAsk(approval_id="approval_1", tool_id="t_1", reason="rm", risk="high", expires_at=1)
+    script = Script()
+    script.query = [
+        *opening(), tool_start(4, "shell", "backend"), tool_end(5, '{"a":1}'), delta(6, approval_ask=ask),
+        script.submitted, result(8, "done"), complete(9),
+    ]  # fmt: skip
+    shown = await talked(tmp_path, script, "go", "what?", line)
+    (submit,) = submits(script)
+    assert (submit.approval_id, submit.tool_id, json.loads(submit.payload)) == ("approval_1", "", json.loads(payload))
+    assert shown.count('Allow shell? {"a":1}') == 2
+
+
+async def test_without_a_person_a_wait_is_only_shown(tmp_path: Path) -> None:
+    ask = agent_pb2.ApprovalAsk(approval_id="approval_1", tool_id="t_1", reason="rm", risk="high", expires_at=1)
+    async with suite(tmp_path, Script(query=[*opening(), delta(4, approval_ask=ask), complete(5)])) as facade:
+        assert (await run("ask", "hi", url=facade.url, given=b"y\n"))[1] == b"[notice] approval is asked for: rm\n"
+        assert submits(facade.script) == []
+
+
+async def test_cancel_and_steer_act_while_the_run_goes_on(tmp_path: Path) -> None:
+    script = Script()
+    script.query = [*opening(), text(4, "half"), script.cancelled, CANCELLED]
+    async with suite(tmp_path, script) as facade:
+        process = await start("chat", url=facade.url)
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(b"go\n")
+        await process.stdout.readuntil(b"half")
+        process.stdin.write(b"/steer be brief\nnext question\n/cancel\n")
+        async with asyncio.timeout(GIVEN_UP_S):
+            await process.stdout.readuntil(b"[cancelled]\n")
+            script.query = answering("yes")
+            process.stdin.write_eof()
+            assert (await process.stdout.read()).endswith(f"yes\n> chat {CHAT}\n".encode())
+            assert await process.wait() == 0
+    kinds = {type(request): request for request in script.requests}
+    assert kinds[agent_pb2.SteerRequest].message == "be brief"
+    assert kinds[agent_pb2.CancelRequest].run_id == RUN
+    assert script.requests[-1].message == "next question"
+
+
+async def test_ctrl_c_at_the_prompt_leaves_the_conversation_open(tmp_path: Path) -> None:
+    async with suite(tmp_path, Script(query=answering("yes"))) as facade:
+        process = await start("chat", url=facade.url)
+        assert process.stdout is not None
+        async with asyncio.timeout(GIVEN_UP_S):
+            await process.stdout.readuntil(b"\n> ")
+            process.send_signal(signal.SIGINT)
+            await process.stdout.readuntil(b"\n> ")
+            out, _ = await process.communicate(b"go\n/exit\n")
+    assert out.endswith(f"yes\nchat {CHAT}\n".encode())
+
+
+async def test_questions_may_come_from_a_file(tmp_path: Path) -> None:
+    (tmp_path / "questions").write_bytes(b"one\ntwo")
+    async with suite(tmp_path, Script(query=answering("yes"))) as facade:
+        with (tmp_path / "questions").open() as file:
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "headrace.cli", "chat", "--url", facade.url),
+                stdin=file,
+                stdout=asyncio.subprocess.PIPE,
+            )
+        async with asyncio.timeout(GIVEN_UP_S):
+            out, _ = await process.communicate()
+    assert out.count(b"yes\n") == 2
+    assert [request.message for request in facade.script.requests] == ["one", "two"]
+
+
+async def test_commands_between_runs(tmp_path: Path) -> None:
+    script = Script(query=answering("yes"))
+    shown = await talked(
+        tmp_path, script, "/help", "/steer x", "/compact", "/agent other", "/odd", "go", "/compact keep names"
+    )
+    assert shown.count("/steer TEXT") == 2, "an unknown command gives the help"
+    assert "no run is going on" in shown
+    assert "there is nothing to compact yet" in shown
+    asked = [(request.message, request.agent_key, request.chat_id) for request in script.requests]
+    assert asked == [("go", "other", ""), ("/compact keep names", "other", CHAT)]
+
+
+PLANNED: list[Step] = [
+    *opening(),
+    delta(4, plan_create=agent_pb2.PlanCreate(plan_id="p", chat_id=CHAT, plan=[
+        agent_pb2.Task(task_id="a1", description="look", status="init"),
+        agent_pb2.Task(task_id="b2", description="write", status="init"),
+    ])),
+    within(delta(5, task_start=agent_pb2.TaskStart(task_id="a1", run_id=RUN, description="look")), task_id="a1"),
+    within(tool_start(6, "find", "backend", "x"), task_id="a1"),
+    within(tool_end(7, "{}", "x"), task_id="a1"),
+    within(result(8, "it", "x"), task_id="a1"),
+    delta(9, subagent_start=agent_pb2.SubagentStart(
+        subagent_id="subagent-1", run_id=RUN, parent_id=RUN, agent_key="helper", depth=1, goal="dig")),
+    within(delta(10, content_delta=agent_pb2.ContentDelta(content_id="s", delta="digging")), subagent_id="subagent-1"),
+    delta(11, subagent_end=agent_pb2.SubagentEnd(subagent_id="subagent-1", ok=True, summary="dug")),
+    delta(12, plan_update=agent_pb2.PlanUpdate(plan_id="p", chat_id=CHAT, plan=[
+        agent_pb2.Task(task_id="a1", description="look", status="completed"),
+        agent_pb2.Task(task_id="b2", description="write", status="init"),
+    ])),
+    text(13, "done"),
+    complete(14),
+]  # fmt: skip
+
+SHOWN = """\
+[notice] plan: [init] look
+[notice] plan: [init] write
+[look] [tool] find() -> it
+[helper: dig] [notice] sub-agent, asked: dig
+[helper: dig] digging
+[helper: dig] [notice] sub-agent done: dug
+[notice] plan: [completed] look
+done
+"""
+
+
+async def test_plans_tasks_and_sub_agents_are_shown_apart(tmp_path: Path) -> None:
+    async with suite(tmp_path, Script(query=PLANNED)) as facade:
+        assert await run("ask", "hi", url=facade.url) == (0, SHOWN.encode(), b"")

@@ -1,0 +1,84 @@
+"""A supervised process; small Python programs stand in for services."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from headrace.cli.supervisor.child_process import LOG_BYTES_MAX, ChildProcess
+from headrace.cli.supervisor.start_errors import CannotStart
+from headrace.cli.supervisor.suite_plan import ProcessSpec
+
+KEPT = ["thing.log", "thing.log.1"]
+
+
+def child(folder: Path, program: str, said: list[str] | None = None, *, is_verbose: bool = False) -> ChildProcess:
+    spec = ProcessSpec("thing", (sys.executable, "-c", program), {"FOLDER": str(folder)})
+    report = (said if said is not None else list[str]()).append
+    return ChildProcess(spec, folder, is_verbose=is_verbose, report=report)
+
+
+@pytest.mark.parametrize("is_verbose", [False, True])
+async def test_wrong_settings_end_the_start_with_the_service_s_own_words(tmp_path: Path, is_verbose: bool) -> None:
+    program = "import sys; sys.stderr.write('thing: HEADRACE_X: not set\\n'); sys.exit(2)"
+    async with asyncio.timeout(10):
+        with pytest.raises(CannotStart, match="thing cannot start:\nthing: HEADRACE_X: not set"):
+            await child(tmp_path, program, is_verbose=is_verbose).supervise()
+
+
+async def test_three_deaths_before_readiness_end_the_start_with_what_went_wrong(tmp_path: Path) -> None:
+    lines = ('{"level":"info","event":"hello"}', '{"level":"error","event":"no","error":"busy"}')
+    program = f"import sys; print(*{lines!r}, sep=chr(10)); sys.exit(1)"
+    said: list[str] = []
+    async with asyncio.timeout(10):
+        with pytest.raises(CannotStart, match=r"^thing cannot start:\nno: busy$"):
+            await child(tmp_path, program, said).supervise()
+    assert len(said) == 2
+
+
+async def test_a_process_that_dies_is_started_again_and_stopped_when_told(tmp_path: Path) -> None:
+    program = "import os, pathlib, time; pathlib.Path(os.environ['FOLDER'], str(os.getpid())).touch(); time.sleep(60)"
+    said: list[str] = []
+    async with asyncio.timeout(10):
+        supervised = child(tmp_path, program, said)
+        task = asyncio.create_task(supervised.supervise())
+        first = await _pid(tmp_path, 1)
+        os.kill(first, signal.SIGKILL)
+        second = await _pid(tmp_path, 2)
+        await supervised.stop()
+        await task
+    assert first != second
+    assert said == [f"thing ended with -9; starting it again (log: {tmp_path}/thing.log)"]
+    with pytest.raises(ProcessLookupError):
+        os.kill(second, 0)
+
+
+@pytest.mark.parametrize(("size_bytes", "kept"), [(LOG_BYTES_MAX, ["thing.log"]), (LOG_BYTES_MAX + 1, KEPT)])
+async def test_a_log_is_the_owner_s_alone_and_set_aside_when_it_is_large(
+    tmp_path: Path, size_bytes: int, kept: list[str]
+) -> None:
+    log = tmp_path / "thing.log"
+    log.touch(0o644)
+    os.truncate(log, size_bytes)
+    async with asyncio.timeout(10):
+        with pytest.raises(CannotStart, match="no such thing"):
+            await child(tmp_path, "import sys; sys.stderr.write('no such thing'); sys.exit(2)").supervise()
+    assert log.stat().st_mode & 0o777 == 0o600
+    assert sorted(os.listdir(tmp_path)) == kept
+
+
+async def _pid(folder: Path, count: int) -> int:
+    """The process that has left the newest of `count` files."""
+    while len(found := _left(folder)) < count:
+        await asyncio.sleep(0.01)
+    return found[-1]
+
+
+def _left(folder: Path) -> list[int]:
+    files = [path for path in folder.iterdir() if path.name.isdigit()]
+    return [int(path.name) for path in sorted(files, key=lambda path: path.stat().st_mtime_ns)]

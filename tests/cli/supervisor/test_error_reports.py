@@ -1,0 +1,59 @@
+"""Logs that are written while they are looked at."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from headrace.cli.supervisor.error_reports import ErrorReports, describe_log_error
+
+REFUSED = {"level": "error", "event": "agent file refused", "file": "a.json", "problem": "mode: is required"}
+
+
+def line(**facts: object) -> str:
+    return json.dumps(REFUSED | facts) + "\n"
+
+
+def test_an_error_is_told_once_and_only_when_its_line_is_whole(tmp_path: Path) -> None:
+    log, other = tmp_path / "orchestrator.log", tmp_path / "memory.log"
+    log.write_text(line(file="of an earlier start.json"))
+    complaints = ErrorReports([log, other])
+    assert list(complaints.read_errors()) == []
+    with log.open("a") as writing:
+        writing.write(line(level="info") + line()[:-5])
+        writing.flush()
+        assert list(complaints.read_errors()) == []
+        writing.write(line()[-5:])
+    assert list(complaints.read_errors()) == [
+        f"orchestrator: agent file refused: a.json: mode: is required (log: {tmp_path}/orchestrator.log)"
+    ]
+    assert list(complaints.read_errors()) == []
+    other.write_text(line(file="b.json"))
+    assert len(list(complaints.read_errors())) == 1
+
+
+def test_a_log_that_is_begun_anew_is_read_from_its_start(tmp_path: Path) -> None:
+    log = tmp_path / "memory.log"
+    log.write_text(line() * 3)
+    complaints = ErrorReports([log])
+    log.write_text(line())
+    assert len(list(complaints.read_errors())) == 1
+    log.unlink()
+    assert list(complaints.read_errors()) == []
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ({"level": "warning"}, None),
+        ({"level": "error", "event": "provider file refused", "problems": ["a: b", "c: d"]}, ": a: b; c: d"),
+        ({"level": "critical", "event": "rpc failed", "exception": [{"exc_type": "KeyError"}]}, ": KeyError"),
+        ({"level": "error", "event": "no\nsandbox"}, ""),
+    ],
+)
+def test_a_line_in_words(said: dict[str, object], words: str | None) -> None:
+    expected = None if words is None else " ".join(str(said["event"]).split()) + words
+    assert describe_log_error(json.dumps(said)) == expected
+    assert describe_log_error("{not JSON") is describe_log_error("[]") is None

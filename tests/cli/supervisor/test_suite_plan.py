@@ -1,0 +1,41 @@
+"""What `headrace up` starts, and what it says of settings that it does not pass on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from headrace.cli.supervisor.suite_plan import ProcessSpec, SuitePlan, describe_overruled_settings
+
+
+def plan(tmp_path: Path) -> SuitePlan:
+    return SuitePlan(
+        config_dir=tmp_path,
+        data_dir=tmp_path,
+        run_dir=tmp_path,
+        http_port=1,
+        grpc_port=2,
+        memory_port=3,
+        simulator_port=None,
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "instead"),
+    [
+        ("HEADRACE_ORCHESTRATOR_LISTEN", "use --grpc-port"),
+        ("HEADRACE_MEMORY_LISTEN", "use --memory-port"),
+        ("HEADRACE_FACADE_TOOLS_ADDRESS", "start the services one by one"),
+        ("HEADRACE_ORCHESTRATOR_ADVERTISE", "start the services one by one"),
+    ],
+)
+def test_a_setting_that_the_suite_overrules_is_named_with_what_to_use(tmp_path: Path, name: str, instead: str) -> None:
+    (warning,) = describe_overruled_settings(plan(tmp_path).build_processes(), {name: "127.0.0.1:9"})
+    assert warning.startswith(f"warning: {name} is not used here")
+    assert instead in warning
+
+
+def test_a_setting_that_reaches_its_service_is_not_named() -> None:
+    env = {"HEADRACE_TOOLS_METRICS_LISTEN": "127.0.0.1:9", "HEADRACE_TOOLS_LISTEN": "127.0.0.1:8", "LISTEN": "x"}
+    assert describe_overruled_settings([ProcessSpec("tools", (), env)], env) == []
