@@ -204,11 +204,11 @@ class Suite:
 async def suite(
     folder: Path, script: Script | None = None, *, front: Front = embedded, timing: Timing = DEFAULTS
 ) -> AsyncGenerator[Suite]:
-    """A running facade; `folder` is for its peers' sockets. Nothing inside may take longer than 20 s."""
+    """A running facade; `folder` is for its peers' sockets. It is given up after two minutes, which a busy machine does not reach."""
     script, memory = script or Script(), ScriptedMemory()
     address = f"unix:{folder}/peer.sock"
     async with AsyncExitStack() as stack:
-        await stack.enter_async_context(asyncio.timeout(20))
+        await stack.enter_async_context(asyncio.timeout(120))
         settings = ServerSettings(listen=address, drain_s=0)
         await stack.enter_async_context(serving_rpcs(settings, served(script, memory)))
         url = await stack.enter_async_context(front(dict.fromkeys(PEERS, address), timing))
