@@ -204,7 +204,7 @@ class Suite:
 async def suite(
     folder: Path, script: Script | None = None, *, front: Front = embedded, timing: Timing = DEFAULTS
 ) -> AsyncGenerator[Suite]:
-    """A running facade; `folder` is for its peers' sockets. It is given up after two minutes, which a busy machine does not reach."""
+    """A running facade; `folder` is for its peers' sockets. Given up after two minutes, which load does not reach."""
     script, memory = script or Script(), ScriptedMemory()
     address = f"unix:{folder}/peer.sock"
     async with AsyncExitStack() as stack:
