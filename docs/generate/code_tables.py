@@ -12,7 +12,7 @@ from docs.generate.markdown import code, format_table, join_lines, slug
 
 SERVICES = Path(__file__).parents[2] / "services"
 METRICS = {"Counter": "_total", "Gauge": "", "Histogram": ""}
-"""What Prometheus adds to the name of each kind."""
+"""The ending that Prometheus gives to the names of each kind."""
 
 
 def list_errors() -> str:
@@ -36,17 +36,20 @@ def list_budget_defaults() -> str:
 
 def list_placeholders() -> str:
     """The names that a prompt may have in double braces."""
-    names = [_braced(name) for name in sorted(sources.NAMES)]
-    aliases = [f"{_braced(alias)} (the same as {_braced(name)})" for alias, name in sources.ALIASES.items()]
+    names = [_format_placeholder(name) for name in sorted(sources.NAMES)]
+    aliases = [
+        f"{_format_placeholder(alias)} (the same as {_format_placeholder(name)})"
+        for alias, name in sources.ALIASES.items()
+    ]
     return ", ".join([*names, *aliases]) + "."
 
 
-def _braced(name: str) -> str:
+def _format_placeholder(name: str) -> str:
     return code(f"{{{{{name}}}}}")
 
 
 def list_builtin_risks() -> str:
-    """What the built-in patterns look for, by level."""
+    """The built-in risk patterns by level, in words."""
     rows = ([code(risk), "; ".join(patterns)] for risk, patterns in sources.BUILT_IN.items())
     return format_table("level|looked for", rows)
 

@@ -29,7 +29,7 @@ _KINDS = {
 }
 
 _LABEL = re.compile(r"^(Effect|Order|Idempotency|Idempotent|Errors[\w ]*):(?= )")
-"""What a line of a comment begins with that stands for itself."""
+"""The beginning of a comment's line that is an item of its own."""
 
 
 def describe_events(*kinds: str) -> str:
@@ -122,7 +122,8 @@ def _describe_reply(route: Route) -> str:
     if route.response_body:
         field = message.fields_by_name[route.response_body]
         beside = [other for other in message.fields if other is not field]
-        text = f"Reply: `data` is a {_describe_type(field, 'http')}."
+        kind = _describe_type(field, "http")
+        text = f"Reply: `data` is {f'a {kind}' if field.is_repeated else kind}."
         return f"{text} Beside `data`:\n\n{_format_fields(beside, page='http')}" if beside else text
     if not message.fields:
         return "Reply: `data` is an empty object."

@@ -29,7 +29,7 @@ REGIONS: dict[str, Callable[..., str]] = {
     "metrics": code_tables.list_metrics,
     "commands": command_line.describe_commands,
 }
-"""What fills a region, by its name; the region's other words are the arguments."""
+"""The function that fills a region, by the region's name; its other words are the arguments."""
 
 
 def fill_page(text: str) -> str:

@@ -19,7 +19,7 @@ def read_page(name: str) -> str:
 
 
 def read_section(page: str, anchor: str) -> str:
-    """What stands below the heading with this anchor, up to the next one."""
+    """The text below the heading with this anchor, up to the next heading."""
     pieces = re.split(r"^(#+ .+)$", page, flags=re.MULTILINE)
     sections = {to_anchor(heading.lstrip("# ")): body for heading, body in zip(pieces[1::2], pieces[2::2], strict=True)}
     return sections[anchor]

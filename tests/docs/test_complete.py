@@ -47,7 +47,7 @@ def _find_section(page: str, anchor: str) -> str:
 
 
 def test_no_model_of_a_file_is_left_out() -> None:
-    """What the models in the table refer to is in the table, too."""
+    """Every model that a model of the table refers to is in the table, too."""
     known = {cls.__name__ for cls in sources.MODELS.values()}
     referred = {name for cls in sources.MODELS.values() for name in cls.model_json_schema().get("$defs", {})}
     assert referred <= known

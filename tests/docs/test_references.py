@@ -26,10 +26,10 @@ TESTS = sorted((ROOT / "tests").rglob("*.py"))
 
 NAME = re.compile(r"(?<![\w/.<>*}-])((?:[\w-]+/)*[\w-]+\.md)(?:#([\w-]+))?")
 FOLDERS = ("", "docs/", "docs/reference/", "docs/guides/", "examples/")
-"""Where a page that is named without a folder lies."""
+"""The folders in which a page is looked for, in this order."""
 
 NO_PAGES = frozenset({"SKILL.md"})
-"""What users write: no page of ours."""
+"""Files of users, which are no pages of ours."""
 
 FORMER = frozenset({"operations.md", "quality.md", "llm_gateway.md"})
 """Parts of the former specification, which files name that are still to be read once more; to be empty."""
