@@ -6,14 +6,14 @@ import os
 
 from services.llm_gateway.config import Config
 from services.llm_gateway.server import gateway
-from services.llm_gateway.telemetry.masking import mask_log_lines, secrets_of
+from services.llm_gateway.telemetry.masking import find_secrets, mask_log_lines
 from services.runtime.process.program import run_service, wait_for_stop
 
 
 async def main(config: Config) -> None:
     """Serve until a signal comes."""
     if config.interaction_log_mask_sensitive:
-        mask_log_lines(*secrets_of(os.environ))
+        mask_log_lines(*find_secrets(os.environ))
     async with gateway(config, os.environ):
         await wait_for_stop()
 

@@ -22,7 +22,7 @@ _OURS: dict[str, EncodingName] = {name: name for name in get_args(EncodingName)}
 
 
 @dataclass(frozen=True, slots=True)
-class Scale:
+class TokenScale:
     """How a model's tokens are counted."""
 
     encoding: EncodingName
@@ -30,7 +30,7 @@ class Scale:
     """Whether the model itself uses it; else counts are multiplied by ESTIMATE_RATIO."""
 
 
-def scale_of(model: Model) -> Scale:
+def choose_scale(model: Model) -> TokenScale:
     """The scale for `model`, whose file entry may name an encoding.
 
     The entry is taken at its word for names that the built-in table does not know; a model that is known not to be
@@ -39,13 +39,13 @@ def scale_of(model: Model) -> Scale:
     named = _OURS.get(model.encoding or "")
     known = known_facts(model.name)
     if known is None:
-        return Scale(named or ESTIMATE_ENCODING, named is not None)
-    return Scale(known.encoding or named or ESTIMATE_ENCODING, known.encoding is not None)
+        return TokenScale(named or ESTIMATE_ENCODING, named is not None)
+    return TokenScale(known.encoding or named or ESTIMATE_ENCODING, known.encoding is not None)
 
 
-async def counted(request: llm_pb2.CountTokensRequest, model: Model) -> llm_pb2.CountTokensResponse:
+async def count_tokens(request: llm_pb2.CountTokensRequest, model: Model) -> llm_pb2.CountTokensResponse:
     """The count of `request`, whose model has the file entry `model`."""
-    scale = scale_of(model)
+    scale = choose_scale(model)
     if is_loaded(scale.encoding) and request.ByteSize() <= INLINE_BYTES_MAX:
         tokens = count_request(request.messages, request.tools, scale.encoding)
     else:

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from headrace.v1 import llm_pb2_grpc
-from services.llm_gateway.calls.model_caller import Chats
+from services.llm_gateway.calls.model_caller import ModelCaller
 from services.llm_gateway.http.pool import Pool
 from services.llm_gateway.limits.breaker import Breakers
 from services.llm_gateway.limits.quota import Accounts
@@ -37,11 +37,11 @@ async def gateway(config: Config, env: Mapping[str, str]) -> AsyncGenerator[Runn
 
     def reload() -> None:
         catalogue.reload()
-        accounts.keep(catalogue.providers)
-        breakers.keep(catalogue.providers)
+        accounts.keep_configured(catalogue.providers)
+        breakers.keep_configured(catalogue.providers)
 
     async with Pool() as pool, asyncio.TaskGroup() as group:
-        chats = Chats(catalogue, Credentials(env), accounts, breakers, pool, interaction_log)
+        chats = ModelCaller(catalogue, Credentials(env), accounts, breakers, pool, interaction_log)
         watching = group.create_task(watch_path(path, reload))
         served = GrpcService(NAME, LlmService(catalogue, chats), llm_pb2_grpc.add_LlmServiceServicer_to_server)
         async with serving_grpc(config.server, [served]) as running:

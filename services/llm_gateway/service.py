@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.v1 import llm_pb2, llm_pb2_grpc
-from services.llm_gateway.count_tokens import counted
+from services.llm_gateway.count_tokens import count_tokens
 from services.runtime.rpc.push_stream import opening_sink
 
 if TYPE_CHECKING:
-    from services.llm_gateway.calls.model_caller import Chats
+    from services.llm_gateway.calls.model_caller import ModelCaller
     from services.llm_gateway.providers.catalogue import Catalogue
     from services.llm_gateway.providers.provider_file import Model, Provider
     from services.runtime.rpc.interceptors import Context
@@ -20,24 +20,24 @@ NAME = "headrace.v1.LlmService"
 class LlmService(llm_pb2_grpc.LlmServiceServicer):
     """The RPCs."""
 
-    def __init__(self, catalogue: Catalogue, chats: Chats) -> None:
+    def __init__(self, catalogue: Catalogue, chats: ModelCaller) -> None:
         self._catalogue = catalogue
         self._chats = chats
 
     async def StreamChat(self, request: llm_pb2.ChatRequest, context: Context) -> int:  # pyright: ignore[reportIncompatibleMethodOverride] - it pushes its deltas
         async with opening_sink(context) as caller:
-            return await self._chats.stream(request, caller, context.time_remaining())
+            return await self._chats.stream_chat(request, caller, context.time_remaining())
 
     async def ListModels(self, request: llm_pb2.ListModelsRequest, context: Context) -> llm_pb2.ListModelsResponse:
-        entries = self._catalogue.listed(request.provider_key, request.model)
-        return llm_pb2.ListModelsResponse(models=[_info(provider, model) for provider, model in entries])
+        entries = self._catalogue.list_models(request.provider_key, request.model)
+        return llm_pb2.ListModelsResponse(models=[_build_model_info(provider, model) for provider, model in entries])
 
     async def CountTokens(self, request: llm_pb2.CountTokensRequest, context: Context) -> llm_pb2.CountTokensResponse:
-        _, model = self._catalogue.find(request.provider_key, request.model)
-        return await counted(request, model)
+        _, model = self._catalogue.find_model(request.provider_key, request.model)
+        return await count_tokens(request, model)
 
 
-def _info(provider: Provider, model: Model) -> llm_pb2.ModelInfo:
+def _build_model_info(provider: Provider, model: Model) -> llm_pb2.ModelInfo:
     return llm_pb2.ModelInfo(
         provider_key=provider.key,
         model=model.name,

@@ -33,40 +33,40 @@ SENTENCES = (
 
 
 def add_routes(app: web.Application) -> None:
-    app.router.add_get("/search", _search)
-    app.router.add_get("/pages/{number}/{subject}", _page)
+    app.router.add_get("/search", _handle_search)
+    app.router.add_get("/pages/{number}/{subject}", _handle_page)
 
 
-async def _search(request: web.Request) -> web.Response:
+async def _handle_search(request: web.Request) -> web.Response:
     query = " ".join(request.query.get("q", "").split())[:QUERY_CHARS_MAX]
     if request.query.get("format") != "json" or not query:
         raise web.HTTPBadRequest(text="q and format=json are expected")
-    hits = [_hit(f"{request.scheme}://{request.host}", query, number) for number in range(HITS)]
+    hits = [_make_hit(f"{request.scheme}://{request.host}", query, number) for number in range(HITS)]
     answer = {"query": query, "number_of_results": len(hits), "results": hits}
     return web.Response(body=orjson.dumps(answer), content_type="application/json")
 
 
-async def _page(request: web.Request) -> web.Response:
+async def _handle_page(request: web.Request) -> web.Response:
     subject, number = request.match_info["subject"][:QUERY_CHARS_MAX], request.match_info["number"]
     if not number.isdecimal() or int(number) >= HITS:
         raise web.HTTPNotFound
     title = escape(KINDS[int(number)].format(subject))
-    paragraphs = "".join(f"<p>{escape(text)}</p>\n" for text in _texts(subject, int(number)))
+    paragraphs = "".join(f"<p>{escape(text)}</p>\n" for text in _write_sentences(subject, int(number)))
     body = f"<!doctype html><html><head><title>{title}</title></head><body><nav>Home</nav><article><h1>{title}</h1>\n"
     return web.Response(text=f"{body}{paragraphs}</article></body></html>", content_type="text/html")
 
 
-def _hit(origin: str, query: str, number: int) -> dict[str, str]:
+def _make_hit(origin: str, query: str, number: int) -> dict[str, str]:
     url = f"{origin}/pages/{number}/{quote(query, safe='')}"
     return {
         "url": url,
         "title": KINDS[number].format(query),
-        "content": _texts(query, number)[0],
+        "content": _write_sentences(query, number)[0],
         "engine": "simulator",
     }
 
 
-def _texts(subject: str, number: int) -> list[str]:
+def _write_sentences(subject: str, number: int) -> list[str]:
     dice = hashlib.sha256(f"{number}\n{subject.casefold()}".encode()).digest()
     facts = (
         (subject, dice[0] % 90 + 10, 1950 + dice[1] % 70),

@@ -10,13 +10,13 @@ import orjson
 from aiohttp import web
 
 from services.simulator.fake_web import add_routes
-from services.simulator.model.builtin import built_in
-from services.simulator.model.load import load
-from services.simulator.playback.player import play
+from services.simulator.model.builtin import build_reply
+from services.simulator.model.load import build_load_reply
+from services.simulator.playback.player import play_actions
 from services.simulator.protocols.registry import PROTOCOLS, WireProtocol
-from services.simulator.requests.model_request import Ask, Refused
-from services.simulator.requests.request_log import RecordedRequest, Records
-from services.simulator.scripts.script import BadScript, parse_script, scripted
+from services.simulator.requests.model_request import ModelRequest, RequestRefused
+from services.simulator.requests.request_log import RecordedRequest, RequestLog
+from services.simulator.scripts.script import BadScript, find_rule, parse_script
 from services.simulator.scripts.steps import Refusal, Reply, Rule
 
 if TYPE_CHECKING:
@@ -41,88 +41,97 @@ class Simulator:
         self.base_url = ""
         """With the `/v1` that provider files end with; set when the server listens."""
         self._pace_ms = pace_ms
-        self._records = Records()
+        self._request_log = RequestLog()
 
     @property
     def requests(self) -> deque[RecordedRequest]:
         """The last requests to models, oldest first."""
-        return self._records.requests
+        return self._request_log.requests
 
     @property
     def open_streams(self) -> int:
         """Requests to models that are being answered."""
-        return self._records.open_streams
+        return self._request_log.open_streams
 
     async def until_idle(self) -> None:
         """Return when no request is being answered."""
-        await self._records.until_idle()
+        await self._request_log.until_idle()
 
-    def app(self) -> web.Application:
+    def build_app(self) -> web.Application:
         """The routes."""
         app = web.Application(client_max_size=BODY_SIZE_BYTES_MAX)
         for path in PROTOCOLS:
-            app.router.add_post(path, self._chat)
-        app.router.add_get("/v1/models", self._models)
-        app.router.add_get("/simulator/requests", self._recorded)
-        app.router.add_post("/simulator/script", self._replace_script)
+            app.router.add_post(path, self._handle_chat)
+        app.router.add_get("/v1/models", self._handle_models)
+        app.router.add_get("/simulator/requests", self._handle_requests)
+        app.router.add_post("/simulator/script", self._handle_script)
         add_routes(app)
         return app
 
-    async def _chat(self, request: web.Request) -> web.StreamResponse:
+    async def _handle_chat(self, request: web.Request) -> web.StreamResponse:
         protocol = PROTOCOLS[request.path]
-        with self._records.recording(request.path, request.headers) as record:
+        with self._request_log.recording(request.path, request.headers) as record:
             try:
                 record.body = orjson.loads(await request.read())
-                ask = protocol.parse_ask(record.body, record.headers)
-            except (Refused, orjson.JSONDecodeError) as error:
+                ask = protocol.parse_request(record.body, record.headers)
+            except (RequestRefused, orjson.JSONDecodeError) as error:
                 record.status = 400
-                return _json(protocol.error_body(str(error), 400), status=400)
-            reply = scripted(self.rules, ask) or load(ask) or built_in(ask)
+                return _make_json_response(protocol.build_error(str(error), 400), status=400)
+            reply = find_rule(self.rules, ask) or build_load_reply(ask) or build_reply(ask)
             if isinstance(refusal := reply.steps[0] if reply.steps else None, Refusal):
                 record.status = refusal.status
-                return _refused(refusal, protocol)
+                return _make_refusal(refusal, protocol)
             record.status = 200
             response = web.StreamResponse()
             try:
-                await self._answer(request, response, protocol, ask, reply)
+                await self._send_answer(request, response, protocol, ask, reply)
             except ConnectionResetError:  # the client left while something was written
                 record.closed_by_client = True
             return response
 
-    async def _answer(
-        self, request: web.Request, response: web.StreamResponse, protocol: WireProtocol, ask: Ask, reply: Reply
+    async def _send_answer(
+        self,
+        request: web.Request,
+        response: web.StreamResponse,
+        protocol: WireProtocol,
+        ask: ModelRequest,
+        reply: Reply,
     ) -> None:
         if reply.one_byte_writes or not ask.stream:
-            reply = reply.spelled_out()
+            reply = reply.expand_repeats()
         response.content_type = "text/event-stream" if ask.stream else "application/json"
-        actions = protocol.streamed(ask, reply, pace_ms=self._pace_ms) if ask.stream else protocol.whole(ask, reply)
+        actions = (
+            protocol.stream_reply(ask, reply, pace_ms=self._pace_ms)
+            if ask.stream
+            else protocol.build_whole_reply(ask, reply)
+        )
         await response.prepare(request)
-        await play(request, response, actions, one_byte_writes=reply.one_byte_writes)
+        await play_actions(request, response, actions, one_byte_writes=reply.one_byte_writes)
 
-    async def _models(self, _: web.Request) -> web.Response:
+    async def _handle_models(self, _: web.Request) -> web.Response:
         models = [{"id": name, "object": "model", "created": 0, "owned_by": "headrace"} for name in MODELS]
-        return _json({"object": "list", "data": models})
+        return _make_json_response({"object": "list", "data": models})
 
-    async def _recorded(self, _: web.Request) -> web.Response:
+    async def _handle_requests(self, _: web.Request) -> web.Response:
         requests = [asdict(record) for record in self.requests]
-        return _json({"openStreams": self.open_streams, "requests": requests})
+        return _make_json_response({"openStreams": self.open_streams, "requests": requests})
 
-    async def _replace_script(self, request: web.Request) -> web.Response:
+    async def _handle_script(self, request: web.Request) -> web.Response:
         try:
             self.rules = parse_script(orjson.loads(await request.read()))
         except (BadScript, orjson.JSONDecodeError) as error:
-            return _json({"error": {"message": str(error)}}, status=400)
-        return _json({"rules": len(self.rules)})
+            return _make_json_response({"error": {"message": str(error)}}, status=400)
+        return _make_json_response({"rules": len(self.rules)})
 
 
-def _json(data: Any, *, status: int = 200) -> web.Response:
+def _make_json_response(data: Any, *, status: int = 200) -> web.Response:
     return web.Response(body=orjson.dumps(data), status=status, content_type="application/json")
 
 
-def _refused(refusal: Refusal, protocol: WireProtocol) -> web.Response:
+def _make_refusal(refusal: Refusal, protocol: WireProtocol) -> web.Response:
     body = refusal.body
     if body is None:
-        body = protocol.error_body(f"scripted {refusal.status}", refusal.status)
+        body = protocol.build_error(f"scripted {refusal.status}", refusal.status)
     data = body.encode() if isinstance(body, str) else orjson.dumps(body)
     headers = {"Content-Type": "application/json"} | refusal.headers
     return web.Response(body=data, status=refusal.status, headers=headers)
@@ -139,7 +148,7 @@ async def simulator(
     """
     sim = Simulator(parse_script(script), pace_ms=pace_ms)
     # A handler is cancelled when its client leaves: that is how a leaving client is seen.
-    runner = web.AppRunner(sim.app(), handler_cancellation=True, access_log=None, shutdown_timeout=SHUTDOWN_S)
+    runner = web.AppRunner(sim.build_app(), handler_cancellation=True, access_log=None, shutdown_timeout=SHUTDOWN_S)
     await runner.setup()
     try:
         await web.TCPSite(runner, host, port).start()

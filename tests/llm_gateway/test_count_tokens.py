@@ -11,7 +11,7 @@ import pytest
 from headrace.errors import InvalidRequest
 from headrace.streams import rpc_errors
 from headrace.v1 import llm_pb2
-from services.llm_gateway.count_tokens import Scale, scale_of
+from services.llm_gateway.count_tokens import TokenScale, choose_scale
 from services.llm_gateway.providers.provider_file import Model
 from services.runtime.tokens.count import count_request
 from tests.llm_gateway.conftest import text_message
@@ -71,14 +71,14 @@ async def test_the_gateway_goes_on_answering_while_it_counts_a_large_request(ask
 @pytest.mark.parametrize(
     ("model", "expected"),
     [
-        (Model(name="gpt-4o"), Scale("o200k_base", True)),
-        (Model(name="gpt-4", encoding="o200k_base"), Scale("cl100k_base", True)),
-        (Model(name="house-model"), Scale("o200k_base", False)),
-        (Model(name="house-model", encoding="cl100k_base"), Scale("cl100k_base", True)),
-        (Model(name="house-model", encoding="unheard-of"), Scale("o200k_base", False)),
-        (Model(name="qwen3-max", encoding="cl100k_base"), Scale("cl100k_base", False)),
-        (Model(name="deepseek-ai/DeepSeek-V3.2"), Scale("o200k_base", False)),
+        (Model(name="gpt-4o"), TokenScale("o200k_base", True)),
+        (Model(name="gpt-4", encoding="o200k_base"), TokenScale("cl100k_base", True)),
+        (Model(name="house-model"), TokenScale("o200k_base", False)),
+        (Model(name="house-model", encoding="cl100k_base"), TokenScale("cl100k_base", True)),
+        (Model(name="house-model", encoding="unheard-of"), TokenScale("o200k_base", False)),
+        (Model(name="qwen3-max", encoding="cl100k_base"), TokenScale("cl100k_base", False)),
+        (Model(name="deepseek-ai/DeepSeek-V3.2"), TokenScale("o200k_base", False)),
     ],
 )
-def test_the_scale_follows_the_model_and_the_file(model: Model, expected: Scale) -> None:
-    assert scale_of(model) == expected
+def test_the_scale_follows_the_model_and_the_file(model: Model, expected: TokenScale) -> None:
+    assert choose_scale(model) == expected

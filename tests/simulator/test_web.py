@@ -9,8 +9,8 @@ import aiohttp
 import orjson
 import pytest
 
-from services.simulator.model.builtin import built_in
-from services.simulator.requests.model_request import Ask
+from services.simulator.model.builtin import build_reply
+from services.simulator.requests.model_request import ModelRequest
 from services.simulator.scripts.steps import Content, ToolCall
 from services.simulator.server import simulator
 
@@ -22,17 +22,17 @@ WEB = {
 }
 
 
-def ask(text: str, system: str = "", tools: dict[str, frozenset[str]] | None = None) -> Ask:
-    return Ask("sim-1", system, text, "", 1, (), tools or {}, 1, stream=True, include_usage=True)
+def ask(text: str, system: str = "", tools: dict[str, frozenset[str]] | None = None) -> ModelRequest:
+    return ModelRequest("sim-1", system, text, "", 1, (), tools or {}, 1, stream=True, include_usage=True)
 
 
 def called(text: str) -> tuple[str, Any]:
-    call = next(step for step in built_in(ask(text, tools=WEB)).steps if isinstance(step, ToolCall))
+    call = next(step for step in build_reply(ask(text, tools=WEB)).steps if isinstance(step, ToolCall))
     return call.tool_call, orjson.loads("".join(call.arguments))
 
 
 def said(text: str, system: str) -> str:
-    return "".join("".join(step.content) for step in built_in(ask(text, system)).steps if isinstance(step, Content))
+    return "".join("".join(step.content) for step in build_reply(ask(text, system)).steps if isinstance(step, Content))
 
 
 async def test_a_search_always_finds_the_same_pages_and_they_can_be_read() -> None:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from services.runtime.rpc.push_stream import MessageSink
 
 
-class Delivery:
+class DeltaSink:
     """Belongs to one attempt."""
 
     __slots__ = ("_caller", "_send", "is_behind", "sent")
@@ -24,17 +24,17 @@ class Delivery:
         self.is_behind = False
         """Whether the caller has not read what it was sent."""
 
-    def give(self, delta: bytes) -> None:
+    def send_bytes(self, delta: bytes) -> None:
         """Send a serialized delta."""
         self.sent += 1
         if not self._send(delta):
             self.is_behind = True
 
-    def tell(self, delta: LlmDelta) -> None:
+    def send_delta(self, delta: LlmDelta) -> None:
         """Send a delta."""
-        self.give(delta.SerializeToString())
+        self.send_bytes(delta.SerializeToString())
 
-    async def drained(self) -> None:
+    async def wait_until_drained(self) -> None:
         """Wait until the caller has caught up."""
         await self._caller.wait_until_drained()
         self.is_behind = False

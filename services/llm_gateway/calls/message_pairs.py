@@ -22,20 +22,20 @@ def check_pairs(messages: Iterable[llm_pb2.Message]) -> None:
     for message in messages:
         if message.role == "tool":
             if open_calls.pop(message.tool_call_id, None) is None:
-                raise _unpaired(message.tool_call_id, "result {!r} does not follow its call")
+                raise _make_unpaired_error(message.tool_call_id, "result {!r} does not follow its call")
             continue
-        _refuse_open(open_calls)
+        _refuse_open_calls(open_calls)
         for call in message.tool_calls:
             if call.id in open_calls:
-                raise _unpaired(call.id, "call {!r} stands twice in one message")
+                raise _make_unpaired_error(call.id, "call {!r} stands twice in one message")
             open_calls[call.id] = call.name
-    _refuse_open(open_calls)
+    _refuse_open_calls(open_calls)
 
 
-def _refuse_open(calls: dict[str, str]) -> None:
+def _refuse_open_calls(calls: dict[str, str]) -> None:
     for call_id in calls:
-        raise _unpaired(call_id, "call {!r} has no result right after it")
+        raise _make_unpaired_error(call_id, "call {!r} has no result right after it")
 
 
-def _unpaired(call_id: str, text: str) -> UnpairedMessages:
+def _make_unpaired_error(call_id: str, text: str) -> UnpairedMessages:
     return UnpairedMessages(f"messages: {text.format(call_id)}", toolCallId=call_id)

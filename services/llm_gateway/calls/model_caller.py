@@ -11,7 +11,7 @@ import structlog
 from headrace.errors import HeadraceError, InvalidRequest, ProviderAuthentication, ProviderUnavailable
 from services.llm_gateway.calls.attempt import Attempt
 from services.llm_gateway.calls.message_pairs import check_pairs
-from services.llm_gateway.calls.retry_plan import Course, Target
+from services.llm_gateway.calls.retry_plan import RetryPlan, Target
 from services.llm_gateway.protocols.registry import PROTOCOLS
 from services.llm_gateway.telemetry import tracing
 from services.llm_gateway.telemetry.metrics import OPEN_STREAMS
@@ -32,7 +32,7 @@ log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
-class Chats:
+class ModelCaller:
     """Calls models. Shared by all RPCs."""
 
     catalogue: Catalogue
@@ -42,7 +42,7 @@ class Chats:
     pool: Pool
     interaction_log: InteractionLog
 
-    async def stream(self, request: ChatRequest, caller: MessageSink, remaining_s: float | None = None) -> int:
+    async def stream_chat(self, request: ChatRequest, caller: MessageSink, remaining_s: float | None = None) -> int:
         """Send the deltas of one answer to `caller`, and return how many; a cancellation closes the connection to the
         provider.
 
@@ -53,39 +53,39 @@ class Chats:
         """
         check_pairs(request.messages)
         due_s = float("inf") if remaining_s is None else asyncio.get_running_loop().time() + remaining_s
-        course = Course(self._targets(request), due_s)
+        course = RetryPlan(self._iterate_targets(request), due_s)
         sent = 0
         with OPEN_STREAMS.track_inprogress():
             while True:
-                planned = course.begin()
-                account = self.accounts.of(planned.target.provider)
+                planned = course.start_attempt()
+                account = self.accounts.get_account(planned.target.provider)
                 attempt = Attempt(request, planned, account, caller, self.interaction_log)
                 try:
-                    with tracing.attempted(attempt.call):
-                        await attempt.run(self.pool, due_s)
+                    with tracing.tracing_attempt(attempt.call):
+                        await attempt.run_attempt(self.pool, due_s)
                     return sent + attempt.sent
                 except HeadraceError as error:
                     if attempt.has_begun:
                         raise
                     sent += attempt.sent
-                    wait_s = course.after(error)
+                    wait_s = course.plan_retry(error)
                 await asyncio.sleep(wait_s)
 
-    def _targets(self, request: ChatRequest) -> Iterator[Target]:
+    def _iterate_targets(self, request: ChatRequest) -> Iterator[Target]:
         """Whom to ask, in order: the provider asked for, then its fallbacks; one without key or address is left out."""
-        first = self._target(request.provider_key, request.model)
+        first = self._find_target(request.provider_key, request.model)
         yield first
         for fallback in first.provider.fallback:
             key, _, model = fallback.partition("/")
             if (key, model) == (first.provider.key, first.model):
                 continue
             try:
-                yield self._target(key, model)
+                yield self._find_target(key, model)
             except (InvalidRequest, ProviderAuthentication, ProviderUnavailable) as error:
                 log.warning("fallback left out", fallback=fallback, reason=error.reason, said=error.message)
 
-    def _target(self, key: str, model: str) -> Target:
-        provider, entry = self.catalogue.find(key, model)
-        keys = self.credentials.keys_for(provider)
-        url = self.credentials.base_url_for(provider) + PROTOCOLS[provider.protocol].path
-        return Target(provider, entry, model, url, keys, self.breakers.of(key, entry.name))
+    def _find_target(self, key: str, model: str) -> Target:
+        provider, entry = self.catalogue.find_model(key, model)
+        keys = self.credentials.find_keys(provider)
+        url = self.credentials.find_base_url(provider) + PROTOCOLS[provider.protocol].path
+        return Target(provider, entry, model, url, keys, self.breakers.get_breaker(key, entry.name))

@@ -60,7 +60,7 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
+class PlannedAttempt:
     """The next attempt."""
 
     number: int
@@ -70,7 +70,7 @@ class Planned:
     key: str = field(repr=False)
 
 
-class Course:
+class RetryPlan:
     """The attempts of one call. Each `begin` is followed by the attempt, and by `after` when that fails."""
 
     def __init__(
@@ -79,28 +79,28 @@ class Course:
         self._targets = iter(targets)
         """The fallbacks that are left; looked up only when they are needed."""
         self._target = next(self._targets)
-        self._due_s = due_s
+        self._deadline_s = due_s
         """The caller's deadline on the loop's clock."""
         self._jitter = jitter
         self._number = 0
-        self._repeats = 0
+        self._failed_attempts = 0
         """Failed attempts at the target in hand."""
-        self._key = 0
+        self._key_index = 0
         self._failure: HeadraceError | None = None
 
-    def begin(self) -> Planned:
+    def start_attempt(self) -> PlannedAttempt:
         """The next attempt.
 
         Raises:
             HeadraceError: No provider may be asked: the last attempt's failure, or else that breakers are open.
         """
-        while (refused_s := self._target.breaker.refused_s) > 0:
-            self._fail_over(self._failure or _left_alone(self._target, refused_s))
-        self._target.breaker.begin()
+        while (refused_s := self._target.breaker.blocked_s) > 0:
+            self._fail_over(self._failure or _make_breaker_error(self._target, refused_s))
+        self._target.breaker.start_call()
         self._number += 1
-        return Planned(self._number, self._target, self._target.keys[self._key])
+        return PlannedAttempt(self._number, self._target, self._target.keys[self._key_index])
 
-    def after(self, error: HeadraceError) -> float:
+    def plan_retry(self, error: HeadraceError) -> float:
         """How long to wait before the next attempt; `error` ended one before anything reached the caller.
 
         Raises:
@@ -108,34 +108,34 @@ class Course:
         """
         self._failure = error
         if self._has_another_key(error):
-            self._key += 1
-            log.warning("provider key refused", provider=self._target.provider.key, key_number=self._key)
+            self._key_index += 1
+            log.warning("provider key refused", provider=self._target.provider.key, key_number=self._key_index)
             return 0.0
         # Our own quota has waited as long as it could; another provider's account is not for its overflow.
         if not error.retriable or isinstance(error, QuotaExceeded | QueueFull):
             raise error
-        self._repeats += 1
-        wait_s = self._wait_s(error)
+        self._failed_attempts += 1
+        wait_s = self._choose_wait_s(error)
         if self._may_repeat(error, wait_s):
-            self._note("provider retry", RETRIES, error, wait_s=round(wait_s, 3))
+            self._count_and_log("provider retry", RETRIES, error, wait_s=round(wait_s, 3))
             return wait_s
         self._fail_over(error)
         return 0.0
 
     def _has_another_key(self, error: HeadraceError) -> bool:
         is_refused = isinstance(error, ProviderAuthentication) and error.metadata.get("httpStatus") == "401"
-        return is_refused and self._key + 1 < len(self._target.keys)
+        return is_refused and self._key_index + 1 < len(self._target.keys)
 
-    def _wait_s(self, error: HeadraceError) -> float:
-        backoff_s = self._jitter() * min(BACKOFF_S * 2 ** (self._repeats - 1), BACKOFF_S_MAX)
+    def _choose_wait_s(self, error: HeadraceError) -> float:
+        backoff_s = self._jitter() * min(BACKOFF_S * 2 ** (self._failed_attempts - 1), BACKOFF_S_MAX)
         # All that were refused together come back at Retry-After, so that it gets the jitter on top.
         return backoff_s + (error.retry_after_s or 0.0)
 
     def _may_repeat(self, error: HeadraceError, wait_s: float) -> bool:
-        left_s = self._due_s - asyncio.get_running_loop().time() - wait_s
+        left_s = self._deadline_s - asyncio.get_running_loop().time() - wait_s
         return (
-            self._repeats < self._target.provider.retry.max_attempts
-            and not self._target.breaker.refused_s
+            self._failed_attempts < self._target.provider.retry.max_attempts
+            and not self._target.breaker.blocked_s
             and (error.retry_after_s or 0.0) <= RETRY_AFTER_S_MAX
             and left_s >= ATTEMPT_S_MIN
         )
@@ -145,17 +145,17 @@ class Course:
         following = next(self._targets, None)
         if following is None:
             raise error
-        self._note("provider failover", FAILOVERS, error, to=following.provider.key)
+        self._count_and_log("provider failover", FAILOVERS, error, to=following.provider.key)
         self._target = following
-        self._key = self._repeats = 0
+        self._key_index = self._failed_attempts = 0
 
-    def _note(self, event: str, counter: Counter, error: HeadraceError, **facts: str | float) -> None:
+    def _count_and_log(self, event: str, counter: Counter, error: HeadraceError, **facts: str | float) -> None:
         target = self._target
         counter.labels(target.provider.key, target.entry.name, error.reason).inc()
         log.warning(event, provider=target.provider.key, model=target.model, reason=error.reason, **facts)
 
 
-def _left_alone(target: Target, refused_s: float) -> ProviderUnavailable:
+def _make_breaker_error(target: Target, refused_s: float) -> ProviderUnavailable:
     return ProviderUnavailable(
         f"provider {target.provider.key!r} keeps failing for model {target.model!r} and is left alone for a while",
         retry_after_s=refused_s,

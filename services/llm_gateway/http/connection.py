@@ -28,29 +28,29 @@ class Connection(asyncio.Protocol):
         """Whether a request may be sent."""
         return self._transport is not None and not self._transport.is_closing()
 
-    def post(self, message: Sequence[bytes]) -> Response:
+    def send_request(self, message: Sequence[bytes]) -> Response:
         """Send a whole request. The response before it is complete."""
         assert self._transport is not None
         response = self._response = self._response or Response(self)
         self._transport.writelines(message)
         return response
 
-    def rest(self) -> None:
+    def become_idle(self) -> None:
         """Nobody asks anything for a while."""
-        self._forget()
-        self.resume()
+        self._release_response()
+        self.resume_reading()
 
     def close(self) -> None:
         """The last call has done with it."""
-        self._forget()
+        self._release_response()
         self.abort()
 
-    def pause(self) -> None:
+    def pause_reading(self) -> None:
         """Do not read the socket."""
         if self.is_open and self._transport is not None:
             self._transport.pause_reading()
 
-    def resume(self) -> None:
+    def resume_reading(self) -> None:
         """Read it again."""
         if self.is_open and self._transport is not None:
             self._transport.resume_reading()
@@ -60,9 +60,9 @@ class Connection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
-    def _forget(self) -> None:
+    def _release_response(self) -> None:
         if self._response is not None:
-            self._response.end()
+            self._response.release_parser()
             self._response = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -72,8 +72,8 @@ class Connection(asyncio.Protocol):
         if self._response is None:
             self.abort()  # an answer that nobody asked for would be taken for that of the next request
         else:
-            self._response.feed(data)
+            self._response.feed_data(data)
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._response is not None:
-            self._response.lost(exc)
+            self._response.on_connection_lost(exc)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 NEXT_ADDRESS_S = 0.25
 """How long an address is tried alone, as RFC 8305 advises."""
 
-LOOKED_UP_S = 10.0
+RESOLVED_S = 10.0
 """How long addresses are good for: of a thousand calls that begin together one asks the resolver."""
 
 RECEIVED_SIZE_BYTES_MAX = 256 * 1024
@@ -32,7 +32,7 @@ _Address: TypeAlias = "tuple[int, int, int, str, tuple[Any, ...]]"
 
 
 @dataclass(slots=True)
-class _Name:
+class _ResolvedName:
     """What a host's name stands for."""
 
     looking: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -46,44 +46,44 @@ class Dialer:
     def __init__(self, tls: ssl.SSLContext | None = None) -> None:
         self._tls = tls
         """None: made when it is needed first, which takes 20 ms for the machine's certificates."""
-        self._names: dict[tuple[str, int], _Name] = {}
+        self._names: dict[tuple[str, int], _ResolvedName] = {}
 
-    async def dial(self, origin: Origin) -> Connection:
+    async def open_connection(self, origin: Origin) -> Connection:
         """A new connection, which the caller closes.
 
         Raises:
             OSError: There is none to be had.
         """
-        tls = await self._trusted() if origin.is_tls else None
-        name = self._names.setdefault((origin.host, origin.port), _Name())
+        tls = await self._load_tls() if origin.is_tls else None
+        name = self._names.setdefault((origin.host, origin.port), _ResolvedName())
         try:
-            addresses = await _looked_up(name, origin)
+            addresses = await _resolve_name(name, origin)
             if len(addresses) == 1 and not any(addresses[0][4][2:]):  # no flow or scope of IPv6, which a text has not
-                return await _straight(addresses[0], origin, tls)
+                return await _connect_directly(addresses[0], origin, tls)
             opened = await start_connection(
                 addresses, happy_eyeballs_delay=NEXT_ADDRESS_S, loop=asyncio.get_running_loop()
             )
         except OSError:
             name.until_s = 0.0  # they may be out of date
             raise
-        return await _taken_over(opened, origin, tls)
+        return await _wrap_socket(opened, origin, tls)
 
-    async def _trusted(self) -> ssl.SSLContext:
+    async def _load_tls(self) -> ssl.SSLContext:
         if self._tls is None:
-            self._tls = await asyncio.to_thread(_machine_trust)
+            self._tls = await asyncio.to_thread(_make_tls_context)
         return self._tls
 
 
-async def _looked_up(name: _Name, origin: Origin) -> Sequence[_Address]:
+async def _resolve_name(name: _ResolvedName, origin: Origin) -> Sequence[_Address]:
     loop = asyncio.get_running_loop()
     async with name.looking:
         if loop.time() >= name.until_s:
             name.addresses = await loop.getaddrinfo(origin.host, origin.port, type=socket.SOCK_STREAM)
-            name.until_s = loop.time() + LOOKED_UP_S
+            name.until_s = loop.time() + RESOLVED_S
     return name.addresses
 
 
-async def _straight(address: _Address, origin: Origin, tls: ssl.SSLContext | None) -> Connection:
+async def _connect_directly(address: _Address, origin: Origin, tls: ssl.SSLContext | None) -> Connection:
     """Where there is nothing to choose: at half the cost."""
     loop, server = asyncio.get_running_loop(), origin.host if tls else None
     host, port = address[4][:2]
@@ -97,7 +97,7 @@ async def _straight(address: _Address, origin: Origin, tls: ssl.SSLContext | Non
     return connection
 
 
-async def _taken_over(opened: socket.socket, origin: Origin, tls: ssl.SSLContext | None) -> Connection:
+async def _wrap_socket(opened: socket.socket, origin: Origin, tls: ssl.SSLContext | None) -> Connection:
     opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVED_SIZE_BYTES_MAX)
     loop, server = asyncio.get_running_loop(), origin.host if tls else None
     try:
@@ -110,7 +110,7 @@ async def _taken_over(opened: socket.socket, origin: Origin, tls: ssl.SSLContext
     return connection
 
 
-def _machine_trust() -> ssl.SSLContext:
+def _make_tls_context() -> ssl.SSLContext:
     """Verifies names and certificates, by what this machine trusts."""
     context = ssl.create_default_context()
     context.set_alpn_protocols(["http/1.1"])

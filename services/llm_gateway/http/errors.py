@@ -16,30 +16,30 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def connecting_errors(provider: Provider) -> Generator[None]:
+def translating_connect_errors(provider: Provider) -> Generator[None]:
     """While a connection is being made. Certificates that are refused are OSErrors too."""
     try:
         yield
     except TimeoutError as error:
         limit_ms = provider.timeouts.connect_ms
-        raise _unavailable(provider, f"did not accept a connection within {limit_ms} ms") from error
+        raise _make_unavailable(provider, f"did not accept a connection within {limit_ms} ms") from error
     except OSError as error:
-        raise _unavailable(provider, "cannot be reached") from error
+        raise _make_unavailable(provider, "cannot be reached") from error
 
 
 @contextmanager
-def exchange_errors(provider: Provider) -> Generator[None]:
+def translating_exchange_errors(provider: Provider) -> Generator[None]:
     """While a response is being read. A TimeoutError is that of the first delta, unless the system numbers it: then its
     own patience with the connection has ended."""
     try:
         yield
     except (OSError, httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
         if isinstance(error, TimeoutError) and error.errno is None:
-            raise stalled(provider, has_begun=False) from error
-        raise _unavailable(provider, "broke the connection off") from error
+            raise make_stalled(provider, has_begun=False) from error
+        raise _make_unavailable(provider, "broke the connection off") from error
 
 
-def stalled(provider: Provider, *, has_begun: bool) -> StreamStalled:
+def make_stalled(provider: Provider, *, has_begun: bool) -> StreamStalled:
     """The provider is silent, before its first delta or after it."""
     timeouts = provider.timeouts
     limit_ms = timeouts.idle_ms if has_begun else timeouts.first_delta_ms
@@ -49,10 +49,10 @@ def stalled(provider: Provider, *, has_begun: bool) -> StreamStalled:
     )
 
 
-def unusable(provider: Provider, error: ValueError) -> ProviderUnavailable:
+def make_unusable(provider: Provider, error: ValueError) -> ProviderUnavailable:
     """Address or key are such that no request can be made of them."""
-    return _unavailable(provider, f"cannot be asked: {error}")
+    return _make_unavailable(provider, f"cannot be asked: {error}")
 
 
-def _unavailable(provider: Provider, what: str) -> ProviderUnavailable:
+def _make_unavailable(provider: Provider, what: str) -> ProviderUnavailable:
     return ProviderUnavailable(f"provider {provider.key!r} {what}", provider=provider.key)

@@ -35,17 +35,17 @@ class Pool:
     async def __aexit__(self, *_: object) -> None:
         for connections in [*self._idle.values()]:
             for connection in [*connections]:
-                self._drop(connection)
+                self._close_idle(connection)
 
-    async def connected(self, origin: Origin) -> Connection:
+    async def open_connection(self, origin: Origin) -> Connection:
         """A new connection, to be given back.
 
         Raises:
             OSError: There is none to be had.
         """
-        return await self._dialer.dial(origin)
+        return await self._dialer.open_connection(origin)
 
-    def kept(self, origin: Origin) -> Connection | None:
+    def take_idle(self, origin: Origin) -> Connection | None:
         """The connection that became idle last and is still open, to be given back; None: there is none."""
         connections = self._idle.get(origin, {})
         while connections:
@@ -61,9 +61,9 @@ class Pool:
         if not is_reusable or not connection.is_open or len(connections) >= IDLE_MAX:
             connection.close()
         else:
-            connection.rest()
-            connections[connection] = asyncio.get_running_loop().call_later(IDLE_S, self._drop, connection)
+            connection.become_idle()
+            connections[connection] = asyncio.get_running_loop().call_later(IDLE_S, self._close_idle, connection)
 
-    def _drop(self, connection: Connection) -> None:
+    def _close_idle(self, connection: Connection) -> None:
         self._idle[connection.origin].pop(connection).cancel()
         connection.close()

@@ -27,10 +27,10 @@ class Origin(NamedTuple):
     def authority(self) -> str:
         """As the Host header has it."""
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return host if self.port == _port(self.is_tls) else f"{host}:{self.port}"
+        return host if self.port == _default_port(self.is_tls) else f"{host}:{self.port}"
 
 
-def split(url: str) -> tuple[Origin, str]:
+def split_url(url: str) -> tuple[Origin, str]:
     """Where `url` points, and the path to ask for there.
 
     Raises:
@@ -42,10 +42,10 @@ def split(url: str) -> tuple[Origin, str]:
     if not host:
         raise ValueError("no host")
     is_tls = parts.scheme == "https"
-    return Origin(host, parts.port or _port(is_tls), is_tls), quote(parts.path or "/", safe=_KEPT)
+    return Origin(host, parts.port or _default_port(is_tls), is_tls), quote(parts.path or "/", safe=_KEPT)
 
 
-def post(origin: Origin, path: str, headers: Mapping[str, str], body: bytes) -> tuple[bytes, bytes]:
+def encode_post(origin: Origin, path: str, headers: Mapping[str, str], body: bytes) -> tuple[bytes, bytes]:
     """Head and body, apart: a body may have megabytes, and is not copied.
 
     Raises:
@@ -67,5 +67,5 @@ def post(origin: Origin, path: str, headers: Mapping[str, str], body: bytes) -> 
     return "\r\n".join(lines).encode("latin-1"), body
 
 
-def _port(is_tls: bool) -> int:
+def _default_port(is_tls: bool) -> int:
     return 443 if is_tls else 80

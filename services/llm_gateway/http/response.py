@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from services.llm_gateway.http.connection import Connection
 
-BESIDE_SIZE_BYTES_MAX = 64 * 1024
+OVERHEAD_BYTES_MAX = 64 * 1024
 """Bytes in a row that are no body: a head, a chunk's size and extensions, trailers. The largest real heads have some
 kilobytes. Looked at once a read, so that one read more may be held."""
 
@@ -21,20 +21,20 @@ class Response:
     """Belongs to one request. The parser calls the `on_` methods, the connection `feed` and `lost`."""
 
     __slots__ = (
-        "_beside_bytes",
         "_connection",
         "_error",
         "_held",
         "_is_stopped",
         "_is_until_close",
         "_loop",
+        "_overhead_bytes",
         "_parser",
         "_take",
         "_waiter",
         "headers",
-        "heard_s",
         "is_complete",
         "is_reusable",
+        "last_read_s",
         "status",
     )
 
@@ -43,7 +43,7 @@ class Response:
         """0: the head is not there yet."""
         self.headers: dict[str, str] = {}
         """Names in small letters; of one that is repeated the last."""
-        self.heard_s: float | None = None
+        self.last_read_s: float | None = None
         """When bytes came last, on the loop's clock."""
         self.is_complete = False
         """Whether the body has been read to its end."""
@@ -55,13 +55,13 @@ class Response:
         self._take: Callable[[bytes], bool] | None = None
         self._held: list[bytes] = []
         """Of the body, what came with the head; the connection is not read before somebody takes it."""
-        self._beside_bytes = 0
+        self._overhead_bytes = 0
         self._is_until_close = False
         self._is_stopped = False
         self._error: BaseException | None = None
         self._waiter: asyncio.Future[None] | None = None
 
-    async def head(self) -> None:
+    async def read_head(self) -> None:
         """Wait for status and headers; those of a 1xx are skipped.
 
         Raises:
@@ -69,11 +69,11 @@ class Response:
             HttpParserError: What came is no HTTP.
         """
         while not self.status and self._error is None:
-            await self._woken()
+            await self._wait_for_wake()
         if not self.status and self._error is not None:
             raise self._error
 
-    async def flow(self, take: Callable[[bytes], bool]) -> bool:
+    async def push_body(self, take: Callable[[bytes], bool]) -> bool:
         """Give `take` each piece of the body the moment it is there, until it returns False; False: the body has ended.
 
         `take` is called from the socket's callback. When it returns False the socket is not read any more, but what
@@ -88,9 +88,9 @@ class Response:
         for piece in held:
             self.on_body(piece)
         if not self._is_stopped:
-            self._connection.resume()
+            self._connection.resume_reading()
         while not (self._is_stopped or self.is_complete or self._error):
-            await self._woken()
+            await self._wait_for_wake()
         if self._error is not None and not (self._is_stopped or self.is_complete):
             raise self._error
         return self._is_stopped
@@ -102,16 +102,16 @@ class Response:
         self._connection.abort()
         self._wake()
 
-    def end(self) -> None:
+    def release_parser(self) -> None:
         """Nothing more is asked of it. Parser and response hold each other, and so do an error and where it was raised,
         with all the bytes that were being read there: they let go now, not when the collector comes."""
         del self._parser
         self._error = self._take = None
 
-    def feed(self, data: bytes) -> None:
+    def feed_data(self, data: bytes) -> None:
         """Bytes have come."""
-        self.heard_s = self._loop.time()
-        self._beside_bytes += len(data)
+        self.last_read_s = self._loop.time()
+        self._overhead_bytes += len(data)
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserCallbackError as error:
@@ -119,10 +119,10 @@ class Response:
             self.fail(error.__context__ or error)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             self.fail(error)
-        if self._beside_bytes > BESIDE_SIZE_BYTES_MAX:
+        if self._overhead_bytes > OVERHEAD_BYTES_MAX:
             self.fail(httptools.HttpParserError("endless head, chunk extension or trailer"))
 
-    def lost(self, error: Exception | None) -> None:
+    def on_connection_lost(self, error: Exception | None) -> None:
         """The connection has ended; None: in good order, which may be the end of the body."""
         if self._is_until_close and error is None and self._error is None:
             self.is_complete = True
@@ -146,16 +146,16 @@ class Response:
         self.status = status
         codings = self.headers.get("transfer-encoding", "").lower()
         self._is_until_close = "content-length" not in self.headers and not codings.endswith("chunked")
-        self._connection.pause()
+        self._connection.pause_reading()
         self._wake()
 
     def on_body(self, piece: bytes) -> None:
-        self._beside_bytes = 0
+        self._overhead_bytes = 0
         if self._take is None:
             self._held.append(piece)
         elif not self._take(piece):
             self._is_stopped = True
-            self._connection.pause()
+            self._connection.pause_reading()
             self._wake()
 
     def on_message_complete(self) -> None:
@@ -164,7 +164,7 @@ class Response:
             self.is_reusable = self._parser.should_keep_alive()
             self._wake()
 
-    async def _woken(self) -> None:
+    async def _wait_for_wake(self) -> None:
         self._waiter = self._loop.create_future()
         await self._waiter
 

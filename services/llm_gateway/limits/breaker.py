@@ -47,10 +47,10 @@ class Breaker:
         self._now = now
         self._outcomes: deque[tuple[float, bool]] = deque(maxlen=OUTCOMES_KEPT)
         self._state: State = "closed"
-        self._closed_until_s = -math.inf
+        self._blocked_until_s = -math.inf
         """Of an open one: the end of its pause; of a half-open one: when another probe may go."""
         self._pause_s = OPEN_S
-        metrics.breaker_is("closed", *self._labels)
+        metrics.set_breaker_state("closed", *self._labels)
 
     @property
     def state(self) -> State:
@@ -58,47 +58,47 @@ class Breaker:
         return self._state
 
     @property
-    def refused_s(self) -> float:
+    def blocked_s(self) -> float:
         """How long no call may go; 0: one may."""
-        return 0.0 if self._state == "closed" else max(self._closed_until_s - self._now(), 0.0)
+        return 0.0 if self._state == "closed" else max(self._blocked_until_s - self._now(), 0.0)
 
-    def begin(self) -> None:
+    def start_call(self) -> None:
         """A call goes, which `refused_s` allows; after a pause it is the probe. `end` follows."""
         if self._state != "closed":
-            self._closed_until_s = self._now() + PROBE_S
-            self._become("half-open")
+            self._blocked_until_s = self._now() + PROBE_S
+            self._set_state("half-open")
 
-    def end(self, *, succeeded: bool | None) -> None:
+    def end_call(self, *, succeeded: bool | None) -> None:
         """A call has ended; None: it says nothing about the model, such as a caller gone."""
         match self._state, succeeded:
             case "closed", bool():
-                self._count(succeeded)
+                self._count_outcome(succeeded)
             case "half-open", None:
-                self._closed_until_s = self._now()
+                self._blocked_until_s = self._now()
             case "half-open", True:
                 self._outcomes.clear()
                 self._pause_s = OPEN_S
-                self._become("closed")
+                self._set_state("closed")
             case "half-open", False:
                 self._pause_s = min(self._pause_s * 2, OPEN_S_MAX)
-                self._open()
+                self._start_pause()
             case _:
                 pass  # of calls that began before it opened
 
-    def _count(self, succeeded: bool) -> None:
+    def _count_outcome(self, succeeded: bool) -> None:
         now_s = self._now()
         self._outcomes.append((now_s, succeeded))
         since_s = now_s - OUTCOME_S_MAX
         if sum(not good for at_s, good in self._outcomes if at_s >= since_s) >= FAILURES_MAX:
-            self._open()
+            self._start_pause()
 
-    def _open(self) -> None:
-        self._closed_until_s = self._now() + self._pause_s
-        self._become("open")
+    def _start_pause(self) -> None:
+        self._blocked_until_s = self._now() + self._pause_s
+        self._set_state("open")
 
-    def _become(self, state: State) -> None:
+    def _set_state(self, state: State) -> None:
         self._state = state
-        metrics.breaker_is(state, *self._labels)
+        metrics.set_breaker_state(state, *self._labels)
 
 
 class Breakers:
@@ -107,14 +107,14 @@ class Breakers:
     def __init__(self) -> None:
         self._breakers: dict[tuple[str, str], Breaker] = {}
 
-    def of(self, provider: str, model: str) -> Breaker:
+    def get_breaker(self, provider: str, model: str) -> Breaker:
         """The breaker of a model of the provider file, by its name there: callers' names would have no bound."""
         key = (provider, model)
         if key not in self._breakers:
             self._breakers[key] = Breaker(provider, model)
         return self._breakers[key]
 
-    def keep(self, providers: Iterable[Provider]) -> None:
+    def keep_configured(self, providers: Iterable[Provider]) -> None:
         """Forget the models that `providers`, the file in force, no longer has."""
         kept = {(provider.key, model.name) for provider in providers for model in provider.models}
         for key in self._breakers.keys() - kept:

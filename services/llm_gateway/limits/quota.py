@@ -48,11 +48,11 @@ class Reservation:
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _Waiter:
     """A place in line; the future brings the reservation."""
 
     tokens: int
-    turn: asyncio.Future[Reservation]
+    admission: asyncio.Future[Reservation]
 
 
 class Account:
@@ -66,26 +66,26 @@ class Account:
         self._window: deque[Reservation] = deque()
         self._window_tokens = 0
         self._running = 0
-        self._line: deque[_Place] = deque()
+        self._waiters: deque[_Waiter] = deque()
         self._timer: asyncio.TimerHandle | None = None
 
     @property
     def waiting(self) -> int:
         """Calls in line."""
-        return len(self._line)
+        return len(self._waiters)
 
     @property
     def counts_tokens(self) -> bool:
         """Whether tokens are part of the quota; otherwise nobody needs to estimate any."""
         return self._quota.tokens_per_minute is not None
 
-    def change(self, quota: Quota | None) -> None:
+    def set_quota(self, quota: Quota | None) -> None:
         """New limits, from a changed provider file; the counters stay."""
         self._quota = quota or Quota()
-        self._admit()
+        self._admit_waiting()
 
     @asynccontextmanager
-    async def admitted(self, tokens: int, due_s: float, spent: Callable[[], int]) -> AsyncGenerator[None]:
+    async def admitting(self, tokens: int, due_s: float, spent: Callable[[], int]) -> AsyncGenerator[None]:
         """Wait for this call's turn, be counted as running inside the block.
 
         `tokens` is an estimate, for which `spent` gives the true number at the end of the block. `due_s` is the
@@ -95,66 +95,66 @@ class Account:
             QueueFull: The line is full.
             QuotaExceeded: The turn did not come in time.
         """
-        reservation = await self._turn(tokens, due_s)
+        reservation = await self._wait_for_admission(tokens, due_s)
         try:
             yield
         finally:
-            self._release(reservation, spent())
+            self._release_reservation(reservation, spent())
 
-    def _release(self, reservation: Reservation, tokens: int) -> None:
+    def _release_reservation(self, reservation: Reservation, tokens: int) -> None:
         if self._window and reservation.at_s >= self._window[0].at_s:
             self._window_tokens += tokens - reservation.tokens
         reservation.tokens = tokens
         self._running -= 1
-        self._admit()
+        self._admit_waiting()
 
-    async def _turn(self, tokens: int, due_s: float) -> Reservation:
+    async def _wait_for_admission(self, tokens: int, due_s: float) -> Reservation:
         loop = asyncio.get_running_loop()
-        if not self._line and not self._wait_s(tokens):
-            return self._reserve(tokens)
-        if len(self._line) >= WAITING_MAX:
+        if not self._waiters and not self._time_until_free(tokens):
+            return self._make_reservation(tokens)
+        if len(self._waiters) >= WAITING_MAX:
             message = f"{WAITING_MAX} calls wait for the quota of provider {self._provider!r} already; try again later"
-            raise QueueFull(message, retry_after_s=self._retry_after_s(tokens), provider=self._provider)
-        place = _Place(tokens, loop.create_future())
-        self._line.append(place)
+            raise QueueFull(message, retry_after_s=self._suggest_retry_after(tokens), provider=self._provider)
+        place = _Waiter(tokens, loop.create_future())
+        self._waiters.append(place)
         self._show_waiting()
-        self._admit()
+        self._admit_waiting()
         try:
             # Unlike a timeout around the future, this leaves it alone when the wait is cut short.
-            await asyncio.wait((place.turn,), timeout=min(due_s - ANSWER_S - loop.time(), WAIT_S_MAX))
-            if not place.turn.done():
+            await asyncio.wait((place.admission,), timeout=min(due_s - ANSWER_S - loop.time(), WAIT_S_MAX))
+            if not place.admission.done():
                 message = f"the quota of provider {self._provider!r} is used up; try again later"
-                raise QuotaExceeded(message, retry_after_s=self._retry_after_s(tokens), provider=self._provider)
+                raise QuotaExceeded(message, retry_after_s=self._suggest_retry_after(tokens), provider=self._provider)
         except BaseException:
-            self._leave(place)
+            self._leave_line(place)
             raise
-        return place.turn.result()
+        return place.admission.result()
 
-    def _leave(self, place: _Place) -> None:
+    def _leave_line(self, place: _Waiter) -> None:
         """Give up a place in line; or the turn, when it came in the very moment of a cancellation."""
-        if place.turn.done():
-            self._release(place.turn.result(), 0)
+        if place.admission.done():
+            self._release_reservation(place.admission.result(), 0)
             return
-        self._line.remove(place)
+        self._waiters.remove(place)
         self._show_waiting()
-        self._admit()
+        self._admit_waiting()
 
-    def _admit(self) -> None:
+    def _admit_waiting(self) -> None:
         """Let in those whose turn it is, strictly in order; look again when the window lets the next one in."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        while self._line:
-            wait_s = self._wait_s(self._line[0].tokens)
+        while self._waiters:
+            wait_s = self._time_until_free(self._waiters[0].tokens)
             if wait_s:
                 if wait_s < math.inf:
-                    self._timer = asyncio.get_running_loop().call_later(wait_s, self._admit)
+                    self._timer = asyncio.get_running_loop().call_later(wait_s, self._admit_waiting)
                 return
-            place = self._line.popleft()
+            place = self._waiters.popleft()
             self._show_waiting()
-            place.turn.set_result(self._reserve(place.tokens))
+            place.admission.set_result(self._make_reservation(place.tokens))
 
-    def _reserve(self, tokens: int) -> Reservation:
+    def _make_reservation(self, tokens: int) -> Reservation:
         reservation = Reservation(asyncio.get_running_loop().time(), tokens)
         self._running += 1
         if self._quota.requests_per_minute or self._quota.tokens_per_minute:
@@ -162,16 +162,16 @@ class Account:
             self._window_tokens += tokens
         return reservation
 
-    def _wait_s(self, tokens: int) -> float:
+    def _time_until_free(self, tokens: int) -> float:
         """Until a call may go: 0 now, infinite when another one must end first."""
-        if self._running >= self._share(self._quota.concurrency):
+        if self._running >= self._divide_limit(self._quota.concurrency):
             return math.inf
-        requests_max = self._share(self._quota.requests_per_minute)
+        requests_max = self._divide_limit(self._quota.requests_per_minute)
         # A request larger than the whole quota goes alone, rather than never.
-        tokens_max = self._share(self._quota.tokens_per_minute)
-        return self._until(requests_max - 1, max(tokens_max - tokens, 0))
+        tokens_max = self._divide_limit(self._quota.tokens_per_minute)
+        return self._time_until_below(requests_max - 1, max(tokens_max - tokens, 0))
 
-    def _until(self, requests_max: float, tokens_max: float) -> float:
+    def _time_until_below(self, requests_max: float, tokens_max: float) -> float:
         """Until the window holds no more than these."""
         now_s = asyncio.get_running_loop().time()
         while self._window and self._window[0].at_s <= now_s - self._window_s:
@@ -184,15 +184,15 @@ class Account:
             wait_s = oldest.at_s + self._window_s - now_s
         return wait_s
 
-    def _share(self, limit: int | None) -> float:
+    def _divide_limit(self, limit: int | None) -> float:
         return math.inf if limit is None else max(limit // self._replicas, 1)
 
-    def _retry_after_s(self, tokens: int) -> float:
-        wait_s = self._wait_s(tokens)
+    def _suggest_retry_after(self, tokens: int) -> float:
+        wait_s = self._time_until_free(tokens)
         return wait_s if 0 < wait_s < math.inf else RETRY_S
 
     def _show_waiting(self) -> None:
-        WAITING.labels(self._provider).set(len(self._line))
+        WAITING.labels(self._provider).set(len(self._waiters))
 
 
 class Accounts:
@@ -202,17 +202,17 @@ class Accounts:
         self._replicas = replicas
         self._accounts: dict[str, Account] = {}
 
-    def of(self, provider: Provider) -> Account:
+    def get_account(self, provider: Provider) -> Account:
         """The provider's account."""
         if provider.key not in self._accounts:
             self._accounts[provider.key] = Account(provider.key, provider.quota, replicas=self._replicas)
         return self._accounts[provider.key]
 
-    def keep(self, providers: Iterable[Provider]) -> None:
+    def keep_configured(self, providers: Iterable[Provider]) -> None:
         """Take over the limits of `providers`, the file in force; accounts that it no longer has are forgotten."""
         quotas = {provider.key: provider.quota for provider in providers}
         for key in self._accounts.keys() - quotas.keys():
             # Calls that still run or wait hold the account themselves.
             del self._accounts[key]
         for key, account in self._accounts.items():
-            account.change(quotas[key])
+            account.set_quota(quotas[key])

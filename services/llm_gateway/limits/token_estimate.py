@@ -17,7 +17,7 @@ OUTPUT_TOKENS = 1_000
 """Expected of an answer without a limit; the true number replaces it at the answer's end."""
 
 
-def input_tokens(request: ChatRequest) -> int:
+def estimate_input(request: ChatRequest) -> int:
     """The request's messages and tools."""
     size_bytes, images = request.ByteSize(), 0
     for message in request.messages:
@@ -28,6 +28,6 @@ def input_tokens(request: ChatRequest) -> int:
     return size_bytes // TOKEN_BYTES + images * IMAGE_TOKENS
 
 
-def whole_tokens(request: ChatRequest) -> int:
+def estimate_total(request: ChatRequest) -> int:
     """The request and its answer."""
-    return input_tokens(request) + (request.max_tokens or OUTPUT_TOKENS)
+    return estimate_input(request) + (request.max_tokens or OUTPUT_TOKENS)

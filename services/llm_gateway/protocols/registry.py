@@ -9,15 +9,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from services.llm_gateway.protocols.anthropic import request as anthropic_request
-from services.llm_gateway.protocols.anthropic.answer import AnthropicAnswer
+from services.llm_gateway.protocols.anthropic.reader import AnthropicReader
 from services.llm_gateway.protocols.openai import request as openai_request
-from services.llm_gateway.protocols.openai.answer import OpenAiAnswer
+from services.llm_gateway.protocols.openai.reader import OpenAiReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from headrace.v1.llm_pb2 import ChatRequest
-    from services.llm_gateway.protocols.common.answer import Answer, Give
+    from services.llm_gateway.protocols.common.answer_reader import AnswerReader, SendBytes
     from services.llm_gateway.providers.provider_file import Model, Provider
 
 
@@ -28,21 +28,21 @@ class WireProtocol:
     path: str
     """What follows the provider's baseUrl."""
 
-    headers: Callable[[str], Mapping[str, str]]
+    build_headers: Callable[[str], Mapping[str, str]]
     """The headers that go with a key; an empty key is none."""
 
-    request_body: Callable[[ChatRequest, Provider, Model], bytes]
+    build_body: Callable[[ChatRequest, Provider, Model], bytes]
     """The JSON body; InvalidRequest where the request cannot be said in this protocol."""
 
-    answer: Callable[[str, str, Iterable[str], str, Give], Answer]
+    make_reader: Callable[[str, str, Iterable[str], str, SendBytes], AnswerReader]
     """Made of the provider's key, the model, the conversation's tool-call ids, the secret to mask in errors, and where
     its deltas go."""
 
 
 PROTOCOLS: Mapping[str, WireProtocol] = {
-    "openai": WireProtocol(openai_request.PATH, openai_request.headers, openai_request.request_body, OpenAiAnswer),
+    "openai": WireProtocol(openai_request.PATH, openai_request.build_headers, openai_request.build_body, OpenAiReader),
     "anthropic": WireProtocol(
-        anthropic_request.PATH, anthropic_request.headers, anthropic_request.request_body, AnthropicAnswer
+        anthropic_request.PATH, anthropic_request.build_headers, anthropic_request.build_body, AnthropicReader
     ),
 }
 """By the provider file's `protocol`."""

@@ -17,7 +17,7 @@ from headrace.errors import (
     RateLimited,
 )
 
-_TABLE: tuple[tuple[type[HeadraceError], str], ...] = (
+_PATTERN_TEXTS: tuple[tuple[type[HeadraceError], str], ...] = (
     (
         RateLimited,
         r"rate.?limit|too.?many.?requests|insufficient_quota|throttling|per (?:minute|min|day)\b|\b[tr]pm\b",
@@ -39,7 +39,7 @@ _TABLE: tuple[tuple[type[HeadraceError], str], ...] = (
     (Overloaded, r"overloaded|server_busy|engine_busy|system is (?:too )?busy|at capacity"),
     (ProviderAuthentication, r"invalid.?api.?key|authentication_error|permission_error|api key not valid"),
 )
-_WORDINGS = tuple((cls, re.compile(pattern, re.IGNORECASE)) for cls, pattern in _TABLE)
+_PATTERNS = tuple((cls, re.compile(pattern, re.IGNORECASE)) for cls, pattern in _PATTERN_TEXTS)
 
 _LIMIT = re.compile(
     r"(?:maximum (?:context|prompt|allowed input) length(?: is| of)?|max_seq_len|tokens allowed|token limit:?"
@@ -51,12 +51,12 @@ _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3})")
 _NUMBER = re.compile(r"\d{3,12}")
 
 
-def class_by_words(words: str) -> type[HeadraceError] | None:
+def match_error_class(words: str) -> type[HeadraceError] | None:
     """The error that a provider's words mean; None when they say nothing."""
-    return next((cls for cls, wording in _WORDINGS if wording.search(words)), None)
+    return next((cls for cls, wording in _PATTERNS if wording.search(words)), None)
 
 
-def window_tokens(message: str) -> dict[str, str]:
+def parse_window_tokens(message: str) -> dict[str, str]:
     """`maxTokens` and `currentTokens` as far as a message about a full window names them."""
     message = _THOUSANDS.sub("", message)
     found = _LIMIT.search(message)

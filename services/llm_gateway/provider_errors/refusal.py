@@ -24,8 +24,8 @@ from headrace.errors import (
     RateLimited,
 )
 from services.llm_gateway.provider_errors.error_object import UNREADABLE, ErrorObject
-from services.llm_gateway.provider_errors.error_patterns import class_by_words, window_tokens
-from services.llm_gateway.telemetry.masking import masked
+from services.llm_gateway.provider_errors.error_patterns import match_error_class, parse_window_tokens
+from services.llm_gateway.telemetry.masking import mask_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -45,13 +45,13 @@ class Refusal:
     """HTTP; 200 for an error object inside a stream."""
 
     message: str
-    words: str
+    type_and_code: str
     """Its `type` and `code`, for the wording table."""
 
     retry_after_s: float | None = None
 
 
-class _Body(msgspec.Struct):
+class _ErrorBody(msgspec.Struct):
     """The forms that error bodies have: OpenAI's object, a text, or the fields at the top."""
 
     error: ErrorObject | str | None = None
@@ -64,16 +64,16 @@ class _Body(msgspec.Struct):
 def read_refusal(provider: str, model: str, status: int, headers: Mapping[str, str], body: bytes) -> Refusal:
     """The refusal in an HTTP error response, whatever its body is."""
     try:
-        read = msgspec.json.decode(body, type=_Body)
+        read = msgspec.json.decode(body, type=_ErrorBody)
     except UNREADABLE:
-        read = _Body(message=body.decode(errors="replace"))
+        read = _ErrorBody(message=body.decode(errors="replace"))
     error = read.error if isinstance(read.error, ErrorObject) else ErrorObject(code=read.code, type=read.type)
     text = read.error if isinstance(read.error, str) else error.message or read.message or read.detail or ""
     words = f"{error.type or ''} {error.code or ''}"
-    return Refusal(provider, model, status, text, words, _retry_after_s(headers))
+    return Refusal(provider, model, status, text, words, _parse_retry_after(headers))
 
 
-def refusal_in_stream(provider: str, model: str, error: ErrorObject | str) -> Refusal:
+def read_stream_error(provider: str, model: str, error: ErrorObject | str) -> Refusal:
     """The refusal in an error object of a 200 stream; a numeric code is taken for the status it would have been."""
     if isinstance(error, str):
         return Refusal(provider, model, 200, error, "")
@@ -82,10 +82,10 @@ def refusal_in_stream(provider: str, model: str, error: ErrorObject | str) -> Re
     return Refusal(provider, model, status, error.message or "", f"{error.type or ''} {code}")
 
 
-def to_error(refusal: Refusal, *secrets: str) -> HeadraceError:
+def make_error(refusal: Refusal, *secrets: str) -> HeadraceError:
     """The error that tells the caller what to do about it."""
-    cls = _class_of(refusal)
-    said = masked(refusal.message, *secrets)[:MESSAGE_CHARS_MAX].strip() or "no message"
+    cls = _choose_class(refusal)
+    said = mask_secrets(refusal.message, *secrets)[:MESSAGE_CHARS_MAX].strip() or "no message"
     error = cls(
         f"provider {refusal.provider!r} answered {refusal.status} for model {refusal.model!r}: {said}",
         retry_after_s=refusal.retry_after_s,
@@ -94,13 +94,13 @@ def to_error(refusal: Refusal, *secrets: str) -> HeadraceError:
         httpStatus=refusal.status,
     )
     if cls is ContextLengthExceeded:
-        error.metadata |= window_tokens(refusal.message)
+        error.metadata |= parse_window_tokens(refusal.message)
     return error
 
 
-def _class_of(refusal: Refusal) -> type[HeadraceError]:
+def _choose_class(refusal: Refusal) -> type[HeadraceError]:
     """By status where it is clear; where it says little, by the provider's words."""
-    by_words = class_by_words(f"{refusal.words} {refusal.message}")
+    by_words = match_error_class(f"{refusal.type_and_code} {refusal.message}")
     match refusal.status:
         case 401 | 402:
             return ProviderAuthentication
@@ -119,11 +119,11 @@ def _class_of(refusal: Refusal) -> type[HeadraceError]:
         case 408 | 409:
             return ProviderUnavailable
         case status:
-            is_callers_fault = 400 <= status < 500 or "invalid_request" in refusal.words
+            is_callers_fault = 400 <= status < 500 or "invalid_request" in refusal.type_and_code
             return InvalidRequest if is_callers_fault else ProviderUnavailable
 
 
-def _retry_after_s(headers: Mapping[str, str]) -> float | None:
+def _parse_retry_after(headers: Mapping[str, str]) -> float | None:
     """RFC 9110: seconds or a date; before it OpenAI's own header, which is finer. Names are in small letters."""
     if re.fullmatch(r"\d{1,9}", milliseconds := headers.get("retry-after-ms", "")):
         return int(milliseconds) / 1000

@@ -34,19 +34,19 @@ class Catalogue:
         try:
             read = Providers.model_validate_json(self._path.read_bytes())
         except (OSError, ValidationError) as error:
-            log.error("provider file refused", file=str(self._path), problems=_problems(error))
+            log.error("provider file refused", file=str(self._path), problems=_describe_problems(error))
             return
         self._providers = {provider.key: provider for provider in read.providers}
         log.info("provider file loaded", file=str(self._path), providers=[*self._providers])
 
-    def listed(self, key: str, model: str) -> list[tuple[Provider, Model]]:
+    def list_models(self, key: str, model: str) -> list[tuple[Provider, Model]]:
         """The entries in the file's order; with a `key` those of that provider, with a `model` the ones that answer."""
         providers = [provider for provider in self.providers if key in ("", provider.key)]
         if model:
-            return [(provider, entry) for provider in providers if (entry := provider.entry_for(model)) is not None]
+            return [(provider, entry) for provider in providers if (entry := provider.find_entry(model)) is not None]
         return [(provider, entry) for provider in providers for entry in provider.models]
 
-    def find(self, key: str, model: str) -> tuple[Provider, Model]:
+    def find_model(self, key: str, model: str) -> tuple[Provider, Model]:
         """The provider `key` and its entry for `model`: the one of that name, or else the longest that begins it.
 
         Raises:
@@ -55,14 +55,14 @@ class Catalogue:
         provider = self._providers.get(key)
         if provider is None:
             raise InvalidRequest.of("providerKey", f"{key!r} is not configured; known: {[*self._providers]}")
-        entry = provider.entry_for(model)
+        entry = provider.find_entry(model)
         if entry is None:
             known = [known.name for known in provider.models]
             raise InvalidRequest.of("model", f"{model!r} is not configured at {key!r}; known: {known}")
         return provider, entry
 
 
-def _problems(error: OSError | ValidationError) -> list[str]:
+def _describe_problems(error: OSError | ValidationError) -> list[str]:
     if isinstance(error, OSError):
         return [str(error)]
     return [f"{'.'.join(map(str, found['loc']))}: {found['msg']}" for found in error.errors(include_input=False)]

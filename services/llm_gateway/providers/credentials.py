@@ -22,7 +22,7 @@ class Credentials:
     def __repr__(self) -> str:
         return "Credentials(***)"
 
-    def keys_for(self, provider: Provider) -> tuple[str, ...]:
+    def find_keys(self, provider: Provider) -> tuple[str, ...]:
         """The provider's keys that are set, in order; one empty key when it needs none.
 
         Raises:
@@ -30,7 +30,7 @@ class Credentials:
         """
         if not provider.api_keys:
             return ("",)
-        if keys := tuple(key for name in provider.api_keys if (key := self._find(name))):
+        if keys := tuple(key for name in provider.api_keys if (key := self._read_secret(name))):
             return keys
         places = ", ".join(provider.api_keys)
         raise ProviderAuthentication(
@@ -38,7 +38,7 @@ class Credentials:
             provider=provider.key,
         )
 
-    def base_url_for(self, provider: Provider) -> str:
+    def find_base_url(self, provider: Provider) -> str:
         """Where the provider is, without a slash at the end.
 
         Raises:
@@ -53,7 +53,7 @@ class Credentials:
             )
         return base_url.rstrip("/")
 
-    def _find(self, name: str) -> str:
+    def _read_secret(self, name: str) -> str:
         kind, _, place = name.partition(":")
         if kind == "env":
             return self._env.get(place, "").strip()

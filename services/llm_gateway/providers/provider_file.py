@@ -163,7 +163,7 @@ class Provider(_Entry):
     comment: str | None = None
     """For people."""
 
-    def entry_for(self, model: str) -> Model | None:
+    def find_entry(self, model: str) -> Model | None:
         """The entry of that name, or else the longest that begins it; None: there is none."""
         fitting = [entry for entry in self.models if entry.answers_for(model)]
         return max(fitting, key=lambda entry: len(entry.name), default=None)
@@ -191,6 +191,6 @@ class Providers(_Entry):
         for provider in self.providers:
             for fallback in provider.fallback:
                 key, _, model = fallback.partition("/")
-                if key not in by_key or by_key[key].entry_for(model) is None:
+                if key not in by_key or by_key[key].find_entry(model) is None:
                     raise ValueError(f"provider {provider.key!r}: fallback {fallback!r} names no model of this file")
         return self

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from headrace.v1.llm_pb2 import LlmDelta
-from services.llm_gateway.telemetry.masking import masked
+from services.llm_gateway.telemetry.masking import mask_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,7 +22,7 @@ log = structlog.get_logger()
 
 
 @dataclass(slots=True)
-class Call:
+class CallRecord:
     """One call to a model, filled in as it goes."""
 
     stage: str
@@ -51,12 +51,12 @@ class InteractionLog:
     is_enabled: bool
     masks_sensitive: bool
 
-    def ended(self, call: Call) -> None:
+    def log_call(self, call: CallRecord) -> None:
         """The line of a call."""
         if not self.is_enabled:
             return
         now_s = time.monotonic()
-        first_ms = None if call.first_delta_s is None else _ms(call.first_delta_s - call.started_s)
+        first_ms = None if call.first_delta_s is None else _round_ms(call.first_delta_s - call.started_s)
         usage = call.usage
         log.info(
             "model called",
@@ -69,10 +69,10 @@ class InteractionLog:
             input_tokens=usage.input_tokens if usage else None,
             output_tokens=usage.output_tokens if usage else None,
             first_delta_ms=first_ms,
-            ms=_ms(now_s - call.started_s),
+            ms=_round_ms(now_s - call.started_s),
         )
 
-    def shown(self, send: Callable[[bytes], bool], key: str) -> Callable[[bytes], bool]:
+    def wrap_send(self, send: Callable[[bytes], bool], key: str) -> Callable[[bytes], bool]:
         """`send`, with a line for each delta when DEBUG is on: asked once a stream, so that else a delta costs nothing.
 
         `key` is the provider's, to be masked.
@@ -83,20 +83,20 @@ class InteractionLog:
         context = copy_context()
 
         def shown(message: bytes) -> bool:
-            fields = _fields(LlmDelta.FromString(message))
+            fields = _describe_delta(LlmDelta.FromString(message))
             if self.masks_sensitive:
-                fields = {name: masked(text, key) for name, text in fields.items()}
+                fields = {name: mask_secrets(text, key) for name, text in fields.items()}
             context.run(log.debug, "delta", **fields)
             return send(message)
 
         return shown
 
 
-def _ms(seconds: float) -> float:
+def _round_ms(seconds: float) -> float:
     return round(seconds * 1000, 1)
 
 
-def _fields(delta: LlmDelta) -> dict[str, str]:
+def _describe_delta(delta: LlmDelta) -> dict[str, str]:
     kind = delta.WhichOneof("delta") or ""
     if kind != "tool_call":
         return {"kind": kind, "value": str(getattr(delta, kind))}

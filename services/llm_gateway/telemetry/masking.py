@@ -35,7 +35,7 @@ _BARE = re.compile(
 _TELLING = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|CREDENTIAL")
 
 
-def masked(text: str, *secrets: str) -> str:
+def mask_secrets(text: str, *secrets: str) -> str:
     """`text` without `secrets`, without the values of fields with telling names, and without bare keys."""
     for secret in secrets:
         if secret:
@@ -43,7 +43,7 @@ def masked(text: str, *secrets: str) -> str:
     return _BARE.sub(MASK, _NAMED.sub(rf"\g<name>\g<double>\g<single>\g<inner>{MASK}", text))
 
 
-def secrets_of(env: Mapping[str, str]) -> tuple[str, ...]:
+def find_secrets(env: Mapping[str, str]) -> tuple[str, ...]:
     """The values of variables with telling names."""
     return tuple(value for name, value in env.items() if _TELLING.search(name) and len(value) >= SECRET_CHARS_MIN)
 
@@ -52,6 +52,6 @@ def mask_log_lines(*secrets: str) -> None:
     """Mask every line that this process logs from now on: the net under all that quote a provider or an exception."""
 
     def mask(_logger: object, _method: str, line: Any) -> str:
-        return masked(line, *secrets)
+        return mask_secrets(line, *secrets)
 
     structlog.configure(processors=[*structlog.get_config()["processors"], mask])

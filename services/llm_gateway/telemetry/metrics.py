@@ -34,7 +34,7 @@ _BREAKER = Gauge("headrace_llm_breaker_state", "0 closed, 1 half-open, 2 open.",
 _BREAKER_VALUES = {"closed": 0, "half-open": 1, "open": 2}
 
 
-def attempt_ended(
+def count_attempt(
     provider: str, model: str, outcome: str, deltas: int, first_delta_s: float | None, usage: common_pb2.Usage | None
 ) -> None:
     """Count one attempt; `first_delta_s` is None when no delta came."""
@@ -49,7 +49,7 @@ def attempt_ended(
         _COST.labels(provider, model, tenant).inc(usage.cost_usd)
 
 
-def breaker_is(state: str, provider: str, model: str) -> None:
+def set_breaker_state(state: str, provider: str, model: str) -> None:
     """Show the state of a breaker."""
     _BREAKER.labels(provider, model).set(_BREAKER_VALUES[state])
 

@@ -11,11 +11,11 @@ from opentelemetry.trace import SpanKind
 from services.runtime.telemetry import names, spans
 
 if TYPE_CHECKING:
-    from services.llm_gateway.telemetry.interaction_log import Call
+    from services.llm_gateway.telemetry.interaction_log import CallRecord
 
 
 @contextmanager
-def attempted(call: Call) -> Generator[None]:
+def tracing_attempt(call: CallRecord) -> Generator[None]:
     """A span that has what `call` tells when the block ends."""
     attributes = {
         names.OPERATION: names.CHAT,
@@ -29,10 +29,10 @@ def attempted(call: Call) -> Generator[None]:
             yield
         finally:
             if span.is_recording():
-                span.set_attributes(_told(call))
+                span.set_attributes(_describe_result(call))
 
 
-def _told(call: Call) -> spans.Attributes:
+def _describe_result(call: CallRecord) -> spans.Attributes:
     told: dict[str, int | float | list[str]] = {names.FINISH_REASONS: [call.outcome], names.DELTAS: call.deltas}
     if call.first_delta_s is not None:
         told[names.FIRST_CHUNK_S] = call.first_delta_s - call.started_s

@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING
 
 import orjson
 
-from services.simulator.model.people import people_wish
-from services.simulator.model.planner import arguments, of_task, plan_call, plan_text
-from services.simulator.model.research import web_wish, written
-from services.simulator.model.side_questions import beside
-from services.simulator.model.sub_agents import delegated
+from services.simulator.model.people import choose_people_call
+from services.simulator.model.planner import answer_plan_prompt, arguments, choose_plan_call, narrow_to_task
+from services.simulator.model.research import answer_tool_question, choose_web_call
+from services.simulator.model.side_questions import answer_side_question
+from services.simulator.model.sub_agents import choose_sub_agent_calls
 from services.simulator.scripts.steps import Content, Reasoning, Reply, ToolCall
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from services.simulator.requests.model_request import Ask, ToolAnswer
+    from services.simulator.requests.model_request import ModelRequest, ToolResult
 
 _WORDS = re.compile(r"[\u3040-\u9fff]|[^\s\u3040-\u9fff]+\s*|\s+")
 _CITY = re.compile(r"\b(?:in|at|for|of)\s+([A-Z][\w'’-]*(?:\s+[A-Z][\w'’-]*)*)")
@@ -33,49 +33,51 @@ _RESULT_CHARS_MAX = 2000
 """Of a result, that much is repeated in the answer."""
 
 
-def built_in(ask: Ask) -> Reply:
+def build_reply(ask: ModelRequest) -> Reply:
     """The reply to any question."""
-    if text := beside(ask) or written(ask) or plan_text(ask):
-        return Reply(steps=(Content(content=words(text)),))
-    if call := plan_call(ask):
-        return Reply(steps=(_call(call[0], arguments(call[1]), 0),))
-    ask = of_task(ask)
+    if text := answer_side_question(ask) or answer_tool_question(ask) or answer_plan_prompt(ask):
+        return Reply(steps=(Content(content=split_words(text)),))
+    if call := choose_plan_call(ask):
+        return Reply(steps=(_make_call(call[0], arguments(call[1]), 0),))
+    ask = narrow_to_task(ask)
     if ask.results:
-        return Reply(steps=(_thought("The tool has answered; I can put it into words."), _answer(ask.results)))
-    if calls := tuple(_calls(ask)):
+        return Reply(
+            steps=(_make_reasoning("The tool has answered; I can put it into words."), _build_answer(ask.results))
+        )
+    if calls := tuple(_make_calls(ask)):
         names = " and ".join(call.tool_call for call in calls)
-        return Reply(steps=(_thought(f"The question can be answered with {names}, so I call it first."), *calls))
+        return Reply(steps=(_make_reasoning(f"The question can be answered with {names}, so I call it first."), *calls))
     return Reply(
         steps=(
-            _thought("No tool is needed here; a short answer will do."),
-            Content(content=words(_echo(ask.text))),
+            _make_reasoning("No tool is needed here; a short answer will do."),
+            Content(content=split_words(_build_echo(ask.text))),
         )
     )
 
 
-def words(text: str) -> tuple[str, ...]:
+def split_words(text: str) -> tuple[str, ...]:
     """`text` cut before each word (or character, where a script has no spaces); joined it is the same again."""
     return tuple(_WORDS.findall(text))
 
 
-def _thought(text: str) -> Reasoning:
-    return Reasoning(reasoning=words(text))
+def _make_reasoning(text: str) -> Reasoning:
+    return Reasoning(reasoning=split_words(text))
 
 
-def _calls(ask: Ask) -> Iterator[ToolCall]:
+def _make_calls(ask: ModelRequest) -> Iterator[ToolCall]:
     """The calls that the question asks for."""
-    for index, (name, given) in enumerate(_wishes(ask)):
+    for index, (name, given) in enumerate(_choose_tools(ask)):
         offered = ask.tools[name]
         known = {key: value for key, value in given.items() if key in offered or not offered}
-        yield _call(name, orjson.dumps(known).decode(), index)
+        yield _make_call(name, orjson.dumps(known).decode(), index)
 
 
-def _call(name: str, arguments: str, index: int) -> ToolCall:
-    return ToolCall(tool_call=name, id=f"call_{token_hex(4)}", index=index, arguments=words(arguments))
+def _make_call(name: str, arguments: str, index: int) -> ToolCall:
+    return ToolCall(tool_call=name, id=f"call_{token_hex(4)}", index=index, arguments=split_words(arguments))
 
 
-def _wishes(ask: Ask) -> Iterator[tuple[str, Mapping[str, object]]]:
-    if calls := [*delegated(ask)]:
+def _choose_tools(ask: ModelRequest) -> Iterator[tuple[str, Mapping[str, object]]]:
+    if calls := [*choose_sub_agent_calls(ask)]:
         yield from calls
         return
     command = _COMMAND.search(ask.text)
@@ -83,27 +85,27 @@ def _wishes(ask: Ask) -> Iterator[tuple[str, Mapping[str, object]]]:
         yield "_bash_", {"command": command[1]}
     weather = next((name for name in ask.tools if "weather" in name.lower()), None)
     if weather and _WEATHER.search(ask.text):
-        yield weather, {"city": _city(ask.text), "date": datetime.now(UTC).date().isoformat()}
+        yield weather, {"city": _find_city(ask.text), "date": datetime.now(UTC).date().isoformat()}
     if "city_datetime" in ask.tools and _TIME.search(ask.text):
-        yield "city_datetime", {"city": _city(ask.text)}
-    if wish := web_wish(ask):
+        yield "city_datetime", {"city": _find_city(ask.text)}
+    if wish := choose_web_call(ask):
         yield wish
-    if wish := people_wish(ask):
+    if wish := choose_people_call(ask):
         yield wish
 
 
-def _city(text: str) -> str:
+def _find_city(text: str) -> str:
     if found := _CITY.search(text) or _CITY_BEFORE_WEATHER.search(text):
         return found[1]
     return _DEFAULT_CITY
 
 
-def _answer(results: tuple[ToolAnswer, ...]) -> Content:
-    sentences = [f"{result.name} says: {_in_words(result.content)}" for result in results]
-    return Content(content=words("\n\n".join(sentences)))
+def _build_answer(results: tuple[ToolResult, ...]) -> Content:
+    sentences = [f"{result.name} says: {_describe_result(result.content)}" for result in results]
+    return Content(content=split_words("\n\n".join(sentences)))
 
 
-def _in_words(content: str) -> str:
+def _describe_result(content: str) -> str:
     try:
         data = orjson.loads(content)
     except orjson.JSONDecodeError:
@@ -113,7 +115,7 @@ def _in_words(content: str) -> str:
     return content[:_RESULT_CHARS_MAX]
 
 
-def _echo(text: str) -> str:
+def _build_echo(text: str) -> str:
     subject = " ".join(text.split())[:_SUBJECT_CHARS_MAX].rstrip("?!. ")
     return (
         f"You asked: “{subject}”. I am the simulated model, so I know little about it, "

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 from services.simulator.scripts.steps import TIMES_MAX, Repeat, Reply, Stall
 
 if TYPE_CHECKING:
-    from services.simulator.requests.model_request import Ask
+    from services.simulator.requests.model_request import ModelRequest
 
 _BENCH = re.compile(r"bench(?:-(?P<deltas>[1-9]\d{0,6})x(?P<pace_ms>\d{1,6})ms)?")
 _TEXT = " headrace"
 
 
-def load(ask: Ask) -> Reply | None:
+def build_load_reply(ask: ModelRequest) -> Reply | None:
     """The reply of a load model; None for other models. `bench` alone is `bench-64x20ms`."""
     if ask.model == "idle":
         return Reply(steps=(Stall(),))

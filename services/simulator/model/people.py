@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from services.simulator.requests.model_request import Ask
+    from services.simulator.requests.model_request import ModelRequest
 
 WISHES = {
     "publish_note": re.compile(r"\bpublish\b|发布", re.IGNORECASE),
@@ -17,7 +17,7 @@ WISHES = {
 TITLE_CHARS_MAX = 60
 
 
-def people_wish(ask: Ask) -> tuple[str, dict[str, object]] | None:
+def choose_people_call(ask: ModelRequest) -> tuple[str, dict[str, object]] | None:
     """The one call that the question asks for, of the tools that are offered."""
     name = next((name for name, words in WISHES.items() if name in ask.tools and words.search(ask.text)), None)
     text = " ".join(ask.text.split())

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import orjson
 
 if TYPE_CHECKING:
-    from services.simulator.requests.model_request import Ask
+    from services.simulator.requests.model_request import ModelRequest
 
 ADD, UPDATE, RESTATE = "_plan_add_tasks_", "_plan_update_task_", "_plan_restate_tasks_"
 
@@ -30,7 +30,7 @@ TOGETHER = "at the same time"
 TASKS_MAX = 8
 
 
-def plan_call(ask: Ask) -> tuple[str, dict[str, object]] | None:
+def choose_plan_call(ask: ModelRequest) -> tuple[str, dict[str, object]] | None:
     """The call of a plan tool that the request wants; None: it wants none."""
     if ask.results:
         return None
@@ -43,20 +43,20 @@ def plan_call(ask: Ask) -> tuple[str, dict[str, object]] | None:
     if asked := SPLIT_ASKED.search(ask.text):
         return ADD, {"tasks": [{"description": f"{part} {asked[1]}"} for part in ("Begin to", "Finish to")]}
     together = {"group": "together"} if TOGETHER in ask.text else {}
-    return ADD, {"tasks": [{"description": part, **together} for part in _parts(ask.text)]}
+    return ADD, {"tasks": [{"description": part, **together} for part in _split_tasks(ask.text)]}
 
 
-def plan_text(ask: Ask) -> str | None:
+def answer_plan_prompt(ask: ModelRequest) -> str | None:
     """What is answered to the planner's prompts that ask for words; None: the request is none of these."""
     if FEEDBACK_ASKED in ask.text:
         return "The work is done."
     if SUMMARY_ASKED in ask.text:
-        results = [f"- {task}: {result}" for task, result in RESULT.findall(ask.run_up)]
+        results = [f"- {task}: {result}" for task, result in RESULT.findall(ask.preceding_text)]
         return "\n".join(["Here is what came of it:", *results])
     return None
 
 
-def of_task(ask: Ask) -> Ask:
+def narrow_to_task(ask: ModelRequest) -> ModelRequest:
     """The request, with nothing but the task that it is about."""
     asked = WORK.search(ask.text)
     return replace(ask, text=asked[1]) if asked else ask
@@ -66,7 +66,7 @@ def arguments(given: dict[str, object]) -> str:
     return orjson.dumps(given).decode()
 
 
-def _parts(text: str) -> list[str]:
+def _split_tasks(text: str) -> list[str]:
     """The tasks of a question: what stands between semicolons, behind the first colon if there is one."""
     _, colon, listed = text.partition(": ")
     parts = [part.strip(" .") for part in (listed if colon else text).split(";")]

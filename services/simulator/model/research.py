@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import orjson
 
 if TYPE_CHECKING:
-    from services.simulator.requests.model_request import Ask
+    from services.simulator.requests.model_request import ModelRequest
 
 ARRAY, OBJECT, REPORT = "a JSON array", "a JSON object", "You write a report"
 
@@ -35,19 +35,19 @@ SUBJECT_CHARS_MAX = 100
 DOCUMENTS_MAX = 6
 
 
-def written(ask: Ask) -> str | None:
+def answer_tool_question(ask: ModelRequest) -> str | None:
     """The answer to a tool's question; None: it is none."""
     if ask.tools:
         return None
     if ARRAY in ask.system:
-        subject = _subject(ask.text)
+        subject = _find_subject(ask.text)
         return orjson.dumps([subject, f"history of {subject}"]).decode()
     if OBJECT in ask.system:
         return '{"enough": true}'
-    return _report(ask.text) if REPORT in ask.system else None
+    return _write_report(ask.text) if REPORT in ask.system else None
 
 
-def web_wish(ask: Ask) -> tuple[str, dict[str, str]] | None:
+def choose_web_call(ask: ModelRequest) -> tuple[str, dict[str, str]] | None:
     """The one call that the question asks for, of the tools that are offered."""
     if (url := URL.search(ask.text)) and "fetch_web" in ask.tools:
         return "fetch_web", {"url": url[0].rstrip(".,;?!")}
@@ -55,18 +55,18 @@ def web_wish(ask: Ask) -> tuple[str, dict[str, str]] | None:
         if name not in ask.tools or not pattern.search(ask.text):
             continue
         if name == "report":
-            return name, {"task": ask.text, "fileType": _file_type(ask.text)}
+            return name, {"task": ask.text, "fileType": _choose_file_type(ask.text)}
         return name, {"query": VERB.sub("", ask.text)}
     return None
 
 
-def _file_type(text: str) -> str:
+def _choose_file_type(text: str) -> str:
     asked = text.lower()
     return next((kind for kind, names in FILE_TYPES.items() if any(name in asked for name in names)), "html")
 
 
-def _report(text: str) -> str:
-    subject = _subject(text)
+def _write_report(text: str) -> str:
+    subject = _find_subject(text)
     points = [f"- {title} [{number}]" for number, title in DOCUMENT.findall(text)[:DOCUMENTS_MAX]]
     points = points or ["- the task gives the facts", "- the simulated model adds none"]
     return "\n".join(
@@ -74,6 +74,6 @@ def _report(text: str) -> str:
     )
 
 
-def _subject(text: str) -> str:
+def _find_subject(text: str) -> str:
     found = SUBJECT.search(text)
     return (found[1] if found else text)[:SUBJECT_CHARS_MAX].strip(" ?!.")

@@ -8,7 +8,7 @@ import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from services.simulator.requests.model_request import Ask
+    from services.simulator.requests.model_request import ModelRequest
 
 DRAFT = re.compile(r"<draft>\n(.*)\n</draft>", re.DOTALL)
 THOUGHT, CHOICE = "what an assistant thought", "which agent is to answer"
@@ -16,7 +16,7 @@ AGENT = re.compile(r"^- ([\w.-]+): (.*)$", re.MULTILINE)
 WORD = re.compile(r"\w{4,}")
 
 
-def beside(ask: Ask) -> str | None:
+def answer_side_question(ask: ModelRequest) -> str | None:
     """The answer to such a question; None: it is none."""
     if draft := DRAFT.search(ask.text):
         return f"{draft[1]} I have read this twice."
@@ -24,15 +24,15 @@ def beside(ask: Ask) -> str | None:
         return None
     if THOUGHT in ask.system:
         return "It was looked for what the question needs, and answered shortly."
-    return _picked(ask) if CHOICE in ask.system else None
+    return _pick_agent(ask) if CHOICE in ask.system else None
 
 
-def _picked(ask: Ask) -> str:
+def _pick_agent(ask: ModelRequest) -> str:
     """The agent whose description has most words of the message."""
-    asked = _words(ask.text)
+    asked = _collect_words(ask.text)
     agents = AGENT.findall(ask.system)
-    return max(agents, key=lambda agent: len(asked & _words(f"{agent[0]} {agent[1]}")))[0] if agents else ""
+    return max(agents, key=lambda agent: len(asked & _collect_words(f"{agent[0]} {agent[1]}")))[0] if agents else ""
 
 
-def _words(text: str) -> set[str]:
+def _collect_words(text: str) -> set[str]:
     return {word.casefold() for word in WORD.findall(text)}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from services.simulator.requests.model_request import Ask
+    from services.simulator.requests.model_request import ModelRequest
 
 CALL = "call_subagent"
 
@@ -20,7 +20,7 @@ REMINDER = "<system_reminder>"
 PARTS_MAX = 8
 
 
-def delegated(ask: Ask) -> Iterator[tuple[str, dict[str, str]]]:
+def choose_sub_agent_calls(ask: ModelRequest) -> Iterator[tuple[str, dict[str, str]]]:
     """The calls of sub-agents that the question asks for."""
     asked = ASKED.match(ask.text.partition(REMINDER)[0])
     if CALL not in ask.tools or asked is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from services.simulator.playback.repeated_frames import Repeated, repeat
+from services.simulator.playback.repeated_frames import RepeatedFrame, write_repeated
 from services.simulator.scripts.steps import Cut, End, Stall, Wait
 
 if TYPE_CHECKING:
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
     from aiohttp import web
 
-Action = bytes | Repeated | Wait | Stall | Cut | End
+Action = bytes | RepeatedFrame | Wait | Stall | Cut | End
 """What comes next, in every protocol; bytes are one write."""
 
 
-async def play(
+async def play_actions(
     request: web.Request, response: web.StreamResponse, actions: Iterable[Action], *, one_byte_writes: bool
 ) -> None:
     """Write to `response`, which is prepared, until the actions end; its end is the caller's.
@@ -30,8 +30,8 @@ async def play(
         match action:
             case bytes():
                 await _write(response, action, one_byte_writes=one_byte_writes)
-            case Repeated():
-                due_s = await repeat(request, response, action, due_s)
+            case RepeatedFrame():
+                due_s = await write_repeated(request, response, action, due_s)
             case Wait(wait_ms=wait_ms):
                 due_s += wait_ms / 1000
                 # Zero too goes through the loop: frames sent flat out still leave one by one.

@@ -23,7 +23,7 @@ WAITING_BYTES_MAX = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
-class Repeated:
+class RepeatedFrame:
     """The same write, so many times."""
 
     data: bytes
@@ -32,11 +32,13 @@ class Repeated:
     """Before each of them."""
 
 
-async def repeat(request: web.Request, response: web.StreamResponse, repeated: Repeated, due_s: float) -> float:
+async def write_repeated(
+    request: web.Request, response: web.StreamResponse, repeated: RepeatedFrame, due_s: float
+) -> float:
     """Write it all; `due_s`, on the loop's clock, is when the write before the first was due. When the last was."""
     pace_s = repeated.pace_ms / 1000
     if not pace_s:
-        await _flat_out(response, repeated)
+        await _write_unpaced(response, repeated)
         return due_s
     # The first goes the ordinary way, because headers may wait to go with it.
     await asyncio.sleep(max(due_s + pace_s - asyncio.get_running_loop().time(), 0))
@@ -44,17 +46,17 @@ async def repeat(request: web.Request, response: web.StreamResponse, repeated: R
     if repeated.times > 1 and request.transport is not None:
         is_chunked = hdrs.TRANSFER_ENCODING in response.headers
         data = b"%x\r\n%s\r\n" % (len(repeated.data), repeated.data) if is_chunked else repeated.data
-        await _Ticking(request.transport, data, repeated.times - 1, pace_s).run(due_s + 2 * pace_s)
+        await _PacedWriter(request.transport, data, repeated.times - 1, pace_s).write_all(due_s + 2 * pace_s)
     return due_s + repeated.times * pace_s
 
 
-async def _flat_out(response: web.StreamResponse, repeated: Repeated) -> None:
+async def _write_unpaced(response: web.StreamResponse, repeated: RepeatedFrame) -> None:
     for done in range(0, repeated.times, AT_ONCE):
         await response.write(repeated.data * min(AT_ONCE, repeated.times - done))
         await asyncio.sleep(0)  # other streams have their turn, however fast this one is read
 
 
-class _Ticking:
+class _PacedWriter:
     """Writes from one timer after the other; owned by the request that is answered."""
 
     __slots__ = ("_data", "_due_s", "_left", "_loop", "_pace_s", "_timer", "_transport", "_written")
@@ -69,16 +71,16 @@ class _Ticking:
         self._written = self._loop.create_future()
         self._timer: asyncio.TimerHandle | None = None
 
-    async def run(self, due_s: float) -> None:
+    async def write_all(self, due_s: float) -> None:
         """Return when all is written; a client that leaves cancels this."""
-        self._timer = self._loop.call_at(due_s, self._tick)
+        self._timer = self._loop.call_at(due_s, self._write_next)
         self._due_s = due_s
         try:
             await self._written
         finally:
             self._timer.cancel()
 
-    def _tick(self) -> None:
+    def _write_next(self) -> None:
         if self._transport.is_closing():
             return  # and the cancellation is on its way
         if self._transport.get_write_buffer_size() <= WAITING_BYTES_MAX:
@@ -88,4 +90,4 @@ class _Ticking:
             self._written.set_result(None)
             return
         self._due_s += self._pace_s
-        self._timer = self._loop.call_at(self._due_s, self._tick)
+        self._timer = self._loop.call_at(self._due_s, self._write_next)

@@ -14,34 +14,40 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from services.simulator.playback.player import Action
-    from services.simulator.requests.model_request import Ask
+    from services.simulator.requests.model_request import ModelRequest
     from services.simulator.scripts.steps import Reply
 
 
 class Streamed(Protocol):
     """The actions that stream a reply, at a pace."""
 
-    def __call__(self, ask: Ask, reply: Reply, *, pace_ms: float) -> Iterator[Action]: ...
+    def __call__(self, ask: ModelRequest, reply: Reply, *, pace_ms: float) -> Iterator[Action]: ...
 
 
 @dataclass(frozen=True, slots=True)
 class WireProtocol:
     """One way to be asked over HTTP."""
 
-    parse_ask: Callable[[Any, Mapping[str, str]], Ask]
+    parse_request: Callable[[Any, Mapping[str, str]], ModelRequest]
     """From the decoded body and the headers, names in lower case; raises Refused."""
 
-    streamed: Streamed
-    whole: Callable[[Ask, Reply], Iterator[Action]]
-    error_body: Callable[[str, int], dict[str, Any]]
+    stream_reply: Streamed
+    build_whole_reply: Callable[[ModelRequest, Reply], Iterator[Action]]
+    build_error: Callable[[str, int], dict[str, Any]]
 
 
 PROTOCOLS: Mapping[str, WireProtocol] = {
     "/v1/chat/completions": WireProtocol(
-        openai_request.parse_ask, openai_reply.streamed, openai_reply.whole, openai_reply.error_body
+        openai_request.parse_request,
+        openai_reply.stream_reply,
+        openai_reply.build_whole_reply,
+        openai_reply.build_error,
     ),
     "/v1/messages": WireProtocol(
-        anthropic_request.parse_ask, anthropic_reply.streamed, anthropic_reply.whole, anthropic_reply.error_body
+        anthropic_request.parse_request,
+        anthropic_reply.stream_reply,
+        anthropic_reply.build_whole_reply,
+        anthropic_reply.build_error,
     ),
 }
 """By path."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class ToolAnswer:
+class ToolResult:
     """A tool's result that came back since the last user message."""
 
     name: str
@@ -14,7 +14,7 @@ class ToolAnswer:
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class ModelRequest:
     """A checked request."""
 
     model: str
@@ -25,13 +25,13 @@ class Ask:
     text: str
     """The last user message."""
 
-    run_up: str
+    preceding_text: str
     """The user messages that stand directly before it."""
 
     turn: int
     """1 for the answer to a user message, 2 after its first tool results, and so on."""
 
-    results: tuple[ToolAnswer, ...]
+    results: tuple[ToolResult, ...]
     """Results of the newest assistant message's calls, in order; empty in turn 1."""
 
     tools: dict[str, frozenset[str]]
@@ -44,5 +44,5 @@ class Ask:
     include_usage: bool
 
 
-class Refused(Exception):
+class RequestRefused(Exception):
     """The request is one that a real provider answers with 400."""

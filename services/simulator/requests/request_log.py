@@ -40,7 +40,7 @@ class RecordedRequest:
     """On the same monotonic clock; None while it runs."""
 
 
-class Records:
+class RequestLog:
     """The last requests, oldest first."""
 
     def __init__(self) -> None:

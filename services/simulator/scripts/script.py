@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from services.simulator.requests.model_request import Ask
+    from services.simulator.requests.model_request import ModelRequest
 
 _RULES = TypeAdapter(tuple[Rule, ...])
 
@@ -52,12 +52,12 @@ def parse_script(data: object) -> tuple[Rule, ...]:
     return rules
 
 
-def scripted(rules: Sequence[Rule], ask: Ask) -> Rule | None:
+def find_rule(rules: Sequence[Rule], ask: ModelRequest) -> Rule | None:
     """The first rule that fits."""
-    return next((rule for rule in rules if _fits(rule, ask)), None)
+    return next((rule for rule in rules if _matches_rule(rule, ask)), None)
 
 
-def _fits(rule: Rule, ask: Ask) -> bool:
+def _matches_rule(rule: Rule, ask: ModelRequest) -> bool:
     match = rule.match
     return (
         (match.model is None or match.model == ask.model)

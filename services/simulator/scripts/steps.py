@@ -22,30 +22,30 @@ Texts = Annotated[tuple[str, ...], BeforeValidator(_as_list)]
 """One text or a list of them; each is sent by itself."""
 
 
-class _Words(BaseModel):
+class _ScriptModel(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel, populate_by_name=True)
 
 
-class Reasoning(_Words):
+class Reasoning(_ScriptModel):
     """Reasoning deltas."""
 
     reasoning: Texts
 
 
-class Content(_Words):
+class Content(_ScriptModel):
     """Answer deltas."""
 
     content: Texts
 
 
-class Repeat(_Words):
+class Repeat(_ScriptModel):
     """One answer delta, so many times."""
 
     repeat: str
     times: int = Field(ge=1, le=TIMES_MAX)
 
 
-class ToolCall(_Words):
+class ToolCall(_ScriptModel):
     """A whole tool call: a first fragment with id and name, then one fragment for each of `arguments`."""
 
     tool_call: str
@@ -56,55 +56,55 @@ class ToolCall(_Words):
     arguments: Texts = ()
 
 
-class Frame(_Words):
+class Frame(_ScriptModel):
     """Any whole frame in the protocol's own form, for what providers should not do: odd deltas, errors in a 200."""
 
     frame: dict[str, Any]
 
 
-class Raw(_Words):
+class Raw(_ScriptModel):
     """Bytes to write as they are: each character is one byte (latin-1), each text one write."""
 
     raw: Texts
 
 
-class UsageReport(_Words):
+class UsageReport(_ScriptModel):
     """The usage frame, in the protocol's own form; sent whether it was asked for or not."""
 
     usage: dict[str, Any]
 
 
-class Finish(_Words):
+class Finish(_ScriptModel):
     """The finish reason."""
 
     finish: str
 
 
-class Wait(_Words):
+class Wait(_ScriptModel):
     """Silence."""
 
     wait_ms: float
 
 
-class Stall(_Words):
+class Stall(_ScriptModel):
     """Silence until the client leaves."""
 
     stall: Literal[True] = True
 
 
-class Cut(_Words):
+class Cut(_ScriptModel):
     """The connection is reset here."""
 
     cut: Literal[True] = True
 
 
-class End(_Words):
+class End(_ScriptModel):
     """The body ends here, well-formed for HTTP, without anything a reply normally ends with."""
 
     end: Literal[True] = True
 
 
-class Refusal(_Words):
+class Refusal(_ScriptModel):
     """An HTTP error in place of an answer; the only step of its reply."""
 
     status: int = Field(ge=400, le=599)
@@ -131,7 +131,7 @@ _KEYS = {
 """A step is an object; the one of these keys that it has says which step it is."""
 
 
-def _key_of(step: object) -> str | None:
+def _find_key(step: object) -> str | None:
     keys = step.keys() if isinstance(step, dict) else ()
     if isinstance(step, BaseModel):
         return next((key for key, cls in _KEYS.items() if isinstance(step, cls)), None)
@@ -153,12 +153,12 @@ Step = Annotated[
     | Annotated[End, Tag("end")]
     | Annotated[Refusal, Tag("status")],
     Discriminator(
-        _key_of, custom_error_type="unknown_step", custom_error_message=f"a step has one of the keys {[*_KEYS]}"
+        _find_key, custom_error_type="unknown_step", custom_error_message=f"a step has one of the keys {[*_KEYS]}"
     ),
 ]
 
 
-class Reply(_Words):
+class Reply(_ScriptModel):
     """What to answer. Finish reason, usage and end marker follow by themselves unless the steps have them."""
 
     steps: tuple[Step, ...]
@@ -175,7 +175,7 @@ class Reply(_Words):
     one_byte_writes: bool = False
     """Whether every byte is written to the socket by itself."""
 
-    def spelled_out(self) -> Reply:
+    def expand_repeats(self) -> Reply:
         """The same with each delta by itself, for what writes them in another way than one frame over and over."""
         steps = (
             Content(content=(step.repeat,) * step.times) if isinstance(step, Repeat) else step for step in self.steps
@@ -183,7 +183,7 @@ class Reply(_Words):
         return self.model_copy(update={"steps": tuple(steps)})
 
 
-class Match(_Words):
+class Match(_ScriptModel):
     """When a rule applies: when everything that is given fits."""
 
     text: str | None = None

@@ -13,7 +13,7 @@ from services.llm_gateway.calls.retry_plan import (
     BACKOFF_S,
     BACKOFF_S_MAX,
     RETRY_AFTER_S_MAX,
-    Course,
+    RetryPlan,
     Target,
 )
 from services.llm_gateway.limits.breaker import FAILURES_MAX, Breaker
@@ -220,14 +220,14 @@ def target(*, attempts_max: int = 3, keys: tuple[str, ...] = ("",)) -> Target:
     return Target(provider, provider.models[0], "sim-1", "http://127.0.0.1:1/v1", keys, Breaker("sim", "sim-1"))
 
 
-def waits(course: Course, error: HeadraceError) -> list[float]:
+def waits(course: RetryPlan, error: HeadraceError) -> list[float]:
     """The waits until the course gives up with `error` itself."""
     found: list[float] = []
     final: HeadraceError | None = None
     while final is None:
-        course.begin()
+        course.start_attempt()
         try:
-            found.append(course.after(error))
+            found.append(course.plan_retry(error))
         except HeadraceError as raised:
             final = raised
     assert final is error
@@ -237,29 +237,29 @@ def waits(course: Course, error: HeadraceError) -> list[float]:
 async def test_backoff_doubles_to_its_bound_and_is_jittered_from_nothing() -> None:
     error = Overloaded("busy")
     whole = [min(BACKOFF_S * 2**number, BACKOFF_S_MAX) for number in range(9)]
-    assert waits(Course([target(attempts_max=10)], jitter=lambda: 1.0), error) == whole
-    assert waits(Course([target(attempts_max=10)], jitter=lambda: 0.0), error) == [0.0] * 9
+    assert waits(RetryPlan([target(attempts_max=10)], jitter=lambda: 1.0), error) == whole
+    assert waits(RetryPlan([target(attempts_max=10)], jitter=lambda: 0.0), error) == [0.0] * 9
 
 
 async def test_retry_after_comes_before_the_jitter_and_has_a_bound() -> None:
-    course = Course([target()], jitter=lambda: 1.0)
+    course = RetryPlan([target()], jitter=lambda: 1.0)
     assert waits(course, RateLimited("slow down", retry_after_s=2.0)) == [2 + BACKOFF_S, 2 + 2 * BACKOFF_S]
-    assert waits(Course([target()]), RateLimited("slow down", retry_after_s=RETRY_AFTER_S_MAX + 1)) == []
+    assert waits(RetryPlan([target()]), RateLimited("slow down", retry_after_s=RETRY_AFTER_S_MAX + 1)) == []
 
 
 async def test_no_wait_goes_beyond_the_callers_deadline() -> None:
     now_s = asyncio.get_running_loop().time()
     error = RateLimited("slow down", retry_after_s=2.0)
-    assert waits(Course([target()], now_s + 2 + ATTEMPT_S_MIN - 0.1, jitter=lambda: 0.0), error) == []
-    assert waits(Course([target()], now_s + 2 + ATTEMPT_S_MIN + 0.2, jitter=lambda: 0.0), error) == [2.0, 2.0]
+    assert waits(RetryPlan([target()], now_s + 2 + ATTEMPT_S_MIN - 0.1, jitter=lambda: 0.0), error) == []
+    assert waits(RetryPlan([target()], now_s + 2 + ATTEMPT_S_MIN + 0.2, jitter=lambda: 0.0), error) == [2.0, 2.0]
 
 
 async def test_a_callers_mistake_is_final_even_with_fallbacks() -> None:
-    assert waits(Course([target(), target()]), InvalidRequest.of("model", "unknown")) == []
+    assert waits(RetryPlan([target(), target()]), InvalidRequest.of("model", "unknown")) == []
 
 
 def test_keys_show_nowhere() -> None:
-    course = Course([target(keys=("a-secret-key",))])
-    planned = course.begin()
+    course = RetryPlan([target(keys=("a-secret-key",))])
+    planned = course.start_attempt()
     assert planned.key == "a-secret-key"
     assert "a-secret-key" not in repr(planned)

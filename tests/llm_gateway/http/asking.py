@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from services.llm_gateway.http.client import Ask, posting
+from services.llm_gateway.http.client import ProviderRequest, opening_stream
 from services.llm_gateway.providers.provider_file import Provider
 from tests.llm_gateway.conftest import provider_entry
 
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
 TIMEOUTS = {"connectMs": 500, "firstDeltaMs": 5_000, "idleMs": 5_000}
 
 
-def ask(server: Scripted, body: bytes = b"{}", **timeouts: int) -> Ask:
+def ask(server: Scripted, body: bytes = b"{}", **timeouts: int) -> ProviderRequest:
     """What goes to `server`."""
     entry: dict[str, Any] = provider_entry(server.url, timeouts=TIMEOUTS | timeouts)
-    return Ask(Provider.model_validate(entry), "sim-1", f"{server.url}/v1/chat", {}, body, "")
+    return ProviderRequest(Provider.model_validate(entry), "sim-1", f"{server.url}/v1/chat", {}, body, "")
 
 
-async def read(pool: Pool, asked: Ask) -> bytes:
+async def read(pool: Pool, asked: ProviderRequest) -> bytes:
     """The whole body of the answer."""
     pieces: list[bytes] = []
-    async with posting(pool, asked) as stream:
-        while await stream.flow(lambda piece: pieces.append(piece) is None):
+    async with opening_stream(pool, asked) as stream:
+        while await stream.push_body(lambda piece: pieces.append(piece) is None):
             pass
     return b"".join(pieces)

@@ -10,7 +10,7 @@ from headrace.errors import HeadraceError, ProviderUnavailable
 from services.llm_gateway.http.connection import Connection
 from services.llm_gateway.http.pool import Pool
 from services.llm_gateway.http.request import Origin
-from services.llm_gateway.http.response import BESIDE_SIZE_BYTES_MAX
+from services.llm_gateway.http.response import OVERHEAD_BYTES_MAX
 from tests.llm_gateway.http.asking import ask, read
 from tests.llm_gateway.http.scripted import END, ORDINARY, Answer, Exchange, chunk, scripted
 
@@ -80,12 +80,12 @@ async def test_the_body_is_the_same_wherever_its_bytes_are_cut(form: str) -> Non
     for cut in range(1, len(data)):
         connection, body = Connection(Origin("a", 80, is_tls=False)), list[bytes]()
         connection.connection_made(NoSocket())
-        response = connection.post(())
+        response = connection.send_request(())
         connection.data_received(data[:cut])
         connection.data_received(data[cut:])
         connection.connection_lost(None)
-        await response.head()
-        assert not await response.flow(lambda piece, body=body: body.append(piece) is None)
+        await response.read_head()
+        assert not await response.push_body(lambda piece, body=body: body.append(piece) is None)
         assert b"".join(body) == BODY
         connection.close()
 
@@ -142,7 +142,7 @@ async def test_what_has_no_end_and_is_no_body_is_given_up(kind: str) -> None:
         with pytest.raises(ProviderUnavailable):
             await read(pool, ask(server))
         await server.closed.wait()
-    assert said > BESIDE_SIZE_BYTES_MAX // 2
+    assert said > OVERHEAD_BYTES_MAX // 2
 
 
 async def test_a_head_of_some_kilobytes_passes() -> None:

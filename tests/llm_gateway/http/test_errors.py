@@ -9,7 +9,7 @@ import httptools
 import pytest
 
 from headrace.errors import BadFrame, HeadraceError, ProviderUnavailable, StreamStalled
-from services.llm_gateway.http.errors import connecting_errors, exchange_errors
+from services.llm_gateway.http.errors import translating_connect_errors, translating_exchange_errors
 from services.llm_gateway.providers.provider_file import Provider
 from tests.llm_gateway.conftest import provider_entry
 
@@ -32,22 +32,22 @@ OF_THE_PARSER = [cls for name, cls in vars(httptools).items() if name.startswith
 
 @pytest.mark.parametrize("cls", sorted({*of_the_system(), *OF_THE_PARSER}, key=str), ids=lambda cls: cls.__name__)
 def test_every_exception_of_an_exchange_is_translated(cls: type[BaseException]) -> None:
-    with pytest.raises(HeadraceError) as caught, exchange_errors(PROVIDER):
+    with pytest.raises(HeadraceError) as caught, translating_exchange_errors(PROVIDER):
         raise cls.__new__(cls)
     assert not isinstance(caught.value, BadFrame)
     assert caught.value.retriable
 
 
 def test_a_connection_that_the_system_gave_up_is_broken_not_silent() -> None:
-    with pytest.raises(ProviderUnavailable), exchange_errors(PROVIDER):
+    with pytest.raises(ProviderUnavailable), translating_exchange_errors(PROVIDER):
         raise OSError(errno.ETIMEDOUT, "timed out")
-    with pytest.raises(StreamStalled), exchange_errors(PROVIDER):
+    with pytest.raises(StreamStalled), translating_exchange_errors(PROVIDER):
         raise TimeoutError
 
 
 @pytest.mark.parametrize("cls", sorted({*of_the_system()}, key=str), ids=lambda cls: cls.__name__)
 def test_every_exception_of_connecting_is_translated(cls: type[BaseException]) -> None:
-    with pytest.raises(HeadraceError) as caught, connecting_errors(PROVIDER):
+    with pytest.raises(HeadraceError) as caught, translating_connect_errors(PROVIDER):
         raise cls.__new__(cls)
     assert caught.value.reason == "PROVIDER_UNAVAILABLE"
 

@@ -10,7 +10,7 @@ import pytest
 
 from headrace.errors import HeadraceError, ProviderUnavailable
 from services.llm_gateway.http import pool as pools
-from services.llm_gateway.http.client import STALE_S, posting
+from services.llm_gateway.http.client import STALE_S, opening_stream
 from services.llm_gateway.http.pool import Pool
 from tests.llm_gateway.http.asking import ask, read
 from tests.llm_gateway.http.scripted import END, ORDINARY, Exchange, chunk, scripted
@@ -43,8 +43,8 @@ async def test_a_body_that_was_left_closes_its_connection() -> None:
             await exchange.say(chunk(b"x"), step=10)
 
     async with Pool() as pool, scripted(endless) as server:
-        async with posting(pool, ask(server)) as stream:
-            assert await stream.flow(lambda _: False)
+        async with opening_stream(pool, ask(server)) as stream:
+            assert await stream.push_body(lambda _: False)
         await server.closed.wait()
 
 
@@ -146,7 +146,7 @@ async def test_a_request_that_was_at_work_is_not_repeated(said: bytes, after_s: 
 async def test_no_more_idle_connections_are_kept_than_allowed() -> None:
     async with Pool() as pool, scripted(hello) as server:
         calls = pools.IDLE_MAX + 5
-        connections = await asyncio.gather(*(pool.connected(server.origin) for _ in range(calls)))
+        connections = await asyncio.gather(*(pool.open_connection(server.origin) for _ in range(calls)))
         for connection in connections:
             pool.give_back(connection, is_reusable=True)
         assert sum(connection.is_open for connection in connections) == pools.IDLE_MAX
@@ -162,7 +162,7 @@ async def test_closing_the_pool_closes_what_is_idle() -> None:
 
 async def test_small_writes_leave_at_once() -> None:
     async with Pool() as pool, scripted(hello) as server:
-        connection = await pool.connected(server.origin)
+        connection = await pool.open_connection(server.origin)
         transport: Any = connection._transport  # pyright: ignore[reportPrivateUsage] - nobody else needs the socket
         option = transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
         pool.give_back(connection, is_reusable=False)

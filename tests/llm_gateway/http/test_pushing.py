@@ -8,7 +8,7 @@ import time
 import pytest
 
 from headrace.errors import BadFrame, ProviderUnavailable, StreamStalled
-from services.llm_gateway.http.client import posting
+from services.llm_gateway.http.client import opening_stream
 from services.llm_gateway.http.pool import Pool
 from tests.llm_gateway.http.asking import ask, read
 from tests.llm_gateway.http.scripted import END, ORDINARY, Answer, Exchange, chunk, scripted
@@ -45,14 +45,14 @@ async def test_each_piece_is_there_before_the_next_is_sent() -> None:
             assert await taken.get() == b"%d" % number
         await exchange.say(END)
 
-    async with Pool() as pool, scripted(one_by_one) as server, posting(pool, ask(server)) as stream:
-        assert not await stream.flow(lambda piece: taken.put_nowait(piece) is None)
+    async with Pool() as pool, scripted(one_by_one) as server, opening_stream(pool, ask(server)) as stream:
+        assert not await stream.push_body(lambda piece: taken.put_nowait(piece) is None)
 
 
 async def test_what_was_asked_is_let_go_when_the_provider_answers() -> None:
     async with Pool() as pool, scripted(begins) as server:
         asked = ask(server, b'"a long conversation"')
-        async with posting(pool, asked):
+        async with opening_stream(pool, asked):
             assert not asked.body
 
 
@@ -74,15 +74,15 @@ async def test_a_reader_that_stops_stops_the_providers_socket() -> None:
         taken += len(data)
         return False
 
-    async with Pool() as pool, scripted(flood) as server, posting(pool, ask(server)) as stream:
-        assert await stream.flow(take)
+    async with Pool() as pool, scripted(flood) as server, opening_stream(pool, ask(server)) as stream:
+        assert await stream.push_body(take)
         before = -1
         while written > before:
             before = written
             await asyncio.sleep(0.2)
         assert written < HELD_BYTES_MAX
         assert taken < 600_000  # one read
-        while await stream.flow(take):
+        while await stream.push_body(take):
             pass
     assert taken == 65_000 * pieces_max
 
@@ -94,16 +94,16 @@ async def test_what_the_reader_raises_ends_the_response_and_is_raised(provider: 
 
     async with Pool() as pool, scripted(provider) as server:
         with pytest.raises(BadFrame, match="no"):
-            async with posting(pool, ask(server)) as stream:
-                await stream.flow(take)
+            async with opening_stream(pool, ask(server)) as stream:
+                await stream.push_body(take)
         async with asyncio.timeout(CLOSED_WITHIN_S):
             await server.closed.wait()
 
 
 async def test_a_bug_of_the_reader_comes_out_as_it_is() -> None:
-    async with Pool() as pool, scripted(begins_later) as server, posting(pool, ask(server)) as stream:
+    async with Pool() as pool, scripted(begins_later) as server, opening_stream(pool, ask(server)) as stream:
         with pytest.raises(ZeroDivisionError):
-            await stream.flow(lambda _: 1 // 0 == 0)
+            await stream.push_body(lambda _: 1 // 0 == 0)
 
 
 @pytest.mark.parametrize("phase", ["before the head", "in the body", "paused"])
@@ -116,8 +116,8 @@ async def test_leaving_closes_the_connection_at_once(phase: str) -> None:
             return phase != "paused"
 
         async def call() -> None:
-            async with posting(pool, ask(server)) as stream:
-                await stream.flow(take)
+            async with opening_stream(pool, ask(server)) as stream:
+                await stream.push_body(take)
                 await asyncio.sleep(10)
 
         calling = asyncio.create_task(call())
@@ -136,10 +136,10 @@ async def test_silence_before_the_first_delta_and_after_it_have_limits_of_their_
     async with Pool() as pool, scripted(begins) as server:
         with pytest.raises(StreamStalled, match="sent no first delta within 300 ms"):
             await read(pool, ask(server, firstDeltaMs=300))
-        async with posting(pool, ask(server, idleMs=200)) as stream:
-            stream.has_begun()
+        async with opening_stream(pool, ask(server, idleMs=200)) as stream:
+            stream.start_idle_watch()
             with pytest.raises(StreamStalled, match="fell silent within 200 ms"):
-                await stream.flow(lambda _: True)
+                await stream.push_body(lambda _: True)
         async with asyncio.timeout(CLOSED_WITHIN_S):
             await server.closed.wait()
 
@@ -158,9 +158,9 @@ def steady(chunks: int) -> Answer:
 
 
 async def test_a_provider_that_goes_on_within_the_limit_is_not_silent() -> None:
-    async with Pool() as pool, scripted(steady(8)) as server, posting(pool, ask(server, idleMs=300)) as stream:
-        stream.has_begun()
-        assert not await stream.flow(lambda _: True)
+    async with Pool() as pool, scripted(steady(8)) as server, opening_stream(pool, ask(server, idleMs=300)) as stream:
+        stream.start_idle_watch()
+        assert not await stream.push_body(lambda _: True)
 
 
 async def test_a_gateway_that_stood_still_itself_does_not_blame_the_provider() -> None:
@@ -168,24 +168,24 @@ async def test_a_gateway_that_stood_still_itself_does_not_blame_the_provider() -
         time.sleep(0.5)
         return True
 
-    async with Pool() as pool, scripted(steady(4)) as server, posting(pool, ask(server, idleMs=300)) as stream:
-        stream.has_begun()
-        assert not await stream.flow(take)
+    async with Pool() as pool, scripted(steady(4)) as server, opening_stream(pool, ask(server, idleMs=300)) as stream:
+        stream.start_idle_watch()
+        assert not await stream.push_body(take)
 
 
 async def test_a_reader_that_takes_its_time_is_not_a_silent_provider() -> None:
-    async with Pool() as pool, scripted(begins) as server, posting(pool, ask(server, idleMs=200)) as stream:
-        stream.has_begun()
-        assert await stream.flow(lambda _: False)
+    async with Pool() as pool, scripted(begins) as server, opening_stream(pool, ask(server, idleMs=200)) as stream:
+        stream.start_idle_watch()
+        assert await stream.push_body(lambda _: False)
         await asyncio.sleep(0.6)
         server.exchanges[0].writer.write(chunk(b"b"))
-        assert await stream.flow(lambda _: False)
+        assert await stream.push_body(lambda _: False)
 
 
 async def test_a_connection_that_breaks_while_nobody_reads_is_found_when_somebody_does() -> None:
-    async with Pool() as pool, scripted(begins) as server, posting(pool, ask(server)) as stream:
-        assert await stream.flow(lambda _: False)
+    async with Pool() as pool, scripted(begins) as server, opening_stream(pool, ask(server)) as stream:
+        assert await stream.push_body(lambda _: False)
         server.exchanges[0].writer.transport.abort()
         await asyncio.sleep(0.05)
         with pytest.raises(ProviderUnavailable):
-            await stream.flow(lambda _: True)
+            await stream.push_body(lambda _: True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from services.llm_gateway.http.request import Origin, post, split
+from services.llm_gateway.http.request import Origin, encode_post, split_url
 
 
 @pytest.mark.parametrize(
@@ -20,7 +20,7 @@ from services.llm_gateway.http.request import Origin, post, split
     ],
 )
 def test_an_address_is_an_origin_and_a_path(url: str, origin: Origin, authority: str, path: str) -> None:
-    assert split(url) == (origin, path)
+    assert split_url(url) == (origin, path)
     assert origin.authority == authority
 
 
@@ -29,12 +29,12 @@ def test_an_address_is_an_origin_and_a_path(url: str, origin: Origin, authority:
 )
 def test_what_is_no_address_is_refused(url: str) -> None:
     with pytest.raises(ValueError, match=r"."):
-        split(url)
+        split_url(url)
 
 
 def test_a_request_is_its_head_and_its_body_as_they_are() -> None:
     body = b'{"a":1}'
-    head, sent = post(Origin("a", 80, False), "/v1", {"Authorization": "Bearer k"}, body)
+    head, sent = encode_post(Origin("a", 80, False), "/v1", {"Authorization": "Bearer k"}, body)
     assert sent is body
     lines = head.split(b"\r\n")
     assert lines[0] == b"POST /v1 HTTP/1.1"
@@ -45,5 +45,5 @@ def test_a_request_is_its_head_and_its_body_as_they_are() -> None:
 @pytest.mark.parametrize("value", ["a\r\nX: y", "a\nb", "a\x00", "\u6c34"])
 def test_a_value_that_would_be_another_header_is_refused_unseen(value: str) -> None:
     with pytest.raises(ValueError, match="Authorization") as caught:
-        post(Origin("a", 80, False), "/v1", {"Authorization": value}, b"")
+        encode_post(Origin("a", 80, False), "/v1", {"Authorization": value}, b"")
     assert value not in str(caught.value)

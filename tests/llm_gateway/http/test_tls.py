@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headrace.errors import ProviderUnavailable
-from services.llm_gateway.http.client import posting
+from services.llm_gateway.http.client import opening_stream
 from services.llm_gateway.http.pool import Pool
 from services.llm_gateway.http.request import Origin
 from tests.llm_gateway.http.asking import ask, read
@@ -80,8 +80,8 @@ async def test_leaving_does_not_wait_for_a_farewell(serving: ssl.SSLContext, tru
             await exchange.say(chunk(b"x" * 10_000))
 
     async with Pool(trusting) as pool, scripted(endless, tls=serving) as server:
-        async with posting(pool, ask(server)) as stream:
-            assert await stream.flow(lambda _: False)
+        async with opening_stream(pool, ask(server)) as stream:
+            assert await stream.push_body(lambda _: False)
             await asyncio.sleep(0.1)  # nobody reads: buffers fill up to the provider
         async with asyncio.timeout(0.5):
             await server.closed.wait()

@@ -39,8 +39,8 @@ def breaker(clock: Clock) -> Breaker:
 
 def calls(breaker: Breaker, *outcomes: bool | None) -> None:
     for outcome in outcomes:
-        breaker.begin()
-        breaker.end(succeeded=outcome)
+        breaker.start_call()
+        breaker.end_call(succeeded=outcome)
 
 
 def opened(breaker: Breaker) -> Breaker:
@@ -51,9 +51,9 @@ def opened(breaker: Breaker) -> Breaker:
 
 def test_failures_open_it_for_a_while(breaker: Breaker) -> None:
     calls(breaker, *[False] * (FAILURES_MAX - 1))
-    assert breaker.refused_s == 0
+    assert breaker.blocked_s == 0
     calls(breaker, False)
-    assert breaker.refused_s == OPEN_S
+    assert breaker.blocked_s == OPEN_S
 
 
 def test_every_other_failure_opens_it_and_every_fourth_does_not(clock: Clock) -> None:
@@ -78,11 +78,11 @@ def test_old_failures_are_forgotten(breaker: Breaker, clock: Clock) -> None:
 def test_one_probe_goes_after_the_pause_and_its_success_closes_it(breaker: Breaker, clock: Clock) -> None:
     opened(breaker)
     clock.now_s += OPEN_S
-    assert breaker.refused_s == 0
-    breaker.begin()
-    assert (breaker.state, breaker.refused_s) == ("half-open", PROBE_S)
-    breaker.end(succeeded=True)
-    assert (breaker.state, breaker.refused_s) == ("closed", 0)
+    assert breaker.blocked_s == 0
+    breaker.start_call()
+    assert (breaker.state, breaker.blocked_s) == ("half-open", PROBE_S)
+    breaker.end_call(succeeded=True)
+    assert (breaker.state, breaker.blocked_s) == ("closed", 0)
     calls(breaker, *[False] * (FAILURES_MAX - 1))
     assert breaker.state == "closed"
 
@@ -91,9 +91,9 @@ def test_each_failed_probe_doubles_the_pause_up_to_a_minute(breaker: Breaker, cl
     opened(breaker)
     pauses: list[float] = []
     for _ in range(6):
-        clock.now_s += breaker.refused_s
+        clock.now_s += breaker.blocked_s
         calls(breaker, False)
-        pauses.append(breaker.refused_s)
+        pauses.append(breaker.blocked_s)
     assert pauses == [10, 20, 40, OPEN_S_MAX, OPEN_S_MAX, OPEN_S_MAX]
 
 
@@ -101,29 +101,29 @@ def test_a_probe_whose_caller_left_makes_room_for_the_next(breaker: Breaker, clo
     opened(breaker)
     clock.now_s += OPEN_S
     calls(breaker, None)
-    assert breaker.refused_s == 0
+    assert breaker.blocked_s == 0
 
 
 def test_a_long_probe_does_not_keep_everybody_waiting(breaker: Breaker, clock: Clock) -> None:
     opened(breaker)
     clock.now_s += OPEN_S
-    breaker.begin()
+    breaker.start_call()
     clock.now_s += PROBE_S
-    assert breaker.refused_s == 0
+    assert breaker.blocked_s == 0
 
 
 def test_calls_that_began_before_it_opened_change_nothing(breaker: Breaker, clock: Clock) -> None:
     opened(breaker)
     clock.now_s += 3
-    breaker.end(succeeded=False)
-    assert breaker.refused_s == OPEN_S - 3
-    breaker.end(succeeded=True)
+    breaker.end_call(succeeded=False)
+    assert breaker.blocked_s == OPEN_S - 3
+    breaker.end_call(succeeded=True)
     assert breaker.state == "open"
 
 
 def test_models_that_leave_the_file_are_forgotten() -> None:
     breakers = Breakers()
-    kept, gone = breakers.of("sim", "sim-1"), breakers.of("gone", "sim-1")
-    breakers.keep([Provider.model_validate(provider_entry("http://127.0.0.1:1/v1"))])
-    assert breakers.of("sim", "sim-1") is kept
-    assert breakers.of("gone", "sim-1") is not gone
+    kept, gone = breakers.get_breaker("sim", "sim-1"), breakers.get_breaker("gone", "sim-1")
+    breakers.keep_configured([Provider.model_validate(provider_entry("http://127.0.0.1:1/v1"))])
+    assert breakers.get_breaker("sim", "sim-1") is kept
+    assert breakers.get_breaker("gone", "sim-1") is not gone

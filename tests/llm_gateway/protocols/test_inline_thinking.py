@@ -12,7 +12,7 @@ PIECES = st.lists(st.sampled_from(["<think>", "</think>", "<", ">", "th", "/", "
 
 def kinds(texts: list[str]) -> tuple[str, str]:
     inline = InlineThinking()
-    pieces = [piece for text in texts for piece in inline.sorted(text)] + inline.rest()
+    pieces = [piece for text in texts for piece in inline.split_text(text)] + inline.take_rest()
     assert all(text for _, text in pieces)
     return "".join(text for is_said, text in pieces if is_said), "".join(
         text for is_said, text in pieces if not is_said
@@ -36,5 +36,5 @@ def test_less_than_eight_bytes_wait(pieces: list[str]) -> None:
     for end in range(len(pieces) + 1):
         inline = InlineThinking()
         for text in pieces[:end]:
-            inline.sorted(text)
-        assert sum(len(text.encode()) for _, text in inline.rest()) < 8
+            inline.split_text(text)
+        assert sum(len(text.encode()) for _, text in inline.take_rest()) < 8

@@ -42,16 +42,16 @@ async def test_a_stream_becomes_its_deltas_over_http(asking: Asking, stream: Rec
 def read(stream: Recorded, chunks: Iterable[bytes]) -> tuple[list[object], object]:
     """The deltas and the end, from the reader alone."""
     deltas: list[bytes] = []
-    answer = PROTOCOLS[stream.protocol].answer("sim", "sim-1", [TAKEN_ID], "", deltas.append)
+    answer = PROTOCOLS[stream.protocol].make_reader("sim", "sim-1", [TAKEN_ID], "", deltas.append)
     try:
         for chunk in chunks:
             if chunk:
-                answer.feed(chunk)
+                answer.feed_chunk(chunk)
             if answer.is_over:
                 break
         if not answer.is_over:
-            answer.feed(b"")
-        end: object = answer.finish().reason, spent(answer.usage())
+            answer.feed_chunk(b"")
+        end: object = answer.build_finish().reason, spent(answer.build_usage())
     except HeadraceError as error:
         end = error.reason
     return [*shown([llm_pb2.LlmDelta.FromString(delta) for delta in deltas])], end

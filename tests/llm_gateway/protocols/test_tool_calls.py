@@ -20,7 +20,7 @@ def given(*parts: dict[str, Any], taken: tuple[str, ...] = ()) -> list[Out]:
         assert frame.choices is not None
         assert frame.choices[0].delta is not None
         for read in frame.choices[0].delta.tool_calls or ():
-            if (piece := calls.piece(read)) is not None:
+            if (piece := calls.convert_part(read)) is not None:
                 out.append((piece.index, piece.id, piece.name, piece.arguments))
     return out
 
@@ -77,7 +77,7 @@ def test_arguments_that_are_an_object_keep_their_text() -> None:
     frame = decode_frame(f'{{"choices":[{{"delta":{{"tool_calls":[{call}]}}}}]}}')
     assert frame.choices is not None
     assert frame.choices[0].delta is not None
-    delta = ToolCalls(()).piece((frame.choices[0].delta.tool_calls or [])[0])
+    delta = ToolCalls(()).convert_part((frame.choices[0].delta.tool_calls or [])[0])
     assert delta is not None
     assert delta.arguments == '{"n":12345678901234567890.0}'
 

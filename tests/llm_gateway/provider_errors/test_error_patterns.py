@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from services.llm_gateway.provider_errors.error_patterns import class_by_words, window_tokens
-from services.llm_gateway.provider_errors.refusal import Refusal, to_error
+from services.llm_gateway.provider_errors.error_patterns import match_error_class, parse_window_tokens
+from services.llm_gateway.provider_errors.refusal import Refusal, make_error
 
 OVERFLOWS: list[tuple[str, str, dict[str, str]]] = [
     (
@@ -136,23 +136,23 @@ OTHERS = [
 
 @pytest.mark.parametrize(("source", "said", "tokens"), OVERFLOWS, ids=[source for source, _, _ in OVERFLOWS])
 def test_a_full_window_is_recognised_with_its_numbers(source: str, said: str, tokens: dict[str, str]) -> None:
-    error = to_error(Refusal("p", "m", 400, said, ""))
+    error = make_error(Refusal("p", "m", 400, said, ""))
     assert error.reason == "CONTEXT_LENGTH_EXCEEDED", source
-    assert window_tokens(said) == tokens
+    assert parse_window_tokens(said) == tokens
     assert tokens.items() <= error.metadata.items()
 
 
 @pytest.mark.parametrize(("source", "said"), FILTERED, ids=[source for source, _ in FILTERED])
 def test_filtered_content_is_recognised(source: str, said: str) -> None:
     for status in (400, 403, 200):
-        assert to_error(Refusal("p", "m", status, said, "")).reason == "CONTENT_FILTERED", source
+        assert make_error(Refusal("p", "m", status, said, "")).reason == "CONTENT_FILTERED", source
 
 
 @pytest.mark.parametrize(
     ("source", "said", "reason"), OTHERS, ids=[f"{source}, {reason}" for source, _, reason in OTHERS]
 )
 def test_limits_load_and_keys_are_not_taken_for_full_windows(source: str, said: str, reason: str) -> None:
-    cls = class_by_words(said)
+    cls = match_error_class(said)
     assert cls is not None, source
     assert cls.reason == reason
 
@@ -168,19 +168,19 @@ def test_limits_load_and_keys_are_not_taken_for_full_windows(source: str, said: 
     ],
 )
 def test_a_mistake_of_the_caller_is_only_that(said: str) -> None:
-    assert to_error(Refusal("p", "m", 400, said, "")).reason == "INVALID_REQUEST"
+    assert make_error(Refusal("p", "m", 400, said, "")).reason == "INVALID_REQUEST"
 
 
 def test_a_number_without_end_is_no_bug_of_ours() -> None:
     said = f"This model's maximum context length is {'9' * 6000} tokens."
-    assert to_error(Refusal("p", "m", 400, said, "")).reason == "CONTEXT_LENGTH_EXCEEDED"
+    assert make_error(Refusal("p", "m", 400, said, "")).reason == "CONTEXT_LENGTH_EXCEEDED"
 
 
 def test_a_413_without_words_is_a_full_window() -> None:
-    assert to_error(Refusal("p", "m", 413, "", "")).reason == "CONTEXT_LENGTH_EXCEEDED"
+    assert make_error(Refusal("p", "m", 413, "", "")).reason == "CONTEXT_LENGTH_EXCEEDED"
 
 
 def test_a_full_window_is_recognised_in_what_a_proxy_makes_of_it() -> None:
     said = "litellm.APIConnectionError: Requested token count exceeds the model's maximum context length of 131072"
-    error = to_error(Refusal("p", "m", 503, said, ""))
+    error = make_error(Refusal("p", "m", 503, said, ""))
     assert (error.reason, error.metadata["maxTokens"]) == ("CONTEXT_LENGTH_EXCEEDED", "131072")

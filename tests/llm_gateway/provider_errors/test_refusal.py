@@ -9,7 +9,7 @@ import pytest
 
 from headrace.errors import HeadraceError
 from headrace.streams import reading
-from services.llm_gateway.provider_errors.refusal import Refusal, to_error
+from services.llm_gateway.provider_errors.refusal import Refusal, make_error
 from tests.llm_gateway.conftest import raw_provider
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ async def test_a_full_window_names_its_numbers_even_where_the_provider_does_not(
 
 
 async def test_context_overflow_names_both_numbers() -> None:
-    error = to_error(Refusal("p", "m", 400, OPENAI_WORDING, ""))
+    error = make_error(Refusal("p", "m", 400, OPENAI_WORDING, ""))
     assert (error.metadata["maxTokens"], error.metadata["currentTokens"]) == ("8192", "9000")
 
 

@@ -86,11 +86,11 @@ def test_a_key_used_twice_is_refused(tmp_path: Path) -> None:
 def test_the_longest_name_that_begins_a_models_name_answers_for_it(tmp_path: Path, model: str, entry: str) -> None:
     models = [{"name": "gpt-4o"}, {"name": "gpt-4o-mini"}]
     catalogue = loaded(tmp_path, provider_entry(URL, models=models))
-    assert catalogue.find("sim", model)[1].name == entry
-    assert [known.name for _, known in catalogue.listed("sim", model)] == [entry]
+    assert catalogue.find_model("sim", model)[1].name == entry
+    assert [known.name for _, known in catalogue.list_models("sim", model)] == [entry]
     with pytest.raises(InvalidRequest):
-        catalogue.find("sim", "gpt-4oo")
-    assert catalogue.listed("sim", "gpt-4oo") == []
+        catalogue.find_model("sim", "gpt-4oo")
+    assert catalogue.list_models("sim", "gpt-4oo") == []
 
 
 async def test_models_are_listed_all_or_those_asked_for(asking: Asking) -> None:

@@ -8,7 +8,7 @@ import orjson
 import pytest
 import structlog
 
-from services.llm_gateway.telemetry.masking import mask_log_lines, masked, secrets_of
+from services.llm_gateway.telemetry.masking import find_secrets, mask_log_lines, mask_secrets
 from services.runtime.process import logs
 
 
@@ -34,17 +34,17 @@ from services.runtime.process import logs
     ],
 )
 def test_masks_values_of_telling_names_and_bare_keys(text: str, expected: str) -> None:
-    assert masked(text) == expected
+    assert mask_secrets(text) == expected
 
 
 def test_masks_a_given_secret_wherever_it_stands() -> None:
-    assert masked("key my-key-1 (my-key-1)", "my-key-1", "") == "key *** (***)"
+    assert mask_secrets("key my-key-1 (my-key-1)", "my-key-1", "") == "key *** (***)"
 
 
 @pytest.mark.parametrize("text", ["x" * 1_000_000, "token" * 200_000, "token " * 150_000, "sk-" * 300_000])
 def test_a_mebibyte_is_masked_in_linear_time(text: str) -> None:
     started = time.process_time()
-    masked(text)
+    mask_secrets(text)
     assert time.process_time() - started < 2.0
 
 
@@ -52,7 +52,7 @@ def test_no_line_that_is_logged_shows_a_secret_not_even_of_an_exception(capsys: 
     before = structlog.get_config()
     env = {"SIM_API_KEY": "my-own-key-0001", "PATH": "/usr/bin", "SHORT_TOKEN": "a"}
     logs.configure_logging("INFO", "llm_gateway")
-    mask_log_lines(*secrets_of(env))
+    mask_log_lines(*find_secrets(env))
     log = structlog.get_logger()
     try:
         raise RuntimeError("my-own-key-0001 was refused, password='open sesame'")

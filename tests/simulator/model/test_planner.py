@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from services.orchestrator.agents import prompts
-from services.simulator.model.builtin import built_in
-from services.simulator.requests.model_request import Ask
+from services.simulator.model.builtin import build_reply
+from services.simulator.requests.model_request import ModelRequest
 from services.simulator.scripts.steps import Content, ToolCall
 
 ID = "0a1b2c3d"
@@ -18,7 +18,9 @@ ID = "0a1b2c3d"
 def asked(text: str, *tools: str, run_up: str = "") -> list[Any]:
     """The steps of the answer to a question with these tools."""
     offered = {tool: frozenset[str]() for tool in tools}
-    return list(built_in(Ask("sim-1", "", text, run_up, 1, (), offered, 1, stream=True, include_usage=True)).steps)
+    return list(
+        build_reply(ModelRequest("sim-1", "", text, run_up, 1, (), offered, 1, stream=True, include_usage=True)).steps
+    )
 
 
 def prompt(name: str, **values: str) -> str:

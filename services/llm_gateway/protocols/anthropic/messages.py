@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from services.llm_gateway.protocols.anthropic.thinking_blocks import KIND
-from services.llm_gateway.protocols.common.provider_state import from_state
+from services.llm_gateway.protocols.common.provider_state import unpack_state
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -28,16 +28,16 @@ _ID_CHARS = re.compile(r"[^a-zA-Z0-9_-]")
 """What the API refuses in a tool_use id; other providers' ids have dots and colons."""
 
 
-def system_text(messages: Iterable[llm_pb2.Message]) -> str:
+def join_system_text(messages: Iterable[llm_pb2.Message]) -> str:
     """The text of all system messages: a field of its own in this protocol."""
-    return "\n\n".join(text for message in messages if message.role == "system" and (text := _plain(message)))
+    return "\n\n".join(text for message in messages if message.role == "system" and (text := _join_text(message)))
 
 
-def turns(messages: Iterable[llm_pb2.Message], provider: str) -> list[Turn]:
+def build_turns(messages: Iterable[llm_pb2.Message], provider: str) -> list[Turn]:
     """Everything else, as alternating turns."""
     made: list[Turn] = []
     for message in messages:
-        if message.role == "system" or not (blocks := _blocks(message, provider)):
+        if message.role == "system" or not (blocks := _build_blocks(message, provider)):
             continue
         role = "assistant" if message.role == "assistant" else "user"
         if made and made[-1]["role"] == role:
@@ -46,35 +46,35 @@ def turns(messages: Iterable[llm_pb2.Message], provider: str) -> list[Turn]:
             made.append({"role": role, "content": blocks})
     for turn in made:
         # Thoughts come first in a turn; sorting keeps the order of all else.
-        turn["content"].sort(key=_is_said)
+        turn["content"].sort(key=_is_not_thinking)
     return made
 
 
-def _is_said(block: Block) -> bool:
+def _is_not_thinking(block: Block) -> bool:
     return block["type"] not in ("thinking", "redacted_thinking")
 
 
-def _plain(message: llm_pb2.Message) -> str:
+def _join_text(message: llm_pb2.Message) -> str:
     return "".join(part.text for part in message.content)
 
 
-def _blocks(message: llm_pb2.Message, provider: str) -> list[Block]:
+def _build_blocks(message: llm_pb2.Message, provider: str) -> list[Block]:
     if message.role == "tool":
-        return [_result(message)]
-    blocks = [block for part in message.content if (block := _part(part)) is not None]
+        return [_build_result(message)]
+    blocks = [block for part in message.content if (block := _build_part(part)) is not None]
     if message.role == "assistant":
-        blocks = from_state(message.provider_state, provider, KIND) + blocks
-        blocks += [_call(call) for call in message.tool_calls]
+        blocks = unpack_state(message.provider_state, provider, KIND) + blocks
+        blocks += [_build_call(call) for call in message.tool_calls]
     return blocks
 
 
-def _part(part: llm_pb2.ContentPart) -> Block | None:
+def _build_part(part: llm_pb2.ContentPart) -> Block | None:
     if part.HasField("image"):
-        return {"type": "image", "source": _source(part.image)}
+        return {"type": "image", "source": _build_image_source(part.image)}
     return {"type": "text", "text": part.text} if part.text.strip() else None
 
 
-def _source(image: llm_pb2.ImagePart) -> dict[str, str]:
+def _build_image_source(image: llm_pb2.ImagePart) -> dict[str, str]:
     if found := _DATA_URL.fullmatch(image.url):
         return {"type": "base64", "media_type": found["type"], "data": found["data"]}
     if image.url:
@@ -82,20 +82,20 @@ def _source(image: llm_pb2.ImagePart) -> dict[str, str]:
     return {"type": "base64", "media_type": image.mime_type, "data": base64.b64encode(image.data).decode()}
 
 
-def _result(message: llm_pb2.Message) -> Block:
-    result: Block = {"type": "tool_result", "tool_use_id": _id(message.tool_call_id)}
+def _build_result(message: llm_pb2.Message) -> Block:
+    result: Block = {"type": "tool_result", "tool_use_id": _clean_id(message.tool_call_id)}
     if any(part.HasField("image") for part in message.content):
-        result["content"] = [block for part in message.content if (block := _part(part)) is not None]
-    elif text := _plain(message):
+        result["content"] = [block for part in message.content if (block := _build_part(part)) is not None]
+    elif text := _join_text(message):
         result["content"] = text
     return result
 
 
-def _call(call: llm_pb2.ToolCall) -> Block:
-    return {"type": "tool_use", "id": _id(call.id), "name": call.name, "input": _input(call.arguments)}
+def _build_call(call: llm_pb2.ToolCall) -> Block:
+    return {"type": "tool_use", "id": _clean_id(call.id), "name": call.name, "input": _parse_input(call.arguments)}
 
 
-def _input(arguments: str) -> Any:
+def _parse_input(arguments: str) -> Any:
     # Of an answer that was cut, the arguments are no JSON; numbers stay as the model wrote them.
     try:
         is_object = isinstance(orjson.loads(arguments), dict)
@@ -104,5 +104,5 @@ def _input(arguments: str) -> Any:
     return orjson.Fragment(arguments) if is_object else {}
 
 
-def _id(call_id: str) -> str:
+def _clean_id(call_id: str) -> str:
     return _ID_CHARS.sub("_", call_id)

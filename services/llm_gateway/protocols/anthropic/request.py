@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from services.llm_gateway.protocols.anthropic.messages import Turn, system_text, turns
+from services.llm_gateway.protocols.anthropic.messages import Turn, build_turns, join_system_text
 from services.llm_gateway.protocols.common.request_rules import THINKING_TOKENS, check_tool_choice
 
 if TYPE_CHECKING:
@@ -31,36 +31,36 @@ TOP_P_MIN_THINKING = 0.95
 """With thinking, smaller values are refused."""
 
 
-def headers(key: str) -> dict[str, str]:
+def build_headers(key: str) -> dict[str, str]:
     """The version, and the key for a provider that has one."""
     version = {"anthropic-version": VERSION}
     return version | {"x-api-key": key} if key else version
 
 
-def request_body(request: llm_pb2.ChatRequest, provider: Provider, model: Model) -> bytes:
+def build_body(request: llm_pb2.ChatRequest, provider: Provider, model: Model) -> bytes:
     """The JSON body.
 
     Raises:
         InvalidRequest: tool_choice names a tool that is not offered.
     """
-    conversation = turns(request.messages, provider.key)
+    conversation = build_turns(request.messages, provider.key)
     body: dict[str, Any] = {
         "model": request.model,
         "max_tokens": request.max_tokens or model.max_output or OUTPUT_TOKENS_MAX,
         "messages": conversation,
         "stream": True,
     }
-    if system := system_text(request.messages):
+    if system := join_system_text(request.messages):
         body["system"] = system
     if request.tools:
-        body |= _tools(request)
+        body |= _build_tools(request)
     if "reasoning" in model.capabilities:
-        body |= _thinking(request, provider, body["max_tokens"], conversation)
-    return orjson.dumps(body | _sampling(request, thinks="thinking" in body))
+        body |= _build_thinking(request, provider, body["max_tokens"], conversation)
+    return orjson.dumps(body | _build_sampling(request, thinks="thinking" in body))
 
 
-def _tools(request: llm_pb2.ChatRequest) -> dict[str, Any]:
-    fields: dict[str, Any] = {"tools": [_tool(tool) for tool in request.tools]}
+def _build_tools(request: llm_pb2.ChatRequest) -> dict[str, Any]:
+    fields: dict[str, Any] = {"tools": [_build_tool(tool) for tool in request.tools]}
     choice: dict[str, Any] = {}
     match request.tool_choice:
         case "":
@@ -77,13 +77,13 @@ def _tools(request: llm_pb2.ChatRequest) -> dict[str, Any]:
     return fields | ({"tool_choice": choice} if choice else {})
 
 
-def _tool(tool: llm_pb2.ToolSchema) -> dict[str, Any]:
+def _build_tool(tool: llm_pb2.ToolSchema) -> dict[str, Any]:
     schema = orjson.Fragment(tool.parameters) if tool.parameters else {"type": "object", "properties": {}}
     described = {"description": tool.description} if tool.description else {}
     return {"name": tool.name} | described | {"input_schema": schema}
 
 
-def _thinking(
+def _build_thinking(
     request: llm_pb2.ChatRequest, provider: Provider, max_tokens: int, conversation: list[Turn]
 ) -> dict[str, Any]:
     wish = request.reasoning
@@ -114,7 +114,7 @@ def _lacks_thoughts(conversation: list[Turn]) -> bool:
     return conversation[-2]["content"][0]["type"] not in ("thinking", "redacted_thinking")
 
 
-def _sampling(request: llm_pb2.ChatRequest, *, thinks: bool) -> dict[str, Any]:
+def _build_sampling(request: llm_pb2.ChatRequest, *, thinks: bool) -> dict[str, Any]:
     # Both at once are refused by models since Claude 4.5, and a temperature beside thinking by all.
     if request.HasField("temperature") and not thinks:
         return {"temperature": min(request.temperature, 1.0)}

@@ -20,7 +20,7 @@ class ThinkingBlocks:
         self._blocks: dict[int, dict[str, str]] = {}
         self._texts: dict[int, list[str]] = {}
 
-    def begin(self, index: int, block: Block) -> None:
+    def begin_block(self, index: int, block: Block) -> None:
         """A block starts: `thinking`, filled by what follows, or `redacted_thinking`, complete."""
         if block.type == "redacted_thinking":
             self._blocks[index] = {"type": block.type, "data": block.data or ""}
@@ -28,22 +28,22 @@ class ThinkingBlocks:
         self._blocks[index] = {"type": "thinking"}
         self._texts[index] = [block.thinking or ""]
         if block.signature:
-            self.sign(index, block.signature)
+            self.add_signature(index, block.signature)
 
-    def add(self, index: int, text: str) -> None:
+    def add_text(self, index: int, text: str) -> None:
         """The block goes on."""
         if (texts := self._texts.get(index)) is not None:
             texts.append(text)
 
-    def sign(self, index: int, signature: str) -> None:
+    def add_signature(self, index: int, signature: str) -> None:
         """A piece of the block's signature."""
         if (block := self._blocks.get(index)) is not None:
             block["signature"] = block.get("signature", "") + signature
 
-    def items(self) -> list[dict[str, Any]]:
+    def build_items(self) -> list[dict[str, Any]]:
         """The blocks as the provider wants them back, in order."""
-        return [self._item(index, block) for index, block in self._blocks.items()]
+        return [self._build_item(index, block) for index, block in self._blocks.items()]
 
-    def _item(self, index: int, block: dict[str, str]) -> dict[str, Any]:
+    def _build_item(self, index: int, block: dict[str, str]) -> dict[str, Any]:
         texts = self._texts.get(index)
         return block if texts is None else {"type": "thinking", "thinking": "".join(texts)} | block

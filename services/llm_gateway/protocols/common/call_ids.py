@@ -15,7 +15,7 @@ class CallIds:
     def __init__(self, taken: Iterable[str]) -> None:
         self._taken = set(taken)
 
-    def unique(self, given_id: str) -> str:
+    def make_unique(self, given_id: str) -> str:
         """The provider's id, or one of ours when it gave none or gave it before."""
         unique = given_id if given_id and given_id not in self._taken else f"call_{token_hex(8)}"
         self._taken.add(unique)

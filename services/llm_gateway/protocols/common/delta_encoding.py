@@ -13,15 +13,15 @@ _ONE_BYTE = 0x80
 """Lengths below it are one byte."""
 
 
-def _tag(message: type[LlmDelta | ToolCallDelta], name: str, wire_type: int = _LENGTH_DELIMITED) -> bytes:
+def _make_tag(message: type[LlmDelta | ToolCallDelta], name: str, wire_type: int = _LENGTH_DELIMITED) -> bytes:
     return bytes((message.DESCRIPTOR.fields_by_name[name].number << 3 | wire_type,))
 
 
-def _short(tag: bytes) -> tuple[bytes, ...]:
+def _make_short_prefixes(tag: bytes) -> tuple[bytes, ...]:
     return tuple(tag + bytes((size,)) for size in range(_ONE_BYTE))
 
 
-def _varint(value: int) -> bytes:
+def _encode_varint(value: int) -> bytes:
     out = bytearray()
     while value >= _ONE_BYTE:
         out.append(value & 0x7F | _ONE_BYTE)
@@ -30,38 +30,38 @@ def _varint(value: int) -> bytes:
     return bytes(out)
 
 
-_REASONING = _short(_tag(LlmDelta, "reasoning"))
-_CONTENT = _short(_tag(LlmDelta, "content"))
-_CALL = _short(_tag(LlmDelta, "tool_call"))
-_INDEX = _tag(ToolCallDelta, "index", wire_type=0)
-_ID = _short(_tag(ToolCallDelta, "id"))
-_NAME = _short(_tag(ToolCallDelta, "name"))
-_ARGUMENTS = _short(_tag(ToolCallDelta, "arguments"))
+_REASONING = _make_short_prefixes(_make_tag(LlmDelta, "reasoning"))
+_CONTENT = _make_short_prefixes(_make_tag(LlmDelta, "content"))
+_CALL = _make_short_prefixes(_make_tag(LlmDelta, "tool_call"))
+_INDEX = _make_tag(ToolCallDelta, "index", wire_type=0)
+_ID = _make_short_prefixes(_make_tag(ToolCallDelta, "id"))
+_NAME = _make_short_prefixes(_make_tag(ToolCallDelta, "name"))
+_ARGUMENTS = _make_short_prefixes(_make_tag(ToolCallDelta, "arguments"))
 
 
-def reasoning_delta(text: str) -> bytes:
+def encode_reasoning(text: str) -> bytes:
     """A piece of reasoning."""
-    return _field(_REASONING, text.encode())
+    return _encode_field(_REASONING, text.encode())
 
 
-def content_delta(text: str) -> bytes:
+def encode_content(text: str) -> bytes:
     """A piece of the answer."""
-    return _field(_CONTENT, text.encode())
+    return _encode_field(_CONTENT, text.encode())
 
 
-def call_delta(index: int, arguments: str, call_id: str = "", name: str = "") -> bytes:
+def encode_call(index: int, arguments: str, call_id: str = "", name: str = "") -> bytes:
     """A fragment of a tool call."""
-    fields = _INDEX + _varint(index) if index else b""
+    fields = _INDEX + _encode_varint(index) if index else b""
     if call_id:
-        fields += _field(_ID, call_id.encode())
+        fields += _encode_field(_ID, call_id.encode())
     if name:
-        fields += _field(_NAME, name.encode())
+        fields += _encode_field(_NAME, name.encode())
     if arguments:
-        fields += _field(_ARGUMENTS, arguments.encode())
-    return _field(_CALL, fields)
+        fields += _encode_field(_ARGUMENTS, arguments.encode())
+    return _encode_field(_CALL, fields)
 
 
-def _field(short: tuple[bytes, ...], data: bytes) -> bytes:
+def _encode_field(short: tuple[bytes, ...], data: bytes) -> bytes:
     """`short` is the tag with each length of one byte."""
     size = len(data)
-    return short[size] + data if size < _ONE_BYTE else short[0][:-1] + _varint(size) + data
+    return short[size] + data if size < _ONE_BYTE else short[0][:-1] + _encode_varint(size) + data

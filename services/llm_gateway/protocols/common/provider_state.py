@@ -10,12 +10,12 @@ from typing import Any
 import orjson
 
 
-def to_state(provider: str, kind: str, items: list[dict[str, Any]]) -> str:
+def pack_state(provider: str, kind: str, items: list[dict[str, Any]]) -> str:
     """The JSON of a provider's items."""
     return orjson.dumps({"provider": provider, kind: items}).decode()
 
 
-def from_state(state: str, provider: str, kind: str) -> list[dict[str, Any]]:
+def unpack_state(state: str, provider: str, kind: str) -> list[dict[str, Any]]:
     """The items of that kind, verbatim; none when they are another provider's, or the state has none."""
     if not state:
         return []

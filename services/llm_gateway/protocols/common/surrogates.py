@@ -26,37 +26,37 @@ _HIGH_HALF = re.compile("[\U000f0000-\U000f03ff]")
 _HALVES = re.compile("[\U000f0000-\U000f07ff]+")
 
 
-def marked(data: bytes) -> bytes:
+def mark_lone_halves(data: bytes) -> bytes:
     """JSON text with its lone halves as private characters; `data` itself where it has none."""
-    return _ESCAPE.sub(_mark, data)
+    return _ESCAPE.sub(_mark_half, data)
 
 
-def _mark(found: re.Match[bytes]) -> bytes:
+def _mark_half(found: re.Match[bytes]) -> bytes:
     half = found[1]
     return found[0] if half is None else chr(int(half, 16) - _FIRST + _PRIVATE).encode()
 
 
-class Halves:
+class HalfJoiner:
     """Puts the halves of one stream together. A channel is whatever texts continue each other in."""
 
     def __init__(self) -> None:
         self._held: dict[Hashable, str] = {}
 
-    def joined(self, channel: Hashable, text: str) -> str:
+    def join_text(self, channel: Hashable, text: str) -> str:
         """`text` after what was held of its channel; a first half at its end is held until the next text comes."""
         text = self._held.pop(channel, "") + text
         if text and _HIGH_HALF.match(text[-1]):
             self._held[channel] = text[-1]
             text = text[:-1]
-        return _HALVES.sub(_character, text)
+        return _HALVES.sub(_decode_halves, text)
 
-    def rest(self) -> list[tuple[Hashable, str]]:
+    def take_rest(self) -> list[tuple[Hashable, str]]:
         """What never met its other half, as U+FFFD, by channel."""
         alone = [*self._held]
         self._held.clear()
         return [(channel, "\ufffd") for channel in alone]
 
 
-def _character(found: re.Match[str]) -> str:
+def _decode_halves(found: re.Match[str]) -> str:
     halves = b"".join((ord(char) - _PRIVATE + _FIRST).to_bytes(2, "little") for char in found[0])
     return halves.decode("utf-16-le", errors="replace")

@@ -27,34 +27,34 @@ class InlineThinking:
         self.before = ""
         """The text before the next one; its last character tells a quoted marker."""
 
-    def sorted(self, text: str) -> list[tuple[bool, str]]:
+    def split_text(self, text: str) -> list[tuple[bool, str]]:
         """The pieces of `text`, in order; True for reasoning. None is empty."""
         text, self._held = self._held + text, ""
         pieces: list[tuple[bool, str]] = []
         start = 0
-        while (found := self._find(text, start)) >= 0:
-            self._add(pieces, text[start:found])
+        while (found := self._find_marker(text, start)) >= 0:
+            self._append_piece(pieces, text[start:found])
             start = found + len(CLOSE if self._is_inside else OPEN)
             self._is_inside = not self._is_inside
-        end = len(text) - self._waiting(text, start)
-        self._add(pieces, text[start:end])
+        end = len(text) - self._count_held(text, start)
+        self._append_piece(pieces, text[start:end])
         self._held = text[end:]
         self.is_idle = not (self._is_inside or self._held)
         self.before = text[:end] or self.before
         return pieces
 
-    def rest(self) -> list[tuple[bool, str]]:
+    def take_rest(self) -> list[tuple[bool, str]]:
         """What waited, when nothing follows: it was no marker."""
         pieces: list[tuple[bool, str]] = []
-        self._add(pieces, self._held)
+        self._append_piece(pieces, self._held)
         self._held = ""
         return pieces
 
-    def _add(self, pieces: list[tuple[bool, str]], text: str) -> None:
+    def _append_piece(self, pieces: list[tuple[bool, str]], text: str) -> None:
         if text:
             pieces.append((self._is_inside, text))
 
-    def _find(self, text: str, start: int) -> int:
+    def _find_marker(self, text: str, start: int) -> int:
         if self._is_inside:
             return text.find(CLOSE, start)
         found = text.find(OPEN, start)
@@ -62,7 +62,7 @@ class InlineThinking:
             found = text.find(OPEN, found + 1)
         return found
 
-    def _waiting(self, text: str, start: int) -> int:
+    def _count_held(self, text: str, start: int) -> int:
         """How many characters at the end may be the beginning of the next marker."""
         at = text.rfind("<", start)
         marker = CLOSE if self._is_inside else OPEN

@@ -22,15 +22,15 @@ class ReasoningDetails:
     def __init__(self) -> None:
         self.items: list[dict[str, Any]] = []
 
-    def take(self, raw: msgspec.Raw) -> str:
+    def add_items(self, raw: msgspec.Raw) -> str:
         """Keep a frame's items; their text. What is no list of objects is nobody's, and no error."""
         read = orjson.loads(bytes(raw))
         items = [item for item in read if isinstance(item, dict)] if isinstance(read, list) else []
         for item in items:
-            self._keep(item)
+            self._merge_item(item)
         return "".join(item[key] for item in items for key in _TEXTS if isinstance(item.get(key), str))
 
-    def _keep(self, item: dict[str, Any]) -> None:
+    def _merge_item(self, item: dict[str, Any]) -> None:
         last = self.items[-1] if self.items else None
         # A fragment goes on with the item before it: same type, same place, and text or a signature to add.
         same = last is not None and all(last.get(key) == item.get(key) for key in ("type", "index"))

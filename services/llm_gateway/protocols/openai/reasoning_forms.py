@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from services.llm_gateway.protocols.common.provider_state import from_state
+from services.llm_gateway.protocols.common.provider_state import unpack_state
 from services.llm_gateway.protocols.common.request_rules import THINKING_TOKENS
 from services.llm_gateway.protocols.openai.reasoning_details import KIND
 
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from services.llm_gateway.providers.provider_file import Provider
 
 
-def wished(request: llm_pb2.ChatRequest, provider: Provider) -> dict[str, Any]:
+def build_wish_fields(request: llm_pb2.ChatRequest, provider: Provider) -> dict[str, Any]:
     """The fields that say how much the model should think; for a model that can."""
-    fields = _said(request.reasoning, provider) if request.HasField("reasoning") else {}
+    fields = _form_wish(request.reasoning, provider) if request.HasField("reasoning") else {}
     return fields | {"reasoning_split": True} if provider.reasoning == "reasoning_split" else fields
 
 
-def _said(wish: llm_pb2.Reasoning, provider: Provider) -> dict[str, Any]:
+def _form_wish(wish: llm_pb2.Reasoning, provider: Provider) -> dict[str, Any]:
     effort = wish.effort.lower() if wish.enabled else ""
     match provider.reasoning:
         case "reasoning_effort":
@@ -55,10 +55,10 @@ def _said(wish: llm_pb2.Reasoning, provider: Provider) -> dict[str, Any]:
             return {"thinking": {"type": "adaptive" if wish.enabled else "disabled"}}
 
 
-def handed_back(message: llm_pb2.Message, provider: Provider) -> dict[str, Any]:
+def build_history_fields(message: llm_pb2.Message, provider: Provider) -> dict[str, Any]:
     """The fields of an assistant message that give a provider its reasoning back."""
     fields: dict[str, Any] = {}
-    if details := from_state(message.provider_state, provider.key, KIND):
+    if details := unpack_state(message.provider_state, provider.key, KIND):
         fields[KIND] = details
     if message.HasField("reasoning_content"):
         match provider.reasoning:

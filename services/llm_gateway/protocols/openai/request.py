@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from services.llm_gateway.protocols.common.request_rules import check_tool_choice
-from services.llm_gateway.protocols.openai.reasoning_forms import handed_back, wished
+from services.llm_gateway.protocols.openai.reasoning_forms import build_history_fields, build_wish_fields
 
 if TYPE_CHECKING:
     from headrace.v1 import llm_pb2
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 PATH = "/chat/completions"
 
 
-def headers(key: str) -> dict[str, str]:
+def build_headers(key: str) -> dict[str, str]:
     """The key's header; none for a provider without keys."""
     return {"Authorization": f"Bearer {key}"} if key else {}
 
 
-def request_body(request: llm_pb2.ChatRequest, provider: Provider, model: Model) -> bytes:
+def build_body(request: llm_pb2.ChatRequest, provider: Provider, model: Model) -> bytes:
     """The JSON body.
 
     Raises:
@@ -30,12 +30,12 @@ def request_body(request: llm_pb2.ChatRequest, provider: Provider, model: Model)
     """
     body: dict[str, Any] = {
         "model": request.model,
-        "messages": [_message(message, provider) for message in request.messages],
+        "messages": [_build_message(message, provider) for message in request.messages],
         "stream": True,
         "stream_options": {"include_usage": True},
     }
     if request.tools:
-        body |= _tools(request)
+        body |= _build_tools(request)
     if request.HasField("temperature"):
         body["temperature"] = request.temperature
     if request.HasField("top_p"):
@@ -43,40 +43,40 @@ def request_body(request: llm_pb2.ChatRequest, provider: Provider, model: Model)
     if request.HasField("max_tokens"):
         body[provider.output_limit] = request.max_tokens
     if "reasoning" in model.capabilities:
-        body |= wished(request, provider)
+        body |= build_wish_fields(request, provider)
     return orjson.dumps(body)
 
 
-def _message(message: llm_pb2.Message, provider: Provider) -> dict[str, Any]:
-    formed: dict[str, Any] = {"role": message.role, "content": _content(message)}
+def _build_message(message: llm_pb2.Message, provider: Provider) -> dict[str, Any]:
+    formed: dict[str, Any] = {"role": message.role, "content": _build_content(message)}
     if message.tool_calls:
-        formed["tool_calls"] = [_call(call) for call in message.tool_calls]
+        formed["tool_calls"] = [_build_call(call) for call in message.tool_calls]
     if message.role == "tool":
         formed["tool_call_id"] = message.tool_call_id
-    return formed | handed_back(message, provider)
+    return formed | build_history_fields(message, provider)
 
 
-def _content(message: llm_pb2.Message) -> str | list[dict[str, Any]]:
+def _build_content(message: llm_pb2.Message) -> str | list[dict[str, Any]]:
     """One string where there is text alone, which every provider takes; a list of parts with images."""
     if not any(part.HasField("image") for part in message.content):
         return "".join(part.text for part in message.content)
     return [
-        _image(part.image) if part.HasField("image") else {"type": "text", "text": part.text}
+        _build_image(part.image) if part.HasField("image") else {"type": "text", "text": part.text}
         for part in message.content
     ]
 
 
-def _image(image: llm_pb2.ImagePart) -> dict[str, Any]:
+def _build_image(image: llm_pb2.ImagePart) -> dict[str, Any]:
     url = image.url or f"data:{image.mime_type};base64,{base64.b64encode(image.data).decode()}"
     return {"type": "image_url", "image_url": {"url": url} | ({"detail": image.detail} if image.detail else {})}
 
 
-def _call(call: llm_pb2.ToolCall) -> dict[str, Any]:
-    function = {"name": call.name, "arguments": _arguments(call.arguments)}
+def _build_call(call: llm_pb2.ToolCall) -> dict[str, Any]:
+    function = {"name": call.name, "arguments": _replace_bad_arguments(call.arguments)}
     return {"id": call.id, "type": "function", "function": function}
 
 
-def _arguments(text: str) -> str:
+def _replace_bad_arguments(text: str) -> str:
     # The arguments of an answer that was cut are no JSON; some providers refuse the whole chat for it.
     try:
         orjson.loads(text)
@@ -85,23 +85,23 @@ def _arguments(text: str) -> str:
     return text
 
 
-def _tools(request: llm_pb2.ChatRequest) -> dict[str, Any]:
-    fields: dict[str, Any] = {"tools": [_tool(tool) for tool in request.tools]}
+def _build_tools(request: llm_pb2.ChatRequest) -> dict[str, Any]:
+    fields: dict[str, Any] = {"tools": [_build_tool(tool) for tool in request.tools]}
     if request.tool_choice:
-        fields["tool_choice"] = _tool_choice(request)
+        fields["tool_choice"] = _build_tool_choice(request)
     if request.HasField("parallel_tool_calls"):
         fields["parallel_tool_calls"] = request.parallel_tool_calls
     return fields
 
 
-def _tool(tool: llm_pb2.ToolSchema) -> dict[str, Any]:
+def _build_tool(tool: llm_pb2.ToolSchema) -> dict[str, Any]:
     function: dict[str, Any] = {"name": tool.name, "description": tool.description}
     if tool.parameters:
         function["parameters"] = orjson.Fragment(tool.parameters)
     return {"type": "function", "function": function}
 
 
-def _tool_choice(request: llm_pb2.ChatRequest) -> str | dict[str, Any]:
+def _build_tool_choice(request: llm_pb2.ChatRequest) -> str | dict[str, Any]:
     choice = request.tool_choice
     if choice in ("none", "auto", "required"):
         return choice

@@ -52,25 +52,25 @@ class ToolCalls:
         """Calls begun so far."""
         return len(self._given_ids)
 
-    def piece(self, part: CallPart) -> CallPiece | None:
+    def convert_part(self, part: CallPart) -> CallPiece | None:
         """A fragment as we give it; None when it carries nothing new."""
         name = (part.function and part.function.name) or ""
-        arguments = _text(part.function)
-        index = self._index_of(part, name)
+        arguments = _read_arguments(part.function)
+        index = self._find_call(part, name)
         if index is None:
-            return self._first(part, name, arguments)
+            return self._begin_call(part, name, arguments)
         if index in self._undecided:
-            arguments = self._without_null(index, arguments)
+            arguments = self._strip_null(index, arguments)
         return CallPiece(index, arguments) if arguments else None
 
-    def rest(self) -> Iterator[CallPiece]:
+    def take_rest(self) -> Iterator[CallPiece]:
         """What was held at the end; a `null` that nothing followed means no arguments."""
         for index, held in self._undecided.items():
             if held not in ("", _NULL):
                 yield CallPiece(index, held)
         self._undecided.clear()
 
-    def _index_of(self, part: CallPart, name: str) -> int | None:
+    def _find_call(self, part: CallPart, name: str) -> int | None:
         """Which call a fragment belongs to; None: it begins one."""
         given_id = part.id or ""
         if part.index is None:
@@ -84,7 +84,7 @@ class ToolCalls:
             return None
         return known
 
-    def _first(self, part: CallPart, name: str, arguments: str) -> CallPiece | None:
+    def _begin_call(self, part: CallPart, name: str, arguments: str) -> CallPiece | None:
         given_id = part.id or ""
         if part.index is not None:
             if not name and not arguments:
@@ -95,10 +95,10 @@ class ToolCalls:
         index = len(self._given_ids)
         self._given_ids.append(given_id)
         self._undecided[index] = ""
-        arguments = self._without_null(index, arguments)
-        return CallPiece(index, arguments, self._ids.unique(given_id), name)
+        arguments = self._strip_null(index, arguments)
+        return CallPiece(index, arguments, self._ids.make_unique(given_id), name)
 
-    def _without_null(self, index: int, arguments: str) -> str:
+    def _strip_null(self, index: int, arguments: str) -> str:
         """The arguments that may go on; at most the four letters wait."""
         text = self._undecided[index] + arguments
         if _NULL.startswith(text):
@@ -108,7 +108,7 @@ class ToolCalls:
         return text.removeprefix(_NULL) if text.startswith(_NULL + "{") else text
 
 
-def _text(function: Function | None) -> str:
+def _read_arguments(function: Function | None) -> str:
     raw = bytes(function.arguments) if function is not None else b""
     if raw.startswith(b'"'):
         return _decode_text(raw)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from services.simulator.playback.repeated_frames import Repeated
-from services.simulator.protocols.anthropic.signatures import signature_of
+from services.simulator.playback.repeated_frames import RepeatedFrame
+from services.simulator.protocols.anthropic.signatures import sign_thinking
 from services.simulator.scripts.steps import (
     Content,
     Cut,
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from services.simulator.playback.player import Action
-    from services.simulator.requests.model_request import Ask
+    from services.simulator.requests.model_request import ModelRequest
 
 _ERROR_TYPES = {
     401: "authentication_error",
@@ -54,31 +54,31 @@ _STOP_REASONS = {
 """Anthropic's words for those that scripts share with the other protocol; its own are taken as they are."""
 
 
-def error_body(message: str, status: int) -> dict[str, Any]:
+def build_error(message: str, status: int) -> dict[str, Any]:
     """Anthropic's error object."""
     kind = _ERROR_TYPES.get(status, "invalid_request_error" if status < 500 else "api_error")
     error = {"type": kind, "message": message}
     return {"type": "error", "error": error, "request_id": f"req_{token_hex(12)}"}
 
 
-def streamed(ask: Ask, reply: Reply, *, pace_ms: float) -> Iterator[Action]:
+def stream_reply(ask: ModelRequest, reply: Reply, *, pace_ms: float) -> Iterator[Action]:
     """The actions that stream `reply`, with `pace_ms` before each delta unless the reply has its own."""
-    stream = _Stream(Wait(wait_ms=pace_ms if reply.pace_ms is None else reply.pace_ms))
+    stream = _BlockStream(Wait(wait_ms=pace_ms if reply.pace_ms is None else reply.pace_ms))
     if reply.opening:
-        message = _message(ask, [], None, {"input_tokens": ask.prompt_tokens, "output_tokens": 1})
-        yield _event("message_start", message=message)
+        message = _build_message(ask, [], None, {"input_tokens": ask.prompt_tokens, "output_tokens": 1})
+        yield _encode_event("message_start", message=message)
     yield Wait(wait_ms=reply.first_delta_delay_ms)
     for step in reply.steps:
-        yield from stream.actions(step)
+        yield from stream.play_step(step)
         if isinstance(step, End | Cut):
             return
-    yield from stream.close()
+    yield from stream.close_block()
     if not any(isinstance(step, Finish) for step in reply.steps):
-        yield _message_delta(_stop_reason(reply), _usage(ask, reply, stream.deltas))
-    yield _event("message_stop")
+        yield _encode_message_delta(_choose_stop_reason(reply), _build_usage(ask, reply, stream.deltas))
+    yield _encode_event("message_stop")
 
 
-class _Stream:
+class _BlockStream:
     """The content blocks of one stream."""
 
     def __init__(self, pace: Wait) -> None:
@@ -90,95 +90,97 @@ class _Stream:
         self.deltas = 0
         """Sent so far, of any kind."""
 
-    def actions(self, step: Step) -> Iterator[Action]:
+    def play_step(self, step: Step) -> Iterator[Action]:
         match step:
             case Content(content=texts):
-                yield from self._open("text", text="")
-                yield from self._deltas("text_delta", "text", texts)
+                yield from self._open_block("text", text="")
+                yield from self._send_deltas("text_delta", "text", texts)
             case Repeat(repeat=text, times=times):
-                yield from self._open("text", text="")
+                yield from self._open_block("text", text="")
                 self.deltas += times
-                yield Repeated(self._delta("text_delta", "text", text), times, self._pace.wait_ms)
+                yield RepeatedFrame(self._encode_delta("text_delta", "text", text), times, self._pace.wait_ms)
             case Reasoning(reasoning=texts):
-                yield from self._open("thinking", thinking="", signature="")
+                yield from self._open_block("thinking", thinking="", signature="")
                 self._thought += texts
-                yield from self._deltas("thinking_delta", "thinking", texts)
+                yield from self._send_deltas("thinking_delta", "thinking", texts)
             case ToolCall():
-                yield from self.close()
-                yield from self._open("tool_use", id=step.id, name=step.tool_call, input={})
+                yield from self.close_block()
+                yield from self._open_block("tool_use", id=step.id, name=step.tool_call, input={})
                 # The real service begins with an empty piece.
-                yield from self._deltas("input_json_delta", "partial_json", ("", *step.arguments))
+                yield from self._send_deltas("input_json_delta", "partial_json", ("", *step.arguments))
             case Frame(frame=frame):
-                yield _event(**({"type": "message"} | frame))
+                yield _encode_event(**({"type": "message"} | frame))
             case Raw(raw=texts):
                 yield from (text.encode("latin-1") for text in texts)
             case Finish(finish=reason):
-                yield from self.close()
-                yield _message_delta(_STOP_REASONS.get(reason, reason), {"output_tokens": self.deltas})
+                yield from self.close_block()
+                yield _encode_message_delta(_STOP_REASONS.get(reason, reason), {"output_tokens": self.deltas})
             case UsageReport(usage=usage):
-                yield _message_delta(None, usage)
+                yield _encode_message_delta(None, usage)
             case Wait() | Stall() | Cut() | End():
                 yield step
             case _:
                 raise AssertionError(f"{type(step).__name__} is answered before a stream begins")
 
-    def _open(self, kind: str, **fields: Any) -> Iterator[Action]:
+    def _open_block(self, kind: str, **fields: Any) -> Iterator[Action]:
         if self._kind == kind:
             return
-        yield from self.close()
+        yield from self.close_block()
         self._index += 1
         self._kind = kind
-        yield _event("content_block_start", index=self._index, content_block={"type": kind, **fields})
+        yield _encode_event("content_block_start", index=self._index, content_block={"type": kind, **fields})
 
-    def _deltas(self, kind: str, field: str, texts: Iterable[str]) -> Iterator[Action]:
+    def _send_deltas(self, kind: str, field: str, texts: Iterable[str]) -> Iterator[Action]:
         for text in texts:
             yield self._pace
             self.deltas += 1
-            yield self._delta(kind, field, text)
+            yield self._encode_delta(kind, field, text)
 
-    def _delta(self, kind: str, field: str, text: str) -> bytes:
-        return _event("content_block_delta", index=self._index, delta={"type": kind, field: text})
+    def _encode_delta(self, kind: str, field: str, text: str) -> bytes:
+        return _encode_event("content_block_delta", index=self._index, delta={"type": kind, field: text})
 
-    def close(self) -> Iterator[Action]:
+    def close_block(self) -> Iterator[Action]:
         """End the open block; thoughts are signed."""
         if not self._kind:
             return
         if self._kind == "thinking":
-            signature = signature_of("".join(self._thought))
+            signature = sign_thinking("".join(self._thought))
             self._thought.clear()
-            yield _event(
+            yield _encode_event(
                 "content_block_delta", index=self._index, delta={"type": "signature_delta", "signature": signature}
             )
         self._kind = ""
-        yield _event("content_block_stop", index=self._index)
+        yield _encode_event("content_block_stop", index=self._index)
 
 
-def _event(type: str, **fields: Any) -> bytes:
+def _encode_event(type: str, **fields: Any) -> bytes:
     data = orjson.dumps({"type": type, **fields})
     return b"event: " + type.encode() + b"\ndata: " + data + b"\n\n"
 
 
-def _message_delta(stop_reason: str | None, usage: dict[str, Any]) -> bytes:
-    return _event("message_delta", delta={"stop_reason": stop_reason, "stop_sequence": None}, usage=usage)
+def _encode_message_delta(stop_reason: str | None, usage: dict[str, Any]) -> bytes:
+    return _encode_event("message_delta", delta={"stop_reason": stop_reason, "stop_sequence": None}, usage=usage)
 
 
-def _message(ask: Ask, content: list[Any], stop_reason: str | None, usage: dict[str, Any]) -> dict[str, Any]:
+def _build_message(
+    ask: ModelRequest, content: list[Any], stop_reason: str | None, usage: dict[str, Any]
+) -> dict[str, Any]:
     start = {"id": f"msg_{token_hex(12)}", "type": "message", "role": "assistant", "model": ask.model}
     return start | {"content": content, "stop_reason": stop_reason, "stop_sequence": None, "usage": usage}
 
 
-def _stop_reason(reply: Reply) -> str:
+def _choose_stop_reason(reply: Reply) -> str:
     given = next((step.finish for step in reply.steps if isinstance(step, Finish)), None)
     called = any(isinstance(step, ToolCall) for step in reply.steps)
     return _STOP_REASONS.get(given or "", given or ("tool_use" if called else "end_turn"))
 
 
-def _usage(ask: Ask, reply: Reply, deltas: int) -> dict[str, Any]:
+def _build_usage(ask: ModelRequest, reply: Reply, deltas: int) -> dict[str, Any]:
     given = next((step.usage for step in reversed(reply.steps) if isinstance(step, UsageReport)), None)
     return given or {"input_tokens": ask.prompt_tokens, "output_tokens": deltas}
 
 
-def whole(ask: Ask, reply: Reply) -> Iterator[Action]:
+def build_whole_reply(ask: ModelRequest, reply: Reply) -> Iterator[Action]:
     """The actions that give `reply` as one JSON body; its silences and cuts come before it."""
     yield Wait(wait_ms=reply.first_delta_delay_ms)
     yield from (step for step in reply.steps if isinstance(step, Wait | Stall | Cut))
@@ -190,12 +192,12 @@ def whole(ask: Ask, reply: Reply) -> Iterator[Action]:
                 content.append({"type": "text", "text": "".join(texts)})
             case Reasoning(reasoning=texts):
                 thought = "".join(texts)
-                content.append({"type": "thinking", "thinking": thought, "signature": signature_of(thought)})
+                content.append({"type": "thinking", "thinking": thought, "signature": sign_thinking(thought)})
             case ToolCall(arguments=texts):
                 called = orjson.loads("".join(texts) or "{}")
                 content.append({"type": "tool_use", "id": step.id, "name": step.tool_call, "input": called})
             case _:
                 continue
         deltas += len(texts)
-    usage = {"input_tokens": ask.prompt_tokens} | _usage(ask, reply, deltas)
-    yield orjson.dumps(_message(ask, content, _stop_reason(reply), usage))
+    usage = {"input_tokens": ask.prompt_tokens} | _build_usage(ask, reply, deltas)
+    yield orjson.dumps(_build_message(ask, content, _choose_stop_reason(reply), usage))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from services.simulator.protocols.anthropic.signatures import signature_of
-from services.simulator.requests.model_request import Ask, Refused, ToolAnswer
+from services.simulator.protocols.anthropic.signatures import sign_thinking
+from services.simulator.requests.model_request import ModelRequest, RequestRefused, ToolResult
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -13,53 +13,53 @@ if TYPE_CHECKING:
 THINKING = ("thinking", "redacted_thinking")
 
 
-def parse_ask(body: Any, headers: Mapping[str, str]) -> Ask:
+def parse_request(body: Any, headers: Mapping[str, str]) -> ModelRequest:
     """The checked request.
 
     Raises:
         Refused: It breaks a rule of the protocol; the text is Anthropic's (2026-05) where it matters.
     """
     if "anthropic-version" not in headers:
-        raise Refused("anthropic-version: header is required")
+        raise RequestRefused("anthropic-version: header is required")
     if not isinstance(body, dict):
-        raise Refused("The request body is not valid JSON")
+        raise RequestRefused("The request body is not valid JSON")
     if not isinstance(model := body.get("model"), str) or not model:
-        raise Refused("model: Field required")
+        raise RequestRefused("model: Field required")
     if not isinstance(limit := body.get("max_tokens"), int) or limit < 1:
-        raise Refused("max_tokens: Field required")
-    messages = _checked_messages(body.get("messages"))
+        raise RequestRefused("max_tokens: Field required")
+    messages = _check_messages(body.get("messages"))
     _check_thinking(body, messages)
-    spoken = [at for at, message in enumerate(messages) if message["role"] == "user" and _text(message)]
+    spoken = [at for at, message in enumerate(messages) if message["role"] == "user" and _join_text(message)]
     last_user = spoken[-1] if spoken else -1
     answers = [message for message in messages[last_user + 1 :] if message["role"] == "assistant"]
-    return Ask(
+    return ModelRequest(
         model=model,
-        system=_system(body.get("system") or ""),
-        text=_text(messages[last_user]) if spoken else "",
-        run_up="",  # the protocol has no two user messages in a row
+        system=_join_system(body.get("system") or ""),
+        text=_join_text(messages[last_user]) if spoken else "",
+        preceding_text="",  # the protocol has no two user messages in a row
         turn=1 + len(answers),
-        results=_newest_results(messages),
-        tools=_tools(body),
-        prompt_tokens=sum(len(_text(message)) for message in messages) // 4 + 1,
+        results=_find_newest_results(messages),
+        tools=_read_tools(body),
+        prompt_tokens=sum(len(_join_text(message)) for message in messages) // 4 + 1,
         stream=bool(body.get("stream")),
         include_usage=True,
     )
 
 
-def _system(given: Any) -> str:
+def _join_system(given: Any) -> str:
     """A text, or a list of text blocks."""
     return given if isinstance(given, str) else "".join(str(block.get("text", "")) for block in given)
 
 
-def _checked_messages(messages: Any) -> list[dict[str, Any]]:
+def _check_messages(messages: Any) -> list[dict[str, Any]]:
     if not isinstance(messages, list) or not messages:
-        raise Refused("messages: at least one message is required")
+        raise RequestRefused("messages: at least one message is required")
     open_calls: list[str] = []
     checked: list[dict[str, Any]] = []
     for at, message in enumerate(messages):
         if not isinstance(message, dict) or message.get("role") not in ("user", "assistant"):
-            raise Refused(f"messages.{at}.role: Input should be 'user' or 'assistant'")
-        blocks = _checked_blocks(at, message.get("content"))
+            raise RequestRefused(f"messages.{at}.role: Input should be 'user' or 'assistant'")
+        blocks = _check_blocks(at, message.get("content"))
         _check_results(at, blocks, open_calls)
         open_calls = [block["id"] for block in blocks if block["type"] == "tool_use"]
         checked.append({"role": message["role"], "content": blocks})
@@ -67,32 +67,32 @@ def _checked_messages(messages: Any) -> list[dict[str, Any]]:
     return checked
 
 
-def _checked_blocks(at: int, content: Any) -> list[dict[str, Any]]:
+def _check_blocks(at: int, content: Any) -> list[dict[str, Any]]:
     blocks: Any = [{"type": "text", "text": content}] if isinstance(content, str) else content
     if not isinstance(blocks, list) or not blocks:
-        raise Refused(f"messages.{at}: all messages must have non-empty content")
+        raise RequestRefused(f"messages.{at}: all messages must have non-empty content")
     for block in blocks:
         if not isinstance(block, dict) or not isinstance(block.get("type"), str):
-            raise Refused(f"messages.{at}.content: Input should be a valid block")
+            raise RequestRefused(f"messages.{at}.content: Input should be a valid block")
         if block["type"] == "text" and not str(block.get("text", "")).strip():
-            raise Refused("messages: text content blocks must contain non-whitespace text")
+            raise RequestRefused("messages: text content blocks must contain non-whitespace text")
         if block["type"] == "tool_use" and not isinstance(block.get("input"), dict):
-            raise Refused(f"messages.{at}.content: tool_use.input: Input should be a valid dictionary")
-        if block["type"] == "thinking" and block.get("signature") != signature_of(block.get("thinking", "")):
-            raise Refused(f"messages.{at}.content: Invalid `signature` in `thinking` block")
+            raise RequestRefused(f"messages.{at}.content: tool_use.input: Input should be a valid dictionary")
+        if block["type"] == "thinking" and block.get("signature") != sign_thinking(block.get("thinking", "")):
+            raise RequestRefused(f"messages.{at}.content: Invalid `signature` in `thinking` block")
     return blocks
 
 
 def _check_results(at: int, blocks: list[dict[str, Any]], open_calls: list[str]) -> None:
     given = [block["tool_use_id"] for block in blocks if block["type"] == "tool_result"]
     if missing := [call_id for call_id in open_calls if call_id not in given]:
-        raise Refused(
+        raise RequestRefused(
             f"messages.{at - 1}: `tool_use` ids were found without `tool_result` blocks immediately after: "
             f"{', '.join(missing)}. Each `tool_use` block must have a corresponding `tool_result` block in the next "
             "message."
         )
     if unknown := [call_id for call_id in given if call_id not in open_calls]:
-        raise Refused(
+        raise RequestRefused(
             f"messages.{at}: unexpected `tool_use_id` found in `tool_result` blocks: {', '.join(unknown)}. Each "
             "`tool_result` block must have a corresponding `tool_use` block in the previous message."
         )
@@ -103,42 +103,42 @@ def _check_thinking(body: dict[str, Any], messages: list[dict[str, Any]]) -> Non
     if thinking.get("type") != "enabled":
         return
     if not 1024 <= thinking.get("budget_tokens", 0) < body["max_tokens"]:
-        raise Refused("`max_tokens` must be greater than `thinking.budget_tokens`, which must be at least 1024")
+        raise RequestRefused("`max_tokens` must be greater than `thinking.budget_tokens`, which must be at least 1024")
     if (body.get("tool_choice") or {}).get("type") in ("any", "tool"):
-        raise Refused("Thinking may not be enabled when tool_choice forces tool use.")
+        raise RequestRefused("Thinking may not be enabled when tool_choice forces tool use.")
     if body.get("temperature", 1) != 1:
-        raise Refused("`temperature` may only be set to 1 when thinking is enabled.")
+        raise RequestRefused("`temperature` may only be set to 1 when thinking is enabled.")
     if len(messages) > 1 and any(block["type"] == "tool_result" for block in messages[-1]["content"]):
         first = messages[-2]["content"][0]["type"]
         if first not in THINKING:
-            raise Refused(
+            raise RequestRefused(
                 f"messages.{len(messages) - 2}.content.0.type: Expected `thinking` or `redacted_thinking`, but found "
                 f"`{first}`."
             )
 
 
-def _newest_results(messages: list[dict[str, Any]]) -> tuple[ToolAnswer, ...]:
+def _find_newest_results(messages: list[dict[str, Any]]) -> tuple[ToolResult, ...]:
     results = [block for block in messages[-1]["content"] if block["type"] == "tool_result"]
-    if not results or _text(messages[-1]):
+    if not results or _join_text(messages[-1]):
         return ()
     names = {block["id"]: block["name"] for block in messages[-2]["content"] if block["type"] == "tool_use"}
-    return tuple(ToolAnswer(names[result["tool_use_id"]], _result_text(result)) for result in results)
+    return tuple(ToolResult(names[result["tool_use_id"]], _join_result_text(result)) for result in results)
 
 
-def _tools(body: dict[str, Any]) -> dict[str, frozenset[str]]:
+def _read_tools(body: dict[str, Any]) -> dict[str, frozenset[str]]:
     tools: dict[str, frozenset[str]] = {}
     offered: list[Any] = body.get("tools") or []
     for at, tool in enumerate(offered):
         if not isinstance(tool, dict) or not tool.get("name") or not isinstance(tool.get("input_schema"), dict):
-            raise Refused(f"tools.{at}: name and input_schema: Field required")
+            raise RequestRefused(f"tools.{at}: name and input_schema: Field required")
         tools[tool["name"]] = frozenset(tool["input_schema"].get("properties") or {})
     return tools
 
 
-def _result_text(result: dict[str, Any]) -> str:
+def _join_result_text(result: dict[str, Any]) -> str:
     content: Any = result.get("content") or ""
-    return content if isinstance(content, str) else _text({"content": content})
+    return content if isinstance(content, str) else _join_text({"content": content})
 
 
-def _text(message: dict[str, Any]) -> str:
+def _join_text(message: dict[str, Any]) -> str:
     return "".join(block["text"] for block in message["content"] if block["type"] == "text")

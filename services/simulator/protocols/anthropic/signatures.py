@@ -6,6 +6,6 @@ import base64
 import hashlib
 
 
-def signature_of(thinking: str) -> str:
+def sign_thinking(thinking: str) -> str:
     """The only signature with which this text is taken back."""
     return base64.b64encode(hashlib.sha256(b"headrace simulator\n" + thinking.encode()).digest()).decode()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from services.simulator.playback.repeated_frames import Repeated
+from services.simulator.playback.repeated_frames import RepeatedFrame
 from services.simulator.scripts.steps import (
     Content,
     Cut,
@@ -34,22 +34,22 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from services.simulator.playback.player import Action
-    from services.simulator.requests.model_request import Ask
+    from services.simulator.requests.model_request import ModelRequest
 
 _ERROR_CODES = {401: "invalid_api_key", 429: "rate_limit_exceeded"}
 _DONE = b"data: [DONE]\n\n"
 _TAIL = b'},"finish_reason":null}]}\n\n'
 
 
-def error_body(message: str, status: int) -> dict[str, Any]:
+def build_error(message: str, status: int) -> dict[str, Any]:
     """OpenAI's error object."""
     kind = "invalid_request_error" if status < 500 else "server_error"
     return {"error": {"message": message, "type": kind, "param": None, "code": _ERROR_CODES.get(status)}}
 
 
-def streamed(ask: Ask, reply: Reply, *, pace_ms: float) -> Iterator[Action]:
+def stream_reply(ask: ModelRequest, reply: Reply, *, pace_ms: float) -> Iterator[Action]:
     """The actions that stream `reply`, with `pace_ms` before each delta unless the reply has its own."""
-    head = _head(ask.model)
+    head = _encode_head(ask.model)
     pace = Wait(wait_ms=pace_ms if reply.pace_ms is None else reply.pace_ms)
     if reply.opening:
         yield head + b'{"role":"assistant","content":""' + _TAIL
@@ -57,32 +57,32 @@ def streamed(ask: Ask, reply: Reply, *, pace_ms: float) -> Iterator[Action]:
     deltas = 0
     for step in reply.steps:
         if isinstance(step, Repeat):
-            yield Repeated(_content(head, step.repeat), step.times, pace.wait_ms)
+            yield RepeatedFrame(_encode_content(head, step.repeat), step.times, pace.wait_ms)
             deltas += step.times
             continue
-        for action in _actions(step, head):
+        for action in _play_step(step, head):
             if isinstance(action, bytes) and isinstance(step, Content | Reasoning | ToolCall):
                 yield pace
                 deltas += 1
             yield action
         if isinstance(step, End | Cut):
             return
-    yield from _ending(ask, reply, head, deltas)
+    yield from _end_stream(ask, reply, head, deltas)
 
 
-def _head(model: str) -> bytes:
+def _encode_head(model: str) -> bytes:
     start = {"id": f"chatcmpl-{token_hex(8)}", "object": "chat.completion.chunk", "created": int(time.time())}
     return b"data: " + orjson.dumps(start | {"model": model})[:-1] + b',"choices":[{"index":0,"delta":'
 
 
-def _actions(step: Step, head: bytes) -> Iterator[Action]:
+def _play_step(step: Step, head: bytes) -> Iterator[Action]:
     match step:
         case Content(content=texts):
-            yield from (_content(head, text) for text in texts)
+            yield from (_encode_content(head, text) for text in texts)
         case Reasoning(reasoning=texts):
             yield from (head + b'{"reasoning_content":' + orjson.dumps(text) + _TAIL for text in texts)
         case ToolCall():
-            yield from (head + orjson.dumps({"tool_calls": [part]})[:-1] + _TAIL for part in _fragments(step))
+            yield from (head + orjson.dumps({"tool_calls": [part]})[:-1] + _TAIL for part in _split_call(step))
         case Frame(frame=frame):
             yield b"data: " + orjson.dumps(frame) + b"\n\n"
         case Raw(raw=texts):
@@ -90,43 +90,43 @@ def _actions(step: Step, head: bytes) -> Iterator[Action]:
         case Finish(finish=reason):
             yield head + b'{},"finish_reason":' + orjson.dumps(reason) + b"}]}\n\n"
         case UsageReport(usage=usage):
-            yield _usage_frame(head, usage)
+            yield _encode_usage(head, usage)
         case Wait() | Stall() | Cut() | End():
             yield step
         case _:
             raise AssertionError(f"{type(step).__name__} is answered before a stream begins")
 
 
-def _content(head: bytes, text: str) -> bytes:
+def _encode_content(head: bytes, text: str) -> bytes:
     return head + b'{"content":' + orjson.dumps(text) + _TAIL
 
 
-def _fragments(call: ToolCall) -> Iterator[dict[str, Any]]:
+def _split_call(call: ToolCall) -> Iterator[dict[str, Any]]:
     function = {"name": call.tool_call, "arguments": ""}
     yield {"index": call.index, "id": call.id, "type": "function", "function": function}
     yield from ({"index": call.index, "function": {"arguments": text}} for text in call.arguments)
 
 
-def _usage_frame(head: bytes, usage: dict[str, Any]) -> bytes:
+def _encode_usage(head: bytes, usage: dict[str, Any]) -> bytes:
     return head[: head.rindex(b"[")] + b'[],"usage":' + orjson.dumps(usage) + b"}\n\n"
 
 
-def _ending(ask: Ask, reply: Reply, head: bytes, deltas: int) -> Iterator[Action]:
+def _end_stream(ask: ModelRequest, reply: Reply, head: bytes, deltas: int) -> Iterator[Action]:
     """What every answer ends with, as far as the steps have not said it."""
     if not any(isinstance(step, Finish) for step in reply.steps):
-        yield from _actions(Finish(finish=_finish_reason(reply)), head)
+        yield from _play_step(Finish(finish=_choose_finish_reason(reply)), head)
     if ask.include_usage and not any(isinstance(step, UsageReport) for step in reply.steps):
-        yield _usage_frame(head, _usage(ask, deltas))
+        yield _encode_usage(head, _build_usage(ask, deltas))
     yield _DONE
 
 
-def _finish_reason(reply: Reply) -> str:
+def _choose_finish_reason(reply: Reply) -> str:
     given = next((step.finish for step in reply.steps if isinstance(step, Finish)), None)
     called = any(isinstance(step, ToolCall) for step in reply.steps)
     return given or ("tool_calls" if called else "stop")
 
 
-def _usage(ask: Ask, deltas: int) -> dict[str, int]:
+def _build_usage(ask: ModelRequest, deltas: int) -> dict[str, int]:
     return {
         "prompt_tokens": ask.prompt_tokens,
         "completion_tokens": deltas,
@@ -134,7 +134,7 @@ def _usage(ask: Ask, deltas: int) -> dict[str, int]:
     }
 
 
-def whole(ask: Ask, reply: Reply) -> Iterator[Action]:
+def build_whole_reply(ask: ModelRequest, reply: Reply) -> Iterator[Action]:
     """The actions that give `reply` as one JSON body; its silences and cuts come before it."""
     yield Wait(wait_ms=reply.first_delta_delay_ms)
     yield from (step for step in reply.steps if isinstance(step, Wait | Stall | Cut))
@@ -143,15 +143,15 @@ def whole(ask: Ask, reply: Reply) -> Iterator[Action]:
     message: dict[str, Any] = {"role": "assistant", "content": "".join(texts)}
     if thoughts:
         message["reasoning_content"] = "".join(thoughts)
-    if calls := [_whole_call(step) for step in reply.steps if isinstance(step, ToolCall)]:
+    if calls := [_build_whole_call(step) for step in reply.steps if isinstance(step, ToolCall)]:
         message["tool_calls"] = calls
-    choice = {"index": 0, "message": message, "finish_reason": _finish_reason(reply)}
+    choice = {"index": 0, "message": message, "finish_reason": _choose_finish_reason(reply)}
     body = {"id": f"chatcmpl-{token_hex(8)}", "object": "chat.completion", "created": int(time.time())}
     usage = next((step.usage for step in reply.steps if isinstance(step, UsageReport)), None)
     deltas = len(texts) + len(thoughts)
-    yield orjson.dumps(body | {"model": ask.model, "choices": [choice], "usage": usage or _usage(ask, deltas)})
+    yield orjson.dumps(body | {"model": ask.model, "choices": [choice], "usage": usage or _build_usage(ask, deltas)})
 
 
-def _whole_call(call: ToolCall) -> dict[str, Any]:
+def _build_whole_call(call: ToolCall) -> dict[str, Any]:
     function = {"name": call.tool_call, "arguments": "".join(call.arguments)}
     return {"id": call.id, "type": "function", "function": function}

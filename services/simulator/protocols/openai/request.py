@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
-from services.simulator.requests.model_request import Ask, Refused, ToolAnswer
+from services.simulator.requests.model_request import ModelRequest, RequestRefused, ToolResult
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -13,100 +13,100 @@ if TYPE_CHECKING:
 _ROLES = ("system", "developer", "user", "assistant", "tool")
 
 
-def parse_ask(body: Any, _: Mapping[str, str]) -> Ask:
+def parse_request(body: Any, _: Mapping[str, str]) -> ModelRequest:
     """The checked request.
 
     Raises:
         Refused: It breaks a rule of the protocol; the text is OpenAI's (2026-05) where it matters.
     """
     if not isinstance(body, dict):
-        raise Refused("The request body must be a JSON object.")
+        raise RequestRefused("The request body must be a JSON object.")
     if not isinstance(model := body.get("model"), str) or not model:
-        raise Refused("you must provide a model parameter")
-    messages = _checked_messages(body.get("messages"))
+        raise RequestRefused("you must provide a model parameter")
+    messages = _check_messages(body.get("messages"))
     last_user = max((at for at, message in enumerate(messages) if message["role"] == "user"), default=-1)
     answers = [message for message in messages[last_user + 1 :] if message["role"] == "assistant"]
     options: Any = body.get("stream_options") or {}
-    return Ask(
+    return ModelRequest(
         model=model,
-        system="".join(_text(message) for message in messages if message["role"] in ("system", "developer")),
-        text=_text(messages[last_user]) if last_user >= 0 else "",
-        run_up=_run_up(messages[: max(last_user, 0)]),
+        system="".join(_join_text(message) for message in messages if message["role"] in ("system", "developer")),
+        text=_join_text(messages[last_user]) if last_user >= 0 else "",
+        preceding_text=_join_preceding(messages[: max(last_user, 0)]),
         turn=1 + len(answers),
-        results=_newest_results(messages),
-        tools=_tools(body),
-        prompt_tokens=sum(len(_text(message)) for message in messages) // 4 + 1,
+        results=_find_newest_results(messages),
+        tools=_read_tools(body),
+        prompt_tokens=sum(len(_join_text(message)) for message in messages) // 4 + 1,
         stream=bool(body.get("stream")),
         include_usage=bool(options.get("include_usage")),
     )
 
 
-def _run_up(messages: list[dict[str, Any]]) -> str:
+def _join_preceding(messages: list[dict[str, Any]]) -> str:
     spoken = takewhile(lambda message: message["role"] == "user", reversed(messages))
-    return "\n\n".join(reversed([_text(message) for message in spoken]))
+    return "\n\n".join(reversed([_join_text(message) for message in spoken]))
 
 
-def _checked_messages(messages: Any) -> list[dict[str, Any]]:
+def _check_messages(messages: Any) -> list[dict[str, Any]]:
     if not isinstance(messages, list) or not messages:
-        raise Refused("Invalid 'messages': expected a non-empty array.")
+        raise RequestRefused("Invalid 'messages': expected a non-empty array.")
     pending: list[str] = []
     for at, message in enumerate(messages):
         if not isinstance(message, dict) or message.get("role") not in _ROLES:
-            raise Refused(f"Invalid 'messages[{at}].role': expected one of {_ROLES}.")
+            raise RequestRefused(f"Invalid 'messages[{at}].role': expected one of {_ROLES}.")
         if message["role"] == "tool":
             if message.get("tool_call_id") not in pending:
-                raise Refused(
+                raise RequestRefused(
                     f"Invalid parameter: 'messages[{at}]' with role 'tool' must be a response to a preceding "
                     "message with 'tool_calls'."
                 )
             pending.remove(message["tool_call_id"])
             continue
         _refuse_unanswered(pending)
-        pending = [_checked_call_id(at, call) for call in message.get("tool_calls") or ()]
+        pending = [_check_call(at, call) for call in message.get("tool_calls") or ()]
     _refuse_unanswered(pending)
     return messages
 
 
-def _checked_call_id(at: int, call: Any) -> str:
+def _check_call(at: int, call: Any) -> str:
     function = call.get("function") if isinstance(call, dict) else None
     if not isinstance(function, dict) or not function.get("name") or not isinstance(function.get("arguments"), str):
-        raise Refused(f"Invalid 'messages[{at}].tool_calls': a call needs function.name and function.arguments.")
+        raise RequestRefused(f"Invalid 'messages[{at}].tool_calls': a call needs function.name and function.arguments.")
     return call.get("id", "")
 
 
 def _refuse_unanswered(pending: list[str]) -> None:
     if pending:
-        raise Refused(
+        raise RequestRefused(
             "An assistant message with 'tool_calls' must be followed by tool messages responding to each "
             f"'tool_call_id'. The following tool_call_ids did not have response messages: {', '.join(pending)}"
         )
 
 
-def _newest_results(messages: list[dict[str, Any]]) -> tuple[ToolAnswer, ...]:
+def _find_newest_results(messages: list[dict[str, Any]]) -> tuple[ToolResult, ...]:
     if messages[-1]["role"] != "tool":
         return ()
     asked = max(at for at, message in enumerate(messages) if message["role"] == "assistant")
     names = {call["id"]: call["function"]["name"] for call in messages[asked]["tool_calls"]}
     return tuple(
-        ToolAnswer(names[message["tool_call_id"]], _text(message))
+        ToolResult(names[message["tool_call_id"]], _join_text(message))
         for message in messages[asked + 1 :]
         if message["role"] == "tool"
     )
 
 
-def _tools(body: dict[str, Any]) -> dict[str, frozenset[str]]:
+def _read_tools(body: dict[str, Any]) -> dict[str, frozenset[str]]:
     tools: dict[str, frozenset[str]] = {}
     offered: list[Any] = body.get("tools") or []
     for at, tool in enumerate(offered):
         function: Any = tool.get("function") if isinstance(tool, dict) else None
         if not isinstance(function, dict) or not function.get("name"):
-            raise Refused(f"Invalid 'tools[{at}].function.name'.")
+            raise RequestRefused(f"Invalid 'tools[{at}].function.name'.")
         properties = (function.get("parameters") or {}).get("properties") or {}
         tools[function["name"]] = frozenset(properties)
     return tools
 
 
-def _text(message: dict[str, Any]) -> str:
+def _join_text(message: dict[str, Any]) -> str:
     content = message.get("content") or ""
     if isinstance(content, str):
         return content

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 from headrace.v1 import common_pb2
 from services.llm_gateway.protocols.anthropic.events import UsageReport, decode_event
 from services.llm_gateway.protocols.anthropic.thinking_blocks import KIND, ThinkingBlocks
-from services.llm_gateway.protocols.common.answer import Answer
+from services.llm_gateway.protocols.common.answer_reader import AnswerReader
 from services.llm_gateway.protocols.common.call_ids import CallIds
-from services.llm_gateway.protocols.common.provider_state import to_state
+from services.llm_gateway.protocols.common.provider_state import pack_state
 from services.llm_gateway.provider_errors.error_object import UNREADABLE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from services.llm_gateway.protocols.anthropic.events import Block, Delta
-    from services.llm_gateway.protocols.common.answer import Give
+    from services.llm_gateway.protocols.common.answer_reader import SendBytes
 
 _FINISH = {
     "end_turn": "stop",
@@ -30,12 +30,12 @@ _FINISH = {
 """The contract's word for Anthropic's; any other is a stop."""
 
 
-class AnthropicAnswer(Answer):
+class AnthropicReader(AnswerReader):
     """Reads the events of a message."""
 
     __slots__ = ("_by_index", "_complete_calls", "_ids", "_is_output_known", "_stop_reason", "_thinking", "_usage")
 
-    def __init__(self, provider: str, model: str, taken_call_ids: Iterable[str], secret: str, give: Give) -> None:
+    def __init__(self, provider: str, model: str, taken_call_ids: Iterable[str], secret: str, give: SendBytes) -> None:
         super().__init__(provider, model, secret, give)
         self._ids = CallIds(taken_call_ids)
         self._by_index: dict[int, int] = {}
@@ -48,104 +48,104 @@ class AnthropicAnswer(Answer):
         self._is_output_known = False
         """message_start counts one token or so; what counts comes with message_delta."""
 
-    def _read(self, data: bytes, event: str | None, frame_id: str | None) -> None:
+    def _read_frame(self, data: bytes, event: str | None, frame_id: str | None) -> None:
         try:
             read = decode_event(data)
         except UNREADABLE as error:
-            read = self._decoded_again(decode_event, data, error)
+            read = self._decode_lone_halves(decode_event, data, error)
         if read.error:
-            raise self._failure(read.error)
+            raise self._make_provider_error(read.error)
         index = read.index or 0
         if read.delta is not None:
-            self._carried(index, read.delta)
+            self._read_delta(index, read.delta)
         elif read.content_block is not None:
-            self._begun(index, read.content_block)
+            self._begin_block(index, read.content_block)
         elif read.message is not None and read.message.usage is not None:
-            self._count(read.message.usage)
+            self._merge_usage(read.message.usage)
         if read.usage is not None:
-            self._count(read.usage)
+            self._merge_usage(read.usage)
             self._is_output_known = self._is_output_known or read.usage.output_tokens is not None
         if read.type == "message_stop":
-            self._was_done = self.is_over = True
-            self._ended()
+            self._saw_end_mark = self.is_over = True
+            self._flush_held()
 
-    def _carried(self, index: int, delta: Delta) -> None:
+    def _read_delta(self, index: int, delta: Delta) -> None:
         if delta.text:
-            self._answered(delta.text)
+            self._add_content(delta.text)
         elif delta.thinking:
             if self._thinking is not None:
-                self._thinking.add(index, delta.thinking)
-            self._reasoned(delta.thinking)
+                self._thinking.add_text(index, delta.thinking)
+            self._add_reasoning(delta.thinking)
         elif delta.partial_json:
-            self._argued(index, delta.partial_json)
+            self._add_arguments(index, delta.partial_json)
         elif delta.signature and self._thinking is not None:
-            self._thinking.sign(index, delta.signature)
+            self._thinking.add_signature(index, delta.signature)
         if delta.stop_reason:
             self._stop_reason = delta.stop_reason
 
-    def _begun(self, index: int, block: Block) -> None:
+    def _begin_block(self, index: int, block: Block) -> None:
         if block.type == "tool_use":
-            self._called(index, block)
+            self._begin_call(index, block)
         elif block.type in ("thinking", "redacted_thinking"):
             self._thinking = self._thinking or ThinkingBlocks()
-            self._thinking.begin(index, block)
+            self._thinking.begin_block(index, block)
             if block.thinking:
-                self._reasoned(block.thinking)
+                self._add_reasoning(block.thinking)
         elif block.text:
-            self._answered(block.text)
+            self._add_content(block.text)
 
-    def _called(self, index: int, block: Block) -> None:
+    def _begin_call(self, index: int, block: Block) -> None:
         arguments = bytes(block.input).decode()
         if arguments in ("{}", "null"):
             arguments = ""
         if arguments:
             self._complete_calls.add(index)
         call_index = self._by_index[index] = len(self._by_index)
-        self._call(call_index, arguments, self._ids.unique(block.id or ""), block.name or "")
+        self._send_call(call_index, arguments, self._ids.make_unique(block.id or ""), block.name or "")
 
-    def _argued(self, index: int, text: str) -> None:
+    def _add_arguments(self, index: int, text: str) -> None:
         call_index = self._by_index.get(index)
         if call_index is None or index in self._complete_calls:
             return
         if self._halves is not None:
-            text = self._halves.joined(call_index, text)
+            text = self._halves.join_text(call_index, text)
         if text:
-            self._call(call_index, text)
+            self._send_call(call_index, text)
 
-    def _reasoned(self, text: str) -> None:
+    def _add_reasoning(self, text: str) -> None:
         if self._halves is not None:
-            text = self._halves.joined("reasoning", text)
+            text = self._halves.join_text("reasoning", text)
         if text:
-            self._think(text)
+            self._send_reasoning(text)
 
-    def _answered(self, text: str) -> None:
+    def _add_content(self, text: str) -> None:
         if self._halves is not None:
-            text = self._halves.joined("content", text)
+            text = self._halves.join_text("content", text)
         if text:
-            self._say(text)
+            self._send_content(text)
 
-    def _ended(self) -> None:
+    def _flush_held(self) -> None:
         if self._halves is not None:
-            for channel, text in self._halves.rest():
+            for channel, text in self._halves.take_rest():
                 if channel == "reasoning":
-                    self._think(text)
+                    self._send_reasoning(text)
                 elif channel == "content":
-                    self._say(text)
+                    self._send_content(text)
         if self._thinking is not None:
-            self._keep(to_state(self._provider, KIND, self._thinking.items()))
+            self._send_state(pack_state(self._provider, KIND, self._thinking.build_items()))
             self._thinking = None
 
-    def _count(self, report: UsageReport) -> None:
+    def _merge_usage(self, report: UsageReport) -> None:
         for field in report.__struct_fields__:
             if (value := getattr(report, field)) is not None:
                 setattr(self._usage, field, value)
 
-    def _reason(self) -> str | None:
+    def _map_finish_reason(self) -> str | None:
         if self._stop_reason is None:
-            return "stop" if self._was_done else None
+            return "stop" if self._saw_end_mark else None
         return _FINISH.get(self._stop_reason, "stop")
 
-    def usage(self) -> common_pb2.Usage:
+    def build_usage(self) -> common_pb2.Usage:
         report = self._usage
         read, written = report.cache_read_input_tokens, report.cache_creation_input_tokens
         usage = common_pb2.Usage(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.v1 import common_pb2
-from services.llm_gateway.protocols.common.answer import Answer
-from services.llm_gateway.protocols.common.provider_state import to_state
+from services.llm_gateway.protocols.common.answer_reader import AnswerReader
+from services.llm_gateway.protocols.common.provider_state import pack_state
 from services.llm_gateway.protocols.openai.frames import UsageReport, decode_frame, decode_top_level_error
 from services.llm_gateway.protocols.openai.inline_thinking import InlineThinking
 from services.llm_gateway.protocols.openai.reasoning_details import KIND, ReasoningDetails
@@ -16,7 +16,7 @@ from services.llm_gateway.provider_errors.error_object import UNREADABLE
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from services.llm_gateway.protocols.common.answer import Give
+    from services.llm_gateway.protocols.common.answer_reader import SendBytes
     from services.llm_gateway.protocols.openai.frames import Delta
 
 DONE = b"[DONE]"
@@ -33,12 +33,12 @@ _FINISH = {
 """The contract's word for a provider's; any other is a stop."""
 
 
-class OpenAiAnswer(Answer):
+class OpenAiReader(AnswerReader):
     """Reads the chunks of a chat completion."""
 
     __slots__ = ("_calls", "_details", "_finish_reason", "_inline", "_usage")
 
-    def __init__(self, provider: str, model: str, taken_call_ids: Iterable[str], secret: str, give: Give) -> None:
+    def __init__(self, provider: str, model: str, taken_call_ids: Iterable[str], secret: str, give: SendBytes) -> None:
         super().__init__(provider, model, secret, give)
         self._calls = ToolCalls(taken_call_ids)
         self._inline: InlineThinking | None = InlineThinking()
@@ -47,24 +47,24 @@ class OpenAiAnswer(Answer):
         self._finish_reason: str | None = None
         self._usage: UsageReport | None = None
 
-    def _read(self, data: bytes, event: str | None, frame_id: str | None) -> None:
+    def _read_frame(self, data: bytes, event: str | None, frame_id: str | None) -> None:
         if data == DONE:
-            self._was_done = self.is_over = True
-            self._ended()
+            self._saw_end_mark = self.is_over = True
+            self._flush_held()
             return
         try:
             read = decode_frame(data)
         except UNREADABLE as error:
-            read = self._decoded_again(decode_frame, data, error)
+            read = self._decode_lone_halves(decode_frame, data, error)
         if read.error:
-            raise self._failure(read.error)
+            raise self._make_provider_error(read.error)
         if read.choices is None and read.usage is None:
             self._refuse_error_frame(data, event)
         if read.usage is not None and read.usage.says_something:
             self._usage = read.usage
         for choice in read.choices or ():
             if choice.delta is not None:
-                self._carried(choice.delta)
+                self._read_delta(choice.delta)
             if choice.finish_reason:
                 self._finish_reason = choice.finish_reason
 
@@ -75,79 +75,79 @@ class OpenAiAnswer(Answer):
         except UNREADABLE:
             return
         if event == "error" or top.object == "error":
-            raise self._failure(top)
+            raise self._make_provider_error(top)
 
-    def _carried(self, delta: Delta) -> None:
+    def _read_delta(self, delta: Delta) -> None:
         reasoning = delta.reasoning_content or delta.reasoning
         if delta.reasoning_details:
             self._details = self._details or ReasoningDetails()
-            said = self._details.take(delta.reasoning_details)
+            said = self._details.add_items(delta.reasoning_details)
             # OpenRouter says the same in both.
             reasoning = reasoning or said
         if reasoning:
-            self._reasoned(reasoning)
+            self._add_reasoning(reasoning)
         if content := delta.content or delta.refusal:
             if (inline := self._inline) is None or self._halves is not None or not inline.is_idle or "<" in content:
-                self._answered(content)
+                self._add_content(content)
             else:
                 # What nearly every frame is: text that cannot be a marker.
                 inline.before = content
-                self._say(content)
+                self._send_content(content)
         for part in delta.tool_calls or ():
-            if (piece := self._calls.piece(part)) is not None:
+            if (piece := self._calls.convert_part(part)) is not None:
                 arguments = piece.arguments
                 if self._halves is not None:
-                    arguments = self._halves.joined(piece.index, arguments)
+                    arguments = self._halves.join_text(piece.index, arguments)
                     if not (arguments or piece.id):
                         continue
-                self._call(piece.index, arguments, piece.id, piece.name)
+                self._send_call(piece.index, arguments, piece.id, piece.name)
 
-    def _reasoned(self, text: str) -> None:
+    def _add_reasoning(self, text: str) -> None:
         if self._inline is not None and self._inline.is_idle:
             self._inline = None
         if self._halves is not None:
-            text = self._halves.joined("reasoning", text)
+            text = self._halves.join_text("reasoning", text)
         if text:
-            self._think(text)
+            self._send_reasoning(text)
 
-    def _answered(self, text: str) -> None:
+    def _add_content(self, text: str) -> None:
         if self._halves is not None:
-            text = self._halves.joined("content", text)
+            text = self._halves.join_text("content", text)
         if self._inline is not None:
-            self._sorted(self._inline.sorted(text))
+            self._send_pieces(self._inline.split_text(text))
         elif text:
-            self._say(text)
+            self._send_content(text)
 
-    def _sorted(self, pieces: Iterable[tuple[bool, str]]) -> None:
+    def _send_pieces(self, pieces: Iterable[tuple[bool, str]]) -> None:
         for is_reasoning, text in pieces:
             if is_reasoning:
-                self._think(text)
+                self._send_reasoning(text)
             else:
-                self._say(text)
+                self._send_content(text)
 
-    def _ended(self) -> None:
+    def _flush_held(self) -> None:
         if self._halves is not None:
-            for channel, text in self._halves.rest():
+            for channel, text in self._halves.take_rest():
                 if channel == "reasoning":
-                    self._reasoned(text)
+                    self._add_reasoning(text)
                 elif channel == "content":
-                    self._answered(text)
+                    self._add_content(text)
         if self._inline is not None:
-            self._sorted(self._inline.rest())
-        for piece in self._calls.rest():
-            self._call(piece.index, piece.arguments)
+            self._send_pieces(self._inline.take_rest())
+        for piece in self._calls.take_rest():
+            self._send_call(piece.index, piece.arguments)
         if self._details is not None and self._details.items:
-            self._keep(to_state(self._provider, KIND, self._details.items))
+            self._send_state(pack_state(self._provider, KIND, self._details.items))
             self._details = None
 
-    def _reason(self) -> str | None:
-        if self._finish_reason is None and not self._was_done:
+    def _map_finish_reason(self) -> str | None:
+        if self._finish_reason is None and not self._saw_end_mark:
             return None
         reason = _FINISH.get(self._finish_reason or "", "stop")
         # Some servers say stop, or nothing, after calls.
         return "tool_calls" if reason == "stop" and self._calls.count else reason
 
-    def usage(self) -> common_pb2.Usage:
+    def build_usage(self) -> common_pb2.Usage:
         report = self._usage
         if report is None:
             return common_pb2.Usage(output_tokens=self.deltas, model_calls=1, estimated=True)

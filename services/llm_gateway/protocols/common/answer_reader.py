@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 from headrace.errors import BadFrame, ContextLengthExceeded, HeadraceError, ProviderUnavailable
 from headrace.sse import SseReader
 from headrace.v1.llm_pb2 import LlmDelta, LlmFinish
-from services.llm_gateway.protocols.common.delta_encoding import call_delta, content_delta, reasoning_delta
-from services.llm_gateway.protocols.common.surrogates import Halves, marked
+from services.llm_gateway.protocols.common.delta_encoding import encode_call, encode_content, encode_reasoning
+from services.llm_gateway.protocols.common.surrogates import HalfJoiner, mark_lone_halves
 from services.llm_gateway.provider_errors.error_object import UNREADABLE, ErrorObject
-from services.llm_gateway.provider_errors.refusal import refusal_in_stream, to_error
+from services.llm_gateway.provider_errors.refusal import make_error, read_stream_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,30 +19,30 @@ if TYPE_CHECKING:
 
 Decoded = TypeVar("Decoded")
 
-Give: TypeAlias = "Callable[[bytes], object]"
+SendBytes: TypeAlias = "Callable[[bytes], object]"
 """Where the deltas of an answer go, serialized, each at once."""
 
 
-class Answer:
+class AnswerReader:
     """Reads one answer. Belongs to one attempt; knows at any moment what to say if the stream broke off now."""
 
-    __slots__ = ("_give", "_halves", "_model", "_provider", "_reader", "_secret", "_was_done", "deltas", "is_over")
+    __slots__ = ("_halves", "_model", "_provider", "_reader", "_saw_end_mark", "_secret", "_send", "deltas", "is_over")
 
-    def __init__(self, provider: str, model: str, secret: str, give: Give) -> None:
+    def __init__(self, provider: str, model: str, secret: str, give: SendBytes) -> None:
         self._provider = provider
         self._model = model
         self._secret = secret
-        self._give = give
+        self._send = give
         self._reader = SseReader()
-        self._was_done = False
-        self._halves: Halves | None = None
+        self._saw_end_mark = False
+        self._halves: HalfJoiner | None = None
         """Made by the first frame that needs it."""
         self.deltas = 0
         """Reasoning, content and tool-call deltas so far."""
         self.is_over = False
         """Whether there is nothing more to feed: the end mark was read, or the stream has ended."""
 
-    def feed(self, chunk: bytes) -> None:
+    def feed_chunk(self, chunk: bytes) -> None:
         """Give the deltas of the frames that `chunk` completes; an empty chunk is the stream's end.
 
         Raises:
@@ -50,20 +50,20 @@ class Answer:
             HeadraceError: A frame carries an error.
         """
         if chunk:
-            self._reader.push(chunk, self._read)
+            self._reader.push(chunk, self._read_frame)
             return
         self.is_over = True
-        self._reader.push_rest(self._read)
-        self._ended()
+        self._reader.push_rest(self._read_frame)
+        self._flush_held()
 
-    def finish(self) -> LlmFinish:
+    def build_finish(self) -> LlmFinish:
         """How the answer ended; asked once, when it is over.
 
         Raises:
             ProviderUnavailable: The stream ended before the answer did.
             ContextLengthExceeded: There was no room for even one token.
         """
-        reason = self._reason()
+        reason = self._map_finish_reason()
         if reason is None:
             raise ProviderUnavailable(
                 f"provider {self._provider!r} ended the stream before the answer was complete",
@@ -76,51 +76,51 @@ class Answer:
             )
         return LlmFinish(reason=reason)
 
-    def usage(self) -> common_pb2.Usage:
+    def build_usage(self) -> common_pb2.Usage:
         """What is known of the cost so far; without any report, an estimate: a delta is about a token."""
         raise NotImplementedError
 
-    def _read(self, data: bytes, event: str | None, frame_id: str | None) -> None:
+    def _read_frame(self, data: bytes, event: str | None, frame_id: str | None) -> None:
         """Give the deltas of one frame."""
         raise NotImplementedError
 
-    def _ended(self) -> None:
+    def _flush_held(self) -> None:
         """Give what was still held when the answer ended; asked more than once, given once."""
         raise NotImplementedError
 
-    def _think(self, text: str) -> None:
+    def _send_reasoning(self, text: str) -> None:
         self.deltas += 1
-        self._give(reasoning_delta(text))
+        self._send(encode_reasoning(text))
 
-    def _say(self, text: str) -> None:
+    def _send_content(self, text: str) -> None:
         self.deltas += 1
-        self._give(content_delta(text))
+        self._send(encode_content(text))
 
-    def _call(self, index: int, arguments: str, call_id: str = "", name: str = "") -> None:
+    def _send_call(self, index: int, arguments: str, call_id: str = "", name: str = "") -> None:
         self.deltas += 1
-        self._give(call_delta(index, arguments, call_id, name))
+        self._send(encode_call(index, arguments, call_id, name))
 
-    def _keep(self, state: str) -> None:
+    def _send_state(self, state: str) -> None:
         """No delta of the model's own."""
-        self._give(LlmDelta(provider_state=state).SerializeToString())
+        self._send(LlmDelta(provider_state=state).SerializeToString())
 
-    def _reason(self) -> str | None:
+    def _map_finish_reason(self) -> str | None:
         """The contract's word for how the answer ended; None: it did not."""
         raise NotImplementedError
 
-    def _decoded_again(self, decode: Callable[[bytes], Decoded], data: bytes, error: Exception) -> Decoded:
+    def _decode_lone_halves(self, decode: Callable[[bytes], Decoded], data: bytes, error: Exception) -> Decoded:
         """The frame that could not be decoded for the half characters in it; any other is a bad one."""
         try:
-            frame = decode(marked(data))
+            frame = decode(mark_lone_halves(data))
         except UNREADABLE:
-            raise self._bad_frame(data) from error
-        self._halves = self._halves or Halves()
+            raise self._make_bad_frame(data) from error
+        self._halves = self._halves or HalfJoiner()
         return frame
 
-    def _failure(self, error: ErrorObject | str) -> HeadraceError:
-        return to_error(refusal_in_stream(self._provider, self._model, error), self._secret)
+    def _make_provider_error(self, error: ErrorObject | str) -> HeadraceError:
+        return make_error(read_stream_error(self._provider, self._model, error), self._secret)
 
-    def _bad_frame(self, data: bytes) -> BadFrame:
+    def _make_bad_frame(self, data: bytes) -> BadFrame:
         return BadFrame(
             f"provider {self._provider!r} sent a frame of {len(data)} bytes that is not in its protocol's form",
             provider=self._provider,
