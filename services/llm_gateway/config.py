@@ -1,4 +1,4 @@
-"""What a deployment may decide about the gateway."""
+"""The gateway's settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CountTokens: which encoding counts for a model, and whether that is its own."""
+"""CountTokens: which encoding counts for a model, and whether it is the model's own."""
 
 from __future__ import annotations
 
@@ -16,25 +16,24 @@ if TYPE_CHECKING:
     from services.llm_gateway.providers.provider_file import Model
 
 INLINE_BYTES_MAX = 4_096
-"""Requests up to this size are counted on the event loop, in less than 1 ms; others, and the first, in a thread."""
+"""Requests up to this size are counted on the event loop, in less than 1 ms; larger ones, and the first, in a
+thread."""
 
 _OURS: dict[str, EncodingName] = {name: name for name in get_args(EncodingName)}
 
 
 @dataclass(frozen=True, slots=True)
 class TokenScale:
-    """How a model's tokens are counted."""
-
     encoding: EncodingName
     is_own: bool
-    """Whether the model itself uses it; else counts are multiplied by ESTIMATE_RATIO."""
+    """False: the count is multiplied by ESTIMATE_RATIO."""
 
 
 def choose_scale(model: Model) -> TokenScale:
-    """The scale for `model`, whose file entry may name an encoding.
+    """Choose the scale for `model`, whose file entry may name an encoding.
 
-    The entry is taken at its word for names that the built-in table does not know; a model that is known not to be
-    OpenAI's may have an entry too (o200k_base for Qwen), and it stays an estimate.
+    The entry decides only for names that the built-in table does not know: a model that is known not to be OpenAI's
+    stays an estimate (o200k_base for Qwen).
     """
     named = _OURS.get(model.encoding or "")
     known = known_facts(model.name)
@@ -44,7 +43,6 @@ def choose_scale(model: Model) -> TokenScale:
 
 
 async def count_tokens(request: llm_pb2.CountTokensRequest, model: Model) -> llm_pb2.CountTokensResponse:
-    """The count of `request`, whose model has the file entry `model`."""
     scale = choose_scale(model)
     if is_loaded(scale.encoding) and request.ByteSize() <= INLINE_BYTES_MAX:
         tokens = count_request(request.messages, request.tools, scale.encoding)

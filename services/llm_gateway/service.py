@@ -1,4 +1,4 @@
-"""LlmService: what llm.proto says, in calls to the domain files."""
+"""The handlers of LlmService."""
 
 from __future__ import annotations
 
@@ -18,8 +18,6 @@ NAME = "headrace.v1.LlmService"
 
 
 class LlmService(llm_pb2_grpc.LlmServiceServicer):
-    """The RPCs."""
-
     def __init__(self, catalogue: Catalogue, chats: ModelCaller) -> None:
         self._catalogue = catalogue
         self._chats = chats

@@ -15,7 +15,6 @@ from services.simulator.server import simulator
 
 
 def main() -> None:
-    """Parse the arguments, serve."""
     parser = argparse.ArgumentParser(prog="simulator", description="A model provider without a model.")
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=7005, help="0: any free port; the first line printed tells")

@@ -1,6 +1,6 @@
-"""A small invented web for tools that search and read: SearXNG's `/search`, and the pages that it finds under `/pages`.
+"""A small invented web for tools that search and read: SearXNG's `/search`, and its pages under `/pages`.
 
-The same query always finds the same pages, and a page always says the same: its address holds its subject.
+The same query always finds the same pages, and a page never changes: its address holds its subject.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ KINDS = (
     "What people ask about {}",
     "{} in practice",
 )
-"""Titles of what is found, best first."""
+"""Titles of the results, best first."""
 
 SENTENCES = (
     "{} has been described in {} reports since {}.",

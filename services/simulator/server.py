@@ -1,4 +1,4 @@
-"""The HTTP server: routes, and `simulator()` for tests."""
+"""The HTTP server's routes, and `simulator()` for tests."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ BODY_SIZE_BYTES_MAX = 64 << 20
 """As large as a message between services may be."""
 
 SHUTDOWN_S = 0.1
-"""How long a stopping simulator lets streams run; nobody depends on their end."""
+"""Time that a stopping simulator gives open streams; nobody depends on their end."""
 
 
 class Simulator:
-    """A running simulator. What it was asked is read here, and its script may be replaced at any time."""
+    """A running simulator, whose request log tests read and whose script may be replaced at any time."""
 
     def __init__(self, rules: Sequence[Rule], *, pace_ms: float) -> None:
         self.rules = tuple(rules)
         self.base_url = ""
-        """With the `/v1` that provider files end with; set when the server listens."""
+        """With the `/v1` that provider files end with; set once the server listens."""
         self._pace_ms = pace_ms
         self._request_log = RequestLog()
 
@@ -54,11 +54,10 @@ class Simulator:
         return self._request_log.open_streams
 
     async def until_idle(self) -> None:
-        """Return when no request is being answered."""
+        """Wait until no request is being answered."""
         await self._request_log.until_idle()
 
     def build_app(self) -> web.Application:
-        """The routes."""
         app = web.Application(client_max_size=BODY_SIZE_BYTES_MAX)
         for path in PROTOCOLS:
             app.router.add_post(path, self._handle_chat)
@@ -141,7 +140,7 @@ def _make_refusal(refusal: Refusal, protocol: WireProtocol) -> web.Response:
 async def simulator(
     script: object = (), *, host: str = "127.0.0.1", port: int = 0, pace_ms: float = 0
 ) -> AsyncGenerator[Simulator]:
-    """A simulator that listens inside the block. `script` is decoded JSON, or rules.
+    """Run a simulator inside the block. `script` is decoded JSON, or rules.
 
     Raises:
         BadScript: The script is not in the format.

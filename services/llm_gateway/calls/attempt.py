@@ -1,4 +1,5 @@
-"""One attempt at one provider: started, what the provider sends, usage, finish; and what it says about the provider."""
+"""One attempt at one provider: admission, request, deltas, usage and finish, and its outcome for breaker, log and
+metrics."""
 
 from __future__ import annotations
 
@@ -25,23 +26,21 @@ from services.llm_gateway.telemetry import metrics
 from services.llm_gateway.telemetry.interaction_log import CallRecord
 
 if TYPE_CHECKING:
-    from headrace.v1 import common_pb2
     from services.llm_gateway.calls.retry_plan import PlannedAttempt
     from services.llm_gateway.http.client import ProviderStream
     from services.llm_gateway.http.pool import Pool
     from services.llm_gateway.limits.quota import Account
-    from services.llm_gateway.providers.provider_file import Model
     from services.llm_gateway.telemetry.interaction_log import InteractionLog
     from services.runtime.rpc.push_stream import MessageSink
 
 _MODEL_FAULTS = (ProviderUnavailable, Overloaded, StreamStalled, BadFrame)
-"""What speaks against a provider's model. Its 4xx show that it works, and a rate limit is about us, not about it."""
+"""Errors that count against the model in its breaker. A 4xx shows that the model works."""
 
 _NEUTRAL_ERRORS = (RateLimited, QuotaExceeded, QueueFull)
 
 
 class Attempt:
-    """Belongs to one call; used once."""
+    """One attempt of a call; used once."""
 
     def __init__(
         self,
@@ -58,7 +57,7 @@ class Attempt:
         self._account = account
         self._log = interaction_log
         self.call = CallRecord(request.stage, target.provider.key, target.model, planned.number)
-        """What is told of it when it has ended."""
+        """The record for log, metrics and span, complete when the attempt has ended."""
         self._protocol = PROTOCOLS[target.provider.protocol]
         taken_call_ids = (call.id for message in request.messages for call in message.tool_calls)
         self._sink = DeltaSink(caller, interaction_log.wrap_send(caller.send, planned.key))
@@ -75,25 +74,26 @@ class Attempt:
 
     @property
     def sent(self) -> int:
-        """Messages to the caller."""
+        """Messages sent to the caller."""
         return self._sink.sent
 
     async def run_attempt(self, pool: Pool, due_s: float) -> None:
-        """Send the caller what the provider sends; a last usage with what is known comes before the error of a stream
-        that had begun.
+        """Send the provider's answer to the caller. If a stream fails after it has begun, a last usage precedes the
+        error.
 
         Raises:
             HeadraceError: The attempt failed.
         """
         call = self.call
         try:
-            ask = self._build_request()
+            request = self._build_request()
             self._sink.send_delta(
                 LlmDelta(started=LlmStarted(provider=call.provider, model=call.model, attempt=call.attempt))
             )
+            expected_tokens = estimate_total(self._request) if self._account.counts_tokens else 0
             async with (
-                self._account.admitting(self._estimate_tokens(), due_s, self._count_spent_tokens),
-                opening_stream(pool, ask) as self._stream,
+                self._account.admitting(expected_tokens, due_s, self._count_spent_tokens),
+                opening_stream(pool, request) as self._stream,
             ):
                 await self._read_answer(self._stream)
                 finish = self._reader.build_finish()
@@ -117,7 +117,8 @@ class Attempt:
         )
 
     async def _read_answer(self, stream: ProviderStream) -> None:
-        """Sleep while the answer goes from the provider's socket to the caller; wake when the caller cannot follow."""
+        """Wait while the answer is pushed from the provider's socket to the caller; pause it while the caller is
+        behind."""
         while not self._reader.is_over:
             if not await stream.push_body(self._take_chunk):
                 self._take_chunk(b"")
@@ -125,36 +126,34 @@ class Attempt:
                 await self._sink.wait_until_drained()
 
     def _take_chunk(self, chunk: bytes) -> bool:
-        """Read what has come, from the socket's callback; False: nothing more for now."""
+        """Read a chunk of the body, in the socket's callback; return False to stop reading."""
         answer = self._reader
         try:
             answer.feed_chunk(chunk)
         finally:
             # A chunk may hold the first delta and what ends the stream.
             if self.call.first_delta_s is None and answer.deltas:
-                self._on_first_delta()
+                assert self._stream is not None
+                self.call.first_delta_s = time.monotonic()
+                self._stream.start_idle_watch()
         return not (answer.is_over or self._sink.is_behind)
 
-    def _on_first_delta(self) -> None:
-        assert self._stream is not None
-        self.call.first_delta_s = time.monotonic()
-        self._stream.start_idle_watch()
-
     def _build_usage_delta(self) -> LlmDelta:
-        self.call.usage = _add_cost(self._reader.build_usage(), self._target.entry)
-        return LlmDelta(usage=self.call.usage)
+        usage = self.call.usage = self._reader.build_usage()
+        if (price := self._target.entry.price) is not None:
+            dollars = usage.input_tokens * price.input_per_m_tok + usage.output_tokens * price.output_per_m_tok
+            usage.cost_usd = dollars / 1_000_000
+        return LlmDelta(usage=usage)
 
     def _record_failure(self, error: HeadraceError) -> None:
         self.call.outcome = error.reason
         self._succeeded = None if isinstance(error, _NEUTRAL_ERRORS) else not isinstance(error, _MODEL_FAULTS)
         if isinstance(error, ContextLengthExceeded):
-            error.metadata = self._describe_overflow() | error.metadata
-
-    def _describe_overflow(self) -> dict[str, str]:
-        """What the error of a full window says, where the provider did not; `role` is the last message's."""
-        found = {"currentTokens": str(estimate_input(self._request)), "role": self._request.messages[-1].role}
-        window = self._target.entry.context_window
-        return found | ({"maxTokens": str(window)} if window else {})
+            # The provider's own numbers go before ours; `role` is the last message's.
+            known = {"currentTokens": str(estimate_input(self._request)), "role": self._request.messages[-1].role}
+            if window := self._target.entry.context_window:
+                known["maxTokens"] = str(window)
+            error.metadata = known | error.metadata
 
     def _report_end(self) -> None:
         call, target = self.call, self._target
@@ -166,9 +165,6 @@ class Attempt:
             target.provider.key, target.entry.name, call.outcome, call.deltas, first_delta_s, call.usage
         )
 
-    def _estimate_tokens(self) -> int:
-        return estimate_total(self._request) if self._account.counts_tokens else 0
-
     def _count_spent_tokens(self) -> int:
         if not self._account.counts_tokens or not self.has_begun:
             return 0
@@ -177,17 +173,10 @@ class Attempt:
 
 
 def _adapt_request(request: ChatRequest, provider: str, model: str) -> ChatRequest:
-    """`request` as it is sent to `provider`; a copy only for a fallback, whose model has another name."""
+    """Return `request` as `provider` gets it; a copy only for a fallback, whose model has another name."""
     if (request.provider_key, request.model) == (provider, model):
         return request
     other = ChatRequest()
     other.CopyFrom(request)
     other.provider_key, other.model = provider, model
     return other
-
-
-def _add_cost(usage: common_pb2.Usage, model: Model) -> common_pb2.Usage:
-    if (price := model.price) is not None:
-        dollars = usage.input_tokens * price.input_per_m_tok + usage.output_tokens * price.output_per_m_tok
-        usage.cost_usd = dollars / 1_000_000
-    return usage

@@ -1,4 +1,4 @@
-"""The way of one attempt's deltas to the caller: each sent at once, counted, and whether the caller keeps up."""
+"""The path of one attempt's deltas to the caller: each sent at once and counted; notes when the caller falls behind."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ class DeltaSink:
     def __init__(self, caller: MessageSink, send: Callable[[bytes], bool]) -> None:
         self._caller = caller
         self._send = send
-        """The caller's own, or one that does more."""
+        """The caller's own `send`, or a wrapper that also logs."""
         self.sent = 0
         self.is_behind = False
-        """Whether the caller has not read what it was sent."""
+        """Whether the caller has not yet read all that it was sent."""
 
     def send_bytes(self, delta: bytes) -> None:
         """Send a serialized delta."""
@@ -31,7 +31,6 @@ class DeltaSink:
             self.is_behind = True
 
     def send_delta(self, delta: LlmDelta) -> None:
-        """Send a delta."""
         self.send_bytes(delta.SerializeToString())
 
     async def wait_until_drained(self) -> None:

@@ -1,4 +1,4 @@
-"""Calls and results in pairs: providers refuse anything else, so the gateway does, before it costs a round trip."""
+"""Checks that calls and results come in pairs, as every provider demands, before a request costs a round trip."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 
 def check_pairs(messages: Iterable[llm_pb2.Message]) -> None:
-    """Every assistant message with calls is followed at once by exactly one result for each of them.
+    """Check that each assistant message with calls is followed at once by exactly one result per call.
 
     Raises:
-        UnpairedMessages: Naming the call or the result that stands alone.
+        UnpairedMessages: Names the unpaired call or result.
     """
     open_calls: dict[str, str] = {}
     for message in messages:

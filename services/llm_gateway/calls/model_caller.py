@@ -1,4 +1,4 @@
-"""One model call as a stream of deltas: attempt after attempt, until one of them has reached the caller."""
+"""StreamChat's work: one model call as a stream of deltas, attempt after attempt until one has reached the caller."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class ModelCaller:
-    """Calls models. Shared by all RPCs."""
+    """Calls models; shared by all RPCs."""
 
     catalogue: Catalogue
     credentials: Credentials
@@ -43,10 +43,10 @@ class ModelCaller:
     interaction_log: InteractionLog
 
     async def stream_chat(self, request: ChatRequest, caller: MessageSink, remaining_s: float | None = None) -> int:
-        """Send the deltas of one answer to `caller`, and return how many; a cancellation closes the connection to the
-        provider.
+        """Send the deltas of one answer to `caller` and return their number; cancellation closes the provider's
+        connection.
 
-        `remaining_s` is what the caller's deadline leaves; None: it has none.
+        `remaining_s` is the time left to the caller's deadline; None without a deadline.
 
         Raises:
             HeadraceError: As StreamChat's comment in llm.proto lists them.
@@ -72,7 +72,7 @@ class ModelCaller:
                 await asyncio.sleep(wait_s)
 
     def _iterate_targets(self, request: ChatRequest) -> Iterator[Target]:
-        """Whom to ask, in order: the provider asked for, then its fallbacks; one without key or address is left out."""
+        """Yield the requested provider, then its fallbacks; a fallback without key or address is left out."""
         first = self._find_target(request.provider_key, request.model)
         yield first
         for fallback in first.provider.fallback:

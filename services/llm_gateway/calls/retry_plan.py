@@ -1,8 +1,8 @@
-"""Which attempt comes next: the one place that decides about repeats, keys and fallbacks.
+"""The retry policy of a call: the one place that decides about repeats, keys and fallbacks.
 
-Until something reached the caller, an attempt that failed for the provider's sake is repeated, with full jitter or as
-Retry-After says, and then the call goes on along `fallback`. A refused key (401) gives way to the provider's next one
-at once, and to nothing else: every other 4xx is the caller's, and would be refused again.
+Until something has reached the caller, an attempt that failed through the provider's fault is repeated, after full
+jitter or Retry-After, and then the call moves on along `fallback`. A refused key (401) is replaced by the provider's
+next one at once. Every other 4xx is the caller's fault and final.
 """
 
 from __future__ import annotations
@@ -26,43 +26,40 @@ if TYPE_CHECKING:
     from services.llm_gateway.providers.provider_file import Model, Provider
 
 BACKOFF_S = 0.25
-"""Before the first repeat at most; doubles with each. Full jitter: of many calls that failed together, none
-come back together."""
+"""Upper bound of the wait before the first repeat; it doubles with each. Full jitter keeps calls that failed together
+from returning together."""
 
 BACKOFF_S_MAX = 4.0
-"""A person waits for the first token; what needs longer needs the next provider."""
+"""A person waits for the first token: a provider that needs longer is left for the next."""
 
 RETRY_AFTER_S_MAX = 10.0
-"""A provider that asks for more is not waited for: the next one, or the caller, decides."""
+"""A longer Retry-After is not waited for: the call fails over, or fails."""
 
 ATTEMPT_S_MIN = 0.5
-"""What the caller's deadline must leave after a wait, for an attempt to be worth its cost."""
+"""Time that the caller's deadline must leave after a wait for another attempt to be worth its cost."""
 
 log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A model to ask, and with what."""
+    """A model at a provider, with all that a request to it needs."""
 
     provider: Provider
     entry: Model
-    """The model's entry in the provider file."""
 
     model: str
-    """The name to ask for; an entry may answer for several."""
+    """The requested name; one entry of the provider file may serve several."""
 
     url: str
     keys: tuple[str, ...] = field(repr=False)
-    """At least one; the empty one where the provider needs none."""
+    """At least one; the empty key where the provider needs none."""
 
     breaker: Breaker
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedAttempt:
-    """The next attempt."""
-
     number: int
     """Counted from 1 over all providers."""
 
@@ -71,28 +68,29 @@ class PlannedAttempt:
 
 
 class RetryPlan:
-    """The attempts of one call. Each `begin` is followed by the attempt, and by `after` when that fails."""
+    """The attempts of one call. Each `start_attempt` is followed by the attempt, and by `plan_retry` if it fails."""
 
     def __init__(
         self, targets: Iterable[Target], due_s: float = float("inf"), *, jitter: Callable[[], float] = random.random
     ) -> None:
         self._targets = iter(targets)
-        """The fallbacks that are left; looked up only when they are needed."""
+        """The fallbacks that are left, resolved only when needed."""
         self._target = next(self._targets)
         self._deadline_s = due_s
-        """The caller's deadline on the loop's clock."""
+        """On the loop's clock."""
         self._jitter = jitter
         self._number = 0
         self._failed_attempts = 0
-        """Failed attempts at the target in hand."""
+        """At the current target."""
         self._key_index = 0
         self._failure: HeadraceError | None = None
 
     def start_attempt(self) -> PlannedAttempt:
-        """The next attempt.
+        """Return the next attempt.
 
         Raises:
-            HeadraceError: No provider may be asked: the last attempt's failure, or else that breakers are open.
+            HeadraceError: No provider may be asked: the last attempt's failure, or else ProviderUnavailable for open
+                breakers.
         """
         while (refused_s := self._target.breaker.blocked_s) > 0:
             self._fail_over(self._failure or _make_breaker_error(self._target, refused_s))
@@ -101,13 +99,15 @@ class RetryPlan:
         return PlannedAttempt(self._number, self._target, self._target.keys[self._key_index])
 
     def plan_retry(self, error: HeadraceError) -> float:
-        """How long to wait before the next attempt; `error` ended one before anything reached the caller.
+        """Return the seconds to wait before the next attempt, after `error` ended one before anything reached the
+        caller.
 
         Raises:
             HeadraceError: `error` itself, when it is final.
         """
         self._failure = error
-        if self._has_another_key(error):
+        is_refused_key = isinstance(error, ProviderAuthentication) and error.metadata.get("httpStatus") == "401"
+        if is_refused_key and self._key_index + 1 < len(self._target.keys):
             self._key_index += 1
             log.warning("provider key refused", provider=self._target.provider.key, key_number=self._key_index)
             return 0.0
@@ -115,21 +115,14 @@ class RetryPlan:
         if not error.retriable or isinstance(error, QuotaExceeded | QueueFull):
             raise error
         self._failed_attempts += 1
-        wait_s = self._choose_wait_s(error)
+        backoff_s = self._jitter() * min(BACKOFF_S * 2 ** (self._failed_attempts - 1), BACKOFF_S_MAX)
+        # Calls that were refused together all return at Retry-After, so the jitter is added to it.
+        wait_s = backoff_s + (error.retry_after_s or 0.0)
         if self._may_repeat(error, wait_s):
             self._count_and_log("provider retry", RETRIES, error, wait_s=round(wait_s, 3))
             return wait_s
         self._fail_over(error)
         return 0.0
-
-    def _has_another_key(self, error: HeadraceError) -> bool:
-        is_refused = isinstance(error, ProviderAuthentication) and error.metadata.get("httpStatus") == "401"
-        return is_refused and self._key_index + 1 < len(self._target.keys)
-
-    def _choose_wait_s(self, error: HeadraceError) -> float:
-        backoff_s = self._jitter() * min(BACKOFF_S * 2 ** (self._failed_attempts - 1), BACKOFF_S_MAX)
-        # All that were refused together come back at Retry-After, so that it gets the jitter on top.
-        return backoff_s + (error.retry_after_s or 0.0)
 
     def _may_repeat(self, error: HeadraceError, wait_s: float) -> bool:
         left_s = self._deadline_s - asyncio.get_running_loop().time() - wait_s
@@ -141,7 +134,7 @@ class RetryPlan:
         )
 
     def _fail_over(self, error: HeadraceError) -> None:
-        """Go on to the next target; raise `error` when there is none."""
+        """Move to the next target, or raise `error` when there is none."""
         following = next(self._targets, None)
         if following is None:
             raise error

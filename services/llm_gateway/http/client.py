@@ -1,4 +1,4 @@
-"""One call to a provider: its status and its silence turned into our errors, its connection always closed in time."""
+"""One request to a provider: status and silence become our errors, and its connection is always closed in time."""
 
 from __future__ import annotations
 
@@ -29,36 +29,34 @@ if TYPE_CHECKING:
     from services.llm_gateway.providers.provider_file import Provider
 
 ERROR_BODY_BYTES_MAX = 64 * 1024
-"""What is read of a refusal; what the same read brought beyond it is let in too."""
+"""Reading a refusal's body ends here; the read that crosses it is kept whole."""
 
 END_S = 0.1
-"""How long the end of a complete answer's body is waited for: a body read to its end leaves a connection to reuse."""
+"""Wait for the end of a complete answer's body, which leaves a connection to reuse."""
 
 SILENT_CHECKS = 4
-"""In a row that saw nothing come make a stream silent: before one alone this process may have stood still itself, or
-been at work on what had come, while more lay in its socket."""
+"""Silent checks in a row that make a stream stalled. One alone may mean that this process itself stood still, with more
+bytes in its socket."""
 
 STALE_S = 1.0
-"""A kept connection that was closed without a byte this soon after the request was closed before it came."""
+"""A pooled connection closed without a byte this soon after the request had been closed before the request came."""
 
 
 @dataclass(slots=True)
 class ProviderRequest:
-    """What is asked of whom."""
-
     provider: Provider
     model: str
     url: str
     headers: Mapping[str, str] = field(repr=False)
     body: bytes = field(repr=False)
-    """Let go when the provider answers: it may have megabytes, and answers take minutes."""
+    """Released when the provider answers: it may have megabytes, and answers take minutes."""
 
     key: str = field(repr=False)
-    """Stands in the headers; here to be masked."""
+    """Stands in the headers; kept here to be masked."""
 
 
 class ProviderStream:
-    """The body of a provider's answer as it comes. Belongs to one call."""
+    """The body of a provider's answer as it comes; belongs to one call."""
 
     def __init__(self, response: Response, provider: Provider, first_delta_due_s: float) -> None:
         self._response = response
@@ -66,25 +64,25 @@ class ProviderStream:
         self._idle_s = provider.timeouts.idle_ms / 1000
         self._loop = asyncio.get_running_loop()
         self._is_flowing = False
-        """Not while our own reader takes its time, which is not the provider's."""
+        """False while our own reader is busy: that time does not count as the provider's silence."""
         self._silent_checks = 0
-        """In a row that saw nothing come."""
         self._last_read_s: float | None = None
-        """What the last look saw."""
+        """As of the last check."""
         self._check = self._loop.call_at(first_delta_due_s, self._close_if_late)
 
     def start_idle_watch(self) -> None:
-        """The first reasoning, content or tool call is there: from now on `idleMs` counts, not `firstDeltaMs`."""
+        """Note the first reasoning, content or tool call: from now on `idleMs` counts, not `firstDeltaMs`."""
         self._check.cancel()
         self._check = self._loop.call_later(self._idle_s / SILENT_CHECKS, self._check_silence)
 
     async def push_body(self, take: Callable[[bytes], bool]) -> bool:
-        """Give `take` what comes, from the socket's callback, until it returns False; False: the body has ended.
+        """Push the body to `take` from the socket's callback until it returns False. Returns False when the body has
+        ended.
 
         Raises:
             StreamStalled: Nothing came for too long.
             ProviderUnavailable: The connection broke.
-            HeadraceError: What `take` raised.
+            HeadraceError: Raised by `take`.
         """
         self._is_flowing, self._silent_checks = True, 0
         try:
@@ -97,14 +95,13 @@ class ProviderStream:
             self._is_flowing = False
 
     async def read_end(self) -> None:
-        """Take the end of a complete answer, so that its connection can be used again."""
+        """Read the end of a complete answer, so that its connection can be reused."""
         # The answer is complete: a late or broken end costs the connection and is nobody's error.
         with suppress(OSError, httptools.HttpParserError):
             async with asyncio.timeout(END_S):
                 await self._response.push_body(lambda _: True)
 
     def stop_watching(self) -> None:
-        """Watch no longer."""
         self._check.cancel()
 
     def _close_if_late(self) -> None:
@@ -127,7 +124,7 @@ class ProviderStream:
 
 @asynccontextmanager
 async def opening_stream(pool: Pool, ask: ProviderRequest) -> AsyncGenerator[ProviderStream]:
-    """Ask, and read the answer inside the block; leaving it closes the connection, or keeps one that was read to its
+    """Send a request and read its answer inside the block; leaving it closes the connection, or pools one read to its
     end.
 
     Raises:
@@ -141,7 +138,8 @@ async def opening_stream(pool: Pool, ask: ProviderRequest) -> AsyncGenerator[Pro
     ask.body = b""
     try:
         # Some providers wrap a refusal in a 200; an answer is never plain JSON, since a stream was asked for.
-        if response.status != 200 or _media_type(response) == "application/json":
+        media_type = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if response.status != 200 or media_type == "application/json":
             with translating_exchange_errors(provider):
                 async with asyncio.timeout_at(due_s):
                     raise await _read_refusal_body(response, ask)
@@ -155,7 +153,7 @@ async def opening_stream(pool: Pool, ask: ProviderRequest) -> AsyncGenerator[Pro
 
 
 async def _send_request(pool: Pool, ask: ProviderRequest) -> tuple[Connection, Response]:
-    """Who answers, and the answer, whose head has been read."""
+    """Send the request and read the response's head."""
     loop = asyncio.get_running_loop()
     origin, message = _encode_request(ask)
     if (kept := pool.take_idle(origin)) is not None:
@@ -190,10 +188,6 @@ def _encode_request(ask: ProviderRequest) -> tuple[Origin, Sequence[bytes]]:
         return origin, encode_post(origin, path, ask.headers, ask.body)
     except ValueError as error:
         raise make_unusable(ask.provider, error) from error
-
-
-def _media_type(response: Response) -> str:
-    return response.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
 async def _read_refusal_body(response: Response, ask: ProviderRequest) -> HeadraceError:

@@ -1,4 +1,4 @@
-"""A connection to a provider: the socket's side of one exchange after the other."""
+"""The socket of one connection to a provider, used by one exchange after the other."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Connection(asyncio.Protocol):
-    """Belongs to one call at a time, or to the pool while it is idle. Small writes leave at once: event loops set
+    """Belongs to one call at a time, or to the pool while idle. Small writes leave at once: event loops set
     TCP_NODELAY."""
 
     def __init__(self, origin: Origin) -> None:
@@ -25,38 +25,34 @@ class Connection(asyncio.Protocol):
 
     @property
     def is_open(self) -> bool:
-        """Whether a request may be sent."""
         return self._transport is not None and not self._transport.is_closing()
 
     def send_request(self, message: Sequence[bytes]) -> Response:
-        """Send a whole request. The response before it is complete."""
+        """Send a whole request and return its response, which is not complete yet."""
         assert self._transport is not None
         response = self._response = self._response or Response(self)
         self._transport.writelines(message)
         return response
 
     def become_idle(self) -> None:
-        """Nobody asks anything for a while."""
+        """Release the response and watch for the server closing the connection."""
         self._release_response()
         self.resume_reading()
 
     def close(self) -> None:
-        """The last call has done with it."""
         self._release_response()
         self.abort()
 
     def pause_reading(self) -> None:
-        """Do not read the socket."""
         if self.is_open and self._transport is not None:
             self._transport.pause_reading()
 
     def resume_reading(self) -> None:
-        """Read it again."""
         if self.is_open and self._transport is not None:
             self._transport.resume_reading()
 
     def abort(self) -> None:
-        """Close at once: nothing is written any more, and no TLS farewell waited for."""
+        """Close at once: unsent data is dropped, and TLS does not wait for the peer."""
         if self._transport is not None:
             self._transport.abort()
 

@@ -1,4 +1,4 @@
-"""New connections: the name looked up, its addresses tried (Happy Eyeballs, RFC 8305), TLS."""
+"""New connections: name resolution, Happy Eyeballs (RFC 8305), TLS."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ if TYPE_CHECKING:
     from services.llm_gateway.http.request import Origin
 
 NEXT_ADDRESS_S = 0.25
-"""How long an address is tried alone, as RFC 8305 advises."""
+"""Time for which an address is tried alone, as RFC 8305 advises."""
 
 RESOLVED_S = 10.0
-"""How long addresses are good for: of a thousand calls that begin together one asks the resolver."""
+"""Time for which addresses are kept: of a thousand calls that begin together one asks the resolver."""
 
 RECEIVED_SIZE_BYTES_MAX = 256 * 1024
-"""What the system holds of a stream whose reader is behind. Left alone it lets that grow to 6 MB for each, and the
-provider goes on meanwhile; this is some thousand deltas."""
+"""Bound of the system's buffer for a stream whose reader is behind, some thousand deltas. By default it grows to 6 MB
+per stream while the provider goes on."""
 
 _Address: TypeAlias = "tuple[int, int, int, str, tuple[Any, ...]]"
-"""As getaddrinfo gives it."""
+"""As getaddrinfo returns it."""
 
 
 @dataclass(slots=True)
 class _ResolvedName:
-    """What a host's name stands for."""
+    """The addresses of a host's name."""
 
     looking: asyncio.Lock = field(default_factory=asyncio.Lock)
     addresses: Sequence[_Address] = ()
@@ -41,20 +41,22 @@ class _ResolvedName:
 
 
 class Dialer:
-    """Opens connections. Shared by all calls; remembers names, of which the provider file has so many."""
+    """Opens connections; shared by all calls. Keeps one entry for each host in the provider file."""
 
     def __init__(self, tls: ssl.SSLContext | None = None) -> None:
         self._tls = tls
-        """None: made when it is needed first, which takes 20 ms for the machine's certificates."""
+        """None until first needed: loading the machine's certificates takes 20 ms."""
         self._names: dict[tuple[str, int], _ResolvedName] = {}
 
     async def open_connection(self, origin: Origin) -> Connection:
-        """A new connection, which the caller closes.
+        """Open a connection, which the caller closes.
 
         Raises:
-            OSError: There is none to be had.
+            OSError: The host cannot be reached.
         """
-        tls = await self._load_tls() if origin.is_tls else None
+        if origin.is_tls and self._tls is None:
+            self._tls = await asyncio.to_thread(_make_tls_context)
+        tls = self._tls if origin.is_tls else None
         name = self._names.setdefault((origin.host, origin.port), _ResolvedName())
         try:
             addresses = await _resolve_name(name, origin)
@@ -68,11 +70,6 @@ class Dialer:
             raise
         return await _wrap_socket(opened, origin, tls)
 
-    async def _load_tls(self) -> ssl.SSLContext:
-        if self._tls is None:
-            self._tls = await asyncio.to_thread(_make_tls_context)
-        return self._tls
-
 
 async def _resolve_name(name: _ResolvedName, origin: Origin) -> Sequence[_Address]:
     loop = asyncio.get_running_loop()
@@ -84,7 +81,7 @@ async def _resolve_name(name: _ResolvedName, origin: Origin) -> Sequence[_Addres
 
 
 async def _connect_directly(address: _Address, origin: Origin, tls: ssl.SSLContext | None) -> Connection:
-    """Where there is nothing to choose: at half the cost."""
+    """Connect to the only address, at half the cost of Happy Eyeballs."""
     loop, server = asyncio.get_running_loop(), origin.host if tls else None
     host, port = address[4][:2]
     transport, connection = await loop.create_connection(
@@ -111,7 +108,6 @@ async def _wrap_socket(opened: socket.socket, origin: Origin, tls: ssl.SSLContex
 
 
 def _make_tls_context() -> ssl.SSLContext:
-    """Verifies names and certificates, by what this machine trusts."""
     context = ssl.create_default_context()
     context.set_alpn_protocols(["http/1.1"])
     return context

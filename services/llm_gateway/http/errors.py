@@ -1,4 +1,4 @@
-"""What can go wrong on the way to a provider, as our errors: the one place that names what sockets and parser raise."""
+"""Failures on the way to a provider as our errors: the one place that names what sockets and parser raise."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def translating_connect_errors(provider: Provider) -> Generator[None]:
-    """While a connection is being made. Certificates that are refused are OSErrors too."""
+    """Translate errors of opening a connection. Refused certificates are OSErrors too."""
     try:
         yield
     except TimeoutError as error:
@@ -29,8 +29,8 @@ def translating_connect_errors(provider: Provider) -> Generator[None]:
 
 @contextmanager
 def translating_exchange_errors(provider: Provider) -> Generator[None]:
-    """While a response is being read. A TimeoutError is that of the first delta, unless the system numbers it: then its
-    own patience with the connection has ended."""
+    """Translate errors of reading a response. A TimeoutError without errno is the first delta's; with one it is the
+    system's, which gave the connection up."""
     try:
         yield
     except (OSError, httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
@@ -40,7 +40,6 @@ def translating_exchange_errors(provider: Provider) -> Generator[None]:
 
 
 def make_stalled(provider: Provider, *, has_begun: bool) -> StreamStalled:
-    """The provider is silent, before its first delta or after it."""
     timeouts = provider.timeouts
     limit_ms = timeouts.idle_ms if has_begun else timeouts.first_delta_ms
     what = "fell silent" if has_begun else "sent no first delta"
@@ -50,7 +49,7 @@ def make_stalled(provider: Provider, *, has_begun: bool) -> StreamStalled:
 
 
 def make_unusable(provider: Provider, error: ValueError) -> ProviderUnavailable:
-    """Address or key are such that no request can be made of them."""
+    """Return the error of an address or key that no request can be made of."""
     return _make_unavailable(provider, f"cannot be asked: {error}")
 
 

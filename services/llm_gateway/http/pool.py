@@ -14,20 +14,20 @@ if TYPE_CHECKING:
     from services.llm_gateway.http.request import Origin
 
 IDLE_S = 30.0
-"""Servers close idle connections after 60 s or so; those which go first lose no request."""
+"""Servers close idle connections after 60 s or so; a client that closes first loses no request."""
 
 IDLE_MAX = 256
-"""For one origin: what a burst of calls leaves behind. With TLS, each holds some 50 kB."""
+"""For one origin, as a burst of calls leaves them. With TLS each holds some 50 kB."""
 
 
 class Pool:
-    """Shared by all calls, and closed by leaving its block. Open connections have no limit here: streams are limited
-    by the server, and a second limit would be a queue without a name."""
+    """Shared by all calls; leaving its block closes it. It does not limit open connections: the server limits
+    streams."""
 
     def __init__(self, tls: ssl.SSLContext | None = None) -> None:
         self._dialer = Dialer(tls)
         self._idle: dict[Origin, dict[Connection, asyncio.TimerHandle]] = {}
-        """In the order in which they became idle, with the end of each."""
+        """In the order in which they became idle, each with its timer."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -38,15 +38,15 @@ class Pool:
                 self._close_idle(connection)
 
     async def open_connection(self, origin: Origin) -> Connection:
-        """A new connection, to be given back.
+        """Open a connection, to be given back.
 
         Raises:
-            OSError: There is none to be had.
+            OSError: The host cannot be reached.
         """
         return await self._dialer.open_connection(origin)
 
     def take_idle(self, origin: Origin) -> Connection | None:
-        """The connection that became idle last and is still open, to be given back; None: there is none."""
+        """Return the connection that became idle last and is still open, to be given back; None when there is none."""
         connections = self._idle.get(origin, {})
         while connections:
             connection, timer = connections.popitem()
@@ -56,7 +56,7 @@ class Pool:
         return None
 
     def give_back(self, connection: Connection, *, is_reusable: bool) -> None:
-        """A call has done with it: keep it, or close it at once."""
+        """Keep a connection after a call, or close it at once."""
         connections = self._idle.setdefault(connection.origin, {})
         if not is_reusable or not connection.is_open or len(connections) >= IDLE_MAX:
             connection.close()

@@ -1,4 +1,4 @@
-"""One POST as bytes, and where it goes."""
+"""One POST as bytes, and its destination."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _KEPT = "/%:@!$&'()*+,;=~"
-"""In a path as it is (RFC 3986, pchar); a per cent sign too, since addresses come escaped."""
+"""Characters kept in a path (RFC 3986, pchar), with the per cent sign, since addresses come escaped."""
 
 _FIELD_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
 """RFC 9110, 5.5; a line break would begin another header."""
 
 
 class Origin(NamedTuple):
-    """Whom a connection is to; calls to one origin may use each other's connections."""
+    """The peer of a connection; calls to one origin share connections."""
 
     host: str
     port: int
@@ -25,16 +25,16 @@ class Origin(NamedTuple):
 
     @property
     def authority(self) -> str:
-        """As the Host header has it."""
+        """The Host header's value."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == _default_port(self.is_tls) else f"{host}:{self.port}"
 
 
 def split_url(url: str) -> tuple[Origin, str]:
-    """Where `url` points, and the path to ask for there.
+    """Split an address into its origin and path.
 
     Raises:
-        ValueError: It is no address of a host.
+        ValueError: It names no host.
     """
     parts = urlsplit(url)
     host = parts.hostname or ""
@@ -46,7 +46,7 @@ def split_url(url: str) -> tuple[Origin, str]:
 
 
 def encode_post(origin: Origin, path: str, headers: Mapping[str, str], body: bytes) -> tuple[bytes, bytes]:
-    """Head and body, apart: a body may have megabytes, and is not copied.
+    """Encode head and body, apart: a body may have megabytes, and is not copied.
 
     Raises:
         ValueError: A header's value has characters that none may have.

@@ -1,4 +1,4 @@
-"""One response as it is read: the head first, then each piece of the body pushed on from the socket's own callback."""
+"""One response as it is read: the head first, then each piece of the body pushed from the socket's callback."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ if TYPE_CHECKING:
     from services.llm_gateway.http.connection import Connection
 
 OVERHEAD_BYTES_MAX = 64 * 1024
-"""Bytes in a row that are no body: a head, a chunk's size and extensions, trailers. The largest real heads have some
-kilobytes. Looked at once a read, so that one read more may be held."""
+"""Bytes in a row that are no body: head, chunk sizes and extensions, trailers. Real heads have some kilobytes. Checked
+once per read, so one read more may be held."""
 
 
 class Response:
-    """Belongs to one request. The parser calls the `on_` methods, the connection `feed` and `lost`."""
+    """Belongs to one request. The parser calls the `on_` methods, the connection `feed_data` and
+    `on_connection_lost`."""
 
     __slots__ = (
         "_connection",
@@ -40,11 +41,11 @@ class Response:
 
     def __init__(self, connection: Connection) -> None:
         self.status = 0
-        """0: the head is not there yet."""
+        """0 until the head is there."""
         self.headers: dict[str, str] = {}
-        """Names in small letters; of one that is repeated the last."""
+        """Names in lower case; a repeated name has its last value."""
         self.last_read_s: float | None = None
-        """When bytes came last, on the loop's clock."""
+        """Time of the last bytes, on the loop's clock."""
         self.is_complete = False
         """Whether the body has been read to its end."""
         self.is_reusable = False
@@ -54,7 +55,7 @@ class Response:
         self._parser = httptools.HttpResponseParser(self)
         self._take: Callable[[bytes], bool] | None = None
         self._held: list[bytes] = []
-        """Of the body, what came with the head; the connection is not read before somebody takes it."""
+        """Body that came with the head; the connection is paused until somebody takes it."""
         self._overhead_bytes = 0
         self._is_until_close = False
         self._is_stopped = False
@@ -66,7 +67,7 @@ class Response:
 
         Raises:
             OSError: The connection broke.
-            HttpParserError: What came is no HTTP.
+            HttpParserError: The bytes are not HTTP.
         """
         while not self.status and self._error is None:
             await self._wait_for_wake()
@@ -74,14 +75,15 @@ class Response:
             raise self._error
 
     async def push_body(self, take: Callable[[bytes], bool]) -> bool:
-        """Give `take` each piece of the body the moment it is there, until it returns False; False: the body has ended.
+        """Push each piece of the body to `take` the moment it comes, until it returns False. Returns False when the
+        body has ended.
 
-        `take` is called from the socket's callback. When it returns False the socket is not read any more, but what
-        one read has brought is given whole. What it raises ends the response, and is raised here.
+        `take` is called in the socket's callback. After it returns False the socket is paused, but the current read is
+        still pushed whole. An exception of `take` ends the response, and is raised here.
 
         Raises:
             OSError: The connection broke.
-            HttpParserError: What came is no HTTP.
+            HttpParserError: The bytes are not HTTP.
         """
         self._take, self._is_stopped = take, False
         held, self._held = self._held, []
@@ -96,20 +98,19 @@ class Response:
         return self._is_stopped
 
     def fail(self, error: BaseException) -> None:
-        """Close the connection: `error` is what `head` and `flow` raise."""
+        """Close the connection; `read_head` and `push_body` raise `error`."""
         self.is_reusable = False
         self._error = self._error or error
         self._connection.abort()
         self._wake()
 
     def release_parser(self) -> None:
-        """Nothing more is asked of it. Parser and response hold each other, and so do an error and where it was raised,
-        with all the bytes that were being read there: they let go now, not when the collector comes."""
+        """Break the reference cycles of parser, response and error now rather than at the next collection: they hold
+        all bytes that were being read."""
         del self._parser
         self._error = self._take = None
 
     def feed_data(self, data: bytes) -> None:
-        """Bytes have come."""
         self.last_read_s = self._loop.time()
         self._overhead_bytes += len(data)
         try:
@@ -123,7 +124,7 @@ class Response:
             self.fail(httptools.HttpParserError("endless head, chunk extension or trailer"))
 
     def on_connection_lost(self, error: Exception | None) -> None:
-        """The connection has ended; None: in good order, which may be the end of the body."""
+        """End the response; without an error the closed connection may be the end of the body."""
         if self._is_until_close and error is None and self._error is None:
             self.is_complete = True
             self._wake()

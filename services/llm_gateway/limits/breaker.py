@@ -1,7 +1,7 @@
-"""Circuit breakers: a model that keeps failing is left alone for a while, so that calls fall over at once.
+"""Circuit breakers: calls to a model that keeps failing fail over at once.
 
-One breaker for each provider and model, fed when a stream ends: breaking off half-way is a failure like refusing at
-the door. Each replica of the gateway has its own.
+One breaker per provider and model, updated when a stream ends: an answer that breaks off counts like a refusal. Each
+replica of the gateway has its own.
 """
 
 from __future__ import annotations
@@ -19,22 +19,23 @@ if TYPE_CHECKING:
     from services.llm_gateway.providers.provider_file import Provider
 
 FAILURES_MAX = 5
-"""Among the last OUTCOMES_KEPT that many open it: a model that fails every other time is as useless as a dead one."""
+"""This many failures among the last OUTCOMES_KEPT open the breaker: a model that fails every other time is as useless
+as a dead one."""
 
 OUTCOMES_KEPT = 10
 """Enough to tell a bad minute from bad luck, few enough that a recovered model is soon trusted."""
 
 OUTCOME_S_MAX = 60.0
-"""Older outcomes say nothing about now."""
+"""Older outcomes are ignored."""
 
 OPEN_S = 5.0
-"""The first pause: most outages of a provider's one model are a deployment or a restart."""
+"""The first pause: most outages of one model are a deployment or a restart."""
 
 OPEN_S_MAX = 60.0
-"""Pauses double with each failed probe up to this; a recovery is noticed within a minute."""
+"""Pauses double with each failed probe up to this, so that a recovery is noticed within a minute."""
 
 PROBE_S = 15.0
-"""How long one probe keeps others out. An answer may take minutes, and everybody would wait for its end."""
+"""Time for which a probe blocks other calls. Waiting for its end could take minutes."""
 
 State = Literal["closed", "open", "half-open"]
 
@@ -48,28 +49,28 @@ class Breaker:
         self._outcomes: deque[tuple[float, bool]] = deque(maxlen=OUTCOMES_KEPT)
         self._state: State = "closed"
         self._blocked_until_s = -math.inf
-        """Of an open one: the end of its pause; of a half-open one: when another probe may go."""
+        """Open: the end of the pause; half-open: when another probe may start."""
         self._pause_s = OPEN_S
         metrics.set_breaker_state("closed", *self._labels)
 
     @property
     def state(self) -> State:
-        """Half-open: the pause is over, and one call is finding out."""
+        """`half-open` means that the pause is over and one call is the probe."""
         return self._state
 
     @property
     def blocked_s(self) -> float:
-        """How long no call may go; 0: one may."""
+        """Seconds for which no call may start; 0 when one may."""
         return 0.0 if self._state == "closed" else max(self._blocked_until_s - self._now(), 0.0)
 
     def start_call(self) -> None:
-        """A call goes, which `refused_s` allows; after a pause it is the probe. `end` follows."""
+        """Note the start of a call, which `blocked_s` allowed; after a pause it is the probe. `end_call` follows."""
         if self._state != "closed":
             self._blocked_until_s = self._now() + PROBE_S
             self._set_state("half-open")
 
     def end_call(self, *, succeeded: bool | None) -> None:
-        """A call has ended; None: it says nothing about the model, such as a caller gone."""
+        """Note the end of a call; None says nothing about the model, for example when the caller left."""
         match self._state, succeeded:
             case "closed", bool():
                 self._count_outcome(succeeded)
@@ -102,20 +103,20 @@ class Breaker:
 
 
 class Breakers:
-    """The breakers in use. Shared by all calls."""
+    """The breakers in use; shared by all calls."""
 
     def __init__(self) -> None:
         self._breakers: dict[tuple[str, str], Breaker] = {}
 
     def get_breaker(self, provider: str, model: str) -> Breaker:
-        """The breaker of a model of the provider file, by its name there: callers' names would have no bound."""
+        """Return the breaker of a model by its name in the provider file; callers' own names would be unbounded."""
         key = (provider, model)
         if key not in self._breakers:
             self._breakers[key] = Breaker(provider, model)
         return self._breakers[key]
 
     def keep_configured(self, providers: Iterable[Provider]) -> None:
-        """Forget the models that `providers`, the file in force, no longer has."""
+        """Drop the breakers of models that the provider file no longer has."""
         kept = {(provider.key, model.name) for provider in providers for model in provider.models}
         for key in self._breakers.keys() - kept:
             del self._breakers[key]

@@ -1,8 +1,8 @@
-"""Quotas: what a provider allows one account, kept by waiting in line.
+"""Quotas of a provider's account: calls over the quota wait in a queue.
 
-Requests and tokens are counted over a sliding minute, so that no minute, wherever it begins, has more than the quota.
-A call reserves an estimate of its tokens and corrects it at its end. The limits belong to the account, whichever of
-its keys is used, and are shared evenly by the gateway's replicas.
+Requests and tokens are counted over a sliding minute. A call reserves an estimate of its tokens and corrects it at its
+end. The limits belong to the account, whichever of its keys is used, and are divided evenly among the gateway's
+replicas.
 """
 
 from __future__ import annotations
@@ -27,21 +27,22 @@ WINDOW_S = 60.0
 """The minute of requestsPerMinute and tokensPerMinute."""
 
 WAITING_MAX = 100
-"""Calls in line at one account (operations.md); a longer line would only hide that the quota is too small."""
+"""Calls that may wait for one account; a longer queue would only hide that the quota is too small."""
 
 WAIT_S_MAX = 120.0
 """For a caller without a deadline; two windows."""
 
 ANSWER_S = 0.25
-"""A wait ends that long before the caller's deadline, or the caller would get its own DEADLINE_EXCEEDED instead."""
+"""A wait ends this long before the caller's deadline, so that the caller gets this error and not its own
+DEADLINE_EXCEEDED."""
 
 RETRY_S = 1.0
-"""What a caller is told to wait where only the end of another call makes room."""
+"""Suggested wait where only the end of another call makes room."""
 
 
 @dataclass(slots=True)
 class Reservation:
-    """One request's share of the window. `tokens` is an estimate until the call has ended."""
+    """One request's share of the window; `tokens` is an estimate until the call has ended."""
 
     at_s: float
     tokens: int
@@ -49,14 +50,14 @@ class Reservation:
 
 @dataclass(frozen=True, slots=True)
 class _Waiter:
-    """A place in line; the future brings the reservation."""
+    """A queued call; the future brings its reservation."""
 
     tokens: int
     admission: asyncio.Future[Reservation]
 
 
 class Account:
-    """One account's counters and line. Shared by all calls to the provider."""
+    """Counters and queue of one account; shared by all calls to the provider."""
 
     def __init__(self, provider: str, quota: Quota | None, *, replicas: int = 1, window_s: float = WINDOW_S) -> None:
         self._provider = provider
@@ -71,29 +72,29 @@ class Account:
 
     @property
     def waiting(self) -> int:
-        """Calls in line."""
+        """Number of queued calls."""
         return len(self._waiters)
 
     @property
     def counts_tokens(self) -> bool:
-        """Whether tokens are part of the quota; otherwise nobody needs to estimate any."""
+        """Whether tokens are limited; otherwise nobody needs to estimate them."""
         return self._quota.tokens_per_minute is not None
 
     def set_quota(self, quota: Quota | None) -> None:
-        """New limits, from a changed provider file; the counters stay."""
+        """Apply the limits of a changed provider file; the counters stay."""
         self._quota = quota or Quota()
         self._admit_waiting()
 
     @asynccontextmanager
     async def admitting(self, tokens: int, due_s: float, spent: Callable[[], int]) -> AsyncGenerator[None]:
-        """Wait for this call's turn, be counted as running inside the block.
+        """Wait for admission, and count as running inside the block.
 
-        `tokens` is an estimate, for which `spent` gives the true number at the end of the block. `due_s` is the
-        caller's deadline on the loop's clock, infinite without one.
+        `tokens` is an estimate that `spent` corrects at the end of the block. `due_s` is the caller's deadline on the
+        loop's clock, infinite without one.
 
         Raises:
-            QueueFull: The line is full.
-            QuotaExceeded: The turn did not come in time.
+            QueueFull: The queue is full.
+            QuotaExceeded: The call was not admitted in time.
         """
         reservation = await self._wait_for_admission(tokens, due_s)
         try:
@@ -131,7 +132,7 @@ class Account:
         return place.admission.result()
 
     def _leave_line(self, place: _Waiter) -> None:
-        """Give up a place in line; or the turn, when it came in the very moment of a cancellation."""
+        """Leave the queue, or give back a reservation that came in the moment of a cancellation."""
         if place.admission.done():
             self._release_reservation(place.admission.result(), 0)
             return
@@ -140,7 +141,7 @@ class Account:
         self._admit_waiting()
 
     def _admit_waiting(self) -> None:
-        """Let in those whose turn it is, strictly in order; look again when the window lets the next one in."""
+        """Admit queued calls strictly in order, and set a timer for the next."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -163,7 +164,7 @@ class Account:
         return reservation
 
     def _time_until_free(self, tokens: int) -> float:
-        """Until a call may go: 0 now, infinite when another one must end first."""
+        """Seconds until a call may start; infinite when another one must end first."""
         if self._running >= self._divide_limit(self._quota.concurrency):
             return math.inf
         requests_max = self._divide_limit(self._quota.requests_per_minute)
@@ -172,7 +173,7 @@ class Account:
         return self._time_until_below(requests_max - 1, max(tokens_max - tokens, 0))
 
     def _time_until_below(self, requests_max: float, tokens_max: float) -> float:
-        """Until the window holds no more than these."""
+        """Seconds until the window holds no more than these."""
         now_s = asyncio.get_running_loop().time()
         while self._window and self._window[0].at_s <= now_s - self._window_s:
             self._window_tokens -= self._window.popleft().tokens
@@ -196,20 +197,19 @@ class Account:
 
 
 class Accounts:
-    """The accounts in use. Shared by all calls."""
+    """The accounts in use; shared by all calls."""
 
     def __init__(self, replicas: int) -> None:
         self._replicas = replicas
         self._accounts: dict[str, Account] = {}
 
     def get_account(self, provider: Provider) -> Account:
-        """The provider's account."""
         if provider.key not in self._accounts:
             self._accounts[provider.key] = Account(provider.key, provider.quota, replicas=self._replicas)
         return self._accounts[provider.key]
 
     def keep_configured(self, providers: Iterable[Provider]) -> None:
-        """Take over the limits of `providers`, the file in force; accounts that it no longer has are forgotten."""
+        """Apply the limits of `providers`, and drop the accounts of all others."""
         quotas = {provider.key: provider.quota for provider in providers}
         for key in self._accounts.keys() - quotas.keys():
             # Calls that still run or wait hold the account themselves.

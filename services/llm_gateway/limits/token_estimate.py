@@ -1,4 +1,4 @@
-"""What a request will cost in tokens, guessed without a tokeniser: for quotas, and where a provider names no number."""
+"""Token estimates without a tokeniser, for quotas and where a provider reports no number."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ if TYPE_CHECKING:
     from headrace.v1.llm_pb2 import ChatRequest
 
 TOKEN_BYTES = 4
-"""Of UTF-8 text; right for English, and near for Chinese, whose characters have three."""
+"""Bytes of UTF-8 per token; right for English, and near for Chinese, whose characters have three."""
 
 IMAGE_TOKENS = 1_000
 """About a megapixel at OpenAI, Anthropic and Qwen (2026-05)."""
 
 OUTPUT_TOKENS = 1_000
-"""Expected of an answer without a limit; the true number replaces it at the answer's end."""
+"""Expected answer of a request without a limit; the true number replaces it at the answer's end."""
 
 
 def estimate_input(request: ChatRequest) -> int:
-    """The request's messages and tools."""
+    """Estimate the request's messages and tools."""
     size_bytes, images = request.ByteSize(), 0
     for message in request.messages:
         for part in message.content:
@@ -29,5 +29,5 @@ def estimate_input(request: ChatRequest) -> int:
 
 
 def estimate_total(request: ChatRequest) -> int:
-    """The request and its answer."""
+    """Estimate the request and its answer."""
     return estimate_input(request) + (request.max_tokens or OUTPUT_TOKENS)

@@ -1,7 +1,4 @@
-"""The protocols that providers speak: what each puts on the wire, and who reads what comes back.
-
-A new protocol is a request file, an answer file and one line of PROTOCOLS.
-"""
+"""The protocols that providers speak, by the provider file's `protocol`."""
 
 from __future__ import annotations
 
@@ -26,17 +23,17 @@ class WireProtocol:
     """One way to ask a model over HTTP."""
 
     path: str
-    """What follows the provider's baseUrl."""
+    """Appended to the provider's baseUrl."""
 
     build_headers: Callable[[str], Mapping[str, str]]
-    """The headers that go with a key; an empty key is none."""
+    """Takes the key; empty for a provider without keys."""
 
     build_body: Callable[[ChatRequest, Provider, Model], bytes]
-    """The JSON body; InvalidRequest where the request cannot be said in this protocol."""
+    """The JSON body; raises InvalidRequest where the protocol cannot express the request."""
 
     make_reader: Callable[[str, str, Iterable[str], str, SendBytes], AnswerReader]
-    """Made of the provider's key, the model, the conversation's tool-call ids, the secret to mask in errors, and where
-    its deltas go."""
+    """Takes the provider's key, the model, the conversation's tool-call ids, the secret to mask in errors, and the
+    receiver of the deltas."""
 
 
 PROTOCOLS: Mapping[str, WireProtocol] = {
@@ -45,4 +42,3 @@ PROTOCOLS: Mapping[str, WireProtocol] = {
         anthropic_request.PATH, anthropic_request.build_headers, anthropic_request.build_body, AnthropicReader
     ),
 }
-"""By the provider file's `protocol`."""

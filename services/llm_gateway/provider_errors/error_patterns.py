@@ -1,7 +1,8 @@
-"""How providers put what their status does not say: full windows, filtered content, limits, keys.
+"""Patterns of providers' error messages for causes that the status does not tell: full windows, filtered content,
+limits, keys.
 
-The wordings are collected from the providers' documentation and from reports of their users; the test's case table
-holds each with its source. Order matters: rate limits speak of tokens too, and must not be taken for full windows.
+They come from the providers' documentation and users' reports; the test's case table holds each with its source. Order
+matters: rate limits mention tokens too, and must not be taken for full windows.
 """
 
 from __future__ import annotations
@@ -52,12 +53,12 @@ _NUMBER = re.compile(r"\d{3,12}")
 
 
 def match_error_class(words: str) -> type[HeadraceError] | None:
-    """The error that a provider's words mean; None when they say nothing."""
+    """Return the error class that the words mean; None when no pattern matches."""
     return next((cls for cls, wording in _PATTERNS if wording.search(words)), None)
 
 
 def parse_window_tokens(message: str) -> dict[str, str]:
-    """`maxTokens` and `currentTokens` as far as a message about a full window names them."""
+    """Return `maxTokens` and `currentTokens` as far as a message about a full window names them."""
     message = _THOUSANDS.sub("", message)
     found = _LIMIT.search(message)
     if found is None:

@@ -1,6 +1,6 @@
-"""What a provider's refusal means: its status, words and headers made into one of our errors.
+"""Turns a provider's refusal (status, body and headers) into one of our errors.
 
-The provider's own message is passed on, shortened and with secrets masked.
+The provider's message is passed on, shortened and with secrets masked.
 """
 
 from __future__ import annotations
@@ -31,28 +31,26 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 MESSAGE_CHARS_MAX = 500
-"""Of the provider's message; what is longer is a page of HTML, or repeats the request."""
+"""A longer message is a page of HTML, or repeats the request."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A provider's no."""
-
     provider: str
     model: str
 
     status: int
-    """HTTP; 200 for an error object inside a stream."""
+    """HTTP status; 200 for an error object inside a stream."""
 
     message: str
     type_and_code: str
-    """Its `type` and `code`, for the wording table."""
+    """The error's `type` and `code`, which error patterns match too."""
 
     retry_after_s: float | None = None
 
 
 class _ErrorBody(msgspec.Struct):
-    """The forms that error bodies have: OpenAI's object, a text, or the fields at the top."""
+    """The forms of error bodies: OpenAI's object, a text, or the fields at the top level."""
 
     error: ErrorObject | str | None = None
     message: str | None = None
@@ -62,7 +60,7 @@ class _ErrorBody(msgspec.Struct):
 
 
 def read_refusal(provider: str, model: str, status: int, headers: Mapping[str, str], body: bytes) -> Refusal:
-    """The refusal in an HTTP error response, whatever its body is."""
+    """Read an HTTP error response, whatever its body is."""
     try:
         read = msgspec.json.decode(body, type=_ErrorBody)
     except UNREADABLE:
@@ -74,7 +72,7 @@ def read_refusal(provider: str, model: str, status: int, headers: Mapping[str, s
 
 
 def read_stream_error(provider: str, model: str, error: ErrorObject | str) -> Refusal:
-    """The refusal in an error object of a 200 stream; a numeric code is taken for the status it would have been."""
+    """Read an error object of a 200 stream; a numeric code counts as the status."""
     if isinstance(error, str):
         return Refusal(provider, model, 200, error, "")
     code = str(error.code or "")
@@ -83,7 +81,6 @@ def read_stream_error(provider: str, model: str, error: ErrorObject | str) -> Re
 
 
 def make_error(refusal: Refusal, *secrets: str) -> HeadraceError:
-    """The error that tells the caller what to do about it."""
     cls = _choose_class(refusal)
     said = mask_secrets(refusal.message, *secrets)[:MESSAGE_CHARS_MAX].strip() or "no message"
     error = cls(
@@ -99,7 +96,7 @@ def make_error(refusal: Refusal, *secrets: str) -> HeadraceError:
 
 
 def _choose_class(refusal: Refusal) -> type[HeadraceError]:
-    """By status where it is clear; where it says little, by the provider's words."""
+    """Choose by status where it is clear, else by the provider's words."""
     by_words = match_error_class(f"{refusal.type_and_code} {refusal.message}")
     match refusal.status:
         case 401 | 402:
@@ -124,7 +121,8 @@ def _choose_class(refusal: Refusal) -> type[HeadraceError]:
 
 
 def _parse_retry_after(headers: Mapping[str, str]) -> float | None:
-    """RFC 9110: seconds or a date; before it OpenAI's own header, which is finer. Names are in small letters."""
+    """Parse Retry-After (RFC 9110: seconds or a date), or OpenAI's finer retry-after-ms. Header names are in lower
+    case."""
     if re.fullmatch(r"\d{1,9}", milliseconds := headers.get("retry-after-ms", "")):
         return int(milliseconds) / 1000
     text = headers.get("retry-after", "").strip()

@@ -1,4 +1,4 @@
-"""The providers in force: the last good provider file, and the lookup in it."""
+"""The providers in force: the last valid provider file, and the lookup in it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ log = structlog.get_logger()
 
 
 class Catalogue:
-    """Providers by key, models by name. Shared by all calls; a reload replaces what later calls see."""
+    """Shared by all calls; a reload replaces what later calls see."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -30,7 +30,7 @@ class Catalogue:
         return tuple(self._providers.values())
 
     def reload(self) -> None:
-        """Read the file again. A bad one is logged with field and reason, and what was in force stays."""
+        """Read the file again. An invalid one is logged with field and reason, and the providers in force stay."""
         try:
             read = Providers.model_validate_json(self._path.read_bytes())
         except (OSError, ValidationError) as error:
@@ -40,14 +40,16 @@ class Catalogue:
         log.info("provider file loaded", file=str(self._path), providers=[*self._providers])
 
     def list_models(self, key: str, model: str) -> list[tuple[Provider, Model]]:
-        """The entries in the file's order; with a `key` those of that provider, with a `model` the ones that answer."""
+        """List entries in the file's order, only those of provider `key` if given, and those that serve `model` if
+        given."""
         providers = [provider for provider in self.providers if key in ("", provider.key)]
         if model:
             return [(provider, entry) for provider in providers if (entry := provider.find_entry(model)) is not None]
         return [(provider, entry) for provider in providers for entry in provider.models]
 
     def find_model(self, key: str, model: str) -> tuple[Provider, Model]:
-        """The provider `key` and its entry for `model`: the one of that name, or else the longest that begins it.
+        """Return the provider `key` and its entry for `model`: the one of that name, or else the longest that begins
+        it.
 
         Raises:
             InvalidRequest: There is none.

@@ -1,4 +1,4 @@
-"""What a provider file leaves to the environment: keys (`env:NAME`, `file:/path`) and addresses (`env:NAME`)."""
+"""Keys (`env:NAME`, `file:/path`) and addresses (`env:NAME`) that a provider file leaves to the environment."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Credentials:
-    """Finds keys and addresses. Keeps none: nothing can be printed, and a rotated file takes effect at once."""
+    """Looks keys and addresses up at each call and keeps none, so that a rotated file takes effect at once."""
 
     def __init__(self, env: Mapping[str, str]) -> None:
         self._env = env
@@ -23,10 +23,10 @@ class Credentials:
         return "Credentials(***)"
 
     def find_keys(self, provider: Provider) -> tuple[str, ...]:
-        """The provider's keys that are set, in order; one empty key when it needs none.
+        """Return the provider's keys that are set, in order; one empty key when it needs none.
 
         Raises:
-            ProviderAuthentication: None is set; the message names where they were looked for.
+            ProviderAuthentication: None is set; the message names the places.
         """
         if not provider.api_keys:
             return ("",)
@@ -39,10 +39,10 @@ class Credentials:
         )
 
     def find_base_url(self, provider: Provider) -> str:
-        """Where the provider is, without a slash at the end.
+        """Return the provider's address without a slash at its end.
 
         Raises:
-            ProviderUnavailable: The variable that should say it is not set.
+            ProviderUnavailable: Its variable is not set.
         """
         kind, _, name = provider.base_url.partition(":")
         base_url = self._env.get(name, "") if kind == "env" else provider.base_url

@@ -1,4 +1,4 @@
-"""The interaction log: one line for each model call, and at DEBUG one for each delta."""
+"""The interaction log: one line per model call, and at DEBUG one per delta."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ log = structlog.get_logger()
 
 @dataclass(slots=True)
 class CallRecord:
-    """One call to a model, filled in as it goes."""
+    """One attempt at a model, filled in as it proceeds."""
 
     stage: str
     provider: str
@@ -33,12 +33,12 @@ class CallRecord:
     """Counted from 1 over all providers of the RPC."""
 
     outcome: str = "CANCELLED"
-    """The finish reason, or the reason of the error; what stands here when nobody says otherwise is a caller gone."""
+    """The finish reason, or the error's reason; CANCELLED until then, for a caller that left."""
 
     started_s: float = field(default_factory=time.monotonic)
 
     first_delta_s: float | None = None
-    """On the same clock; None while there is none."""
+    """On the clock of `started_s`; None before the first delta."""
 
     deltas: int = 0
     usage: common_pb2.Usage | None = None
@@ -46,13 +46,10 @@ class CallRecord:
 
 @dataclass(frozen=True, slots=True)
 class InteractionLog:
-    """Writes what the two switches allow. Shared by all calls."""
-
     is_enabled: bool
     masks_sensitive: bool
 
     def log_call(self, call: CallRecord) -> None:
-        """The line of a call."""
         if not self.is_enabled:
             return
         now_s = time.monotonic()
@@ -73,9 +70,10 @@ class InteractionLog:
         )
 
     def wrap_send(self, send: Callable[[bytes], bool], key: str) -> Callable[[bytes], bool]:
-        """`send`, with a line for each delta when DEBUG is on: asked once a stream, so that else a delta costs nothing.
+        """Return `send`, wrapped to log each delta when DEBUG is on. Decided once per stream, so that a delta costs
+        nothing.
 
-        `key` is the provider's, to be masked.
+        `key` is masked.
         """
         if not (self.is_enabled and log.is_enabled_for(logging.DEBUG)):
             return send

@@ -1,6 +1,6 @@
-"""Masks what looks like a credential in text that leaves the gateway: provider messages and log lines.
+"""Masks credentials in text that leaves the gateway: provider messages and log lines.
 
-Works on headers, JSON and plain text alike, and on JSON inside a JSON string, whose quotes have backslashes.
+Works on headers, JSON and plain text, and on JSON inside a JSON string, whose quotes have backslashes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 MASK = "***"
 
 SECRET_CHARS_MIN = 6
-"""A shorter value is a placeholder, and would be found in innocent words."""
+"""A shorter value is a placeholder that would be found in innocent words."""
 
 # No repetition before the telling word: on a text of a mebibyte that would take minutes. A value ends with its quote,
 # and one that is inside another string at the end of that.
@@ -36,7 +36,7 @@ _TELLING = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|CREDENTIAL")
 
 
 def mask_secrets(text: str, *secrets: str) -> str:
-    """`text` without `secrets`, without the values of fields with telling names, and without bare keys."""
+    """Mask `secrets`, the values of fields with telling names, and bare keys."""
     for secret in secrets:
         if secret:
             text = text.replace(secret, MASK)
@@ -44,12 +44,12 @@ def mask_secrets(text: str, *secrets: str) -> str:
 
 
 def find_secrets(env: Mapping[str, str]) -> tuple[str, ...]:
-    """The values of variables with telling names."""
+    """Return the values of variables with telling names."""
     return tuple(value for name, value in env.items() if _TELLING.search(name) and len(value) >= SECRET_CHARS_MIN)
 
 
 def mask_log_lines(*secrets: str) -> None:
-    """Mask every line that this process logs from now on: the net under all that quote a provider or an exception."""
+    """Mask every line that this process logs from now on."""
 
     def mask(_logger: object, _method: str, line: Any) -> str:
         return mask_secrets(line, *secrets)

@@ -1,6 +1,6 @@
-"""What the gateway counts, for Prometheus. Written when an attempt, a wait or a stream ends; nothing per delta.
+"""Prometheus metrics, written when an attempt, a wait or a stream ends; nothing per delta.
 
-Labels are the provider file's words: a model name as callers write it has no bound. Tenants are bounded in number.
+Model labels are the provider file's names: callers' own names are unbounded.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _MODEL = ("provider", "model")
 _FIRST_DELTA_S = (0.05, 0.1, 0.25, 0.5, 1, 2, 4, 8, 15, 30, 60, 120)
-"""From a cache hit of a small model to a large one that thinks before it speaks."""
+"""From a cache hit of a small model to a large one that thinks first."""
 
 OPEN_STREAMS = Gauge("headrace_llm_open_streams", "Streams of callers that are open.")
 RETRIES = Counter("headrace_llm_retries", "Further attempts at the same provider.", (*_MODEL, "reason"))
@@ -37,7 +37,6 @@ _BREAKER_VALUES = {"closed": 0, "half-open": 1, "open": 2}
 def count_attempt(
     provider: str, model: str, outcome: str, deltas: int, first_delta_s: float | None, usage: common_pb2.Usage | None
 ) -> None:
-    """Count one attempt; `first_delta_s` is None when no delta came."""
     _ATTEMPTS.labels(provider, model, outcome).inc()
     _DELTAS.labels(provider, model).inc(deltas)
     if first_delta_s is not None:
@@ -50,10 +49,8 @@ def count_attempt(
 
 
 def set_breaker_state(state: str, provider: str, model: str) -> None:
-    """Show the state of a breaker."""
     _BREAKER.labels(provider, model).set(_BREAKER_VALUES[state])
 
 
 def forget_breaker(provider: str, model: str) -> None:
-    """The model is no longer configured."""
     _BREAKER.remove(provider, model)

@@ -1,4 +1,4 @@
-"""What the simulator answers without a script: it reasons, calls the fitting tool, answers from the result."""
+"""Answers without a script: the model reasons, calls the fitting tool, and answers from the result."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import orjson
 
 from services.simulator.model.people import choose_people_call
-from services.simulator.model.planner import answer_plan_prompt, arguments, choose_plan_call, narrow_to_task
+from services.simulator.model.planner import answer_plan_prompt, choose_plan_call, narrow_to_task
 from services.simulator.model.research import answer_tool_question, choose_web_call
 from services.simulator.model.side_questions import answer_side_question
 from services.simulator.model.sub_agents import choose_sub_agent_calls
@@ -30,15 +30,15 @@ _COMMAND = re.compile(r"`([^`]+)`")
 _DEFAULT_CITY = "Shanghai"
 _SUBJECT_CHARS_MAX = 120
 _RESULT_CHARS_MAX = 2000
-"""Of a result, that much is repeated in the answer."""
+"""Part of a result that the answer repeats."""
 
 
 def build_reply(ask: ModelRequest) -> Reply:
-    """The reply to any question."""
+    """Build the reply to any question."""
     if text := answer_side_question(ask) or answer_tool_question(ask) or answer_plan_prompt(ask):
         return Reply(steps=(Content(content=split_words(text)),))
     if call := choose_plan_call(ask):
-        return Reply(steps=(_make_call(call[0], arguments(call[1]), 0),))
+        return Reply(steps=(_make_call(*call, 0),))
     ask = narrow_to_task(ask)
     if ask.results:
         return Reply(
@@ -56,7 +56,7 @@ def build_reply(ask: ModelRequest) -> Reply:
 
 
 def split_words(text: str) -> tuple[str, ...]:
-    """`text` cut before each word (or character, where a script has no spaces); joined it is the same again."""
+    """Cut `text` before each word (or character, where a script has no spaces); joined it is the same again."""
     return tuple(_WORDS.findall(text))
 
 
@@ -65,15 +65,15 @@ def _make_reasoning(text: str) -> Reasoning:
 
 
 def _make_calls(ask: ModelRequest) -> Iterator[ToolCall]:
-    """The calls that the question asks for."""
-    for index, (name, given) in enumerate(_choose_tools(ask)):
+    for index, (name, arguments) in enumerate(_choose_tools(ask)):
         offered = ask.tools[name]
-        known = {key: value for key, value in given.items() if key in offered or not offered}
-        yield _make_call(name, orjson.dumps(known).decode(), index)
+        known = {key: value for key, value in arguments.items() if key in offered or not offered}
+        yield _make_call(name, known, index)
 
 
-def _make_call(name: str, arguments: str, index: int) -> ToolCall:
-    return ToolCall(tool_call=name, id=f"call_{token_hex(4)}", index=index, arguments=split_words(arguments))
+def _make_call(name: str, arguments: Mapping[str, object], index: int) -> ToolCall:
+    words = split_words(orjson.dumps(arguments).decode())
+    return ToolCall(tool_call=name, id=f"call_{token_hex(4)}", index=index, arguments=words)
 
 
 def _choose_tools(ask: ModelRequest) -> Iterator[tuple[str, Mapping[str, object]]]:

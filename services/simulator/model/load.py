@@ -15,7 +15,7 @@ _TEXT = " headrace"
 
 
 def build_load_reply(ask: ModelRequest) -> Reply | None:
-    """The reply of a load model; None for other models. `bench` alone is `bench-64x20ms`."""
+    """Build the reply of a load model; None for other models. `bench` alone is `bench-64x20ms`."""
     if ask.model == "idle":
         return Reply(steps=(Stall(),))
     if not (bench := _BENCH.fullmatch(ask.model)):

@@ -1,4 +1,4 @@
-"""The simulated model and people: which call that a person takes part in a question asks for."""
+"""Calls in which a person takes part."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TITLE_CHARS_MAX = 60
 
 
 def choose_people_call(ask: ModelRequest) -> tuple[str, dict[str, object]] | None:
-    """The one call that the question asks for, of the tools that are offered."""
+    """Choose the one call that the question asks for, of the offered tools."""
     name = next((name for name, words in WISHES.items() if name in ask.tools and words.search(ask.text)), None)
     text = " ".join(ask.text.split())
     if name == "publish_note":

@@ -1,6 +1,6 @@
-"""The simulated model as a planner: it splits a question at its semicolons, and does what the plan tools' prompts ask.
+"""The model as a planner: it splits a question at its semicolons, and follows the prompts of the plan tools.
 
-Those prompts are known by words that they have.
+Those prompts are recognized by their words.
 """
 
 from __future__ import annotations
@@ -8,8 +8,6 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
-
-import orjson
 
 if TYPE_CHECKING:
     from services.simulator.requests.model_request import ModelRequest
@@ -31,7 +29,7 @@ TASKS_MAX = 8
 
 
 def choose_plan_call(ask: ModelRequest) -> tuple[str, dict[str, object]] | None:
-    """The call of a plan tool that the request wants; None: it wants none."""
+    """Choose the call of a plan tool that the request wants; None when it wants none."""
     if ask.results:
         return None
     if UPDATE in ask.tools and (asked := UPDATE_ASKED.search(ask.text)):
@@ -47,7 +45,7 @@ def choose_plan_call(ask: ModelRequest) -> tuple[str, dict[str, object]] | None:
 
 
 def answer_plan_prompt(ask: ModelRequest) -> str | None:
-    """What is answered to the planner's prompts that ask for words; None: the request is none of these."""
+    """Answer the planner's prompts that ask for words; None for any other request."""
     if FEEDBACK_ASKED in ask.text:
         return "The work is done."
     if SUMMARY_ASKED in ask.text:
@@ -57,17 +55,13 @@ def answer_plan_prompt(ask: ModelRequest) -> str | None:
 
 
 def narrow_to_task(ask: ModelRequest) -> ModelRequest:
-    """The request, with nothing but the task that it is about."""
+    """Return the request with nothing but its task as text."""
     asked = WORK.search(ask.text)
     return replace(ask, text=asked[1]) if asked else ask
 
 
-def arguments(given: dict[str, object]) -> str:
-    return orjson.dumps(given).decode()
-
-
 def _split_tasks(text: str) -> list[str]:
-    """The tasks of a question: what stands between semicolons, behind the first colon if there is one."""
+    """Split a question at its semicolons, after the first colon if there is one."""
     _, colon, listed = text.partition(": ")
     parts = [part.strip(" .") for part in (listed if colon else text).split(";")]
     return [part for part in parts if part][:TASKS_MAX] or ["Answer"]

@@ -1,6 +1,6 @@
-"""The simulated model and the web: which tool a question asks for, and what it writes when such a tool asks it.
+"""The web: the tool that a question asks for, and answers to the research tools' own questions.
 
-A tool's own question is known by words that such prompts have: a JSON array, a JSON object, a report, Question, Task.
+A tool's own question is recognized by words of such prompts: a JSON array, a JSON object, a report, Question, Task.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ DOCUMENTS_MAX = 6
 
 
 def answer_tool_question(ask: ModelRequest) -> str | None:
-    """The answer to a tool's question; None: it is none."""
+    """Answer a tool's question; None for any other request."""
     if ask.tools:
         return None
     if ARRAY in ask.system:
@@ -48,7 +48,7 @@ def answer_tool_question(ask: ModelRequest) -> str | None:
 
 
 def choose_web_call(ask: ModelRequest) -> tuple[str, dict[str, str]] | None:
-    """The one call that the question asks for, of the tools that are offered."""
+    """Choose the one call that the question asks for, of the offered tools."""
     if (url := URL.search(ask.text)) and "fetch_web" in ask.tools:
         return "fetch_web", {"url": url[0].rstrip(".,;?!")}
     for name, pattern in WISHES.items():

@@ -1,5 +1,6 @@
-"""What the suite itself asks the simulated model beside the turns of a run: to check a draft, to sum up what was
-thought, to pick an agent. Each is known by words that its prompt has.
+"""Answers to the suite's own questions beside a run's turns: check a draft, sum up reasoning, pick an agent.
+
+Each is recognized by words of its prompt.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ WORD = re.compile(r"\w{4,}")
 
 
 def answer_side_question(ask: ModelRequest) -> str | None:
-    """The answer to such a question; None: it is none."""
+    """Answer such a question; None for any other request."""
     if draft := DRAFT.search(ask.text):
         return f"{draft[1]} I have read this twice."
     if ask.tools:
@@ -28,7 +29,7 @@ def answer_side_question(ask: ModelRequest) -> str | None:
 
 
 def _pick_agent(ask: ModelRequest) -> str:
-    """The agent whose description has most words of the message."""
+    """Pick the agent whose description shares most words with the message."""
     asked = _collect_words(ask.text)
     agents = AGENT.findall(ask.system)
     return max(agents, key=lambda agent: len(asked & _collect_words(f"{agent[0]} {agent[1]}")))[0] if agents else ""

@@ -1,4 +1,4 @@
-"""The simulated model and sub-agents: asked to have others do something, it calls one for each part, all at once."""
+"""Delegation to sub-agents: one call for each part of the question, all at once."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PARTS_MAX = 8
 
 
 def choose_sub_agent_calls(ask: ModelRequest) -> Iterator[tuple[str, dict[str, str]]]:
-    """The calls of sub-agents that the question asks for."""
+    """Yield the calls of sub-agents that the question asks for."""
     asked = ASKED.match(ask.text.partition(REMINDER)[0])
     if CALL not in ask.tools or asked is None:
         return

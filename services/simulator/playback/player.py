@@ -1,4 +1,4 @@
-"""Plays actions on an open response: writes at their pace, silence, and the ways to break off."""
+"""Plays actions on an open response: writes at their pace, silence, and ways to break off."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from aiohttp import web
 
 Action = bytes | RepeatedFrame | Wait | Stall | Cut | End
-"""What comes next, in every protocol; bytes are one write."""
+"""The next action, in every protocol; bytes are one write."""
 
 
 async def play_actions(
@@ -22,7 +22,7 @@ async def play_actions(
 ) -> None:
     """Write to `response`, which is prepared, until the actions end; its end is the caller's.
 
-    Waits add up to a schedule, so that the pace is kept however long the writes take.
+    Waits add up to a schedule, so that the pace holds however long the writes take.
     """
     loop = asyncio.get_running_loop()
     due_s = loop.time()

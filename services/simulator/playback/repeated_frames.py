@@ -1,7 +1,7 @@
-"""One frame over and over, for load: written from the loop's own timer, without a task's turn for each.
+"""One frame over and over, for load: written from the loop's own timer, without waking a task for each.
 
-A benchmark reads thousands of these a second on the machine that it measures: what the simulator costs is taken from
-the others. So a frame is encoded once, with the framing that HTTP gives it, and goes straight to the transport.
+The simulator shares the machine with the services that a benchmark measures, so it must be cheap: a frame is encoded
+once, with HTTP's chunk framing, and written straight to the transport.
 """
 
 from __future__ import annotations
@@ -16,29 +16,29 @@ if TYPE_CHECKING:
     from aiohttp import web
 
 AT_ONCE = 64
-"""Frames of one write when there is no pace: a reader of a source that is faster finds its socket full as well."""
+"""Frames per write without a pace: a reader of a faster source finds its socket full as well."""
 
 WAITING_BYTES_MAX = 1 << 16
-"""Waiting in the transport, the next frame skips its turn: this reader has stopped reading."""
+"""With more waiting in the transport the next frame is skipped for now: the reader has stopped reading."""
 
 
 @dataclass(frozen=True, slots=True)
 class RepeatedFrame:
-    """The same write, so many times."""
-
     data: bytes
     times: int
     pace_ms: float
-    """Before each of them."""
+    """Time before each write."""
 
 
 async def write_repeated(
     request: web.Request, response: web.StreamResponse, repeated: RepeatedFrame, due_s: float
 ) -> float:
-    """Write it all; `due_s`, on the loop's clock, is when the write before the first was due. When the last was."""
+    """Write all frames and return the time at which the last was due; `due_s` is that of the write before the first."""
     pace_s = repeated.pace_ms / 1000
     if not pace_s:
-        await _write_unpaced(response, repeated)
+        for done in range(0, repeated.times, AT_ONCE):
+            await response.write(repeated.data * min(AT_ONCE, repeated.times - done))
+            await asyncio.sleep(0)  # other streams have their turn, however fast this one is read
         return due_s
     # The first goes the ordinary way, because headers may wait to go with it.
     await asyncio.sleep(max(due_s + pace_s - asyncio.get_running_loop().time(), 0))
@@ -50,14 +50,8 @@ async def write_repeated(
     return due_s + repeated.times * pace_s
 
 
-async def _write_unpaced(response: web.StreamResponse, repeated: RepeatedFrame) -> None:
-    for done in range(0, repeated.times, AT_ONCE):
-        await response.write(repeated.data * min(AT_ONCE, repeated.times - done))
-        await asyncio.sleep(0)  # other streams have their turn, however fast this one is read
-
-
 class _PacedWriter:
-    """Writes from one timer after the other; owned by the request that is answered."""
+    """Writes at the loop's timers; owned by the request that is answered."""
 
     __slots__ = ("_data", "_due_s", "_left", "_loop", "_pace_s", "_timer", "_transport", "_written")
 

@@ -1,4 +1,4 @@
-"""The two protocols that the simulator speaks: how each reads a request, and how it puts an answer or an error."""
+"""The protocols that the simulator speaks, by path."""
 
 from __future__ import annotations
 
@@ -19,17 +19,15 @@ if TYPE_CHECKING:
 
 
 class Streamed(Protocol):
-    """The actions that stream a reply, at a pace."""
+    """Returns the actions that stream a reply at a pace."""
 
     def __call__(self, ask: ModelRequest, reply: Reply, *, pace_ms: float) -> Iterator[Action]: ...
 
 
 @dataclass(frozen=True, slots=True)
 class WireProtocol:
-    """One way to be asked over HTTP."""
-
     parse_request: Callable[[Any, Mapping[str, str]], ModelRequest]
-    """From the decoded body and the headers, names in lower case; raises Refused."""
+    """Takes the decoded body and the headers, names in lower case; raises RequestRefused."""
 
     stream_reply: Streamed
     build_whole_reply: Callable[[ModelRequest, Reply], Iterator[Action]]
@@ -50,4 +48,3 @@ PROTOCOLS: Mapping[str, WireProtocol] = {
         anthropic_reply.build_error,
     ),
 }
-"""By path."""

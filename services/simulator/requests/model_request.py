@@ -1,4 +1,4 @@
-"""A request as the answering side sees it, in no provider's form."""
+"""A checked request to the model, in no provider's form."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """A tool's result that came back since the last user message."""
+    """A tool's result since the last user message."""
 
     name: str
     content: str
@@ -15,18 +15,15 @@ class ToolResult:
 
 @dataclass(frozen=True, slots=True)
 class ModelRequest:
-    """A checked request."""
-
     model: str
 
     system: str
-    """The system prompt."""
 
     text: str
     """The last user message."""
 
     preceding_text: str
-    """The user messages that stand directly before it."""
+    """The user messages directly before it."""
 
     turn: int
     """1 for the answer to a user message, 2 after its first tool results, and so on."""
@@ -38,11 +35,11 @@ class ModelRequest:
     """Offered tools in order, with the names of their parameters."""
 
     prompt_tokens: int
-    """Estimated: four characters a token."""
+    """Estimated at four characters a token."""
 
     stream: bool
     include_usage: bool
 
 
 class RequestRefused(Exception):
-    """The request is one that a real provider answers with 400."""
+    """A real provider answers such a request with 400."""

@@ -1,4 +1,4 @@
-"""What the simulator was asked and how each request ended, for tests to look at."""
+"""The log of requests and their ends, for tests to read."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Mapping
 
 REQUESTS_MAX = 1000
-"""Kept in memory; the oldest go first."""
+"""Kept in memory; the oldest are dropped first."""
 
 
 @dataclass(slots=True)
 class RecordedRequest:
-    """One request to a model. Written by the server until the request ends, read by tests."""
+    """One request to a model, written by the server until the request ends."""
 
     path: str
 
@@ -29,7 +29,7 @@ class RecordedRequest:
     """Decoded JSON; None when it was none."""
 
     status: int = 0
-    """The answer's HTTP status; 0 while there is none."""
+    """The answer's HTTP status; 0 before it."""
 
     closed_by_client: bool = False
     """Whether the client left before the answer was complete."""
@@ -51,12 +51,12 @@ class RequestLog:
         self._idle.set()
 
     async def until_idle(self) -> None:
-        """Return when no request is being answered."""
+        """Wait until no request is being answered."""
         await self._idle.wait()
 
     @contextmanager
     def recording(self, path: str, headers: Mapping[str, str]) -> Generator[RecordedRequest]:
-        """Keep the request made inside the block; a block left by cancellation or a lost connection was the client."""
+        """Record the request answered inside the block; a block left by an exception was closed by the client."""
         record = RecordedRequest(path, {name.lower(): value for name, value in headers.items()}, None)
         self.requests.append(record)
         self.open_streams += 1

@@ -20,11 +20,11 @@ _RULES = TypeAdapter(tuple[Rule, ...])
 
 
 class BadScript(Exception):
-    """The script is not in the format; the text names place and reason."""
+    """The script is not in the format; the message names place and reason."""
 
 
 def read_script(path: Path) -> tuple[Rule, ...]:
-    """The rules in a file.
+    """Read the rules of a file.
 
     Raises:
         BadScript: It is not JSON, or not a script.
@@ -36,7 +36,7 @@ def read_script(path: Path) -> tuple[Rule, ...]:
 
 
 def parse_script(data: object) -> tuple[Rule, ...]:
-    """The rules in a decoded JSON list.
+    """Parse the rules of a decoded JSON list.
 
     Raises:
         BadScript: It is not a script.
@@ -53,7 +53,7 @@ def parse_script(data: object) -> tuple[Rule, ...]:
 
 
 def find_rule(rules: Sequence[Rule], ask: ModelRequest) -> Rule | None:
-    """The first rule that fits."""
+    """Return the first rule that fits; None when none does."""
     return next((rule for rule in rules if _matches_rule(rule, ask)), None)
 
 

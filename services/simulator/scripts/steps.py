@@ -1,6 +1,6 @@
-"""The script format: rules that choose a reply, and the steps a reply consists of.
+"""The script format: rules that choose a reply, and the steps of a reply.
 
-The words are those of no provider; openai_reply.py and anthropic_reply.py turn steps into their own frames.
+Its words are no provider's; each protocol's reply.py turns steps into its own frames.
 """
 
 from __future__ import annotations
@@ -11,14 +11,10 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Fiel
 from pydantic.alias_generators import to_camel
 
 TIMES_MAX = 1_000_000
-"""More would take minutes flat out, and is rather a slip."""
+"""More would take minutes even without a pace, and is rather a slip."""
 
 
-def _as_list(value: object) -> object:
-    return [value] if isinstance(value, str) else value
-
-
-Texts = Annotated[tuple[str, ...], BeforeValidator(_as_list)]
+Texts = Annotated[tuple[str, ...], BeforeValidator(lambda value: [value] if isinstance(value, str) else value)]
 """One text or a list of them; each is sent by itself."""
 
 
@@ -39,14 +35,14 @@ class Content(_ScriptModel):
 
 
 class Repeat(_ScriptModel):
-    """One answer delta, so many times."""
+    """One answer delta, repeated."""
 
     repeat: str
     times: int = Field(ge=1, le=TIMES_MAX)
 
 
 class ToolCall(_ScriptModel):
-    """A whole tool call: a first fragment with id and name, then one fragment for each of `arguments`."""
+    """A tool call: a first fragment with id and name, then one fragment for each of `arguments`."""
 
     tool_call: str
     """The tool's name."""
@@ -57,19 +53,19 @@ class ToolCall(_ScriptModel):
 
 
 class Frame(_ScriptModel):
-    """Any whole frame in the protocol's own form, for what providers should not do: odd deltas, errors in a 200."""
+    """Any whole frame in the protocol's own form, for misbehaviour: odd deltas, errors in a 200."""
 
     frame: dict[str, Any]
 
 
 class Raw(_ScriptModel):
-    """Bytes to write as they are: each character is one byte (latin-1), each text one write."""
+    """Bytes to write unchanged: each character is one byte (latin-1), each text one write."""
 
     raw: Texts
 
 
 class UsageReport(_ScriptModel):
-    """The usage frame, in the protocol's own form; sent whether it was asked for or not."""
+    """The usage frame in the protocol's own form, sent even if not requested."""
 
     usage: dict[str, Any]
 
@@ -93,13 +89,13 @@ class Stall(_ScriptModel):
 
 
 class Cut(_ScriptModel):
-    """The connection is reset here."""
+    """A connection reset."""
 
     cut: Literal[True] = True
 
 
 class End(_ScriptModel):
-    """The body ends here, well-formed for HTTP, without anything a reply normally ends with."""
+    """The end of the body, well-formed for HTTP, without the frames that normally end a reply."""
 
     end: Literal[True] = True
 
@@ -110,7 +106,7 @@ class Refusal(_ScriptModel):
     status: int = Field(ge=400, le=599)
     headers: dict[str, str] = {}
     body: Any = None
-    """JSON; None: an error object in the protocol's own form. A text is sent as it is."""
+    """JSON; a text is sent unchanged, None is an error object in the protocol's own form."""
 
 
 _KEYS = {
@@ -128,7 +124,7 @@ _KEYS = {
     "end": End,
     "status": Refusal,
 }
-"""A step is an object; the one of these keys that it has says which step it is."""
+"""A step is an object with exactly one of these keys, which names its kind."""
 
 
 def _find_key(step: object) -> str | None:
@@ -159,15 +155,15 @@ Step = Annotated[
 
 
 class Reply(_ScriptModel):
-    """What to answer. Finish reason, usage and end marker follow by themselves unless the steps have them."""
+    """The steps of an answer. Finish reason, usage and end marker follow by themselves unless steps give them."""
 
     steps: tuple[Step, ...]
 
     pace_ms: float | None = None
-    """Time before each delta; None: the server's."""
+    """Time before each delta; None for the server's own."""
 
     first_delta_delay_ms: float = 0
-    """Silence between the response's headers with its first, empty frame, and the first delta."""
+    """Silence between the first, empty frame and the first delta."""
 
     opening: bool = True
     """Whether the protocol's empty first frame is sent; False for a recorded stream, which has its own."""
@@ -176,7 +172,7 @@ class Reply(_ScriptModel):
     """Whether every byte is written to the socket by itself."""
 
     def expand_repeats(self) -> Reply:
-        """The same with each delta by itself, for what writes them in another way than one frame over and over."""
+        """Return the reply with each repeated delta by itself, for writers other than the paced one."""
         steps = (
             Content(content=(step.repeat,) * step.times) if isinstance(step, Repeat) else step for step in self.steps
         )
@@ -184,7 +180,7 @@ class Reply(_ScriptModel):
 
 
 class Match(_ScriptModel):
-    """When a rule applies: when everything that is given fits."""
+    """The conditions of a rule; all that are given must hold."""
 
     text: str | None = None
     """A regular expression, searched for in the last user message."""
@@ -196,6 +192,6 @@ class Match(_ScriptModel):
 
 
 class Rule(Reply):
-    """A reply and when to give it."""
+    """A reply and its conditions."""
 
     match: Match = Match()

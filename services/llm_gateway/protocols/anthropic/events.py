@@ -1,6 +1,6 @@
-"""Protocol `anthropic`, the shape of an event: only what is read, everything optional, unknown fields ignored.
+"""The shape of an event: only the fields that are read, all optional; unknown fields are ignored.
 
-One struct for all events: what it carries says what it is, so an event of a new type is no error.
+One struct serves all events, so an event of a new type is no error.
 https://platform.claude.com/docs/en/build-with-claude/streaming (2026-11).
 """
 
@@ -12,16 +12,14 @@ from services.llm_gateway.provider_errors.error_object import ErrorObject
 
 
 class OutputDetails(msgspec.Struct):
-    """Of the output tokens."""
-
     thinking_tokens: int | None = None
 
 
 class UsageReport(msgspec.Struct):
-    """Tokens spent so far: cumulative; each event gives the fields that it knows."""
+    """Tokens spent so far, cumulative; each event has the fields that it knows."""
 
     input_tokens: int | None = None
-    """Without those that the two cache fields count."""
+    """Excludes the tokens of the two cache fields."""
 
     output_tokens: int | None = None
     cache_read_input_tokens: int | None = None
@@ -30,13 +28,13 @@ class UsageReport(msgspec.Struct):
 
 
 class Message(msgspec.Struct):
-    """Of message_start."""
+    """The message of message_start."""
 
     usage: UsageReport | None = None
 
 
 class Block(msgspec.Struct):
-    """Of content_block_start; usually empty, to be filled by deltas."""
+    """The block of content_block_start; usually empty and filled by deltas."""
 
     type: str = ""
     id: str | None = None
@@ -50,7 +48,7 @@ class Block(msgspec.Struct):
 
 
 class Delta(msgspec.Struct, gc=False):
-    """Of content_block_delta, or of message_delta."""
+    """The delta of content_block_delta or message_delta."""
 
     text: str | None = None
     thinking: str | None = None
@@ -60,8 +58,6 @@ class Delta(msgspec.Struct, gc=False):
 
 
 class Event(msgspec.Struct, gc=False):
-    """One data line."""
-
     type: str = ""
     index: int | None = None
     delta: Delta | None = None

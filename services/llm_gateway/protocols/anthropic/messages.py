@@ -1,7 +1,7 @@
-"""Protocol `anthropic`, the messages: two roles that take turns, each turn a list of blocks.
+"""The messages: two roles that take turns, each turn a list of blocks.
 
-Messages in a row of one side become one turn, so that all results of an assistant turn stand in one user message, with
-what the user says after them. Texts without a visible character are left out: the API refuses them.
+Adjacent messages of one side become one turn, so that one user message holds all results of an assistant turn and the
+user's text after them. Blank texts are left out: the API refuses them.
 """
 
 from __future__ import annotations
@@ -23,18 +23,21 @@ if TYPE_CHECKING:
 Block = dict[str, Any]
 Turn = dict[str, Any]
 
+THINKING = ("thinking", "redacted_thinking")
+"""Types of blocks that hold the model's thoughts."""
+
 _DATA_URL = re.compile(r"data:(?P<type>[\w.+/-]+);base64,(?P<data>.*)", re.DOTALL)
 _ID_CHARS = re.compile(r"[^a-zA-Z0-9_-]")
-"""What the API refuses in a tool_use id; other providers' ids have dots and colons."""
+"""Characters that the API refuses in a tool_use id; other providers' ids have dots and colons."""
 
 
 def join_system_text(messages: Iterable[llm_pb2.Message]) -> str:
-    """The text of all system messages: a field of its own in this protocol."""
+    """Join all system messages: a field of its own in this protocol."""
     return "\n\n".join(text for message in messages if message.role == "system" and (text := _join_text(message)))
 
 
 def build_turns(messages: Iterable[llm_pb2.Message], provider: str) -> list[Turn]:
-    """Everything else, as alternating turns."""
+    """Build alternating turns of all other messages."""
     made: list[Turn] = []
     for message in messages:
         if message.role == "system" or not (blocks := _build_blocks(message, provider)):
@@ -45,13 +48,10 @@ def build_turns(messages: Iterable[llm_pb2.Message], provider: str) -> list[Turn
         else:
             made.append({"role": role, "content": blocks})
     for turn in made:
-        # Thoughts come first in a turn; sorting keeps the order of all else.
-        turn["content"].sort(key=_is_not_thinking)
+        blocks = turn["content"]
+        thoughts = [block for block in blocks if block["type"] in THINKING]
+        turn["content"] = thoughts + [block for block in blocks if block["type"] not in THINKING]
     return made
-
-
-def _is_not_thinking(block: Block) -> bool:
-    return block["type"] not in ("thinking", "redacted_thinking")
 
 
 def _join_text(message: llm_pb2.Message) -> str:
@@ -64,7 +64,10 @@ def _build_blocks(message: llm_pb2.Message, provider: str) -> list[Block]:
     blocks = [block for part in message.content if (block := _build_part(part)) is not None]
     if message.role == "assistant":
         blocks = unpack_state(message.provider_state, provider, KIND) + blocks
-        blocks += [_build_call(call) for call in message.tool_calls]
+        blocks += [
+            {"type": "tool_use", "id": _clean_id(call.id), "name": call.name, "input": _parse_input(call.arguments)}
+            for call in message.tool_calls
+        ]
     return blocks
 
 
@@ -91,12 +94,8 @@ def _build_result(message: llm_pb2.Message) -> Block:
     return result
 
 
-def _build_call(call: llm_pb2.ToolCall) -> Block:
-    return {"type": "tool_use", "id": _clean_id(call.id), "name": call.name, "input": _parse_input(call.arguments)}
-
-
 def _parse_input(arguments: str) -> Any:
-    # Of an answer that was cut, the arguments are no JSON; numbers stay as the model wrote them.
+    # The arguments of an answer that was cut off are no JSON; numbers stay as the model wrote them.
     try:
         is_object = isinstance(orjson.loads(arguments), dict)
     except orjson.JSONDecodeError:

@@ -1,4 +1,4 @@
-"""Protocol `anthropic`, the answer: events to deltas, one for each text, thought or piece of a call, at once."""
+"""Reads the answer: each event becomes a delta for each text, thought or piece of a call, at once."""
 
 from __future__ import annotations
 
@@ -27,12 +27,10 @@ _FINISH = {
     "model_context_window_exceeded": "length",
     "refusal": "content_filter",
 }
-"""The contract's word for Anthropic's; any other is a stop."""
+"""The contract's finish reasons; any other is a stop."""
 
 
 class AnthropicReader(AnswerReader):
-    """Reads the events of a message."""
-
     __slots__ = ("_by_index", "_complete_calls", "_ids", "_is_output_known", "_stop_reason", "_thinking", "_usage")
 
     def __init__(self, provider: str, model: str, taken_call_ids: Iterable[str], secret: str, give: SendBytes) -> None:
@@ -46,7 +44,7 @@ class AnthropicReader(AnswerReader):
         self._stop_reason: str | None = None
         self._usage = UsageReport()
         self._is_output_known = False
-        """message_start counts one token or so; what counts comes with message_delta."""
+        """False after message_start, which counts a token or so; message_delta has the true number."""
 
     def _read_frame(self, data: bytes, event: str | None, frame_id: str | None) -> None:
         try:

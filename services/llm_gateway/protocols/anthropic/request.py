@@ -1,4 +1,4 @@
-"""Protocol `anthropic`, the request: a ChatRequest as the body of POST {baseUrl}/messages.
+"""A ChatRequest as the body of POST {baseUrl}/messages.
 
 https://platform.claude.com/docs/en/api/messages (2026-11).
 """
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from services.llm_gateway.protocols.anthropic.messages import Turn, build_turns, join_system_text
+from services.llm_gateway.protocols.anthropic.messages import THINKING, Turn, build_turns, join_system_text
 from services.llm_gateway.protocols.common.request_rules import THINKING_TOKENS, check_tool_choice
 
 if TYPE_CHECKING:
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 PATH = "/messages"
 
 VERSION = "2023-06-01"
-"""The only one that there is (2026-11)."""
+"""The only version (2026-11)."""
 
 OUTPUT_TOKENS_MAX = 8_192
-"""The API wants a limit; this one when neither request nor provider file has it: every model since 2024 takes it."""
+"""The limit that the API demands, when neither request nor provider file has one: every model since 2024 takes it."""
 
 THINKING_TOKENS_MIN = 1_024
 """Smaller budgets are refused."""
@@ -32,13 +32,12 @@ TOP_P_MIN_THINKING = 0.95
 
 
 def build_headers(key: str) -> dict[str, str]:
-    """The version, and the key for a provider that has one."""
     version = {"anthropic-version": VERSION}
     return version | {"x-api-key": key} if key else version
 
 
 def build_body(request: llm_pb2.ChatRequest, provider: Provider, model: Model) -> bytes:
-    """The JSON body.
+    """Build the JSON body.
 
     Raises:
         InvalidRequest: tool_choice names a tool that is not offered.
@@ -104,14 +103,14 @@ def _build_thinking(
 
 
 def _lacks_thoughts(conversation: list[Turn]) -> bool:
-    """Whether results are to be answered whose calls came without thinking blocks, from another provider for instance.
+    """Whether results answer calls that came without thinking blocks, from another provider for instance.
 
     With thinking on, that is refused: "Expected `thinking` or `redacted_thinking`, but found `tool_use`" (2025-08).
     """
     results = conversation[-1]["content"] if conversation else []
     if len(conversation) < 2 or not any(block["type"] == "tool_result" for block in results):
         return False
-    return conversation[-2]["content"][0]["type"] not in ("thinking", "redacted_thinking")
+    return conversation[-2]["content"][0]["type"] not in THINKING
 
 
 def _build_sampling(request: llm_pb2.ChatRequest, *, thinks: bool) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""One answer as it is read: what every protocol's reader has in common, and what the gateway asks of it."""
+"""The common part of all readers of an answer, and their interface to the gateway."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 Decoded = TypeVar("Decoded")
 
 SendBytes: TypeAlias = "Callable[[bytes], object]"
-"""Where the deltas of an answer go, serialized, each at once."""
+"""Receives the serialized deltas of an answer, each at once."""
 
 
 class AnswerReader:
-    """Reads one answer. Belongs to one attempt; knows at any moment what to say if the stream broke off now."""
+    """Reads one answer; belongs to one attempt. `build_finish` and `build_usage` hold for the answer so far."""
 
     __slots__ = ("_halves", "_model", "_provider", "_reader", "_saw_end_mark", "_secret", "_send", "deltas", "is_over")
 
@@ -36,14 +36,14 @@ class AnswerReader:
         self._reader = SseReader()
         self._saw_end_mark = False
         self._halves: HalfJoiner | None = None
-        """Made by the first frame that needs it."""
+        """None until a frame needs it."""
         self.deltas = 0
         """Reasoning, content and tool-call deltas so far."""
         self.is_over = False
-        """Whether there is nothing more to feed: the end mark was read, or the stream has ended."""
+        """Whether the end mark was read or the stream has ended."""
 
     def feed_chunk(self, chunk: bytes) -> None:
-        """Give the deltas of the frames that `chunk` completes; an empty chunk is the stream's end.
+        """Send the deltas of the frames that `chunk` completes; an empty chunk is the stream's end.
 
         Raises:
             BadFrame: A frame is too large, no JSON, or has a known field of the wrong type.
@@ -57,11 +57,11 @@ class AnswerReader:
         self._flush_held()
 
     def build_finish(self) -> LlmFinish:
-        """How the answer ended; asked once, when it is over.
+        """Return how the answer ended; called once, when it is over.
 
         Raises:
             ProviderUnavailable: The stream ended before the answer did.
-            ContextLengthExceeded: There was no room for even one token.
+            ContextLengthExceeded: The window had no room for even one token.
         """
         reason = self._map_finish_reason()
         if reason is None:
@@ -77,15 +77,15 @@ class AnswerReader:
         return LlmFinish(reason=reason)
 
     def build_usage(self) -> common_pb2.Usage:
-        """What is known of the cost so far; without any report, an estimate: a delta is about a token."""
+        """Return the cost so far; without any report an estimate, with a token per delta."""
         raise NotImplementedError
 
     def _read_frame(self, data: bytes, event: str | None, frame_id: str | None) -> None:
-        """Give the deltas of one frame."""
+        """Send the deltas of one frame."""
         raise NotImplementedError
 
     def _flush_held(self) -> None:
-        """Give what was still held when the answer ended; asked more than once, given once."""
+        """Send the text still held when the answer ended; may be called again."""
         raise NotImplementedError
 
     def _send_reasoning(self, text: str) -> None:
@@ -101,15 +101,15 @@ class AnswerReader:
         self._send(encode_call(index, arguments, call_id, name))
 
     def _send_state(self, state: str) -> None:
-        """No delta of the model's own."""
+        """Send the provider's state, which is not one of the model's deltas."""
         self._send(LlmDelta(provider_state=state).SerializeToString())
 
     def _map_finish_reason(self) -> str | None:
-        """The contract's word for how the answer ended; None: it did not."""
+        """Return the contract's finish reason; None for an answer that did not end."""
         raise NotImplementedError
 
     def _decode_lone_halves(self, decode: Callable[[bytes], Decoded], data: bytes, error: Exception) -> Decoded:
-        """The frame that could not be decoded for the half characters in it; any other is a bad one."""
+        """Decode a frame that failed for its half characters; raise BadFrame for any other."""
         try:
             frame = decode(mark_lone_halves(data))
         except UNREADABLE:

@@ -1,7 +1,7 @@
-"""An LlmDelta as the wire has it, without the message: for texts and pieces of calls, which is what nearly all are.
+"""Encodes an LlmDelta for the wire without making the message, for texts and pieces of calls: nearly all deltas.
 
 A field is its tag, its length as a varint, its bytes (https://protobuf.dev/programming-guides/encoding/). The tags are
-read from the descriptors, so that the proto stays the one place that numbers them.
+read from the descriptors.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from headrace.v1.llm_pb2 import LlmDelta, ToolCallDelta
 
 _LENGTH_DELIMITED = 2
 _ONE_BYTE = 0x80
-"""Lengths below it are one byte."""
+"""Smaller lengths take one byte."""
 
 
 def _make_tag(message: type[LlmDelta | ToolCallDelta], name: str, wire_type: int = _LENGTH_DELIMITED) -> bytes:
@@ -40,17 +40,14 @@ _ARGUMENTS = _make_short_prefixes(_make_tag(ToolCallDelta, "arguments"))
 
 
 def encode_reasoning(text: str) -> bytes:
-    """A piece of reasoning."""
     return _encode_field(_REASONING, text.encode())
 
 
 def encode_content(text: str) -> bytes:
-    """A piece of the answer."""
     return _encode_field(_CONTENT, text.encode())
 
 
 def encode_call(index: int, arguments: str, call_id: str = "", name: str = "") -> bytes:
-    """A fragment of a tool call."""
     fields = _INDEX + _encode_varint(index) if index else b""
     if call_id:
         fields += _encode_field(_ID, call_id.encode())
@@ -62,6 +59,6 @@ def encode_call(index: int, arguments: str, call_id: str = "", name: str = "") -
 
 
 def _encode_field(short: tuple[bytes, ...], data: bytes) -> bytes:
-    """`short` is the tag with each length of one byte."""
+    """Encode one field; `short` has the tag with each one-byte length."""
     size = len(data)
     return short[size] + data if size < _ONE_BYTE else short[0][:-1] + _encode_varint(size) + data

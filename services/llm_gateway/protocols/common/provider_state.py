@@ -1,6 +1,6 @@
-"""What a provider wants back unseen: kept as JSON in Message.provider_state, with the name of who may have it back.
+"""Items that a provider wants back unchanged, kept as JSON in Message.provider_state under the provider's key.
 
-Another provider, a fallback for instance, refuses signatures that are not its own, so it never gets them.
+Another provider, a fallback for instance, refuses signatures that are not its own, and so never gets them.
 """
 
 from __future__ import annotations
@@ -11,12 +11,11 @@ import orjson
 
 
 def pack_state(provider: str, kind: str, items: list[dict[str, Any]]) -> str:
-    """The JSON of a provider's items."""
     return orjson.dumps({"provider": provider, kind: items}).decode()
 
 
 def unpack_state(state: str, provider: str, kind: str) -> list[dict[str, Any]]:
-    """The items of that kind, verbatim; none when they are another provider's, or the state has none."""
+    """Return the items of that kind, verbatim; none when they are another provider's."""
     if not state:
         return []
     try:

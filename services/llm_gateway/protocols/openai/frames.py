@@ -1,4 +1,4 @@
-"""Protocol `openai`, the shape of a frame: only what is read, everything optional, unknown fields ignored."""
+"""The shape of a frame: only the fields that are read, all optional; unknown fields are ignored."""
 
 from __future__ import annotations
 
@@ -12,64 +12,55 @@ class Function(msgspec.Struct, gc=False):
 
     name: str | None = None
     arguments: msgspec.Raw = msgspec.Raw()
-    """A JSON string, null, or from some providers the object itself; raw, so that no number changes. Empty: absent."""
+    """A JSON string, null, or from some providers the object itself; raw, so that no number changes. Empty when
+    absent."""
 
 
 class CallPart(msgspec.Struct, gc=False):
-    """A fragment of a tool call."""
-
     index: int | None = None
     id: str | None = None
     function: Function | None = None
 
 
 class Delta(msgspec.Struct, gc=False):
-    """What a frame adds to the answer."""
-
     content: str | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None
     reasoning_details: msgspec.Raw = msgspec.Raw()
-    """A list of items, not read unless it is there; empty: absent."""
+    """A list of items, decoded only if present; empty when absent."""
 
     refusal: str | None = None
-    """OpenAI's word for the answer's text when the model declines."""
+    """OpenAI's field for the answer's text when the model declines."""
 
     tool_calls: list[CallPart] | None = None
 
 
 class Choice(msgspec.Struct, gc=False):
-    """The one answer that is asked for."""
-
     delta: Delta | None = None
     finish_reason: str | None = None
 
 
 class CompletionDetails(msgspec.Struct):
-    """Of the completion tokens."""
-
     reasoning_tokens: int | None = None
 
 
 class PromptDetails(msgspec.Struct):
-    """Of the prompt tokens."""
-
     cached_tokens: int | None = None
 
 
 class UsageReport(msgspec.Struct):
-    """Tokens spent so far; where it comes more than once, the last counts."""
+    """Tokens spent so far; the last report counts."""
 
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     completion_tokens_details: CompletionDetails | None = None
     prompt_tokens_details: PromptDetails | None = None
     prompt_cache_hit_tokens: int | None = None
-    """DeepSeek's word for cached tokens."""
+    """DeepSeek's name for cached tokens."""
 
     @property
     def says_something(self) -> bool:
-        """Whether it counts tokens; an empty object says nothing."""
+        """Whether it counts tokens; some providers send an empty object."""
         return self.prompt_tokens is not None or self.completion_tokens is not None
 
 
@@ -80,8 +71,6 @@ class TopLevelError(ErrorObject):
 
 
 class Frame(msgspec.Struct, gc=False):
-    """One data line."""
-
     choices: list[Choice] | None = None
     usage: UsageReport | None = None
     error: ErrorObject | str | None = None

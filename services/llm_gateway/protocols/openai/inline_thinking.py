@@ -1,7 +1,7 @@
-"""Reasoning inside the answer text, between `<think>` and `</think>`, as models write it whose server does not sort it.
+"""Separates reasoning from answer text between `<think>` and `</think>`, as models write it whose server does not.
 
-Every text goes on at once; only the last bytes wait, at most seven, while they may still turn out to be a marker.
-Markers are given to nobody. A `<think>` right after a quote or backtick is one that the answer talks about: text.
+Text passes at once; only the last bytes, at most seven, wait while they may still become a marker. Markers are dropped.
+A `<think>` right after a quote or backtick is text.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _QUOTES = ("`", '"', "'")
 
 
 class InlineThinking:
-    """Sorts the text of one answer into reasoning and content."""
+    """Separates the text of one answer."""
 
     __slots__ = ("_held", "_is_inside", "before", "is_idle")
 
@@ -23,12 +23,12 @@ class InlineThinking:
         self._held = ""
         self._is_inside = False
         self.is_idle = True
-        """Whether a text without `<` would pass as it is: asked for every text, so no property."""
+        """Whether text without `<` passes unchanged; a plain attribute because it is read for every text."""
         self.before = ""
-        """The text before the next one; its last character tells a quoted marker."""
+        """The preceding text; its last character tells a quoted marker."""
 
     def split_text(self, text: str) -> list[tuple[bool, str]]:
-        """The pieces of `text`, in order; True for reasoning. None is empty."""
+        """Return the pieces of `text` in order, True for reasoning; none is empty."""
         text, self._held = self._held + text, ""
         pieces: list[tuple[bool, str]] = []
         start = 0
@@ -44,7 +44,7 @@ class InlineThinking:
         return pieces
 
     def take_rest(self) -> list[tuple[bool, str]]:
-        """What waited, when nothing follows: it was no marker."""
+        """Return the held text when nothing follows: it was no marker."""
         pieces: list[tuple[bool, str]] = []
         self._append_piece(pieces, self._held)
         self._held = ""
@@ -63,7 +63,7 @@ class InlineThinking:
         return found
 
     def _count_held(self, text: str, start: int) -> int:
-        """How many characters at the end may be the beginning of the next marker."""
+        """Count the characters at the end that may begin the next marker."""
         at = text.rfind("<", start)
         marker = CLOSE if self._is_inside else OPEN
         if at < 0 or not marker.startswith(text[at:]) or (not self._is_inside and self._is_quoted(text, at)):

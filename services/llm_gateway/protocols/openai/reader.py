@@ -1,4 +1,4 @@
-"""Protocol `openai`, the answer: data lines to deltas, one for each thing a frame carries, in order, at once."""
+"""Reads the answer: each data line becomes one delta for each thing it carries, in order, at once."""
 
 from __future__ import annotations
 
@@ -30,19 +30,17 @@ _FINISH = {
     "content_filter": "content_filter",
     "sensitive": "content_filter",
 }
-"""The contract's word for a provider's; any other is a stop."""
+"""The contract's finish reasons; any other is a stop."""
 
 
 class OpenAiReader(AnswerReader):
-    """Reads the chunks of a chat completion."""
-
     __slots__ = ("_calls", "_details", "_finish_reason", "_inline", "_usage")
 
     def __init__(self, provider: str, model: str, taken_call_ids: Iterable[str], secret: str, give: SendBytes) -> None:
         super().__init__(provider, model, secret, give)
         self._calls = ToolCalls(taken_call_ids)
         self._inline: InlineThinking | None = InlineThinking()
-        """None for a provider that sorts the reasoning itself: there a marker is the model's own text."""
+        """None for a provider that separates the reasoning itself: there a marker is the model's own text."""
         self._details: ReasoningDetails | None = None
         self._finish_reason: str | None = None
         self._usage: UsageReport | None = None
@@ -69,7 +67,7 @@ class OpenAiReader(AnswerReader):
                 self._finish_reason = choice.finish_reason
 
     def _refuse_error_frame(self, data: bytes, event: str | None) -> None:
-        """Raise what a frame without anything else says, if it is an error itself."""
+        """Raise the error that a frame without anything else may be."""
         try:
             top = decode_top_level_error(data)
         except UNREADABLE:

@@ -1,7 +1,7 @@
-"""`reasoning_details`, OpenRouter's and MiniMax's form of reasoning: a list of typed items in each frame.
+"""`reasoning_details`, the reasoning of OpenRouter and MiniMax: a list of typed items in each frame.
 
-Text and summaries are shown; signatures and encrypted items are not, and all of them are wanted back in the next
-request. https://openrouter.ai/docs/use-cases/reasoning-tokens (2026-11).
+Text and summaries are shown, signatures and encrypted items are not; the next request gives all of them back.
+https://openrouter.ai/docs/use-cases/reasoning-tokens (2026-11).
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ _TEXTS = ("text", "summary")
 
 
 class ReasoningDetails:
-    """The items of one answer, fragments of one item put together."""
+    """The items of one answer, with the fragments of each joined."""
 
     def __init__(self) -> None:
         self.items: list[dict[str, Any]] = []
 
     def add_items(self, raw: msgspec.Raw) -> str:
-        """Keep a frame's items; their text. What is no list of objects is nobody's, and no error."""
+        """Keep a frame's items and return their text. Anything but a list of objects is ignored."""
         read = orjson.loads(bytes(raw))
         items = [item for item in read if isinstance(item, dict)] if isinstance(read, list) else []
         for item in items:

@@ -1,4 +1,4 @@
-"""Protocol `openai`, the request: a ChatRequest as the body of POST {baseUrl}/chat/completions."""
+"""A ChatRequest as the body of POST {baseUrl}/chat/completions."""
 
 from __future__ import annotations
 
@@ -18,12 +18,11 @@ PATH = "/chat/completions"
 
 
 def build_headers(key: str) -> dict[str, str]:
-    """The key's header; none for a provider without keys."""
     return {"Authorization": f"Bearer {key}"} if key else {}
 
 
 def build_body(request: llm_pb2.ChatRequest, provider: Provider, model: Model) -> bytes:
-    """The JSON body.
+    """Build the JSON body.
 
     Raises:
         InvalidRequest: tool_choice names a tool that is not offered.
@@ -50,14 +49,21 @@ def build_body(request: llm_pb2.ChatRequest, provider: Provider, model: Model) -
 def _build_message(message: llm_pb2.Message, provider: Provider) -> dict[str, Any]:
     formed: dict[str, Any] = {"role": message.role, "content": _build_content(message)}
     if message.tool_calls:
-        formed["tool_calls"] = [_build_call(call) for call in message.tool_calls]
+        formed["tool_calls"] = [
+            {
+                "id": call.id,
+                "type": "function",
+                "function": {"name": call.name, "arguments": _replace_bad_arguments(call.arguments)},
+            }
+            for call in message.tool_calls
+        ]
     if message.role == "tool":
         formed["tool_call_id"] = message.tool_call_id
     return formed | build_history_fields(message, provider)
 
 
 def _build_content(message: llm_pb2.Message) -> str | list[dict[str, Any]]:
-    """One string where there is text alone, which every provider takes; a list of parts with images."""
+    """Build one string where there is only text, which every provider takes, or a list of parts with images."""
     if not any(part.HasField("image") for part in message.content):
         return "".join(part.text for part in message.content)
     return [
@@ -71,13 +77,8 @@ def _build_image(image: llm_pb2.ImagePart) -> dict[str, Any]:
     return {"type": "image_url", "image_url": {"url": url} | ({"detail": image.detail} if image.detail else {})}
 
 
-def _build_call(call: llm_pb2.ToolCall) -> dict[str, Any]:
-    function = {"name": call.name, "arguments": _replace_bad_arguments(call.arguments)}
-    return {"id": call.id, "type": "function", "function": function}
-
-
 def _replace_bad_arguments(text: str) -> str:
-    # The arguments of an answer that was cut are no JSON; some providers refuse the whole chat for it.
+    # The arguments of an answer that was cut off are no JSON, for which some providers refuse the whole chat.
     try:
         orjson.loads(text)
     except orjson.JSONDecodeError:
@@ -87,8 +88,11 @@ def _replace_bad_arguments(text: str) -> str:
 
 def _build_tools(request: llm_pb2.ChatRequest) -> dict[str, Any]:
     fields: dict[str, Any] = {"tools": [_build_tool(tool) for tool in request.tools]}
-    if request.tool_choice:
-        fields["tool_choice"] = _build_tool_choice(request)
+    if choice := request.tool_choice:
+        fields["tool_choice"] = choice
+    if choice not in ("", "none", "auto", "required"):
+        check_tool_choice(request)
+        fields["tool_choice"] = {"type": "function", "function": {"name": choice}}
     if request.HasField("parallel_tool_calls"):
         fields["parallel_tool_calls"] = request.parallel_tool_calls
     return fields
@@ -99,11 +103,3 @@ def _build_tool(tool: llm_pb2.ToolSchema) -> dict[str, Any]:
     if tool.parameters:
         function["parameters"] = orjson.Fragment(tool.parameters)
     return {"type": "function", "function": function}
-
-
-def _build_tool_choice(request: llm_pb2.ChatRequest) -> str | dict[str, Any]:
-    choice = request.tool_choice
-    if choice in ("none", "auto", "required"):
-        return choice
-    check_tool_choice(request)
-    return {"type": "function", "function": {"name": choice}}

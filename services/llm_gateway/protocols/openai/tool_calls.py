@@ -1,7 +1,7 @@
-"""Fragments of tool calls as providers really send them, made into the contract's form.
+"""Normalizes the fragments of tool calls that providers send.
 
-Out: indexes count calls from 0 in order of appearance; id and name stand in a call's first fragment and nowhere else;
-ids are unique in the whole conversation; arguments are one JSON text.
+Indexes count calls from 0 in order of appearance; only a call's first fragment has id and name; ids are unique in the
+whole conversation; arguments are one JSON text.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _NULL = "null"
 
 @dataclass(frozen=True, slots=True)
 class CallPiece:
-    """A fragment in the contract's form."""
+    """A normalized fragment."""
 
     index: int
     arguments: str
@@ -34,18 +34,18 @@ class CallPiece:
 
 
 class ToolCalls:
-    """The calls of one answer. `taken` are the ids that the conversation has already."""
+    """The calls of one answer; `taken` are the conversation's ids."""
 
     def __init__(self, taken: Iterable[str]) -> None:
         self._ids = CallIds(taken)
         self._given_ids: list[str] = []
         """The provider's id of each call; empty where it gave none."""
         self._by_index: dict[int, int] = {}
-        """Provider's index to ours; the newest call of that index."""
+        """Provider's index to ours, for the newest call of that index."""
         self._early_ids: dict[int, str] = {}
-        """By the provider's index: ids that came before the name."""
+        """Ids that came before the name, by the provider's index."""
         self._undecided: dict[int, str] = {}
-        """By our index: arguments so far that may still be the `null` which some providers put before the object."""
+        """Arguments, by our index, that may still be the `null` which some providers put before the object."""
 
     @property
     def count(self) -> int:
@@ -53,7 +53,7 @@ class ToolCalls:
         return len(self._given_ids)
 
     def convert_part(self, part: CallPart) -> CallPiece | None:
-        """A fragment as we give it; None when it carries nothing new."""
+        """Normalize a fragment; None when it carries nothing new."""
         name = (part.function and part.function.name) or ""
         arguments = _read_arguments(part.function)
         index = self._find_call(part, name)
@@ -64,14 +64,14 @@ class ToolCalls:
         return CallPiece(index, arguments) if arguments else None
 
     def take_rest(self) -> Iterator[CallPiece]:
-        """What was held at the end; a `null` that nothing followed means no arguments."""
+        """Return the held arguments at the end; a `null` that nothing followed means none."""
         for index, held in self._undecided.items():
             if held not in ("", _NULL):
                 yield CallPiece(index, held)
         self._undecided.clear()
 
     def _find_call(self, part: CallPart, name: str) -> int | None:
-        """Which call a fragment belongs to; None: it begins one."""
+        """Return the index of the call that a fragment continues; None when it begins one."""
         given_id = part.id or ""
         if part.index is None:
             if given_id in self._given_ids and given_id:
@@ -99,7 +99,7 @@ class ToolCalls:
         return CallPiece(index, arguments, self._ids.make_unique(given_id), name)
 
     def _strip_null(self, index: int, arguments: str) -> str:
-        """The arguments that may go on; at most the four letters wait."""
+        """Return the arguments that may go on; at most the four letters of a `null` are held."""
         text = self._undecided[index] + arguments
         if _NULL.startswith(text):
             self._undecided[index] = text

@@ -1,6 +1,6 @@
-"""Anthropic messages, the answer: steps become events of a stream, or one JSON body.
+"""The answer: steps become events of a stream, or one JSON body.
 
-Texts in a row of one kind share a content block; a tool call is a block of its own.
+Adjacent texts of one kind share a content block; a tool call is a block of its own.
 """
 
 from __future__ import annotations
@@ -51,18 +51,17 @@ _STOP_REASONS = {
     "tool_calls": "tool_use",
     "content_filter": "refusal",
 }
-"""Anthropic's words for those that scripts share with the other protocol; its own are taken as they are."""
+"""Anthropic's names of the reasons that scripts share with the other protocol; its own pass unchanged."""
 
 
 def build_error(message: str, status: int) -> dict[str, Any]:
-    """Anthropic's error object."""
     kind = _ERROR_TYPES.get(status, "invalid_request_error" if status < 500 else "api_error")
     error = {"type": kind, "message": message}
     return {"type": "error", "error": error, "request_id": f"req_{token_hex(12)}"}
 
 
 def stream_reply(ask: ModelRequest, reply: Reply, *, pace_ms: float) -> Iterator[Action]:
-    """The actions that stream `reply`, with `pace_ms` before each delta unless the reply has its own."""
+    """Yield the actions that stream `reply`, with `pace_ms` before each delta unless the reply has its own."""
     stream = _BlockStream(Wait(wait_ms=pace_ms if reply.pace_ms is None else reply.pace_ms))
     if reply.opening:
         message = _build_message(ask, [], None, {"input_tokens": ask.prompt_tokens, "output_tokens": 1})
@@ -85,7 +84,7 @@ class _BlockStream:
         self._pace = pace
         self._index = -1
         self._kind = ""
-        """Of the open block; empty: none is open."""
+        """Kind of the open block; empty when none is open."""
         self._thought: list[str] = []
         self.deltas = 0
         """Sent so far, of any kind."""
@@ -181,7 +180,7 @@ def _build_usage(ask: ModelRequest, reply: Reply, deltas: int) -> dict[str, Any]
 
 
 def build_whole_reply(ask: ModelRequest, reply: Reply) -> Iterator[Action]:
-    """The actions that give `reply` as one JSON body; its silences and cuts come before it."""
+    """Yield the actions that send `reply` as one JSON body, after its silences and cuts."""
     yield Wait(wait_ms=reply.first_delta_delay_ms)
     yield from (step for step in reply.steps if isinstance(step, Wait | Stall | Cut))
     content: list[dict[str, Any]] = []

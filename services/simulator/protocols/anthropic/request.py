@@ -1,4 +1,4 @@
-"""Anthropic messages, the request: refused as the real service does, else made into an Ask."""
+"""The request, checked as strictly as the real service does."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ THINKING = ("thinking", "redacted_thinking")
 
 
 def parse_request(body: Any, headers: Mapping[str, str]) -> ModelRequest:
-    """The checked request.
+    """Check the request.
 
     Raises:
-        Refused: It breaks a rule of the protocol; the text is Anthropic's (2026-05) where it matters.
+        RequestRefused: It breaks a rule of the protocol; the text is Anthropic's (2026-05) where it matters.
     """
     if "anthropic-version" not in headers:
         raise RequestRefused("anthropic-version: header is required")
@@ -34,7 +34,7 @@ def parse_request(body: Any, headers: Mapping[str, str]) -> ModelRequest:
     answers = [message for message in messages[last_user + 1 :] if message["role"] == "assistant"]
     return ModelRequest(
         model=model,
-        system=_join_system(body.get("system") or ""),
+        system=_join_blocks(body.get("system") or ""),
         text=_join_text(messages[last_user]) if spoken else "",
         preceding_text="",  # the protocol has no two user messages in a row
         turn=1 + len(answers),
@@ -46,9 +46,9 @@ def parse_request(body: Any, headers: Mapping[str, str]) -> ModelRequest:
     )
 
 
-def _join_system(given: Any) -> str:
-    """A text, or a list of text blocks."""
-    return given if isinstance(given, str) else "".join(str(block.get("text", "")) for block in given)
+def _join_blocks(text: Any) -> str:
+    """Join a text that may be a list of text blocks."""
+    return text if isinstance(text, str) else "".join(str(block.get("text", "")) for block in text)
 
 
 def _check_messages(messages: Any) -> list[dict[str, Any]]:

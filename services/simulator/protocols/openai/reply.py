@@ -1,7 +1,7 @@
-"""OpenAI chat completions, the answer: steps become frames of a stream, or one JSON body.
+"""The answer: steps become frames of a stream, or one JSON body.
 
-A frame is a prefix and a suffix made once for each stream, with one text encoded between them: the benchmark reads a
-thousand of these streams, and what the simulator costs is taken from what is measured.
+A frame is one encoded text between a prefix and a suffix made once per stream: the simulator shares the machine with
+the services that a benchmark measures.
 """
 
 from __future__ import annotations
@@ -42,13 +42,12 @@ _TAIL = b'},"finish_reason":null}]}\n\n'
 
 
 def build_error(message: str, status: int) -> dict[str, Any]:
-    """OpenAI's error object."""
     kind = "invalid_request_error" if status < 500 else "server_error"
     return {"error": {"message": message, "type": kind, "param": None, "code": _ERROR_CODES.get(status)}}
 
 
 def stream_reply(ask: ModelRequest, reply: Reply, *, pace_ms: float) -> Iterator[Action]:
-    """The actions that stream `reply`, with `pace_ms` before each delta unless the reply has its own."""
+    """Yield the actions that stream `reply`, with `pace_ms` before each delta unless the reply has its own."""
     head = _encode_head(ask.model)
     pace = Wait(wait_ms=pace_ms if reply.pace_ms is None else reply.pace_ms)
     if reply.opening:
@@ -112,7 +111,7 @@ def _encode_usage(head: bytes, usage: dict[str, Any]) -> bytes:
 
 
 def _end_stream(ask: ModelRequest, reply: Reply, head: bytes, deltas: int) -> Iterator[Action]:
-    """What every answer ends with, as far as the steps have not said it."""
+    """Yield the end of every answer, as far as the steps have not given it."""
     if not any(isinstance(step, Finish) for step in reply.steps):
         yield from _play_step(Finish(finish=_choose_finish_reason(reply)), head)
     if ask.include_usage and not any(isinstance(step, UsageReport) for step in reply.steps):
@@ -135,7 +134,7 @@ def _build_usage(ask: ModelRequest, deltas: int) -> dict[str, int]:
 
 
 def build_whole_reply(ask: ModelRequest, reply: Reply) -> Iterator[Action]:
-    """The actions that give `reply` as one JSON body; its silences and cuts come before it."""
+    """Yield the actions that send `reply` as one JSON body, after its silences and cuts."""
     yield Wait(wait_ms=reply.first_delta_delay_ms)
     yield from (step for step in reply.steps if isinstance(step, Wait | Stall | Cut))
     texts = [text for step in reply.steps if isinstance(step, Content) for text in step.content]
@@ -143,15 +142,12 @@ def build_whole_reply(ask: ModelRequest, reply: Reply) -> Iterator[Action]:
     message: dict[str, Any] = {"role": "assistant", "content": "".join(texts)}
     if thoughts:
         message["reasoning_content"] = "".join(thoughts)
-    if calls := [_build_whole_call(step) for step in reply.steps if isinstance(step, ToolCall)]:
-        message["tool_calls"] = calls
+    for call in reply.steps:
+        if isinstance(call, ToolCall):
+            function = {"name": call.tool_call, "arguments": "".join(call.arguments)}
+            message.setdefault("tool_calls", []).append({"id": call.id, "type": "function", "function": function})
     choice = {"index": 0, "message": message, "finish_reason": _choose_finish_reason(reply)}
     body = {"id": f"chatcmpl-{token_hex(8)}", "object": "chat.completion", "created": int(time.time())}
     usage = next((step.usage for step in reply.steps if isinstance(step, UsageReport)), None)
     deltas = len(texts) + len(thoughts)
     yield orjson.dumps(body | {"model": ask.model, "choices": [choice], "usage": usage or _build_usage(ask, deltas)})
-
-
-def _build_whole_call(call: ToolCall) -> dict[str, Any]:
-    function = {"name": call.tool_call, "arguments": "".join(call.arguments)}
-    return {"id": call.id, "type": "function", "function": function}

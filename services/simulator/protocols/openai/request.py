@@ -1,4 +1,4 @@
-"""OpenAI chat completions, the request: refused as the real service does, else made into an Ask."""
+"""The request, checked as strictly as the real service does."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _ROLES = ("system", "developer", "user", "assistant", "tool")
 
 
 def parse_request(body: Any, _: Mapping[str, str]) -> ModelRequest:
-    """The checked request.
+    """Check the request.
 
     Raises:
-        Refused: It breaks a rule of the protocol; the text is OpenAI's (2026-05) where it matters.
+        RequestRefused: It breaks a rule of the protocol; the text is OpenAI's (2026-05) where it matters.
     """
     if not isinstance(body, dict):
         raise RequestRefused("The request body must be a JSON object.")
