@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
     from pathlib import Path
 
-TEST_TIMEOUT_S = 20.0
+TEST_TIMEOUT_S = 120.0
 
 ON_BOTH_LOOPS = {"test_back_pressure", "test_interaction_log", "test_leaving", "http"}
 """Files and folders. What a transport does when it is paused or closed, and in which context it calls back, is the

@@ -30,7 +30,7 @@ async def reason(gateway: GatewayProcess, model: str, text: str) -> str:
     """What a call ends with."""
     request = llm_pb2.ChatRequest(provider_key="sim", model=model, messages=[text_message("user", text)])
     try:
-        async with reading(gateway.llm.StreamChat(request, timeout=15)) as replies:
+        async with reading(gateway.llm.StreamChat(request, timeout=120)) as replies:
             async for _ in replies:
                 pass
     except HeadraceError as error:
@@ -53,7 +53,7 @@ async def oversized(gateway: GatewayProcess, streams: int) -> None:
 
 
 async def test_a_thousand_streams_with_an_oversized_frame_leave_no_memory_behind(tmp_path: Path) -> None:
-    async with asyncio.timeout(120), simulator(SCRIPT) as sim:
+    async with asyncio.timeout(600), simulator(SCRIPT) as sim:
         entry = provider_entry(sim.base_url, models=[{"name": f"sim-{number}"} for number in range(AT_ONCE)])
         async with gateway_process(tmp_path, entry) as gateway:
             await oversized(gateway, 50)  # buffers, pools and caches of a process at work

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from services.llm_gateway.http.pool import Pool
     from tests.llm_gateway.http.scripted import Scripted
 
-TIMEOUTS = {"connectMs": 500, "firstDeltaMs": 5_000, "idleMs": 5_000}
+TIMEOUTS = {"connectMs": 30_000, "firstDeltaMs": 5_000, "idleMs": 5_000}
 
 
 def ask(server: Scripted, body: bytes = b"{}", **timeouts: int) -> ProviderRequest:

@@ -85,7 +85,7 @@ async def heard(llm: Any, provider: str, model: str) -> list[str]:
 async def test_no_key_token_or_password_shows_anywhere(tmp_path: Path) -> None:
     (tmp_path / "key").write_text(FILE_KEY + "\n")
     sim_script = script()
-    async with asyncio.timeout(60), simulator(sim_script) as sim:
+    async with asyncio.timeout(300), simulator(sim_script) as sim:
         models = [{"name": rule["match"]["model"]} for rule in sim_script]  # an entry each: breakers stay closed
         entries = [
             provider_entry(sim.base_url, apiKeys=["env:SIM_API_KEY"], models=models),
