@@ -41,9 +41,9 @@ async def gateway(config: Config, env: Mapping[str, str]) -> AsyncGenerator[Runn
         breakers.keep_configured(catalogue.providers)
 
     async with Pool() as pool, asyncio.TaskGroup() as group:
-        chats = ModelCaller(catalogue, Credentials(env), accounts, breakers, pool, interaction_log)
+        caller = ModelCaller(catalogue, Credentials(env), accounts, breakers, pool, interaction_log)
         watching = group.create_task(watch_path(path, reload))
-        served = GrpcService(NAME, LlmService(catalogue, chats), llm_pb2_grpc.add_LlmServiceServicer_to_server)
-        async with serving_grpc(config.server, [served]) as running:
+        service = GrpcService(NAME, LlmService(catalogue, caller), llm_pb2_grpc.add_LlmServiceServicer_to_server)
+        async with serving_grpc(config.server, [service]) as running:
             yield running
         watching.cancel()

@@ -18,13 +18,13 @@ NAME = "headrace.v1.LlmService"
 
 
 class LlmService(llm_pb2_grpc.LlmServiceServicer):
-    def __init__(self, catalogue: Catalogue, chats: ModelCaller) -> None:
+    def __init__(self, catalogue: Catalogue, model_caller: ModelCaller) -> None:
         self._catalogue = catalogue
-        self._chats = chats
+        self._model_caller = model_caller
 
     async def StreamChat(self, request: llm_pb2.ChatRequest, context: Context) -> int:  # pyright: ignore[reportIncompatibleMethodOverride] - it pushes its deltas
         async with opening_sink(context) as caller:
-            return await self._chats.stream_chat(request, caller, context.time_remaining())
+            return await self._model_caller.stream_chat(request, caller, context.time_remaining())
 
     async def ListModels(self, request: llm_pb2.ListModelsRequest, context: Context) -> llm_pb2.ListModelsResponse:
         entries = self._catalogue.list_models(request.provider_key, request.model)

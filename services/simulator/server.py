@@ -72,18 +72,19 @@ class Simulator:
         with self._request_log.recording(request.path, request.headers) as record:
             try:
                 record.body = orjson.loads(await request.read())
-                ask = protocol.parse_request(record.body, record.headers)
+                model_request = protocol.parse_request(record.body, record.headers)
             except (RequestRefused, orjson.JSONDecodeError) as error:
                 record.status = 400
                 return _make_json_response(protocol.build_error(str(error), 400), status=400)
-            reply = find_rule(self.rules, ask) or build_load_reply(ask) or build_reply(ask)
+            rule = find_rule(self.rules, model_request)
+            reply = rule or build_load_reply(model_request) or build_reply(model_request)
             if isinstance(refusal := reply.steps[0] if reply.steps else None, Refusal):
                 record.status = refusal.status
                 return _make_refusal(refusal, protocol)
             record.status = 200
             response = web.StreamResponse()
             try:
-                await self._send_answer(request, response, protocol, ask, reply)
+                await self._send_answer(request, response, protocol, model_request, reply)
             except ConnectionResetError:  # the client left while something was written
                 record.closed_by_client = True
             return response
@@ -93,16 +94,16 @@ class Simulator:
         request: web.Request,
         response: web.StreamResponse,
         protocol: WireProtocol,
-        ask: ModelRequest,
+        model_request: ModelRequest,
         reply: Reply,
     ) -> None:
-        if reply.one_byte_writes or not ask.stream:
+        if reply.one_byte_writes or not model_request.stream:
             reply = reply.expand_repeats()
-        response.content_type = "text/event-stream" if ask.stream else "application/json"
+        response.content_type = "text/event-stream" if model_request.stream else "application/json"
         actions = (
-            protocol.stream_reply(ask, reply, pace_ms=self._pace_ms)
-            if ask.stream
-            else protocol.build_whole_reply(ask, reply)
+            protocol.stream_reply(model_request, reply, pace_ms=self._pace_ms)
+            if model_request.stream
+            else protocol.build_whole_reply(model_request, reply)
         )
         await response.prepare(request)
         await play_actions(request, response, actions, one_byte_writes=reply.one_byte_writes)
@@ -146,7 +147,7 @@ async def simulator(
         BadScript: The script is not in the format.
     """
     sim = Simulator(parse_script(script), pace_ms=pace_ms)
-    # A handler is cancelled when its client leaves: that is how a leaving client is seen.
+    # Cancelling the handler is how a leaving client is noticed.
     runner = web.AppRunner(sim.build_app(), handler_cancellation=True, access_log=None, shutdown_timeout=SHUTDOWN_S)
     await runner.setup()
     try:

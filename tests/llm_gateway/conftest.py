@@ -36,7 +36,7 @@ SPARE: dict[str, Any] = {"key": "spare", "models": [{"name": "sim-2"}]}
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """What a whole stream gave."""
+    """The deltas and the error of a whole stream."""
 
     deltas: list[llm_pb2.LlmDelta]
     error: HeadraceError | None

@@ -131,7 +131,7 @@ class Attempt:
         try:
             answer.feed_chunk(chunk)
         finally:
-            # A chunk may hold the first delta and what ends the stream.
+            # A chunk may hold both the first delta and an error, so this is done even if reading fails.
             if self.call.first_delta_s is None and answer.deltas:
                 assert self._stream is not None
                 self.call.first_delta_s = time.monotonic()

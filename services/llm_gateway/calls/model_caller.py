@@ -53,11 +53,11 @@ class ModelCaller:
         """
         check_pairs(request.messages)
         due_s = float("inf") if remaining_s is None else asyncio.get_running_loop().time() + remaining_s
-        course = RetryPlan(self._iterate_targets(request), due_s)
+        plan = RetryPlan(self._iterate_targets(request), due_s)
         sent = 0
         with OPEN_STREAMS.track_inprogress():
             while True:
-                planned = course.start_attempt()
+                planned = plan.start_attempt()
                 account = self.accounts.get_account(planned.target.provider)
                 attempt = Attempt(request, planned, account, caller, self.interaction_log)
                 try:
@@ -68,7 +68,7 @@ class ModelCaller:
                     if attempt.has_begun:
                         raise
                     sent += attempt.sent
-                    wait_s = course.plan_retry(error)
+                    wait_s = plan.plan_retry(error)
                 await asyncio.sleep(wait_s)
 
     def _iterate_targets(self, request: ChatRequest) -> Iterator[Target]:

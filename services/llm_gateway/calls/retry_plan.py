@@ -111,7 +111,7 @@ class RetryPlan:
             self._key_index += 1
             log.warning("provider key refused", provider=self._target.provider.key, key_number=self._key_index)
             return 0.0
-        # Our own quota has waited as long as it could; another provider's account is not for its overflow.
+        # The call has waited for our own quota as long as it could; its overflow is not sent to another account.
         if not error.retriable or isinstance(error, QuotaExceeded | QueueFull):
             raise error
         self._failed_attempts += 1

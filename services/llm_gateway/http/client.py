@@ -89,7 +89,7 @@ class ProviderStream:
             with translating_exchange_errors(self._provider):
                 return await self._response.push_body(take)
         except HeadraceError as error:
-            # Where it was raised, all that was being read is held, for as long as anyone holds the error.
+            # The traceback's frames hold all that was being read, for as long as anyone holds the error.
             raise error.with_traceback(None) from None
         finally:
             self._is_flowing = False
@@ -111,7 +111,7 @@ class ProviderStream:
             self._check = self._loop.call_later(self._idle_s, self._close_if_late)
 
     def _check_silence(self) -> None:
-        # One timer a stream that looks now and then, instead of one for each delta.
+        # One timer per stream that checks now and then is cheaper than one per delta.
         heard_s = self._response.last_read_s
         if not self._is_flowing or heard_s != self._last_read_s:
             self._silent_checks, self._last_read_s = 0, heard_s
@@ -123,26 +123,26 @@ class ProviderStream:
 
 
 @asynccontextmanager
-async def opening_stream(pool: Pool, ask: ProviderRequest) -> AsyncGenerator[ProviderStream]:
+async def opening_stream(pool: Pool, request: ProviderRequest) -> AsyncGenerator[ProviderStream]:
     """Send a request and read its answer inside the block; leaving it closes the connection, or pools one read to its
     end.
 
     Raises:
         HeadraceError: The provider cannot be reached, does not answer in time, or refuses.
     """
-    provider = ask.provider
+    provider = request.provider
     due_s = asyncio.get_running_loop().time() + provider.timeouts.first_delta_ms / 1000
     with translating_exchange_errors(provider):
         async with asyncio.timeout_at(due_s):
-            connection, response = await _send_request(pool, ask)
-    ask.body = b""
+            connection, response = await _send_request(pool, request)
+    request.body = b""
     try:
         # Some providers wrap a refusal in a 200; an answer is never plain JSON, since a stream was asked for.
         media_type = response.headers.get("content-type", "").partition(";")[0].strip().lower()
         if response.status != 200 or media_type == "application/json":
             with translating_exchange_errors(provider):
                 async with asyncio.timeout_at(due_s):
-                    raise await _read_refusal_body(response, ask)
+                    raise await _read_refusal_body(response, request)
         stream = ProviderStream(response, provider, due_s)
         try:
             yield stream
@@ -152,23 +152,23 @@ async def opening_stream(pool: Pool, ask: ProviderRequest) -> AsyncGenerator[Pro
         pool.give_back(connection, is_reusable=response.is_reusable)
 
 
-async def _send_request(pool: Pool, ask: ProviderRequest) -> tuple[Connection, Response]:
+async def _send_request(pool: Pool, request: ProviderRequest) -> tuple[Connection, Response]:
     """Send the request and read the response's head."""
     loop = asyncio.get_running_loop()
-    origin, message = _encode_request(ask)
-    if (kept := pool.take_idle(origin)) is not None:
+    origin, message = _encode_request(request)
+    if (pooled := pool.take_idle(origin)) is not None:
         sent_s = loop.time()
-        response = kept.send_request(message)
+        response = pooled.send_request(message)
         try:
-            return await _read_head(kept, response)
+            return await _read_head(pooled, response)
         except OSError:
             # A server may close an idle connection in the moment in which we use it. That looks as if it had died over
             # the request, which it may then have billed; so this is done once, on a new connection, only when not one
             # byte came, and only when the end was there at once. The commit rule repeats more than that.
             if response.last_read_s is not None or loop.time() - sent_s > STALE_S:
                 raise
-    with translating_connect_errors(ask.provider):
-        async with asyncio.timeout(ask.provider.timeouts.connect_ms / 1000):
+    with translating_connect_errors(request.provider):
+        async with asyncio.timeout(request.provider.timeouts.connect_ms / 1000):
             fresh = await pool.open_connection(origin)
     return await _read_head(fresh, fresh.send_request(message))
 
@@ -182,15 +182,15 @@ async def _read_head(connection: Connection, response: Response) -> tuple[Connec
     return connection, response
 
 
-def _encode_request(ask: ProviderRequest) -> tuple[Origin, Sequence[bytes]]:
+def _encode_request(request: ProviderRequest) -> tuple[Origin, Sequence[bytes]]:
     try:
-        origin, path = split_url(ask.url)
-        return origin, encode_post(origin, path, ask.headers, ask.body)
+        origin, path = split_url(request.url)
+        return origin, encode_post(origin, path, request.headers, request.body)
     except ValueError as error:
-        raise make_unusable(ask.provider, error) from error
+        raise make_unusable(request.provider, error) from error
 
 
-async def _read_refusal_body(response: Response, ask: ProviderRequest) -> HeadraceError:
+async def _read_refusal_body(response: Response, request: ProviderRequest) -> HeadraceError:
     body = bytearray()
 
     def take(piece: bytes) -> bool:
@@ -198,5 +198,5 @@ async def _read_refusal_body(response: Response, ask: ProviderRequest) -> Headra
         return len(body) < ERROR_BODY_BYTES_MAX
 
     await response.push_body(take)
-    refusal = read_refusal(ask.provider.key, ask.model, response.status, response.headers, bytes(body))
-    return make_error(refusal, ask.key)
+    refusal = read_refusal(request.provider.key, request.model, response.status, response.headers, bytes(body))
+    return make_error(refusal, request.key)

@@ -20,7 +20,7 @@ class Connection(asyncio.Protocol):
     def __init__(self, origin: Origin) -> None:
         self.origin = origin
         self._transport: asyncio.Transport | None = None
-        # There from the start: a server may speak, or close, before it is asked.
+        # Exists from the start: a server may send bytes, or close, before the first request.
         self._response: Response | None = Response(self)
 
     @property
@@ -66,7 +66,7 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if self._response is None:
-            self.abort()  # an answer that nobody asked for would be taken for that of the next request
+            self.abort()  # it would be taken for the answer to the next request
         else:
             self._response.feed_data(data)
 

@@ -60,7 +60,9 @@ class Dialer:
         name = self._names.setdefault((origin.host, origin.port), _ResolvedName())
         try:
             addresses = await _resolve_name(name, origin)
-            if len(addresses) == 1 and not any(addresses[0][4][2:]):  # no flow or scope of IPv6, which a text has not
+            if len(addresses) == 1 and not any(
+                addresses[0][4][2:]
+            ):  # a flow or scope of IPv6 is lost in an address's text
                 return await _connect_directly(addresses[0], origin, tls)
             opened = await start_connection(
                 addresses, happy_eyeballs_delay=NEXT_ADDRESS_S, loop=asyncio.get_running_loop()
@@ -89,7 +91,7 @@ async def _connect_directly(address: _Address, origin: Origin, tls: ssl.SSLConte
     )
     try:
         transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVED_SIZE_BYTES_MAX)
-    except ValueError as error:  # of a socket that is closed again already
+    except ValueError as error:  # the socket is closed again already
         raise ConnectionResetError("closed as soon as it was open") from error
     return connection
 

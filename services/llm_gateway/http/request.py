@@ -55,7 +55,7 @@ def encode_post(origin: Origin, path: str, headers: Mapping[str, str], body: byt
         "Host": origin.authority,
         "User-Agent": "headrace",
         "Accept": "text/event-stream",
-        # A compressed stream is held back by whoever compresses it.
+        # A compressor holds parts of a stream back.
         "Accept-Encoding": "identity",
         "Content-Type": "application/json",
         **headers,

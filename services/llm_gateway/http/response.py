@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import httptools
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from services.llm_gateway.http.connection import Connection
-
 OVERHEAD_BYTES_MAX = 64 * 1024
 """Bytes in a row that are no body: head, chunk sizes and extensions, trailers. Real heads have some kilobytes. Checked
 once per read, so one read more may be held."""
+
+
+class Socket(Protocol):
+    """The part of a connection that its response controls; apart so that the two files do not import each other."""
+
+    def pause_reading(self) -> None: ...
+    def resume_reading(self) -> None: ...
+    def abort(self) -> None: ...
 
 
 class Response:
@@ -22,7 +28,6 @@ class Response:
     `on_connection_lost`."""
 
     __slots__ = (
-        "_connection",
         "_error",
         "_held",
         "_is_stopped",
@@ -30,6 +35,7 @@ class Response:
         "_loop",
         "_overhead_bytes",
         "_parser",
+        "_socket",
         "_take",
         "_waiter",
         "headers",
@@ -39,7 +45,7 @@ class Response:
         "status",
     )
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, socket: Socket) -> None:
         self.status = 0
         """0 until the head is there."""
         self.headers: dict[str, str] = {}
@@ -50,7 +56,7 @@ class Response:
         """Whether the body has been read to its end."""
         self.is_reusable = False
         """Whether another request may follow on the connection."""
-        self._connection = connection
+        self._socket = socket
         self._loop = asyncio.get_running_loop()
         self._parser = httptools.HttpResponseParser(self)
         self._take: Callable[[bytes], bool] | None = None
@@ -90,7 +96,7 @@ class Response:
         for piece in held:
             self.on_body(piece)
         if not self._is_stopped:
-            self._connection.resume_reading()
+            self._socket.resume_reading()
         while not (self._is_stopped or self.is_complete or self._error):
             await self._wait_for_wake()
         if self._error is not None and not (self._is_stopped or self.is_complete):
@@ -101,7 +107,7 @@ class Response:
         """Close the connection; `read_head` and `push_body` raise `error`."""
         self.is_reusable = False
         self._error = self._error or error
-        self._connection.abort()
+        self._socket.abort()
         self._wake()
 
     def release_parser(self) -> None:
@@ -116,7 +122,7 @@ class Response:
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserCallbackError as error:
-            # The parser's own says only that a callback failed.
+            # The parser's own error says only that a callback failed.
             self.fail(error.__context__ or error)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             self.fail(error)
@@ -136,7 +142,7 @@ class Response:
             raise httptools.HttpParserError("a second response to one request")
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if not self.status:  # else a trailer
+        if not self.status:  # later fields are trailers
             self.headers[name.decode("latin-1").lower()] = value.decode("latin-1")
 
     def on_headers_complete(self) -> None:
@@ -147,7 +153,7 @@ class Response:
         self.status = status
         codings = self.headers.get("transfer-encoding", "").lower()
         self._is_until_close = "content-length" not in self.headers and not codings.endswith("chunked")
-        self._connection.pause_reading()
+        self._socket.pause_reading()
         self._wake()
 
     def on_body(self, piece: bytes) -> None:
@@ -156,7 +162,7 @@ class Response:
             self._held.append(piece)
         elif not self._take(piece):
             self._is_stopped = True
-            self._connection.pause_reading()
+            self._socket.pause_reading()
             self._wake()
 
     def on_message_complete(self) -> None:

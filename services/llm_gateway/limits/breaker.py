@@ -84,7 +84,7 @@ class Breaker:
                 self._pause_s = min(self._pause_s * 2, OPEN_S_MAX)
                 self._start_pause()
             case _:
-                pass  # of calls that began before it opened
+                pass  # the call began before the breaker opened
 
     def _count_outcome(self, succeeded: bool) -> None:
         now_s = self._now()
@@ -117,7 +117,7 @@ class Breakers:
 
     def keep_configured(self, providers: Iterable[Provider]) -> None:
         """Drop the breakers of models that the provider file no longer has."""
-        kept = {(provider.key, model.name) for provider in providers for model in provider.models}
-        for key in self._breakers.keys() - kept:
+        configured = {(provider.key, model.name) for provider in providers for model in provider.models}
+        for key in self._breakers.keys() - configured:
             del self._breakers[key]
             metrics.forget_breaker(*key)

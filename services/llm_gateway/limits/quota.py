@@ -121,7 +121,7 @@ class Account:
         self._show_waiting()
         self._admit_waiting()
         try:
-            # Unlike a timeout around the future, this leaves it alone when the wait is cut short.
+            # Unlike a timeout around the future, this does not cancel it when the wait is cut short.
             await asyncio.wait((place.admission,), timeout=min(due_s - ANSWER_S - loop.time(), WAIT_S_MAX))
             if not place.admission.done():
                 message = f"the quota of provider {self._provider!r} is used up; try again later"
@@ -168,7 +168,7 @@ class Account:
         if self._running >= self._divide_limit(self._quota.concurrency):
             return math.inf
         requests_max = self._divide_limit(self._quota.requests_per_minute)
-        # A request larger than the whole quota goes alone, rather than never.
+        # A request larger than the whole quota runs alone rather than never.
         tokens_max = self._divide_limit(self._quota.tokens_per_minute)
         return self._time_until_below(requests_max - 1, max(tokens_max - tokens, 0))
 
@@ -212,7 +212,7 @@ class Accounts:
         """Apply the limits of `providers`, and drop the accounts of all others."""
         quotas = {provider.key: provider.quota for provider in providers}
         for key in self._accounts.keys() - quotas.keys():
-            # Calls that still run or wait hold the account themselves.
+            # Calls that still run or wait hold a reference to the account.
             del self._accounts[key]
         for key, account in self._accounts.items():
             account.set_quota(quotas[key])

@@ -60,11 +60,12 @@ def match_error_class(words: str) -> type[HeadraceError] | None:
 def parse_window_tokens(message: str) -> dict[str, str]:
     """Return `maxTokens` and `currentTokens` as far as a message about a full window names them."""
     message = _THOUSANDS.sub("", message)
-    found = _LIMIT.search(message)
-    if found is None:
+    match = _LIMIT.search(message)
+    if match is None:
         return {}
-    limit = int(found[found.lastgroup or 0])
+    limit = int(match[match.lastgroup or 0])
     others = {int(number) for number in _NUMBER.findall(message)} - {limit}
-    # The whole is larger than the window. Where no number is, they are parts: Anthropic's "197202 + 21333 > 200000".
+    # The whole request is larger than the window. If no number is, they are its parts, as in Anthropic's
+    # "197202 + 21333 > 200000".
     current = max(others, default=0) if max(others, default=0) > limit else sum(others)
     return {"maxTokens": str(limit)} | ({"currentTokens": str(current)} if current > limit else {})

@@ -62,11 +62,19 @@ class _ErrorBody(msgspec.Struct):
 def read_refusal(provider: str, model: str, status: int, headers: Mapping[str, str], body: bytes) -> Refusal:
     """Read an HTTP error response, whatever its body is."""
     try:
-        read = msgspec.json.decode(body, type=_ErrorBody)
+        error_body = msgspec.json.decode(body, type=_ErrorBody)
     except UNREADABLE:
-        read = _ErrorBody(message=body.decode(errors="replace"))
-    error = read.error if isinstance(read.error, ErrorObject) else ErrorObject(code=read.code, type=read.type)
-    text = read.error if isinstance(read.error, str) else error.message or read.message or read.detail or ""
+        error_body = _ErrorBody(message=body.decode(errors="replace"))
+    error = (
+        error_body.error
+        if isinstance(error_body.error, ErrorObject)
+        else ErrorObject(code=error_body.code, type=error_body.type)
+    )
+    text = (
+        error_body.error
+        if isinstance(error_body.error, str)
+        else error.message or error_body.message or error_body.detail or ""
+    )
     words = f"{error.type or ''} {error.code or ''}"
     return Refusal(provider, model, status, text, words, _parse_retry_after(headers))
 
@@ -82,9 +90,9 @@ def read_stream_error(provider: str, model: str, error: ErrorObject | str) -> Re
 
 def make_error(refusal: Refusal, *secrets: str) -> HeadraceError:
     cls = _choose_class(refusal)
-    said = mask_secrets(refusal.message, *secrets)[:MESSAGE_CHARS_MAX].strip() or "no message"
+    message = mask_secrets(refusal.message, *secrets)[:MESSAGE_CHARS_MAX].strip() or "no message"
     error = cls(
-        f"provider {refusal.provider!r} answered {refusal.status} for model {refusal.model!r}: {said}",
+        f"provider {refusal.provider!r} answered {refusal.status} for model {refusal.model!r}: {message}",
         retry_after_s=refusal.retry_after_s,
         provider=refusal.provider,
         model=refusal.model,

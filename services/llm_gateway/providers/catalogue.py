@@ -32,11 +32,11 @@ class Catalogue:
     def reload(self) -> None:
         """Read the file again. An invalid one is logged with field and reason, and the providers in force stay."""
         try:
-            read = Providers.model_validate_json(self._path.read_bytes())
+            provider_file = Providers.model_validate_json(self._path.read_bytes())
         except (OSError, ValidationError) as error:
             log.error("provider file refused", file=str(self._path), problems=_describe_problems(error))
             return
-        self._providers = {provider.key: provider for provider in read.providers}
+        self._providers = {provider.key: provider for provider in provider_file.providers}
         log.info("provider file loaded", file=str(self._path), providers=[*self._providers])
 
     def list_models(self, key: str, model: str) -> list[tuple[Provider, Model]]:

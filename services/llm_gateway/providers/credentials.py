@@ -58,5 +58,5 @@ class Credentials:
         if kind == "env":
             return self._env.get(place, "").strip()
         path = Path(place)
-        # A mounted secret of some bytes: no thread is worth it.
+        # Reading some bytes of a mounted secret is not worth a thread.
         return path.read_text().strip() if path.is_file() else ""

@@ -77,7 +77,7 @@ class InteractionLog:
         """
         if not (self.is_enabled and log.is_enabled_for(logging.DEBUG)):
             return send
-        # A connection's callbacks run with the ids of the call that opened it, which may have been another one.
+        # A pooled connection's callbacks run in the context of the call that opened it, perhaps another one.
         context = copy_context()
 
         def shown(message: bytes) -> bool:

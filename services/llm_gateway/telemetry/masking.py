@@ -18,8 +18,8 @@ MASK = "***"
 SECRET_CHARS_MIN = 6
 """A shorter value is a placeholder that would be found in innocent words."""
 
-# No repetition before the telling word: on a text of a mebibyte that would take minutes. A value ends with its quote,
-# and one that is inside another string at the end of that.
+# No repetition stands before the telling word: it would take minutes on a mebibyte of text. A value ends with its
+# quote, and a value inside another string ends with that string.
 _NAMED = re.compile(
     r"""(?P<name>(?:authorization|api[ _-]?key|token|secret|password)"""
     r"""(?:\\*["']\s*,\s*b?(?=["'])|(?:\\*["'])?\s*[:=]\s*))"""

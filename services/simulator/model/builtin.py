@@ -33,24 +33,24 @@ _RESULT_CHARS_MAX = 2000
 """Part of a result that the answer repeats."""
 
 
-def build_reply(ask: ModelRequest) -> Reply:
+def build_reply(request: ModelRequest) -> Reply:
     """Build the reply to any question."""
-    if text := answer_side_question(ask) or answer_tool_question(ask) or answer_plan_prompt(ask):
+    if text := answer_side_question(request) or answer_tool_question(request) or answer_plan_prompt(request):
         return Reply(steps=(Content(content=split_words(text)),))
-    if call := choose_plan_call(ask):
+    if call := choose_plan_call(request):
         return Reply(steps=(_make_call(*call, 0),))
-    ask = narrow_to_task(ask)
-    if ask.results:
+    request = narrow_to_task(request)
+    if request.results:
         return Reply(
-            steps=(_make_reasoning("The tool has answered; I can put it into words."), _build_answer(ask.results))
+            steps=(_make_reasoning("The tool has answered; I can put it into words."), _build_answer(request.results))
         )
-    if calls := tuple(_make_calls(ask)):
+    if calls := tuple(_make_calls(request)):
         names = " and ".join(call.tool_call for call in calls)
         return Reply(steps=(_make_reasoning(f"The question can be answered with {names}, so I call it first."), *calls))
     return Reply(
         steps=(
             _make_reasoning("No tool is needed here; a short answer will do."),
-            Content(content=split_words(_build_echo(ask.text))),
+            Content(content=split_words(_build_echo(request.text))),
         )
     )
 
@@ -64,9 +64,9 @@ def _make_reasoning(text: str) -> Reasoning:
     return Reasoning(reasoning=split_words(text))
 
 
-def _make_calls(ask: ModelRequest) -> Iterator[ToolCall]:
-    for index, (name, arguments) in enumerate(_choose_tools(ask)):
-        offered = ask.tools[name]
+def _make_calls(request: ModelRequest) -> Iterator[ToolCall]:
+    for index, (name, arguments) in enumerate(_choose_tools(request)):
+        offered = request.tools[name]
         known = {key: value for key, value in arguments.items() if key in offered or not offered}
         yield _make_call(name, known, index)
 
@@ -76,27 +76,27 @@ def _make_call(name: str, arguments: Mapping[str, object], index: int) -> ToolCa
     return ToolCall(tool_call=name, id=f"call_{token_hex(4)}", index=index, arguments=words)
 
 
-def _choose_tools(ask: ModelRequest) -> Iterator[tuple[str, Mapping[str, object]]]:
-    if calls := [*choose_sub_agent_calls(ask)]:
+def _choose_tools(request: ModelRequest) -> Iterator[tuple[str, Mapping[str, object]]]:
+    if calls := [*choose_sub_agent_calls(request)]:
         yield from calls
         return
-    command = _COMMAND.search(ask.text)
-    if command and "_bash_" in ask.tools:
+    command = _COMMAND.search(request.text)
+    if command and "_bash_" in request.tools:
         yield "_bash_", {"command": command[1]}
-    weather = next((name for name in ask.tools if "weather" in name.lower()), None)
-    if weather and _WEATHER.search(ask.text):
-        yield weather, {"city": _find_city(ask.text), "date": datetime.now(UTC).date().isoformat()}
-    if "city_datetime" in ask.tools and _TIME.search(ask.text):
-        yield "city_datetime", {"city": _find_city(ask.text)}
-    if wish := choose_web_call(ask):
-        yield wish
-    if wish := choose_people_call(ask):
-        yield wish
+    weather = next((name for name in request.tools if "weather" in name.lower()), None)
+    if weather and _WEATHER.search(request.text):
+        yield weather, {"city": _find_city(request.text), "date": datetime.now(UTC).date().isoformat()}
+    if "city_datetime" in request.tools and _TIME.search(request.text):
+        yield "city_datetime", {"city": _find_city(request.text)}
+    if call := choose_web_call(request):
+        yield call
+    if call := choose_people_call(request):
+        yield call
 
 
 def _find_city(text: str) -> str:
-    if found := _CITY.search(text) or _CITY_BEFORE_WEATHER.search(text):
-        return found[1]
+    if match := _CITY.search(text) or _CITY_BEFORE_WEATHER.search(text):
+        return match[1]
     return _DEFAULT_CITY
 
 

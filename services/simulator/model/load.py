@@ -14,11 +14,11 @@ _BENCH = re.compile(r"bench(?:-(?P<deltas>[1-9]\d{0,6})x(?P<pace_ms>\d{1,6})ms)?
 _TEXT = " headrace"
 
 
-def build_load_reply(ask: ModelRequest) -> Reply | None:
+def build_load_reply(request: ModelRequest) -> Reply | None:
     """Build the reply of a load model; None for other models. `bench` alone is `bench-64x20ms`."""
-    if ask.model == "idle":
+    if request.model == "idle":
         return Reply(steps=(Stall(),))
-    if not (bench := _BENCH.fullmatch(ask.model)):
+    if not (bench := _BENCH.fullmatch(request.model)):
         return None
     repeat = Repeat(repeat=_TEXT, times=min(int(bench["deltas"] or 64), TIMES_MAX))
     return Reply(steps=(repeat,), pace_ms=float(bench["pace_ms"] or 20))

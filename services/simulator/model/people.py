@@ -17,10 +17,10 @@ WISHES = {
 TITLE_CHARS_MAX = 60
 
 
-def choose_people_call(ask: ModelRequest) -> tuple[str, dict[str, object]] | None:
+def choose_people_call(request: ModelRequest) -> tuple[str, dict[str, object]] | None:
     """Choose the one call that the question asks for, of the offered tools."""
-    name = next((name for name, words in WISHES.items() if name in ask.tools and words.search(ask.text)), None)
-    text = " ".join(ask.text.split())
+    name = next((name for name, words in WISHES.items() if name in request.tools and words.search(request.text)), None)
+    text = " ".join(request.text.split())
     if name == "publish_note":
         return name, {"title": text[:TITLE_CHARS_MAX], "text": text}
     if name == "confirm_dialog":

@@ -28,40 +28,40 @@ TOGETHER = "at the same time"
 TASKS_MAX = 8
 
 
-def choose_plan_call(ask: ModelRequest) -> tuple[str, dict[str, object]] | None:
+def choose_plan_call(request: ModelRequest) -> tuple[str, dict[str, object]] | None:
     """Choose the call of a plan tool that the request wants; None when it wants none."""
-    if ask.results:
+    if request.results:
         return None
-    if UPDATE in ask.tools and (asked := UPDATE_ASKED.search(ask.text)):
-        return UPDATE, {"taskId": asked[1], "status": "completed"}
-    if RESTATE in ask.tools and RESTATE in ask.text:
-        return RESTATE, {"tasks": [{"taskId": left, "description": text} for left, text in LEFT.findall(ask.text)]}
-    if ADD not in ask.tools or FEEDBACK_ASKED in ask.text or SUMMARY_ASKED in ask.text:
+    if UPDATE in request.tools and (match := UPDATE_ASKED.search(request.text)):
+        return UPDATE, {"taskId": match[1], "status": "completed"}
+    if RESTATE in request.tools and RESTATE in request.text:
+        return RESTATE, {"tasks": [{"taskId": left, "description": text} for left, text in LEFT.findall(request.text)]}
+    if ADD not in request.tools or FEEDBACK_ASKED in request.text or SUMMARY_ASKED in request.text:
         return None
-    if asked := SPLIT_ASKED.search(ask.text):
-        return ADD, {"tasks": [{"description": f"{part} {asked[1]}"} for part in ("Begin to", "Finish to")]}
-    together = {"group": "together"} if TOGETHER in ask.text else {}
-    return ADD, {"tasks": [{"description": part, **together} for part in _split_tasks(ask.text)]}
+    if match := SPLIT_ASKED.search(request.text):
+        return ADD, {"tasks": [{"description": f"{part} {match[1]}"} for part in ("Begin to", "Finish to")]}
+    together = {"group": "together"} if TOGETHER in request.text else {}
+    return ADD, {"tasks": [{"description": part, **together} for part in _split_tasks(request.text)]}
 
 
-def answer_plan_prompt(ask: ModelRequest) -> str | None:
+def answer_plan_prompt(request: ModelRequest) -> str | None:
     """Answer the planner's prompts that ask for words; None for any other request."""
-    if FEEDBACK_ASKED in ask.text:
+    if FEEDBACK_ASKED in request.text:
         return "The work is done."
-    if SUMMARY_ASKED in ask.text:
-        results = [f"- {task}: {result}" for task, result in RESULT.findall(ask.preceding_text)]
+    if SUMMARY_ASKED in request.text:
+        results = [f"- {task}: {result}" for task, result in RESULT.findall(request.preceding_text)]
         return "\n".join(["Here is what came of it:", *results])
     return None
 
 
-def narrow_to_task(ask: ModelRequest) -> ModelRequest:
+def narrow_to_task(request: ModelRequest) -> ModelRequest:
     """Return the request with nothing but its task as text."""
-    asked = WORK.search(ask.text)
-    return replace(ask, text=asked[1]) if asked else ask
+    match = WORK.search(request.text)
+    return replace(request, text=match[1]) if match else request
 
 
 def _split_tasks(text: str) -> list[str]:
     """Split a question at its semicolons, after the first colon if there is one."""
-    _, colon, listed = text.partition(": ")
-    parts = [part.strip(" .") for part in (listed if colon else text).split(";")]
+    _, colon, tail = text.partition(": ")
+    parts = [part.strip(" .") for part in (tail if colon else text).split(";")]
     return [part for part in parts if part][:TASKS_MAX] or ["Answer"]

@@ -35,34 +35,34 @@ SUBJECT_CHARS_MAX = 100
 DOCUMENTS_MAX = 6
 
 
-def answer_tool_question(ask: ModelRequest) -> str | None:
+def answer_tool_question(request: ModelRequest) -> str | None:
     """Answer a tool's question; None for any other request."""
-    if ask.tools:
+    if request.tools:
         return None
-    if ARRAY in ask.system:
-        subject = _find_subject(ask.text)
+    if ARRAY in request.system:
+        subject = _find_subject(request.text)
         return orjson.dumps([subject, f"history of {subject}"]).decode()
-    if OBJECT in ask.system:
+    if OBJECT in request.system:
         return '{"enough": true}'
-    return _write_report(ask.text) if REPORT in ask.system else None
+    return _write_report(request.text) if REPORT in request.system else None
 
 
-def choose_web_call(ask: ModelRequest) -> tuple[str, dict[str, str]] | None:
+def choose_web_call(request: ModelRequest) -> tuple[str, dict[str, str]] | None:
     """Choose the one call that the question asks for, of the offered tools."""
-    if (url := URL.search(ask.text)) and "fetch_web" in ask.tools:
+    if (url := URL.search(request.text)) and "fetch_web" in request.tools:
         return "fetch_web", {"url": url[0].rstrip(".,;?!")}
     for name, pattern in WISHES.items():
-        if name not in ask.tools or not pattern.search(ask.text):
+        if name not in request.tools or not pattern.search(request.text):
             continue
         if name == "report":
-            return name, {"task": ask.text, "fileType": _choose_file_type(ask.text)}
-        return name, {"query": VERB.sub("", ask.text)}
+            return name, {"task": request.text, "fileType": _choose_file_type(request.text)}
+        return name, {"query": VERB.sub("", request.text)}
     return None
 
 
 def _choose_file_type(text: str) -> str:
-    asked = text.lower()
-    return next((kind for kind, names in FILE_TYPES.items() if any(name in asked for name in names)), "html")
+    lower_text = text.lower()
+    return next((kind for kind, names in FILE_TYPES.items() if any(name in lower_text for name in names)), "html")
 
 
 def _write_report(text: str) -> str:
@@ -75,5 +75,5 @@ def _write_report(text: str) -> str:
 
 
 def _find_subject(text: str) -> str:
-    found = SUBJECT.search(text)
-    return (found[1] if found else text)[:SUBJECT_CHARS_MAX].strip(" ?!.")
+    match = SUBJECT.search(text)
+    return (match[1] if match else text)[:SUBJECT_CHARS_MAX].strip(" ?!.")

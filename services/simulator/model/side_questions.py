@@ -17,22 +17,26 @@ AGENT = re.compile(r"^- ([\w.-]+): (.*)$", re.MULTILINE)
 WORD = re.compile(r"\w{4,}")
 
 
-def answer_side_question(ask: ModelRequest) -> str | None:
+def answer_side_question(request: ModelRequest) -> str | None:
     """Answer such a question; None for any other request."""
-    if draft := DRAFT.search(ask.text):
+    if draft := DRAFT.search(request.text):
         return f"{draft[1]} I have read this twice."
-    if ask.tools:
+    if request.tools:
         return None
-    if THOUGHT in ask.system:
+    if THOUGHT in request.system:
         return "It was looked for what the question needs, and answered shortly."
-    return _pick_agent(ask) if CHOICE in ask.system else None
+    return _pick_agent(request) if CHOICE in request.system else None
 
 
-def _pick_agent(ask: ModelRequest) -> str:
+def _pick_agent(request: ModelRequest) -> str:
     """Pick the agent whose description shares most words with the message."""
-    asked = _collect_words(ask.text)
-    agents = AGENT.findall(ask.system)
-    return max(agents, key=lambda agent: len(asked & _collect_words(f"{agent[0]} {agent[1]}")))[0] if agents else ""
+    message_words = _collect_words(request.text)
+    agents = AGENT.findall(request.system)
+    return (
+        max(agents, key=lambda agent: len(message_words & _collect_words(f"{agent[0]} {agent[1]}")))[0]
+        if agents
+        else ""
+    )
 
 
 def _collect_words(text: str) -> set[str]:

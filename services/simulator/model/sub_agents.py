@@ -20,11 +20,11 @@ REMINDER = "<system_reminder>"
 PARTS_MAX = 8
 
 
-def choose_sub_agent_calls(ask: ModelRequest) -> Iterator[tuple[str, dict[str, str]]]:
+def choose_sub_agent_calls(request: ModelRequest) -> Iterator[tuple[str, dict[str, str]]]:
     """Yield the calls of sub-agents that the question asks for."""
-    asked = ASKED.match(ask.text.partition(REMINDER)[0])
-    if CALL not in ask.tools or asked is None:
+    match = ASKED.match(request.text.partition(REMINDER)[0])
+    if CALL not in request.tools or match is None:
         return
-    parts = [part.strip() for part in asked[3].split(";") if part.strip()]
+    parts = [part.strip() for part in match[3].split(";") if part.strip()]
     for part in parts[:PARTS_MAX]:
-        yield CALL, {"agentKey": asked[1], "task": f"{asked[2]} {part}"}
+        yield CALL, {"agentKey": match[1], "task": f"{match[2]} {part}"}

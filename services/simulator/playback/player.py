@@ -34,7 +34,7 @@ async def play_actions(
                 due_s = await write_repeated(request, response, action, due_s)
             case Wait(wait_ms=wait_ms):
                 due_s += wait_ms / 1000
-                # Zero too goes through the loop: frames sent flat out still leave one by one.
+                # A wait of zero yields to the loop too, so that frames without a pace still leave one by one.
                 await asyncio.sleep(max(due_s - loop.time(), 0))
             case Stall():
                 await asyncio.Event().wait()

@@ -40,7 +40,7 @@ async def write_repeated(
             await response.write(repeated.data * min(AT_ONCE, repeated.times - done))
             await asyncio.sleep(0)  # other streams have their turn, however fast this one is read
         return due_s
-    # The first goes the ordinary way, because headers may wait to go with it.
+    # The first is written by aiohttp, because headers may wait to be sent with it.
     await asyncio.sleep(max(due_s + pace_s - asyncio.get_running_loop().time(), 0))
     await response.write(repeated.data)
     if repeated.times > 1 and request.transport is not None:
@@ -76,7 +76,7 @@ class _PacedWriter:
 
     def _write_next(self) -> None:
         if self._transport.is_closing():
-            return  # and the cancellation is on its way
+            return  # the cancellation is on its way
         if self._transport.get_write_buffer_size() <= WAITING_BYTES_MAX:
             self._transport.write(self._data)
             self._left -= 1

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class Streamed(Protocol):
     """Returns the actions that stream a reply at a pace."""
 
-    def __call__(self, ask: ModelRequest, reply: Reply, *, pace_ms: float) -> Iterator[Action]: ...
+    def __call__(self, request: ModelRequest, reply: Reply, *, pace_ms: float) -> Iterator[Action]: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,15 +52,15 @@ def parse_script(data: object) -> tuple[Rule, ...]:
     return rules
 
 
-def find_rule(rules: Sequence[Rule], ask: ModelRequest) -> Rule | None:
+def find_rule(rules: Sequence[Rule], request: ModelRequest) -> Rule | None:
     """Return the first rule that fits; None when none does."""
-    return next((rule for rule in rules if _matches_rule(rule, ask)), None)
+    return next((rule for rule in rules if _matches_rule(rule, request)), None)
 
 
-def _matches_rule(rule: Rule, ask: ModelRequest) -> bool:
+def _matches_rule(rule: Rule, request: ModelRequest) -> bool:
     match = rule.match
     return (
-        (match.model is None or match.model == ask.model)
-        and (match.turn is None or match.turn == ask.turn)
-        and (match.text is None or re.search(match.text, ask.text) is not None)
+        (match.model is None or match.model == request.model)
+        and (match.turn is None or match.turn == request.turn)
+        and (match.text is None or re.search(match.text, request.text) is not None)
     )

@@ -27,7 +27,7 @@ SCRIPT: list[dict[str, Any]] = [
 
 
 async def reason(gateway: GatewayProcess, model: str, text: str) -> str:
-    """What a call ends with."""
+    """Run a call to its end and return the reason of its error; empty without one."""
     request = llm_pb2.ChatRequest(provider_key="sim", model=model, messages=[text_message("user", text)])
     try:
         async with reading(gateway.llm.StreamChat(request, timeout=120)) as replies:

@@ -1,4 +1,4 @@
-"""What sockets, TLS and the parser can raise is walked: none of it reaches a caller as it is."""
+"""Every exception of sockets, TLS and the parser is translated: none reaches a caller unchanged."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from tests.llm_gateway.http.scripted import END, ORDINARY, Answer, Exchange, chu
 CLOSED_WITHIN_S = 0.5
 
 HELD_BYTES_MAX = 8 * 1024 * 1024
-"""What the sockets of both sides and one read may hold: the sender's grows to 4 MB."""
+"""Upper bound of both sockets and one read: the sender's grows to 4 MB."""
 
 
 async def silent(exchange: Exchange) -> None:

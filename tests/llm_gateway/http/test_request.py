@@ -1,4 +1,4 @@
-"""What a request is as bytes, and where it goes."""
+"""A request's bytes and its destination."""
 
 from __future__ import annotations
 

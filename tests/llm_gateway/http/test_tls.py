@@ -25,7 +25,7 @@ SUBJECT = ("-subj", "/CN=a provider", "-addext", "subjectAltName=DNS:localhost")
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """Of a server at localhost, and its key; its own authority."""
+    """Make a certificate for localhost that is its own authority, and its key."""
     folder = tmp_path_factory.mktemp("tls")
     made = folder / "tls.crt", folder / "tls.key"
     subprocess.run([*MAKE, *SUBJECT, "-out", made[0], "-keyout", made[1]], check=True, capture_output=True)

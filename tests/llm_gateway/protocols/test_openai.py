@@ -1,4 +1,5 @@
-"""What reaches the provider: read back from the simulator, which is as strict as a provider about pairs."""
+"""Requests as the provider receives them, read back from the simulator, which is as strict as a provider about
+pairs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is masked, what is not, and that it takes no time."""
+"""Masking: credentials, harmless text, and that it takes no time."""
 
 from __future__ import annotations
 

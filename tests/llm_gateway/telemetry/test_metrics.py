@@ -1,4 +1,4 @@
-"""What the gateway counts: the difference that a run makes in the process's registry."""
+"""The gateway's metrics: the difference that a run makes in the process's registry."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ SECRETS = (*KEYS.values(), *FOREIGN.values())
 
 
 def leaks(key: str) -> dict[str, str]:
-    """What a provider that was asked with `key` says, by form."""
+    """Answers of a provider that was asked with `key`, by form."""
     named = {"api_key": key, "password": FOREIGN["password"], "in": {"client_secret": FOREIGN["secret"]}}
     body = orjson.dumps(named).decode()
     raw = [(b"Authorization", f"Basic {FOREIGN['secret']}".encode()), (b"X-Api-Key", FOREIGN["bare"].encode())]
@@ -69,7 +69,7 @@ def script() -> list[dict[str, Any]]:
 
 
 async def heard(llm: Any, provider: str, model: str) -> list[str]:
-    """What a call gave besides the answer's own words, as text."""
+    """Return all that a call gave besides the answer's own words, as text."""
     request = llm_pb2.ChatRequest(provider_key=provider, model=model, messages=[text_message("user", "hi")])
     seen: list[str] = []
     try:

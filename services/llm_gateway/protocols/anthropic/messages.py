@@ -38,20 +38,20 @@ def join_system_text(messages: Iterable[llm_pb2.Message]) -> str:
 
 def build_turns(messages: Iterable[llm_pb2.Message], provider: str) -> list[Turn]:
     """Build alternating turns of all other messages."""
-    made: list[Turn] = []
+    turns: list[Turn] = []
     for message in messages:
         if message.role == "system" or not (blocks := _build_blocks(message, provider)):
             continue
         role = "assistant" if message.role == "assistant" else "user"
-        if made and made[-1]["role"] == role:
-            made[-1]["content"] += blocks
+        if turns and turns[-1]["role"] == role:
+            turns[-1]["content"] += blocks
         else:
-            made.append({"role": role, "content": blocks})
-    for turn in made:
+            turns.append({"role": role, "content": blocks})
+    for turn in turns:
         blocks = turn["content"]
         thoughts = [block for block in blocks if block["type"] in THINKING]
         turn["content"] = thoughts + [block for block in blocks if block["type"] not in THINKING]
-    return made
+    return turns
 
 
 def _join_text(message: llm_pb2.Message) -> str:
@@ -78,8 +78,8 @@ def _build_part(part: llm_pb2.ContentPart) -> Block | None:
 
 
 def _build_image_source(image: llm_pb2.ImagePart) -> dict[str, str]:
-    if found := _DATA_URL.fullmatch(image.url):
-        return {"type": "base64", "media_type": found["type"], "data": found["data"]}
+    if match := _DATA_URL.fullmatch(image.url):
+        return {"type": "base64", "media_type": match["type"], "data": match["data"]}
     if image.url:
         return {"type": "url", "url": image.url}
     return {"type": "base64", "media_type": image.mime_type, "data": base64.b64encode(image.data).decode()}

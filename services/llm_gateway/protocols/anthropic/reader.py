@@ -48,22 +48,22 @@ class AnthropicReader(AnswerReader):
 
     def _read_frame(self, data: bytes, event: str | None, frame_id: str | None) -> None:
         try:
-            read = decode_event(data)
+            payload = decode_event(data)
         except UNREADABLE as error:
-            read = self._decode_lone_halves(decode_event, data, error)
-        if read.error:
-            raise self._make_provider_error(read.error)
-        index = read.index or 0
-        if read.delta is not None:
-            self._read_delta(index, read.delta)
-        elif read.content_block is not None:
-            self._begin_block(index, read.content_block)
-        elif read.message is not None and read.message.usage is not None:
-            self._merge_usage(read.message.usage)
-        if read.usage is not None:
-            self._merge_usage(read.usage)
-            self._is_output_known = self._is_output_known or read.usage.output_tokens is not None
-        if read.type == "message_stop":
+            payload = self._decode_lone_halves(decode_event, data, error)
+        if payload.error:
+            raise self._make_provider_error(payload.error)
+        index = payload.index or 0
+        if payload.delta is not None:
+            self._read_delta(index, payload.delta)
+        elif payload.content_block is not None:
+            self._begin_block(index, payload.content_block)
+        elif payload.message is not None and payload.message.usage is not None:
+            self._merge_usage(payload.message.usage)
+        if payload.usage is not None:
+            self._merge_usage(payload.usage)
+            self._is_output_known = self._is_output_known or payload.usage.output_tokens is not None
+        if payload.type == "message_stop":
             self._saw_end_mark = self.is_over = True
             self._flush_held()
 
@@ -145,16 +145,16 @@ class AnthropicReader(AnswerReader):
 
     def build_usage(self) -> common_pb2.Usage:
         report = self._usage
-        read, written = report.cache_read_input_tokens, report.cache_creation_input_tokens
+        cache_read, cache_written = report.cache_read_input_tokens, report.cache_creation_input_tokens
         usage = common_pb2.Usage(
-            input_tokens=(report.input_tokens or 0) + (read or 0) + (written or 0),
+            input_tokens=(report.input_tokens or 0) + (cache_read or 0) + (cache_written or 0),
             output_tokens=(report.output_tokens or 0) if self._is_output_known else self.deltas,
             model_calls=1,
         )
         if not self._is_output_known:
             usage.estimated = True
-        if read is not None:
-            usage.cached_tokens = read
+        if cache_read is not None:
+            usage.cached_tokens = cache_read
         details = report.output_tokens_details
         if details is not None and details.thinking_tokens is not None:
             usage.reasoning_tokens = details.thinking_tokens

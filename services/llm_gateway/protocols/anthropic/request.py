@@ -78,25 +78,25 @@ def _build_tools(request: llm_pb2.ChatRequest) -> dict[str, Any]:
 
 def _build_tool(tool: llm_pb2.ToolSchema) -> dict[str, Any]:
     schema = orjson.Fragment(tool.parameters) if tool.parameters else {"type": "object", "properties": {}}
-    described = {"description": tool.description} if tool.description else {}
-    return {"name": tool.name} | described | {"input_schema": schema}
+    description = {"description": tool.description} if tool.description else {}
+    return {"name": tool.name} | description | {"input_schema": schema}
 
 
 def _build_thinking(
     request: llm_pb2.ChatRequest, provider: Provider, max_tokens: int, conversation: list[Turn]
 ) -> dict[str, Any]:
-    wish = request.reasoning
+    reasoning = request.reasoning
     if not request.HasField("reasoning"):
         return {}
     # A forced tool and thinking exclude each other; the tool is what the caller insists on.
-    enabled = wish.enabled and request.tool_choice in ("", "none", "auto")
+    enabled = reasoning.enabled and request.tool_choice in ("", "none", "auto")
     if provider.reasoning == "adaptive":
         if not enabled:
             return {"thinking": {"type": "disabled"}}
-        effort = {"output_config": {"effort": wish.effort.lower()}} if wish.effort else {}
+        effort = {"output_config": {"effort": reasoning.effort.lower()}} if reasoning.effort else {}
         return {"thinking": {"type": "adaptive", "display": "summarized"}} | effort
     # Half of the limit is left for the answer.
-    budget = min(THINKING_TOKENS[wish.effort or "MEDIUM"], max_tokens // 2)
+    budget = min(THINKING_TOKENS[reasoning.effort or "MEDIUM"], max_tokens // 2)
     if not enabled or budget < THINKING_TOKENS_MIN or _lacks_thoughts(conversation):
         return {}
     return {"thinking": {"type": "enabled", "budget_tokens": budget}}

@@ -19,10 +19,10 @@ def unpack_state(state: str, provider: str, kind: str) -> list[dict[str, Any]]:
     if not state:
         return []
     try:
-        read = orjson.loads(state)
+        decoded = orjson.loads(state)
     except orjson.JSONDecodeError:
         return []
-    if not isinstance(read, dict) or read.get("provider") != provider:
+    if not isinstance(decoded, dict) or decoded.get("provider") != provider:
         return []
-    items = read.get(kind)
+    items = decoded.get(kind)
     return [item for item in items if isinstance(item, dict)] if isinstance(items, list) else []

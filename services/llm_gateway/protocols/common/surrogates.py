@@ -31,9 +31,9 @@ def mark_lone_halves(data: bytes) -> bytes:
     return _ESCAPE.sub(_mark_half, data)
 
 
-def _mark_half(found: re.Match[bytes]) -> bytes:
-    half = found[1]
-    return found[0] if half is None else chr(int(half, 16) - _FIRST + _PRIVATE).encode()
+def _mark_half(match: re.Match[bytes]) -> bytes:
+    half = match[1]
+    return match[0] if half is None else chr(int(half, 16) - _FIRST + _PRIVATE).encode()
 
 
 class HalfJoiner:
@@ -57,6 +57,6 @@ class HalfJoiner:
         return [(channel, "\ufffd") for channel in alone]
 
 
-def _decode_halves(found: re.Match[str]) -> str:
-    halves = b"".join((ord(char) - _PRIVATE + _FIRST).to_bytes(2, "little") for char in found[0])
+def _decode_halves(match: re.Match[str]) -> str:
+    halves = b"".join((ord(char) - _PRIVATE + _FIRST).to_bytes(2, "little") for char in match[0])
     return halves.decode("utf-16-le", errors="replace")

@@ -32,9 +32,9 @@ class InlineThinking:
         text, self._held = self._held + text, ""
         pieces: list[tuple[bool, str]] = []
         start = 0
-        while (found := self._find_marker(text, start)) >= 0:
-            self._append_piece(pieces, text[start:found])
-            start = found + len(CLOSE if self._is_inside else OPEN)
+        while (position := self._find_marker(text, start)) >= 0:
+            self._append_piece(pieces, text[start:position])
+            start = position + len(CLOSE if self._is_inside else OPEN)
             self._is_inside = not self._is_inside
         end = len(text) - self._count_held(text, start)
         self._append_piece(pieces, text[start:end])
@@ -57,18 +57,22 @@ class InlineThinking:
     def _find_marker(self, text: str, start: int) -> int:
         if self._is_inside:
             return text.find(CLOSE, start)
-        found = text.find(OPEN, start)
-        while found >= 0 and self._is_quoted(text, found):
-            found = text.find(OPEN, found + 1)
-        return found
+        position = text.find(OPEN, start)
+        while position >= 0 and self._is_quoted(text, position):
+            position = text.find(OPEN, position + 1)
+        return position
 
     def _count_held(self, text: str, start: int) -> int:
         """Count the characters at the end that may begin the next marker."""
-        at = text.rfind("<", start)
+        position = text.rfind("<", start)
         marker = CLOSE if self._is_inside else OPEN
-        if at < 0 or not marker.startswith(text[at:]) or (not self._is_inside and self._is_quoted(text, at)):
+        if (
+            position < 0
+            or not marker.startswith(text[position:])
+            or (not self._is_inside and self._is_quoted(text, position))
+        ):
             return 0
-        return len(text) - at
+        return len(text) - position
 
-    def _is_quoted(self, text: str, at: int) -> bool:
-        return (text[:at] or self.before).endswith(_QUOTES)
+    def _is_quoted(self, text: str, position: int) -> bool:
+        return (text[:position] or self.before).endswith(_QUOTES)

@@ -51,16 +51,16 @@ class OpenAiReader(AnswerReader):
             self._flush_held()
             return
         try:
-            read = decode_frame(data)
+            frame = decode_frame(data)
         except UNREADABLE as error:
-            read = self._decode_lone_halves(decode_frame, data, error)
-        if read.error:
-            raise self._make_provider_error(read.error)
-        if read.choices is None and read.usage is None:
+            frame = self._decode_lone_halves(decode_frame, data, error)
+        if frame.error:
+            raise self._make_provider_error(frame.error)
+        if frame.choices is None and frame.usage is None:
             self._refuse_error_frame(data, event)
-        if read.usage is not None and read.usage.says_something:
-            self._usage = read.usage
-        for choice in read.choices or ():
+        if frame.usage is not None and frame.usage.says_something:
+            self._usage = frame.usage
+        for choice in frame.choices or ():
             if choice.delta is not None:
                 self._read_delta(choice.delta)
             if choice.finish_reason:
@@ -79,16 +79,16 @@ class OpenAiReader(AnswerReader):
         reasoning = delta.reasoning_content or delta.reasoning
         if delta.reasoning_details:
             self._details = self._details or ReasoningDetails()
-            said = self._details.add_items(delta.reasoning_details)
-            # OpenRouter says the same in both.
-            reasoning = reasoning or said
+            details_text = self._details.add_items(delta.reasoning_details)
+            # OpenRouter sends the same text in both fields.
+            reasoning = reasoning or details_text
         if reasoning:
             self._add_reasoning(reasoning)
         if content := delta.content or delta.refusal:
             if (inline := self._inline) is None or self._halves is not None or not inline.is_idle or "<" in content:
                 self._add_content(content)
             else:
-                # What nearly every frame is: text that cannot be a marker.
+                # Nearly every frame is text that cannot be a marker.
                 inline.before = content
                 self._send_content(content)
         for part in delta.tool_calls or ():
@@ -142,7 +142,7 @@ class OpenAiReader(AnswerReader):
         if self._finish_reason is None and not self._saw_end_mark:
             return None
         reason = _FINISH.get(self._finish_reason or "", "stop")
-        # Some servers say stop, or nothing, after calls.
+        # Some servers send `stop`, or nothing, after calls.
         return "tool_calls" if reason == "stop" and self._calls.count else reason
 
     def build_usage(self) -> common_pb2.Usage:

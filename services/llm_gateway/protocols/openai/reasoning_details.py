@@ -24,15 +24,15 @@ class ReasoningDetails:
 
     def add_items(self, raw: msgspec.Raw) -> str:
         """Keep a frame's items and return their text. Anything but a list of objects is ignored."""
-        read = orjson.loads(bytes(raw))
-        items = [item for item in read if isinstance(item, dict)] if isinstance(read, list) else []
+        decoded = orjson.loads(bytes(raw))
+        items = [item for item in decoded if isinstance(item, dict)] if isinstance(decoded, list) else []
         for item in items:
             self._merge_item(item)
         return "".join(item[key] for item in items for key in _TEXTS if isinstance(item.get(key), str))
 
     def _merge_item(self, item: dict[str, Any]) -> None:
         last = self.items[-1] if self.items else None
-        # A fragment goes on with the item before it: same type, same place, and text or a signature to add.
+        # A fragment continues the item before it: same type and index, and text or a signature to add.
         same = last is not None and all(last.get(key) == item.get(key) for key in ("type", "index"))
         if last is None or not same or item.get("data") is not None:
             self.items.append(item)

@@ -33,26 +33,26 @@ def build_wish_fields(request: llm_pb2.ChatRequest, provider: Provider) -> dict[
     return fields | {"reasoning_split": True} if provider.reasoning == "reasoning_split" else fields
 
 
-def _form_wish(wish: llm_pb2.Reasoning, provider: Provider) -> dict[str, Any]:
-    effort = wish.effort.lower() if wish.enabled else ""
+def _form_wish(reasoning: llm_pb2.Reasoning, provider: Provider) -> dict[str, Any]:
+    effort = reasoning.effort.lower() if reasoning.enabled else ""
     match provider.reasoning:
         case "reasoning_effort":
-            # Off cannot be said in a way that all models take: older ones refuse the effort "none".
+            # No form of "off" is accepted by all models: older ones refuse the effort "none".
             return {"reasoning_effort": effort} if effort else {}
         case "enable_thinking":
-            budget = THINKING_TOKENS.get(wish.effort) if wish.enabled else None
-            return {"enable_thinking": wish.enabled} | ({"thinking_budget": budget} if budget else {})
+            budget = THINKING_TOKENS.get(reasoning.effort) if reasoning.enabled else None
+            return {"enable_thinking": reasoning.enabled} | ({"thinking_budget": budget} if budget else {})
         case "thinking":
-            thinking = {"thinking": {"type": "enabled" if wish.enabled else "disabled"}}
+            thinking = {"thinking": {"type": "enabled" if reasoning.enabled else "disabled"}}
             return thinking | ({"reasoning_effort": effort} if effort else {})
         case "reasoning":
-            if not wish.enabled:
+            if not reasoning.enabled:
                 return {"reasoning": {"effort": "none"}}
             return {"reasoning": {"effort": effort} if effort else {"enabled": True}}
         case "chat_template_kwargs":
-            return {"chat_template_kwargs": {"enable_thinking": wish.enabled, "thinking": wish.enabled}}
+            return {"chat_template_kwargs": {"enable_thinking": reasoning.enabled, "thinking": reasoning.enabled}}
         case "reasoning_split" | "adaptive":
-            return {"thinking": {"type": "adaptive" if wish.enabled else "disabled"}}
+            return {"thinking": {"type": "adaptive" if reasoning.enabled else "disabled"}}
 
 
 def build_history_fields(message: llm_pb2.Message, provider: Provider) -> dict[str, Any]:

@@ -47,9 +47,9 @@ def build_body(request: llm_pb2.ChatRequest, provider: Provider, model: Model) -
 
 
 def _build_message(message: llm_pb2.Message, provider: Provider) -> dict[str, Any]:
-    formed: dict[str, Any] = {"role": message.role, "content": _build_content(message)}
+    fields: dict[str, Any] = {"role": message.role, "content": _build_content(message)}
     if message.tool_calls:
-        formed["tool_calls"] = [
+        fields["tool_calls"] = [
             {
                 "id": call.id,
                 "type": "function",
@@ -58,8 +58,8 @@ def _build_message(message: llm_pb2.Message, provider: Provider) -> dict[str, An
             for call in message.tool_calls
         ]
     if message.role == "tool":
-        formed["tool_call_id"] = message.tool_call_id
-    return formed | build_history_fields(message, provider)
+        fields["tool_call_id"] = message.tool_call_id
+    return fields | build_history_fields(message, provider)
 
 
 def _build_content(message: llm_pb2.Message) -> str | list[dict[str, Any]]:

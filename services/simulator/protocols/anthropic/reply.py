@@ -60,11 +60,11 @@ def build_error(message: str, status: int) -> dict[str, Any]:
     return {"type": "error", "error": error, "request_id": f"req_{token_hex(12)}"}
 
 
-def stream_reply(ask: ModelRequest, reply: Reply, *, pace_ms: float) -> Iterator[Action]:
+def stream_reply(request: ModelRequest, reply: Reply, *, pace_ms: float) -> Iterator[Action]:
     """Yield the actions that stream `reply`, with `pace_ms` before each delta unless the reply has its own."""
     stream = _BlockStream(Wait(wait_ms=pace_ms if reply.pace_ms is None else reply.pace_ms))
     if reply.opening:
-        message = _build_message(ask, [], None, {"input_tokens": ask.prompt_tokens, "output_tokens": 1})
+        message = _build_message(request, [], None, {"input_tokens": request.prompt_tokens, "output_tokens": 1})
         yield _encode_event("message_start", message=message)
     yield Wait(wait_ms=reply.first_delta_delay_ms)
     for step in reply.steps:
@@ -73,7 +73,7 @@ def stream_reply(ask: ModelRequest, reply: Reply, *, pace_ms: float) -> Iterator
             return
     yield from stream.close_block()
     if not any(isinstance(step, Finish) for step in reply.steps):
-        yield _encode_message_delta(_choose_stop_reason(reply), _build_usage(ask, reply, stream.deltas))
+        yield _encode_message_delta(_choose_stop_reason(reply), _build_usage(request, reply, stream.deltas))
     yield _encode_event("message_stop")
 
 
@@ -162,24 +162,24 @@ def _encode_message_delta(stop_reason: str | None, usage: dict[str, Any]) -> byt
 
 
 def _build_message(
-    ask: ModelRequest, content: list[Any], stop_reason: str | None, usage: dict[str, Any]
+    request: ModelRequest, content: list[Any], stop_reason: str | None, usage: dict[str, Any]
 ) -> dict[str, Any]:
-    start = {"id": f"msg_{token_hex(12)}", "type": "message", "role": "assistant", "model": ask.model}
+    start = {"id": f"msg_{token_hex(12)}", "type": "message", "role": "assistant", "model": request.model}
     return start | {"content": content, "stop_reason": stop_reason, "stop_sequence": None, "usage": usage}
 
 
 def _choose_stop_reason(reply: Reply) -> str:
     given = next((step.finish for step in reply.steps if isinstance(step, Finish)), None)
-    called = any(isinstance(step, ToolCall) for step in reply.steps)
-    return _STOP_REASONS.get(given or "", given or ("tool_use" if called else "end_turn"))
+    has_calls = any(isinstance(step, ToolCall) for step in reply.steps)
+    return _STOP_REASONS.get(given or "", given or ("tool_use" if has_calls else "end_turn"))
 
 
-def _build_usage(ask: ModelRequest, reply: Reply, deltas: int) -> dict[str, Any]:
+def _build_usage(request: ModelRequest, reply: Reply, deltas: int) -> dict[str, Any]:
     given = next((step.usage for step in reversed(reply.steps) if isinstance(step, UsageReport)), None)
-    return given or {"input_tokens": ask.prompt_tokens, "output_tokens": deltas}
+    return given or {"input_tokens": request.prompt_tokens, "output_tokens": deltas}
 
 
-def build_whole_reply(ask: ModelRequest, reply: Reply) -> Iterator[Action]:
+def build_whole_reply(request: ModelRequest, reply: Reply) -> Iterator[Action]:
     """Yield the actions that send `reply` as one JSON body, after its silences and cuts."""
     yield Wait(wait_ms=reply.first_delta_delay_ms)
     yield from (step for step in reply.steps if isinstance(step, Wait | Stall | Cut))
@@ -193,10 +193,10 @@ def build_whole_reply(ask: ModelRequest, reply: Reply) -> Iterator[Action]:
                 thought = "".join(texts)
                 content.append({"type": "thinking", "thinking": thought, "signature": sign_thinking(thought)})
             case ToolCall(arguments=texts):
-                called = orjson.loads("".join(texts) or "{}")
-                content.append({"type": "tool_use", "id": step.id, "name": step.tool_call, "input": called})
+                arguments = orjson.loads("".join(texts) or "{}")
+                content.append({"type": "tool_use", "id": step.id, "name": step.tool_call, "input": arguments})
             case _:
                 continue
         deltas += len(texts)
-    usage = {"input_tokens": ask.prompt_tokens} | _build_usage(ask, reply, deltas)
-    yield orjson.dumps(_build_message(ask, content, _choose_stop_reason(reply), usage))
+    usage = {"input_tokens": request.prompt_tokens} | _build_usage(request, reply, deltas)
+    yield orjson.dumps(_build_message(request, content, _choose_stop_reason(reply), usage))

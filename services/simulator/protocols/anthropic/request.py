@@ -29,13 +29,15 @@ def parse_request(body: Any, headers: Mapping[str, str]) -> ModelRequest:
         raise RequestRefused("max_tokens: Field required")
     messages = _check_messages(body.get("messages"))
     _check_thinking(body, messages)
-    spoken = [at for at, message in enumerate(messages) if message["role"] == "user" and _join_text(message)]
-    last_user = spoken[-1] if spoken else -1
+    user_messages = [
+        index for index, message in enumerate(messages) if message["role"] == "user" and _join_text(message)
+    ]
+    last_user = user_messages[-1] if user_messages else -1
     answers = [message for message in messages[last_user + 1 :] if message["role"] == "assistant"]
     return ModelRequest(
         model=model,
         system=_join_blocks(body.get("system") or ""),
-        text=_join_text(messages[last_user]) if spoken else "",
+        text=_join_text(messages[last_user]) if user_messages else "",
         preceding_text="",  # the protocol has no two user messages in a row
         turn=1 + len(answers),
         results=_find_newest_results(messages),
@@ -56,44 +58,44 @@ def _check_messages(messages: Any) -> list[dict[str, Any]]:
         raise RequestRefused("messages: at least one message is required")
     open_calls: list[str] = []
     checked: list[dict[str, Any]] = []
-    for at, message in enumerate(messages):
+    for index, message in enumerate(messages):
         if not isinstance(message, dict) or message.get("role") not in ("user", "assistant"):
-            raise RequestRefused(f"messages.{at}.role: Input should be 'user' or 'assistant'")
-        blocks = _check_blocks(at, message.get("content"))
-        _check_results(at, blocks, open_calls)
+            raise RequestRefused(f"messages.{index}.role: Input should be 'user' or 'assistant'")
+        blocks = _check_blocks(index, message.get("content"))
+        _check_results(index, blocks, open_calls)
         open_calls = [block["id"] for block in blocks if block["type"] == "tool_use"]
         checked.append({"role": message["role"], "content": blocks})
     _check_results(len(checked), [], open_calls)
     return checked
 
 
-def _check_blocks(at: int, content: Any) -> list[dict[str, Any]]:
+def _check_blocks(index: int, content: Any) -> list[dict[str, Any]]:
     blocks: Any = [{"type": "text", "text": content}] if isinstance(content, str) else content
     if not isinstance(blocks, list) or not blocks:
-        raise RequestRefused(f"messages.{at}: all messages must have non-empty content")
+        raise RequestRefused(f"messages.{index}: all messages must have non-empty content")
     for block in blocks:
         if not isinstance(block, dict) or not isinstance(block.get("type"), str):
-            raise RequestRefused(f"messages.{at}.content: Input should be a valid block")
+            raise RequestRefused(f"messages.{index}.content: Input should be a valid block")
         if block["type"] == "text" and not str(block.get("text", "")).strip():
             raise RequestRefused("messages: text content blocks must contain non-whitespace text")
         if block["type"] == "tool_use" and not isinstance(block.get("input"), dict):
-            raise RequestRefused(f"messages.{at}.content: tool_use.input: Input should be a valid dictionary")
+            raise RequestRefused(f"messages.{index}.content: tool_use.input: Input should be a valid dictionary")
         if block["type"] == "thinking" and block.get("signature") != sign_thinking(block.get("thinking", "")):
-            raise RequestRefused(f"messages.{at}.content: Invalid `signature` in `thinking` block")
+            raise RequestRefused(f"messages.{index}.content: Invalid `signature` in `thinking` block")
     return blocks
 
 
-def _check_results(at: int, blocks: list[dict[str, Any]], open_calls: list[str]) -> None:
-    given = [block["tool_use_id"] for block in blocks if block["type"] == "tool_result"]
-    if missing := [call_id for call_id in open_calls if call_id not in given]:
+def _check_results(index: int, blocks: list[dict[str, Any]], open_calls: list[str]) -> None:
+    result_ids = [block["tool_use_id"] for block in blocks if block["type"] == "tool_result"]
+    if missing := [call_id for call_id in open_calls if call_id not in result_ids]:
         raise RequestRefused(
-            f"messages.{at - 1}: `tool_use` ids were found without `tool_result` blocks immediately after: "
+            f"messages.{index - 1}: `tool_use` ids were found without `tool_result` blocks immediately after: "
             f"{', '.join(missing)}. Each `tool_use` block must have a corresponding `tool_result` block in the next "
             "message."
         )
-    if unknown := [call_id for call_id in given if call_id not in open_calls]:
+    if unknown := [call_id for call_id in result_ids if call_id not in open_calls]:
         raise RequestRefused(
-            f"messages.{at}: unexpected `tool_use_id` found in `tool_result` blocks: {', '.join(unknown)}. Each "
+            f"messages.{index}: unexpected `tool_use_id` found in `tool_result` blocks: {', '.join(unknown)}. Each "
             "`tool_result` block must have a corresponding `tool_use` block in the previous message."
         )
 
@@ -128,9 +130,9 @@ def _find_newest_results(messages: list[dict[str, Any]]) -> tuple[ToolResult, ..
 def _read_tools(body: dict[str, Any]) -> dict[str, frozenset[str]]:
     tools: dict[str, frozenset[str]] = {}
     offered: list[Any] = body.get("tools") or []
-    for at, tool in enumerate(offered):
+    for index, tool in enumerate(offered):
         if not isinstance(tool, dict) or not tool.get("name") or not isinstance(tool.get("input_schema"), dict):
-            raise RequestRefused(f"tools.{at}: name and input_schema: Field required")
+            raise RequestRefused(f"tools.{index}: name and input_schema: Field required")
         tools[tool["name"]] = frozenset(tool["input_schema"].get("properties") or {})
     return tools
 

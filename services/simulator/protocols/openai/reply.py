@@ -46,9 +46,9 @@ def build_error(message: str, status: int) -> dict[str, Any]:
     return {"error": {"message": message, "type": kind, "param": None, "code": _ERROR_CODES.get(status)}}
 
 
-def stream_reply(ask: ModelRequest, reply: Reply, *, pace_ms: float) -> Iterator[Action]:
+def stream_reply(request: ModelRequest, reply: Reply, *, pace_ms: float) -> Iterator[Action]:
     """Yield the actions that stream `reply`, with `pace_ms` before each delta unless the reply has its own."""
-    head = _encode_head(ask.model)
+    head = _encode_head(request.model)
     pace = Wait(wait_ms=pace_ms if reply.pace_ms is None else reply.pace_ms)
     if reply.opening:
         yield head + b'{"role":"assistant","content":""' + _TAIL
@@ -66,7 +66,7 @@ def stream_reply(ask: ModelRequest, reply: Reply, *, pace_ms: float) -> Iterator
             yield action
         if isinstance(step, End | Cut):
             return
-    yield from _end_stream(ask, reply, head, deltas)
+    yield from _end_stream(request, reply, head, deltas)
 
 
 def _encode_head(model: str) -> bytes:
@@ -110,30 +110,30 @@ def _encode_usage(head: bytes, usage: dict[str, Any]) -> bytes:
     return head[: head.rindex(b"[")] + b'[],"usage":' + orjson.dumps(usage) + b"}\n\n"
 
 
-def _end_stream(ask: ModelRequest, reply: Reply, head: bytes, deltas: int) -> Iterator[Action]:
+def _end_stream(request: ModelRequest, reply: Reply, head: bytes, deltas: int) -> Iterator[Action]:
     """Yield the end of every answer, as far as the steps have not given it."""
     if not any(isinstance(step, Finish) for step in reply.steps):
         yield from _play_step(Finish(finish=_choose_finish_reason(reply)), head)
-    if ask.include_usage and not any(isinstance(step, UsageReport) for step in reply.steps):
-        yield _encode_usage(head, _build_usage(ask, deltas))
+    if request.include_usage and not any(isinstance(step, UsageReport) for step in reply.steps):
+        yield _encode_usage(head, _build_usage(request, deltas))
     yield _DONE
 
 
 def _choose_finish_reason(reply: Reply) -> str:
     given = next((step.finish for step in reply.steps if isinstance(step, Finish)), None)
-    called = any(isinstance(step, ToolCall) for step in reply.steps)
-    return given or ("tool_calls" if called else "stop")
+    has_calls = any(isinstance(step, ToolCall) for step in reply.steps)
+    return given or ("tool_calls" if has_calls else "stop")
 
 
-def _build_usage(ask: ModelRequest, deltas: int) -> dict[str, int]:
+def _build_usage(request: ModelRequest, deltas: int) -> dict[str, int]:
     return {
-        "prompt_tokens": ask.prompt_tokens,
+        "prompt_tokens": request.prompt_tokens,
         "completion_tokens": deltas,
-        "total_tokens": ask.prompt_tokens + deltas,
+        "total_tokens": request.prompt_tokens + deltas,
     }
 
 
-def build_whole_reply(ask: ModelRequest, reply: Reply) -> Iterator[Action]:
+def build_whole_reply(request: ModelRequest, reply: Reply) -> Iterator[Action]:
     """Yield the actions that send `reply` as one JSON body, after its silences and cuts."""
     yield Wait(wait_ms=reply.first_delta_delay_ms)
     yield from (step for step in reply.steps if isinstance(step, Wait | Stall | Cut))
@@ -150,4 +150,6 @@ def build_whole_reply(ask: ModelRequest, reply: Reply) -> Iterator[Action]:
     body = {"id": f"chatcmpl-{token_hex(8)}", "object": "chat.completion", "created": int(time.time())}
     usage = next((step.usage for step in reply.steps if isinstance(step, UsageReport)), None)
     deltas = len(texts) + len(thoughts)
-    yield orjson.dumps(body | {"model": ask.model, "choices": [choice], "usage": usage or _build_usage(ask, deltas)})
+    yield orjson.dumps(
+        body | {"model": request.model, "choices": [choice], "usage": usage or _build_usage(request, deltas)}
+    )

@@ -24,7 +24,7 @@ def parse_request(body: Any, _: Mapping[str, str]) -> ModelRequest:
     if not isinstance(model := body.get("model"), str) or not model:
         raise RequestRefused("you must provide a model parameter")
     messages = _check_messages(body.get("messages"))
-    last_user = max((at for at, message in enumerate(messages) if message["role"] == "user"), default=-1)
+    last_user = max((index for index, message in enumerate(messages) if message["role"] == "user"), default=-1)
     answers = [message for message in messages[last_user + 1 :] if message["role"] == "assistant"]
     options: Any = body.get("stream_options") or {}
     return ModelRequest(
@@ -42,35 +42,37 @@ def parse_request(body: Any, _: Mapping[str, str]) -> ModelRequest:
 
 
 def _join_preceding(messages: list[dict[str, Any]]) -> str:
-    spoken = takewhile(lambda message: message["role"] == "user", reversed(messages))
-    return "\n\n".join(reversed([_join_text(message) for message in spoken]))
+    user_messages = takewhile(lambda message: message["role"] == "user", reversed(messages))
+    return "\n\n".join(reversed([_join_text(message) for message in user_messages]))
 
 
 def _check_messages(messages: Any) -> list[dict[str, Any]]:
     if not isinstance(messages, list) or not messages:
         raise RequestRefused("Invalid 'messages': expected a non-empty array.")
     pending: list[str] = []
-    for at, message in enumerate(messages):
+    for index, message in enumerate(messages):
         if not isinstance(message, dict) or message.get("role") not in _ROLES:
-            raise RequestRefused(f"Invalid 'messages[{at}].role': expected one of {_ROLES}.")
+            raise RequestRefused(f"Invalid 'messages[{index}].role': expected one of {_ROLES}.")
         if message["role"] == "tool":
             if message.get("tool_call_id") not in pending:
                 raise RequestRefused(
-                    f"Invalid parameter: 'messages[{at}]' with role 'tool' must be a response to a preceding "
+                    f"Invalid parameter: 'messages[{index}]' with role 'tool' must be a response to a preceding "
                     "message with 'tool_calls'."
                 )
             pending.remove(message["tool_call_id"])
             continue
         _refuse_unanswered(pending)
-        pending = [_check_call(at, call) for call in message.get("tool_calls") or ()]
+        pending = [_check_call(index, call) for call in message.get("tool_calls") or ()]
     _refuse_unanswered(pending)
     return messages
 
 
-def _check_call(at: int, call: Any) -> str:
+def _check_call(index: int, call: Any) -> str:
     function = call.get("function") if isinstance(call, dict) else None
     if not isinstance(function, dict) or not function.get("name") or not isinstance(function.get("arguments"), str):
-        raise RequestRefused(f"Invalid 'messages[{at}].tool_calls': a call needs function.name and function.arguments.")
+        raise RequestRefused(
+            f"Invalid 'messages[{index}].tool_calls': a call needs function.name and function.arguments."
+        )
     return call.get("id", "")
 
 
@@ -85,11 +87,11 @@ def _refuse_unanswered(pending: list[str]) -> None:
 def _find_newest_results(messages: list[dict[str, Any]]) -> tuple[ToolResult, ...]:
     if messages[-1]["role"] != "tool":
         return ()
-    asked = max(at for at, message in enumerate(messages) if message["role"] == "assistant")
-    names = {call["id"]: call["function"]["name"] for call in messages[asked]["tool_calls"]}
+    assistant_index = max(index for index, message in enumerate(messages) if message["role"] == "assistant")
+    names = {call["id"]: call["function"]["name"] for call in messages[assistant_index]["tool_calls"]}
     return tuple(
         ToolResult(names[message["tool_call_id"]], _join_text(message))
-        for message in messages[asked + 1 :]
+        for message in messages[assistant_index + 1 :]
         if message["role"] == "tool"
     )
 
@@ -97,10 +99,10 @@ def _find_newest_results(messages: list[dict[str, Any]]) -> tuple[ToolResult, ..
 def _read_tools(body: dict[str, Any]) -> dict[str, frozenset[str]]:
     tools: dict[str, frozenset[str]] = {}
     offered: list[Any] = body.get("tools") or []
-    for at, tool in enumerate(offered):
+    for index, tool in enumerate(offered):
         function: Any = tool.get("function") if isinstance(tool, dict) else None
         if not isinstance(function, dict) or not function.get("name"):
-            raise RequestRefused(f"Invalid 'tools[{at}].function.name'.")
+            raise RequestRefused(f"Invalid 'tools[{index}].function.name'.")
         properties = (function.get("parameters") or {}).get("properties") or {}
         tools[function["name"]] = frozenset(properties)
     return tools
