@@ -41,7 +41,7 @@ class Recorded:
     error: str | None
 
 
-def recorded() -> list[Recorded]:
+def load_recorded() -> list[Recorded]:
     """All of them."""
     return [_read(path) for path in sorted(FOLDER.glob("*.sse"))]
 
@@ -59,12 +59,12 @@ def _read(path: Path) -> Recorded:
     )
 
 
-def shown(deltas: Iterable[llm_pb2.LlmDelta]) -> list[dict[str, Any]]:
+def describe_deltas(deltas: Iterable[llm_pb2.LlmDelta]) -> list[dict[str, Any]]:
     """Deltas as the files write them."""
-    return [_shown(delta) for delta in deltas if delta.WhichOneof("delta") not in ODD_KINDS]
+    return [_describe_delta(delta) for delta in deltas if delta.WhichOneof("delta") not in ODD_KINDS]
 
 
-def _shown(delta: llm_pb2.LlmDelta) -> dict[str, Any]:
+def _describe_delta(delta: llm_pb2.LlmDelta) -> dict[str, Any]:
     kind = delta.WhichOneof("delta") or ""
     if kind == "provider_state":
         return {kind: orjson.loads(delta.provider_state)}

@@ -46,7 +46,7 @@ async def ask(http: aiohttp.ClientSession, sim: Simulator, body: Any) -> list[An
     return [data.decode() if data == b"[DONE]" else orjson.loads(data) for data in frames]
 
 
-def joined(frames: list[Any], key: str) -> str:
+def join_texts(frames: list[Any], key: str) -> str:
     choices = [frame["choices"][0]["delta"] for frame in frames if frame != "[DONE]" and frame["choices"]]
     return "".join(delta.get(key) or "" for delta in choices)
 
@@ -62,8 +62,8 @@ async def test_answers_a_plain_question_word_by_word_with_reasoning_first(http: 
         frames = await ask(http, sim, user("What is a headrace?", stream_options={"include_usage": True}))
     assert frames[-1] == "[DONE]"
     assert frames[-2]["usage"]["total_tokens"] > 0
-    assert "What is a headrace" in joined(frames, "content")
-    assert joined(frames, "reasoning_content")
+    assert "What is a headrace" in join_texts(frames, "content")
+    assert join_texts(frames, "reasoning_content")
     assert len(frames) > 30
 
 
@@ -79,7 +79,7 @@ async def test_calls_the_weather_tool_then_answers_from_its_result(http: aiohttp
             {"role": "assistant", "content": None, "tool_calls": [call]},
             {"role": "tool", "tool_call_id": "c1", "content": '{"temperatureC":21}'},
         ]
-        answer = joined(await ask(http, sim, question), "content")
+        answer = join_texts(await ask(http, sim, question), "content")
     assert "temperatureC 21" in answer
 
 
@@ -140,7 +140,7 @@ async def test_plays_the_first_rule_that_fits(http: aiohttp.ClientSession) -> No
     ]
     async with simulator(script) as sim:
         frames = await ask(http, sim, user("hello"))
-        assert (joined(frames, "reasoning_content"), joined(frames, "content")) == ("hm", "\n\n ")
+        assert (join_texts(frames, "reasoning_content"), join_texts(frames, "content")) == ("hm", "\n\n ")
         async with http.post(f"{sim.base_url}/chat/completions", json=user("other")) as response:
             assert (response.status, response.headers["Retry-After"]) == (429, "3")
 
@@ -155,7 +155,7 @@ async def test_one_byte_writes_arrive_byte_by_byte(http: aiohttp.ClientSession) 
     async with simulator([{"steps": [{"content": "水车"}], "oneByteWrites": True}]) as sim:
         async with http.post(f"{sim.base_url}/chat/completions", json=user("x")) as response:
             sizes = [len(chunk) async for chunk in response.content.iter_any()]
-        assert joined(await ask(http, sim, user("x")), "content") == "水车"
+        assert join_texts(await ask(http, sim, user("x")), "content") == "水车"
     assert max(sizes) < 8, "a few bytes may share a read, a frame may not"
 
 
@@ -175,7 +175,7 @@ async def test_records_requests_and_sees_a_client_leave(http: aiohttp.ClientSess
 async def test_bench_streams_as_many_deltas_as_its_name_says(http: aiohttp.ClientSession) -> None:
     async with simulator() as sim:
         frames = await ask(http, sim, user("x", model="bench-100x0ms"))
-    assert joined(frames, "content") == " headrace" * 100
+    assert join_texts(frames, "content") == " headrace" * 100
     assert not sim.requests[0].closed_by_client
 
 
@@ -184,11 +184,11 @@ async def test_a_script_is_replaced_and_a_bad_one_refused_by_field(http: aiohttp
         url = sim.base_url.replace("/v1", "/simulator/script")
         async with http.post(url, json=[{"steps": [{"content": "new"}]}]) as response:
             assert response.status == 200
-        assert joined(await ask(http, sim, user("x")), "content") == "new"
+        assert join_texts(await ask(http, sim, user("x")), "content") == "new"
         async with http.post(url, json=[{"steps": [{"contents": "new"}]}]) as response:
             assert response.status == 400
             assert "0.steps.0" in (await response.json())["error"]["message"]
-        assert joined(await ask(http, sim, user("x")), "content") == "new"
+        assert join_texts(await ask(http, sim, user("x")), "content") == "new"
 
 
 async def test_a_status_stands_alone() -> None:

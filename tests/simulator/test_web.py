@@ -26,12 +26,12 @@ def ask(text: str, system: str = "", tools: dict[str, frozenset[str]] | None = N
     return ModelRequest("sim-1", system, text, "", 1, (), tools or {}, 1, stream=True, include_usage=True)
 
 
-def called(text: str) -> tuple[str, Any]:
+def find_call(text: str) -> tuple[str, Any]:
     call = next(step for step in build_reply(ask(text, tools=WEB)).steps if isinstance(step, ToolCall))
     return call.tool_call, orjson.loads("".join(call.arguments))
 
 
-def said(text: str, system: str) -> str:
+def write_answer(text: str, system: str) -> str:
     return "".join("".join(step.content) for step in build_reply(ask(text, system)).steps if isinstance(step, Content))
 
 
@@ -62,12 +62,14 @@ async def test_a_search_always_finds_the_same_pages_and_they_can_be_read() -> No
     ],
 )
 def test_a_question_calls_the_tool_that_fits(text: str, tool: str, arguments: dict[str, str]) -> None:
-    assert called(text) == (tool, arguments)
+    assert find_call(text) == (tool, arguments)
 
 
 def test_a_tools_own_question_is_answered_in_the_form_it_asks_for() -> None:
-    assert orjson.loads(said("Question: mills?", "Answer with a JSON array.")) == ["mills", "history of mills"]
-    assert orjson.loads(said("Question: mills?", "Answer with a JSON object.")) == {"enough": True}
-    report = said("Question: mills?\n\nDocuments:\n\n[1] One\nu\n\n[2] Two\n", "You write a report in Markdown.")
+    assert orjson.loads(write_answer("Question: mills?", "Answer with a JSON array.")) == ["mills", "history of mills"]
+    assert orjson.loads(write_answer("Question: mills?", "Answer with a JSON object.")) == {"enough": True}
+    report = write_answer(
+        "Question: mills?\n\nDocuments:\n\n[1] One\nu\n\n[2] Two\n", "You write a report in Markdown."
+    )
     assert report.startswith("# mills\n")
     assert "- Two [2]" in report

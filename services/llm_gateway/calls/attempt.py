@@ -84,9 +84,12 @@ class Attempt:
         Raises:
             HeadraceError: The attempt failed.
         """
-        call = self.call
+        call, target = self.call, self._target
         try:
-            request = self._build_request()
+            body = self._protocol.build_body(self._request, target.provider, target.entry)
+            headers = self._protocol.build_headers(self._key)
+            request = ProviderRequest(target.provider, target.model, target.url, headers, body, self._key)
+            del body  # the request lets go of it when the provider answers
             self._sink.send_delta(
                 LlmDelta(started=LlmStarted(provider=call.provider, model=call.model, attempt=call.attempt))
             )
@@ -108,13 +111,6 @@ class Attempt:
             raise
         finally:
             self._report_end()
-
-    def _build_request(self) -> ProviderRequest:
-        target = self._target
-        body = self._protocol.build_body(self._request, target.provider, target.entry)
-        return ProviderRequest(
-            target.provider, target.model, target.url, self._protocol.build_headers(self._key), body, self._key
-        )
 
     async def _read_answer(self, stream: ProviderStream) -> None:
         """Wait while the answer is pushed from the provider's socket to the caller; pause it while the caller is

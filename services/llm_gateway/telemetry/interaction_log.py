@@ -80,14 +80,14 @@ class InteractionLog:
         # A pooled connection's callbacks run in the context of the call that opened it, perhaps another one.
         context = copy_context()
 
-        def shown(message: bytes) -> bool:
+        def log_and_send(message: bytes) -> bool:
             fields = _describe_delta(LlmDelta.FromString(message))
             if self.masks_sensitive:
                 fields = {name: mask_secrets(text, key) for name, text in fields.items()}
             context.run(log.debug, "delta", **fields)
             return send(message)
 
-        return shown
+        return log_and_send
 
 
 def _round_ms(seconds: float) -> float:

@@ -19,7 +19,7 @@ from services.simulator.scripts.steps import Content, Reasoning, Reply, ToolCall
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from services.simulator.requests.model_request import ModelRequest, ToolResult
+    from services.simulator.requests.model_request import ModelRequest
 
 _WORDS = re.compile(r"[\u3040-\u9fff]|[^\s\u3040-\u9fff]+\s*|\s+")
 _CITY = re.compile(r"\b(?:in|at|for|of)\s+([A-Z][\w'’-]*(?:\s+[A-Z][\w'’-]*)*)")
@@ -41,8 +41,12 @@ def build_reply(request: ModelRequest) -> Reply:
         return Reply(steps=(_make_call(*call, 0),))
     request = narrow_to_task(request)
     if request.results:
+        sentences = [f"{result.name} says: {_describe_result(result.content)}" for result in request.results]
         return Reply(
-            steps=(_make_reasoning("The tool has answered; I can put it into words."), _build_answer(request.results))
+            steps=(
+                _make_reasoning("The tool has answered; I can put it into words."),
+                Content(content=split_words("\n\n".join(sentences))),
+            )
         )
     if calls := tuple(_make_calls(request)):
         names = " and ".join(call.tool_call for call in calls)
@@ -98,11 +102,6 @@ def _find_city(text: str) -> str:
     if match := _CITY.search(text) or _CITY_BEFORE_WEATHER.search(text):
         return match[1]
     return _DEFAULT_CITY
-
-
-def _build_answer(results: tuple[ToolResult, ...]) -> Content:
-    sentences = [f"{result.name} says: {_describe_result(result.content)}" for result in results]
-    return Content(content=split_words("\n\n".join(sentences)))
 
 
 def _describe_result(content: str) -> str:

@@ -55,14 +55,11 @@ def choose_web_call(request: ModelRequest) -> tuple[str, dict[str, str]] | None:
         if name not in request.tools or not pattern.search(request.text):
             continue
         if name == "report":
-            return name, {"task": request.text, "fileType": _choose_file_type(request.text)}
+            text = request.text.lower()
+            types = (kind for kind, names in FILE_TYPES.items() if any(name in text for name in names))
+            return name, {"task": request.text, "fileType": next(types, "html")}
         return name, {"query": VERB.sub("", request.text)}
     return None
-
-
-def _choose_file_type(text: str) -> str:
-    lower_text = text.lower()
-    return next((kind for kind, names in FILE_TYPES.items() if any(name in lower_text for name in names)), "html")
 
 
 def _write_report(text: str) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import orjson
 
 from headrace.streams import reading
-from tests.llm_gateway.http.scripted import END, ORDINARY, Exchange, chunk, scripted
+from tests.llm_gateway.http.scripted import END, ORDINARY, Exchange, chunk, serving_script
 
 if TYPE_CHECKING:
     from tests.llm_gateway.conftest import Asking
@@ -35,7 +35,7 @@ async def test_a_caller_that_stops_reading_stops_the_provider(asking: Asking) ->
         await exchange.say(chunk(b"data: [DONE]\n\n") + END)
 
     async with (
-        scripted(flood) as server,
+        serving_script(flood) as server,
         asking(baseUrl=server.url) as gateway,
         reading(gateway.llm.StreamChat(gateway.request(), timeout=120)) as replies,
     ):

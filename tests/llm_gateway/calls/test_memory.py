@@ -38,7 +38,7 @@ async def reason(gateway: GatewayProcess, model: str, text: str) -> str:
     return ""
 
 
-async def oversized(gateway: GatewayProcess, streams: int) -> None:
+async def send_oversized(gateway: GatewayProcess, streams: int) -> None:
     """So many streams with a frame that is too large, among others that keep the breakers closed."""
 
     async def work(model: str) -> None:
@@ -56,8 +56,8 @@ async def test_a_thousand_streams_with_an_oversized_frame_leave_no_memory_behind
     async with asyncio.timeout(600), simulator(SCRIPT) as sim:
         entry = provider_entry(sim.base_url, models=[{"name": f"sim-{number}"} for number in range(AT_ONCE)])
         async with gateway_process(tmp_path, entry) as gateway:
-            await oversized(gateway, 50)  # buffers, pools and caches of a process at work
+            await send_oversized(gateway, 50)  # buffers, pools and caches of a process at work
             warm_bytes = gateway.rss_bytes
-            await oversized(gateway, STREAMS)
+            await send_oversized(gateway, STREAMS)
             grown_bytes = gateway.rss_bytes - warm_bytes
     assert grown_bytes < GROWTH_BYTES_MAX

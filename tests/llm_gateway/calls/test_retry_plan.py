@@ -178,7 +178,7 @@ async def test_when_every_key_is_refused_the_call_ends(asking: Asking) -> None:
     assert reason_of(heard) == "PROVIDER_AUTHENTICATION"
 
 
-async def opened(gateway: Gateway) -> None:
+async def open_breaker(gateway: Gateway) -> None:
     for _ in range(FAILURES_MAX):
         await gateway.hear()
 
@@ -187,7 +187,7 @@ async def opened(gateway: Gateway) -> None:
 async def test_an_open_breaker_ends_the_call_typed_without_asking(asking: Asking, step: dict[str, Any]) -> None:
     before = [] if "status" in step else [{"content": "a"}]  # failures in mid-stream count like any
     async with asking([{"steps": [*before, step]}]) as gateway:
-        await opened(gateway)
+        await open_breaker(gateway)
         heard = await gateway.hear()
     assert heard.deltas == []
     assert reason_of(heard) == "PROVIDER_UNAVAILABLE"
@@ -199,7 +199,7 @@ async def test_an_open_breaker_ends_the_call_typed_without_asking(asking: Asking
 async def test_an_open_breaker_goes_to_the_fallback_at_once(asking: Asking) -> None:
     script = [SPARE_SAYS_HELLO, {"steps": [{"status": 503}]}]
     async with asking(script, spare={}, **FALLBACK) as gateway:
-        await opened(gateway)
+        await open_breaker(gateway)
         heard = await gateway.hear()
         other = await gateway.hear(model="idle-2")
     assert attempts(heard) == [("spare", "sim-2", 1)]

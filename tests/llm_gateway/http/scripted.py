@@ -69,7 +69,7 @@ class Scripted:
 
 
 @asynccontextmanager
-async def scripted(answer: Answer, *, tls: ssl.SSLContext | None = None) -> AsyncGenerator[Scripted]:
+async def serving_script(answer: Answer, *, tls: ssl.SSLContext | None = None) -> AsyncGenerator[Scripted]:
     """Serves inside the block, for TEST_TIMEOUT_S. `answer` is called for each request, on whichever connection."""
     server: Scripted | None = None
 

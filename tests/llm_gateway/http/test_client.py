@@ -12,7 +12,7 @@ from services.llm_gateway.http.pool import Pool
 from services.llm_gateway.http.request import Origin
 from services.llm_gateway.http.response import OVERHEAD_BYTES_MAX
 from tests.llm_gateway.http.asking import ask, read
-from tests.llm_gateway.http.scripted import END, ORDINARY, Answer, Exchange, chunk, scripted
+from tests.llm_gateway.http.scripted import END, ORDINARY, Answer, Exchange, chunk, serving_script
 
 BODY = b"".join(b"data: %d\n\n" % number for number in range(40))
 PIECES = (BODY[:1], BODY[1:2], BODY[2:100], BODY[100:])
@@ -47,7 +47,7 @@ def answering(data: bytes, *, step: int | None = None) -> Answer:
 @pytest.mark.parametrize("step", [None, 1, 7])
 @pytest.mark.parametrize("form", FORMS)
 async def test_the_body_is_the_same_however_its_bytes_come(form: str, step: int | None) -> None:
-    async with Pool() as pool, scripted(answering(FORMS[form], step=step)) as server:
+    async with Pool() as pool, serving_script(answering(FORMS[form], step=step)) as server:
         assert await read(pool, ask(server)) == BODY
 
 
@@ -110,7 +110,7 @@ MALFORMED = {
 @pytest.mark.parametrize("step", [None, 1])
 @pytest.mark.parametrize("form", MALFORMED)
 async def test_what_is_no_response_is_an_unavailable_provider(form: str, step: int | None) -> None:
-    async with Pool() as pool, scripted(answering(MALFORMED[form], step=step)) as server:
+    async with Pool() as pool, serving_script(answering(MALFORMED[form], step=step)) as server:
         with pytest.raises(ProviderUnavailable, match="broke the connection off"):
             await read(pool, ask(server))
         assert server.connections == 1
@@ -138,7 +138,7 @@ async def test_what_has_no_end_and_is_no_body_is_given_up(kind: str) -> None:
             await exchange.say(more)
             said += len(more)
 
-    async with Pool() as pool, scripted(answer) as server:
+    async with Pool() as pool, serving_script(answer) as server:
         with pytest.raises(ProviderUnavailable):
             await read(pool, ask(server))
         await server.closed.wait()
@@ -148,13 +148,13 @@ async def test_what_has_no_end_and_is_no_body_is_given_up(kind: str) -> None:
 async def test_a_head_of_some_kilobytes_passes() -> None:
     fields = b"".join(b"X-%d: %s\r\n" % (number, b"y" * 500) for number in range(60))
     answer = answering(OPENING + fields + b"Content-Length: 2\r\n\r\nab", step=1000)
-    async with Pool() as pool, scripted(answer) as server:
+    async with Pool() as pool, serving_script(answer) as server:
         assert await read(pool, ask(server)) == b"ab"
 
 
 async def test_a_redirect_is_not_followed() -> None:
     moved = b"HTTP/1.1 302 Found\r\nLocation: /elsewhere\r\nContent-Length: 0\r\n\r\n"
-    async with Pool() as pool, scripted(answering(moved)) as server:
+    async with Pool() as pool, serving_script(answering(moved)) as server:
         with pytest.raises(HeadraceError) as caught:
             await read(pool, ask(server))
     assert caught.value.metadata["httpStatus"] == "302"
@@ -163,6 +163,6 @@ async def test_a_redirect_is_not_followed() -> None:
 
 async def test_a_large_request_arrives_whole_at_a_server_that_reads_slowly() -> None:
     body = bytes(range(256)) * 32_768  # 8 MiB: more than sockets hold
-    async with Pool() as pool, scripted(answering(FORMS["chunked"])) as server:
+    async with Pool() as pool, serving_script(answering(FORMS["chunked"])) as server:
         assert await read(pool, ask(server, body)) == BODY
         assert server.exchanges[0].body == body

@@ -13,7 +13,7 @@ from services.llm_gateway.http import pool as pools
 from services.llm_gateway.http.client import STALE_S, opening_stream
 from services.llm_gateway.http.pool import Pool
 from tests.llm_gateway.http.asking import ask, read
-from tests.llm_gateway.http.scripted import END, ORDINARY, Exchange, chunk, scripted
+from tests.llm_gateway.http.scripted import END, ORDINARY, Exchange, chunk, serving_script
 
 HELLO = ORDINARY + chunk(b"hello") + END
 
@@ -23,14 +23,14 @@ async def hello(exchange: Exchange) -> None:
 
 
 async def test_a_body_read_to_its_end_leaves_its_connection_to_the_next_call() -> None:
-    async with Pool() as pool, scripted(hello) as server:
+    async with Pool() as pool, serving_script(hello) as server:
         for _ in range(5):
             assert await read(pool, ask(server)) == b"hello"
         assert server.connections == 1
 
 
 async def test_calls_at_one_time_have_a_connection_each_and_leave_them() -> None:
-    async with Pool() as pool, scripted(hello) as server:
+    async with Pool() as pool, serving_script(hello) as server:
         for _ in range(2):
             assert await asyncio.gather(*(read(pool, ask(server)) for _ in range(20))) == [b"hello"] * 20
         assert server.connections == 20
@@ -42,7 +42,7 @@ async def test_a_body_that_was_left_closes_its_connection() -> None:
         while True:
             await exchange.say(chunk(b"x"), step=10)
 
-    async with Pool() as pool, scripted(endless) as server:
+    async with Pool() as pool, serving_script(endless) as server:
         async with opening_stream(pool, ask(server)) as stream:
             assert await stream.push_body(lambda _: False)
         await server.closed.wait()
@@ -63,14 +63,14 @@ async def test_such_a_connection_is_not_used_again(answer: bytes) -> None:
         if b"HTTP/1.0" in answer:
             exchange.hang_up()
 
-    async with Pool() as pool, scripted(say) as server:
+    async with Pool() as pool, serving_script(say) as server:
         for _ in range(2):
             await read(pool, ask(server))
         assert server.connections == 2
 
 
 async def test_bytes_on_an_idle_connection_are_nobodys_answer() -> None:
-    async with Pool() as pool, scripted(hello) as server:
+    async with Pool() as pool, serving_script(hello) as server:
         await read(pool, ask(server))
         await server.exchanges[0].say(ORDINARY + chunk(b"forged") + END)
         await server.closed.wait()
@@ -82,7 +82,7 @@ async def test_a_refusal_that_was_read_leaves_its_connection_too() -> None:
     async def refuse(exchange: Exchange) -> None:
         await exchange.say(b"HTTP/1.1 429 Slow\r\nContent-Length: 2\r\nRetry-After: 7\r\n\r\n{}")
 
-    async with Pool() as pool, scripted(refuse) as server:
+    async with Pool() as pool, serving_script(refuse) as server:
         for _ in range(2):
             with pytest.raises(HeadraceError) as caught:
                 await read(pool, ask(server))
@@ -91,7 +91,7 @@ async def test_a_refusal_that_was_read_leaves_its_connection_too() -> None:
 
 
 async def test_a_connection_that_the_server_closed_while_idle_is_not_used() -> None:
-    async with Pool() as pool, scripted(hello) as server:
+    async with Pool() as pool, serving_script(hello) as server:
         await read(pool, ask(server))
         server.exchanges[0].hang_up()
         await asyncio.sleep(0.05)
@@ -106,7 +106,7 @@ async def test_one_that_is_closed_as_we_ask_is_replaced_once() -> None:
         else:
             await exchange.say(HELLO)
 
-    async with Pool() as pool, scripted(close_the_second) as server:
+    async with Pool() as pool, serving_script(close_the_second) as server:
         for _ in range(2):
             assert await read(pool, ask(server)) == b"hello"
         assert [exchange.connection for exchange in server.exchanges] == [1, 1, 2]
@@ -119,7 +119,7 @@ async def test_a_new_connection_that_is_closed_is_not_replaced() -> None:
         else:
             await exchange.say(HELLO)
 
-    async with Pool() as pool, scripted(close_all_but_the_first) as server:
+    async with Pool() as pool, serving_script(close_all_but_the_first) as server:
         await read(pool, ask(server))
         with pytest.raises(ProviderUnavailable):
             await read(pool, ask(server))
@@ -136,7 +136,7 @@ async def test_a_request_that_was_at_work_is_not_repeated(said: bytes, after_s: 
         exchange.writer.write(said)
         exchange.hang_up()
 
-    async with Pool() as pool, scripted(die_over_the_second) as server:
+    async with Pool() as pool, serving_script(die_over_the_second) as server:
         await read(pool, ask(server))
         with pytest.raises(ProviderUnavailable):
             await read(pool, ask(server))
@@ -144,7 +144,7 @@ async def test_a_request_that_was_at_work_is_not_repeated(said: bytes, after_s: 
 
 
 async def test_no_more_idle_connections_are_kept_than_allowed() -> None:
-    async with Pool() as pool, scripted(hello) as server:
+    async with Pool() as pool, serving_script(hello) as server:
         calls = pools.IDLE_MAX + 5
         connections = await asyncio.gather(*(pool.open_connection(server.origin) for _ in range(calls)))
         for connection in connections:
@@ -153,7 +153,7 @@ async def test_no_more_idle_connections_are_kept_than_allowed() -> None:
 
 
 async def test_closing_the_pool_closes_what_is_idle() -> None:
-    async with scripted(hello) as server:
+    async with serving_script(hello) as server:
         async with Pool() as pool:
             await read(pool, ask(server))
             assert not server.closed.is_set()
@@ -161,7 +161,7 @@ async def test_closing_the_pool_closes_what_is_idle() -> None:
 
 
 async def test_small_writes_leave_at_once() -> None:
-    async with Pool() as pool, scripted(hello) as server:
+    async with Pool() as pool, serving_script(hello) as server:
         connection = await pool.open_connection(server.origin)
         transport: Any = connection._transport  # pyright: ignore[reportPrivateUsage] - nobody else needs the socket
         option = transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)

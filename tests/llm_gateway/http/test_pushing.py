@@ -11,7 +11,7 @@ from headrace.errors import BadFrame, ProviderUnavailable, StreamStalled
 from services.llm_gateway.http.client import opening_stream
 from services.llm_gateway.http.pool import Pool
 from tests.llm_gateway.http.asking import ask, read
-from tests.llm_gateway.http.scripted import END, ORDINARY, Answer, Exchange, chunk, scripted
+from tests.llm_gateway.http.scripted import END, ORDINARY, Answer, Exchange, chunk, serving_script
 
 CLOSED_WITHIN_S = 0.5
 
@@ -45,12 +45,12 @@ async def test_each_piece_is_there_before_the_next_is_sent() -> None:
             assert await taken.get() == b"%d" % number
         await exchange.say(END)
 
-    async with Pool() as pool, scripted(one_by_one) as server, opening_stream(pool, ask(server)) as stream:
+    async with Pool() as pool, serving_script(one_by_one) as server, opening_stream(pool, ask(server)) as stream:
         assert not await stream.push_body(lambda piece: taken.put_nowait(piece) is None)
 
 
 async def test_what_was_asked_is_let_go_when_the_provider_answers() -> None:
-    async with Pool() as pool, scripted(begins) as server:
+    async with Pool() as pool, serving_script(begins) as server:
         asked = ask(server, b'"a long conversation"')
         async with opening_stream(pool, asked):
             assert not asked.body
@@ -74,7 +74,7 @@ async def test_a_reader_that_stops_stops_the_providers_socket() -> None:
         taken += len(data)
         return False
 
-    async with Pool() as pool, scripted(flood) as server, opening_stream(pool, ask(server)) as stream:
+    async with Pool() as pool, serving_script(flood) as server, opening_stream(pool, ask(server)) as stream:
         assert await stream.push_body(take)
         before = -1
         while written > before:
@@ -92,7 +92,7 @@ async def test_what_the_reader_raises_ends_the_response_and_is_raised(provider: 
     def take(_: bytes) -> bool:
         raise BadFrame("no")
 
-    async with Pool() as pool, scripted(provider) as server:
+    async with Pool() as pool, serving_script(provider) as server:
         with pytest.raises(BadFrame, match="no"):
             async with opening_stream(pool, ask(server)) as stream:
                 await stream.push_body(take)
@@ -101,14 +101,14 @@ async def test_what_the_reader_raises_ends_the_response_and_is_raised(provider: 
 
 
 async def test_a_bug_of_the_reader_comes_out_as_it_is() -> None:
-    async with Pool() as pool, scripted(begins_later) as server, opening_stream(pool, ask(server)) as stream:
+    async with Pool() as pool, serving_script(begins_later) as server, opening_stream(pool, ask(server)) as stream:
         with pytest.raises(ZeroDivisionError):
             await stream.push_body(lambda _: 1 // 0 == 0)
 
 
 @pytest.mark.parametrize("phase", ["before the head", "in the body", "paused"])
 async def test_leaving_closes_the_connection_at_once(phase: str) -> None:
-    async with Pool() as pool, scripted(silent if phase == "before the head" else begins) as server:
+    async with Pool() as pool, serving_script(silent if phase == "before the head" else begins) as server:
         reached = asyncio.Event()
 
         def take(_: bytes) -> bool:
@@ -133,7 +133,7 @@ async def test_leaving_closes_the_connection_at_once(phase: str) -> None:
 
 
 async def test_silence_before_the_first_delta_and_after_it_have_limits_of_their_own() -> None:
-    async with Pool() as pool, scripted(begins) as server:
+    async with Pool() as pool, serving_script(begins) as server:
         with pytest.raises(StreamStalled, match="sent no first delta within 300 ms"):
             await read(pool, ask(server, firstDeltaMs=300))
         async with opening_stream(pool, ask(server, idleMs=200)) as stream:
@@ -158,7 +158,11 @@ def steady(chunks: int) -> Answer:
 
 
 async def test_a_provider_that_goes_on_within_the_limit_is_not_silent() -> None:
-    async with Pool() as pool, scripted(steady(8)) as server, opening_stream(pool, ask(server, idleMs=300)) as stream:
+    async with (
+        Pool() as pool,
+        serving_script(steady(8)) as server,
+        opening_stream(pool, ask(server, idleMs=300)) as stream,
+    ):
         stream.start_idle_watch()
         assert not await stream.push_body(lambda _: True)
 
@@ -168,13 +172,21 @@ async def test_a_gateway_that_stood_still_itself_does_not_blame_the_provider() -
         time.sleep(0.5)
         return True
 
-    async with Pool() as pool, scripted(steady(4)) as server, opening_stream(pool, ask(server, idleMs=300)) as stream:
+    async with (
+        Pool() as pool,
+        serving_script(steady(4)) as server,
+        opening_stream(pool, ask(server, idleMs=300)) as stream,
+    ):
         stream.start_idle_watch()
         assert not await stream.push_body(take)
 
 
 async def test_a_reader_that_takes_its_time_is_not_a_silent_provider() -> None:
-    async with Pool() as pool, scripted(begins) as server, opening_stream(pool, ask(server, idleMs=200)) as stream:
+    async with (
+        Pool() as pool,
+        serving_script(begins) as server,
+        opening_stream(pool, ask(server, idleMs=200)) as stream,
+    ):
         stream.start_idle_watch()
         assert await stream.push_body(lambda _: False)
         await asyncio.sleep(0.6)
@@ -183,7 +195,7 @@ async def test_a_reader_that_takes_its_time_is_not_a_silent_provider() -> None:
 
 
 async def test_a_connection_that_breaks_while_nobody_reads_is_found_when_somebody_does() -> None:
-    async with Pool() as pool, scripted(begins) as server, opening_stream(pool, ask(server)) as stream:
+    async with Pool() as pool, serving_script(begins) as server, opening_stream(pool, ask(server)) as stream:
         assert await stream.push_body(lambda _: False)
         server.exchanges[0].writer.transport.abort()
         await asyncio.sleep(0.05)

@@ -14,7 +14,7 @@ from services.llm_gateway.http.client import opening_stream
 from services.llm_gateway.http.pool import Pool
 from services.llm_gateway.http.request import Origin
 from tests.llm_gateway.http.asking import ask, read
-from tests.llm_gateway.http.scripted import END, ORDINARY, Exchange, Scripted, chunk, scripted
+from tests.llm_gateway.http.scripted import END, ORDINARY, Exchange, Scripted, chunk, serving_script
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -51,14 +51,14 @@ async def hello(exchange: Exchange) -> None:
 async def test_a_trusted_provider_answers_and_its_connection_is_kept(
     serving: ssl.SSLContext, trusting: ssl.SSLContext
 ) -> None:
-    async with Pool(trusting) as pool, scripted(hello, tls=serving) as server:
+    async with Pool(trusting) as pool, serving_script(hello, tls=serving) as server:
         for _ in range(3):
             assert await read(pool, ask(server)) == b"hello"
         assert server.connections == 1
 
 
 async def test_one_that_nobody_vouches_for_is_refused_before_it_is_asked(serving: ssl.SSLContext) -> None:
-    async with Pool() as pool, scripted(hello, tls=serving) as server:
+    async with Pool() as pool, serving_script(hello, tls=serving) as server:
         with pytest.raises(ProviderUnavailable, match="cannot be reached") as caught:
             await read(pool, ask(server))
         assert isinstance(caught.value.__cause__, ssl.SSLCertVerificationError)
@@ -66,7 +66,7 @@ async def test_one_that_nobody_vouches_for_is_refused_before_it_is_asked(serving
 
 
 async def test_one_of_another_name_is_refused(serving: ssl.SSLContext, trusting: ssl.SSLContext) -> None:
-    async with Pool(trusting) as pool, scripted(hello, tls=serving) as server:
+    async with Pool(trusting) as pool, serving_script(hello, tls=serving) as server:
         named = Scripted(Origin("127.0.0.1", server.origin.port, is_tls=True))
         with pytest.raises(ProviderUnavailable, match="cannot be reached"):
             await read(pool, ask(named))
@@ -79,7 +79,7 @@ async def test_leaving_does_not_wait_for_a_farewell(serving: ssl.SSLContext, tru
         while True:
             await exchange.say(chunk(b"x" * 10_000))
 
-    async with Pool(trusting) as pool, scripted(endless, tls=serving) as server:
+    async with Pool(trusting) as pool, serving_script(endless, tls=serving) as server:
         async with opening_stream(pool, ask(server)) as stream:
             assert await stream.push_body(lambda _: False)
             await asyncio.sleep(0.1)  # nobody reads: buffers fill up to the provider
@@ -88,7 +88,7 @@ async def test_leaving_does_not_wait_for_a_farewell(serving: ssl.SSLContext, tru
 
 
 async def test_a_server_that_never_shakes_hands_did_not_accept(trusting: ssl.SSLContext) -> None:
-    async with Pool(trusting) as pool, scripted(hello) as server:
+    async with Pool(trusting) as pool, serving_script(hello) as server:
         mute = Scripted(Origin("localhost", server.origin.port, is_tls=True))
         with pytest.raises(ProviderUnavailable, match="did not accept a connection within 200 ms"):
             await read(pool, ask(mute, connectMs=200))

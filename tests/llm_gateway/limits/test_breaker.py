@@ -43,7 +43,7 @@ def calls(breaker: Breaker, *outcomes: bool | None) -> None:
         breaker.end_call(succeeded=outcome)
 
 
-def opened(breaker: Breaker) -> Breaker:
+def open_breaker(breaker: Breaker) -> Breaker:
     calls(breaker, *[False] * FAILURES_MAX)
     assert breaker.state == "open"
     return breaker
@@ -76,7 +76,7 @@ def test_old_failures_are_forgotten(breaker: Breaker, clock: Clock) -> None:
 
 
 def test_one_probe_goes_after_the_pause_and_its_success_closes_it(breaker: Breaker, clock: Clock) -> None:
-    opened(breaker)
+    open_breaker(breaker)
     clock.now_s += OPEN_S
     assert breaker.blocked_s == 0
     breaker.start_call()
@@ -88,7 +88,7 @@ def test_one_probe_goes_after_the_pause_and_its_success_closes_it(breaker: Break
 
 
 def test_each_failed_probe_doubles_the_pause_up_to_a_minute(breaker: Breaker, clock: Clock) -> None:
-    opened(breaker)
+    open_breaker(breaker)
     pauses: list[float] = []
     for _ in range(6):
         clock.now_s += breaker.blocked_s
@@ -98,14 +98,14 @@ def test_each_failed_probe_doubles_the_pause_up_to_a_minute(breaker: Breaker, cl
 
 
 def test_a_probe_whose_caller_left_makes_room_for_the_next(breaker: Breaker, clock: Clock) -> None:
-    opened(breaker)
+    open_breaker(breaker)
     clock.now_s += OPEN_S
     calls(breaker, None)
     assert breaker.blocked_s == 0
 
 
 def test_a_long_probe_does_not_keep_everybody_waiting(breaker: Breaker, clock: Clock) -> None:
-    opened(breaker)
+    open_breaker(breaker)
     clock.now_s += OPEN_S
     breaker.start_call()
     clock.now_s += PROBE_S
@@ -113,7 +113,7 @@ def test_a_long_probe_does_not_keep_everybody_waiting(breaker: Breaker, clock: C
 
 
 def test_calls_that_began_before_it_opened_change_nothing(breaker: Breaker, clock: Clock) -> None:
-    opened(breaker)
+    open_breaker(breaker)
     clock.now_s += 3
     breaker.end_call(succeeded=False)
     assert breaker.blocked_s == OPEN_S - 3

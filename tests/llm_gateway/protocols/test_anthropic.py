@@ -35,7 +35,7 @@ def answers(call_id: str, text: str = "done") -> llm_pb2.Message:
     return text_message("tool", text, tool_call_id=call_id, name="f")
 
 
-async def sent(gateway: Gateway, *messages: llm_pb2.Message, **fields: Any) -> Any:
+async def read_body(gateway: Gateway, *messages: llm_pb2.Message, **fields: Any) -> Any:
     heard = await gateway.hear(*messages, **fields)
     assert heard.error is None
     return gateway.sim.requests[-1].body
@@ -48,7 +48,7 @@ def spoken(heard: Heard) -> list[str]:
 async def test_a_plain_request_has_nothing_that_was_not_asked_for(asking: Asking) -> None:
     async with asking(protocol="anthropic", apiKeys=["env:SIM_KEY"]) as gateway:
         gateway.env["SIM_KEY"] = "sk-ant-12345678"
-        body = await sent(gateway)
+        body = await read_body(gateway)
         request = gateway.sim.requests[-1]
     assert request.path == "/v1/messages"
     assert request.headers["x-api-key"] == "sk-ant-12345678"
@@ -85,7 +85,7 @@ async def test_a_tool_loop_gives_the_thoughts_back_with_their_signatures(asking:
         heard = await gateway.hear(**fields)
         state = next(delta.provider_state for delta in heard.deltas if delta.provider_state)
         assistant = asks(call("toolu_1"), text="Let me look.", provider_state=state)
-        body = await sent(gateway, USER, assistant, answers("toolu_1"), **fields)
+        body = await read_body(gateway, USER, assistant, answers("toolu_1"), **fields)
         assert [block["type"] for block in body["messages"][1]["content"]] == ["thinking", "text", "tool_use"]
         assert body["messages"][1]["content"][0]["thinking"] == "I look"
         assert body["thinking"] == {"type": "enabled", "budget_tokens": 2048}
@@ -96,10 +96,12 @@ async def test_without_the_thoughts_of_a_loop_thinking_is_off(asking: Asking) ->
     foreign = orjson.dumps({"provider": "other", "thinking_blocks": [{"type": "thinking", "thinking": "x"}]}).decode()
     conversation = [USER, asks(call("a"), provider_state=foreign), answers("a")]
     async with asking(protocol="anthropic") as gateway:
-        body = await sent(gateway, *conversation, tools=[TOOL], reasoning=HIGH)
+        body = await read_body(gateway, *conversation, tools=[TOOL], reasoning=HIGH)
         assert "thinking" not in body
         assert [block["type"] for block in body["messages"][1]["content"]] == ["tool_use"]
-        body = await sent(gateway, *conversation, text_message("assistant", "so"), USER, tools=[TOOL], reasoning=HIGH)
+        body = await read_body(
+            gateway, *conversation, text_message("assistant", "so"), USER, tools=[TOOL], reasoning=HIGH
+        )
         assert body["thinking"] == {"type": "enabled", "budget_tokens": 4096}
 
 
@@ -108,7 +110,7 @@ async def test_thoughts_come_first_in_a_turn_of_several_messages(asking: Asking)
         heard = await gateway.hear()
         state = next(delta.provider_state for delta in heard.deltas if delta.provider_state)
         said = text_message("assistant", "I look.")
-        body = await sent(gateway, USER, said, asks(call("a"), provider_state=state), answers("a"), tools=[TOOL])
+        body = await read_body(gateway, USER, said, asks(call("a"), provider_state=state), answers("a"), tools=[TOOL])
     assert [block["type"] for block in body["messages"][1]["content"]] == ["thinking", "text", "tool_use"]
 
 
@@ -117,7 +119,7 @@ async def test_results_of_one_turn_share_a_message_with_what_the_user_says_next(
     cut = asks(call("functions.f:0", '{"n": 1.10}'), call("b", '{"cut": '), text="Let me look.")
     messages = [system, USER, cut, answers("functions.f:0"), answers("b", ""), text_message("user", "and?"), system]
     async with asking(protocol="anthropic") as gateway:
-        body = await sent(gateway, *messages, tools=[TOOL])
+        body = await read_body(gateway, *messages, tools=[TOOL])
     assert body["system"] == "be brief\n\nbe brief"
     assert [message["role"] for message in body["messages"]] == ["user", "assistant", "user"]
     assert body["messages"][1]["content"] == [
@@ -142,7 +144,9 @@ async def test_images_and_the_text_beside_them_survive(asking: Asking) -> None:
     shot = answers("a")
     shot.content.append(parts[1])
     async with asking(protocol="anthropic") as gateway:
-        body = await sent(gateway, llm_pb2.Message(role="user", content=parts), asks(call("a")), shot, tools=[TOOL])
+        body = await read_body(
+            gateway, llm_pb2.Message(role="user", content=parts), asks(call("a")), shot, tools=[TOOL]
+        )
     png = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "cG5n"}}
     assert body["messages"][0]["content"] == [
         {"type": "text", "text": "what is this?"},
@@ -169,7 +173,7 @@ async def test_a_tool_choice_takes_anthropics_form(
     asking: Asking, choice: str, parallel: bool | None, expected: dict[str, Any] | None
 ) -> None:
     async with asking(protocol="anthropic") as gateway:
-        body = await sent(gateway, tools=[TOOL], tool_choice=choice, parallel_tool_calls=parallel)
+        body = await read_body(gateway, tools=[TOOL], tool_choice=choice, parallel_tool_calls=parallel)
         assert body.get("tool_choice") == expected
         assert body["tools"][0]["input_schema"] == orjson.loads(SCHEMA)
         heard = await gateway.hear(tools=[TOOL], tool_choice="g")
@@ -213,7 +217,7 @@ async def test_thinking_and_sampling_take_a_form_that_is_accepted(
     asking: Asking, form: str, fields: dict[str, Any], expected: dict[str, Any]
 ) -> None:
     async with asking(protocol="anthropic", reasoning=form) as gateway:
-        body = await sent(gateway, **fields)
+        body = await read_body(gateway, **fields)
     names = ("thinking", "output_config", "temperature", "top_p")
     assert {name: body[name] for name in names if name in body} == expected
 

@@ -33,7 +33,7 @@ def answers(call_id: str) -> llm_pb2.Message:
 USER = text_message("user", "hello")
 
 
-async def sent(gateway: Gateway, *messages: llm_pb2.Message, **fields: Any) -> Any:
+async def read_body(gateway: Gateway, *messages: llm_pb2.Message, **fields: Any) -> Any:
     heard = await gateway.hear(*messages, **fields)
     assert heard.error is None
     return gateway.sim.requests[-1].body
@@ -41,7 +41,7 @@ async def sent(gateway: Gateway, *messages: llm_pb2.Message, **fields: Any) -> A
 
 async def test_a_plain_request_has_nothing_that_was_not_asked_for(asking: Asking) -> None:
     async with asking() as gateway:
-        body = await sent(gateway)
+        body = await read_body(gateway)
     assert body == {
         "model": "sim-1",
         "messages": [{"role": "user", "content": "hello"}],
@@ -53,7 +53,7 @@ async def test_a_plain_request_has_nothing_that_was_not_asked_for(asking: Asking
 async def test_every_option_is_sent_in_the_providers_words(asking: Asking) -> None:
     options = {"temperature": 0.0, "top_p": 0.5, "max_tokens": 7, "parallel_tool_calls": False, "tool_choice": "f"}
     async with asking() as gateway:
-        body = await sent(gateway, tools=[TOOL], **options)
+        body = await read_body(gateway, tools=[TOOL], **options)
     assert (body["temperature"], body["top_p"], body["max_tokens"]) == (0.0, 0.5, 7)
     assert body["parallel_tool_calls"] is False
     assert body["tool_choice"] == {"type": "function", "function": {"name": "f"}}
@@ -62,7 +62,7 @@ async def test_every_option_is_sent_in_the_providers_words(asking: Asking) -> No
 
 async def test_the_output_limit_takes_the_providers_word(asking: Asking) -> None:
     async with asking(outputLimit="max_completion_tokens") as gateway:
-        body = await sent(gateway, max_tokens=7)
+        body = await read_body(gateway, max_tokens=7)
     assert body["max_completion_tokens"] == 7
     assert "max_tokens" not in body
 
@@ -72,7 +72,7 @@ async def test_calls_results_text_and_reasoning_survive(asking: Asking) -> None:
     assistant.reasoning_content = "hm"
     messages = [text_message("system", "be brief"), USER, assistant, answers("a"), answers("b")]
     async with asking(reasoning="enable_thinking") as gateway:
-        body = await sent(gateway, *messages)
+        body = await read_body(gateway, *messages)
     assert [message["role"] for message in body["messages"]] == ["system", "user", "assistant", "tool", "tool"]
     formed = body["messages"][2]
     assert (formed["content"], formed["reasoning_content"]) == ("Let me look.", "hm")
@@ -83,7 +83,7 @@ async def test_calls_results_text_and_reasoning_survive(asking: Asking) -> None:
 async def test_a_request_of_several_mebibytes_is_sent_whole(asking: Asking) -> None:
     text = "水" * 1_000_000
     async with asking() as gateway:
-        body = await sent(gateway, text_message("user", text))
+        body = await read_body(gateway, text_message("user", text))
     assert body["messages"][0]["content"] == text
 
 
@@ -91,7 +91,7 @@ async def test_an_image_and_the_text_beside_it_survive(asking: Asking) -> None:
     image = llm_pb2.ImagePart(data=b"png", mime_type="image/png", detail="low")
     parts = [llm_pb2.ContentPart(text="what is this?"), llm_pb2.ContentPart(image=image)]
     async with asking() as gateway:
-        body = await sent(gateway, llm_pb2.Message(role="user", content=parts))
+        body = await read_body(gateway, llm_pb2.Message(role="user", content=parts))
     url = {"url": "data:image/png;base64,cG5n", "detail": "low"}
     text = {"type": "text", "text": "what is this?"}
     assert body["messages"][0]["content"] == [text, {"type": "image_url", "image_url": url}]
@@ -127,8 +127,8 @@ async def test_a_reasoning_wish_takes_the_providers_form(
     asking: Asking, form: str, wish: dict[str, Any], expected: dict[str, Any]
 ) -> None:
     async with asking(reasoning=form) as gateway:
-        body = await sent(gateway, reasoning=llm_pb2.Reasoning(**wish))
-        plain = await sent(gateway, model="bench-1x0ms", reasoning=llm_pb2.Reasoning(**wish))
+        body = await read_body(gateway, reasoning=llm_pb2.Reasoning(**wish))
+        plain = await read_body(gateway, model="bench-1x0ms", reasoning=llm_pb2.Reasoning(**wish))
     asked = {
         name: value for name, value in body.items() if name not in ("model", "messages", "stream", "stream_options")
     }
@@ -152,7 +152,7 @@ async def test_reasoning_is_handed_back_in_the_providers_form(
 ) -> None:
     assistant = text_message("assistant", "yes", reasoning_content="hm")
     async with asking(reasoning=form) as gateway:
-        body = await sent(gateway, USER, assistant, USER)
+        body = await read_body(gateway, USER, assistant, USER)
     assert body["messages"][1] == {"role": "assistant", "content": "yes"} | expected
 
 
@@ -162,7 +162,7 @@ async def test_only_the_provider_that_made_a_state_has_it_back(asking: Asking, p
     state = orjson.dumps({"provider": provider, "reasoning_details": details}).decode()
     assistant = text_message("assistant", "yes", reasoning_content="hm", provider_state=state)
     async with asking(reasoning="reasoning") as gateway:
-        body = await sent(gateway, USER, assistant, USER)
+        body = await read_body(gateway, USER, assistant, USER)
     expected = {"reasoning_details": details} if is_given else {"reasoning": "hm"}
     assert body["messages"][1] == {"role": "assistant", "content": "yes"} | expected
 

@@ -12,14 +12,14 @@ from headrace.errors import HeadraceError
 from headrace.v1 import llm_pb2
 from services.llm_gateway.protocols.registry import PROTOCOLS
 from tests.llm_gateway.conftest import text_message
-from tests.llm_gateway.recorded import FOLDER, TAKEN_ID, Recorded, recorded, shown, spent
+from tests.llm_gateway.recorded import FOLDER, TAKEN_ID, Recorded, describe_deltas, load_recorded, spent
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from tests.llm_gateway.conftest import Asking
 
-STREAMS = recorded()
+STREAMS = load_recorded()
 by_name = pytest.mark.parametrize("stream", STREAMS, ids=lambda stream: stream.name)
 
 
@@ -30,7 +30,7 @@ async def test_a_stream_becomes_its_deltas_over_http(asking: Asking, stream: Rec
     steps = [{"raw": stream.data.decode("latin-1")}, {"end": True}]
     async with asking([{"steps": steps, "opening": False}], protocol=stream.protocol) as gateway:
         heard = await gateway.hear(*before)
-    assert shown(heard.deltas) == stream.deltas
+    assert describe_deltas(heard.deltas) == stream.deltas
     assert [spent(delta.usage) for delta in heard.deltas if delta.HasField("usage")] == (
         [] if stream.usage is None else [stream.usage]
     )
@@ -54,7 +54,7 @@ def read(stream: Recorded, chunks: Iterable[bytes]) -> tuple[list[object], objec
         end: object = answer.build_finish().reason, spent(answer.build_usage())
     except HeadraceError as error:
         end = error.reason
-    return [*shown([llm_pb2.LlmDelta.FromString(delta) for delta in deltas])], end
+    return [*describe_deltas([llm_pb2.LlmDelta.FromString(delta) for delta in deltas])], end
 
 
 @by_name

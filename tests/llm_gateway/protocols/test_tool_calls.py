@@ -13,7 +13,7 @@ from services.llm_gateway.protocols.openai.tool_calls import ToolCalls
 Out = tuple[int, str, str, str]
 
 
-def given(*parts: dict[str, Any], taken: tuple[str, ...] = ()) -> list[Out]:
+def convert_parts(*parts: dict[str, Any], taken: tuple[str, ...] = ()) -> list[Out]:
     calls, out = ToolCalls(taken), list[Out]()
     for part in parts:
         frame = decode_frame(orjson.dumps({"choices": [{"delta": {"tool_calls": [part]}}]}))
@@ -69,7 +69,7 @@ def part(index: int | None = None, call_id: str | None = None, name: str | None 
     ],
 )
 def test_fragments_are_given_in_one_form(parts: list[Any], expected: list[Out]) -> None:
-    assert given(*parts) == expected
+    assert convert_parts(*parts) == expected
 
 
 def test_arguments_that_are_an_object_keep_their_text() -> None:
@@ -83,7 +83,7 @@ def test_arguments_that_are_an_object_keep_their_text() -> None:
 
 
 def test_a_missing_id_is_made_and_a_known_one_replaced() -> None:
-    first, second = given(part(0, None, "f", "{}"), part(1, "call_0", "g", "{}"), taken=("call_0",))
+    first, second = convert_parts(part(0, None, "f", "{}"), part(1, "call_0", "g", "{}"), taken=("call_0",))
     ids = {first[1], second[1]}
     assert len(ids) == 2
     assert all(call_id.startswith("call_") for call_id in ids)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 URL = "http://127.0.0.1:1/v1"
 
 
-def loaded(tmp_path: Path, *entries: dict[str, Any]) -> Catalogue:
+def load_catalogue(tmp_path: Path, *entries: dict[str, Any]) -> Catalogue:
     catalogue = Catalogue(tmp_path / "providers.json")
     write(tmp_path, *entries)
     catalogue.reload()
@@ -51,7 +51,7 @@ def write(tmp_path: Path, *entries: dict[str, Any]) -> None:
 def test_a_bad_file_is_refused_with_file_field_and_reason_and_the_last_good_stays(
     tmp_path: Path, entry: dict[str, Any], problem: str
 ) -> None:
-    catalogue = loaded(tmp_path, provider_entry(URL))
+    catalogue = load_catalogue(tmp_path, provider_entry(URL))
     write(tmp_path, entry)
     with capture_logs() as logs:
         catalogue.reload()
@@ -65,7 +65,7 @@ def test_a_bad_file_is_refused_with_file_field_and_reason_and_the_last_good_stay
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"providers": 1}', ""])
 def test_a_file_that_is_no_provider_file_at_all_is_refused(tmp_path: Path, text: str) -> None:
-    catalogue = loaded(tmp_path, provider_entry(URL))
+    catalogue = load_catalogue(tmp_path, provider_entry(URL))
     (tmp_path / "providers.json").write_text(text)
     with capture_logs() as logs:
         catalogue.reload()
@@ -75,7 +75,7 @@ def test_a_file_that_is_no_provider_file_at_all_is_refused(tmp_path: Path, text:
 
 def test_a_key_used_twice_is_refused(tmp_path: Path) -> None:
     with capture_logs() as logs:
-        assert not loaded(tmp_path, provider_entry(URL), provider_entry(URL)).providers
+        assert not load_catalogue(tmp_path, provider_entry(URL), provider_entry(URL)).providers
     assert "used twice: ['sim']" in logs[0]["problems"][0]
 
 
@@ -85,7 +85,7 @@ def test_a_key_used_twice_is_refused(tmp_path: Path) -> None:
 )
 def test_the_longest_name_that_begins_a_models_name_answers_for_it(tmp_path: Path, model: str, entry: str) -> None:
     models = [{"name": "gpt-4o"}, {"name": "gpt-4o-mini"}]
-    catalogue = loaded(tmp_path, provider_entry(URL, models=models))
+    catalogue = load_catalogue(tmp_path, provider_entry(URL, models=models))
     assert catalogue.find_model("sim", model)[1].name == entry
     assert [known.name for _, known in catalogue.list_models("sim", model)] == [entry]
     with pytest.raises(InvalidRequest):
@@ -97,14 +97,14 @@ async def test_models_are_listed_all_or_those_asked_for(asking: Asking) -> None:
     models = [{"name": "a"}, {"name": "b"}]
     async with asking(models=models, summaryModel="b", spare={"key": "x", "models": models}) as gateway:
 
-        async def listed(**asked: str) -> list[tuple[str, str, str]]:
+        async def list_entries(**asked: str) -> list[tuple[str, str, str]]:
             reply = await gateway.llm.ListModels(llm_pb2.ListModelsRequest(**asked), timeout=5)
             return [(info.provider_key, info.model, info.summary_model) for info in reply.models]
 
-        assert await listed() == [("sim", "a", "b"), ("sim", "b", "b"), ("x", "a", ""), ("x", "b", "")]
-        assert await listed(provider_key="x") == [("x", "a", ""), ("x", "b", "")]
-        assert await listed(provider_key="sim", model="a-2") == [("sim", "a", "b")]
-        assert await listed(provider_key="nobody", model="a") == []
+        assert await list_entries() == [("sim", "a", "b"), ("sim", "b", "b"), ("x", "a", ""), ("x", "b", "")]
+        assert await list_entries(provider_key="x") == [("x", "a", ""), ("x", "b", "")]
+        assert await list_entries(provider_key="sim", model="a-2") == [("sim", "a", "b")]
+        assert await list_entries(provider_key="nobody", model="a") == []
 
 
 async def test_a_changed_file_takes_effect_without_a_restart(asking: Asking) -> None:

@@ -11,7 +11,7 @@ from structlog.testing import LogCapture
 
 from services.runtime.process import logs
 from tests.llm_gateway.conftest import HELLO
-from tests.llm_gateway.http.scripted import END, ORDINARY, Exchange, chunk, scripted
+from tests.llm_gateway.http.scripted import END, ORDINARY, Exchange, chunk, serving_script
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -79,7 +79,7 @@ async def test_deltas_on_a_connection_that_is_used_again_have_the_ids_of_their_o
         await exchange.say(ORDINARY)
         await exchange.say(chunk(HELLO.partition(b"\r\n\r\n")[2]) + END)
 
-    async with scripted(hello) as server, asking(baseUrl=server.url) as gateway:
+    async with serving_script(hello) as server, asking(baseUrl=server.url) as gateway:
         for _ in range(2):
             await gateway.hear()
         assert server.connections == 1

@@ -68,7 +68,7 @@ def script() -> list[dict[str, Any]]:
     return rules
 
 
-async def heard(llm: Any, provider: str, model: str) -> list[str]:
+async def collect_texts(llm: Any, provider: str, model: str) -> list[str]:
     """Return all that a call gave besides the answer's own words, as text."""
     request = llm_pb2.ChatRequest(provider_key=provider, model=model, messages=[text_message("user", "hi")])
     seen: list[str] = []
@@ -94,7 +94,7 @@ async def test_no_key_token_or_password_shows_anywhere(tmp_path: Path) -> None:
         seen: list[str] = []
         async with gateway_process(tmp_path, *entries, HEADRACE_LOG_LEVEL="DEBUG", SIM_API_KEY=ENV_KEY) as gateway:
             for model in (model["name"] for model in models):
-                seen += await heard(gateway.llm, model.split("-")[2], model)
+                seen += await collect_texts(gateway.llm, model.split("-")[2], model)
         assert len(sim.requests) == len(sim_script)
         asked_with = {request.headers["authorization"] for request in sim.requests}
         lines = gateway.stderr.read_text().splitlines()

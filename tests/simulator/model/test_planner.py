@@ -15,7 +15,7 @@ from services.simulator.scripts.steps import Content, ToolCall
 ID = "0a1b2c3d"
 
 
-def asked(text: str, *tools: str, run_up: str = "") -> list[Any]:
+def find_steps(text: str, *tools: str, run_up: str = "") -> list[Any]:
     """The steps of the answer to a question with these tools."""
     offered = {tool: frozenset[str]() for tool in tools}
     return list(
@@ -55,17 +55,17 @@ LEFT = f"- {ID}: bake\n- ffffffff: eat"
     ],
 )
 def test_a_plan_tool_is_called_where_its_prompt_asks_for_it(text: str, tool: str, arguments: dict[str, Any]) -> None:
-    (call,) = asked(text, tool)
+    (call,) = find_steps(text, tool)
     assert isinstance(call, ToolCall)
     assert (call.tool_call, json.loads("".join(call.arguments))) == (tool, arguments)
 
 
 def test_a_task_is_worked_on_alone_and_the_summary_has_its_result() -> None:
     work = prompt("task_work", task_list="- 1 [init] what is the weather in Rome", task_description="say hello")
-    assert not [step for step in asked(work, "weather", "_plan_get_tasks_") if isinstance(step, ToolCall)]
+    assert not [step for step in find_steps(work, "weather", "_plan_get_tasks_") if isinstance(step, ToolCall)]
     report = prompt("task_report", status="completed", result="fresh bread")
-    (answer,) = asked(prompt("summary"), "_plan_add_tasks_", run_up=report)
+    (answer,) = find_steps(prompt("summary"), "_plan_add_tasks_", run_up=report)
     assert isinstance(answer, Content)
     assert "bake bread: fresh bread" in "".join(answer.content)
-    (done,) = asked(prompt("plan_feedback"), "_plan_add_tasks_")
+    (done,) = find_steps(prompt("plan_feedback"), "_plan_add_tasks_")
     assert isinstance(done, Content)

@@ -1,4 +1,4 @@
-"""Reasoning in the forms of those who speak protocol `openai`: how it is wished for, and how it is handed back.
+"""Reasoning in the forms of those who speak protocol `openai`: the form of a wish for it, and of giving it back.
 
 The provider file's `reasoning` names the form, as these pages gave them in 2026-11:
 

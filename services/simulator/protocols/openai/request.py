@@ -25,13 +25,14 @@ def parse_request(body: Any, _: Mapping[str, str]) -> ModelRequest:
         raise RequestRefused("you must provide a model parameter")
     messages = _check_messages(body.get("messages"))
     last_user = max((index for index, message in enumerate(messages) if message["role"] == "user"), default=-1)
+    preceding = takewhile(lambda message: message["role"] == "user", reversed(messages[: max(last_user, 0)]))
     answers = [message for message in messages[last_user + 1 :] if message["role"] == "assistant"]
     options: Any = body.get("stream_options") or {}
     return ModelRequest(
         model=model,
         system="".join(_join_text(message) for message in messages if message["role"] in ("system", "developer")),
         text=_join_text(messages[last_user]) if last_user >= 0 else "",
-        preceding_text=_join_preceding(messages[: max(last_user, 0)]),
+        preceding_text="\n\n".join(reversed([_join_text(message) for message in preceding])),
         turn=1 + len(answers),
         results=_find_newest_results(messages),
         tools=_read_tools(body),
@@ -39,11 +40,6 @@ def parse_request(body: Any, _: Mapping[str, str]) -> ModelRequest:
         stream=bool(body.get("stream")),
         include_usage=bool(options.get("include_usage")),
     )
-
-
-def _join_preceding(messages: list[dict[str, Any]]) -> str:
-    user_messages = takewhile(lambda message: message["role"] == "user", reversed(messages))
-    return "\n\n".join(reversed([_join_text(message) for message in user_messages]))
 
 
 def _check_messages(messages: Any) -> list[dict[str, Any]]:
