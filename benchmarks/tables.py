@@ -13,7 +13,7 @@ NONE = "–"
 
 
 def relaying(rows: Sequence[Figures]) -> Grid:
-    """What quality.md asks for, a row for each load and way."""
+    """The figures that docs/performance.md shows, a row for each load and way."""
     grid = Grid(
         "What a delta costs, and what it waits",
         (

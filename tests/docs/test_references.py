@@ -31,9 +31,6 @@ FOLDERS = ("", "docs/", "docs/reference/", "docs/guides/", "examples/")
 NO_PAGES = frozenset({"SKILL.md"})
 """Files of users, which are no pages of ours."""
 
-FORMER = frozenset({"operations.md", "quality.md", "llm_gateway.md"})
-"""Parts of the former specification, which files name that are still to be read once more; to be empty."""
-
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 
 
@@ -62,7 +59,7 @@ def list_missing(path: Path) -> list[str]:
     for words in list_words(path):
         for name, anchor in NAME.findall(words):
             page = find_page(name)
-            if name in NO_PAGES | FORMER or name.startswith("outputs/"):
+            if name in NO_PAGES or name.startswith("outputs/"):
                 continue
             if page is None or (anchor and anchor not in list_anchors(page.read_text())):
                 missing.append(f"{path.relative_to(ROOT)}: {name}{'#' + anchor if anchor else ''}")

@@ -43,7 +43,7 @@ CRASHES_MAX = 3
 
 LOOKS_PER_LEASE = 15
 """For runs that nobody has: with a lease of 15 s, what is handed over goes on within about a second, and what a dead
-owner had within 17 (operations.md: 30)."""
+owner had within 17; 30 s are the aim."""
 
 JITTER = (0.8, 1.2)
 """Replicas that look at the same moment would all ask for the same runs."""

@@ -40,7 +40,7 @@ class Owner:
 
     @property
     def renewal_s(self) -> float:
-        """Between two renewals (operations.md): one may fail."""
+        """Between two renewals: one may fail."""
         return self.lease_s / 3
 
 

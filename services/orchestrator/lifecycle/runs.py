@@ -29,7 +29,7 @@ from services.runtime.rpc.call_ids import bind_run_id
 from services.runtime.telemetry import spans
 
 WAITING_MAX = 8
-"""Queries of one chat that wait for its running one (operations.md, Limits)."""
+"""Queries of one chat that wait for its running one."""
 
 UNSTORED_MAX = 1000
 """Kept until the process ends; a log that takes nothing is rare."""
