@@ -18,7 +18,7 @@ EVENTS = {field.name.replace("_", ".", 1): field for field in EVENT.oneofs_by_na
 EVENTS_PAGE = ("Usage", "Failure", "Task", "Upload", "Reference", "Scene")
 """Messages that events.md describes; http.md has the others."""
 
-_BODIES = {route.rpc.input_type.name: slug(f"{route.verb} {route.path}") for route in sources.routes()}
+_BODIES = {route.rpc.input_type.name: slug(f"{route.verb} {route.path}") for route in sources.load_routes()}
 """Requests of routes, by name: the section of http.md that has their fields."""
 
 _KINDS = {
@@ -45,7 +45,7 @@ def describe_events(*kinds: str) -> str:
 def _describe_event(field: FieldDescriptor) -> str:
     message = field.message_type
     assert message is not None, "every payload is a message"
-    text, more = sources.comment(field.full_name), sources.comment(message.full_name)
+    text, more = sources.find_comment(field.full_name), sources.find_comment(message.full_name)
     if more.rstrip(".").lower() not in text.lower():
         text += f" {more}"
     return f"{_format_comment(text)}\n\n{_describe_fields(message, page='events')}"
@@ -63,7 +63,7 @@ def describe_messages(*names: str) -> str:
 
 def describe_http_messages() -> str:
     """The messages that requests and answers of routes hold, but for those of events."""
-    tops = [message for route in sources.routes() for message in (route.rpc.input_type, route.rpc.output_type)]
+    tops = [message for route in sources.load_routes() for message in (route.rpc.input_type, route.rpc.output_type)]
     skipped = {*tops, EVENT, *(field.message_type for field in EVENTS.values())}
     found = [message for message in _reachable(top for top in tops if top is not EVENT) if message not in skipped]
     wanted = sorted((message for message in found if message.name not in EVENTS_PAGE), key=lambda each: each.name)
@@ -72,20 +72,20 @@ def describe_http_messages() -> str:
 
 def describe_routes(peer: str) -> str:
     """The routes that a service answers, each with parameters and reply."""
-    return "\n\n".join(_describe_route(route) for route in sources.routes() if route.peer == peer)
+    return "\n\n".join(_describe_route(route) for route in sources.load_routes() if route.peer == peer)
 
 
 def describe_rpcs(service: str) -> str:
     """The RPCs of a service."""
     (found,) = [file.services_by_name[service] for file in sources.CONTRACT if service in file.services_by_name]
-    paths = {route.rpc.full_name: f"{route.verb} {route.path}" for route in sources.routes()}
-    parts: list[str] = [_format_comment(sources.comment(found.full_name))]
+    paths = {route.rpc.full_name: f"{route.verb} {route.path}" for route in sources.load_routes()}
+    parts: list[str] = [_format_comment(sources.find_comment(found.full_name))]
     for rpc in found.methods:
         over_http = f" · [{code(path)}](http.md#{slug(path)})" if (path := paths.get(rpc.full_name)) else ""
         parts += [
             f"### {service}.{rpc.name}",
             f"{code(_signature(rpc))}{over_http}",
-            _format_comment(sources.comment(rpc.full_name)),
+            _format_comment(sources.find_comment(rpc.full_name)),
         ]
     return "\n\n".join(parts)
 
@@ -98,7 +98,7 @@ def _signature(rpc: MethodDescriptor) -> str:
 def _describe_route(route: Route) -> str:
     rpc = route.rpc
     parts = [f"### {code(f'{route.verb} {route.path}')}", f"{code(rpc.full_name.removeprefix('headrace.v1.'))}"]
-    parts.append(_format_comment(sources.comment(rpc.full_name)))
+    parts.append(_format_comment(sources.find_comment(rpc.full_name)))
     if route.is_upload:
         parts.append("Body: a form, `multipart/form-data`, with the file in the field `file`; see [Uploads](#uploads).")
         start = sources.tools_pb2.UploadStart.DESCRIPTOR
@@ -131,7 +131,7 @@ def _describe_reply(route: Route) -> str:
 
 
 def _describe_message(message: Descriptor, page: str) -> str:
-    comment = _format_comment(sources.comment(message.full_name))
+    comment = _format_comment(sources.find_comment(message.full_name))
     return f"### {message.name}\n\n{comment}\n\n{_describe_fields(message, page)}"
 
 
@@ -172,7 +172,7 @@ def _describe_meaning(field: FieldDescriptor) -> str:
         limits.append(f"At most {rules.items_max} items.")
     if rules.alias:
         limits.append(f"Also `{rules.alias}`.")
-    return " ".join([sources.comment(field.full_name), *limits])
+    return " ".join([sources.find_comment(field.full_name), *limits])
 
 
 def _format_comment(comment: str) -> str:

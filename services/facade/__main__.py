@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import AsyncExitStack
 
 from services.facade.config import Config
-from services.facade.service import serving
+from services.facade.service import serve
 from services.runtime.auth.caller_credentials import build_caller_metadata
 from services.runtime.auth.callers import FACADE
 from services.runtime.process import program
@@ -26,7 +26,7 @@ async def main(config: Config) -> None:
             )
             for name, address in addresses.items()
         }
-        await stack.enter_async_context(serving(config, peers))
+        await stack.enter_async_context(serve(config, peers))
         await program.wait_for_stop()
 
 

@@ -33,13 +33,13 @@ class Connection(web.RequestHandler):
     ) -> web.StreamResponse:
         """The answer to what is no request; the connection ends with it."""
         if not isinstance(exc, HttpProcessingError) or request.writer.output_size > 0:
-            return _named(super().handle_error(request, status, exc, message))
+            return set_server_header(super().handle_error(request, status, exc, message))
         log.info("http refused", status=status, reason=type(exc).__name__)
-        answer = envelope.refused(status, InvalidRequest.reason, REFUSED)
+        answer = envelope.build_failure(status, InvalidRequest.reason, REFUSED)
         answer.force_close()
-        return _named(answer)
+        return set_server_header(answer)
 
 
-def _named(answer: web.StreamResponse) -> web.StreamResponse:
+def set_server_header(answer: web.StreamResponse) -> web.StreamResponse:
     answer.headers[hdrs.SERVER] = SERVER  # no application has seen it
     return answer

@@ -12,14 +12,14 @@ from google.protobuf.message_factory import GetMessageClass
 
 from headrace.v1 import agent_pb2, memory_pb2, tools_pb2
 
-FILES: dict[str, FileDescriptor] = {
+CONTRACT_FILES: dict[str, FileDescriptor] = {
     "orchestrator": agent_pb2.DESCRIPTOR,
     "memory": memory_pb2.DESCRIPTOR,
     "tools": tools_pb2.DESCRIPTOR,
 }
 """The contract of each peer of the facade."""
 
-EVENT: Descriptor = agent_pb2.AgentDelta.DESCRIPTOR
+EVENT_TYPE: Descriptor = agent_pb2.AgentDelta.DESCRIPTOR
 
 _HTTP: Any = annotations_pb2.http
 
@@ -67,7 +67,7 @@ class Route:
     @property
     def is_stream_of_events(self) -> bool:
         """Whether the answer is Server-Sent Events."""
-        return self.rpc.server_streaming and not self.rpc.client_streaming and self.rpc.output_type is EVENT
+        return self.rpc.server_streaming and not self.rpc.client_streaming and self.rpc.output_type is EVENT_TYPE
 
     @property
     def is_unary(self) -> bool:
@@ -75,21 +75,21 @@ class Route:
         return not (self.rpc.server_streaming or self.rpc.client_streaming)
 
 
-def routes() -> list[Route]:
+def load_routes() -> list[Route]:
     """All routes of the contract."""
-    return [route for peer, file in FILES.items() for route in _routes_of(peer, file)]
+    return [route for peer, file in CONTRACT_FILES.items() for route in _find_routes(peer, file)]
 
 
-def _routes_of(peer: str, file: FileDescriptor) -> Iterator[Route]:
+def _find_routes(peer: str, file: FileDescriptor) -> Iterator[Route]:
     for service in file.services_by_name.values():
         for rpc in service.methods:
             rule = rpc.GetOptions().Extensions[_HTTP]
             if rule.WhichOneof("pattern"):
                 for binding in (rule, *rule.additional_bindings):
-                    yield _route(peer, rpc, binding)
+                    yield _make_route(peer, rpc, binding)
 
 
-def _route(peer: str, rpc: MethodDescriptor, rule: http_pb2.HttpRule) -> Route:
+def _make_route(peer: str, rpc: MethodDescriptor, rule: http_pb2.HttpRule) -> Route:
     verb = rule.WhichOneof("pattern")
     assert verb in ("get", "put", "post", "delete", "patch"), f"{rpc.full_name}: no pattern that the facade serves"
     assert rule.body in ("", "*"), f"{rpc.full_name}: the body is the whole request or nothing"

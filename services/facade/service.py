@@ -14,24 +14,24 @@ from aiohttp import web
 from services.facade.config import Config
 from services.facade.connection import Connection
 from services.facade.console import serving as console
-from services.facade.handlers.health import healthz, readyz
-from services.facade.handlers.rpc import answering
+from services.facade.handlers.health import make_readyz_handler, serve_healthz
+from services.facade.handlers.rpc import make_handler
 from services.facade.middleware.cors import Cors
-from services.facade.middleware.credentials import Credentials
+from services.facade.middleware.credentials import CredentialCheck
 from services.facade.middleware.open_requests import OpenRequests
-from services.facade.middleware.request_lifecycle import around, on_prepare
+from services.facade.middleware.request_lifecycle import add_headers, handle_request
 from services.facade.openai_api import routes as openai_api
-from services.facade.openai_api.errors import openai_form
-from services.facade.openapi.document import openapi
-from services.facade.responses.sse import Pace
-from services.facade.routes import routes
+from services.facade.openai_api.errors import convert_failures
+from services.facade.openapi.document import serve_document
+from services.facade.responses.sse import StreamTimeouts
+from services.facade.routes import load_routes
 from services.runtime.auth.authenticator import Authenticator
 from services.runtime.auth.setup import open_authenticator
 from services.runtime.process.loop_lag import measuring_loop_lag
 from services.runtime.process.metrics import get_metrics
 from services.runtime.rpc.channels import EDGE_MESSAGE_BYTES_MAX
 
-HANG_UP_S = 0.2
+SHUTDOWN_TIMEOUT_S = 0.2
 """For connections to close once the drain is over; aiohttp waits twice that."""
 
 BACKLOG = 128
@@ -41,7 +41,7 @@ log = structlog.get_logger()
 
 
 @asynccontextmanager
-async def serving(config: Config, peers: Mapping[str, grpc.aio.Channel]) -> AsyncGenerator[str]:
+async def serve(config: Config, peers: Mapping[str, grpc.aio.Channel]) -> AsyncGenerator[str]:
     """Serve inside the block, which is given the address (host:port).
 
     Leaving it drains: no new connections, open requests get `drain_s`, then the rest is hung up on.
@@ -53,14 +53,14 @@ async def serving(config: Config, peers: Mapping[str, grpc.aio.Channel]) -> Asyn
     ):
         open_requests = OpenRequests()
         runner = web.AppRunner(
-            _application(config, peers, open_requests, authenticator),
+            _build_application(config, peers, open_requests, authenticator),
             handler_cancellation=True,  # a client that leaves stops the RPC behind it, even while nothing is written
-            shutdown_timeout=HANG_UP_S,
+            shutdown_timeout=SHUTDOWN_TIMEOUT_S,
         )
         await runner.setup()
         assert runner.server is not None, "it has been set up"
         try:
-            listener = await _listening(config, runner.server)
+            listener = await _listen(config, runner.server)
             try:
                 address = f"{config.host}:{listener.sockets[0].getsockname()[1]}"
                 log.info("serving", addresses=[address])
@@ -74,7 +74,7 @@ async def serving(config: Config, peers: Mapping[str, grpc.aio.Channel]) -> Asyn
         log.info("stopped", addresses=[address], cut=open_requests.count)
 
 
-async def _listening(config: Config, server: web.Server) -> asyncio.Server:
+async def _listen(config: Config, server: web.Server) -> asyncio.Server:
     """A listener whose connections belong to `server`."""
     loop = asyncio.get_running_loop()
     # Any: aiohttp's own types do not know that there may be no access log.
@@ -90,28 +90,28 @@ async def _listening(config: Config, server: web.Server) -> asyncio.Server:
     return await loop.create_server(connection, config.host, config.port, backlog=BACKLOG)
 
 
-def _application(
+def _build_application(
     config: Config, peers: Mapping[str, grpc.aio.Channel], open_requests: OpenRequests, authenticator: Authenticator
 ) -> web.Application:
     cors = Cors(config.origins)
-    middlewares = [open_requests.counting, openai_form, around, cors.refusals]
+    middlewares = [open_requests.count_request, convert_failures, handle_request, cors.refuse_cross_site]
     if config.origins:
-        middlewares.append(cors.preflights)
-    middlewares.append(Credentials(authenticator).checked)
+        middlewares.append(cors.answer_preflight)
+    middlewares.append(CredentialCheck(authenticator).check_credentials)
     application = web.Application(middlewares=middlewares, client_max_size=EDGE_MESSAGE_BYTES_MAX)
-    application.on_response_prepare.append(on_prepare)
+    application.on_response_prepare.append(add_headers)
     if config.origins:
-        application.on_response_prepare.append(cors.on_prepare)
-    pace = Pace(config.heartbeat_s, config.slow_reader_s)
-    for route in routes():
-        answer = answering(route, peers[route.peer], pace)
+        application.on_response_prepare.append(cors.add_headers)
+    pace = StreamTimeouts(config.heartbeat_s, config.slow_reader_s)
+    for route in load_routes():
+        answer = make_handler(route, peers[route.peer], pace)
         application.router.add_route(route.verb, route.path, answer)
         if route.is_file:
             application.router.add_head(route.path, answer)
     openai_api.add_routes(application, peers["orchestrator"], pace)
     console.add_routes(application)
-    application.router.add_get("/healthz", healthz)
-    application.router.add_get("/readyz", readyz(peers))
+    application.router.add_get("/healthz", serve_healthz)
+    application.router.add_get("/readyz", make_readyz_handler(peers))
     application.router.add_get("/metrics", get_metrics)
-    application.router.add_get("/openapi.json", openapi)
+    application.router.add_get("/openapi.json", serve_document)
     return application

@@ -47,7 +47,7 @@ async def embedded(addresses: Mapping[str, str], timing: Timing) -> AsyncGenerat
         config = Config(
             port=0, heartbeat_s=timing.heartbeat_s, slow_reader_s=timing.slow_reader_s, drain_s=timing.drain_s
         )
-        yield f"http://{await stack.enter_async_context(service.serving(config, peers))}"
+        yield f"http://{await stack.enter_async_context(service.serve(config, peers))}"
 
 
 @asynccontextmanager

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from headrace.v1 import agent_pb2
-from services.facade.requests.json_body import fields_by_json_name
+from services.facade.requests.json_body import map_fields
 from tests.conformance.both import both
 from tests.conformance.messages import UUID
 from tests.conformance.peers import Peer
 
 BODIES = 300
-NAMES = sorted(fields_by_json_name(agent_pb2.QueryRequest.DESCRIPTOR) | fields_by_json_name(agent_pb2.Scene.DESCRIPTOR))
+NAMES = sorted(map_fields(agent_pb2.QueryRequest.DESCRIPTOR) | map_fields(agent_pb2.Scene.DESCRIPTOR))
 WORDS = ["a", "", "user", "reject", UUID, "x" * 300, "🧭", "水"]
 NUMBERS = [0, 1, -1, 2**31, 2**31 - 1, 2**63, 2**64, 1.5, 1e30, 10**30, True, False, None]
 BYTES = b'{}[],:"\\0123456789eE.-+ntfu \n\xff\x00'

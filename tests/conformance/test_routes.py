@@ -8,13 +8,13 @@ from typing import Any
 from google.protobuf.message_factory import GetMessageClass
 
 from headrace.v1 import tools_pb2
-from services.facade.routes import Route, routes
+from services.facade.routes import Route, load_routes
 from services.runtime.json_form import encode
 from tests.conformance.both import Both, both
 from tests.conformance.messages import filled, parameters
 from tests.conformance.peers import Peer
 
-UNARY = [route for route in routes() if route.is_unary]
+UNARY = [route for route in load_routes() if route.is_unary]
 
 
 async def _ask(facades: Both, route: Route, request: Any) -> Any:

@@ -12,7 +12,7 @@ from pydantic import TypeAdapter
 
 from docs.generate import code_tables, command_line, configuration, contract, sources
 from headrace.errors import BY_REASON
-from services.facade.routes import routes
+from services.facade.routes import load_routes
 from services.memory.log import lines
 from services.runtime.auth import api_keys
 from services.runtime.process.config import SHARED, list_variables
@@ -113,7 +113,7 @@ def test_every_message_that_a_page_refers_to_is_described() -> None:
 
 def test_every_route_and_its_parameters_stand_in_http() -> None:
     page = read_page("http.md")
-    for route in routes():
+    for route in load_routes():
         section = page.split(f"### `{route.verb} {route.path}`\n")[1].split("\n### ")[0]
         hidden = {"offset", "length"} if route.is_file else set[str]()
         names = () if route.is_upload else (field.json_name for field in route.rpc.input_type.fields)

@@ -19,7 +19,7 @@ from structlog.testing import capture_logs
 
 from docs.generate import contract
 from headrace.v1 import agent_pb2
-from services.facade.requests.json_body import decode
+from services.facade.requests.json_body import decode_body
 from services.llm_gateway.providers.catalogue import Catalogue as Providers
 from services.memory.log import lines
 from services.orchestrator.agents.registry import Registry
@@ -113,7 +113,7 @@ def read_api_keys(text: str, folder: Path, _: str) -> None:
 
 
 def read_submit(text: str, _folder: Path, _: str) -> None:
-    request: Any = decode(text.encode(), agent_pb2.SubmitRequest.DESCRIPTOR)
+    request: Any = decode_body(text.encode(), agent_pb2.SubmitRequest.DESCRIPTOR)
     assert approval.parse_answer(request.payload).decision == "edit"
 
 

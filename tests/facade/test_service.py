@@ -17,7 +17,7 @@ from headrace.v1 import agent_pb2, memory_pb2, tools_pb2
 from services.facade import service
 from services.facade.config import Config
 from services.facade.responses.envelope import HTTP_STATUS
-from services.facade.routes import FILES, routes
+from services.facade.routes import CONTRACT_FILES, load_routes
 from services.runtime.rpc.channels import open_channel
 from tests.facade.scripted import CHAT, RUN, Script, answering, suite
 
@@ -32,8 +32,8 @@ def test_every_annotated_rpc_is_a_route_and_nothing_else_is() -> None:
         for rpc in service.methods
         if rpc.GetOptions().HasExtension(annotations_pb2.http)
     }
-    assert {route.rpc.full_name for route in routes()} == annotated
-    assert len({(route.verb, route.path) for route in routes()}) == len(routes()) == 20
+    assert {route.rpc.full_name for route in load_routes()} == annotated
+    assert len({(route.verb, route.path) for route in load_routes()}) == len(load_routes()) == 20
 
 
 def test_every_grpc_code_has_an_http_status() -> None:
@@ -42,7 +42,7 @@ def test_every_grpc_code_has_an_http_status() -> None:
 
 async def test_every_route_reaches_its_rpc(tmp_path: Path) -> None:
     async with suite(tmp_path, Script(query=answering(), attaches=[answering()])) as facade:
-        for route in routes():
+        for route in load_routes():
             async with facade.http.request(route.verb, route.path, data=b"{}" if route.has_body else None) as response:
                 # Reached: it answered, refused the empty request by its rules, or is left to a later version.
                 assert response.status in (200, 400, 500, 501), route
@@ -209,9 +209,9 @@ async def test_ready_says_which_peer_is_and_healthz_asks_nobody(tmp_path: Path) 
 
 async def test_a_peer_that_cannot_be_reached_is_503(tmp_path: Path) -> None:
     async with asyncio.timeout(20), open_channel(f"unix:{tmp_path}/nobody") as channel:
-        peers = dict.fromkeys(FILES, channel)
+        peers = dict.fromkeys(CONTRACT_FILES, channel)
         async with (
-            service.serving(Config(port=0), peers) as address,
+            service.serve(Config(port=0), peers) as address,
             aiohttp.ClientSession(f"http://{address}") as http,
         ):
             async with http.get("/readyz") as response:

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.v1 import agent_pb2, common_pb2, llm_pb2, memory_pb2, tools_pb2
-from services.facade.routes import routes
+from services.facade.routes import load_routes
 from services.runtime.json_form import encode, event, rules_of, split
 
 PAYLOADS = list(agent_pb2.AgentDelta.DESCRIPTOR.oneofs_by_name["payload"].fields)
@@ -119,7 +119,7 @@ def test_split_gives_one_field_and_the_others() -> None:
 
 @pytest.mark.parametrize(
     "descriptor",
-    [route.rpc.output_type for route in routes()] + [llm_pb2.LlmDelta.DESCRIPTOR, tools_pb2.ToolDelta.DESCRIPTOR],
+    [route.rpc.output_type for route in load_routes()] + [llm_pb2.LlmDelta.DESCRIPTOR, tools_pb2.ToolDelta.DESCRIPTOR],
     ids=lambda descriptor: descriptor.name,
 )
 def test_every_answer_of_the_contract_can_be_encoded(descriptor: Descriptor) -> None:

@@ -204,7 +204,7 @@ async def _facade(auth: AuthSettings, addresses: Mapping[str, str]) -> AsyncGene
             for name, service in names.items()
         }
         address = await stack.enter_async_context(
-            facade.serving(FacadeConfig(port=0, drain_s=0, auth=auth, heartbeat_s=1), peers)
+            facade.serve(FacadeConfig(port=0, drain_s=0, auth=auth, heartbeat_s=1), peers)
         )
         yield f"http://{address}"
 

@@ -17,7 +17,7 @@ from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
 from headrace.v1 import agent_pb2, memory_pb2, tools_pb2
-from services.facade.routes import Route, routes
+from services.facade.routes import Route, load_routes
 from services.runtime.auth.callers import WITHOUT_USER
 from services.runtime.json_form import encode
 from tests.tenants.house import ADA, BOB, KEYS, SLOW, House, Outcome, fresh, house, is_public, path
@@ -170,7 +170,7 @@ async def test_lists_and_searches_have_ones_own_alone(stage: Stage) -> None:
     assert bobs.reply.fact_id
 
 
-@pytest.mark.parametrize("route", routes(), ids=lambda route: f"{route.verb} {route.path}")
+@pytest.mark.parametrize("route", load_routes(), ids=lambda route: f"{route.verb} {route.path}")
 async def test_over_http_the_same(route: Route, stage: Stage) -> None:
     name = f"{route.rpc.containing_service.name}.{route.rpc.name}"
     assert await asked(stage, route, name, stage.resting, None) == 401

@@ -37,7 +37,7 @@ FRAME_POLICY = (
 
 FRAME = "frame.html"
 
-Answer: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
+FileHandler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 def add_routes(application: web.Application) -> None:
@@ -45,10 +45,10 @@ def add_routes(application: web.Application) -> None:
     for file in STATIC.rglob("*.*"):
         path = file.relative_to(STATIC).as_posix()
         route = "/" if path == "index.html" else f"/console/{path}"
-        application.router.add_get(route, _serving(path, file.read_bytes()))
+        application.router.add_get(route, _make_handler(path, file.read_bytes()))
 
 
-def _serving(name: str, body: bytes) -> Answer:
+def _make_handler(name: str, body: bytes) -> FileHandler:
     headers = {
         "Content-Type": TYPES[name.rpartition(".")[2]],
         "Content-Security-Policy": FRAME_POLICY if name == FRAME else PAGE_POLICY,

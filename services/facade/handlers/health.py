@@ -11,19 +11,21 @@ from services.facade.responses import envelope
 from services.runtime.rpc.health import check_peers
 
 
-async def healthz(_: web.Request) -> web.StreamResponse:
+async def serve_healthz(_: web.Request) -> web.StreamResponse:
     """200 while the process answers; asks nobody."""
-    return envelope.told({"status": "live"})
+    return envelope.wrap_data({"status": "live"})
 
 
-def readyz(peers: Mapping[str, grpc.aio.Channel]) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+def make_readyz_handler(
+    peers: Mapping[str, grpc.aio.Channel],
+) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
     """200 when each peer, and what it needs itself, is ready, else 503; `data` says which is."""
 
     async def answer(_: web.Request) -> web.StreamResponse:
         ready = await check_peers(peers)
         if all(ready.values()):
-            return envelope.told(ready)
+            return envelope.wrap_data(ready)
         message = f"not ready: {', '.join(name for name, is_ready in ready.items() if not is_ready)}"
-        return envelope.refused(503, "NOT_READY", message, retriable=True, data=ready)
+        return envelope.build_failure(503, "NOT_READY", message, retriable=True, data=ready)
 
     return answer

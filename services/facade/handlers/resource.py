@@ -20,73 +20,73 @@ from headrace.errors import InvalidRequest, OutOfRange
 from headrace.streams import reading
 from headrace.v1 import tools_pb2
 from services.facade.requests import byte_range, query_string
-from services.facade.requests.body import once
+from services.facade.requests.body import read_single_header
 from services.facade.requests.byte_range import ByteRange
 from services.facade.responses import envelope
-from services.facade.responses.sse import Pace
+from services.facade.responses.sse import StreamTimeouts
 from services.facade.routes import Route
 from services.runtime.rpc import call_ids
 
-TEXTS = frozenset({"text/plain", "text/csv", "text/markdown", "text/tab-separated-values", "application/json"})
+TEXT_TYPES = frozenset({"text/plain", "text/csv", "text/markdown", "text/tab-separated-values", "application/json"})
 
-SHOWN = TEXTS | {"image/png", "image/jpeg", "image/gif", "image/webp", "application/pdf"}
+INLINE_TYPES = TEXT_TYPES | {"image/png", "image/jpeg", "image/gif", "image/webp", "application/pdf"}
 """What a browser may show in place. HTML, SVG and XML are not among them."""
 
-NO_POWERS = "default-src 'none'; sandbox"
+SANDBOX_POLICY = "default-src 'none'; sandbox"
 """Content-Security-Policy of all but PDF, whose viewer it would stop."""
 
 
-def answering(
-    route: Route, channel: grpc.aio.Channel, pace: Pace
+def make_file_handler(
+    route: Route, channel: grpc.aio.Channel, pace: StreamTimeouts
 ) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
     """What serves `route` through `channel`."""
     rpc = channel.unary_stream(route.grpc_path, *route.serializers)
 
     async def answer(request: web.Request) -> web.StreamResponse:
-        whole = _asked(request)
-        wanted = byte_range.parse(once(request, "Range")) if request.method == "GET" else None
-        unless_changed = once(request, "If-Range")
+        whole = _parse_request(request)
+        wanted = byte_range.parse_range(read_single_header(request, "Range")) if request.method == "GET" else None
+        unless_changed = read_single_header(request, "If-Range")
         if wanted is not None:
             part = tools_pb2.ReadFileRequest(offset=wanted.offset, length=wanted.length)
             part.MergeFrom(whole)
             try:
                 async with reading(rpc(part, metadata=call_ids.forward_metadata())) as pieces:
                     first = await anext(pieces)
-                    if unless_changed in (None, _etag(first.info)):
-                        return await _send(request, first, pieces, wanted, pace)
+                    if unless_changed in (None, _format_etag(first.info)):
+                        return await _send_file(request, first, pieces, wanted, pace)
             except OutOfRange as error:
                 if unless_changed is None:
-                    return _unsatisfiable(error)
+                    return _refuse_range(error)
         async with reading(rpc(whole, metadata=call_ids.forward_metadata())) as pieces:
-            return await _send(request, await anext(pieces), pieces, None, pace)
+            return await _send_file(request, await anext(pieces), pieces, None, pace)
 
     return answer
 
 
-def _asked(request: web.Request) -> tools_pb2.ReadFileRequest:
-    asked: Any = query_string.decode(
-        query_string.parse(request.rel_url.raw_query_string), tools_pb2.ReadFileRequest.DESCRIPTOR
+def _parse_request(request: web.Request) -> tools_pb2.ReadFileRequest:
+    asked: Any = query_string.decode_parameters(
+        query_string.parse_parameters(request.rel_url.raw_query_string), tools_pb2.ReadFileRequest.DESCRIPTOR
     )
     if asked.offset or asked.length:
         raise InvalidRequest.of("offset", "is said by the header Range")
     return asked
 
 
-async def _send(
+async def _send_file(
     request: web.Request,
     first: tools_pb2.ReadFileResponse,
     pieces: AsyncIterator[tools_pb2.ReadFileResponse],
     wanted: ByteRange | None,
-    pace: Pace,
+    pace: StreamTimeouts,
 ) -> web.StreamResponse:
     """Answer with the pieces, which are those of the range when one is `wanted`."""
-    info, headers = first.info, _headers(first.info)
+    info, headers = first.info, _build_headers(first.info)
     if any(tag.value in ("*", info.version) for tag in request.if_none_match or ()):
         return web.Response(status=304, headers=headers)
     response = web.StreamResponse(headers=headers)
     start, end = 0, info.size_bytes
     if wanted is not None and info.size_bytes:
-        start, end = wanted.within(info.size_bytes)
+        start, end = wanted.resolve_range(info.size_bytes)
         response.set_status(206)
         response.headers["Content-Range"] = f"bytes {start}-{end - 1}/{info.size_bytes}"
     response.content_length = end - start
@@ -94,9 +94,9 @@ async def _send(
     if request.method == "HEAD":
         return response
     try:
-        await _write(response, first.data, pace)
+        await _write_piece(response, first.data, pace)
         async for piece in pieces:
-            await _write(response, piece.data, pace)
+            await _write_piece(response, piece.data, pace)
     except Exception:
         # Fewer bytes than announced: on a connection that goes on, the next answer would be taken for the rest.
         if request.transport is not None:
@@ -106,7 +106,7 @@ async def _send(
     return response
 
 
-async def _write(response: web.StreamResponse, data: bytes, pace: Pace) -> None:
+async def _write_piece(response: web.StreamResponse, data: bytes, pace: StreamTimeouts) -> None:
     try:
         async with asyncio.timeout(pace.slow_reader_s):
             await response.write(data)
@@ -114,29 +114,29 @@ async def _write(response: web.StreamResponse, data: bytes, pace: Pace) -> None:
         raise ConnectionResetError("the client stopped reading") from None
 
 
-def _headers(info: tools_pb2.FileInfo) -> dict[str, str]:
+def _build_headers(info: tools_pb2.FileInfo) -> dict[str, str]:
     """What is said of a file, whichever part of it is sent."""
-    shown = "inline" if info.mime_type in SHOWN else "attachment"
+    shown = "inline" if info.mime_type in INLINE_TYPES else "attachment"
     name = quote(info.path.rpartition("/")[2], safe="")
     headers = {
-        "Content-Type": info.mime_type + ("; charset=utf-8" if info.mime_type in TEXTS else ""),
+        "Content-Type": info.mime_type + ("; charset=utf-8" if info.mime_type in TEXT_TYPES else ""),
         "Content-Disposition": f"{shown}; filename*=UTF-8''{name}",
         "X-Content-Type-Options": "nosniff",
         "Accept-Ranges": "bytes",
         "Cache-Control": "private, no-cache",  # kept, and asked for again each time with its ETag
-        "ETag": _etag(info),
+        "ETag": _format_etag(info),
         "Last-Modified": format_datetime(datetime.fromtimestamp(info.modified_at // 1000, UTC), usegmt=True),
     }
     if info.mime_type != "application/pdf":
-        headers["Content-Security-Policy"] = NO_POWERS
+        headers["Content-Security-Policy"] = SANDBOX_POLICY
     return headers
 
 
-def _etag(info: tools_pb2.FileInfo) -> str:
+def _format_etag(info: tools_pb2.FileInfo) -> str:
     return f'"{info.version}"'
 
 
-def _unsatisfiable(error: OutOfRange) -> web.Response:
-    answer = envelope.refused(416, error.reason, error.message, details=error.metadata)
+def _refuse_range(error: OutOfRange) -> web.Response:
+    answer = envelope.build_failure(416, error.reason, error.message, details=error.metadata)
     answer.headers["Content-Range"] = f"bytes */{error.metadata.get('sizeBytes', '*')}"
     return answer

@@ -14,7 +14,7 @@ from headrace.streams import rpc_errors
 from headrace.v1 import tools_pb2
 from services.facade.handlers import resource, upload
 from services.facade.requests import json_body, query_string
-from services.facade.requests.body import body, once
+from services.facade.requests.body import read_body, read_single_header
 from services.facade.responses import envelope, json_answer, sse
 from services.facade.routes import Route
 from services.runtime.rpc import call_ids
@@ -27,16 +27,16 @@ LAST_EVENT_ID = "Last-Event-ID"
 Answer: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-def answering(route: Route, channel: grpc.aio.Channel, pace: sse.Pace) -> Answer:
+def make_handler(route: Route, channel: grpc.aio.Channel, pace: sse.StreamTimeouts) -> Answer:
     """What serves `route` through `channel`."""
     if route.is_unary:
-        return _unary(route, channel)
+        return _make_unary_handler(route, channel)
     if route.is_stream_of_events:
-        return _events(route, channel, pace)
+        return _make_stream_handler(route, channel, pace)
     if route.is_upload:
-        return upload.answering(route, channel)
+        return upload.make_upload_handler(route, channel)
     if route.is_file:
-        return resource.answering(route, channel, pace)
+        return resource.make_file_handler(route, channel, pace)
 
     async def unsupported(_: web.Request) -> web.StreamResponse:
         raise Unsupported(f"{route.verb} {route.path} is not served by this version")
@@ -44,58 +44,58 @@ def answering(route: Route, channel: grpc.aio.Channel, pace: sse.Pace) -> Answer
     return unsupported
 
 
-def _unary(route: Route, channel: grpc.aio.Channel) -> Answer:
+def _make_unary_handler(route: Route, channel: grpc.aio.Channel) -> Answer:
     rpc = channel.unary_unary(route.grpc_path, *route.serializers)
 
     async def answer(request: web.Request) -> web.StreamResponse:
-        message = await _message(request, route)
+        message = await _parse_request(request, route)
         with rpc_errors():
             reply = await rpc(message, timeout=UNARY_TIMEOUT_S, metadata=call_ids.forward_metadata())
-        return envelope.success(reply, _data_field(route, reply))
+        return envelope.wrap_response(reply, _find_data_field(route, reply))
 
     return answer
 
 
-def _data_field(route: Route, reply: Message) -> str:
+def _find_data_field(route: Route, reply: Message) -> str:
     """The reply's field that is `data`; empty: the whole reply. A view that is JSON is the data itself."""
     if isinstance(reply, tools_pb2.GetViewportResponse) and reply.HasField("view"):
         return "view"
     return route.response_body
 
 
-def _events(route: Route, channel: grpc.aio.Channel, pace: sse.Pace) -> Answer:
+def _make_stream_handler(route: Route, channel: grpc.aio.Channel, pace: sse.StreamTimeouts) -> Answer:
     rpc = channel.unary_stream(route.grpc_path, *route.serializers)
     can_fold = "stream" in route.rpc.input_type.fields_by_name
 
     async def answer(request: web.Request) -> web.StreamResponse:
-        message: Any = await _message(request, route)
+        message: Any = await _parse_request(request, route)
         call = rpc(message, metadata=call_ids.forward_metadata())
         if can_fold and message.HasField("stream") and not message.stream:
             return await json_answer.answer_run(call)
-        return await sse.stream(request, message, call, pace)
+        return await sse.stream_run(request, message, call, pace)
 
     return answer
 
 
-async def _message(request: web.Request, route: Route) -> Message:
+async def _parse_request(request: web.Request, route: Route) -> Message:
     """The RPC's request: path parameters, and the body or the query parameters."""
     kind = route.rpc.input_type
-    parameters = query_string.parse(request.rel_url.raw_query_string)
+    parameters = query_string.parse_parameters(request.rel_url.raw_query_string)
     in_path = [(kind.fields_by_name[name].json_name, value) for name, value in request.match_info.items()]
     if route.has_body:
         if parameters:
             raise InvalidRequest.of(parameters[0][0], "belongs into the JSON body")
-        message = json_body.decode(await body(request), kind)
-        message.MergeFrom(query_string.decode(in_path, kind))
+        message = json_body.decode_body(await read_body(request), kind)
+        message.MergeFrom(query_string.decode_parameters(in_path, kind))
         return message
     if "last_seq" in kind.fields_by_name:
-        parameters = _resumed(request, parameters)
-    return query_string.decode(in_path + parameters, kind)
+        parameters = _apply_last_event_id(request, parameters)
+    return query_string.decode_parameters(in_path + parameters, kind)
 
 
-def _resumed(request: web.Request, parameters: list[tuple[str, str]]) -> list[tuple[str, str]]:
+def _apply_last_event_id(request: web.Request, parameters: list[tuple[str, str]]) -> list[tuple[str, str]]:
     """The parameters with Last-Event-ID as lastSeq: it wins, because a browser that comes back sends the old URL."""
-    last_id = once(request, LAST_EVENT_ID)
+    last_id = read_single_header(request, LAST_EVENT_ID)
     if not last_id:
         return parameters
     return [(name, value) for name, value in parameters if name != "lastSeq"] + [("lastSeq", last_id)]

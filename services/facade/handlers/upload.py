@@ -38,7 +38,9 @@ TIMEOUT_S = 600.0
 Call = grpc.aio.StreamUnaryCall[tools_pb2.UploadFileRequest, tools_pb2.UploadFileResponse]
 
 
-def answering(route: Route, channel: grpc.aio.Channel) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+def make_upload_handler(
+    route: Route, channel: grpc.aio.Channel
+) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
     """What serves `route` through `channel`."""
     rpc = channel.stream_unary(route.grpc_path, *route.serializers)
 
@@ -50,22 +52,22 @@ def answering(route: Route, channel: grpc.aio.Channel) -> Callable[[web.Request]
         try:
             async with asyncio.timeout(TIMEOUT_S):
                 with rpc_errors():
-                    await _send(request, call)
+                    await _send_form(request, call)
                     reply = await call
         except TimeoutError:
             raise web.HTTPRequestTimeout from None
         finally:
             call.cancel()  # a caller who has gone in the middle must not look like the end of the file
-        return envelope.success(reply, route.response_body)
+        return envelope.wrap_response(reply, route.response_body)
 
     return answer
 
 
-async def _send(request: web.Request, call: Call) -> None:
+async def _send_form(request: web.Request, call: Call) -> None:
     """Send what the form holds; less of it when the call has ended, with an error then."""
     name: str | None = None
     fields: list[tuple[str, str]] = []
-    async for part in _parts(request):
+    async for part in _read_parts(request):
         if part.name == "file":
             if name is not None:
                 raise InvalidRequest.of("file", "must be given once")
@@ -73,11 +75,11 @@ async def _send(request: web.Request, call: Call) -> None:
             if not await _send_file(part, call):
                 return
         else:
-            fields.append((part.name or "", await _text(part)))
+            fields.append((part.name or "", await _read_field(part)))
     if name is None:
         raise InvalidRequest.of("file", "is required")
-    named = [] if any(field == "name" for field, _ in fields) else [("name", _utf8(name))]
-    start: Any = query_string.decode(fields + named, tools_pb2.UploadStart.DESCRIPTOR)
+    named = [] if any(field == "name" for field, _ in fields) else [("name", _check_utf8(name))]
+    start: Any = query_string.decode_parameters(fields + named, tools_pb2.UploadStart.DESCRIPTOR)
     if not call.done():
         await call.write(tools_pb2.UploadFileRequest(start=start))
         await call.done_writing()
@@ -86,7 +88,7 @@ async def _send(request: web.Request, call: Call) -> None:
 async def _send_file(part: BodyPartReader, call: Call) -> bool:
     """Whether all of the file has been sent; False when the call has ended before."""
     while True:
-        with _form_errors():
+        with _translate_form_errors():
             data = await part.read_chunk(PIECE_BYTES)
         if not data:
             return True
@@ -95,12 +97,12 @@ async def _send_file(part: BodyPartReader, call: Call) -> bool:
         await call.write(tools_pb2.UploadFileRequest(data=bytes(data)))
 
 
-async def _parts(request: web.Request) -> AsyncGenerator[BodyPartReader]:
+async def _read_parts(request: web.Request) -> AsyncGenerator[BodyPartReader]:
     """The parts of the form, each to be read before the next."""
-    with _form_errors():
+    with _translate_form_errors():
         form = await request.multipart()
     while True:
-        with _form_errors():
+        with _translate_form_errors():
             part = await form.next()
         if part is None:
             return
@@ -109,15 +111,17 @@ async def _parts(request: web.Request) -> AsyncGenerator[BodyPartReader]:
         yield part
 
 
-async def _text(part: BodyPartReader) -> str:
-    with _form_errors():
+async def _read_field(part: BodyPartReader) -> str:
+    with _translate_form_errors():
         text = await part.read_chunk(FIELD_BYTES_MAX)
         if not part.at_eof() and await part.read_chunk(FIELD_BYTES_MAX):
-            raise InvalidRequest.of(_utf8(part.name or "")[:64], f"must not be longer than {FIELD_BYTES_MAX} bytes")
+            raise InvalidRequest.of(
+                _check_utf8(part.name or "")[:64], f"must not be longer than {FIELD_BYTES_MAX} bytes"
+            )
         return bytes(text).decode()
 
 
-def _utf8(name: str) -> str:
+def _check_utf8(name: str) -> str:
     """The name; a header that is not UTF-8 comes with lone surrogates."""
     try:
         name.encode()
@@ -127,7 +131,7 @@ def _utf8(name: str) -> str:
 
 
 @contextmanager
-def _form_errors() -> Generator[None]:
+def _translate_form_errors() -> Generator[None]:
     """What aiohttp says of a broken form."""
     try:
         yield

@@ -17,8 +17,8 @@ METHODS = "GET, HEAD, POST, DELETE"
 EXPOSED = f"{REQUEST_ID}, Retry-After, Content-Disposition, Content-Range, ETag"
 MAX_AGE_S = 600
 
-READING = frozenset({"GET", "HEAD", "OPTIONS"})
-ELSEWHERE = frozenset({"cross-site", "same-site"})
+SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+OTHER_SITES = frozenset({"cross-site", "same-site"})
 """What a browser says in Sec-Fetch-Site of a request that a page of another origin makes. Not Origin against Host: a
 proxy in front may change the latter. https://www.w3.org/TR/fetch-metadata/"""
 
@@ -33,7 +33,7 @@ class Cors:
         self._origins = origins
 
     @web.middleware
-    async def preflights(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+    async def answer_preflight(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Answer a browser that asks whether it may send a request."""
         if not self._is_preflight(request):
             return await handler(request)
@@ -44,16 +44,20 @@ class Cors:
         return web.Response(status=204, headers=headers)
 
     @web.middleware
-    async def refusals(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+    async def refuse_cross_site(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Refuse what a page of another origin makes a browser send: it cannot read the answer, but a run would go."""
         site = request.headers.get("Sec-Fetch-Site", "")
-        if request.method not in READING and site in ELSEWHERE and request.headers.get("Origin") not in self._origins:
+        if (
+            request.method not in SAFE_METHODS
+            and site in OTHER_SITES
+            and request.headers.get("Origin") not in self._origins
+        ):
             raise errors.PermissionDenied(
                 "pages of other origins may call this facade only where its settings name them"
             )
         return await handler(request)
 
-    async def on_prepare(self, request: web.Request, response: web.StreamResponse) -> None:
+    async def add_headers(self, request: web.Request, response: web.StreamResponse) -> None:
         """Signal of the application: say whether the page may read the answer."""
         response.headers.add("Vary", "Origin")
         if (origin := request.headers.get("Origin")) in self._origins:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from aiohttp import web
 
 from services.facade.middleware.request_lifecycle import Handler
-from services.facade.requests.body import once
+from services.facade.requests.body import read_single_header
 from services.runtime.auth.authenticator import API_KEY, AUTHORIZATION, Authenticator
 from services.runtime.auth.identity import acting_as
 
@@ -13,17 +13,19 @@ GUARDED = ("/api/", "/v1/")
 """What gives or changes somebody's things. The console's files, health, metrics and the contract are nobody's."""
 
 
-class Credentials:
+class CredentialCheck:
     """What stands before every route."""
 
     def __init__(self, authenticator: Authenticator) -> None:
         self._authenticator = authenticator
 
     @web.middleware
-    async def checked(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+    async def check_credentials(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Serve the request for the user whose credential it shows. Raises Unauthenticated, Overloaded."""
         if not request.path.startswith(GUARDED):
             return await handler(request)
-        given = {name: value for name in (AUTHORIZATION, API_KEY) if (value := once(request, name)) is not None}
+        given = {
+            name: value for name in (AUTHORIZATION, API_KEY) if (value := read_single_header(request, name)) is not None
+        }
         with acting_as(await self._authenticator.identify_client(given)):
             return await handler(request)

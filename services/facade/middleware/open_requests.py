@@ -12,7 +12,7 @@ class OpenRequests(InFlightCounter):
     """How many requests are being answered. Belongs to one application."""
 
     @web.middleware
-    async def counting(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+    async def count_request(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Count `request` while `handler` answers it."""
         self.increment()
         try:

@@ -18,7 +18,7 @@ from aiohttp import hdrs, web
 from headrace.errors import HeadraceError
 from services.facade import metrics
 from services.facade.middleware import tracing
-from services.facade.requests.body import once
+from services.facade.requests.body import read_single_header
 from services.facade.responses import envelope
 from services.runtime.rpc import call_ids
 
@@ -30,7 +30,7 @@ SERVER = "headrace"
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 """https://www.w3.org/TR/trace-context/#traceparent-header; anything else is not passed on."""
 
-_BEGUN, _ID = web.RequestKey("begun", web.StreamResponse), web.RequestKey("id", str)
+_STARTED_RESPONSE, _ID = web.RequestKey("begun", web.StreamResponse), web.RequestKey("id", str)
 
 Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -38,21 +38,21 @@ log = structlog.get_logger()
 
 
 @web.middleware
-async def around(request: web.Request, handler: Handler) -> web.StreamResponse:
+async def handle_request(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Answer `request` whatever `handler` does."""
     started = time.monotonic()
     status, reason = 499, "CANCELLED"
     request[_ID] = _adopt_ids(request)
-    route = _route(request)
+    route = _find_route(request)
     with (
         structlog.contextvars.bound_contextvars(**call_ids.get_log_fields()),
-        tracing.request_span(request, route) as span,
+        tracing.open_request_span(request, route) as span,
     ):
         try:
-            answer, status, reason = await _answered(request, handler)
+            answer, status, reason = await _respond(request, handler)
         finally:
             # Left by cancellation or a broken connection: the client has gone.
-            tracing.answered(span, status, reason)
+            tracing.record_outcome(span, status, reason)
             metrics.REQUESTS.labels(route, status).inc()
             say = log.debug if route in tracing.PROBES else log.info
             say(
@@ -67,36 +67,36 @@ async def around(request: web.Request, handler: Handler) -> web.StreamResponse:
     return answer
 
 
-async def on_prepare(request: web.Request, response: web.StreamResponse) -> None:
+async def add_headers(request: web.Request, response: web.StreamResponse) -> None:
     """Signal of the application: the answer's headers are about to go out."""
-    request[_BEGUN] = response
+    request[_STARTED_RESPONSE] = response
     response.headers[REQUEST_ID] = request[_ID]
     response.headers[hdrs.SERVER] = SERVER
 
 
 def has_begun(request: web.Request) -> bool:
     """Whether the answer's headers have gone out: what fails now can have no status of its own."""
-    return _BEGUN in request
+    return _STARTED_RESPONSE in request
 
 
-async def _answered(request: web.Request, handler: Handler) -> tuple[web.StreamResponse, int, str]:
+async def _respond(request: web.Request, handler: Handler) -> tuple[web.StreamResponse, int, str]:
     """The answer, and of what failed, also behind its headers, status and reason."""
     try:
-        once(request, REQUEST_ID)
+        read_single_header(request, REQUEST_ID)
         answer = await handler(request)
         return answer, answer.status, ""
     except HeadraceError as error:
-        answer, reason = envelope.failure(error), error.reason
+        answer, reason = envelope.wrap_error(error), error.reason
     except grpc.aio.AioRpcError as error:
-        answer, reason = envelope.status_failure(error), error.code().name
+        answer, reason = envelope.wrap_rpc_error(error), error.code().name
     except web.HTTPException as error:
-        answer, reason = envelope.http_failure(error), error.reason
+        answer, reason = envelope.wrap_http_error(error), error.reason
     except ConnectionError:
         raise
     except Exception:
-        log.exception("http failed", method=request.method, route=_route(request))
-        answer, reason = envelope.refused(500, "INTERNAL", envelope.INTERNAL), "INTERNAL"
-    return request.get(_BEGUN, answer), answer.status, reason
+        log.exception("http failed", method=request.method, route=_find_route(request))
+        answer, reason = envelope.build_failure(500, "INTERNAL", envelope.INTERNAL), "INTERNAL"
+    return request.get(_STARTED_RESPONSE, answer), answer.status, reason
 
 
 def _adopt_ids(request: web.Request) -> str:
@@ -107,7 +107,7 @@ def _adopt_ids(request: web.Request) -> str:
     return call_ids.adopt_metadata([*given, *call_ids.find_mcp_credentials(request.headers.items())])
 
 
-def _route(request: web.Request) -> str:
+def _find_route(request: web.Request) -> str:
     """The route's path as annotated; a path that nobody serves is not repeated in logs."""
     resource = request.match_info.route.resource
     return resource.canonical if resource else "unknown"

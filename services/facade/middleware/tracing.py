@@ -14,7 +14,7 @@ PROBES = ("/healthz", "/readyz", "/metrics")
 """Asked every few seconds by machines: a span and a log line each would be most of all."""
 
 
-def request_span(request: web.Request, route: str) -> AbstractContextManager[Span]:
+def open_request_span(request: web.Request, route: str) -> AbstractContextManager[Span]:
     """A span for `request`. Its path is left out: it may name a user's file."""
     if route in PROBES:
         return spans.NO_SPAN
@@ -24,7 +24,7 @@ def request_span(request: web.Request, route: str) -> AbstractContextManager[Spa
     )
 
 
-def answered(span: Span, status: int, reason: str) -> None:
+def record_outcome(span: Span, status: int, reason: str) -> None:
     """Note how the request ended; what the client did wrong is no error of ours."""
     if not span.is_recording():
         return

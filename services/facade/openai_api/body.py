@@ -13,7 +13,7 @@ from services.runtime.rpc.field_rules import check_json
 
 T = TypeVar("T")
 
-TEXTS = frozenset({"text", "input_text", "output_text", "refusal"})
+TEXT_PARTS = frozenset({"text", "input_text", "output_text", "refusal"})
 
 
 class Part(msgspec.Struct):
@@ -33,13 +33,13 @@ class Function(msgspec.Struct):
     """Raw, so that the schema stays as it was written."""
 
 
-class Form(msgspec.Struct):
+class ResponseFormat(msgspec.Struct):
     """Which form the answer is to have."""
 
     type: str = "text"
 
 
-def parsed(body: bytes, kind: type[T]) -> T:
+def parse_body(body: bytes, kind: type[T]) -> T:
     """`body` as `kind`.
 
     Raises:
@@ -56,23 +56,23 @@ def parsed(body: bytes, kind: type[T]) -> T:
         raise InvalidRequest.of(BODY, f"must be valid JSON in UTF-8: {error}") from None
 
 
-def text_of(content: str | list[Part] | None, name: str) -> str:
+def read_text(content: str | list[Part] | None, name: str) -> str:
     """The text of a message. Raises InvalidRequest for pictures, files and sound."""
     if content is None or isinstance(content, str):
         return content or ""
     for part in content:
-        if part.type not in TEXTS:
+        if part.type not in TEXT_PARTS:
             raise InvalidRequest.of(name, f"must be text, not {part.type[:32]!r}; upload files by POST /api/upload")
     return "".join(part.text or part.refusal for part in content)
 
 
-def check_form(form: Form | None, name: str) -> None:
+def check_format(form: ResponseFormat | None, name: str) -> None:
     """Refuse what would be taken for granted: an agent decides the form of its answer."""
     if form is not None and form.type != "text":
         raise InvalidRequest.of(name, "must be text: the agent decides the form of its answer")
 
 
-def client_tool(function: Function, name: str) -> agent_pb2.ClientTool:
+def make_client_tool(function: Function, name: str) -> agent_pb2.ClientTool:
     """A function as a frontend tool of the run. Raises InvalidRequest for one without a name."""
     if not function.name:
         raise InvalidRequest.of(name, "must be a function with a name")

@@ -29,7 +29,7 @@ class CallId:
         return f"call_{uuid.UUID(self.run_id).hex}_{self.tool_id.removeprefix(_FRONTEND)}_{self.last_seq}"
 
 
-def parse(text: str) -> CallId | None:
+def parse_call_id(text: str) -> CallId | None:
     """The call with that id; None when no facade has made it."""
     found = _CALL_ID.fullmatch(text)
     if found is None:

@@ -13,7 +13,7 @@ from aiohttp import web
 from headrace.errors import BY_REASON
 from headrace.v1 import common_pb2
 from services.facade.middleware.request_lifecycle import Handler
-from services.facade.openai_api.events import Ended
+from services.facade.openai_api.events import RunEnded
 from services.facade.responses.envelope import HTTP_STATUS
 
 PREFIX = "/v1/"
@@ -31,18 +31,18 @@ TYPES = {401: "authentication_error", 403: "permission_error", 409: "conflict_er
 
 
 @web.middleware
-async def openai_form(request: web.Request, handler: Handler) -> web.StreamResponse:
+async def convert_failures(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Put the failures of the face's routes into OpenAI's form; all others stay."""
     answer = await handler(request)
     if answer.status < 400 or not request.path.startswith(PREFIX) or not isinstance(answer, web.Response):
         return answer
     failure = orjson.loads(answer.body if isinstance(answer.body, bytes) else b"{}")
     error = failure["error"]
-    answer.body = orjson.dumps({"error": in_form(answer.status, error["code"], failure["msg"], error["details"])})
+    answer.body = orjson.dumps({"error": build_error(answer.status, error["code"], failure["msg"], error["details"])})
     return answer
 
 
-def raise_known(failure: common_pb2.Failure) -> None:
+def raise_known_error(failure: common_pb2.Failure) -> None:
     """Raise why a run has failed, when it is one of our errors."""
     if cls := BY_REASON.get(failure.code):
         error = cls(failure.message)
@@ -50,27 +50,27 @@ def raise_known(failure: common_pb2.Failure) -> None:
         raise error
 
 
-def of_end(end: Ended) -> dict[str, Any] | None:
+def build_end_error(end: RunEnded) -> dict[str, Any] | None:
     """Why a run has no answer; None when it has one."""
     if end.failure is not None:
-        return of_failure(end.failure)
-    return in_form(499, "CANCELLED", "the run was cancelled", {}) if end.reason == "cancelled" else None
+        return build_failure_error(end.failure)
+    return build_error(499, "CANCELLED", "the run was cancelled", {}) if end.reason == "cancelled" else None
 
 
-def of_failure(failure: common_pb2.Failure) -> dict[str, Any]:
+def build_failure_error(failure: common_pb2.Failure) -> dict[str, Any]:
     """Why a run has failed."""
     cls = BY_REASON.get(failure.code)
     details = orjson.loads(failure.details or "{}")
-    return in_form(HTTP_STATUS[cls.code] if cls else 500, failure.code, failure.message, details)
+    return build_error(HTTP_STATUS[cls.code] if cls else 500, failure.code, failure.message, details)
 
 
-def code_of(reason: str, details: dict[str, Any]) -> str:
+def map_code(reason: str, details: dict[str, Any]) -> str:
     """OpenAI's word for one of our reasons."""
     if reason == "NOT_FOUND" and "agentKey" in details:
         return "model_not_found"
     return CODES.get(reason, reason.lower())
 
 
-def in_form(status: int, reason: str, message: str, details: dict[str, Any]) -> dict[str, Any]:
+def build_error(status: int, reason: str, message: str, details: dict[str, Any]) -> dict[str, Any]:
     kind = TYPES.get(status, "server_error" if status >= 500 else "invalid_request_error")
-    return {"message": message, "type": kind, "param": details.get("field"), "code": code_of(reason, details)}
+    return {"message": message, "type": kind, "param": details.get("field"), "code": map_code(reason, details)}

@@ -14,7 +14,17 @@ from dataclasses import dataclass, field
 
 from headrace.errors import Interrupted
 from headrace.v1 import agent_pb2
-from services.facade.openai_api.events import Called, Closed, Dropped, Ended, Kind, Opened, Said, Started, Told
+from services.facade.openai_api.events import (
+    BlockEnded,
+    BlockKind,
+    BlocksDropped,
+    BlockStarted,
+    FunctionCall,
+    RunEnded,
+    RunEvent,
+    RunStarted,
+    TextDelta,
+)
 
 TURN_QUIET_S = 0.25
 """Longer than a model takes from one call of an answer to the next; a person would not notice it."""
@@ -22,40 +32,40 @@ TURN_QUIET_S = 0.25
 CLIENT = "client"
 """ToolStart.tool_api of the caller's functions."""
 
-_MODEL_SPEAKS = frozenset(
+_MODEL_EVENTS = frozenset(
     {"reasoning_start", "reasoning_delta", "content_start", "content_delta", "tool_start", "tool_args", "tool_end"}
 )
 
 
-async def told(deltas: AsyncIterator[agent_pb2.AgentDelta], answered: frozenset[str]) -> AsyncGenerator[Told]:
+async def map_events(deltas: AsyncIterator[agent_pb2.AgentDelta], answered: frozenset[str]) -> AsyncGenerator[RunEvent]:
     """What a caller is told of these events; the calls that are `answered`, by toolId, are not told again.
 
     Raises:
         Interrupted: The events have ended and the run has not.
     """
-    calls = _Calls(answered)
+    pending = _PendingCalls(answered)
     seq = 0
     while True:
         try:
-            async with asyncio.timeout_at(calls.told_at):
+            async with asyncio.timeout_at(pending.due_at):
                 delta = await anext(deltas, None)
         except TimeoutError:
-            for call in calls.waiting:
-                yield Called(seq - 1, call.tool_id, call.name, call.whole)
-            yield Ended(seq, "calls")
+            for call in pending.calls:
+                yield FunctionCall(seq - 1, call.tool_id, call.name, call.whole)
+            yield RunEnded(seq, "calls")
             return
         if delta is None:
             raise Interrupted("the run's stream ended before the run did")
         seq = delta.seq
-        calls.note(delta)
-        for thing in _told(delta):
-            yield thing
-            if isinstance(thing, Ended):
+        pending.apply_delta(delta)
+        for event in _map_delta(delta):
+            yield event
+            if isinstance(event, RunEnded):
                 return
 
 
 @dataclass(slots=True)
-class _Call:
+class _PendingCall:
     tool_id: str
     name: str
     seq: int
@@ -65,54 +75,54 @@ class _Call:
     """The arguments; empty while the model writes them."""
 
 
-class _Calls:
+class _PendingCalls:
     """The calls of the caller's functions that have no result yet."""
 
     def __init__(self, answered: frozenset[str]) -> None:
         self._answered = answered
-        self._calls: dict[str, _Call] = {}
+        self._calls: dict[str, _PendingCall] = {}
         self._quiet_since_s = 0.0
 
     @property
-    def waiting(self) -> list[_Call]:
+    def calls(self) -> list[_PendingCall]:
         return [*self._calls.values()]
 
     @property
-    def told_at(self) -> float | None:
+    def due_at(self) -> float | None:
         """When they are told, in the loop's time; None: there is none, or one is being written."""
         if not self._calls or not all(call.whole for call in self._calls.values()):
             return None
         return self._quiet_since_s + TURN_QUIET_S
 
-    def note(self, delta: agent_pb2.AgentDelta) -> None:
+    def apply_delta(self, delta: agent_pb2.AgentDelta) -> None:
         """Take one event."""
         kind = delta.WhichOneof("payload")
-        if kind in _MODEL_SPEAKS:
+        if kind in _MODEL_EVENTS:
             self._quiet_since_s = asyncio.get_running_loop().time()
         match kind:
             case "tool_start" if delta.tool_start.tool_api == CLIENT:
-                self._open(delta, delta.tool_start.tool_id, delta.tool_start.tool_name)
+                self._open_call(delta, delta.tool_start.tool_id, delta.tool_start.tool_name)
             case "tool_args" if call := self._calls.get(delta.tool_args.tool_id):
                 call.pieces.append(delta.tool_args.delta)
             case "tool_end" if call := self._calls.get(delta.tool_end.tool_id):
                 call.whole = delta.tool_end.tool_params or "".join(call.pieces) or "{}"
             case "tool_snapshot" if delta.tool_snapshot.tool_api == CLIENT:
                 past = delta.tool_snapshot
-                self._open(delta, past.tool_id, past.tool_name, past.tool_params or past.arguments or "{}")
+                self._open_call(delta, past.tool_id, past.tool_name, past.tool_params or past.arguments or "{}")
             case "tool_result":
                 self._calls.pop(delta.tool_result.tool_id, None)
             case "attempt_reset":
-                self._drop(_scope(delta), delta.attempt_reset.from_seq)
+                self._drop_calls(_scope(delta), delta.attempt_reset.from_seq)
             case _:
                 pass
 
-    def _open(self, delta: agent_pb2.AgentDelta, tool_id: str, name: str, whole: str = "") -> None:
+    def _open_call(self, delta: agent_pb2.AgentDelta, tool_id: str, name: str, whole: str = "") -> None:
         if tool_id not in self._answered:
-            self._calls[tool_id] = _Call(tool_id, name, delta.seq, _scope(delta), whole=whole)
+            self._calls[tool_id] = _PendingCall(tool_id, name, delta.seq, _scope(delta), whole=whole)
 
-    def _drop(self, scope: tuple[str, str], from_seq: int) -> None:
+    def _drop_calls(self, scope: tuple[str, str], from_seq: int) -> None:
         """Forget the calls that were lost: no run waits for them, and one that broke off would never be whole."""
-        for call in self.waiting:
+        for call in self.calls:
             if call.scope == scope and call.seq > from_seq:
                 del self._calls[call.tool_id]
 
@@ -122,46 +132,46 @@ def _scope(delta: agent_pb2.AgentDelta) -> tuple[str, str]:
     return delta.subagent_id, delta.task_id
 
 
-def _told(delta: agent_pb2.AgentDelta) -> Iterator[Told]:
+def _map_delta(delta: agent_pb2.AgentDelta) -> Iterator[RunEvent]:
     """What one event tells by itself."""
     if delta.HasField("subagent_id") or delta.HasField("task_id"):
         return
     seq = delta.seq
     match delta.WhichOneof("payload"):
         case "content_delta":
-            yield Said(seq, delta.content_delta.content_id, delta.content_delta.delta)
+            yield TextDelta(seq, delta.content_delta.content_id, delta.content_delta.delta)
         case "reasoning_delta":
-            yield Said(seq, delta.reasoning_delta.reasoning_id, delta.reasoning_delta.delta)
+            yield TextDelta(seq, delta.reasoning_delta.reasoning_id, delta.reasoning_delta.delta)
         case "content_start":
-            yield Opened(seq, "text", delta.content_start.content_id)
+            yield BlockStarted(seq, "text", delta.content_start.content_id)
         case "reasoning_start":
-            yield Opened(seq, "reasoning", delta.reasoning_start.reasoning_id)
+            yield BlockStarted(seq, "reasoning", delta.reasoning_start.reasoning_id)
         case "content_end":
-            yield Closed(seq, delta.content_end.content_id)
+            yield BlockEnded(seq, delta.content_end.content_id)
         case "reasoning_end":
-            yield Closed(seq, delta.reasoning_end.reasoning_id)
+            yield BlockEnded(seq, delta.reasoning_end.reasoning_id)
         case "content_snapshot":
-            yield from _whole(seq, "text", delta.content_snapshot.content_id, delta.content_snapshot.text)
+            yield from _map_snapshot(seq, "text", delta.content_snapshot.content_id, delta.content_snapshot.text)
         case "reasoning_snapshot":
             past = delta.reasoning_snapshot
-            yield from _whole(seq, "reasoning", past.reasoning_id, past.text)
+            yield from _map_snapshot(seq, "reasoning", past.reasoning_id, past.text)
         case "run_start":
             start = delta.run_start
-            yield Started(seq, start.run_id, start.chat_id, start.agent_key, delta.timestamp // 1000)
+            yield RunStarted(seq, start.run_id, start.chat_id, start.agent_key, delta.timestamp // 1000)
         case "attempt_reset":
-            yield Dropped(seq, delta.attempt_reset.from_seq)
+            yield BlocksDropped(seq, delta.attempt_reset.from_seq)
         case "run_complete":
-            yield Ended(seq, delta.run_complete.finish_reason, delta.run_complete.usage)
+            yield RunEnded(seq, delta.run_complete.finish_reason, delta.run_complete.usage)
         case "run_error":
-            yield Ended(seq, "failed", delta.run_error.usage, delta.run_error.error)
+            yield RunEnded(seq, "failed", delta.run_error.usage, delta.run_error.error)
         case "run_cancel":
-            yield Ended(seq, "cancelled", delta.run_cancel.usage)
+            yield RunEnded(seq, "cancelled", delta.run_cancel.usage)
         case _:
             pass
 
 
-def _whole(seq: int, kind: Kind, block_id: str, text: str) -> Iterator[Told]:
+def _map_snapshot(seq: int, kind: BlockKind, block_id: str, text: str) -> Iterator[RunEvent]:
     """A snapshot. Only its end has its seq: whoever has had no more than the rest is to get it again."""
-    yield Opened(seq - 1, kind, block_id)
-    yield Said(seq - 1, block_id, text)
-    yield Closed(seq, block_id)
+    yield BlockStarted(seq - 1, kind, block_id)
+    yield TextDelta(seq - 1, block_id, text)
+    yield BlockEnded(seq, block_id)

@@ -8,11 +8,11 @@ from typing import Literal, TypeAlias
 from headrace.v1 import common_pb2
 from services.facade.openai_api.call_ids import CallId
 
-Kind: TypeAlias = Literal["text", "reasoning"]
+BlockKind: TypeAlias = Literal["text", "reasoning"]
 
 
 @dataclass(frozen=True, slots=True)
-class Started:
+class RunStarted:
     """The run has started."""
 
     seq: int
@@ -24,16 +24,16 @@ class Started:
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class BlockStarted:
     """A block opens. A known one, again: what it had is replaced by what follows."""
 
     seq: int
-    kind: Kind
+    kind: BlockKind
     block_id: str
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class TextDelta:
     """A piece of a block."""
 
     seq: int
@@ -42,7 +42,7 @@ class Said:
 
 
 @dataclass(frozen=True, slots=True)
-class Closed:
+class BlockEnded:
     """A block is whole."""
 
     seq: int
@@ -50,7 +50,7 @@ class Closed:
 
 
 @dataclass(frozen=True, slots=True)
-class Dropped:
+class BlocksDropped:
     """The blocks that opened after `from_seq` were lost; what was in them is said anew, in others."""
 
     seq: int
@@ -58,7 +58,7 @@ class Dropped:
 
 
 @dataclass(frozen=True, slots=True)
-class Called:
+class FunctionCall:
     """The run waits for one of the caller's functions."""
 
     seq: int
@@ -68,13 +68,13 @@ class Called:
     name: str
     arguments: str
 
-    def id(self, run_id: str) -> str:
+    def format_id(self, run_id: str) -> str:
         """The call's id, as its caller gets it."""
         return str(CallId(run_id, self.tool_id, self.seq + 1))
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class RunEnded:
     """Nothing more comes now; the last thing that is told."""
 
     seq: int
@@ -88,4 +88,4 @@ class Ended:
     failure: common_pb2.Failure | None = None
 
 
-Told: TypeAlias = Started | Opened | Said | Closed | Dropped | Called | Ended
+RunEvent: TypeAlias = RunStarted | BlockStarted | TextDelta | BlockEnded | BlocksDropped | FunctionCall | RunEnded

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from services.facade.openai_api.events import Called, Closed, Dropped, Kind, Opened, Said, Told
+from services.facade.openai_api.events import (
+    BlockEnded,
+    BlockKind,
+    BlocksDropped,
+    BlockStarted,
+    FunctionCall,
+    RunEvent,
+    TextDelta,
+)
 
 
 @dataclass(slots=True)
@@ -12,7 +20,7 @@ class Block:
     """A stretch of text or reasoning."""
 
     id: str
-    kind: Kind
+    kind: BlockKind
     seq: int = 0
     """Where it opened."""
 
@@ -27,15 +35,15 @@ class Block:
     def text(self) -> str:
         return "".join(self.pieces)
 
-    def restart(self, seq: int) -> None:
+    def restart_block(self, seq: int) -> None:
         """Forget what was said: it is said again."""
         self.seq, self.pieces, self.size_chars, self.is_closed = seq, [], 0, False
 
-    def add(self, text: str) -> None:
+    def add_text(self, text: str) -> None:
         self.pieces.append(text)
         self.size_chars += len(text)
 
-    def unsent(self, text: str) -> str:
+    def take_unsent(self, text: str) -> str:
         """The part of the piece just added that the caller has not had; it counts as sent from now on."""
         new = min(len(text), max(0, self.size_chars - self.sent_chars))
         self.sent_chars += new
@@ -47,30 +55,30 @@ class Output:
 
     def __init__(self) -> None:
         self.blocks: dict[str, Block] = {}
-        self.calls: list[Called] = []
-        self.lost: list[Block] = []
+        self.calls: list[FunctionCall] = []
+        self.dropped_blocks: list[Block] = []
         """The blocks that the last `Dropped` has taken away."""
 
-    def add(self, thing: Told) -> None:
-        """Take the next thing that is told."""
-        match thing:
-            case Opened() if thing.block_id in self.blocks:
-                self.blocks[thing.block_id].restart(thing.seq)
-            case Opened():
-                self.blocks[thing.block_id] = Block(thing.block_id, thing.kind, thing.seq)
-            case Said() if thing.block_id in self.blocks:
-                self.blocks[thing.block_id].add(thing.text)
-            case Closed() if thing.block_id in self.blocks:
-                self.blocks[thing.block_id].is_closed = True
-            case Dropped():
-                self.lost = [block for block in self.blocks.values() if block.seq > thing.from_seq]
-                for block in self.lost:
+    def apply_event(self, event: RunEvent) -> None:
+        """Take the next event that is told."""
+        match event:
+            case BlockStarted() if event.block_id in self.blocks:
+                self.blocks[event.block_id].restart_block(event.seq)
+            case BlockStarted():
+                self.blocks[event.block_id] = Block(event.block_id, event.kind, event.seq)
+            case TextDelta() if event.block_id in self.blocks:
+                self.blocks[event.block_id].add_text(event.text)
+            case BlockEnded() if event.block_id in self.blocks:
+                self.blocks[event.block_id].is_closed = True
+            case BlocksDropped():
+                self.dropped_blocks = [block for block in self.blocks.values() if block.seq > event.from_seq]
+                for block in self.dropped_blocks:
                     del self.blocks[block.id]
-            case Called():
-                self.calls.append(thing)
+            case FunctionCall():
+                self.calls.append(event)
             case _:
                 pass
 
-    def text(self, kind: Kind) -> str:
+    def join_text(self, kind: BlockKind) -> str:
         """All blocks of a kind, with a blank line between them."""
         return "\n\n".join(block.text for block in self.blocks.values() if block.kind == kind and block.pieces)

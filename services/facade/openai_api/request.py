@@ -23,7 +23,7 @@ BEHIND = "The new message, to be answered:"
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class EarlierCall:
     """A function call that an earlier answer made."""
 
     id: str
@@ -32,12 +32,12 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class EarlierMessage:
     """One message of a conversation."""
 
     role: str
     text: str
-    calls: Sequence[Call] = ()
+    calls: Sequence[EarlierCall] = ()
 
     call_id: str = ""
     """Role tool: the call that this is the result of."""
@@ -50,7 +50,7 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class ToolResult:
     """The result of one of the caller's functions."""
 
     call: CallId
@@ -59,7 +59,7 @@ class Result:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class AgentRequest:
     """One request of either API."""
 
     model: str
@@ -68,7 +68,7 @@ class Asked:
     message: str
     """The query; empty when there are results."""
 
-    results: Sequence[Result] = ()
+    results: Sequence[ToolResult] = ()
     """For the run that waits for them."""
 
     tools: Sequence[agent_pb2.ClientTool] = ()
@@ -86,28 +86,28 @@ class Asked:
     metadata: dict[str, str] = field(default_factory=dict[str, str])
 
 
-def results_of(entries: Sequence[Entry], name: str) -> list[Result]:
+def find_results(entries: Sequence[EarlierMessage], name: str) -> list[ToolResult]:
     """The results that end the conversation; `name` is that of the field with the messages.
 
     Raises:
         InvalidRequest: They are not of one run, or calls of the same answer have none.
     """
-    found: list[Result] = []
+    found: list[ToolResult] = []
     for at in range(len(entries) - 1, -1, -1):
         entry = entries[at]
         if entry.role != "tool":
-            _check_answered(entry, found, name)
+            _check_results(entry, found, name)
             break
-        call = call_ids.parse(entry.call_id)
+        call = call_ids.parse_call_id(entry.call_id)
         if call is None:
             raise InvalidRequest.of(f"{name}[{at}]", "must have the id of a call that this server has made")
-        found.append(Result(call, _as_json(entry.text)))
+        found.append(ToolResult(call, _to_json(entry.text)))
     if len({result.call.run_id for result in found}) > 1:
         raise InvalidRequest.of(name, "must end with results of the calls of one answer")
     return found[::-1]
 
 
-def question(entries: Sequence[Entry], name: str, *, is_new: bool) -> str:
+def build_message(entries: Sequence[EarlierMessage], name: str, *, is_new: bool) -> str:
     """The query's message: the last entry, behind the earlier ones when the chat `is_new`.
 
     Raises:
@@ -124,13 +124,13 @@ def question(entries: Sequence[Entry], name: str, *, is_new: bool) -> str:
     return f"{BEFORE}\n{lines}\n\n{BEHIND}\n{last.text}"
 
 
-def _check_answered(asking: Entry, results: Sequence[Result], name: str) -> None:
+def _check_results(asking: EarlierMessage, results: Sequence[ToolResult], name: str) -> None:
     answered = {str(result.call) for result in results}
     if missing := [call.id for call in asking.calls if call.id not in answered and results]:
         raise InvalidRequest.of(name, f"must have a result for each tool call; {len(missing)} of them have none")
 
 
-def _as_json(text: str) -> str:
+def _to_json(text: str) -> str:
     """The result as JSON: as it is when it is JSON, else as a string."""
     try:
         value = orjson.loads(text)

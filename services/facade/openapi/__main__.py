@@ -4,6 +4,6 @@ import sys
 
 import orjson
 
-from services.facade.openapi.document import contract_alone
+from services.facade.openapi.document import build_contract_document
 
-sys.stdout.buffer.write(orjson.dumps(contract_alone(), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
+sys.stdout.buffer.write(orjson.dumps(build_contract_document(), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))

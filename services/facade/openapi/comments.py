@@ -8,11 +8,11 @@ from importlib import resources
 import orjson
 
 
-def comment(full_name: str) -> str:
+def find_comment(full_name: str) -> str:
     """What the contract says of a message, field or RPC."""
-    return _comments().get(full_name, "")
+    return _load_comments().get(full_name, "")
 
 
 @cache
-def _comments() -> dict[str, str]:
+def _load_comments() -> dict[str, str]:
     return orjson.loads((resources.files("headrace.v1") / "comments.json").read_bytes())

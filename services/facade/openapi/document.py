@@ -10,7 +10,7 @@ import orjson
 from aiohttp import web
 
 from services.facade.openapi import route_responses
-from services.facade.openapi.paths import paths
+from services.facade.openapi.paths import build_paths
 from services.facade.openapi.schemas import Schemas
 
 ABOUT = (
@@ -36,10 +36,10 @@ OPENAI_ERROR: dict[str, Any] = {
 }
 
 
-def document() -> dict[str, Any]:
+def build_document() -> dict[str, Any]:
     """The contract's HTTP side as OpenAPI 3.1."""
     schemas = Schemas()
-    found = paths(schemas)
+    found = build_paths(schemas)
     return {
         "openapi": "3.1.0",
         "info": {"title": "Headrace", "version": metadata.version("headrace"), "description": ABOUT},
@@ -50,19 +50,19 @@ def document() -> dict[str, Any]:
     }
 
 
-def contract_alone() -> dict[str, Any]:
+def build_contract_document() -> dict[str, Any]:
     """The document without the OpenAI face, which only the embedded facade has."""
-    found = document()
+    found = build_document()
     found["paths"] = {path: item for path, item in found["paths"].items() if not path.startswith("/v1/")}
     del found["components"]["schemas"]["OpenAIError"]
     return found
 
 
-async def openapi(_: web.Request) -> web.StreamResponse:
+async def serve_document(_: web.Request) -> web.StreamResponse:
     """Answer with the document."""
-    return web.Response(body=_text(), content_type="application/json", charset="utf-8")
+    return web.Response(body=_encode_document(), content_type="application/json", charset="utf-8")
 
 
 @cache
-def _text() -> bytes:
-    return orjson.dumps(document())
+def _encode_document() -> bytes:
+    return orjson.dumps(build_document())

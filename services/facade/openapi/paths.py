@@ -6,9 +6,9 @@ from typing import Any
 
 from headrace.v1 import tools_pb2
 from services.facade.openapi import route_responses
-from services.facade.openapi.comments import comment
+from services.facade.openapi.comments import find_comment
 from services.facade.openapi.schemas import Schema, Schemas
-from services.facade.routes import Route, routes
+from services.facade.routes import Route, load_routes
 from services.runtime.json_form import rules_of
 
 TAGS = {"orchestrator": "runs and agents", "memory": "chats", "tools": "tools and files"}
@@ -19,44 +19,44 @@ BY_HEADER = {"ReadFileRequest": ("offset", "length")}
 OPENAI_STATUSES = (400, 401, 403, 404, 408, 409, 413, 429, 499, 500, 501, 503, 504)
 
 
-def paths(schemas: Schemas) -> dict[str, Any]:
+def build_paths(schemas: Schemas) -> dict[str, Any]:
     """All paths of the facade."""
     found: dict[str, Any] = {}
-    for route in routes():
-        found.setdefault(route.path, {})[route.verb.lower()] = _operation(route, schemas)
+    for route in load_routes():
+        found.setdefault(route.path, {})[route.verb.lower()] = _build_operation(route, schemas)
         if route.is_file:
-            found[route.path]["head"] = _operation(route, schemas) | {"operationId": f"{route.rpc.name}Head"}
-    return found | _pages() | _openai()
+            found[route.path]["head"] = _build_operation(route, schemas) | {"operationId": f"{route.rpc.name}Head"}
+    return found | _build_pages() | _build_openai_paths()
 
 
-def _operation(route: Route, schemas: Schemas) -> dict[str, Any]:
-    text = comment(route.rpc.full_name)
+def _build_operation(route: Route, schemas: Schemas) -> dict[str, Any]:
+    text = find_comment(route.rpc.full_name)
     operation: dict[str, Any] = {
         "operationId": route.rpc.name,
         "summary": text.partition("\n")[0],
         "description": text,
         "tags": [TAGS[route.peer]],
-        "responses": route_responses.success(route, schemas)
-        | route_responses.failures(route.rpc.full_name, has_body=route.has_body or route.is_upload),
+        "responses": route_responses.build_success(route, schemas)
+        | route_responses.build_failures(route.rpc.full_name, has_body=route.has_body or route.is_upload),
     }
     if route.is_upload:
-        operation["requestBody"] = _form(schemas)
+        operation["requestBody"] = _build_form(schemas)
     elif route.has_body:
-        schema = schemas.of(route.rpc.input_type, "in")
+        schema = schemas.refer_to(route.rpc.input_type, "in")
         operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": schema}}}
     else:
-        operation["parameters"] = _parameters(route, schemas)
+        operation["parameters"] = _build_parameters(route, schemas)
     return operation
 
 
-def _parameters(route: Route, schemas: Schemas) -> list[dict[str, Any]]:
+def _build_parameters(route: Route, schemas: Schemas) -> list[dict[str, Any]]:
     left_out = BY_HEADER.get(route.rpc.input_type.name, ())
     found: list[dict[str, Any]] = [
         {
             "name": field.json_name,
             "in": "path" if f"{{{field.name}}}" in route.path else "query",
             "required": rules_of(field).required,
-            "schema": schemas.field(field, "in"),
+            "schema": schemas.build_field(field, "in"),
         }
         for field in route.rpc.input_type.fields
         if field.name not in left_out
@@ -69,9 +69,9 @@ def _parameters(route: Route, schemas: Schemas) -> list[dict[str, Any]]:
     return found
 
 
-def _form(schemas: Schemas) -> dict[str, Any]:
+def _build_form(schemas: Schemas) -> dict[str, Any]:
     fields = tools_pb2.UploadStart.DESCRIPTOR.fields
-    properties: dict[str, Any] = {field.json_name: schemas.field(field, "in") for field in fields}
+    properties: dict[str, Any] = {field.json_name: schemas.build_field(field, "in") for field in fields}
     properties["file"] = {"type": "string", "contentMediaType": "application/octet-stream"}
     # The name is the file's own unless it is given.
     required = ["file", *(field.json_name for field in fields if rules_of(field).required and field.name != "name")]
@@ -79,21 +79,27 @@ def _form(schemas: Schemas) -> dict[str, Any]:
     return {"required": True, "content": {"multipart/form-data": {"schema": schema}}}
 
 
-def _pages() -> dict[str, Any]:
-    ready = route_responses.enveloped({"type": "object", "additionalProperties": {"type": "boolean"}})
-    live = route_responses.enveloped({"type": "object", "properties": {"status": {"const": "live"}}})
+def _build_pages() -> dict[str, Any]:
+    ready = route_responses.wrap_data({"type": "object", "additionalProperties": {"type": "boolean"}})
+    live = route_responses.wrap_data({"type": "object", "properties": {"status": {"const": "live"}}})
     return {
-        "/healthz": {"get": _page("Whether the facade lives; asks nobody.", {"application/json": {"schema": live}})},
-        "/readyz": {
-            "get": _page("Whether the whole chain behind it is ready.", {"application/json": {"schema": ready}}, "503")
+        "/healthz": {
+            "get": _build_page("Whether the facade lives; asks nobody.", {"application/json": {"schema": live}})
         },
-        "/metrics": {"get": _page("What the facade has counted, for Prometheus.", {"text/plain": {"schema": {}}})},
-        "/openapi.json": {"get": _page("This document.", {"application/json": {"schema": {"type": "object"}}})},
+        "/readyz": {
+            "get": _build_page(
+                "Whether the whole chain behind it is ready.", {"application/json": {"schema": ready}}, "503"
+            )
+        },
+        "/metrics": {
+            "get": _build_page("What the facade has counted, for Prometheus.", {"text/plain": {"schema": {}}})
+        },
+        "/openapi.json": {"get": _build_page("This document.", {"application/json": {"schema": {"type": "object"}}})},
     }
 
 
-def _page(summary: str, content: dict[str, Any], *failures: str) -> dict[str, Any]:
-    failed = {status: told for status, told in route_responses.failures().items() if status in failures}
+def _build_page(summary: str, content: dict[str, Any], *failures: str) -> dict[str, Any]:
+    failed = {status: told for status, told in route_responses.build_failures().items() if status in failures}
     return {
         "summary": summary,
         "tags": ["pages"],
@@ -101,7 +107,7 @@ def _page(summary: str, content: dict[str, Any], *failures: str) -> dict[str, An
     }
 
 
-def _openai() -> dict[str, Any]:
+def _build_openai_paths() -> dict[str, Any]:
     model = [{"name": "model", "in": "path", "required": True, "schema": {"type": "string"}}]
     known = [{"name": "id", "in": "path", "required": True, "schema": {"type": "string"}}]
     resume = [
@@ -111,18 +117,18 @@ def _openai() -> dict[str, Any]:
     ask = {"type": "object", "properties": {"model": {"type": "string"}, "stream": {"type": "boolean"}}}
     chat = ask | {"required": ["model", "messages"]}
     return {
-        "/v1/models": {"get": _openai_route("Agents as models.")},
-        "/v1/models/{model}": {"get": _openai_route("One agent as a model.", parameters=model)},
-        "/v1/chat/completions": {"post": _openai_route("Chat completions.", body=chat, streams=True)},
-        "/v1/responses": {"post": _openai_route("Responses.", body=ask | {"required": ["input"]}, streams=True)},
+        "/v1/models": {"get": _build_openai_route("Agents as models.")},
+        "/v1/models/{model}": {"get": _build_openai_route("One agent as a model.", parameters=model)},
+        "/v1/chat/completions": {"post": _build_openai_route("Chat completions.", body=chat, streams=True)},
+        "/v1/responses": {"post": _build_openai_route("Responses.", body=ask | {"required": ["input"]}, streams=True)},
         "/v1/responses/{id}": {
-            "get": _openai_route("A run as a response, or its events.", parameters=known + resume, streams=True)
+            "get": _build_openai_route("A run as a response, or its events.", parameters=known + resume, streams=True)
         },
-        "/v1/responses/{id}/cancel": {"post": _openai_route("Stop a run.", parameters=known)},
+        "/v1/responses/{id}/cancel": {"post": _build_openai_route("Stop a run.", parameters=known)},
     }
 
 
-def _openai_route(
+def _build_openai_route(
     summary: str, *, parameters: list[dict[str, Any]] | None = None, body: Schema | None = None, streams: bool = False
 ) -> dict[str, Any]:
     content: dict[str, Any] = {"application/json": {"schema": {"type": "object"}}}
@@ -132,7 +138,7 @@ def _openai_route(
     operation: dict[str, Any] = {
         "summary": summary,
         "tags": ["OpenAI"],
-        "responses": responses | route_responses.of_openai(OPENAI_STATUSES),
+        "responses": responses | route_responses.build_openai_failures(OPENAI_STATUSES),
     }
     if parameters:
         operation["parameters"] = parameters

@@ -9,12 +9,12 @@ from typing import Any
 
 from headrace.errors import BY_REASON
 from headrace.v1 import tools_pb2
-from services.facade.openapi.comments import comment
+from services.facade.openapi.comments import find_comment
 from services.facade.openapi.schemas import Schema, Schemas
 from services.facade.responses.envelope import HTTP_STATUS
 from services.facade.routes import Route
 
-ANY = (
+COMMON_REASONS = (
     "INVALID_REQUEST",
     "UNAUTHENTICATED",
     "PERMISSION_DENIED",
@@ -24,8 +24,8 @@ ANY = (
 )
 """Reasons that any route may give."""
 
-OF_HTTP = {408: "the body took too long", 413: "the body is too large"}
-OF_ANY = {
+BODY_STATUSES = {408: "the body took too long", 413: "the body is too large"}
+COMMON_STATUSES = {
     429: "something is used up, or too large",
     499: "the request, or the run, was cancelled",
     500: "a bug, told without its text",
@@ -55,29 +55,35 @@ FAILURE: Schema = {
 _REASON = re.compile(r"\b[A-Z]+(?:_[A-Z]+)*\b")
 
 
-def failures(full_name: str = "", *, has_body: bool = False) -> dict[str, Any]:
+def build_failures(full_name: str = "", *, has_body: bool = False) -> dict[str, Any]:
     """The failures of a route whose RPC is `full_name`, by status."""
-    reasons = [word for word in _REASON.findall(comment(full_name)) if word in BY_REASON]
+    reasons = [word for word in _REASON.findall(find_comment(full_name)) if word in BY_REASON]
     told: dict[int, list[str]] = {}
-    for reason in dict.fromkeys([*ANY, *reasons]):
+    for reason in dict.fromkeys([*COMMON_REASONS, *reasons]):
         told.setdefault(HTTP_STATUS[BY_REASON[reason].code], []).append(reason)
-    texts = OF_ANY | (OF_HTTP if has_body else {}) | {status: ", ".join(words) for status, words in told.items()}
-    return {str(status): _failure(text) for status, text in sorted(texts.items())}
+    texts = (
+        COMMON_STATUSES
+        | (BODY_STATUSES if has_body else {})
+        | {status: ", ".join(words) for status, words in told.items()}
+    )
+    return {str(status): _build_failure(text) for status, text in sorted(texts.items())}
 
 
-def success(route: Route, schemas: Schemas) -> dict[str, Any]:
+def build_success(route: Route, schemas: Schemas) -> dict[str, Any]:
     """The answer of a route that has one, by status."""
     if route.is_stream_of_events:
-        content = {"text/event-stream": {"schema": _frame(schemas.of(route.rpc.output_type, "out"))}}
+        content = {"text/event-stream": {"schema": _build_frame(schemas.refer_to(route.rpc.output_type, "out"))}}
         if "stream" in route.rpc.input_type.fields_by_name:
-            content["application/json"] = {"schema": enveloped(ONE_ANSWER)}
+            content["application/json"] = {"schema": wrap_data(ONE_ANSWER)}
         return {"200": {"description": STREAM, "content": content}}
     if route.is_file:
-        return {str(status): _file(status) for status in (200, 206, 304, 416)}
-    return {"200": {"description": "Success.", "content": {"application/json": {"schema": _reply(route, schemas)}}}}
+        return {str(status): _build_file(status) for status in (200, 206, 304, 416)}
+    return {
+        "200": {"description": "Success.", "content": {"application/json": {"schema": _build_reply(route, schemas)}}}
+    }
 
 
-def _frame(event: Schema) -> Schema:
+def _build_frame(event: Schema) -> Schema:
     """One frame of a stream, as OpenAPI 3.2 describes them too."""
     json: Schema = {"type": "string", "contentMediaType": "application/json", "contentSchema": event}
     data = {"anyOf": [json, {"const": "[DONE]"}]}
@@ -103,41 +109,41 @@ ONE_ANSWER: Schema = {
 }
 
 
-def enveloped(data: Schema, beside: dict[str, Schema] | None = None) -> Schema:
+def wrap_data(data: Schema, beside: dict[str, Schema] | None = None) -> Schema:
     """The envelope of a success; `beside` are the fields next to `data`."""
     properties = {"code": {"const": 0}, "msg": {"const": "success"}, "data": data} | (beside or {})
     return {"type": "object", "properties": properties, "required": ["code", "msg", "data"]}
 
 
-def _reply(route: Route, schemas: Schemas) -> Schema:
+def _build_reply(route: Route, schemas: Schemas) -> Schema:
     kind = route.rpc.output_type
     if kind is tools_pb2.GetViewportResponse.DESCRIPTOR:
-        return enveloped({"description": "The view: {html}, or the JSON of a view that is JSON."})
+        return wrap_data({"description": "The view: {html}, or the JSON of a view that is JSON."})
     if not route.response_body:
-        return enveloped(schemas.of(kind, "out"))
+        return wrap_data(schemas.refer_to(kind, "out"))
     data = kind.fields_by_name[route.response_body]
-    beside = {field.json_name: schemas.field(field, "out") for field in kind.fields if field is not data}
-    return enveloped(schemas.field(data, "out"), beside)
+    beside = {field.json_name: schemas.build_field(field, "out") for field in kind.fields if field is not data}
+    return wrap_data(schemas.build_field(data, "out"), beside)
 
 
-def _file(status: int) -> dict[str, Any]:
+def _build_file(status: int) -> dict[str, Any]:
     told: dict[str, Any] = {"description": HTTPStatus(status).phrase}
     if status < 300:
         told["content"] = {"*/*": {"schema": {"type": "string", "contentMediaType": "application/octet-stream"}}}
     if status == 416:
-        told["content"] = _json_failure()
+        told["content"] = _failure_content()
     return told
 
 
-def _failure(text: str) -> dict[str, Any]:
-    return {"description": text, "content": _json_failure()}
+def _build_failure(text: str) -> dict[str, Any]:
+    return {"description": text, "content": _failure_content()}
 
 
-def _json_failure() -> dict[str, Any]:
+def _failure_content() -> dict[str, Any]:
     return {"application/json": {"schema": {"$ref": "#/components/schemas/FailureAnswer"}}}
 
 
-def of_openai(statuses: Iterable[int]) -> dict[str, Any]:
+def build_openai_failures(statuses: Iterable[int]) -> dict[str, Any]:
     """Failures in OpenAI's form."""
     reference = {"$ref": "#/components/schemas/OpenAIError"}
     content = {"application/json": {"schema": reference}}

@@ -10,12 +10,12 @@ from typing import Any, Literal, TypeAlias
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 from headrace.v1 import agent_pb2
-from services.facade.openapi.comments import comment
-from services.facade.requests.json_body import INT_RANGES, fields_by_json_name
+from services.facade.openapi.comments import find_comment
+from services.facade.requests.json_body import INT_RANGES, map_fields
 from services.runtime.json_form import rules_of
 
 Schema: TypeAlias = dict[str, Any]
-Way: TypeAlias = Literal["in", "out"]
+Direction: TypeAlias = Literal["in", "out"]
 
 UUID = "[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 
@@ -34,27 +34,29 @@ class Schemas:
     def __init__(self) -> None:
         self.made: dict[str, Schema] = {}
 
-    def of(self, kind: Descriptor, way: Way) -> Schema:
+    def refer_to(self, kind: Descriptor, way: Direction) -> Schema:
         """A reference to the schema of `kind`."""
         is_usual = kind.name.endswith("Request") == (way == "in")
         name = kind.name if is_usual else kind.name + ("Given" if way == "in" else "Kept")
         if name not in self.made:
             self.made[name] = {}  # a type may hold itself
-            self.made[name] = self._events() if kind is agent_pb2.AgentDelta.DESCRIPTOR else self._object(kind, way)
+            self.made[name] = (
+                self._build_events() if kind is agent_pb2.AgentDelta.DESCRIPTOR else self._build_object(kind, way)
+            )
         return {"$ref": f"#/components/schemas/{name}"}
 
-    def field(self, field: FieldDescriptor, way: Way) -> Schema:
+    def build_field(self, field: FieldDescriptor, way: Direction) -> Schema:
         """The schema of a field's value, with the field's comment."""
-        one = self._one(field, way)
+        one = self._build_value(field, way)
         if field.is_repeated:
             rules = rules_of(field)
             one = {"type": "array", "items": one} | ({"maxItems": rules.items_max} if rules.items_max else {})
-        return _described(one, field.full_name)
+        return _add_description(one, field.full_name)
 
-    def _one(self, field: FieldDescriptor, way: Way) -> Schema:
+    def _build_value(self, field: FieldDescriptor, way: Direction) -> Schema:
         rules = rules_of(field)
         if field.message_type is not None:
-            return self.of(field.message_type, way)
+            return self.refer_to(field.message_type, way)
         if rules.json:
             return {}
         if field.type in INT_RANGES:
@@ -68,8 +70,8 @@ class Schemas:
             plain |= {"enum": [*rules.words]} if rules.words else {}
         return plain
 
-    def _object(self, kind: Descriptor, way: Way) -> Schema:
-        fields = fields_by_json_name(kind) if way == "in" else {field.json_name: field for field in kind.fields}
+    def _build_object(self, kind: Descriptor, way: Direction) -> Schema:
+        fields = map_fields(kind) if way == "in" else {field.json_name: field for field in kind.fields}
         named = {field: name for name, field in fields.items() if name != field.json_name}
         required = [
             field.json_name
@@ -78,7 +80,7 @@ class Schemas:
         ]
         made: Schema = {
             "type": "object",
-            "properties": {name: self.field(field, way) for name, field in fields.items()},
+            "properties": {name: self.build_field(field, way) for name, field in fields.items()},
         }
         if required:
             made["required"] = required
@@ -87,33 +89,33 @@ class Schemas:
         if aliased := [field for field in named if way == "in" and rules_of(field).required]:
             either = [{"required": [name]} for field in aliased for name in (field.json_name, named[field])]
             made["oneOf"] = either
-        return _described(made, kind.full_name)
+        return _add_description(made, kind.full_name)
 
-    def _events(self) -> Schema:
+    def _build_events(self) -> Schema:
         """The event contract: one flat object for each payload, told apart by `type`."""
         delta = agent_pb2.AgentDelta.DESCRIPTOR
-        options = {_word(field): self._event(field) for field in delta.oneofs_by_name["payload"].fields}
+        options = {_event_type(field): self._build_event(field) for field in delta.oneofs_by_name["payload"].fields}
         by_type = {"propertyName": "type", "mapping": {word: option["$ref"] for word, option in options.items()}}
-        return _described({"oneOf": [*options.values()], "discriminator": by_type}, delta.full_name)
+        return _add_description({"oneOf": [*options.values()], "discriminator": by_type}, delta.full_name)
 
-    def _event(self, payload: FieldDescriptor) -> Schema:
+    def _build_event(self, payload: FieldDescriptor) -> Schema:
         kind = payload.message_type
         assert kind is not None, "a payload is a message"
-        inner = self._object(kind, "out")
+        inner = self._build_object(kind, "out")
         delta = agent_pb2.AgentDelta.DESCRIPTOR.fields_by_name
-        envelope = {name: self.field(delta[name], "out") for name in ("seq", "timestamp")}
-        places = {delta[name].json_name: self.field(delta[name], "out") for name in ("subagent_id", "task_id")}
+        envelope = {name: self.build_field(delta[name], "out") for name in ("seq", "timestamp")}
+        places = {delta[name].json_name: self.build_field(delta[name], "out") for name in ("subagent_id", "task_id")}
         name = f"{kind.name}Event"
         self.made[name] = {
             "type": "object",
-            "description": comment(payload.full_name) or inner.get("description", ""),
-            "properties": places | inner["properties"] | envelope | {"type": {"const": _word(payload)}},
+            "description": find_comment(payload.full_name) or inner.get("description", ""),
+            "properties": places | inner["properties"] | envelope | {"type": {"const": _event_type(payload)}},
             "required": ["seq", "type", *inner.get("required", []), "timestamp"],
         }
         return {"$ref": f"#/components/schemas/{name}"}
 
 
-def _word(payload: FieldDescriptor) -> str:
+def _event_type(payload: FieldDescriptor) -> str:
     """The event's type."""
     return payload.name.replace("_", ".", 1)
 
@@ -123,6 +125,6 @@ def _is_always_written(field: FieldDescriptor) -> bool:
     return not rules.omit_empty if field.is_repeated else not (field.has_presence or rules.json)
 
 
-def _described(schema: Schema, full_name: str) -> Schema:
-    text = comment(full_name)
+def _add_description(schema: Schema, full_name: str) -> Schema:
+    text = find_comment(full_name)
     return schema | {"description": text} if text else schema

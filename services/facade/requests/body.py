@@ -12,9 +12,9 @@ BODY_TIMEOUT_S = 60.0
 """For the whole body, 4 MiB at 70 kB/s. aiohttp waits for ever for one that does not end, or breaks in the middle."""
 
 
-async def body(request: web.Request, *, timeout_s: float = BODY_TIMEOUT_S) -> bytes:
+async def read_body(request: web.Request, *, timeout_s: float = BODY_TIMEOUT_S) -> bytes:
     """The JSON body; a missing Content-Type counts as JSON, so that the shortest curl works."""
-    content_type = once(request, "Content-Type")
+    content_type = read_single_header(request, "Content-Type")
     if content_type is not None and "json" not in content_type.lower():
         raise InvalidRequest.of("Content-Type", "must be application/json")
     check_size(request, request.client_max_size)  # aiohttp stops reading one that does not say how large it is
@@ -24,23 +24,23 @@ async def body(request: web.Request, *, timeout_s: float = BODY_TIMEOUT_S) -> by
     except TimeoutError:
         raise web.HTTPRequestTimeout from None
     except web.HTTPRequestEntityTooLarge:
-        raise too_large(request.client_max_size) from None
+        raise make_too_large(request.client_max_size) from None
 
 
 def check_size(request: web.Request, bytes_max: int) -> None:
     """Refuse unread a body that says it is too large, and one that is compressed: it may be larger than it says."""
-    if (once(request, "Content-Encoding") or "identity").lower() != "identity":
+    if (read_single_header(request, "Content-Encoding") or "identity").lower() != "identity":
         raise InvalidRequest.of("Content-Encoding", "must be absent; send the body uncompressed")
     if (request.content_length or 0) > bytes_max:
-        raise too_large(bytes_max)
+        raise make_too_large(bytes_max)
 
 
-def too_large(bytes_max: int) -> web.HTTPRequestEntityTooLarge:
+def make_too_large(bytes_max: int) -> web.HTTPRequestEntityTooLarge:
     """The refusal of a body; its text is the rule that it breaks."""
     return web.HTTPRequestEntityTooLarge(bytes_max, 0, text=f"must not be larger than {bytes_max} bytes")
 
 
-def once(request: web.Request, name: str) -> str | None:
+def read_single_header(request: web.Request, name: str) -> str | None:
     """The value of a header that may not be repeated; None when it is absent."""
     values = request.headers.getall(name, [])
     if len(values) > 1:

@@ -22,13 +22,13 @@ class ByteRange:
     length: int
     """0: to the end."""
 
-    def within(self, size_bytes: int) -> tuple[int, int]:
+    def resolve_range(self, size_bytes: int) -> tuple[int, int]:
         """The first byte and the one behind the last of a file of that size, which it begins in."""
         start = max(0, size_bytes + self.offset) if self.offset < 0 else self.offset
         return start, min(size_bytes, start + self.length) if self.length else size_bytes
 
 
-def parse(header: str | None) -> ByteRange | None:
+def parse_range(header: str | None) -> ByteRange | None:
     """The range that `header` asks for."""
     found = _ONE_RANGE.fullmatch((header or "").strip())
     if found is None or found[0] == "bytes=-":

@@ -29,7 +29,7 @@ BODY = "body"
 NAME_CHARS_MAX = 64
 """How much of an unknown field's name an error repeats."""
 
-Scalar: TypeAlias = Callable[[Any, str], Any]
+Converter: TypeAlias = Callable[[Any, str], Any]
 """A parsed JSON value as the field's value; raises InvalidRequest with the given name."""
 
 _F = FieldDescriptor
@@ -44,7 +44,7 @@ _raw_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _raw_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 
-def decode(body: bytes, descriptor: Descriptor) -> Message:
+def decode_body(body: bytes, descriptor: Descriptor) -> Message:
     """The message that `body` says.
 
     Raises:
@@ -57,74 +57,74 @@ def decode(body: bytes, descriptor: Descriptor) -> Message:
         raise InvalidRequest.of(BODY, rule) from None
     if measure_json_depth(value) > JSON_DEPTH_MAX:
         raise InvalidRequest.of(BODY, f"must not be nested deeper than {JSON_DEPTH_MAX} levels")
-    return _message(body, descriptor, "")
+    return _decode_message(body, descriptor, "")
 
 
 @cache
-def fields_by_json_name(descriptor: Descriptor) -> dict[str, FieldDescriptor]:
+def map_fields(descriptor: Descriptor) -> dict[str, FieldDescriptor]:
     """The fields of a message type by the names that JSON and query parameters may give them, aliases included."""
     names = {field.json_name: field for field in descriptor.fields}
     aliases = {rules_of(field).alias: field for field in descriptor.fields if rules_of(field).alias}
     return names | aliases
 
 
-def unknown_field(name: str, path: str, descriptor: Descriptor) -> InvalidRequest:
+def make_unknown_field(name: str, path: str, descriptor: Descriptor) -> InvalidRequest:
     """The error for a name that `descriptor` does not have, with the closest one that it has."""
-    close = difflib.get_close_matches(name[:NAME_CHARS_MAX], fields_by_json_name(descriptor), n=1)
+    close = difflib.get_close_matches(name[:NAME_CHARS_MAX], map_fields(descriptor), n=1)
     hint = f"; did you mean {close[0]!r}?" if close else ""
     return InvalidRequest.of(path + name[:NAME_CHARS_MAX], f"is not a field of this request{hint}")
 
 
-def _message(raw: bytes | msgspec.Raw, descriptor: Descriptor, path: str) -> Message:
+def _decode_message(raw: bytes | msgspec.Raw, descriptor: Descriptor, path: str) -> Message:
     try:
         values = _raw_object(raw)
     except msgspec.ValidationError:
         raise InvalidRequest.of(path.removesuffix(".") or BODY, "must be a JSON object") from None
     message = GetMessageClass(descriptor)()
-    known, given = fields_by_json_name(descriptor), dict[str, str]()
+    known, given = map_fields(descriptor), dict[str, str]()
     for name, value in values.items():
         field = known.get(name)
         if field is None:
-            raise unknown_field(name, path, descriptor)
+            raise make_unknown_field(name, path, descriptor)
         text = bytes(value)
         if text == b"null":
             continue
         if field.name in given:
             raise InvalidRequest.of(path + name, f"is the same field as {given[field.name]!r}; give one of them")
         given[field.name] = name
-        _set(message, field, text, path + name)
+        _set_field(message, field, text, path + name)
     return message
 
 
-def _set(message: Message, field: FieldDescriptor, text: bytes, name: str) -> None:
+def _set_field(message: Message, field: FieldDescriptor, text: bytes, name: str) -> None:
     if field.is_repeated:
-        getattr(message, field.name).extend(_items(field, text, name))
+        getattr(message, field.name).extend(_decode_items(field, text, name))
     elif field.message_type is not None:
-        getattr(message, field.name).CopyFrom(_message(text, field.message_type, f"{name}."))
+        getattr(message, field.name).CopyFrom(_decode_message(text, field.message_type, f"{name}."))
     elif rules_of(field).json:
         setattr(message, field.name, text.decode())
     else:
-        setattr(message, field.name, scalar(field)(orjson.loads(text), name))
+        setattr(message, field.name, find_converter(field)(orjson.loads(text), name))
 
 
-def _items(field: FieldDescriptor, text: bytes, name: str) -> list[Any]:
+def _decode_items(field: FieldDescriptor, text: bytes, name: str) -> list[Any]:
     try:
         items = _raw_list(text)
     except msgspec.ValidationError:
         raise InvalidRequest.of(name, "must be a list") from None
     if (kind := field.message_type) is not None:
-        return [_message(item, kind, f"{name}[{index}].") for index, item in enumerate(items)]
-    convert = scalar(field)
+        return [_decode_message(item, kind, f"{name}[{index}].") for index, item in enumerate(items)]
+    convert = find_converter(field)
     return [convert(orjson.loads(item), f"{name}[{index}]") for index, item in enumerate(items)]
 
 
 @cache
-def scalar(field: FieldDescriptor) -> Scalar:
+def find_converter(field: FieldDescriptor) -> Converter:
     """How a parsed JSON value becomes a value of `field`."""
     if field.type in INT_RANGES:
-        return _whole_number(*INT_RANGES[field.type])
+        return _make_int_converter(*INT_RANGES[field.type])
     if field.type == _F.TYPE_BYTES:
-        return _bytes
+        return _convert_bytes
     kinds, rule = {
         _F.TYPE_STRING: ((str,), "must be a string"),
         _F.TYPE_BOOL: ((bool,), "must be true or false"),
@@ -140,7 +140,7 @@ def scalar(field: FieldDescriptor) -> Scalar:
     return convert
 
 
-def _whole_number(low: int, high: int) -> Scalar:
+def _make_int_converter(low: int, high: int) -> Converter:
     def convert(value: Any, name: str) -> int:
         if type(value) is not int or not low <= value <= high:
             raise InvalidRequest.of(name, f"must be a whole number from {low} to {high}")
@@ -149,7 +149,7 @@ def _whole_number(low: int, high: int) -> Scalar:
     return convert
 
 
-def _bytes(value: Any, name: str) -> bytes:
+def _convert_bytes(value: Any, name: str) -> bytes:
     try:
         return base64.b64decode(value, validate=True)
     except (TypeError, ValueError, binascii.Error):

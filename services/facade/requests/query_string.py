@@ -11,7 +11,7 @@ from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
 from headrace.errors import InvalidRequest
-from services.facade.requests.json_body import INT_RANGES, fields_by_json_name, scalar, unknown_field
+from services.facade.requests.json_body import INT_RANGES, find_converter, make_unknown_field, map_fields
 
 PARAMETERS_MAX = 600
 """More than any request has fields; a list of 512 names fits."""
@@ -19,7 +19,7 @@ PARAMETERS_MAX = 600
 _WORDS = {"true": True, "false": False}
 
 
-def parse(raw_query: str) -> list[tuple[str, str]]:
+def parse_parameters(raw_query: str) -> list[tuple[str, str]]:
     """The parameters of a URL, still percent-encoded as it came, in order."""
     try:
         return parse_qsl(raw_query, keep_blank_values=True, errors="strict", max_num_fields=PARAMETERS_MAX)
@@ -29,33 +29,33 @@ def parse(raw_query: str) -> list[tuple[str, str]]:
         raise InvalidRequest.of("query", f"must not have more than {PARAMETERS_MAX} parameters") from None
 
 
-def decode(parameters: Iterable[tuple[str, str]], descriptor: Descriptor) -> Message:
+def decode_parameters(parameters: Iterable[tuple[str, str]], descriptor: Descriptor) -> Message:
     """The message that `parameters` say; a list is given by repeating its parameter.
 
     Raises:
         InvalidRequest: Naming the parameter and the rule.
     """
     message = GetMessageClass(descriptor)()
-    known, given = fields_by_json_name(descriptor), set[str]()
+    known, given = map_fields(descriptor), set[str]()
     for name, text in parameters:
         field = known.get(name)
         if field is None or field.message_type is not None:
-            raise unknown_field(name, "", descriptor)
+            raise make_unknown_field(name, "", descriptor)
         if field.is_repeated:
-            getattr(message, field.name).append(_value(field, text, name))
+            getattr(message, field.name).append(_convert_value(field, text, name))
             continue
         if field.name in given:
             raise InvalidRequest.of(name, "must be given once")
         given.add(field.name)
-        setattr(message, field.name, _value(field, text, name))
+        setattr(message, field.name, _convert_value(field, text, name))
     return message
 
 
-def _value(field: FieldDescriptor, text: str, name: str) -> Any:
-    return scalar(field)(_parsed(field, text), name)
+def _convert_value(field: FieldDescriptor, text: str, name: str) -> Any:
+    return find_converter(field)(_parse_value(field, text), name)
 
 
-def _parsed(field: FieldDescriptor, text: str) -> Any:
+def _parse_value(field: FieldDescriptor, text: str) -> Any:
     """`text` as the JSON value it stands for; as it is when it stands for none, which its type then refuses."""
     if field.type == FieldDescriptor.TYPE_BOOL:
         return _WORDS.get(text, text)

@@ -61,26 +61,26 @@ SAFE_MESSAGES: dict[grpc.StatusCode, str] = {
 
 RETRIABLE = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED})
 
-RULED_OUT: dict[int, type[HeadraceError]] = {404: NotFound, 405: Unsupported}
+HTTP_ERRORS: dict[int, type[HeadraceError]] = {404: NotFound, 405: Unsupported}
 """What HTTP itself refuses, in our words."""
 
 
-def success(response: Message, response_body: str) -> web.Response:
+def wrap_response(response: Message, response_body: str) -> web.Response:
     """The answer of an RPC; `response_body` names the field that is `data`, the others stand beside it."""
     if not response_body:
-        return _json(b'{"code":0,"msg":"success","data":%b}' % encode(response))
+        return _json_response(b'{"code":0,"msg":"success","data":%b}' % encode(response))
     data, beside = split(response, response_body)
-    return _json(b'{"code":0,"msg":"success","data":%b%b}' % (data, b"," + beside if beside else b""))
+    return _json_response(b'{"code":0,"msg":"success","data":%b%b}' % (data, b"," + beside if beside else b""))
 
 
-def told(data: object) -> web.Response:
+def wrap_data(data: object) -> web.Response:
     """A success that no RPC gave."""
-    return _json(orjson.dumps({"code": 0, "msg": "success", "data": data}))
+    return _json_response(orjson.dumps({"code": 0, "msg": "success", "data": data}))
 
 
-def failure(error: HeadraceError) -> web.Response:
+def wrap_error(error: HeadraceError) -> web.Response:
     """One of our errors."""
-    return refused(
+    return build_failure(
         HTTP_STATUS[error.code],
         error.reason,
         error.message,
@@ -90,15 +90,15 @@ def failure(error: HeadraceError) -> web.Response:
     )
 
 
-def status_failure(error: grpc.aio.AioRpcError) -> web.Response:
+def wrap_rpc_error(error: grpc.aio.AioRpcError) -> web.Response:
     """A status that a peer gave: our error when it is one, else a safe text for its code."""
     if known := from_rpc_error(error):
-        return failure(known)
-    safe = told_as(error)
-    return refused(HTTP_STATUS[error.code()], safe.code, safe.message, retriable=safe.retriable)
+        return wrap_error(known)
+    safe = describe_error(error)
+    return build_failure(HTTP_STATUS[error.code()], safe.code, safe.message, retriable=safe.retriable)
 
 
-def told_as(error: Exception) -> common_pb2.Failure:
+def describe_error(error: Exception) -> common_pb2.Failure:
     """What callers are told of an error: ours has its own words, the rest has safe ones."""
     if isinstance(error, grpc.aio.AioRpcError):
         if known := from_rpc_error(error):
@@ -111,25 +111,25 @@ def told_as(error: Exception) -> common_pb2.Failure:
     return common_pb2.Failure(code="INTERNAL", message=INTERNAL)
 
 
-def http_failure(error: web.HTTPException) -> web.Response:
+def wrap_http_error(error: web.HTTPException) -> web.Response:
     """What aiohttp refuses: unknown route, wrong method, too large a body."""
     if isinstance(error, web.HTTPRequestEntityTooLarge):
         broken = InvalidRequest.of("body", error.text or "")
-        return refused(error.status, broken.reason, broken.message, details=broken.metadata)
-    cls = RULED_OUT.get(error.status, InvalidRequest)
-    answer = refused(error.status, cls.reason, HTTPStatus(error.status).phrase.lower())
+        return build_failure(error.status, broken.reason, broken.message, details=broken.metadata)
+    cls = HTTP_ERRORS.get(error.status, InvalidRequest)
+    answer = build_failure(error.status, cls.reason, HTTPStatus(error.status).phrase.lower())
     if allow := error.headers.get("Allow"):
         answer.headers["Allow"] = allow
     return answer
 
 
-def run_failure(code: str, message: str, *, retriable: bool, details: Mapping[str, str]) -> web.Response:
+def wrap_run_failure(code: str, message: str, *, retriable: bool, details: Mapping[str, str]) -> web.Response:
     """A run that ended with run.error, told to a caller who asked for one JSON answer."""
     cls = BY_REASON.get(code)
-    return refused(HTTP_STATUS[cls.code] if cls else 500, code, message, retriable=retriable, details=details)
+    return build_failure(HTTP_STATUS[cls.code] if cls else 500, code, message, retriable=retriable, details=details)
 
 
-def refused(
+def build_failure(
     status: int,
     reason: str,
     message: str,
@@ -142,7 +142,7 @@ def refused(
     """A failure from its parts."""
     error = {"code": reason, "retriable": retriable, "details": details or {}}
     body = {"code": status, "msg": message, "data": data or {}, "error": error}
-    answer = _json(orjson.dumps(body), status)
+    answer = _json_response(orjson.dumps(body), status)
     if retry_after_s is not None:
         # Whole seconds are all that HTTP has; rounded up, so that nobody comes too early.
         answer.headers["Retry-After"] = str(ceil(retry_after_s))
@@ -151,5 +151,5 @@ def refused(
     return answer
 
 
-def _json(body: bytes, status: int = 200) -> web.Response:
+def _json_response(body: bytes, status: int = 200) -> web.Response:
     return web.Response(body=body, status=status, content_type="application/json", charset="utf-8")

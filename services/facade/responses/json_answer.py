@@ -37,12 +37,12 @@ def _build_answer(state: Fold, end: agent_pb2.AgentDelta) -> web.Response:
         case "run_error":
             error, run_id = end.run_error.error, end.run_error.run_id
             details = orjson.loads(error.details or "{}") | {"runId": run_id}
-            return envelope.run_failure(error.code, error.message, retriable=error.retriable, details=details)
+            return envelope.wrap_run_failure(error.code, error.message, retriable=error.retriable, details=details)
         case "run_cancel":
             details = {"runId": end.run_cancel.run_id}
-            return envelope.refused(499, "CANCELLED", "the run was cancelled", details=details)
+            return envelope.build_failure(499, "CANCELLED", "the run was cancelled", details=details)
         case _:
-            return envelope.told(
+            return envelope.wrap_data(
                 {
                     "runId": end.run_complete.run_id,
                     "chatId": state.chat_id,

@@ -27,7 +27,7 @@ from headrace.streams import reading
 from headrace.v1 import agent_pb2, common_pb2
 from services.facade.metrics import OPEN_STREAMS
 from services.facade.responses import envelope, stream_errors
-from services.facade.responses.stream_errors import Words
+from services.facade.responses.stream_errors import ErrorEncoder
 from services.runtime.json_form import Event, event
 
 HEADERS = {
@@ -35,7 +35,7 @@ HEADERS = {
     "Cache-Control": "no-cache, no-transform",
     "X-Accel-Buffering": "no",
 }
-END_S = 1.0
+CALL_END_TIMEOUT_S = 1.0
 """For a call whose run has ended."""
 
 HEARTBEAT = b": heartbeat\n\n"
@@ -45,7 +45,7 @@ log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class StreamTimeouts:
     """What is done about silence, on either side."""
 
     heartbeat_s: float
@@ -55,20 +55,22 @@ class Pace:
     """A client that let a write wait for so long is hung up on."""
 
 
-async def stream(
-    request: web.Request, asked: Any, call: grpc.aio.UnaryStreamCall[Any, agent_pb2.AgentDelta], pace: Pace
+async def stream_run(
+    request: web.Request, asked: Any, call: grpc.aio.UnaryStreamCall[Any, agent_pb2.AgentDelta], pace: StreamTimeouts
 ) -> web.StreamResponse:
     """Answer `request` with what `call` streams, which has `asked` for it. However this is left, it is cancelled."""
 
     def words(failure: common_pb2.Failure) -> bytes:
-        end = stream_errors.run_error(asked, failure)
-        return b"" if end is None or (sent := event(end)) is None else _frame(sent) + DONE
+        end = stream_errors.build_run_error(asked, failure)
+        return b"" if end is None or (sent := event(end)) is None else _encode_frame(sent) + DONE
 
-    async with reading(call) as deltas, aclosing(_frames(deltas)) as frames:
-        return await send(request, frames, words, pace)
+    async with reading(call) as deltas, aclosing(_encode_frames(deltas)) as frames:
+        return await send_frames(request, frames, words, pace)
 
 
-async def send(request: web.Request, frames: AsyncGenerator[bytes], words: Words, pace: Pace) -> web.StreamResponse:
+async def send_frames(
+    request: web.Request, frames: AsyncGenerator[bytes], words: ErrorEncoder, pace: StreamTimeouts
+) -> web.StreamResponse:
     """Answer `request` with `frames`, each of them whole; closing them is the caller's.
 
     What fails instead of the first one is raised, and told in `words` if the answer has begun.
@@ -76,34 +78,34 @@ async def send(request: web.Request, frames: AsyncGenerator[bytes], words: Words
     OPEN_STREAMS.inc()
     try:
         async with asyncio.TaskGroup() as group:
-            first = group.create_task(_first(frames))
+            first = group.create_task(_read_first(frames))
             await asyncio.wait({first}, timeout=pace.heartbeat_s)
             if first.done() and isinstance(error := first.result(), Exception):
                 raise error
-            sent = _Sent(request, web.StreamResponse(headers=HEADERS), pace)
-            await sent.response.prepare(request)
-            watching = group.create_task(sent.watch())
+            writer = _FrameWriter(request, web.StreamResponse(headers=HEADERS), pace)
+            await writer.response.prepare(request)
+            watching = group.create_task(writer.watch_silence())
             frame = await first
             if isinstance(frame, Exception):
-                if told := words(envelope.told_as(frame)):
-                    await sent.write(told)
+                if told := words(envelope.describe_error(frame)):
+                    await writer.write_frame(told)
                 raise frame
             if frame:
-                await sent.write(frame)
+                await writer.write_frame(frame)
                 async for frame in frames:
-                    await sent.write(frame)
+                    await writer.write_frame(frame)
             watching.cancel()
     except ExceptionGroup as errors:
         raise errors.exceptions[0] from errors
     finally:
         OPEN_STREAMS.dec()
-    return sent.response
+    return writer.response
 
 
-class _Sent:
+class _FrameWriter:
     """What one response has been sent. Two tasks write to it, each write a whole frame."""
 
-    def __init__(self, request: web.Request, response: web.StreamResponse, pace: Pace) -> None:
+    def __init__(self, request: web.Request, response: web.StreamResponse, pace: StreamTimeouts) -> None:
         self.response = response
         self._request = request
         self._pace = pace
@@ -113,14 +115,14 @@ class _Sent:
         self._writes = 0
         """Those that have not returned: the client has yet to take what came before."""
 
-    async def write(self, frame: bytes) -> None:
+    async def write_frame(self, frame: bytes) -> None:
         """Write a frame; waits while the client does not read."""
         self._last_s = self._now()
         self._writes += 1
         await self.response.write(frame)
         self._writes -= 1
 
-    async def watch(self) -> None:
+    async def watch_silence(self) -> None:
         """Write a comment whenever nothing was written for `heartbeat_s`; hang up on a client that stopped reading."""
         pace = self._pace
         while True:
@@ -133,10 +135,10 @@ class _Sent:
                     self._request.transport.abort()
                 raise ConnectionResetError
             else:
-                await self.write(HEARTBEAT)
+                await self.write_frame(HEARTBEAT)
 
 
-async def _frames(deltas: AsyncIterator[agent_pb2.AgentDelta]) -> AsyncGenerator[bytes]:
+async def _encode_frames(deltas: AsyncIterator[agent_pb2.AgentDelta]) -> AsyncGenerator[bytes]:
     """Every delta, and `[DONE]` when the run has ended; Interrupted when only the stream has."""
     has_any = False
     async for delta in deltas:
@@ -144,10 +146,10 @@ async def _frames(deltas: AsyncIterator[agent_pb2.AgentDelta]) -> AsyncGenerator
         sent = event(delta)
         if sent is None:
             continue
-        yield _frame(sent)
+        yield _encode_frame(sent)
         if sent.is_terminal:
             yield DONE
-            await _end(deltas)
+            await _await_end(deltas)
             return
     if has_any:
         raise Interrupted("the run's stream ended before the run did")
@@ -155,18 +157,18 @@ async def _frames(deltas: AsyncIterator[agent_pb2.AgentDelta]) -> AsyncGenerator
     yield DONE
 
 
-def _frame(sent: Event) -> bytes:
+def _encode_frame(sent: Event) -> bytes:
     return b"id: %d\nevent: message\ndata: %b\n\n" % (sent.seq, sent.json)
 
 
-async def _end(deltas: AsyncIterator[agent_pb2.AgentDelta]) -> None:
+async def _await_end(deltas: AsyncIterator[agent_pb2.AgentDelta]) -> None:
     """Let the call end by itself: to leave it a moment before would be a cancellation, in logs and metrics."""
     with suppress(TimeoutError):
-        async with asyncio.timeout(END_S):
+        async with asyncio.timeout(CALL_END_TIMEOUT_S):
             await anext(deltas, None)
 
 
-async def _first(frames: AsyncIterator[bytes]) -> bytes | Exception | None:
+async def _read_first(frames: AsyncIterator[bytes]) -> bytes | Exception | None:
     """The first frame, or what has failed instead; None: there is none."""
     try:
         return await anext(frames, None)

@@ -14,16 +14,16 @@ from typing import Any, TypeAlias
 from headrace.errors import BY_REASON
 from headrace.v1 import agent_pb2, common_pb2
 
-Words: TypeAlias = Callable[[common_pb2.Failure], bytes]
+ErrorEncoder: TypeAlias = Callable[[common_pb2.Failure], bytes]
 """The frames for a failure; none: the stream just ends."""
 
 SEQ_MAX = 2**64 - 1
 
 
-def run_error(request: Any, failure: common_pb2.Failure) -> agent_pb2.AgentDelta | None:
+def build_run_error(request: Any, failure: common_pb2.Failure) -> agent_pb2.AgentDelta | None:
     """The only event of the stream that `request` asked for; None: its run may well live."""
     run_id: str = getattr(request, "run_id", "")
-    if run_id and not is_final(failure):
+    if run_id and not is_final_failure(failure):
         return None
     last_seq: int = getattr(request, "last_seq", 0)
     return agent_pb2.AgentDelta(
@@ -33,6 +33,6 @@ def run_error(request: Any, failure: common_pb2.Failure) -> agent_pb2.AgentDelta
     )
 
 
-def is_final(failure: common_pb2.Failure) -> bool:
+def is_final_failure(failure: common_pb2.Failure) -> bool:
     """Whether attaching again is no use: a service has said so, and it is none of those that pass."""
     return failure.code in BY_REASON and not failure.retriable

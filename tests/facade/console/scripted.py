@@ -279,7 +279,7 @@ async def serving(
             name: await stack.enter_async_context(open_channel(address)) for name in ("orchestrator", "memory", "tools")
         }
         config = Config(port=port, drain_s=0)
-        url = f"http://{await stack.enter_async_context(service.serving(config, peers))}"
+        url = f"http://{await stack.enter_async_context(service.serve(config, peers))}"
         yield Suite(url, script, memory, tools)
 
 

@@ -36,7 +36,7 @@ async def configured(folder: Path, script: Script | None = None, **settings: Any
         asyncio.timeout(20),
         serving_rpcs(peer, served(script, ScriptedMemory())),
         open_channel(address) as channel,
-        service.serving(Config(port=0, drain_s=0, **settings), dict.fromkeys(PEERS, channel)) as bound,
+        service.serve(Config(port=0, drain_s=0, **settings), dict.fromkeys(PEERS, channel)) as bound,
     ):
         yield f"http://{bound}"
 

@@ -11,9 +11,9 @@ import pytest
 from openapi_spec_validator import validate
 
 from headrace.v1 import agent_pb2
-from services.facade.openapi.comments import comment
-from services.facade.openapi.document import document
-from services.facade.routes import routes
+from services.facade.openapi.comments import find_comment
+from services.facade.openapi.document import build_document
+from services.facade.routes import load_routes
 from services.runtime import json_form
 from tests.conformance.messages import filled
 from tests.facade.scripted import suite
@@ -23,7 +23,7 @@ PAYLOADS = [field.name for field in agent_pb2.AgentDelta.DESCRIPTOR.oneofs_by_na
 
 @pytest.fixture(scope="module")
 def openapi() -> dict[str, Any]:
-    return document()
+    return build_document()
 
 
 def check(value: bytes, openapi: dict[str, Any], name: str) -> None:
@@ -37,9 +37,9 @@ def test_it_is_valid(openapi: dict[str, Any]) -> None:
 
 
 def test_every_route_is_there_with_its_comment(openapi: dict[str, Any]) -> None:
-    for route in routes():
+    for route in load_routes():
         operation = openapi["paths"][route.path][route.verb.lower()]
-        assert operation["description"] == comment(route.rpc.full_name) != ""
+        assert operation["description"] == find_comment(route.rpc.full_name) != ""
         assert {"200", "400", "500", "503"} <= set(operation["responses"])
     assert {"/healthz", "/readyz", "/metrics", "/openapi.json", "/v1/responses"} <= set(openapi["paths"])
 
@@ -66,7 +66,7 @@ def test_every_event_is_of_its_schema_full_or_empty(openapi: dict[str, Any], pay
 
 
 def test_every_request_is_of_its_schema_and_an_unknown_field_is_not(openapi: dict[str, Any]) -> None:
-    bodies = [route.rpc.input_type for route in routes() if route.has_body and not route.is_upload]
+    bodies = [route.rpc.input_type for route in load_routes() if route.has_body and not route.is_upload]
     assert bodies
     for kind in bodies:
         body = orjson.loads(json_form.encode(filled(kind, text="a", json="[1]")))

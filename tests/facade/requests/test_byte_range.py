@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from services.facade.requests.byte_range import ByteRange, parse
+from services.facade.requests.byte_range import ByteRange, parse_range
 
 
 @pytest.mark.parametrize(
@@ -30,7 +30,7 @@ from services.facade.requests.byte_range import ByteRange, parse
     ],
 )
 def test_one_range_of_bytes_is_understood_and_nothing_else(header: str | None, expected: ByteRange | None) -> None:
-    assert parse(header) == expected
+    assert parse_range(header) == expected
 
 
 @pytest.mark.parametrize(
@@ -38,4 +38,4 @@ def test_one_range_of_bytes_is_understood_and_nothing_else(header: str | None, e
     [(ByteRange(0, 1), (0, 1)), (ByteRange(5, 0), (5, 10)), (ByteRange(5, 99), (5, 10)), (ByteRange(-99, 0), (0, 10))],
 )
 def test_a_range_lies_within_its_file(asked: ByteRange, expected: tuple[int, int]) -> None:
-    assert asked.within(10) == expected
+    assert asked.resolve_range(10) == expected

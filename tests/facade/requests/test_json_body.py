@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from headrace.errors import InvalidRequest
 from headrace.v1 import agent_pb2, memory_pb2, tools_pb2
 from services.facade.requests import query_string
-from services.facade.requests.json_body import decode, fields_by_json_name
-from services.facade.routes import routes
+from services.facade.requests.json_body import decode_body, map_fields
+from services.facade.routes import load_routes
 from services.runtime.json_form import encode
 
 QUERY: Any = agent_pb2.QueryRequest.DESCRIPTOR
@@ -29,7 +29,7 @@ def test_a_whole_query_is_taken() -> None:
         b'"scene":{"url":"u"},"references":[{"id":"a","type":"file","name":"n","sizeBytes":9007199254740993,'
         b'"meta":[1e2]}],"agentKey":null}'
     )
-    message: Any = decode(body, QUERY)
+    message: Any = decode_body(body, QUERY)
     assert message.message == "hi\n"
     assert message.params == '{"id": 123456789012345678901234567890}'
     assert (message.HasField("stream"), message.stream, message.deep_think) == (True, False, -1)
@@ -72,42 +72,44 @@ def test_a_whole_query_is_taken() -> None:
 )
 def test_a_refused_body_names_field_and_rule(body: bytes, field: str, rule: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
-        decode(body, QUERY)
+        decode_body(body, QUERY)
     assert caught.value.metadata["field"] == field
     assert rule in caught.value.metadata["rule"]
 
 
 def test_an_alias_is_the_field_and_both_together_are_refused() -> None:
-    message: Any = decode(b'{"params": {"a": 1}}', SUBMIT)
+    message: Any = decode_body(b'{"params": {"a": 1}}', SUBMIT)
     assert message.payload == '{"a": 1}'
     with pytest.raises(InvalidRequest, match="is the same field as 'payload'"):
-        decode(b'{"payload":1,"params":2}', SUBMIT)
+        decode_body(b'{"payload":1,"params":2}', SUBMIT)
 
 
 def test_an_unknown_name_is_not_repeated_at_length() -> None:
     with pytest.raises(InvalidRequest) as caught:
-        decode(b'{"' + b"x" * 100_000 + b'":1}', QUERY)
+        decode_body(b'{"' + b"x" * 100_000 + b'":1}', QUERY)
     assert len(caught.value.metadata["field"]) == 64
 
 
 @given(st.text(st.characters(codec="utf-8")))
 def test_a_message_survives_decoding_byte_for_byte(text: str) -> None:
     message = agent_pb2.QueryRequest(message=text)
-    assert decode(encode(message), QUERY) == message
+    assert decode_body(encode(message), QUERY) == message
 
 
-@pytest.mark.parametrize("descriptor", [route.rpc.input_type for route in routes()], ids=lambda kind: kind.name)
+@pytest.mark.parametrize("descriptor", [route.rpc.input_type for route in load_routes()], ids=lambda kind: kind.name)
 def test_no_request_has_two_fields_of_one_name(descriptor: Descriptor) -> None:
-    by_name = fields_by_json_name(descriptor)
+    by_name = map_fields(descriptor)
     assert {field.name for field in by_name.values()} == {field.name for field in descriptor.fields}
 
 
 def test_query_parameters_take_the_types_of_their_fields() -> None:
-    message: Any = query_string.decode(query_string.parse("chatId=%E6%B0%B4&includeRawMessages=true"), CHAT)
+    message: Any = query_string.decode_parameters(
+        query_string.parse_parameters("chatId=%E6%B0%B4&includeRawMessages=true"), CHAT
+    )
     assert (message.chat_id, message.include_raw_messages) == ("水", True)
-    tools: Any = query_string.decode(query_string.parse("names=a&names=b"), TOOLS)
+    tools: Any = query_string.decode_parameters(query_string.parse_parameters("names=a&names=b"), TOOLS)
     assert list(tools.names) == ["a", "b"]
-    page: Any = query_string.decode(query_string.parse("pageSize=7&pageToken="), CHATS)
+    page: Any = query_string.decode_parameters(query_string.parse_parameters("pageSize=7&pageToken="), CHATS)
     assert (page.page_size, page.page_token) == (7, "")
 
 
@@ -128,6 +130,6 @@ def test_query_parameters_take_the_types_of_their_fields() -> None:
 )
 def test_a_refused_parameter_names_field_and_rule(query: str, descriptor: Descriptor, field: str, rule: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
-        query_string.decode(query_string.parse(query), descriptor)
+        query_string.decode_parameters(query_string.parse_parameters(query), descriptor)
     assert caught.value.metadata["field"] == field
     assert rule in caught.value.metadata["rule"]

@@ -13,9 +13,9 @@ import orjson
 
 from headrace.v1 import common_pb2
 from services.facade.openai_api import errors
-from services.facade.openai_api.events import Called, Ended, Said, Started, Told
+from services.facade.openai_api.events import FunctionCall, RunEnded, RunEvent, RunStarted, TextDelta
 from services.facade.openai_api.output import Block, Output
-from services.facade.openai_api.request import Asked
+from services.facade.openai_api.request import AgentRequest
 
 FINISH_REASONS = {"stop": "stop", "length": "length", "content_filter": "content_filter", "calls": "tool_calls"}
 """The others, budget and steps, are `length`: the answer was cut."""
@@ -25,24 +25,24 @@ FIELDS = {"text": "content", "reasoning": "reasoning_content"}
 BETWEEN = "\n\n"
 
 
-def finish_reason(end: Ended) -> str:
+def map_finish_reason(end: RunEnded) -> str:
     return FINISH_REASONS.get(end.reason, "length")
 
 
-def build_completion(asked: Asked, start: Started, output: Output, end: Ended) -> dict[str, Any]:
+def build_completion(request: AgentRequest, start: RunStarted, output: Output, end: RunEnded) -> dict[str, Any]:
     """The whole answer."""
-    message: dict[str, Any] = {"role": "assistant", "content": output.text("text") or None, "refusal": None}
-    if reasoning := output.text("reasoning"):
+    message: dict[str, Any] = {"role": "assistant", "content": output.join_text("text") or None, "refusal": None}
+    if reasoning := output.join_text("reasoning"):
         message["reasoning_content"] = reasoning
     if output.calls:
-        message["tool_calls"] = [_call(call, start.run_id) for call in output.calls]
+        message["tool_calls"] = [_build_call(call, start.run_id) for call in output.calls]
     elif message["content"] is None:
         message["content"] = ""
-    choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": finish_reason(end)}
-    return _head(asked, start, "chat.completion") | {"choices": [choice], "usage": usage(end.usage)}
+    choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": map_finish_reason(end)}
+    return _build_head(request, start, "chat.completion") | {"choices": [choice], "usage": build_usage(end.usage)}
 
 
-def usage(spent: common_pb2.Usage | None) -> dict[str, Any] | None:
+def build_usage(spent: common_pb2.Usage | None) -> dict[str, Any] | None:
     """The tokens of the whole run; None for an answer that does not end it, so that a sum is right."""
     if spent is None:
         return None
@@ -57,98 +57,98 @@ def usage(spent: common_pb2.Usage | None) -> dict[str, Any] | None:
 
 def build_error_chunk(failure: common_pb2.Failure) -> bytes:
     """What a stream says that has failed before its first chunk."""
-    return _error(errors.of_failure(failure))
+    return _build_error(errors.build_failure_error(failure))
 
 
 async def stream_chunks(
-    asked: Asked, things: AsyncIterator[Told], has_begun: Callable[[], bool]
+    request: AgentRequest, events: AsyncIterator[RunEvent], has_begun: Callable[[], bool]
 ) -> AsyncGenerator[bytes]:
     """The answer as frames. None comes before the first piece, so that what fails until then has a status of its own.
 
     Raises:
         HeadraceError: The run has failed and the answer has not begun.
     """
-    stream = _Chunks(asked, has_begun)
-    async for thing in things:
-        for frame in stream.frames(thing):
+    stream = _ChunkStream(request, has_begun)
+    async for event in events:
+        for frame in stream.map_event(event):
             yield frame
 
 
-class _Chunks:
+class _ChunkStream:
     """One stream of chunks."""
 
-    def __init__(self, asked: Asked, has_begun: Callable[[], bool]) -> None:
-        self._asked = asked
+    def __init__(self, request: AgentRequest, has_begun: Callable[[], bool]) -> None:
+        self._request = request
         self._has_begun = has_begun
         self._output = Output()
         self._head: dict[str, Any] = {}
         self._run_id = ""
-        self._spoke_last: dict[str, Block] = {}
+        self._last_blocks: dict[str, Block] = {}
         """By kind."""
         self._calls = 0
         self._role: dict[str, Any] = {"role": "assistant"}
         """For the first chunk."""
 
-    def frames(self, thing: Told) -> Iterator[bytes]:
-        """What one thing gives."""
-        self._output.add(thing)
-        match thing:
-            case Started():
-                self._head = _head(self._asked, thing, "chat.completion.chunk")
-                self._run_id = thing.run_id
-            case Said():
-                block = self._output.blocks[thing.block_id]
-                if piece := block.unsent(thing.text):
-                    yield self._delta({FIELDS[block.kind]: self._parted(block, piece)})
-            case Called():
-                yield self._delta({"tool_calls": [{"index": self._calls} | _call(thing, self._run_id)]})
+    def map_event(self, event: RunEvent) -> Iterator[bytes]:
+        """What one event gives."""
+        self._output.apply_event(event)
+        match event:
+            case RunStarted():
+                self._head = _build_head(self._request, event, "chat.completion.chunk")
+                self._run_id = event.run_id
+            case TextDelta():
+                block = self._output.blocks[event.block_id]
+                if piece := block.take_unsent(event.text):
+                    yield self._build_delta({FIELDS[block.kind]: self._separate_blocks(block, piece)})
+            case FunctionCall():
+                yield self._build_delta({"tool_calls": [{"index": self._calls} | _build_call(event, self._run_id)]})
                 self._calls += 1
-            case Ended():
-                yield from self._end(thing)
+            case RunEnded():
+                yield from self._end_stream(event)
             case _:
                 pass
 
-    def _parted(self, block: Block, piece: str) -> str:
-        before = self._spoke_last.get(block.kind)
-        self._spoke_last[block.kind] = block
+    def _separate_blocks(self, block: Block, piece: str) -> str:
+        before = self._last_blocks.get(block.kind)
+        self._last_blocks[block.kind] = block
         return piece if before is None or before is block else BETWEEN + piece
 
-    def _end(self, end: Ended) -> Iterator[bytes]:
+    def _end_stream(self, end: RunEnded) -> Iterator[bytes]:
         if end.failure is not None and not self._has_begun():
-            errors.raise_known(end.failure)
-        if failure := errors.of_end(end):
-            yield _error(failure)
+            errors.raise_known_error(end.failure)
+        if failure := errors.build_end_error(end):
+            yield _build_error(failure)
             return
-        yield self._delta({}, finish_reason(end))
-        if self._asked.include_usage:
-            yield self._chunk([], usage(end.usage))
+        yield self._build_delta({}, map_finish_reason(end))
+        if self._request.include_usage:
+            yield self._build_chunk([], build_usage(end.usage))
         yield b"data: [DONE]\n\n"
 
-    def _delta(self, delta: dict[str, Any], finish: str | None = None) -> bytes:
+    def _build_delta(self, delta: dict[str, Any], finish: str | None = None) -> bytes:
         delta, self._role = self._role | delta, {}
-        return self._chunk([{"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}])
+        return self._build_chunk([{"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}])
 
-    def _chunk(self, choices: list[dict[str, Any]], spent: dict[str, Any] | None = None) -> bytes:
+    def _build_chunk(self, choices: list[dict[str, Any]], spent: dict[str, Any] | None = None) -> bytes:
         return b"data: %b\n\n" % orjson.dumps(self._head | {"choices": choices, "usage": spent})
 
 
-def _error(form: dict[str, Any]) -> bytes:
+def _build_error(form: dict[str, Any]) -> bytes:
     return b"data: %b\n\n" % orjson.dumps({"error": form})
 
 
-def _head(asked: Asked, start: Started, kind: str) -> dict[str, Any]:
+def _build_head(request: AgentRequest, start: RunStarted, kind: str) -> dict[str, Any]:
     return {
         "id": f"chatcmpl-{start.run_id}",
         "object": kind,
         "created": start.at_s,
         "model": start.agent_key,
-        "metadata": asked.metadata | {"run_id": start.run_id, "chat_id": start.chat_id},
+        "metadata": request.metadata | {"run_id": start.run_id, "chat_id": start.chat_id},
     }
 
 
-def _call(call: Called, run_id: str) -> dict[str, Any]:
+def _build_call(call: FunctionCall, run_id: str) -> dict[str, Any]:
     return {
-        "id": call.id(run_id),
+        "id": call.format_id(run_id),
         "type": "function",
         "function": {"name": call.name, "arguments": call.arguments},
     }

@@ -7,26 +7,34 @@ from typing import Any
 import msgspec
 
 from headrace.errors import InvalidRequest
-from services.facade.openai_api.body import Form, Function, Part, check_form, client_tool, parsed, text_of
-from services.facade.openai_api.request import Asked, Call, Entry, question, results_of
+from services.facade.openai_api.body import (
+    Function,
+    Part,
+    ResponseFormat,
+    check_format,
+    make_client_tool,
+    parse_body,
+    read_text,
+)
+from services.facade.openai_api.request import AgentRequest, EarlierCall, EarlierMessage, build_message, find_results
 
 ROLES = frozenset({"system", "developer", "user", "assistant", "tool"})
 
 
-class _Called(msgspec.Struct):
+class _FunctionCall(msgspec.Struct):
     name: str = ""
     arguments: str = ""
 
 
-class _Call(msgspec.Struct):
+class _ToolCall(msgspec.Struct):
     id: str = ""
-    function: _Called = msgspec.field(default_factory=_Called)
+    function: _FunctionCall = msgspec.field(default_factory=_FunctionCall)
 
 
 class _Message(msgspec.Struct):
     role: str
     content: str | list[Part] | None = None
-    tool_calls: list[_Call] | None = None
+    tool_calls: list[_ToolCall] | None = None
     tool_call_id: str = ""
 
 
@@ -47,25 +55,25 @@ class _Body(msgspec.Struct):
     tools: list[_Tool] | None = None
     tool_choice: Any = None
     n: int | None = None
-    response_format: Form | None = None
+    response_format: ResponseFormat | None = None
     metadata: dict[str, str] | None = None
 
 
-def parse_chat_request(body: bytes) -> Asked:
+def parse_chat_request(body: bytes) -> AgentRequest:
     """What is asked. Raises InvalidRequest."""
-    given = parsed(body, _Body)
+    given = parse_body(body, _Body)
     if given.n not in (None, 1):
         raise InvalidRequest.of("n", "must be 1: an agent gives one answer")
-    check_form(given.response_format, "response_format")
-    entries = [_entry(message, f"messages[{at}]") for at, message in enumerate(given.messages)]
+    check_format(given.response_format, "response_format")
+    entries = [_parse_entry(message, f"messages[{at}]") for at, message in enumerate(given.messages)]
     metadata = given.metadata or {}
     chat_id = metadata.get("chat_id", "")
-    results = results_of(entries, "messages")
-    return Asked(
+    results = find_results(entries, "messages")
+    return AgentRequest(
         model=given.model,
-        message="" if results else question(entries, "messages", is_new=not chat_id),
+        message="" if results else build_message(entries, "messages", is_new=not chat_id),
         results=results,
-        tools=_tools(given),
+        tools=_parse_tools(given),
         chat_id=chat_id,
         stream=bool(given.stream),
         include_usage=bool(given.stream_options and given.stream_options.include_usage),
@@ -73,21 +81,21 @@ def parse_chat_request(body: bytes) -> Asked:
     )
 
 
-def _entry(message: _Message, name: str) -> Entry:
+def _parse_entry(message: _Message, name: str) -> EarlierMessage:
     if message.role not in ROLES:
         raise InvalidRequest.of(f"{name}.role", f"must be one of {', '.join(sorted(ROLES))}")
-    return Entry(
+    return EarlierMessage(
         message.role,
-        text_of(message.content, f"{name}.content"),
-        [Call(call.id, call.function.name, call.function.arguments) for call in message.tool_calls or ()],
+        read_text(message.content, f"{name}.content"),
+        [EarlierCall(call.id, call.function.name, call.function.arguments) for call in message.tool_calls or ()],
         message.tool_call_id,
     )
 
 
-def _tools(given: _Body) -> list[Any]:
+def _parse_tools(given: _Body) -> list[Any]:
     if given.tool_choice == "none":
         return []
     for at, tool in enumerate(given.tools or ()):
         if tool.type != "function":
             raise InvalidRequest.of(f"tools[{at}].type", "must be function: the agent has its own tools")
-    return [client_tool(tool.function, f"tools[{at}]") for at, tool in enumerate(given.tools or ())]
+    return [make_client_tool(tool.function, f"tools[{at}]") for at, tool in enumerate(given.tools or ())]

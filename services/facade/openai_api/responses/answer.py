@@ -7,10 +7,10 @@ from typing import Any
 
 from headrace.v1 import common_pb2
 from services.facade.openai_api import errors
-from services.facade.openai_api.events import Called, Ended, Started
+from services.facade.openai_api.events import FunctionCall, RunEnded, RunStarted
 from services.facade.openai_api.output import Block, Output
-from services.facade.openai_api.request import Asked
-from services.facade.openai_api.responses.request import CONVERSATION, RESPONSE
+from services.facade.openai_api.request import AgentRequest
+from services.facade.openai_api.responses.request import CONVERSATION_PREFIX, RESPONSE_PREFIX
 
 STATUSES = {"stop": "completed", "calls": "completed", "failed": "failed", "cancelled": "cancelled"}
 """The others are incomplete, for a reason of INCOMPLETE."""
@@ -19,60 +19,60 @@ INCOMPLETE = {"content_filter": "content_filter"}
 """The others, length, budget and steps, are max_output_tokens."""
 
 
-def build_response(asked: Asked, start: Started, output: Output, end: Ended | None) -> dict[str, Any]:
+def build_response(request: AgentRequest, start: RunStarted, output: Output, end: RunEnded | None) -> dict[str, Any]:
     """The whole object; without an `end` it is in progress."""
     status = STATUSES.get(end.reason, "incomplete") if end else "in_progress"
-    blocks = [item(block, is_done=end is not None) for block in output.blocks.values()]
-    return _echo(asked) | {
-        "id": RESPONSE + uuid.UUID(start.run_id).hex,
+    blocks = [build_item(block, is_done=end is not None) for block in output.blocks.values()]
+    return _echo_request(request) | {
+        "id": RESPONSE_PREFIX + uuid.UUID(start.run_id).hex,
         "object": "response",
         "created_at": start.at_s,
         "model": start.agent_key,
         "status": status,
-        "error": _error(end),
+        "error": _build_error(end),
         "incomplete_details": {"reason": INCOMPLETE.get(end.reason, "max_output_tokens")}
         if end and status == "incomplete"
         else None,
-        "output": blocks + [call_item(call, start.run_id) for call in output.calls],
-        "usage": usage(end.usage) if end and end.usage else None,
-        "conversation": {"id": CONVERSATION + start.chat_id},
-        "metadata": asked.metadata | {"run_id": start.run_id, "chat_id": start.chat_id},
+        "output": blocks + [build_call_item(call, start.run_id) for call in output.calls],
+        "usage": build_usage(end.usage) if end and end.usage else None,
+        "conversation": {"id": CONVERSATION_PREFIX + start.chat_id},
+        "metadata": request.metadata | {"run_id": start.run_id, "chat_id": start.chat_id},
     }
 
 
-def item(block: Block, *, is_done: bool = False) -> dict[str, Any]:
+def build_item(block: Block, *, is_done: bool = False) -> dict[str, Any]:
     """A block as an item of the output."""
     status = "completed" if block.is_closed else "incomplete" if is_done else "in_progress"
-    content = [part(block)] if block.pieces or block.is_closed or is_done else []
+    content = [build_part(block)] if block.pieces or block.is_closed or is_done else []
     if block.kind == "reasoning":
-        return {"id": item_id(block), "type": "reasoning", "summary": [], "content": content, "status": status}
-    return {"id": item_id(block), "type": "message", "role": "assistant", "content": content, "status": status}
+        return {"id": format_item_id(block), "type": "reasoning", "summary": [], "content": content, "status": status}
+    return {"id": format_item_id(block), "type": "message", "role": "assistant", "content": content, "status": status}
 
 
-def part(block: Block) -> dict[str, Any]:
+def build_part(block: Block) -> dict[str, Any]:
     """The one content part of a block."""
     if block.kind == "reasoning":
         return {"type": "reasoning_text", "text": block.text}
     return {"type": "output_text", "text": block.text, "annotations": [], "logprobs": []}
 
 
-def item_id(block: Block) -> str:
+def format_item_id(block: Block) -> str:
     return f"{'rs' if block.kind == 'reasoning' else 'msg'}_{block.id}"
 
 
-def call_item(call: Called, run_id: str, *, is_done: bool = True) -> dict[str, Any]:
+def build_call_item(call: FunctionCall, run_id: str, *, is_done: bool = True) -> dict[str, Any]:
     """A function call as an item of the output."""
     return {
         "id": f"fc_{call.tool_id}",
         "type": "function_call",
-        "call_id": call.id(run_id),
+        "call_id": call.format_id(run_id),
         "name": call.name,
         "arguments": call.arguments if is_done else "",
         "status": "completed" if is_done else "in_progress",
     }
 
 
-def usage(spent: common_pb2.Usage) -> dict[str, Any]:
+def build_usage(spent: common_pb2.Usage) -> dict[str, Any]:
     """The tokens of the whole run."""
     return {
         "input_tokens": spent.input_tokens,
@@ -83,18 +83,18 @@ def usage(spent: common_pb2.Usage) -> dict[str, Any]:
     }
 
 
-def _error(end: Ended | None) -> dict[str, Any] | None:
+def _build_error(end: RunEnded | None) -> dict[str, Any] | None:
     if end is None or end.failure is None:
         return None
-    form = errors.of_failure(end.failure)
+    form = errors.build_failure_error(end.failure)
     return {"code": form["code"], "message": form["message"]}
 
 
-def _echo(asked: Asked) -> dict[str, Any]:
+def _echo_request(request: AgentRequest) -> dict[str, Any]:
     """What the API says again of the request; what an agent decides is null."""
     return {
-        "background": asked.background,
-        "previous_response_id": asked.previous_response_id or None,
+        "background": request.background,
+        "previous_response_id": request.previous_response_id or None,
         "instructions": None,
         "max_output_tokens": None,
         "parallel_tool_calls": True,
@@ -103,7 +103,7 @@ def _echo(asked: Asked) -> dict[str, Any]:
         "temperature": None,
         "text": {"format": {"type": "text"}},
         "tool_choice": "auto",
-        "tools": [{"type": "function", "name": tool.name} for tool in asked.tools],
+        "tools": [{"type": "function", "name": tool.name} for tool in request.tools],
         "top_p": None,
         "truncation": "disabled",
     }

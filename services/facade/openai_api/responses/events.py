@@ -17,151 +17,168 @@ import orjson
 
 from headrace.v1 import common_pb2
 from services.facade.openai_api import errors
-from services.facade.openai_api.events import Called, Closed, Dropped, Ended, Opened, Said, Started, Told
+from services.facade.openai_api.events import (
+    BlockEnded,
+    BlocksDropped,
+    BlockStarted,
+    FunctionCall,
+    RunEnded,
+    RunEvent,
+    RunStarted,
+    TextDelta,
+)
 from services.facade.openai_api.output import Block, Output
-from services.facade.openai_api.request import Asked
-from services.facade.openai_api.responses.answer import build_response, call_item, item, item_id, part
-from services.facade.responses.stream_errors import is_final
+from services.facade.openai_api.request import AgentRequest
+from services.facade.openai_api.responses.answer import (
+    build_call_item,
+    build_item,
+    build_part,
+    build_response,
+    format_item_id,
+)
+from services.facade.responses.stream_errors import is_final_failure
 
 ENDS = {"completed": "response.completed", "failed": "response.failed"}
 """The others, incomplete and cancelled, are response.incomplete."""
 
 
-async def stream_events(asked: Asked, things: AsyncIterator[Told], starting_after: int = 0) -> AsyncGenerator[bytes]:
+async def stream_events(
+    request: AgentRequest, events: AsyncIterator[RunEvent], starting_after: int = 0
+) -> AsyncGenerator[bytes]:
     """The events as frames; those up to `starting_after` are left out."""
-    stream = _Events(asked, starting_after)
-    async for thing in things:
-        for frame in stream.frames(thing):
+    stream = _EventStream(request, starting_after)
+    async for event in events:
+        for frame in stream.map_event(event):
             yield frame
 
 
 def build_error_event(failure: common_pb2.Failure, starting_after: int = 0) -> bytes:
     """What a stream says that has failed before its first event."""
-    form = errors.of_failure(failure)
+    form = errors.build_failure_error(failure)
     told = {name: form[name] for name in ("code", "message", "param")}
-    return _frame({"type": "error"} | told | {"sequence_number": starting_after})
+    return _encode_frame({"type": "error"} | told | {"sequence_number": starting_after})
 
 
 def build_attach_error(failure: common_pb2.Failure, starting_after: int) -> bytes:
     """The same of a run that may live: nothing when coming back may help."""
-    return build_error_event(failure, starting_after) if is_final(failure) else b""
+    return build_error_event(failure, starting_after) if is_final_failure(failure) else b""
 
 
-class _Events:
+class _EventStream:
     """One stream of events."""
 
-    def __init__(self, asked: Asked, starting_after: int) -> None:
-        self._asked = asked
+    def __init__(self, request: AgentRequest, starting_after: int) -> None:
+        self._request = request
         self._after = starting_after
         self._output = Output()
-        self._start: Started | None = None
+        self._start: RunStarted | None = None
         self._number = starting_after
         self._announced: set[str] = set()
         """Blocks whose items the caller has."""
         self._index: dict[str, int] = {}
 
-    def frames(self, thing: Told) -> Iterator[bytes]:
-        """What one thing gives; nothing when the caller has had it."""
-        self._output.add(thing)
-        if isinstance(thing, Started):
-            self._start = thing
-        if isinstance(thing, (Opened, Called)):
-            name = thing.block_id if isinstance(thing, Opened) else thing.tool_id
+    def map_event(self, event: RunEvent) -> Iterator[bytes]:
+        """What one event gives; nothing when the caller has had it."""
+        self._output.apply_event(event)
+        if isinstance(event, RunStarted):
+            self._start = event
+        if isinstance(event, (BlockStarted, FunctionCall)):
+            name = event.block_id if isinstance(event, BlockStarted) else event.tool_id
             self._index.setdefault(name, len(self._index))
-        if thing.seq <= self._after:
-            self._pass_over(thing)
+        if event.seq <= self._after:
+            self._skip_event(event)
             return
-        events = list(self._events(thing))
-        for at, event in enumerate(events):
+        events = list(self._build_events(event))
+        for at, payload in enumerate(events):
             if at == len(events) - 1:
-                self._number = max(self._number, thing.seq)
-            event["sequence_number"] = self._number
-            yield _frame(event)
+                self._number = max(self._number, event.seq)
+            payload["sequence_number"] = self._number
+            yield _encode_frame(payload)
 
-    def _pass_over(self, thing: Told) -> None:
-        """Note that the caller has had `thing`."""
-        if isinstance(thing, Said):
+    def _skip_event(self, event: RunEvent) -> None:
+        """Note that the caller has had `event`."""
+        if isinstance(event, TextDelta):
             # Of a block that has only opened it is not known whether the next piece is the first one.
-            self._announced.add(thing.block_id)
-            self._output.blocks[thing.block_id].unsent(thing.text)
-        elif isinstance(thing, Dropped):
-            self._forget_lost()
+            self._announced.add(event.block_id)
+            self._output.blocks[event.block_id].take_unsent(event.text)
+        elif isinstance(event, BlocksDropped):
+            self._forget_dropped()
 
-    def _forget_lost(self) -> None:
+    def _forget_dropped(self) -> None:
         """A new owner of the run counts blocks from the last whole one, so a lost one's id may come again."""
-        self._announced -= {block.id for block in self._output.lost}
+        self._announced -= {block.id for block in self._output.dropped_blocks}
 
-    def _events(self, thing: Told) -> Iterator[dict[str, Any]]:
-        match thing:
-            case Started():
-                yield {"type": "response.created", "response": self._response(None)}
-                yield {"type": "response.in_progress", "response": self._response(None)}
-            case Opened():
-                yield from self._announce(self._output.blocks[thing.block_id])
-            case Said():
-                block = self._output.blocks[thing.block_id]
-                yield from self._announce(block)
-                if piece := block.unsent(thing.text):
-                    yield self._at(block, _kind(block, "delta"), delta=piece)
-            case Closed():
-                block = self._output.blocks[thing.block_id]
-                yield from self._announce(block)
-                yield from self._whole(block)
-            case Dropped():
-                for block in self._output.lost:
+    def _build_events(self, event: RunEvent) -> Iterator[dict[str, Any]]:
+        match event:
+            case RunStarted():
+                yield {"type": "response.created", "response": self._build_response(None)}
+                yield {"type": "response.in_progress", "response": self._build_response(None)}
+            case BlockStarted():
+                yield from self._announce_block(self._output.blocks[event.block_id])
+            case TextDelta():
+                block = self._output.blocks[event.block_id]
+                yield from self._announce_block(block)
+                if piece := block.take_unsent(event.text):
+                    yield self._build_part_event(block, _event_type(block, "delta"), delta=piece)
+            case BlockEnded():
+                block = self._output.blocks[event.block_id]
+                yield from self._announce_block(block)
+                yield from self._finish_block(block)
+            case BlocksDropped():
+                for block in self._output.dropped_blocks:
                     if not block.is_closed:
-                        yield from self._announce(block)
-                        yield from self._whole(Block(block.id, block.kind))
-                self._forget_lost()
-            case Called():
-                yield from self._called(thing)
-            case Ended():
-                told = self._response(thing)
+                        yield from self._announce_block(block)
+                        yield from self._finish_block(Block(block.id, block.kind))
+                self._forget_dropped()
+            case FunctionCall():
+                yield from self._build_call(event)
+            case RunEnded():
+                told = self._build_response(event)
                 yield {"type": ENDS.get(told["status"], "response.incomplete"), "response": told}
             case _:
                 pass
 
-    def _announce(self, block: Block) -> Iterator[dict[str, Any]]:
+    def _announce_block(self, block: Block) -> Iterator[dict[str, Any]]:
         if block.id in self._announced:
             return
         self._announced.add(block.id)
         empty = Block(block.id, block.kind)
-        yield {"type": "response.output_item.added", "output_index": self._index[block.id], "item": item(empty)}
-        yield self._at(block, "response.content_part.added", part=part(empty))
+        yield {"type": "response.output_item.added", "output_index": self._index[block.id], "item": build_item(empty)}
+        yield self._build_part_event(block, "response.content_part.added", part=build_part(empty))
 
-    def _whole(self, block: Block) -> Iterator[dict[str, Any]]:
-        done = item(block, is_done=True)
-        yield self._at(block, _kind(block, "done"), text=block.text)
-        yield self._at(block, "response.content_part.done", part=part(block))
+    def _finish_block(self, block: Block) -> Iterator[dict[str, Any]]:
+        done = build_item(block, is_done=True)
+        yield self._build_part_event(block, _event_type(block, "done"), text=block.text)
+        yield self._build_part_event(block, "response.content_part.done", part=build_part(block))
         yield {"type": "response.output_item.done", "output_index": self._index[block.id], "item": done}
 
-    def _called(self, call: Called) -> Iterator[dict[str, Any]]:
-        start = self._started
+    def _build_call(self, call: FunctionCall) -> Iterator[dict[str, Any]]:
+        start = self._run
         at = {"output_index": self._index[call.tool_id]}
         within = at | {"item_id": f"fc_{call.tool_id}"}
-        begun = call_item(call, start.run_id, is_done=False)
+        begun = build_call_item(call, start.run_id, is_done=False)
         kind = "response.function_call_arguments"
         yield {"type": "response.output_item.added", "item": begun} | at
         yield {"type": f"{kind}.delta", "delta": call.arguments} | within
         yield {"type": f"{kind}.done", "name": call.name, "arguments": call.arguments} | within
-        yield {"type": "response.output_item.done", "item": call_item(call, start.run_id)} | at
+        yield {"type": "response.output_item.done", "item": build_call_item(call, start.run_id)} | at
 
-    def _at(self, block: Block, kind: str, **fields: Any) -> dict[str, Any]:
-        place = {"item_id": item_id(block), "output_index": self._index[block.id], "content_index": 0}
+    def _build_part_event(self, block: Block, kind: str, **fields: Any) -> dict[str, Any]:
+        place = {"item_id": format_item_id(block), "output_index": self._index[block.id], "content_index": 0}
         return {"type": kind} | place | fields | ({"logprobs": []} if kind.startswith("response.output_text") else {})
 
-    def _response(self, end: Ended | None) -> dict[str, Any]:
-        return build_response(self._asked, self._started, self._output, end)
+    def _build_response(self, end: RunEnded | None) -> dict[str, Any]:
+        return build_response(self._request, self._run, self._output, end)
 
     @property
-    def _started(self) -> Started:
+    def _run(self) -> RunStarted:
         assert self._start is not None, "a run starts before anything else of it is told"
         return self._start
 
 
-def _frame(event: dict[str, Any]) -> bytes:
-    return b"event: %b\ndata: %b\n\n" % (event["type"].encode(), orjson.dumps(event))
+def _encode_frame(payload: dict[str, Any]) -> bytes:
+    return b"event: %b\ndata: %b\n\n" % (payload["type"].encode(), orjson.dumps(payload))
 
 
-def _kind(block: Block, what: str) -> str:
+def _event_type(block: Block, what: str) -> str:
     return f"response.{'reasoning_text' if block.kind == 'reasoning' else 'output_text'}.{what}"

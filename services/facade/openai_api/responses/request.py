@@ -9,15 +9,23 @@ import msgspec
 
 from headrace.errors import InvalidRequest, NotFound
 from headrace.v1 import agent_pb2
-from services.facade.openai_api.body import Form, Function, Part, check_form, client_tool, parsed, text_of
-from services.facade.openai_api.request import Asked, Call, Entry, question, results_of
+from services.facade.openai_api.body import (
+    Function,
+    Part,
+    ResponseFormat,
+    check_format,
+    make_client_tool,
+    parse_body,
+    read_text,
+)
+from services.facade.openai_api.request import AgentRequest, EarlierCall, EarlierMessage, build_message, find_results
 
 ROLES = frozenset({"system", "developer", "user", "assistant"})
 
-UNSAID = frozenset({"reasoning", "item_reference"})
+SKIPPED_ITEMS = frozenset({"reasoning", "item_reference"})
 """Items that say nothing which the run does not know itself."""
 
-RESPONSE, CONVERSATION = "resp_", "conv_"
+RESPONSE_PREFIX, CONVERSATION_PREFIX = "resp_", "conv_"
 
 
 class _Item(msgspec.Struct):
@@ -39,7 +47,7 @@ class _Tool(Function):
 
 
 class _Text(msgspec.Struct):
-    format: Form | None = None
+    format: ResponseFormat | None = None
 
 
 class _Body(msgspec.Struct):
@@ -58,24 +66,24 @@ class _Body(msgspec.Struct):
     metadata: dict[str, str] | None = None
 
 
-def parse_response_request(body: bytes) -> Asked:
+def parse_response_request(body: bytes) -> AgentRequest:
     """What is asked; the chat of `previous_response_id` is not known here. Raises InvalidRequest."""
-    given = parsed(body, _Body)
-    check_form(given.text.format if given.text else None, "text.format")
+    given = parse_body(body, _Body)
+    check_format(given.text.format if given.text else None, "text.format")
     items = [_Item(role="user", content=given.input)] if isinstance(given.input, str) else given.input
-    entries = _entries(items)
+    entries = _parse_entries(items)
     goes_on = bool(given.conversation or given.previous_response_id)
     if given.conversation and given.previous_response_id:
         raise InvalidRequest.of("conversation", "must not be given beside previous_response_id")
     if given.instructions and not goes_on:
-        entries.insert(0, Entry("system", given.instructions))
-    results = results_of(entries, "input")
-    return Asked(
+        entries.insert(0, EarlierMessage("system", given.instructions))
+    results = find_results(entries, "input")
+    return AgentRequest(
         model=given.model,
-        message="" if results else question(entries, "input", is_new=not goes_on),
+        message="" if results else build_message(entries, "input", is_new=not goes_on),
         results=results,
-        tools=_tools(given),
-        chat_id=_chat_id(given.conversation),
+        tools=_parse_tools(given),
+        chat_id=_parse_chat_id(given.conversation),
         stream=bool(given.stream),
         background=bool(given.background),
         previous_response_id=given.previous_response_id or "",
@@ -86,38 +94,38 @@ def parse_response_request(body: bytes) -> Asked:
 def parse_response_id(response_id: str) -> str:
     """The run that a response is. Raises NotFound."""
     try:
-        return str(uuid.UUID(hex=response_id.removeprefix(RESPONSE)))
+        return str(uuid.UUID(hex=response_id.removeprefix(RESPONSE_PREFIX)))
     except ValueError:
         raise NotFound(f"there is no response {response_id[:64]!r}") from None
 
 
-def _entries(items: list[_Item]) -> list[Entry]:
-    return [_entry(item, f"input[{at}]") for at, item in enumerate(items) if item.type not in UNSAID]
+def _parse_entries(items: list[_Item]) -> list[EarlierMessage]:
+    return [_parse_entry(item, f"input[{at}]") for at, item in enumerate(items) if item.type not in SKIPPED_ITEMS]
 
 
-def _entry(item: _Item, name: str) -> Entry:
+def _parse_entry(item: _Item, name: str) -> EarlierMessage:
     match item.type:
         case "message" if item.role in ROLES:
-            return Entry(item.role, text_of(item.content, f"{name}.content"))
+            return EarlierMessage(item.role, read_text(item.content, f"{name}.content"))
         case "message":
             raise InvalidRequest.of(f"{name}.role", f"must be one of {', '.join(sorted(ROLES))}")
         case "function_call":
-            return Entry("assistant", "", [Call(item.call_id, item.name, item.arguments)])
+            return EarlierMessage("assistant", "", [EarlierCall(item.call_id, item.name, item.arguments)])
         case "function_call_output":
-            return Entry("tool", text_of(item.output, f"{name}.output"), call_id=item.call_id)
+            return EarlierMessage("tool", read_text(item.output, f"{name}.output"), call_id=item.call_id)
         case _:
             raise InvalidRequest.of(f"{name}.type", "must be message, function_call or function_call_output")
 
 
-def _chat_id(conversation: str | _Conversation | None) -> str:
+def _parse_chat_id(conversation: str | _Conversation | None) -> str:
     given = conversation.id if isinstance(conversation, _Conversation) else conversation or ""
-    return given.removeprefix(CONVERSATION)
+    return given.removeprefix(CONVERSATION_PREFIX)
 
 
-def _tools(given: _Body) -> list[agent_pb2.ClientTool]:
+def _parse_tools(given: _Body) -> list[agent_pb2.ClientTool]:
     if given.tool_choice == "none":
         return []
     for at, tool in enumerate(given.tools or ()):
         if tool.type != "function":
             raise InvalidRequest.of(f"tools[{at}].type", "must be function: the agent has its own tools")
-    return [client_tool(tool, f"tools[{at}]") for at, tool in enumerate(given.tools or ())]
+    return [make_client_tool(tool, f"tools[{at}]") for at, tool in enumerate(given.tools or ())]
