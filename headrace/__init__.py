@@ -1,1 +1,1 @@
-"""What other programs import to use Headrace: stubs, errors, stream reading and a client. No server code."""
+"""The package that programs import to use Headrace: a client, stubs, errors, the fold of a run's events."""

@@ -1,13 +1,14 @@
-"""A program's way to its agents over gRPC.
+"""The client of a server, over gRPC.
 
     async with Client() as headrace:
         async with headrace.ask("What is the weather in Paris?", agent_key="assistant") as deltas:
             async for delta in deltas:
                 print(delta.content_delta.delta, end="")
 
-With TLS it is Client("host:443", tls=Tls()), where `Tls` can name a CA, and a certificate to show.
+With TLS it is Client("host:443", tls=Tls()), where `Tls` can name a CA and a certificate. `headrace.fold` folds
+the events of a run into its state.
 
-What a call can raise is a HeadraceError; a server that cannot be reached is ProviderUnavailable.
+Calls raise a HeadraceError; for a server that cannot be reached it is ProviderUnavailable.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from headrace.v1 import agent_pb2, agent_pb2_grpc, memory_pb2, memory_pb2_grpc
 Reply = TypeVar("Reply")
 
 UNARY_TIMEOUT_S = 30.0
-"""For one answer. Streams have none: a run waits for people."""
+"""The limit for one answer. Streams have none, because a run waits for people."""
 
 OPTIONS: list[tuple[str, int]] = [
     ("grpc.max_receive_message_length", 64 * 1024 * 1024),  # a chat's whole history is one message
@@ -54,15 +55,17 @@ class Client:
     ) -> None:
         self._addresses = (address, memory_address)
         self._tls = tls
-        self._shown = (("authorization", f"Bearer {token}"),) if token else ()
+        self._metadata = (("authorization", f"Bearer {token}"),) if token else ()
 
     async def __aenter__(self) -> Client:
         """Raises OSError when the files of `tls` cannot be used."""
         if self._tls is None:
             self._channels = [grpc.aio.insecure_channel(address, options=OPTIONS) for address in self._addresses]
         else:
-            shown = await asyncio.to_thread(self._tls.credentials)
-            self._channels = [grpc.aio.secure_channel(address, shown, options=OPTIONS) for address in self._addresses]
+            credentials = await asyncio.to_thread(self._tls.credentials)
+            self._channels = [
+                grpc.aio.secure_channel(address, credentials, options=OPTIONS) for address in self._addresses
+            ]
         # Any: the stubs' types know the RPCs of synchronous channels too, and so each as a union.
         self._agents: Any = agent_pb2_grpc.AgentServiceStub(self._channels[0])
         self._memory: Any = memory_pb2_grpc.MemoryServiceStub(self._channels[1])
@@ -101,7 +104,7 @@ class Client:
             when_busy=when_busy,
             deep_think=deep_think,
         )
-        return reading(self._agents.Query(request, metadata=self._shown))
+        return reading(self._agents.Query(request, metadata=self._metadata))
 
     def attach(
         self, run_id: str, last_seq: int = 0
@@ -112,49 +115,49 @@ class Client:
         Attach again with the seq of the last event; an attempt.reset then says what of it to drop.
         """
         request = agent_pb2.AttachRequest(run_id=run_id, last_seq=last_seq)
-        return reading(self._agents.Attach(request, metadata=self._shown))
+        return reading(self._agents.Attach(request, metadata=self._metadata))
 
     def compact(self, chat_id: str) -> AbstractAsyncContextManager[AsyncIterator[agent_pb2.AgentDelta]]:
         """Have a chat summarised now; the block reads the events of that run."""
         request = agent_pb2.CompactChatRequest(chat_id=chat_id)
-        return reading(self._agents.Compact(request, metadata=self._shown))
+        return reading(self._agents.Compact(request, metadata=self._metadata))
 
     async def submit(
         self, run_id: str, payload: str, *, tool_id: str | None = None, approval_id: str | None = None
     ) -> agent_pb2.SubmitResponse:
-        """Give a waiting run what a person decided: JSON text, for a tool or for an approval."""
+        """Send a waiting run the decision of a person: JSON text, for a tool or for an approval."""
         request = agent_pb2.SubmitRequest(run_id=run_id, payload=payload, tool_id=tool_id, approval_id=approval_id)
-        return await _answer(self._agents.Submit(request, timeout=UNARY_TIMEOUT_S, metadata=self._shown))
+        return await _await_reply(self._agents.Submit(request, timeout=UNARY_TIMEOUT_S, metadata=self._metadata))
 
     async def cancel(self, run_id: str, *, mode: str = "now") -> agent_pb2.CancelResponse:
         """Stop a run: "now", or "after_step". The answer comes when the cancel is under way."""
         request = agent_pb2.CancelRequest(run_id=run_id, mode=mode)
-        return await _answer(self._agents.Cancel(request, timeout=UNARY_TIMEOUT_S, metadata=self._shown))
+        return await _await_reply(self._agents.Cancel(request, timeout=UNARY_TIMEOUT_S, metadata=self._metadata))
 
     async def steer(self, run_id: str, message: str, *, request_id: str | None = None) -> agent_pb2.SteerResponse:
-        """Tell a run something on its way; it, or the query that it became, is stored when this returns."""
+        """Send a running run a message; it, or the query that it became, is stored when this returns."""
         request = agent_pb2.SteerRequest(run_id=run_id, message=message, request_id=request_id)
-        return await _answer(self._agents.Steer(request, timeout=UNARY_TIMEOUT_S, metadata=self._shown))
+        return await _await_reply(self._agents.Steer(request, timeout=UNARY_TIMEOUT_S, metadata=self._metadata))
 
     async def agents(self, tag: str | None = None) -> list[agent_pb2.Agent]:
         """The agents in force, ordered by key."""
         call = self._agents.ListAgents(
-            agent_pb2.ListAgentsRequest(tag=tag), timeout=UNARY_TIMEOUT_S, metadata=self._shown
+            agent_pb2.ListAgentsRequest(tag=tag), timeout=UNARY_TIMEOUT_S, metadata=self._metadata
         )
-        reply: agent_pb2.ListAgentsResponse = await _answer(call)
+        reply: agent_pb2.ListAgentsResponse = await _await_reply(call)
         return list(reply.agents)
 
     async def chats(self, *, page_size: int = 0, page_token: str = "") -> memory_pb2.ListChatsResponse:
         """A page of chats, the last changed first."""
         request = memory_pb2.ListChatsRequest(page_size=page_size, page_token=page_token)
-        return await _answer(self._memory.ListChats(request, timeout=UNARY_TIMEOUT_S, metadata=self._shown))
+        return await _await_reply(self._memory.ListChats(request, timeout=UNARY_TIMEOUT_S, metadata=self._metadata))
 
     async def chat(self, chat_id: str) -> memory_pb2.GetChatResponse:
         """A chat as history events."""
         request = memory_pb2.GetChatRequest(chat_id=chat_id)
-        return await _answer(self._memory.GetChat(request, timeout=UNARY_TIMEOUT_S, metadata=self._shown))
+        return await _await_reply(self._memory.GetChat(request, timeout=UNARY_TIMEOUT_S, metadata=self._metadata))
 
 
-async def _answer(call: Awaitable[Reply]) -> Reply:
+async def _await_reply(call: Awaitable[Reply]) -> Reply:
     with rpc_errors():
         return await call

@@ -1,4 +1,4 @@
-"""What can go wrong, and how it crosses the wire: one class for each reason, both directions, one table.
+"""Errors and their form on the wire: one class for each reason, both directions in one file.
 
 The class carries everything: `code` says what the caller should do next (the gRPC meaning), `reason` says what
 happened (the word of ErrorInfo.reason and of `run.error`), `retriable` whether the same request may succeed later.
@@ -25,11 +25,11 @@ DOMAIN = "headrace"
 """ErrorInfo.domain of every error of ours."""
 
 TEXT_CHARS_MAX = 400
-"""Of a message, and of a value in the metadata, on the wire: gRPC puts them into headers twice, a character costs up to
-16 bytes there, and over 8 KiB of headers the client gets RESOURCE_EXHAUSTED instead of the error (grpcio 1.85)."""
+"""Limit of a message, and of a metadata value, on the wire. gRPC puts them into headers twice, where a character costs
+up to 16 bytes, and over 8 KiB of headers the client gets RESOURCE_EXHAUSTED instead of the error (grpcio 1.85)."""
 
-_ASKED = re.compile(r"/[\w.]*\.(\w+)/\w+: ")
-"""How our own channel's debug string begins; grpc's does not say it."""
+_METHOD = re.compile(r"/[\w.]*\.(\w+)/\w+: ")
+"""The start of the debug string of our own channels; grpcio's do not name the method."""
 
 _DETAILS_KEY = "grpc-status-details-bin"
 _RETRIABLE_KEY = "retriable"
@@ -46,7 +46,7 @@ class HeadraceError(Exception):
         super().__init__(message)
         self.message = message
         self.retry_after_s = retry_after_s
-        """How long to wait before trying again; None: waiting does not help, or nobody knows."""
+        """The wait before another try; None if waiting does not help, or the time is not known."""
         self.metadata = {key: str(value) for key, value in metadata.items()}
         """Ids and numbers, in lowerCamelCase keys."""
 
@@ -259,8 +259,8 @@ BY_REASON: dict[str, type[HeadraceError]] = {cls.reason: cls for cls in Headrace
 
 def to_status(error: HeadraceError) -> status_pb2.Status:
     """The google.rpc.Status of `error`: ErrorInfo with reason and metadata, RetryInfo where waiting helps."""
-    status = status_pb2.Status(code=error.code.value[0], message=_shortened(error.message))
-    metadata = {key: _shortened(value) for key, value in error.metadata.items()}
+    status = status_pb2.Status(code=error.code.value[0], message=_truncate(error.message))
+    metadata = {key: _truncate(value) for key, value in error.metadata.items()}
     metadata[_RETRIABLE_KEY] = str(error.retriable).lower()
     info = error_details_pb2.ErrorInfo(reason=error.reason, domain=DOMAIN, metadata=metadata)
     status.details.add().Pack(info)
@@ -305,17 +305,17 @@ def from_rpc_error(error: grpc.aio.AioRpcError) -> HeadraceError | None:
         if key == _DETAILS_KEY and isinstance(value, bytes):
             return from_status(status_pb2.Status.FromString(value))
     if error.code() is grpc.StatusCode.UNAVAILABLE:
-        return ProviderUnavailable(f"{asked_of(error)} cannot be reached; try again")
+        return ProviderUnavailable(f"{find_peer_name(error)} cannot be reached; try again")
     return None
 
 
-def asked_of(error: grpc.aio.AioRpcError) -> str:
-    """The service that a call which failed so was for, as far as its channel says."""
-    named = _ASKED.match(error.debug_error_string() or "")
-    return named[1] if named else "a service of the suite"
+def find_peer_name(error: grpc.aio.AioRpcError) -> str:
+    """The name of the service that the failed call was for, if its channel has it."""
+    match = _METHOD.match(error.debug_error_string() or "")
+    return match[1] if match else "a service of the suite"
 
 
-def _shortened(text: str) -> str:
+def _truncate(text: str) -> str:
     return text if len(text) <= TEXT_CHARS_MAX else text[: TEXT_CHARS_MAX - 1] + "…"
 
 

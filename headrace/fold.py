@@ -51,7 +51,7 @@ class Block:
     params: str = ""
     """The arguments of a call as they run, in JSON; empty before they are complete, or when they are no valid JSON."""
     result: str | None = None
-    """What the model was told of a call; None while it has no result."""
+    """The result of a call as the model has it; None while there is none."""
     ok: bool = True
     """False when a tool has failed or did not run."""
 
@@ -98,7 +98,7 @@ class Subagent:
 
 
 class Fold:
-    """What the events of a run, or of a chat with several runs, have said so far. Apply them in order."""
+    """The state that the events of a run, or of a chat with several runs, have led to. Apply them in order."""
 
     def __init__(self) -> None:
         self.run_id = ""
@@ -144,7 +144,9 @@ class Fold:
             case "action_args":
                 self._append(delta.action_args.action_id, delta.action_args.delta)
             case "attempt_reset":
-                self._drop_blocks(find_scope(delta), delta.attempt_reset.from_seq)
+                scope, from_seq = find_scope(delta), delta.attempt_reset.from_seq
+                kept = (block for block in self._blocks.values() if block.scope != scope or block.seq <= from_seq)
+                self._blocks = {block.id: block for block in kept}
             case None:
                 pass
             case name if name.startswith(("content_", "reasoning_")):
@@ -269,10 +271,6 @@ class Fold:
     def _add_result(self, block_id: str, result: str, *, ok: bool) -> None:
         if block := self._blocks.get(block_id):
             block.result, block.ok = result, ok
-
-    def _drop_blocks(self, scope: Scope, from_seq: int) -> None:
-        kept = (block for block in self._blocks.values() if block.scope != scope or block.seq <= from_seq)
-        self._blocks = {block.id: block for block in kept}
 
 
 def find_scope(delta: agent_pb2.AgentDelta) -> Scope:

@@ -1,6 +1,6 @@
-"""Server-Sent Events from bytes: push in what the socket gave, get out the frames that are complete.
+"""A parser of Server-Sent Events: bytes from the socket in, complete frames out.
 
-Works on bytes, so that a character split over two TCP reads needs no care, and does one `find` for the usual frame.
+It works on bytes, so that a character may be split over two reads, and does one `find` for the usual frame.
 Format: https://html.spec.whatwg.org/multipage/server-sent-events.html#event-stream-interpretation
 """
 
@@ -20,11 +20,11 @@ _BOM = b"\xef\xbb\xbf"
 _LF = 0x0A
 
 Take: TypeAlias = "Callable[[bytes, str | None, str | None], None]"
-"""Takes the fields of a frame, one by one: what is pushed costs no object."""
+"""Takes the data, the event type and the id of a frame, which then costs no object."""
 
 
 class SseFrame(NamedTuple):
-    """One event: everything up to a blank line, comments left out."""
+    """One event: the lines up to a blank line, without comments."""
 
     # A tuple, not a frozen dataclass: one is made per frame, and a tuple costs a third.
 
@@ -32,10 +32,10 @@ class SseFrame(NamedTuple):
     """The data lines, joined by one line feed."""
 
     event: str | None = None
-    """The event's type; None: not said, which means `message`."""
+    """The event's type; None if the frame has none, which means `message`."""
 
     id: str | None = None
-    """The id given in this very frame; ids do not carry over from earlier ones."""
+    """The id in this very frame; ids of earlier frames are not carried over."""
 
 
 class SseReader:
@@ -65,14 +65,14 @@ class SseReader:
             raise refused
 
     def push(self, chunk: bytes, take: Take) -> None:
-        """Give `take` each frame that `chunk` completes, in order; what it raises is raised, and ends the reading.
+        """Pass each frame that `chunk` completes to `take`, in order; an error that it raises is passed on.
 
         Raises:
             BadFrame: A frame is larger than allowed; the frames before it have been given.
         """
         buffer = self._buffer
         if self._after_cr or b"\r" in chunk:
-            chunk = self._line_feeds_only(chunk)
+            chunk = self._normalize_line_ends(chunk)
         elif not buffer and chunk.find(b"\n") == len(chunk) - 2 and chunk.startswith(b"data: ") and chunk[-1] == _LF:
             # One frame of one line, which is what a provider writes for a token.
             self._check_size(len(chunk) - 2)
@@ -87,7 +87,7 @@ class SseReader:
         start = 0
         while (end := source.find(b"\n\n", searched)) >= 0:
             self._check_size(end - start)
-            _give(source, start, end, take)
+            _pass_frame(source, start, end, take)
             start = searched = end + 2
         if source is buffer:
             del buffer[:start]
@@ -103,12 +103,12 @@ class SseReader:
         return iter(frames)
 
     def push_rest(self, take: Take) -> None:
-        """As `finish`, given to `take`."""
+        """Pass the last frame to `take`, as `finish` returns it."""
         rest = bytes(self._buffer)
         self._buffer.clear()
-        _give(rest, 0, len(rest), take)
+        _pass_frame(rest, 0, len(rest), take)
 
-    def _line_feeds_only(self, chunk: bytes) -> bytes:
+    def _normalize_line_ends(self, chunk: bytes) -> bytes:
         # A CR ends its line at once; if an LF follows, even in the next chunk, it belongs to that CR.
         if self._after_cr and chunk.startswith(b"\n"):
             chunk = chunk[1:]
@@ -126,8 +126,8 @@ class SseReader:
             )
 
 
-def _give(source: bytes | bytearray, start: int, end: int, take: Take) -> None:
-    """Give the frame in source[start:end]; none when it has no data line, such as a comment."""
+def _pass_frame(source: bytes | bytearray, start: int, end: int, take: Take) -> None:
+    """Pass on the frame in source[start:end], unless it has no data line, such as a comment."""
     line_end = source.find(b"\n", start, end)
     if line_end < 0 and source.startswith(b"data: ", start):
         take(bytes(source[start + 6 : end]), None, None)
@@ -139,10 +139,10 @@ def _give(source: bytes | bytearray, start: int, end: int, take: Take) -> None:
     ):
         take(bytes(source[line_end + 7 : end]), source[start + 7 : line_end].decode(errors="replace"), None)
     else:
-        _give_lines(bytes(source[start:end]), take)
+        _pass_lines(bytes(source[start:end]), take)
 
 
-def _give_lines(block: bytes, take: Take) -> None:
+def _pass_lines(block: bytes, take: Take) -> None:
     data: list[bytes] = []
     event: str | None = None
     frame_id: str | None = None

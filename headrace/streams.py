@@ -1,4 +1,4 @@
-"""Reading a server stream so that leaving it stops the work behind it."""
+"""Reading a server stream so that leaving it cancels the call."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Reply = TypeVar("Reply")
 
 @contextmanager
 def rpc_errors() -> Generator[None]:
-    """Raise what the called service raised; a status that is not ours stays an AioRpcError."""
+    """Raise a status as the HeadraceError that the service raised; any other status stays an AioRpcError."""
     try:
         yield
     except grpc.aio.AioRpcError as error:
@@ -34,7 +34,7 @@ async def reading(call: grpc.aio.UnaryStreamCall[Any, Reply]) -> AsyncGenerator[
     cancels. Breaking out of `async for` does not (grpcio 1.85).
 
     Raises:
-        HeadraceError: What the service raised, before or after the first reply.
+        HeadraceError: The service raised it, before or after the first reply.
     """
     try:
         with rpc_errors():

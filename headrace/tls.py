@@ -1,4 +1,4 @@
-"""TLS for programs that call from outside of the suite: whom they believe, and what they show."""
+"""TLS for callers from outside: the CA that they trust, and the certificate that they present."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ import grpc
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """Files in PEM. They are read when a connection is set up, not again when they change."""
+    """Paths of PEM files, which are read when a connection is set up."""
 
     ca: str = ""
-    """The CA that has signed the server's certificate; empty: those that everybody believes."""
+    """The CA that has signed the server's certificate; the system's CAs if empty."""
 
     certificate: str = ""
-    """Our own, where the server asks for one; with the chain up to its CA."""
+    """The caller's certificate with the chain up to its CA, for a server that asks for one."""
 
     key: str = ""
-    """Its key, without a password."""
+    """The key of the certificate, without a password."""
 
     def __post_init__(self) -> None:
         if bool(self.certificate) != bool(self.key):
             raise ValueError("a certificate and its key: expected both or neither")
 
     def context(self) -> ssl.SSLContext:
-        """For HTTP. Raises OSError when the files cannot be read, or do not belong together."""
+        """The files for HTTP. Raises OSError when they cannot be read, or do not belong together."""
         try:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
             context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -44,10 +44,10 @@ class Tls:
         return context
 
     def credentials(self) -> grpc.ChannelCredentials:
-        """For gRPC. Raises as `context`."""
-        self.context()  # gRPC itself would say of a bad file only that the server cannot be reached
-        return grpc.ssl_channel_credentials(_content(self.ca), _content(self.key), _content(self.certificate))
+        """The files for gRPC. Raises as `context`."""
+        self.context()  # gRPC would report a bad file as a server that cannot be reached
+        return grpc.ssl_channel_credentials(_read_bytes(self.ca), _read_bytes(self.key), _read_bytes(self.certificate))
 
 
-def _content(path: str) -> bytes | None:
+def _read_bytes(path: str) -> bytes | None:
     return Path(path).read_bytes() if path else None

@@ -75,6 +75,8 @@ def up(
     Ctrl-C and SIGTERM let running requests finish; a second one ends everything at once. With --simulate the variable
     SIMULATOR_URL says where the simulated provider is; providers.json may name it: "baseUrl": "env:SIMULATOR_URL".
     """
+    if memory_port is None:  # where --grpc-port is any, several suites may be on the machine
+        memory_port = MEMORY_PORT if grpc_port else 0
     with tempfile.TemporaryDirectory(prefix="headrace-") as run_dir:
         simulator_port = find_free_port("--simulate-port", simulate_port) if simulate else None
         plan = SuitePlan(
@@ -83,15 +85,8 @@ def up(
             run_dir=Path(run_dir),
             http_port=find_free_port("--port", port),
             grpc_port=find_free_port("--grpc-port", grpc_port),
-            memory_port=find_free_port("--memory-port", _choose_memory_port(memory_port, grpc_port)),
+            memory_port=find_free_port("--memory-port", memory_port),
             simulator_port=simulator_port,
         )
         question = Question(message, agent) if message else None
         sys.exit(asyncio.run(run_suite(plan, question, is_verbose=verbose)))
-
-
-def _choose_memory_port(port: int | None, grpc_port: int) -> int:
-    """Any free port by default where --grpc-port is any: several suites may be on the machine."""
-    if port is not None:
-        return port
-    return MEMORY_PORT if grpc_port else 0

@@ -42,7 +42,7 @@ BUDGET_EVERY_S = 2.0
 EXIT_CODES = {"run_complete": COMPLETED, "run_cancel": CANCELLED, "run_error": FAILED}
 
 Interaction: TypeAlias = Callable[["RunFollower"], Coroutine[Any, Any, None]]
-"""What a person does while the run goes on: answers what it waits for, stops or steers it."""
+"""The acts of a person while the run goes on: giving inputs, cancelling, steering."""
 
 
 class RunSnapshot(msgspec.Struct, frozen=True, rename="camel"):

@@ -1,4 +1,4 @@
-"""What a run has cost, and what it may still spend, in a few words."""
+"""The cost of a run, and the budget that it has left, in a few words."""
 
 from __future__ import annotations
 

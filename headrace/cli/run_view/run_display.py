@@ -24,7 +24,7 @@ class RunDisplay:
 
     def __init__(self, view: View) -> None:
         self.state = Fold()
-        """What the events shown so far say."""
+        """The state that the events so far have led to."""
         self._view = view
         self._shown: dict[str, str] = {}
         """The text of each block that the view has."""

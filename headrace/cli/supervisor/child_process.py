@@ -59,8 +59,11 @@ class ChildProcess:
         wait_s = WAIT_FIRST_S
         try:
             while not self._is_stopping:
-                _rotate_log(self._log_path)
-                started, log_size = time.monotonic(), self._get_log_size()
+                log_size = self._log_path.stat().st_size if self._log_path.exists() else 0
+                if log_size > LOG_BYTES_MAX:
+                    self._log_path.replace(self._log_path.with_suffix(".log.1"))
+                    log_size = 0
+                started = time.monotonic()
                 code = await self._run_once()
                 if self._is_stopping:
                     return
@@ -119,9 +122,6 @@ class ChildProcess:
                 # Not send_signal: it reaps a process that has just died, and asyncio then knows no exit code (255).
                 os.kill(self._process.pid, number)
 
-    def _get_log_size(self) -> int:
-        return self._log_path.stat().st_size if self._log_path.exists() else 0
-
     def _read_last_words(self, start: int) -> str:
         """The last lines of the log behind its first `start` bytes, for a person to read."""
         with self._log_path.open("rb") as log_file:
@@ -133,11 +133,6 @@ class ChildProcess:
             "\n".join([text for text in texts if text][-MESSAGE_LINES_MAX:])
             or f"it said nothing (log: {self._log_path})"
         )
-
-
-def _rotate_log(log: Path) -> None:
-    if log.exists() and log.stat().st_size > LOG_BYTES_MAX:
-        log.replace(log.with_suffix(".log.1"))
 
 
 def _open_log(log: Path) -> BinaryIO:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import grpc
 
-from headrace.errors import ProviderUnavailable, asked_of
+from headrace.errors import ProviderUnavailable, find_peer_name
 from headrace.streams import rpc_errors
 from headrace.v1.llm_pb2_grpc import LlmServiceStub
 from headrace.v1.memory_pb2_grpc import MemoryServiceStub
@@ -56,7 +56,7 @@ def translating_peer_errors() -> Generator[None]:
     except grpc.aio.AioRpcError as error:
         if error.code() is not grpc.StatusCode.DEADLINE_EXCEEDED:
             raise
-        raise ProviderUnavailable(f"{asked_of(error)} did not answer in time; try again") from error
+        raise ProviderUnavailable(f"{find_peer_name(error)} did not answer in time; try again") from error
 
 
 @dataclass(frozen=True, slots=True)
