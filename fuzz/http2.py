@@ -19,7 +19,7 @@ from services.runtime.http2.client.call_kinds import UnaryStreamCall, UnaryUnary
 from services.runtime.http2.client.connection import ClientConnection
 from services.runtime.http2.connection import Connection
 from services.runtime.http2.frames import HEAD_BYTES, PREFACE_BYTES
-from services.runtime.http2.header_blocks import written
+from services.runtime.http2.header_blocks import encode_block
 from services.runtime.http2.limits import DEFAULTS, FRAME_BYTES_MAX
 from services.runtime.http2.server.server import Server
 
@@ -30,7 +30,7 @@ CLIENT, BARE = 0x80, 0x40
 STEPS = 0x3F
 """Bits of the first byte: the client's end reads it; without a greeting; the size of the pieces, 0: whole."""
 
-HEADERS = written([(b":method", b"POST"), (b":scheme", b"http"), (b":path", b"/a/b"), (b":authority", b"c")])
+HEADERS = encode_block([(b":method", b"POST"), (b":scheme", b"http"), (b":path", b"/a/b"), (b":authority", b"c")])
 
 MESSAGE_BYTES_MAX = 1000
 TURNS = 5
@@ -85,7 +85,7 @@ class Socket(asyncio.Transport):
 async def _server(how: int, data: bytes) -> None:
     server = Server(message_bytes_max=MESSAGE_BYTES_MAX)
     server.add_generic_rpc_handlers([_Handlers()])
-    connection = server._connection()  # pyright: ignore[reportPrivateUsage] - what a listener calls
+    connection = server._make_connection()  # pyright: ignore[reportPrivateUsage] - what a listener calls
     socket = Socket(connection)
     connection.connection_made(socket)
     await _feed(connection, socket, data if how & BARE else PREFACE + SETTINGS + data, how)
@@ -103,7 +103,7 @@ async def _client(how: int, data: bytes) -> None:
     calls: list[Call] = [kind(Method("/a/b", None, None, _not_again), HEADERS, None) for kind in kinds]
     for call in calls:
         call.request = b"request"  # pyright: ignore[reportAttributeAccessIssue] - of kinds that have one
-        connection.open(call)
+        connection.open_call(call)
     await _feed(connection, socket, data if how & BARE else SETTINGS + data, how)
     connection.connection_lost(None)
     await _turns()

@@ -35,31 +35,33 @@ async def watch_path(path: Path, reload: Callable[[], None], *, interval_ms: int
     are read in `reload` itself, on the loop: definition folders are small.
     """
     interval_s = max(interval_ms, INTERVAL_MS_MIN) / 1000
-    loaded = _look(path)
+    loaded = _list_stamps(path)
     while True:
         await asyncio.sleep(interval_s)
-        seen = _look(path)
+        seen = _list_stamps(path)
         if seen == loaded:
             continue
         for _ in range(UNSETTLED_LOOKS_MAX):
             before = seen
             await asyncio.sleep(interval_s)
-            if (seen := _look(path)) == before:
+            if (seen := _list_stamps(path)) == before:
                 break
         loaded = seen
         log.debug("files changed", path=str(path), files=len(seen))
         reload()
 
 
-def _look(path: Path) -> Seen:
+def _list_stamps(path: Path) -> Seen:
     """Which files there are, each with what changes when it does."""
     try:
-        return frozenset(stamp for file in (path.iterdir() if path.is_dir() else (path,)) for stamp in _stamp(file))
+        return frozenset(
+            stamp for file in (path.iterdir() if path.is_dir() else (path,)) for stamp in _stamp_file(file)
+        )
     except OSError:  # the folder has just gone
         return frozenset()
 
 
-def _stamp(file: Path) -> tuple[tuple[str, int, int], ...]:
+def _stamp_file(file: Path) -> tuple[tuple[str, int, int], ...]:
     """The file's name, inode and time of change; nothing for a file that is not there, or a link to nothing."""
     try:
         stat = file.stat()

@@ -15,7 +15,7 @@ import yaml
 
 from services.runtime.auth.authenticator import SPIFFE
 from services.runtime.auth.callers import SERVICES
-from services.runtime.http2.tls import identity
+from services.runtime.http2.tls import read_peer_identity
 from services.runtime.process.tls import CA, CERT, KEY, Certificates
 from tests.deploy.manifests import ROOT, Manifest, containers, environment, needs_go, pods
 from tests.deploy.settings import CONFIGS, DEPLOY
@@ -46,7 +46,7 @@ async def caller(server: Certificates, client: Certificates, host: str) -> list[
     known: asyncio.Future[list[bytes]] = asyncio.get_running_loop().create_future()
 
     async def connected(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        found = identity(writer.transport)  # pyright: ignore[reportArgumentType] - typed as any kind of transport
+        found = read_peer_identity(writer.transport)  # pyright: ignore[reportArgumentType] - typed as any kind of transport
         known.set_result(found.get("x509_subject_alternative_name", []))
         writer.close()
 

@@ -44,14 +44,14 @@ class ApiKeys:
         self.path = path
         self._identities: dict[bytes, Identity] = {}
         try:
-            self._identities = _read(path)
+            self._identities = _read_keys(path)
         except ValueError as error:
             raise OSError(f"{path}: {error}") from error
 
     def reload(self) -> None:
         """Read the file again; never raises."""
         try:
-            self._identities = _read(self.path)
+            self._identities = _read_keys(self.path)
         except (OSError, ValueError) as error:
             log.error("api keys refused", file=str(self.path), problem=str(error), last_good_version_stays=True)
         else:
@@ -65,7 +65,7 @@ class ApiKeys:
         return self._identities.get(hashlib.sha256(key.encode()).digest())
 
 
-def _read(path: Path) -> dict[bytes, Identity]:
+def _read_keys(path: Path) -> dict[bytes, Identity]:
     """Raises ValueError naming the entry with the mistake."""
     if path.stat().st_size > FILE_BYTES_MAX:
         raise ValueError(f"larger than {FILE_BYTES_MAX} bytes")

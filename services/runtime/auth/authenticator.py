@@ -27,7 +27,7 @@ CALLER, TOKEN = "x-headrace-caller", "x-headrace-token"
 
 SPIFFE = b"spiffe://headrace/"
 
-_OURS = frozenset({AUTHORIZATION, API_KEY, CALLER, TOKEN, TENANT, USER})
+_HEADERS = frozenset({AUTHORIZATION, API_KEY, CALLER, TOKEN, TENANT, USER})
 
 
 class Authenticator:
@@ -57,72 +57,72 @@ class Authenticator:
             PermissionDenied: The caller may not call this.
             Overloaded: The credential cannot be checked now.
         """
-        said = _said(metadata)
-        caller = self._caller(said, auth_context)
+        headers = _collect_headers(metadata)
+        caller = self._identify_caller(headers, auth_context)
         if caller is None:
             return DEFAULT
         if caller == callers.CLIENT:
-            identity = await self.identify_client(said)
+            identity = await self.identify_client(headers)
             callers.check_caller(caller, method)
             return identity
         callers.check_caller(caller, method)
-        if TENANT in said or USER in said:
-            return _forwarded(said)
+        if TENANT in headers or USER in headers:
+            return _read_forwarded_identity(headers)
         if method in callers.WITHOUT_USER:
             return None
         # A facade that leaves credentials to us (deploy/gateway) passes them on.
-        return await self.identify_client(said)
+        return await self.identify_client(headers)
 
-    async def identify_client(self, said: Mapping[str, str]) -> Identity:
+    async def identify_client(self, headers: Mapping[str, str]) -> Identity:
         """Whose credential is among these headers. Raises as `admit`."""
         if self._settings.is_none:
             return DEFAULT
-        if API_KEY in said:
-            return self._key_holder(said[API_KEY])
-        scheme, _, credential = said.get(AUTHORIZATION, "").partition(" ")
+        if API_KEY in headers:
+            return self._find_key_holder(headers[API_KEY])
+        scheme, _, credential = headers.get(AUTHORIZATION, "").partition(" ")
         if scheme.lower() != "bearer" or not credential:
             raise Unauthenticated("show a credential: Authorization: Bearer …, or X-API-Key")
         if self._tokens is not None and credential.count(".") == 2:
             return await self._tokens.verify_token(credential)
-        return self._key_holder(credential)
+        return self._find_key_holder(credential)
 
-    def _caller(self, said: Mapping[str, str], auth_context: Mapping[str, Iterable[bytes]]) -> str | None:
+    def _identify_caller(self, headers: Mapping[str, str], auth_context: Mapping[str, Iterable[bytes]]) -> str | None:
         """The service that calls, or `client`; None: nobody can tell, and nobody asked."""
         names = [name for name in auth_context.get("x509_subject_alternative_name", ()) if name.startswith(SPIFFE)]
         if names:
             # One that is unknown may call nothing: callers.check says so.
             return names[0].removeprefix(SPIFFE).decode("ascii", "replace")
         token = self._settings.internal_token
-        if CALLER in said or TOKEN in said:
-            if TOKEN not in said:
+        if CALLER in headers or TOKEN in headers:
+            if TOKEN not in headers:
                 raise Unauthenticated(f"{CALLER} is for the suite's services alone, beside their token")
-            if not token or not hmac.compare_digest(said[TOKEN].encode(), token.encode()):
+            if not token or not hmac.compare_digest(headers[TOKEN].encode(), token.encode()):
                 raise Unauthenticated("the suite's token is not ours: HEADRACE_INTERNAL_TOKEN differs between services")
-            if said.get(CALLER) not in callers.SERVICES:
+            if headers.get(CALLER) not in callers.SERVICES:
                 raise Unauthenticated("the suite's token belongs to its services alone")
-            return said[CALLER]
+            return headers[CALLER]
         return None if self._is_open else callers.CLIENT
 
-    def _key_holder(self, key: str) -> Identity:
+    def _find_key_holder(self, key: str) -> Identity:
         identity = self._api_keys.find_identity(key) if self._api_keys is not None else None
         if identity is None:
             raise Unauthenticated("the credential is not valid here")
         return identity
 
 
-def _said(metadata: Iterable[tuple[str, str | bytes]]) -> dict[str, str]:
+def _collect_headers(metadata: Iterable[tuple[str, str | bytes]]) -> dict[str, str]:
     """What the call says about who makes it; each thing once."""
-    found: dict[str, str] = {}
+    headers: dict[str, str] = {}
     for key, value in metadata:
-        if key in _OURS:
-            if key in found:
+        if key in _HEADERS:
+            if key in headers:
                 raise Unauthenticated(f"{key} must be given once")
-            found[key] = value if isinstance(value, str) else value.decode("latin-1")
-    return found
+            headers[key] = value if isinstance(value, str) else value.decode("latin-1")
+    return headers
 
 
-def _forwarded(said: Mapping[str, str]) -> Identity:
-    identity = Identity(said.get(TENANT, ""), said.get(USER, ""))
+def _read_forwarded_identity(headers: Mapping[str, str]) -> Identity:
+    identity = Identity(headers.get(TENANT, ""), headers.get(USER, ""))
     if not identity.is_valid:
         raise Unauthenticated(f"{TENANT} and {USER}: expected both, 1 to 128 visible ASCII characters each")
     return identity

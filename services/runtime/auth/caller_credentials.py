@@ -28,16 +28,16 @@ class AuthenticatedChannel(grpc.aio.Channel):
         self._caller_metadata = caller_metadata
 
     def unary_unary(self, *args: Any, **kwargs: Any) -> Any:
-        return self._signed(self._channel.unary_unary(*args, **kwargs))
+        return self._with_metadata(self._channel.unary_unary(*args, **kwargs))
 
     def unary_stream(self, *args: Any, **kwargs: Any) -> Any:
-        return self._signed(self._channel.unary_stream(*args, **kwargs))
+        return self._with_metadata(self._channel.unary_stream(*args, **kwargs))
 
     def stream_unary(self, *args: Any, **kwargs: Any) -> Any:
-        return self._signed(self._channel.stream_unary(*args, **kwargs))
+        return self._with_metadata(self._channel.stream_unary(*args, **kwargs))
 
     def stream_stream(self, *args: Any, **kwargs: Any) -> Any:
-        return self._signed(self._channel.stream_stream(*args, **kwargs))
+        return self._with_metadata(self._channel.stream_stream(*args, **kwargs))
 
     async def __aenter__(self) -> AuthenticatedChannel:
         await self._channel.__aenter__()
@@ -58,7 +58,7 @@ class AuthenticatedChannel(grpc.aio.Channel):
     async def channel_ready(self) -> None:
         await self._channel.channel_ready()
 
-    def _signed(self, ask: Callable[..., Any]) -> Callable[..., Any]:
+    def _with_metadata(self, ask: Callable[..., Any]) -> Callable[..., Any]:
         def asked(request: Any = None, *, metadata: Any = None, **settings: Any) -> Any:
             return ask(request, metadata=(*(metadata or ()), *self._caller_metadata, *forward_identity()), **settings)
 

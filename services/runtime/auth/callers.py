@@ -25,19 +25,19 @@ _MODELS = frozenset({ORCHESTRATOR, MEMORY, TOOLS})
 _AGENT, _LLM, _MEMORY, _TOOLS = (f"/headrace.v1.{name}Service/" for name in ("Agent", "Llm", "Memory", "Tool"))
 
 
-def _lines(service: str, methods: str, callers: frozenset[str]) -> dict[str, frozenset[str]]:
+def _allow(service: str, methods: str, callers: frozenset[str]) -> dict[str, frozenset[str]]:
     return {service + method: callers for method in methods.split()}
 
 
 CALLERS: dict[str, frozenset[str]] = {
     # The orchestrator calls others of its kind: a run's owner answers for it.
-    **_lines(_AGENT, "Query Attach Submit Cancel Steer Compact ListAgents GetAgent ListRuns GetRun", _PUBLIC),
-    **_lines(_LLM, "StreamChat CountTokens ListModels", _MODELS),
-    **_lines(_MEMORY, "ListChats GetChat DeleteChat ForkChat Search Remember", _PUBLIC),
-    **_lines(_MEMORY, "Append LoadContext Compact Revert GetState UpdateState PutBlob GetBlob", _RUNS),
-    **_lines(_MEMORY, "AcquireLease RenewLease ReleaseLease ListUnfinishedRuns", _RUNS),
-    **_lines(_TOOLS, "ListTools GetTool ListSkills GetViewport UploadFile ReadFile ListFiles", _PUBLIC),
-    **_lines(_TOOLS, "Execute CheckEffect LinkSkill", _RUNS),
+    **_allow(_AGENT, "Query Attach Submit Cancel Steer Compact ListAgents GetAgent ListRuns GetRun", _PUBLIC),
+    **_allow(_LLM, "StreamChat CountTokens ListModels", _MODELS),
+    **_allow(_MEMORY, "ListChats GetChat DeleteChat ForkChat Search Remember", _PUBLIC),
+    **_allow(_MEMORY, "Append LoadContext Compact Revert GetState UpdateState PutBlob GetBlob", _RUNS),
+    **_allow(_MEMORY, "AcquireLease RenewLease ReleaseLease ListUnfinishedRuns", _RUNS),
+    **_allow(_TOOLS, "ListTools GetTool ListSkills GetViewport UploadFile ReadFile ListFiles", _PUBLIC),
+    **_allow(_TOOLS, "Execute CheckEffect LinkSkill", _RUNS),
 }
 """By the RPC's name on the wire."""
 

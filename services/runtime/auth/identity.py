@@ -40,7 +40,7 @@ class Identity:
 DEFAULT = Identity("default", "default")
 """Everybody, where credentials are not checked."""
 
-_acting: ContextVar[Identity | None] = ContextVar("identity", default=DEFAULT)
+_identity: ContextVar[Identity | None] = ContextVar("identity", default=DEFAULT)
 """None: a service on its own account. The default is for what runs outside of calls: tests and tools."""
 
 
@@ -50,7 +50,7 @@ def require_identity() -> Identity:
     Raises:
         Unauthenticated: A service does it on its own account, and asks for what is somebody's.
     """
-    identity = _acting.get()
+    identity = _identity.get()
     if identity is None:
         raise Unauthenticated(f"this is somebody's: {TENANT} and {USER} must say whose")
     return identity
@@ -58,26 +58,26 @@ def require_identity() -> Identity:
 
 def current_tenant() -> str:
     """The current tenant; empty: none."""
-    identity = _acting.get()
+    identity = _identity.get()
     return identity.tenant if identity is not None else ""
 
 
 def adopt_identity(identity: Identity | None) -> None:
     """Serve the call of this task for `identity`."""
-    _acting.set(identity)
+    _identity.set(identity)
 
 
 @contextmanager
 def acting_as(identity: Identity | None) -> Generator[None]:
     """Work for `identity` inside the block; tasks that it starts go on so. None: on the service's own account."""
-    token = _acting.set(identity)
+    token = _identity.set(identity)
     try:
         yield
     finally:
-        _acting.reset(token)
+        _identity.reset(token)
 
 
 def forward_identity() -> tuple[tuple[str, str], ...]:
     """Metadata that says for whom a call is made; none on the service's own account."""
-    identity = _acting.get()
+    identity = _identity.get()
     return () if identity is None else ((TENANT, identity.tenant), (USER, identity.user))

@@ -78,7 +78,7 @@ class FileKeys:
             log.error("jwt keys refused", file=str(self.path), problem=str(error), last_good_version_stays=True)
 
     async def find_keys(self, key_id: str | None) -> list[Key]:
-        return _fitting(self._keys, key_id)
+        return _select_keys(self._keys, key_id)
 
 
 class FetchedKeys:
@@ -93,24 +93,24 @@ class FetchedKeys:
         self._fetching = asyncio.Lock()
 
     async def find_keys(self, key_id: str | None) -> list[Key]:
-        if not self._is_good_for(key_id):
+        if not self._has_key(key_id):
             async with self._fetching:
                 # Who waited finds what the one before has fetched.
-                if not self._is_good_for(key_id) and time.monotonic() - self._tried_at >= self._interval_s:
-                    await self._fetch()
+                if not self._has_key(key_id) and time.monotonic() - self._tried_at >= self._interval_s:
+                    await self._fetch_keys()
         if not self._keys:
             raise Overloaded("tokens cannot be checked now: their issuer's keys cannot be had; try again later")
-        return _fitting(self._keys, key_id)
+        return _select_keys(self._keys, key_id)
 
-    def _is_good_for(self, key_id: str | None) -> bool:
+    def _has_key(self, key_id: str | None) -> bool:
         is_young = time.monotonic() - self._fetched_at < self._age_s_max
-        return is_young and bool(_fitting(self._keys, key_id))
+        return is_young and bool(_select_keys(self._keys, key_id))
 
-    async def _fetch(self) -> None:
+    async def _fetch_keys(self) -> None:
         """Take the keys there are; those of before stay where none can be had."""
         self._tried_at = time.monotonic()
         try:
-            self._keys = parse_keys(await _body(self._url))
+            self._keys = parse_keys(await _fetch_body(self._url))
         except (aiohttp.ClientError, OSError, ValueError) as error:  # a timeout is an OSError
             log.warning("jwt keys not fetched", url=self._url, problem=type(error).__name__, kept=len(self._keys))
         else:
@@ -125,32 +125,36 @@ def parse_keys(data: bytes) -> list[Key]:
         ValueError: There is none.
     """
     if data.lstrip().startswith(b"-----BEGIN"):
-        found = [Key(None, public, algorithms) for public in [load_pem_public_key(data)] if (algorithms := _of(public))]
+        found = [
+            Key(None, public, algorithms)
+            for public in [load_pem_public_key(data)]
+            if (algorithms := _list_algorithms(public))
+        ]
     else:
         content = orjson.loads(data)
         entries: Any = content.get("keys") if isinstance(content, dict) else None
         if not isinstance(entries, list):
             raise ValueError("expected a JWKS, or a public key in PEM")
-        found = [key for entry in entries if isinstance(entry, dict) and (key := _key(entry)) is not None]  # pyright: ignore[reportUnknownVariableType] - JSON
+        found = [key for entry in entries if isinstance(entry, dict) and (key := _parse_jwk(entry)) is not None]  # pyright: ignore[reportUnknownVariableType] - JSON
     if not found:
         raise ValueError("no public key in it that tokens can be verified with")
     return found
 
 
-def _key(entry: dict[str, Any]) -> Key | None:
+def _parse_jwk(entry: dict[str, Any]) -> Key | None:
     if entry.get("use", "sig") != "sig" or entry.get("kty") == "oct":
         return None
     try:
         public = jwt.PyJWK.from_dict(entry).key
     except (jwt.PyJWTError, ValueError, TypeError, KeyError):
         return None
-    algorithms = _of(public)
+    algorithms = _list_algorithms(public)
     if "alg" in entry:
         algorithms &= {str(entry["alg"])}
     return Key(str(entry["kid"]) if "kid" in entry else None, public, algorithms) if algorithms else None
 
 
-def _of(public: Any) -> frozenset[str]:
+def _list_algorithms(public: Any) -> frozenset[str]:
     """The algorithms of a kind of key; none for a private one, or one that is too weak."""
     if isinstance(public, RSAPublicKey) and public.key_size >= RSA_BITS_MIN:
         return frozenset({"RS256", "RS384", "RS512", "PS256", "PS384", "PS512"})
@@ -161,11 +165,11 @@ def _of(public: Any) -> frozenset[str]:
     return frozenset()
 
 
-def _fitting(keys: Sequence[Key], key_id: str | None) -> list[Key]:
+def _select_keys(keys: Sequence[Key], key_id: str | None) -> list[Key]:
     return [key for key in keys if key_id is None or key.id in (None, key_id)]
 
 
-async def _body(url: str) -> bytes:
+async def _fetch_body(url: str) -> bytes:
     timeout = aiohttp.ClientTimeout(total=FETCH_TIMEOUT_S)
     async with aiohttp.ClientSession(timeout=timeout) as http, http.get(url, allow_redirects=False) as response:
         response.raise_for_status()

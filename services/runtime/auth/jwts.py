@@ -42,7 +42,9 @@ class JwtVerifier:
             header = jwt.get_unverified_header(token)
             key_id = header.get("kid")
             keys = await self.keys.find_keys(key_id if isinstance(key_id, str) else None)
-            return self._identity(self._claims(token, [key for key in keys if header.get("alg") in key.algorithms]))
+            return self._read_identity(
+                self._verify_claims(token, [key for key in keys if header.get("alg") in key.algorithms])
+            )
         except jwt.ExpiredSignatureError as error:
             raise Unauthenticated("the token has expired; get a new one") from error
         except (jwt.PyJWTError, ValueError, TypeError) as error:
@@ -50,7 +52,7 @@ class JwtVerifier:
             log.info("token refused", problem=type(error).__name__)
             raise Unauthenticated("the token is not valid here") from error
 
-    def _claims(self, token: str, keys: list[Any]) -> dict[str, Any]:
+    def _verify_claims(self, token: str, keys: list[Any]) -> dict[str, Any]:
         problem: jwt.PyJWTError = jwt.InvalidKeyError("no key for it")
         for key in keys[:KEYS_TRIED_MAX]:
             try:
@@ -67,7 +69,7 @@ class JwtVerifier:
                 problem = error  # the next key may be the one
         raise problem
 
-    def _identity(self, claims: dict[str, Any]) -> Identity:
+    def _read_identity(self, claims: dict[str, Any]) -> Identity:
         tenant = claims.get(self.tenant_claim) if self.tenant_claim else DEFAULT.tenant
         identity = Identity(tenant if isinstance(tenant, str) else "", str(claims["sub"]))
         if not identity.is_valid:

@@ -18,7 +18,7 @@ _LOOPBACK = ("127.", "localhost:", "[::1]:", "::1:", "unix:")
 _NEEDED_BY_JWT = ("AUTH_JWT_ISSUER", "AUTH_JWT_AUDIENCE")
 
 
-def _named(default: Any, name: str, *, secret: bool = False) -> Any:
+def _setting(default: Any, name: str, *, secret: bool = False) -> Any:
     return field(default=default, metadata={"name": f"HEADRACE_{name}", "secret": secret}, repr=not secret)
 
 
@@ -26,42 +26,42 @@ def _named(default: Any, name: str, *, secret: bool = False) -> Any:
 class AuthSettings:
     """Part of every service's Config."""
 
-    auth: str = _named(NONE, "AUTH")
+    auth: str = _setting(NONE, "AUTH")
     """What clients must show: `jwt`, `api_key`, or `jwt,api_key` for either; `peers` lets only services in. `none`
     makes everybody one user, and is refused at addresses that other machines reach."""
 
-    allow_unauthenticated: bool = _named(False, "ALLOW_UNAUTHENTICATED")
+    allow_unauthenticated: bool = _setting(False, "ALLOW_UNAUTHENTICATED")
     """Whether `none` may listen at addresses that other machines reach: for networks that let nobody in who may not do
     everything."""
 
-    internal_token: str = _named("", "INTERNAL_TOKEN", secret=True)
+    internal_token: str = _setting("", "INTERNAL_TOKEN", secret=True)
     """A secret of 32 ASCII characters or more, the same for all services, by which they know each other where they have
     no certificates."""
 
-    api_keys_file: Path | None = _named(None, "AUTH_API_KEYS_FILE")
+    api_keys_file: Path | None = _setting(None, "AUTH_API_KEYS_FILE")
     """File with the SHA-256 of each API key, its tenant and its user; changes take effect within a second. `api_key`
     needs it."""
 
-    jwks_url: str = _named("", "AUTH_JWKS_URL")
+    jwks_url: str = _setting("", "AUTH_JWKS_URL")
     """Where the issuer of tokens publishes its keys. `jwt` needs this or HEADRACE_AUTH_JWT_KEYS_FILE, not both."""
 
-    jwt_keys_file: Path | None = _named(None, "AUTH_JWT_KEYS_FILE")
+    jwt_keys_file: Path | None = _setting(None, "AUTH_JWT_KEYS_FILE")
     """The issuer's keys as a file: a JWKS, or one public key in PEM."""
 
-    jwt_issuer: str = _named("", "AUTH_JWT_ISSUER")
+    jwt_issuer: str = _setting("", "AUTH_JWT_ISSUER")
     """The `iss` that a token must have; `jwt` needs it."""
 
-    jwt_audience: str = _named("", "AUTH_JWT_AUDIENCE")
+    jwt_audience: str = _setting("", "AUTH_JWT_AUDIENCE")
     """The `aud` that a token must have; `jwt` needs it."""
 
-    jwt_algorithms: str = _named("RS256,ES256,EdDSA", "AUTH_JWT_ALGORITHMS")
+    jwt_algorithms: str = _setting("RS256,ES256,EdDSA", "AUTH_JWT_ALGORITHMS")
     """Algorithms that a token may be signed with, separated by commas; none that verifies with a shared secret (HS256)
     is taken."""
 
-    jwt_tenant_claim: str = _named("tenant", "AUTH_JWT_TENANT_CLAIM")
+    jwt_tenant_claim: str = _setting("tenant", "AUTH_JWT_TENANT_CLAIM")
     """The claim that names the tenant; empty: all users are of one tenant. The user is `sub`."""
 
-    jwt_leeway_s: float = _named(30.0, "AUTH_JWT_LEEWAY_S")
+    jwt_leeway_s: float = _setting(30.0, "AUTH_JWT_LEEWAY_S")
     """Seconds by which the issuer's clock may be wrong."""
 
     def __post_init__(self) -> None:

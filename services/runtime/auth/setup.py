@@ -26,7 +26,7 @@ async def open_authenticator(settings: AuthSettings, *, has_certificates: bool) 
         OSError: A file cannot be read, or has a mistake.
     """
     api_keys = ApiKeys(settings.api_keys_file) if settings.api_keys_file and words.API_KEY in settings.methods else None
-    tokens, file_keys = _tokens(settings) if words.JWT in settings.methods else (None, None)
+    tokens, file_keys = _make_jwt_verifier(settings) if words.JWT in settings.methods else (None, None)
     followed = [item for item in (api_keys, file_keys) if item is not None]
     watchers = [asyncio.create_task(watch_path(item.path, item.reload)) for item in followed]
     await asyncio.sleep(0)  # they look at the files first, which are as they were read
@@ -38,7 +38,7 @@ async def open_authenticator(settings: AuthSettings, *, has_certificates: bool) 
         await asyncio.gather(*watchers, return_exceptions=True)
 
 
-def _tokens(settings: AuthSettings) -> tuple[JwtVerifier, FileKeys | None]:
+def _make_jwt_verifier(settings: AuthSettings) -> tuple[JwtVerifier, FileKeys | None]:
     """What tokens must be, and the file of keys that is to be followed."""
     # A tenth of a second to import, cryptography and an HTTP client: most have no use for them.
     from services.runtime.auth.jwt_keys import FetchedKeys, FileKeys

@@ -8,13 +8,13 @@ from h2.errors import ErrorCodes
 from h2.exceptions import ProtocolError
 
 
-class TooMuch(ProtocolError):
+class RateExceeded(ProtocolError):
     """The peer does more than an honest one would."""
 
     error_code = ErrorCodes.ENHANCE_YOUR_CALM
 
 
-class Allowance:
+class RateLimit:
     """Of one connection; what an honest peer never uses up."""
 
     __slots__ = ("_at_s", "_burst", "_clock", "_left", "_per_s", "_what")
@@ -27,7 +27,7 @@ class Allowance:
         self._left = float(burst)
         self._at_s = self._clock()
 
-    def take(self) -> None:
+    def spend_one(self) -> None:
         """Take one.
 
         Raises:
@@ -37,4 +37,4 @@ class Allowance:
         self._left = min(self._burst, self._left + (now_s - self._at_s) * self._per_s) - 1
         self._at_s = now_s
         if self._left < 0:
-            raise TooMuch(f"too many {self._what}")
+            raise RateExceeded(f"too many {self._what}")

@@ -16,16 +16,16 @@ from h2.events import Event, PingAckReceived, RemoteSettingsChanged, StreamEnded
 from h2.exceptions import ProtocolError, StreamClosedError
 
 from services.runtime.http2 import frames, limits
-from services.runtime.http2.allowance import Allowance, TooMuch
+from services.runtime.http2.allowance import RateExceeded, RateLimit
 from services.runtime.http2.h2_state import H2State
-from services.runtime.http2.header_blocks import written
-from services.runtime.http2.incoming import Incoming
+from services.runtime.http2.header_blocks import encode_block
+from services.runtime.http2.incoming import FrameReader
 from services.runtime.http2.limits import Limits
 from services.runtime.http2.metadata import Headers
-from services.runtime.http2.outgoing import Outgoing
+from services.runtime.http2.outgoing import FrameWriter
 from services.runtime.http2.stream import Compressed, Oversized, Stream
 from services.runtime.http2.tls import has_agreed
-from services.runtime.http2.watch import Watch
+from services.runtime.http2.watch import PeerWatch
 
 log = structlog.get_logger()
 
@@ -36,21 +36,25 @@ class Connection(asyncio.Protocol):
     transport: asyncio.Transport
     """Set when the connection is made."""
 
-    def __init__(self, *, client_side: bool, limited: Limits) -> None:
-        self.limits = limited
-        self.h2 = H2State(client_side=client_side, streams_max=limited.streams_max)
-        self.out = Outgoing(self.h2)
+    def __init__(self, *, client_side: bool, connection_limits: Limits) -> None:
+        self.limits = connection_limits
+        self.h2 = H2State(client_side=client_side, streams_max=connection_limits.streams_max)
+        self.out = FrameWriter(self.h2)
         self.streams: dict[int, Stream] = {}
         """Those that can still receive or send."""
-        self.control = Allowance("control frames", limits.CONTROL_BURST, limited.control_per_s)
+        self.control = RateLimit("control frames", limits.CONTROL_BURST, connection_limits.control_per_s)
         self.is_lost = False
         self._is_gone = asyncio.Event()
         self._loop = asyncio.get_running_loop()
-        self._watch = Watch(
-            limited, may_ping=lambda: self.may_ping, ping=self._ping, too_slow=self._too_slow, gone=self._gone
+        self._watch = PeerWatch(
+            connection_limits,
+            may_ping=lambda: self.may_ping,
+            ping=self._send_ping,
+            too_slow=self._on_too_slow,
+            gone=self._on_silent,
         )
-        self.incoming = Incoming(self, self._watch, preface_bytes=0 if client_side else frames.PREFACE_BYTES)
-        self._cut: asyncio.TimerHandle | None = None
+        self.incoming = FrameReader(self, self._watch, preface_bytes=0 if client_side else frames.PREFACE_BYTES)
+        self._abort_timer: asyncio.TimerHandle | None = None
 
     # What the two ends do differently.
 
@@ -59,35 +63,35 @@ class Connection(asyncio.Protocol):
         """Whether a silent peer is to be asked if it is there."""
         return True
 
-    def began(self) -> None:
+    def on_connected(self) -> None:
         """The transport is there, and our preface is sent."""
 
-    def settled(self) -> None:
+    def on_settings(self) -> None:
         """The peer's first settings are there."""
 
-    def event(self, event: Event) -> None:
+    def handle_event(self, event: Event) -> None:
         """An event of `h2` that is one end's own."""
 
-    def told_to_go(self, last_stream_id: int, error_code: int) -> None:
+    def on_goaway(self, last_stream_id: int, error_code: int) -> None:
         """The peer serves no streams after `last_stream_id`."""
 
-    def remote_ended(self, stream: Stream) -> None:
+    def on_remote_end(self, stream: Stream) -> None:
         """The peer has ended its side of `stream`."""
 
-    def was_reset(self, stream: Stream, error_code: int) -> None:
+    def on_reset(self, stream: Stream, error_code: int) -> None:
         """The peer has ended `stream` in both directions."""
 
-    def broke(self, stream: Stream, error: Oversized | Compressed) -> None:
+    def on_bad_message(self, stream: Stream, error: Oversized | Compressed) -> None:
         """A message cannot be taken."""
 
-    def ended(self, error: Exception | None) -> None:
+    def on_lost(self, error: Exception | None) -> None:
         """The connection is lost, or given up."""
 
     def end_stream(self, stream: Stream, trailers: Headers) -> None:
         """End our side of `stream`."""
         raise NotImplementedError
 
-    def take_headers(self, stream_id: int, block: bytes, *, is_end: bool) -> bool:
+    def accept_headers(self, stream_id: int, block: bytes, *, is_end: bool) -> bool:
         """Take a header block as our own ends write them; False: it is for `h2`."""
         raise NotImplementedError
 
@@ -97,107 +101,107 @@ class Connection(asyncio.Protocol):
         self.transport = cast("asyncio.Transport", transport)  # uvloop's has the methods, not the base class
         if not has_agreed(self.transport):
             log.info("connection refused", peer=self.peer, error="no HTTP/2")
-            self._over(ConnectionRefusedError("the peer did not agree to HTTP/2 (ALPN)"))
+            self._stop_traffic(ConnectionRefusedError("the peer did not agree to HTTP/2 (ALPN)"))
             self.transport.abort()
             return
         self.out.start(self.transport)
         self.h2.initiate_connection()
         self.out.write_h2()
-        self.out.write(frames.window_update(0, limits.CONNECTION_WINDOW_BYTES - 65_535))
-        self._watch.start()
-        self.began()
+        self.out.write(frames.encode_window_update(0, limits.CONNECTION_WINDOW_BYTES - 65_535))
+        self._watch.start_watching()
+        self.on_connected()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._over(exc)
-        if self._cut is not None:
-            self._cut.cancel()
+        self._stop_traffic(exc)
+        if self._abort_timer is not None:
+            self._abort_timer.cancel()
         self._is_gone.set()
 
-    def _over(self, error: Exception | None) -> None:
+    def _stop_traffic(self, error: Exception | None) -> None:
         """Nothing comes or goes any more, whether the socket is closed or still takes what was written."""
         if self.is_lost:
             return
         self.is_lost = True
-        self._watch.stop()
+        self._watch.stop_watching()
         self.out.stop()
-        self.ended(error)
+        self.on_lost(error)
         self.streams.clear()
 
     def pause_writing(self) -> None:
         self.out.is_full = True
 
     def resume_writing(self) -> None:
-        self.out.resume()
+        self.out.resume_writing()
 
     def eof_received(self) -> None:
         # No client of gRPC ends its side alone; nobody would hear of a stream that it ends later.
-        self.shut()
+        self.close_gracefully()
 
     def data_received(self, data: bytes) -> None:
         if self.is_lost:
             return  # what TLS had still in hand
         self._watch.reads += 1
         try:
-            self.incoming.receive(data)
+            self.incoming.receive_data(data)
         except ProtocolError as error:
-            self._fail(error)
+            self._refuse_peer(error)
 
     # What h2 makes of frames.
 
-    def happened(self, event: Event) -> None:
+    def dispatch_event(self, event: Event) -> None:
         """Do what follows from an event of `h2`."""
         match event:
             case WindowUpdated(stream_id=stream_id):
-                self.out.pump_one(stream_id) if stream_id else self.out.pump()
+                self.out.pump_stream(stream_id) if stream_id else self.out.pump_blocked()
             case StreamEnded(stream_id=stream_id):
-                self.end_remote(stream_id)
+                self.finish_remote(stream_id)
             case StreamReset(stream_id=stream_id, error_code=error_code):
-                self._was_reset(stream_id, int(error_code))
+                self._finish_reset(stream_id, int(error_code))
             case RemoteSettingsChanged():
-                self._new_settings()
+                self._apply_settings()
             case PingAckReceived():
-                self._watch.answered()
-                self.event(event)
+                self._watch.note_ping_answer()
+                self.handle_event(event)
             case _:
-                self.event(event)
+                self.handle_event(event)
 
-    def _new_settings(self) -> None:
-        if self._watch.settled():
-            self.settled()
+    def _apply_settings(self) -> None:
+        if self._watch.note_settings():
+            self.on_settings()
         if len(self.h2.remote_settings) > limits.SETTINGS_KEPT:
-            raise TooMuch("more settings than there are")
-        self.out.pump()
+            raise RateExceeded("more settings than there are")
+        self.out.pump_blocked()
 
-    def end_remote(self, stream_id: int) -> None:
+    def finish_remote(self, stream_id: int) -> None:
         """The peer's last frame of a stream is there, and `h2` knows."""
         stream = self.streams.get(stream_id)
         if stream is None:
             return
         stream.window.is_open = False
         stream.is_ended = True
-        stream.wake()
-        self.remote_ended(stream)
+        stream.wake_reader()
+        self.on_remote_end(stream)
         self.forget_if_done(stream)
 
-    def _was_reset(self, stream_id: int, error_code: int) -> None:
+    def _finish_reset(self, stream_id: int, error_code: int) -> None:
         stream = self.streams.pop(stream_id, None)
         if stream is not None:
-            self.h2.forget(stream_id)
+            self.h2.forget_stream(stream_id)
             stream.close()
-            self.was_reset(stream, error_code)
+            self.on_reset(stream, error_code)
 
     # Streams.
 
     def send_headers(self, stream: Stream, headers: Headers, *, end: bool = False) -> None:
         """Send headers or trailers."""
-        self.out.write_control(self.h2.sent(stream.id, written(headers), is_end=end))
+        self.out.write_control(self.h2.send_headers_of(stream.id, encode_block(headers), is_end=end))
 
-    def sent_end(self, stream: Stream) -> None:
+    def finish_local(self, stream: Stream) -> None:
         """The last message of `stream` is on its way, and says that it is the last."""
-        self.h2.sent_end(stream.id)
+        self.h2.note_sent_end(stream.id)
         self.forget_if_done(stream)
 
-    def reset(self, stream: Stream, error_code: ErrorCodes) -> None:
+    def reset_stream(self, stream: Stream, error_code: ErrorCodes) -> None:
         """End `stream` in both directions, now."""
         if self.streams.pop(stream.id, None) is None:
             return
@@ -205,69 +209,69 @@ class Connection(asyncio.Protocol):
             # h2 may have closed it in this very wake-up.
             with suppress(StreamClosedError):
                 self.h2.reset_stream(stream.id, error_code)
-            self.h2.forget(stream.id)
+            self.h2.forget_stream(stream.id)
             self.out.write_h2()
         stream.close()
 
     def forget_if_done(self, stream: Stream) -> None:
         """Forget `stream` when both of its sides have ended."""
         if not (stream.window.is_open or stream.is_local_open) and self.streams.pop(stream.id, None) is not None:
-            self.h2.forget(stream.id)
+            self.h2.forget_stream(stream.id)
             self.out.blocked.pop(stream.id, None)
 
     # Its end.
 
-    def shut(self, error: Exception | None = None) -> None:
+    def close_gracefully(self, error: Exception | None = None) -> None:
         """Close the socket behind what was written; what the peer does not take in time is dropped."""
         if self.is_lost:
             return
-        self.out.flush()
+        self.out.flush_all()
         if error is None:
-            self.part()
+            self.close_transport()
         else:
             self.transport.close()
-        self._cut = self._loop.call_later(self.limits.close_s, self.transport.abort)
-        self._over(error)
+        self._abort_timer = self._loop.call_later(self.limits.close_s, self.transport.abort)
+        self._stop_traffic(error)
 
-    def part(self) -> None:
+    def close_transport(self) -> None:
         """End a connection that has served its time."""
         self.transport.close()
 
-    async def closed(self) -> None:
+    async def close(self) -> None:
         """Say goodbye, close the connection, and wait until it is."""
         if not self.is_lost:
-            self.out.write(frames.goaway(self.h2.highest_inbound_stream_id))
-            self.shut()
+            self.out.write(frames.encode_goaway(self.h2.highest_inbound_stream_id))
+            self.close_gracefully()
         await self._is_gone.wait()
 
     # Peers that misbehave, or are gone.
 
-    def _fail(self, error: ProtocolError) -> None:
+    def _refuse_peer(self, error: ProtocolError) -> None:
         log.info("connection refused", peer=self.peer, error=str(error), code=int(error.error_code))
         # For an error of its own h2 has said so already; another GOAWAY behind it changes nothing.
         self.out.write_h2()
-        self.out.write(frames.goaway(self.h2.highest_inbound_stream_id, error.error_code))
-        self.shut(error)
+        self.out.write(frames.encode_goaway(self.h2.highest_inbound_stream_id, error.error_code))
+        self.close_gracefully(error)
 
-    def _too_slow(self) -> None:
+    def _on_too_slow(self) -> None:
         log.info("connection refused", peer=self.peer, error="too slow")
         self.transport.abort()
 
-    def _gone(self) -> None:
+    def _on_silent(self) -> None:
         log.info("peer is gone", peer=self.peer)
         self.transport.abort()
 
-    def _ping(self) -> None:
+    def _send_ping(self) -> None:
         self.h2.ping(b"headrace")
         self.out.write_h2()
 
     @property
     def peer(self) -> str:
         """The other end's address as gRPC writes it."""
-        return _address(self.transport.get_extra_info("peername"))
+        return _format_address(self.transport.get_extra_info("peername"))
 
 
-def _address(name: Any) -> str:
+def _format_address(name: Any) -> str:
     if not isinstance(name, tuple):
         return f"unix:{name or ''}"
     host, port = str(name[0]), name[1]

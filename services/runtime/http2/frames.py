@@ -36,23 +36,23 @@ _window_update = struct.Struct(">BHBBLL").pack
 _goaway = struct.Struct(">BHBBLLL").pack
 
 
-def message_head(stream_id: int, size_bytes: int, flags: int = 0) -> bytes:
+def encode_message_head(stream_id: int, size_bytes: int, flags: int = 0) -> bytes:
     """What stands before a message of `size_bytes` that fills one DATA frame."""
     length = size_bytes + PREFIX_BYTES
     return _data_with_prefix(length >> 16, length & 0xFFFF, DATA, flags, stream_id, 0, size_bytes)
 
 
-def prefix(size_bytes: int) -> bytes:
+def encode_prefix(size_bytes: int) -> bytes:
     """What stands before a message, whatever frames it comes in."""
     return b"\0" + size_bytes.to_bytes(4)
 
 
-def data_head(stream_id: int, length: int, flags: int = 0) -> bytes:
+def encode_data_head(stream_id: int, length: int, flags: int = 0) -> bytes:
     """The head of a DATA frame."""
     return _head(length >> 16, length & 0xFFFF, DATA, flags, stream_id)
 
 
-def headers(stream_id: int, block: bytes, *, is_end: bool) -> bytes:
+def encode_headers(stream_id: int, block: bytes, *, is_end: bool) -> bytes:
     """HEADERS, and CONTINUATION behind it where the block is too large for one frame."""
     kind, flags, before = HEADERS, END_STREAM if is_end else 0, b""
     while len(block) > FRAME_BYTES_MAX:
@@ -61,11 +61,11 @@ def headers(stream_id: int, block: bytes, *, is_end: bool) -> bytes:
     return before + _head(0, len(block), kind, flags | END_HEADERS, stream_id) + block
 
 
-def window_update(stream_id: int, increment: int) -> bytes:
+def encode_window_update(stream_id: int, increment: int) -> bytes:
     """Allow the peer `increment` bytes more; stream 0 is the connection."""
     return _window_update(0, 4, WINDOW_UPDATE, 0, stream_id, increment)
 
 
-def goaway(last_stream_id: int, error_code: int = 0) -> bytes:
+def encode_goaway(last_stream_id: int, error_code: int = 0) -> bytes:
     """Say that streams after `last_stream_id` will not be served; the others go on."""
     return _goaway(0, 8, GOAWAY, 0, 0, last_stream_id, error_code)

@@ -48,7 +48,7 @@ class H2State(H2Connection):
             },
         )
 
-    def sent(self, stream_id: int, block: bytes, *, is_end: bool) -> bytes:
+    def send_headers_of(self, stream_id: int, block: bytes, *, is_end: bool) -> bytes:
         """The frames of a header block that is to be sent, on a new stream for a client's request."""
         self.state_machine.process_input(ConnectionInputs.SEND_HEADERS)
         stream = self._get_or_create_stream(stream_id, AllowedStreamIDs(self.config.client_side))
@@ -58,13 +58,13 @@ class H2State(H2Connection):
         if not self._has_no_table:
             self._has_no_table = True
             block = NO_TABLE + block
-        return frames.headers(stream_id, block, is_end=is_end)
+        return frames.encode_headers(stream_id, block, is_end=is_end)
 
-    def sent_end(self, stream_id: int) -> None:
+    def note_sent_end(self, stream_id: int) -> None:
         """Note that our last DATA frame is on its way."""
         self.streams[stream_id].state_machine.process_input(StreamInputs.SEND_END_STREAM)
 
-    def opened(self, stream_id: int) -> bool:
+    def note_request(self, stream_id: int) -> bool:
         """Note the headers of a client's request; False: they open no stream."""
         if stream_id <= self.highest_inbound_stream_id or not stream_id % 2:
             return False
@@ -73,7 +73,7 @@ class H2State(H2Connection):
         stream.state_machine.process_input(StreamInputs.RECV_HEADERS)
         return True
 
-    def answered(self, stream_id: int, *, is_end: bool) -> None:
+    def note_answer(self, stream_id: int, *, is_end: bool) -> None:
         """Note headers or trailers of a server's answer."""
         self.state_machine.process_input(ConnectionInputs.RECV_HEADERS)
         state = self.streams[stream_id].state_machine
@@ -81,7 +81,7 @@ class H2State(H2Connection):
         if is_end:
             state.process_input(StreamInputs.RECV_END_STREAM)
 
-    def ended(self, stream_id: int) -> None:
+    def note_received_end(self, stream_id: int) -> None:
         """Note the peer's last DATA frame of an open stream."""
         state = self.streams[stream_id].state_machine
         state.process_input(StreamInputs.RECV_DATA)
@@ -95,7 +95,7 @@ class H2State(H2Connection):
         """Take no heed of a content-length: h2 would count DATA frames against it, and does not see them."""
         self.streams[stream_id]._expected_content_length = None  # pyright: ignore[reportPrivateUsage] - no other way
 
-    def forget(self, stream_id: int) -> None:
+    def forget_stream(self, stream_id: int) -> None:
         """Keep no more of a stream than how it was closed."""
         if (stream := self.streams.pop(stream_id, None)) is not None:
             self._closed_streams[stream_id] = stream.closed_by

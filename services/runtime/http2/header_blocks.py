@@ -66,29 +66,29 @@ _PSEUDO = (b":scheme", b":path", b":authority")
 NAMES_KEPT = 1024
 
 
-def written(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
+def encode_block(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
     """The block of `headers`."""
-    return b"".join([_written(name, value) for name, value in headers])
+    return b"".join([_encode_header(name, value) for name, value in headers])
 
 
-def _written(name: bytes, value: bytes) -> bytes:
+def _encode_header(name: bytes, value: bytes) -> bytes:
     if (code := _KNOWN.get((name, value))) is not None:
         return bytes((code,))
-    return _spelled(name) + _length(value) + value
+    return _encode_name(name) + _encode_length(value) + value
 
 
 @lru_cache(NAMES_KEPT)
-def _spelled(name: bytes) -> bytes:
-    return bytes((_LITERAL,)) + _length(name) + name
+def _encode_name(name: bytes) -> bytes:
+    return bytes((_LITERAL,)) + _encode_length(name) + name
 
 
-def _length(text: bytes) -> bytes:
+def _encode_length(text: bytes) -> bytes:
     return _LENGTHS[len(text)] if len(text) < _LONG else bytes(encode_integer(len(text), 7))
 
 
 def read_request(block: bytes) -> Headers | None:
     """The headers of a request."""
-    headers = _read(block)
+    headers = _decode_block(block)
     if not headers or headers[0] != (b":method", b"POST"):
         return None
     if tuple(name for name, _ in headers[1:4]) != _PSEUDO or not headers[2][1]:
@@ -98,7 +98,7 @@ def read_request(block: bytes) -> Headers | None:
 
 def read_answer(block: bytes) -> Headers | None:
     """The first headers of an answer."""
-    headers = _read(block)
+    headers = _decode_block(block)
     if not headers or headers[0] != (b":status", b"200"):
         return None
     return headers if _are_plain(headers, 1) else None
@@ -106,11 +106,11 @@ def read_answer(block: bytes) -> Headers | None:
 
 def read_trailers(block: bytes) -> Headers | None:
     """The last headers of an answer."""
-    headers = _read(block)
+    headers = _decode_block(block)
     return headers if headers is not None and _are_plain(headers, 0) else None
 
 
-def _read(block: bytes) -> Headers | None:
+def _decode_block(block: bytes) -> Headers | None:
     headers: Headers = []
     at, end = 0, len(block)
     try:

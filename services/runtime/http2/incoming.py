@@ -12,18 +12,18 @@ from h2.errors import ErrorCodes
 from h2.exceptions import FlowControlError, FrameDataMissingError, FrameTooLargeError, ProtocolError
 
 from services.runtime.http2 import frames, limits
-from services.runtime.http2.allowance import TooMuch
+from services.runtime.http2.allowance import RateExceeded
 from services.runtime.http2.stream import Compressed, Oversized, Stream
-from services.runtime.http2.watch import Watch
+from services.runtime.http2.watch import PeerWatch
 
 if TYPE_CHECKING:
     from services.runtime.http2.connection import Connection
 
 
-class Incoming:
+class FrameReader:
     """Belongs to one connection, which it tells what the peer did."""
 
-    def __init__(self, connection: Connection, watch: Watch, *, preface_bytes: int) -> None:
+    def __init__(self, connection: Connection, watch: PeerWatch, *, preface_bytes: int) -> None:
         self.rest = b""
         """Of a frame that is not complete yet."""
         self._connection = connection
@@ -34,7 +34,7 @@ class Incoming:
         self._window_bytes = limits.CONNECTION_WINDOW_BYTES
         self._owed_bytes = 0
 
-    def receive(self, data: bytes) -> None:
+    def receive_data(self, data: bytes) -> None:
         """Handle what was read.
 
         Raises:
@@ -48,9 +48,9 @@ class Incoming:
             data = data[size:]
         if self.rest:
             data = self.rest + data
-        self.rest = data[self._frames(data) :]
+        self.rest = data[self._handle_frames(data) :]
 
-    def _frames(self, data: bytes) -> int:
+    def _handle_frames(self, data: bytes) -> int:
         """Handle the frames that are complete; how many bytes they were."""
         connection = self._connection
         start, size, streams = 0, len(data), connection.streams
@@ -64,42 +64,44 @@ class Incoming:
                 break
             stream = streams.get(stream_id) if kind == frames.DATA else None
             if stream is not None and stream.window.is_open and not self._is_in_headers:
-                self._data(stream, data, start + frames.HEAD_BYTES, end, flags)
+                self._handle_data(stream, data, start + frames.HEAD_BYTES, end, flags)
             elif kind == frames.DATA and not self._is_in_headers and connection.h2.has_reset(stream_id):
-                self._count(length)  # h2 would reset the stream again for each
-            elif kind == frames.HEADERS and self._headers(stream_id, flags, data, start + frames.HEAD_BYTES, end):
+                self._count_data(length)  # h2 would reset the stream again for each
+            elif kind == frames.HEADERS and self._accept_headers(
+                stream_id, flags, data, start + frames.HEAD_BYTES, end
+            ):
                 pass
             elif kind == frames.DATA or self._is_for_h2(kind, flags):
-                self._other(data[start:end])
+                self._pass_to_h2(data[start:end])
             else:
-                self._goaway(stream_id, data, start + frames.HEAD_BYTES, length)
+                self._handle_goaway(stream_id, data, start + frames.HEAD_BYTES, length)
             start = end
         return start
 
     # DATA.
 
-    def _data(self, stream: Stream, data: bytes, start: int, end: int, flags: int) -> None:
+    def _handle_data(self, stream: Stream, data: bytes, start: int, end: int, flags: int) -> None:
         length = end - start
-        self._count(length)
-        if not stream.window.take(length):
-            self._connection.reset(stream, ErrorCodes.FLOW_CONTROL_ERROR)
-            self._connection.was_reset(stream, ErrorCodes.FLOW_CONTROL_ERROR)
+        self._count_data(length)
+        if not stream.window.count_received(length):
+            self._connection.reset_stream(stream, ErrorCodes.FLOW_CONTROL_ERROR)
+            self._connection.on_reset(stream, ErrorCodes.FLOW_CONTROL_ERROR)
             return
         if flags & frames.PADDED:
-            start, end = self._without_padding(stream, data, start, end)
+            start, end = self._strip_padding(stream, data, start, end)
         if start < end:
             try:
-                stream.receive(data, start, end)
+                stream.receive_data(data, start, end)
             except (Oversized, Compressed) as error:
-                self._connection.broke(stream, error)
+                self._connection.on_bad_message(stream, error)
                 return
         elif not flags & frames.END_STREAM:
-            self._connection.control.take()
+            self._connection.control.spend_one()
         if flags & frames.END_STREAM and stream.id in self._connection.streams:
-            self._connection.h2.ended(stream.id)
-            self._connection.end_remote(stream.id)
+            self._connection.h2.note_received_end(stream.id)
+            self._connection.finish_remote(stream.id)
 
-    def _count(self, length: int) -> None:
+    def _count_data(self, length: int) -> None:
         """Count a DATA frame against the connection's window, and open that again."""
         self._window_bytes -= length
         if self._window_bytes < 0:
@@ -107,25 +109,25 @@ class Incoming:
         self._owed_bytes += length
         if self._owed_bytes >= limits.CONNECTION_WINDOW_BYTES // 4:
             self._window_bytes += self._owed_bytes
-            self._connection.out.write(frames.window_update(0, self._owed_bytes))
+            self._connection.out.write(frames.encode_window_update(0, self._owed_bytes))
             self._owed_bytes = 0
 
-    def _without_padding(self, stream: Stream, data: bytes, start: int, end: int) -> tuple[int, int]:
+    def _strip_padding(self, stream: Stream, data: bytes, start: int, end: int) -> tuple[int, int]:
         if start == end or data[start] >= end - start:
             raise ProtocolError("a frame's padding is longer than the frame")
-        stream.window.extend(data[start] + 1)
+        stream.window.return_bytes(data[start] + 1)
         return start + 1, end - data[start]
 
     # Headers.
 
-    def _headers(self, stream_id: int, flags: int, data: bytes, start: int, end: int) -> bool:
+    def _accept_headers(self, stream_id: int, flags: int, data: bytes, start: int, end: int) -> bool:
         """Whether the connection has taken a header block that is whole, and behind the peer's settings."""
         if flags & ~frames.END_STREAM != frames.END_HEADERS or self._is_in_headers or not self._has_settings:
             return False
         connection, stream_id = self._connection, stream_id & frames.LAST_STREAM_ID
-        if not connection.take_headers(stream_id, data[start:end], is_end=bool(flags & frames.END_STREAM)):
+        if not connection.accept_headers(stream_id, data[start:end], is_end=bool(flags & frames.END_STREAM)):
             return False
-        self._check_asked()
+        self._check_control_backlog()
         return True
 
     # All others.
@@ -137,32 +139,32 @@ class Incoming:
         self._has_settings = True
         if kind in frames.OF_HEADERS:
             self._is_in_headers = not flags & frames.END_HEADERS
-            self._watch.in_headers(is_open=self._is_in_headers)
+            self._watch.note_header_block(is_open=self._is_in_headers)
         elif kind == frames.GOAWAY and not self._is_in_headers:
             return False
         elif kind == frames.PRIORITY or (kind in (frames.PING, frames.SETTINGS) and not flags & frames.ACK):
-            self._connection.control.take()
+            self._connection.control.spend_one()
         return True
 
-    def _goaway(self, stream_id: int, data: bytes, start: int, length: int) -> None:
+    def _handle_goaway(self, stream_id: int, data: bytes, start: int, length: int) -> None:
         if stream_id & frames.LAST_STREAM_ID:
             raise ProtocolError("a GOAWAY frame on a stream")
         if length < 8:
             raise FrameDataMissingError("a GOAWAY frame is too short")
         last_stream_id = int.from_bytes(data[start : start + 4]) & frames.LAST_STREAM_ID
-        self._connection.told_to_go(last_stream_id, int.from_bytes(data[start + 4 : start + 8]))
+        self._connection.on_goaway(last_stream_id, int.from_bytes(data[start + 4 : start + 8]))
 
-    def _other(self, frame: bytes) -> None:
+    def _pass_to_h2(self, frame: bytes) -> None:
         """Give h2 a frame, and do what it makes of it: before the next, after which the stream may be gone for h2."""
         connection = self._connection
         events = connection.h2.receive_data(frame)
         # Settings are confirmed before anything is sent that they allow.
         connection.out.write_h2()
         for event in events:
-            connection.happened(event)
+            connection.dispatch_event(event)
         connection.out.write_h2()
-        self._check_asked()
+        self._check_control_backlog()
 
-    def _check_asked(self) -> None:
-        if self._connection.out.is_overasked:
-            raise TooMuch("it reads nothing and asks for answers")
+    def _check_control_backlog(self) -> None:
+        if self._connection.out.has_control_backlog:
+            raise RateExceeded("it reads nothing and asks for answers")

@@ -14,7 +14,7 @@ from services.runtime.http2 import limits
 from services.runtime.http2.h2_state import H2State
 
 
-class Outgoing:
+class FrameWriter:
     """Belongs to one connection; what is written after `stop` goes nowhere."""
 
     def __init__(self, h2: H2State) -> None:
@@ -45,7 +45,7 @@ class Outgoing:
         self._pieces += pieces
         if not self._is_flushing:
             self._is_flushing = True
-            self._loop.call_soon(self.flush)
+            self._loop.call_soon(self.flush_all)
         elif len(self._pieces) > limits.OUT_PIECES_MAX:
             # Now the socket says whether it takes them, and what comes next waits with its stream if it does not.
             self._hand_over()
@@ -62,7 +62,7 @@ class Outgoing:
             self._unsent_control_bytes += len(said)
         self.write(said)
 
-    def flush(self) -> None:
+    def flush_all(self) -> None:
         """Hand everything to the socket."""
         self._is_flushing = False
         self._hand_over()
@@ -74,24 +74,24 @@ class Outgoing:
             self._transport.write(b"".join(pieces))
 
     @property
-    def is_overasked(self) -> bool:
+    def has_control_backlog(self) -> bool:
         """Whether the peer reads nothing and asks for answers all the same."""
         return self._unsent_control_bytes > limits.CONTROL_BACKLOG_BYTES
 
-    def resume(self) -> None:
+    def resume_writing(self) -> None:
         """The socket takes something again."""
         self.is_full = False
         self._unsent_control_bytes = 0
-        self.pump()
+        self.pump_blocked()
 
-    def pump(self) -> None:
+    def pump_blocked(self) -> None:
         """Let the blocked streams send, each once, as long as there is room."""
         for _ in range(len(self.blocked)):
             if self.is_full or self.h2.outbound_flow_control_window <= 0 or not self.blocked:
                 return
             next(iter(self.blocked.values()))()
 
-    def pump_one(self, stream_id: int) -> None:
+    def pump_stream(self, stream_id: int) -> None:
         """The stream's own window has opened."""
         if (pump := self.blocked.get(stream_id)) is not None:
             pump()

@@ -18,7 +18,7 @@ from services.runtime.http2.receive_window import ReceiveWindow
 if TYPE_CHECKING:
     from h2.stream import H2Stream
 
-    from services.runtime.http2.outgoing import Outgoing
+    from services.runtime.http2.outgoing import FrameWriter
 
 _EMPTY: deque[bytes] = deque(maxlen=0)
 """Of every stream that has no messages to keep: a deque of its own weighs 760 bytes."""
@@ -35,9 +35,9 @@ class Compressed(Exception):
 class StreamOwner(Protocol):
     """What a stream needs of its connection."""
 
-    out: Outgoing
+    out: FrameWriter
 
-    def sent_end(self, stream: Stream) -> None:
+    def finish_local(self, stream: Stream) -> None:
         """Note that the last message of `stream` has left, and that its frame said so."""
         ...
 
@@ -91,7 +91,7 @@ class Stream:
 
     # In.
 
-    def receive(self, data: bytes, start: int, end: int) -> None:
+    def receive_data(self, data: bytes, start: int, end: int) -> None:
         """Take data[start:end], the payload of one DATA frame.
 
         Raises:
@@ -104,19 +104,19 @@ class Stream:
                 # One frame, one message: what nearly every frame of a stream of deltas is.
                 if self.take is not None:
                     self.take(data[start + frames.PREFIX_BYTES : end])
-                    self.window.extend(size)
+                    self.window.return_bytes(size)
                 else:
                     self.window.unread_bytes += size
-                    self._put(data[start + frames.PREFIX_BYTES : end])
+                    self._put_message(data[start + frames.PREFIX_BYTES : end])
                 return
         self._assembling += memoryview(data)[start:end]
         self.window.unread_bytes += size
-        self._assemble()
+        self._assemble_messages()
         if not self.inbox:
             # A message that is larger than the window comes only as the window opens; it has a limit of its own.
-            self.window.release(self.window.unread_bytes)
+            self.window.release_read(self.window.unread_bytes)
 
-    def _assemble(self) -> None:
+    def _assemble_messages(self) -> None:
         assembling, start = self._assembling, 0
         while len(assembling) - start >= frames.PREFIX_BYTES:
             compressed, length = frames.unpack_prefix(assembling, start)
@@ -132,27 +132,27 @@ class Stream:
             if self.take is not None:
                 self.take(message)
             else:
-                self._put(message)
+                self._put_message(message)
         del assembling[:start]
 
-    def _put(self, message: bytes) -> None:
+    def _put_message(self, message: bytes) -> None:
         if self.inbox is _EMPTY:
             self.inbox = deque()
         self.inbox.append(message)
         if self._waiting is not None:
-            self.wake()
+            self.wake_reader()
 
-    def pop(self) -> bytes:
+    def pop_message(self) -> bytes:
         """The next message; there is one."""
         message = self.inbox.popleft()
         size = len(message) + frames.PREFIX_BYTES
         unread = self.window.unread_bytes
-        self.window.release(min(size, unread) if self.inbox else unread)
+        self.window.release_read(min(size, unread) if self.inbox else unread)
         if self.is_ended and not self.inbox:
             self.inbox = _EMPTY
         return message
 
-    async def wait(self) -> None:
+    async def wait_for_message(self) -> None:
         """Wait until there is a message, or none will come. One task at a time."""
         while not self.inbox and not self.is_ended:
             self._waiting = asyncio.get_running_loop().create_future()
@@ -161,7 +161,7 @@ class Stream:
             finally:
                 self._waiting = None
 
-    def wake(self) -> None:
+    def wake_reader(self) -> None:
         if self._waiting is not None and not self._waiting.done():
             self._waiting.set_result(None)
 
@@ -184,11 +184,11 @@ class Stream:
             or length > state.outbound_flow_control_window
             or length > out.h2.outbound_flow_control_window
         ):
-            return self._put_off(message)
+            return self._defer_message(message)
         if self.is_local_open:
             state.outbound_flow_control_window -= length
             out.h2.outbound_flow_control_window -= length
-            out.write(frames.message_head(self.id, size), message)
+            out.write(frames.encode_message_head(self.id, size), message)
         return True
 
     def send_last(self, message: bytes) -> None:
@@ -198,15 +198,15 @@ class Stream:
         room = min(limits.FRAME_BYTES_MAX, state.outbound_flow_control_window, out.h2.outbound_flow_control_window)
         if self._backlog or out.is_full or length > room or not self.is_local_open:
             self.send(message)
-            self.end([])
+            self.end_local([])
             return
         state.outbound_flow_control_window -= length
         out.h2.outbound_flow_control_window -= length
-        out.write(frames.message_head(self.id, len(message), frames.END_STREAM), message)
+        out.write(frames.encode_message_head(self.id, len(message), frames.END_STREAM), message)
         self.is_local_open = False
-        self._connection.sent_end(self)
+        self._connection.finish_local(self)
 
-    def end(self, trailers: Headers) -> None:
+    def end_local(self, trailers: Headers) -> None:
         """End our side, behind what waits; without trailers by the last frame."""
         if not self.is_local_open or self._end is not None:
             return
@@ -223,15 +223,15 @@ class Stream:
             finally:
                 self._room = None
 
-    def _put_off(self, message: bytes) -> bool:
+    def _defer_message(self, message: bytes) -> bool:
         if not self.is_local_open:
             return True
-        self._backlog += frames.prefix(len(message))
+        self._backlog += frames.encode_prefix(len(message))
         self._backlog += message
-        self.pump()
+        self.send_backlog()
         return len(self._backlog) < limits.BACKLOG_BYTES
 
-    def pump(self) -> None:
+    def send_backlog(self) -> None:
         """Send of the backlog what may be sent now."""
         out, state, backlog = self._out, self._state, self._backlog
         while backlog and not out.is_full:
@@ -245,14 +245,14 @@ class Stream:
                 break
             state.outbound_flow_control_window -= size
             out.h2.outbound_flow_control_window -= size
-            out.write(frames.data_head(self.id, size), bytes(memoryview(backlog)[:size]))
+            out.write(frames.encode_data_head(self.id, size), bytes(memoryview(backlog)[:size]))
             del backlog[:size]
         if backlog:
-            out.blocked[self.id] = self.pump
+            out.blocked[self.id] = self.send_backlog
             out.blocked.move_to_end(self.id)
             return
         out.blocked.pop(self.id, None)
-        self._has_room()
+        self._wake_sender()
         if self._end is not None:
             self._send_end()
 
@@ -261,7 +261,7 @@ class Stream:
         self.is_local_open = False
         self._connection.end_stream(self, self._end)
 
-    def _has_room(self) -> None:
+    def _wake_sender(self) -> None:
         if self._room is not None and not self._room.done():
             self._room.set_result(None)
 
@@ -274,5 +274,5 @@ class Stream:
         self._backlog.clear()
         self._assembling.clear()
         self._out.blocked.pop(self.id, None)
-        self._has_room()
-        self.wake()
+        self._wake_sender()
+        self.wake_reader()

@@ -9,7 +9,7 @@ from typing import Any
 ALPN = "h2"
 
 
-def restricted(context: ssl.SSLContext) -> ssl.SSLContext:
+def restrict_to_http2(context: ssl.SSLContext) -> ssl.SSLContext:
     """`context`, for HTTP/2 alone, from TLS 1.2 on (https://www.rfc-editor.org/rfc/rfc9113#section-9.2)."""
     context.set_alpn_protocols([ALPN])
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -22,7 +22,7 @@ def has_agreed(transport: asyncio.Transport) -> bool:
     return ssl_object is None or ssl_object.selected_alpn_protocol() == ALPN
 
 
-def identity(transport: asyncio.Transport) -> dict[str, list[bytes]]:
+def read_peer_identity(transport: asyncio.Transport) -> dict[str, list[bytes]]:
     """What the peer's certificate says, under the names that gRPC uses; empty without TLS."""
     if transport.get_extra_info("ssl_object") is None:
         return {}

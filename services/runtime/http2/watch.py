@@ -11,7 +11,7 @@ from collections.abc import Callable
 from services.runtime.http2.limits import Limits
 
 
-class Watch:
+class PeerWatch:
     """Belongs to one connection; watches from `start` to `stop`."""
 
     def __init__(
@@ -37,12 +37,12 @@ class Watch:
         self._headers_due: asyncio.TimerHandle | None = None
         self._keepalive: asyncio.TimerHandle | None = None
 
-    def start(self) -> None:
+    def start_watching(self) -> None:
         """The connection is made: its settings are due."""
         self._preface_due = self._loop.call_later(self._limits.preface_s, self._too_slow)
-        self._keepalive = self._loop.call_later(self._limits.keepalive_s, self._look)
+        self._keepalive = self._loop.call_later(self._limits.keepalive_s, self._check_peer)
 
-    def settled(self) -> bool:
+    def note_settings(self) -> bool:
         """Note that settings have come; whether they are the first."""
         if self._preface_due is None:
             return False
@@ -50,7 +50,7 @@ class Watch:
         self._preface_due = None
         return True
 
-    def in_headers(self, *, is_open: bool) -> None:
+    def note_header_block(self, *, is_open: bool) -> None:
         """Note whether a header block has begun and not ended."""
         if is_open and self._headers_due is None:
             self._headers_due = self._loop.call_later(self._limits.preface_s, self._too_slow)
@@ -58,17 +58,17 @@ class Watch:
             self._headers_due.cancel()
             self._headers_due = None
 
-    def answered(self) -> None:
+    def note_ping_answer(self) -> None:
         """Note that a ping was answered."""
         self._pinged = False
 
-    def stop(self) -> None:
+    def stop_watching(self) -> None:
         """The connection is over."""
         for timer in (self._preface_due, self._headers_due, self._keepalive):
             if timer is not None:
                 timer.cancel()
 
-    def _look(self) -> None:
+    def _check_peer(self) -> None:
         """Ping a silent peer, and give up on one that does not answer."""
         wait_s = self._limits.keepalive_s
         if self.reads != self._reads_seen or not self._may_ping():
@@ -81,4 +81,4 @@ class Watch:
             self._ping()
             wait_s = self._limits.keepalive_timeout_s
         self._reads_seen = self.reads
-        self._keepalive = self._loop.call_later(wait_s, self._look)
+        self._keepalive = self._loop.call_later(wait_s, self._check_peer)

@@ -142,8 +142,8 @@ def load_settings(cls: type[T], service: str, env: Mapping[str, str]) -> T:
     """
     problems: list[str] = []
     known: set[str] = set()
-    config = _load(cls, service, env, problems, known)
-    problems += _unknown(service, env, known)
+    config = _load_fields(cls, service, env, problems, known)
+    problems += _find_unknown(service, env, known)
     if problems or config is None:
         raise ConfigError("\n".join(problems))
     return config
@@ -159,7 +159,7 @@ def list_variables(cls: type[Any], service: str) -> dict[str, Any]:
             if isinstance(item.default, ServerSettings):
                 found |= {PREFIX + service + "_LISTEN": item.default.listen}
         else:
-            found[_names(item, service)[0]] = item.default
+            found[_list_names(item, service)[0]] = item.default
     return found
 
 
@@ -171,29 +171,29 @@ def describe_settings(config: Any) -> dict[str, Any]:
         if dataclasses.is_dataclass(value):
             shown |= describe_settings(value)
         else:
-            shown[item.name] = "***" if item.metadata.get("secret") and value else _plain(value)
+            shown[item.name] = "***" if item.metadata.get("secret") and value else _to_plain(value)
     return shown
 
 
-def _plain(value: Any) -> Any:
+def _to_plain(value: Any) -> Any:
     return str(value) if isinstance(value, Path) else value
 
 
-def _names(item: dataclasses.Field[Any], service: str) -> tuple[str, ...]:
+def _list_names(item: dataclasses.Field[Any], service: str) -> tuple[str, ...]:
     name = item.metadata.get("name") or f"{PREFIX}{service}_{item.name.upper()}"
     return (name, *item.metadata.get("aliases", ()))
 
 
-def _load(cls: type[T], service: str, env: Mapping[str, str], problems: list[str], known: set[str]) -> T | None:
+def _load_fields(cls: type[T], service: str, env: Mapping[str, str], problems: list[str], known: set[str]) -> T | None:
     values: dict[str, Any] = {}
     hints = typing.get_type_hints(cls)
     for item in fields(typing.cast("Any", cls)):
         kind = hints[item.name]
         if dataclasses.is_dataclass(kind):
             defaults = item.default if item.default is not MISSING else None
-            values[item.name] = _part(typing.cast("type[Any]", kind), defaults, service, env, problems, known)
+            values[item.name] = _load_part(typing.cast("type[Any]", kind), defaults, service, env, problems, known)
             continue
-        names = _names(item, service)
+        names = _list_names(item, service)
         known.update(names)
         name = next((name for name in names if name in env), None)
         if name is None:
@@ -203,7 +203,7 @@ def _load(cls: type[T], service: str, env: Mapping[str, str], problems: list[str
                 values[item.name] = item.default
             continue
         try:
-            values[item.name] = _parse(env[name], kind)
+            values[item.name] = _parse_value(env[name], kind)
             if item.name.endswith("_max") and values[item.name] < 1:
                 raise ValueError("expected 1 or more")
         except ValueError as error:
@@ -217,17 +217,17 @@ def _load(cls: type[T], service: str, env: Mapping[str, str], problems: list[str
         return None
 
 
-def _part(
+def _load_part(
     kind: type[Any], default: object, service: str, env: Mapping[str, str], problems: list[str], known: set[str]
 ) -> Any:
     """A dataclass in a dataclass; each has its own default address to listen on."""
     listen_name = f"{PREFIX}{service}_LISTEN"
     if isinstance(default, ServerSettings) and listen_name not in env:
         env = {**env, listen_name: default.listen}
-    return _load(kind, service, env, problems, known)
+    return _load_fields(kind, service, env, problems, known)
 
 
-def _parse(text: str, kind: Any) -> Any:
+def _parse_value(text: str, kind: Any) -> Any:
     """`text` as `kind`: str, int, float, bool, Path, or one of them | None, where the empty text is None."""
     if isinstance(kind, types.UnionType):
         if not text:
@@ -248,7 +248,7 @@ def _parse(text: str, kind: Any) -> Any:
     return kind(text)
 
 
-def _unknown(service: str, env: Mapping[str, str], known: set[str]) -> list[str]:
+def _find_unknown(service: str, env: Mapping[str, str], known: set[str]) -> list[str]:
     own = PREFIX + service + "_"
     others = tuple(f"{PREFIX}{name}_" for name in SERVICES if name != service)
     return [

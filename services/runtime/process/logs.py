@@ -25,29 +25,29 @@ def configure_logging(level: str, service: str) -> None:
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
-            _in_span,
+            _add_span_ids,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
-            _named(service),
+            _make_service_processor(service),
             # Without the frames' local variables: requests and messages of users are among them.
             structlog.processors.ExceptionRenderer(ExceptionDictTransformer(show_locals=False)),
-            structlog.processors.JSONRenderer(serializer=_dumps),
+            structlog.processors.JSONRenderer(serializer=_dump_event),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level]),
         logger_factory=structlog.WriteLoggerFactory(sys.stderr),
         cache_logger_on_first_use=False,
     )
-    logging.basicConfig(handlers=[_Forward()], level=logging.WARNING, force=True)
+    logging.basicConfig(handlers=[_ForwardHandler()], level=logging.WARNING, force=True)
 
 
-def _dumps(event: dict[str, object], **_: object) -> str:
+def _dump_event(event: dict[str, object], **_: object) -> str:
     try:
         return orjson.dumps(event, default=repr).decode()
     except TypeError:
-        return orjson.dumps({name: _as_json(value) for name, value in event.items()}, default=repr).decode()
+        return orjson.dumps({name: _make_serializable(value) for name, value in event.items()}, default=repr).decode()
 
 
-def _as_json(value: object) -> object:
+def _make_serializable(value: object) -> object:
     """`value`, or its text where it holds a lone surrogate, a number over 64 bits or a key that is no string."""
     try:
         orjson.dumps(value, default=repr)
@@ -56,7 +56,7 @@ def _as_json(value: object) -> object:
     return value
 
 
-def _named(service: str) -> structlog.types.Processor:
+def _make_service_processor(service: str) -> structlog.types.Processor:
     def add_service(_logger: object, _method: str, event: structlog.types.EventDict) -> structlog.types.EventDict:
         event["service"] = service
         return event
@@ -64,12 +64,12 @@ def _named(service: str) -> structlog.types.Processor:
     return add_service
 
 
-def _in_span(_logger: object, _method: str, event: structlog.types.EventDict) -> structlog.types.EventDict:
+def _add_span_ids(_logger: object, _method: str, event: structlog.types.EventDict) -> structlog.types.EventDict:
     event.update(spans.get_log_fields())
     return event
 
 
-class _Forward(logging.Handler):
+class _ForwardHandler(logging.Handler):
     """Gives what libraries say through `logging` to structlog."""
 
     def emit(self, record: logging.LogRecord) -> None:

@@ -21,7 +21,7 @@ LAG = Histogram(
 @asynccontextmanager
 async def measuring_loop_lag(interval_s: float = INTERVAL_S) -> AsyncGenerator[None]:
     """Measure inside the block."""
-    watching = asyncio.create_task(_watch(interval_s))
+    watching = asyncio.create_task(_measure_lag(interval_s))
     try:
         yield
     finally:
@@ -29,7 +29,7 @@ async def measuring_loop_lag(interval_s: float = INTERVAL_S) -> AsyncGenerator[N
         await asyncio.wait({watching})
 
 
-async def _watch(interval_s: float) -> None:
+async def _measure_lag(interval_s: float) -> None:
     loop = asyncio.get_running_loop()
     while True:
         due_s = loop.time() + interval_s

@@ -40,19 +40,19 @@ def run_service(cls: type[C], service: str, main: Callable[[C], Awaitable[None]]
         logs.configure_logging(str(values["log_level"]), service.lower())
         switch.check_endpoints(os.environ)
     except (settings.ConfigError, ValueError) as error:
-        sys.exit(_complain(service, str(error)))
+        sys.exit(_print_problems(service, str(error)))
     log.info("settings in force", **values)
     sys.setswitchinterval(THREAD_TURN_S)
 
-    async def started() -> None:
-        _stop_early()
+    async def run_traced() -> None:
+        _cancel_at_signal()
         async with switch.recording_spans(service.lower(), os.environ):
             await main(config)
 
     failure: BaseException | None = None
     try:
         with suppress(asyncio.CancelledError):  # told to stop before it served
-            uvloop.run(started())
+            uvloop.run(run_traced())
     except* OSError as errors:  # in a group, when `main` serves inside a TaskGroup
         failure = errors
     if failure is not None:
@@ -65,12 +65,12 @@ def run_service(cls: type[C], service: str, main: Callable[[C], Awaitable[None]]
 async def wait_for_stop() -> None:
     """Return at the first SIGTERM or SIGINT; a second one ends the process at once."""
     stopped = asyncio.Event()
-    _at_signal(stopped.set)
-    _set_apart_what_stays()
+    _call_at_signal(stopped.set)
+    _freeze_garbage()
     await stopped.wait()
 
 
-def _set_apart_what_stays() -> None:
+def _freeze_garbage() -> None:
     """Keep the garbage collector from what was made while the service started, modules above all: looking through that
     stops everything for 25 to 90 ms, again and again (Python 3.11, 2026-11).
     """
@@ -78,30 +78,30 @@ def _set_apart_what_stays() -> None:
     gc.freeze()
 
 
-def _stop_early() -> None:
+def _cancel_at_signal() -> None:
     """Have the first signal cancel this task, until `wait_for_stop` has a better use for it.
 
     Of itself it would end the process, but not one that is the first of its container, nor would it wait for a thread.
     """
     task = asyncio.current_task()
     assert task is not None, "called by the program's task"
-    _at_signal(task.cancel)
+    _call_at_signal(task.cancel)
 
 
-def _at_signal(stop: Callable[[], object]) -> None:
+def _call_at_signal(stop: Callable[[], object]) -> None:
     loop = asyncio.get_running_loop()
 
-    def obey() -> None:
+    def on_signal() -> None:
         for number in STOPS:
             loop.remove_signal_handler(number)
             signal.signal(number, signal.SIG_DFL)
         stop()
 
     for number in STOPS:
-        loop.add_signal_handler(number, obey)
+        loop.add_signal_handler(number, on_signal)
 
 
-def _complain(service: str, problems: str) -> int:
+def _print_problems(service: str, problems: str) -> int:
     for problem in problems.splitlines():
         sys.stderr.write(f"{service.lower()}: {problem}\n")
     return 2

@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 import structlog
 
-from services.runtime.http2.tls import restricted
+from services.runtime.http2.tls import restrict_to_http2
 
 CERT, KEY, CA = "HEADRACE_TLS_CERT", "HEADRACE_TLS_KEY", "HEADRACE_TLS_CA"
 
@@ -55,28 +55,28 @@ class Certificates:
     def __init__(self, cert: str, key: str, ca: str = "") -> None:
         """Raises OSError when the files cannot be read, or do not belong together."""
         self._cert, self._key, self._ca = cert, key, ca
-        self._seen = self._stamp()
-        self._contexts = self._read()
+        self._seen = self._stamp_files()
+        self._contexts = self._read_contexts()
 
     def make_server_context(self) -> ssl.SSLContext:
         """For a listener: each handshake takes the certificates of its time."""
-        listening = self._server()
+        listening = self._read_server_context()
         # Called for every client, whether it names a server or not, before certificates are chosen and checked.
-        listening.sni_callback = self._choose
+        listening.sni_callback = self._choose_context
         return listening
 
     def get_client_context(self) -> ssl.SSLContext:
         """For one new connection."""
-        return self._current().client
+        return self._get_contexts().client
 
-    def _choose(self, handshake: ssl.SSLObject, server_name: str | None, listening: ssl.SSLContext) -> None:
-        handshake.context = self._current().server
+    def _choose_context(self, handshake: ssl.SSLObject, server_name: str | None, listening: ssl.SSLContext) -> None:
+        handshake.context = self._get_contexts().server
 
-    def _current(self) -> _Contexts:
-        if (stamp := self._stamp()) != self._seen:
+    def _get_contexts(self) -> _Contexts:
+        if (stamp := self._stamp_files()) != self._seen:
             self._seen = stamp
             try:
-                self._contexts = self._read()
+                self._contexts = self._read_contexts()
             except OSError as error:
                 # Half of a renewal, perhaps; the other half is a change that is seen too.
                 log.warning("certificates not read, the former ones stay", error=str(error))
@@ -84,37 +84,37 @@ class Certificates:
                 log.info("certificates read", cert=self._cert)
         return self._contexts
 
-    def _stamp(self) -> _Stamp:
+    def _stamp_files(self) -> _Stamp:
         return tuple(_stamp(path) for path in (self._cert, self._key, self._ca) if path)
 
-    def _read(self) -> _Contexts:
+    def _read_contexts(self) -> _Contexts:
         try:
-            return _Contexts(self._server(), self._client())
+            return _Contexts(self._read_server_context(), self._read_client_context())
         except OSError as error:
             files = ", ".join(path for path in (self._cert, self._key, self._ca) if path)
             raise OSError(f"cannot use the certificates {files}: {error}") from error
 
-    def _server(self) -> ssl.SSLContext:
+    def _read_server_context(self) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         # A resumed session would be believed without its certificate, whatever has happened to that since.
         context.options |= ssl.OP_NO_TICKET
         context.num_tickets = 0
         if self._ca:
             context.verify_mode = ssl.CERT_REQUIRED
-        return self._with_files(context)
+        return self._load_files(context)
 
-    def _client(self) -> ssl.SSLContext:
+    def _read_client_context(self) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         if not self._ca:
             context.load_default_certs()
-        return self._with_files(context)
+        return self._load_files(context)
 
-    def _with_files(self, context: ssl.SSLContext) -> ssl.SSLContext:
+    def _load_files(self, context: ssl.SSLContext) -> ssl.SSLContext:
         # A key with a password is an error; without one given here OpenSSL would ask the terminal.
         context.load_cert_chain(self._cert, self._key, password="")
         if self._ca:
             context.load_verify_locations(self._ca)
-        return restricted(context)
+        return restrict_to_http2(context)
 
 
 def _stamp(path: str) -> tuple[int, int]:

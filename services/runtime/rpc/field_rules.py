@@ -26,7 +26,7 @@ Check = Callable[[Message, str], None]
 
 def check_rules(message: Message) -> None:
     """Raise InvalidRequest, naming field and rule, when `message` breaks a rule of its proto."""
-    for rule in _checks(message.DESCRIPTOR):
+    for rule in _compile_checks(message.DESCRIPTOR):
         rule(message, "")
 
 
@@ -40,7 +40,7 @@ def measure_json_depth(value: Any) -> int:
     depth, level = 0, [value]
     while containers := [value for value in level if isinstance(value, (dict, list))]:
         depth += 1
-        level = [item for container in containers for item in _items(container)]
+        level = [item for container in containers for item in _list_items(container)]
     return depth
 
 
@@ -54,22 +54,22 @@ def check_json(text: str, name: str) -> None:
         raise InvalidRequest.of(name, f"must not be nested deeper than {JSON_DEPTH_MAX} levels")
 
 
-def _items(value: dict[str, Any] | list[Any]) -> Iterable[Any]:
+def _list_items(value: dict[str, Any] | list[Any]) -> Iterable[Any]:
     return value.values() if isinstance(value, dict) else value
 
 
 @cache
-def _checks(descriptor: Descriptor) -> tuple[Check, ...]:
+def _compile_checks(descriptor: Descriptor) -> tuple[Check, ...]:
     """The checks of a message type, compiled once: most fields have none."""
     checks: list[Check] = []
     for field in descriptor.fields:
-        checks += _field_checks(field, rules_of(field))
+        checks += _compile_field(field, rules_of(field))
         if field.message_type is not None and descriptor.file.package == field.message_type.file.package:
-            checks.append(_nested(field))
+            checks.append(_compile_nested(field))
     return tuple(checks)
 
 
-def _field_checks(field: FieldDescriptor, rules: common_pb2.FieldRules) -> list[Check]:
+def _compile_field(field: FieldDescriptor, rules: common_pb2.FieldRules) -> list[Check]:
     name, json_name = field.name, field.json_name
     checks: list[Check] = []
 
@@ -81,7 +81,7 @@ def _field_checks(field: FieldDescriptor, rules: common_pb2.FieldRules) -> list[
         checks.append(run)
 
     if rules.required:
-        checks.append(_required(field))
+        checks.append(_compile_required(field))
     if rules.uuid:
         rule(lambda value: bool(value) and not is_uuid(value), "must be a UUID in lower case")
     if rules.words:
@@ -105,7 +105,7 @@ def _field_checks(field: FieldDescriptor, rules: common_pb2.FieldRules) -> list[
     return checks
 
 
-def _required(field: FieldDescriptor) -> Check:
+def _compile_required(field: FieldDescriptor) -> Check:
     name, json_name = field.name, field.json_name
     has_presence = field.message_type is not None and not field.is_repeated
 
@@ -116,17 +116,17 @@ def _required(field: FieldDescriptor) -> Check:
     return run
 
 
-def _nested(field: FieldDescriptor) -> Check:
+def _compile_nested(field: FieldDescriptor) -> Check:
     name, json_name, kind = field.name, field.json_name, field.message_type
 
     def run_one(message: Message, path: str) -> None:
         if message.HasField(name):
             inner = getattr(message, name)
-            for check_inner in _checks(kind):
+            for check_inner in _compile_checks(kind):
                 check_inner(inner, f"{path}{json_name}.")
 
     def run_each(message: Message, path: str) -> None:
-        if inner_checks := _checks(kind):
+        if inner_checks := _compile_checks(kind):
             for index, inner in enumerate(getattr(message, name)):
                 for check_inner in inner_checks:
                     check_inner(inner, f"{path}{json_name}[{index}].")

@@ -30,12 +30,12 @@ from services.runtime.rpc import call_ids, field_rules, rpc_metrics, spans
 Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 
-PLUMBING = ("/grpc.health.", "/grpc.reflection.")
+GRPC_METHODS = ("/grpc.health.", "/grpc.reflection.")
 """Methods of gRPC itself: not logged, not limited."""
 
 STATUS_DETAILS = "grpc-status-details-bin"
 
-ELSEWHERE = (("grpc-retry-pushback-ms", "0"),)
+RETRY_AT_ONCE = (("grpc-retry-pushback-ms", "0"),)
 """Beside an error after which nobody has to wait: our channels ask another replica before their caller notices."""
 
 HANG_UP_S = 0.1
@@ -71,39 +71,41 @@ class RpcInterceptor(grpc.aio.ServerInterceptor):
         if method not in self._wrapped:
             handler = await continuation(handler_call_details)
             # None for a method that nobody has: not kept, or callers could fill memory with names.
-            if handler is None or method.startswith(PLUMBING):
+            if handler is None or method.startswith(GRPC_METHODS):
                 return handler
-            self._wrapped[method] = self._wrap(handler, method)
+            self._wrapped[method] = self._wrap_handler(handler, method)
         return self._wrapped[method]
 
-    def _wrap(self, handler: Handler, method: str) -> Handler:
-        read = _parsed(handler.request_deserializer)
+    def _wrap_handler(self, handler: Handler, method: str) -> Handler:
+        read = _catch_unreadable(handler.request_deserializer)
         serializers = (read, handler.response_serializer)
         if handler.unary_unary is not None:
-            return grpc.unary_unary_rpc_method_handler(self._unary(handler.unary_unary, method, _checked), *serializers)
+            return grpc.unary_unary_rpc_method_handler(
+                self._wrap_unary(handler.unary_unary, method, _check_request), *serializers
+            )
         if handler.stream_unary is not None:
             return grpc.stream_unary_rpc_method_handler(
-                self._unary(handler.stream_unary, method, _each_checked), *serializers
+                self._wrap_unary(handler.stream_unary, method, _check_requests), *serializers
             )
         assert handler.unary_stream is not None, f"{method}: two-way streams are not part of the contract"
-        serialize = _as_it_is(handler.response_serializer)
-        return grpc.unary_stream_rpc_method_handler(self._streaming(handler.unary_stream, method), read, serialize)
+        serialize = _pass_bytes_through(handler.response_serializer)
+        return grpc.unary_stream_rpc_method_handler(self._wrap_streaming(handler.unary_stream, method), read, serialize)
 
-    def _unary(self, answer: Any, method: str, checked: Callable[[Any], Any]) -> Any:
+    def _wrap_unary(self, answer: Any, method: str, checked: Callable[[Any], Any]) -> Any:
         async def call(request: Any, context: Context) -> Any:
-            async with _around(method, context) as done:
-                await self._admit(method, context)
+            async with _handling_rpc(method, context) as done:
+                await self._admit_call(method, context)
                 reply = await answer(checked(request), context)
                 done["replies"] = 1
                 return reply
 
         return call
 
-    def _streaming(self, generate: Any, method: str) -> Any:
+    def _wrap_streaming(self, generate: Any, method: str) -> Any:
         async def call(request: Any, context: Context) -> None:
-            async with _around(method, context) as done:
-                await self._admit(method, context)
-                _checked(request)
+            async with _handling_rpc(method, context) as done:
+                await self._admit_call(method, context)
+                _check_request(request)
                 tenant = identity.current_tenant()
                 if not self._stream_capacity.has_room_for(tenant):
                     message = f"{self._stream_capacity.used} streams are open already; try again later"
@@ -128,19 +130,19 @@ class RpcInterceptor(grpc.aio.ServerInterceptor):
 
         return call
 
-    async def _admit(self, method: str, context: Context) -> None:
+    async def _admit_call(self, method: str, context: Context) -> None:
         """From here on the call is worked for whom it was made."""
         metadata = context.invocation_metadata() or ()
         identity.adopt_identity(await self._authenticator.admit_call(method, metadata, context.auth_context()))
 
 
-def _as_it_is(serialize: Callable[[Any], bytes] | None) -> Callable[[Any], bytes]:
+def _pass_bytes_through(serialize: Callable[[Any], bytes] | None) -> Callable[[Any], bytes]:
     """`serialize`, but what is bytes already is sent as it is."""
     assert serialize is not None, "generated code gives one"
     return lambda reply: reply if type(reply) is bytes else serialize(reply)
 
 
-def _parsed(parse: Callable[[bytes], Any] | None) -> Callable[[bytes], Any]:
+def _catch_unreadable(parse: Callable[[bytes], Any] | None) -> Callable[[bytes], Any]:
     """`parse`, but what is no message is the caller's mistake: left to gRPC, it would be INTERNAL."""
     assert parse is not None, "generated code gives one"
 
@@ -153,20 +155,20 @@ def _parsed(parse: Callable[[bytes], Any] | None) -> Callable[[bytes], Any]:
     return parsed
 
 
-def _checked(request: Any) -> Any:
+def _check_request(request: Any) -> Any:
     if request is _UNREADABLE:
         raise InvalidRequest("the request's bytes are no message of this RPC", field="", rule="must be its message")
     field_rules.check_rules(request)
     return request
 
 
-async def _each_checked(requests: AsyncIterator[Any]) -> AsyncGenerator[Any]:
+async def _check_requests(requests: AsyncIterator[Any]) -> AsyncGenerator[Any]:
     async for request in requests:
-        yield _checked(request)
+        yield _check_request(request)
 
 
 @asynccontextmanager
-async def _around(method: str, context: Context) -> AsyncGenerator[dict[str, int]]:
+async def _handling_rpc(method: str, context: Context) -> AsyncGenerator[dict[str, int]]:
     """Ids, errors to statuses, and the RPC's one log line."""
     started = time.monotonic()
     done, code, reason = {"replies": 0}, grpc.StatusCode.OK, ""
@@ -182,7 +184,7 @@ async def _around(method: str, context: Context) -> AsyncGenerator[dict[str, int
         except HeadraceError as error:
             code, reason = error.code, error.reason
             status = to_status(error)
-            elsewhere = ELSEWHERE if error.retry_after_s == 0 else ()
+            elsewhere = RETRY_AT_ONCE if error.retry_after_s == 0 else ()
             await context.abort(code, status.message, ((STATUS_DETAILS, status.SerializeToString()), *elsewhere))
         except asyncio.CancelledError:
             code = grpc.StatusCode.CANCELLED

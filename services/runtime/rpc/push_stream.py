@@ -42,7 +42,7 @@ async def opening_sink(context: grpc.aio.ServicerContext[Any, Any]) -> AsyncGene
         yield context
         await context.wait_until_drained()
         return
-    line = _Line(context)
+    line = _QueuedSink(context)
     writing = asyncio.create_task(line.write())
     try:
         yield line
@@ -79,7 +79,7 @@ async def push_messages(call: grpc.aio.UnaryStreamCall[Any, bytes], take: Callab
             take(message)
 
 
-class _Line:
+class _QueuedSink:
     """A message sink over grpcio, where each write is awaited."""
 
     def __init__(self, context: grpc.aio.ServicerContext[Any, Any]) -> None:

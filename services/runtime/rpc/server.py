@@ -69,13 +69,13 @@ async def serving_grpc(
     """
     async with open_authenticator(settings.auth, has_certificates=bool(settings.tls_ca)) as authenticator:
         interceptor = RpcInterceptor(Capacity(settings.streams_max, is_shared=not settings.auth.is_none), authenticator)
-        server = _server([interceptor], settings, message_bytes_max)
+        server = _make_server([interceptor], settings, message_bytes_max)
         health = Health(peers or {}, is_usable)
-        await _offer(server, grpc_services, health)
-        probed = _server([], settings, EDGE_MESSAGE_BYTES_MAX)
+        await _add_services(server, grpc_services, health)
+        probed = _make_server([], settings, EDGE_MESSAGE_BYTES_MAX)
         health_pb2_grpc.add_HealthServicer_to_server(health, probed)
         addresses = tuple(
-            _bind(probed if address.startswith(PLAIN) else server, address) for address in settings.addresses
+            _bind_address(probed if address.startswith(PLAIN) else server, address) for address in settings.addresses
         )
         async with serving_metrics(settings.metrics_listen) as metrics_address:
             await server.start()
@@ -95,16 +95,16 @@ async def serving_grpc(
                     log.info("stopped", addresses=addresses)
 
 
-def _server(
+def _make_server(
     interceptors: Sequence[RpcInterceptor], settings: ServerSettings, message_bytes_max: int
 ) -> grpc.aio.Server:
     age_s = settings.connection_age_s
     if transport.get_transport() == "h2":
         return Server(interceptors=interceptors, message_bytes_max=message_bytes_max, connection_age_s=age_s)
-    return grpc.aio.server(interceptors=interceptors, options=_options(message_bytes_max, age_s))
+    return grpc.aio.server(interceptors=interceptors, options=_make_options(message_bytes_max, age_s))
 
 
-async def _offer(server: grpc.aio.Server, served: Sequence[GrpcService], health: Health) -> None:
+async def _add_services(server: grpc.aio.Server, served: Sequence[GrpcService], health: Health) -> None:
     """Have `server` answer for what is served, and say what that is."""
     health_pb2_grpc.add_HealthServicer_to_server(health, server)
     for item in served:
@@ -115,7 +115,7 @@ async def _offer(server: grpc.aio.Server, served: Sequence[GrpcService], health:
     reflection.enable_server_reflection(reflected, server)
 
 
-def _options(message_bytes_max: int, connection_age_s: float) -> list[tuple[str, int]]:
+def _make_options(message_bytes_max: int, connection_age_s: float) -> list[tuple[str, int]]:
     return [
         *([("grpc.max_connection_age_ms", int(connection_age_s * 1000))] if connection_age_s else []),
         ("grpc.max_receive_message_length", message_bytes_max),
@@ -128,10 +128,10 @@ def _options(message_bytes_max: int, connection_age_s: float) -> list[tuple[str,
     ]
 
 
-def _bind(server: grpc.aio.Server, address: str) -> str:
+def _bind_address(server: grpc.aio.Server, address: str) -> str:
     where = address.removeprefix(PLAIN)
     path = where.removeprefix("unix:")
-    if path != where and _is_answered(path):
+    if path != where and _is_in_use(path):
         raise OSError(f"cannot listen on {address}: another process does")
     certificates = None if where != address else tls.load_certificates()
     try:
@@ -149,7 +149,7 @@ def _add_port(server: grpc.aio.Server, address: str, certificates: tls.Certifica
     return server.add_port(address, certificates.make_server_context())
 
 
-def _is_answered(path: str) -> bool:
+def _is_in_use(path: str) -> bool:
     """Whether a process listens on the Unix socket `path`: gRPC would remove the socket and take its place silently."""
     with socket.socket(socket.AF_UNIX) as probe:
         probe.setblocking(False)

@@ -45,7 +45,7 @@ async def exporting_spans(service: str) -> AsyncGenerator[None]:
     resource = Resource(ours).merge(OTELResourceDetector().detect())
     provider = TracerProvider(resource=resource, shutdown_on_exit=False)
     with _sdk_errors():
-        exporter = _Told(OTLPSpanExporter())
+        exporter = _QuietExporter(OTLPSpanExporter())
         # Its queue holds OTEL_BSP_MAX_QUEUE_SIZE spans, 2048 unless set; the oldest give way.
         provider.add_span_processor(BatchSpanProcessor(exporter))
     spans.set_tracer(provider.get_tracer("headrace", schema_url=SCHEMA_URL))
@@ -67,7 +67,7 @@ def _sdk_errors() -> Generator[None]:
         raise OSError(f"a variable OTEL_… has a wrong value: {error}") from error
 
 
-class _Told(SpanExporter):
+class _QuietExporter(SpanExporter):
     """An exporter whose failures are one line. Exports on the processor's thread."""
 
     def __init__(self, exporter: SpanExporter) -> None:

@@ -42,22 +42,22 @@ def start_server_span(name: str, traceparent: str, attributes: Attributes) -> Ab
     caller, who knows which are its own."""
     if _tracer is None:
         return NO_SPAN
-    span = _tracer.start_span(name, _of(traceparent), SpanKind.SERVER, attributes)
+    span = _tracer.start_span(name, _extract_context(traceparent), SpanKind.SERVER, attributes)
     return trace.use_span(span, end_on_exit=True, record_exception=False, set_status_on_exception=False)
 
 
 def start_span(name: str, attributes: Attributes, kind: SpanKind = SpanKind.INTERNAL) -> AbstractContextManager[Span]:
     """A span for a part of what is going on; an error that leaves the block is marked."""
-    return NO_SPAN if _tracer is None else _marked(_tracer.start_span(name, None, kind, attributes))
+    return NO_SPAN if _tracer is None else _marking_failure(_tracer.start_span(name, None, kind, attributes))
 
 
 def start_linked_span(name: str, traceparent: str, attributes: Attributes) -> AbstractContextManager[Span]:
     """A span for what was begun in the trace of `traceparent` (empty: unknown): the root of a new one, with a link."""
     if _tracer is None:
         return NO_SPAN
-    begun = trace.get_current_span(_of(traceparent)).get_span_context()
+    begun = trace.get_current_span(_extract_context(traceparent)).get_span_context()
     links = [Link(begun)] if begun.is_valid else []
-    return _marked(_tracer.start_span(name, Context(), SpanKind.INTERNAL, attributes, links))
+    return _marking_failure(_tracer.start_span(name, Context(), SpanKind.INTERNAL, attributes, links))
 
 
 def mark_failed(span: Span, reason: str) -> None:
@@ -87,12 +87,12 @@ def get_log_fields() -> dict[str, str]:
     return {"trace_id": trace.format_trace_id(context.trace_id), "span_id": trace.format_span_id(context.span_id)}
 
 
-def _of(traceparent: str) -> Context:
+def _extract_context(traceparent: str) -> Context:
     return _W3C.extract({TRACEPARENT: traceparent}, Context())
 
 
 @contextmanager
-def _marked(span: Span) -> Generator[Span]:
+def _marking_failure(span: Span) -> Generator[Span]:
     with trace.use_span(span, end_on_exit=True, record_exception=False, set_status_on_exception=False):
         try:
             yield span

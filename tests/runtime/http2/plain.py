@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from services.runtime.http2.limits import DEFAULTS
 from services.runtime.http2.metadata import Headers
 from services.runtime.http2.server.connection import ServerConnection, ServerState
-from services.runtime.http2.server.sockets import bound
+from services.runtime.http2.server.sockets import bind_address
 from services.runtime.http2.stream import Compressed, Oversized, Stream
 
 MESSAGE = b"a message"
@@ -28,7 +28,7 @@ class Plain(ServerConnection):
     def remote_ended(self, stream: Stream) -> None:
         self.send_headers(stream, [(b":status", b"200")])
         stream.send(MESSAGE)
-        stream.end([(b"grpc-status", b"0")])
+        stream.end_local([(b"grpc-status", b"0")])
 
     def broke(self, stream: Stream, error: Oversized | Compressed) -> None:
         # What h2spec sends is no message.
@@ -39,10 +39,10 @@ class Plain(ServerConnection):
 async def plain_server() -> AsyncGenerator[int]:
     """The port that it listens on."""
     host = ServerState(1024 * 1024, 0, DEFAULTS)
-    (listening,), port = bound("127.0.0.1:0")
+    (listening,), port = bind_address("127.0.0.1:0")
     server = await asyncio.get_running_loop().create_server(lambda: Plain(host), sock=listening)
     try:
         yield port
     finally:
         server.close()
-        await asyncio.gather(*(connection.closed() for connection in host.connections))
+        await asyncio.gather(*(connection.close() for connection in host.connections))

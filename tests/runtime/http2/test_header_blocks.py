@@ -16,7 +16,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from services.runtime.http2 import limits
-from services.runtime.http2.header_blocks import NO_TABLE, read_answer, read_request, read_trailers, written
+from services.runtime.http2.header_blocks import NO_TABLE, encode_block, read_answer, read_request, read_trailers
 from services.runtime.http2.metadata import Headers
 from tests.runtime.http2.ends import SERVICE, SILENCE_S, Stack, connected, handlers
 from tests.runtime.http2.victim import victim
@@ -80,15 +80,15 @@ def heard(block: bytes, *, by_server: bool, behind: bytes = b"") -> Headers | No
 
 @given(MORE)
 def test_what_is_written_is_read_by_all(more: Headers) -> None:
-    block = written(REQUEST + more)
+    block = encode_block(REQUEST + more)
     assert Decoder(limits.HEADERS_BYTES_TAKEN_MAX).decode(NO_TABLE + block, raw=True) == REQUEST + more
     # A name that is longer than any of ours is for h2.
     assert read_request(block) in (REQUEST + more, None)
     special = {b"te", b"host", b"content-length", b"cookie"}
     if all(len(name) < 127 for name, _ in more) and dict(more).keys().isdisjoint(special):
         assert read_request(block) == REQUEST + more
-        assert read_answer(written(ANSWER + more)) == ANSWER + more
-        assert read_trailers(written(more)) == more
+        assert read_answer(encode_block(ANSWER + more)) == ANSWER + more
+        assert read_trailers(encode_block(more)) == more
 
 
 @given(ODD, ODD)
@@ -97,22 +97,22 @@ def test_what_is_written_is_read_by_all(more: Headers) -> None:
 @example([(b"a", b"b")], [])
 @example([], [(b"cookie", b"a=1"), (b"cookie", b"b=2")])
 def test_what_is_read_here_means_the_same_to_h2(before: Headers, behind: Headers) -> None:
-    asked = written(before + REQUEST + behind)
+    asked = encode_block(before + REQUEST + behind)
     if (headers := read_request(asked)) is not None:
         assert heard(asked, by_server=True) == headers == before + REQUEST + behind
-    answered = written(before + ANSWER + behind)
+    answered = encode_block(before + ANSWER + behind)
     if (headers := read_answer(answered)) is not None:
         assert heard(answered, by_server=False) == headers
-    ended = written(before + behind)
+    ended = encode_block(before + behind)
     if (headers := read_trailers(ended)) is not None:
-        assert heard(ended, by_server=False, behind=written(ANSWER)) == headers
+        assert heard(ended, by_server=False, behind=encode_block(ANSWER)) == headers
 
 
 @given(st.lists(st.tuples(st.integers(0, 200), st.integers(0, 255)), min_size=1, max_size=4), st.integers(0, 200))
 @example([(0, 0x82)], 0)
 @example([(2, 0x50)], 0)
 def test_a_block_of_any_bytes_means_the_same_to_h2(changes: list[tuple[int, int]], cut: int) -> None:
-    block = bytearray(written([*REQUEST, (b"long", b"x" * 130)]))
+    block = bytearray(encode_block([*REQUEST, (b"long", b"x" * 130)]))
     for at, byte in changes:
         block[at % len(block)] = byte
     data = bytes(block[: len(block) - cut])
@@ -124,7 +124,7 @@ def test_a_block_of_any_bytes_means_the_same_to_h2(changes: list[tuple[int, int]
 def test_a_list_is_as_long_here_as_for_h2(count: int) -> None:
     more = [(b"a", b"")] * count
     size = sum(len(name) + len(value) + 32 for name, value in REQUEST + more)
-    read = read_request(written(REQUEST + more))
+    read = read_request(encode_block(REQUEST + more))
     assert (read is not None) == (size <= limits.HEADERS_BYTES_TAKEN_MAX)
 
 
@@ -145,7 +145,7 @@ async def test_headers_of_any_size_pass_between_our_own_ends(size: int) -> None:
 
 
 async def test_the_reserved_bit_of_a_stream_id_says_nothing() -> None:
-    asked = written([*REQUEST[:2], (b":path", f"/{SERVICE}/unary".encode()), *REQUEST[3:]])
+    asked = encode_block([*REQUEST[:2], (b":path", f"/{SERVICE}/unary".encode()), *REQUEST[3:]])
     async with victim() as server, peer(server.port) as client:
         await client.send(raw(HEADERS, END_HEADERS, 2**31 + 1, asked), message(1, b"x"))
         assert (await client.until(HeadersFrame)).stream_id == 1

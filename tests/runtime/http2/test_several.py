@@ -13,7 +13,7 @@ from typing import Any
 import grpc
 import pytest
 
-from services.runtime.http2.client.addresses import parse, resolve
+from services.runtime.http2.client.addresses import parse_target, resolve_target
 from tests.runtime.http2.ends import TEST_TIMEOUT_S, Add, Caller, Stack, channel, handlers, serving
 
 SERVERS: list[Stack] = ["ours", "grpcio"]
@@ -112,15 +112,15 @@ async def test_a_call_that_all_send_away_fails_after_two(tmp_path: Path) -> None
 
 
 async def test_a_list_names_servers_by_what_stands_in_it() -> None:
-    target = parse("10.0.0.1:7001,one.example:7002,unix:/run/x")
+    target = parse_target("10.0.0.1:7001,one.example:7002,unix:/run/x")
     assert target.is_spread
     assert target.authority == "10.0.0.1:7001"
-    addresses = await resolve(target)
+    addresses = await resolve_target(target)
     assert addresses == [("10.0.0.1", 7001), ("one.example", 7002), "/run/x"]
-    assert [target.name_of(address) for address in addresses] == ["10.0.0.1", "one.example", "localhost"]
+    assert [target.get_certificate_name(address) for address in addresses] == ["10.0.0.1", "one.example", "localhost"]
 
 
 @pytest.mark.parametrize("target", ["a:1,", "a:1,b", "dns:///a:1,b:2"])
 async def test_what_is_no_list_is_refused(target: str) -> None:
     with pytest.raises(ValueError, match="expected"):
-        parse(target)
+        parse_target(target)

@@ -36,21 +36,21 @@ class Target:
             return self.several[0].authority
         return "localhost" if self.path else self.text.removeprefix(DNS)
 
-    def name_of(self, address: Address) -> str:
+    def get_certificate_name(self, address: Address) -> str:
         """Whom the certificate of the server at `address` must name."""
         if self.several and not isinstance(address, str):
             return address[0]
         return self.host or "localhost"
 
 
-def parse(target: str) -> Target:
+def parse_target(target: str) -> Target:
     """The target in gRPC's forms: host:port, unix:/path, dns:///host:port; or a list of the first two.
 
     Raises:
         ValueError: It is none of them.
     """
     if "," in target:
-        several = tuple(parse(part) for part in target.split(","))
+        several = tuple(parse_target(part) for part in target.split(","))
         if any(part.is_spread for part in several):
             raise ValueError(f"target {target!r}: expected host:port or unix:/path in a list")
         return Target(target, "", "", 0, is_spread=True, several=several)
@@ -63,14 +63,14 @@ def parse(target: str) -> Target:
     return Target(target, "", host.strip("[]"), int(port), is_spread=target.startswith(DNS))
 
 
-async def resolve(target: Target) -> list[Address]:
+async def resolve_target(target: Target) -> list[Address]:
     """The addresses to connect to; for a target that is not spread there is one, tried in the system's own order.
 
     Raises:
         OSError: The name cannot be resolved.
     """
     if target.several:
-        return [address for part in target.several for address in await resolve(part)]
+        return [address for part in target.several for address in await resolve_target(part)]
     if target.path:
         return [target.path]
     if not target.is_spread:

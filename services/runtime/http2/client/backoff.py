@@ -16,12 +16,12 @@ class Backoff:
         self._rest_s = BACKOFF_S
         self._until_s = 0.0
 
-    async def wait(self) -> None:
+    async def wait_for_turn(self) -> None:
         """Sleep until the rest after the last failure is over."""
         if (rest_s := self._until_s - asyncio.get_running_loop().time()) > 0:
             await asyncio.sleep(rest_s)
 
-    def fail(self) -> None:
+    def start_rest(self) -> None:
         """Begin a rest, after a failure."""
         self._until_s = asyncio.get_running_loop().time() + self._rest_s * random.uniform(0.8, 1.2)
         self._rest_s = min(self._rest_s * 2, BACKOFF_S_MAX)

@@ -49,7 +49,7 @@ class Call(grpc.aio.Call):
         timeout_s: float | None,
     ) -> None:
         self._method = method
-        self.headers = headers
+        self.request_headers = headers
         """As the wire has them."""
         self.waits_for_ready = False
         self.refused_by: ClientConnection | None = None
@@ -59,60 +59,60 @@ class Call(grpc.aio.Call):
         self.status: Status | None = None
         self._trailers: Status | None = None
         """The status that the trailers gave; it counts once all messages before it are there."""
-        self._initial: Headers | None = None
-        self._opened: asyncio.Future[None] | None = None
-        self._headed: asyncio.Future[None] | None = None
-        self.take: Callable[[bytes], None] | None = None
+        self._headers: Headers | None = None
+        self._open_waiter: asyncio.Future[None] | None = None
+        self._headers_waiter: asyncio.Future[None] | None = None
+        self.on_message: Callable[[bytes], None] | None = None
         """Gets each message at once, when its kind can push."""
         self._callbacks: list[Callable[[Any], None]] = []
-        self._deadline = None if timeout_s is None else Deadline(timeout_s, self._late)
+        self._deadline = None if timeout_s is None else Deadline(timeout_s, self._on_deadline)
 
     # What the connection says.
 
-    def opened(self, connection: ClientConnection, stream: Stream) -> None:
+    def on_opened(self, connection: ClientConnection, stream: Stream) -> None:
         """The call has its stream."""
         self._connection, self.stream = connection, stream
-        stream.take = self.take
-        self.begin(stream)
-        _wake(self._opened)
+        stream.take = self.on_message
+        self.send_request(stream)
+        _wake_waiter(self._open_waiter)
 
-    def begin(self, stream: Stream) -> None:
+    def send_request(self, stream: Stream) -> None:
         """Send what is known of the request."""
 
     @property
-    def is_answered(self) -> bool:
+    def has_headers(self) -> bool:
         """Whether the first headers are there."""
-        return self._initial is not None
+        return self._headers is not None
 
-    def answered(self, headers: Headers) -> None:
+    def on_headers(self, headers: Headers) -> None:
         """The first headers are there; with a status they are the last ones too."""
-        self._initial = headers
+        self._headers = headers
         if (refusal := from_http(headers)) is not None:
             # What follows are no messages.
-            self._stop(refusal)
+            self._abandon_call(refusal)
             return
         self._trailers = from_trailers(headers, are_all=True)
-        _wake(self._headed)
+        _wake_waiter(self._headers_waiter)
 
-    def closing(self, headers: Headers) -> None:
+    def on_trailers(self, headers: Headers) -> None:
         """The trailers are there."""
         self._trailers = from_trailers(headers) or self._trailers
 
-    def remote_ended(self) -> None:
+    def on_remote_end(self) -> None:
         """The server has said all."""
         assert self.stream is not None, "it has a stream"
         said = self._trailers or Status(grpc.StatusCode.INTERNAL, "the server ended the stream without a status")
         # A server that is stopped, by a deadline for one, may leave a message half sent and say why.
         if self.stream.is_cut and said.code is grpc.StatusCode.OK:
             said = Status(grpc.StatusCode.INTERNAL, "the answer ended in the middle of a message")
-        self.ended(said)
+        self.finish_call(said)
 
-    def was_reset(self, status: Status) -> None:
+    def on_reset(self, status: Status) -> None:
         """The server has ended the stream without trailers."""
         # A server whose client is behind cannot say that the deadline has passed.
-        self.ended(LATE if status.code is grpc.StatusCode.CANCELLED and self.time_remaining() == 0 else status)
+        self.finish_call(LATE if status.code is grpc.StatusCode.CANCELLED and self.time_remaining() == 0 else status)
 
-    def ended(self, status: Status) -> None:
+    def finish_call(self, status: Status) -> None:
         """The call is over, unless it is made again."""
         if self.status is not None:
             return
@@ -120,36 +120,36 @@ class Call(grpc.aio.Call):
             self.refused_by = self._connection
             self.is_repeatable = False
             if self._method.repeat(self):
-                self.stream = self._connection = self._opened = self._initial = self._trailers = None
+                self.stream = self._connection = self._open_waiter = self._headers = self._trailers = None
                 return
         self.status = status
         if self._deadline is not None:
             self._deadline.cancel()
         if self.stream is not None:
             self.stream.is_ended = True
-            self.stream.wake()
-        _wake(self._opened)
-        _wake(self._headed)
+            self.stream.wake_reader()
+        _wake_waiter(self._open_waiter)
+        _wake_waiter(self._headers_waiter)
         for callback in self._callbacks:
             callback(self)
 
-    def _late(self) -> None:
-        self._stop(LATE)
+    def _on_deadline(self) -> None:
+        self._abandon_call(LATE)
 
-    def _stop(self, status: Status) -> bool:
+    def _abandon_call(self, status: Status) -> bool:
         if self.status is not None:
             return False
         stream, connection = self.stream, self._connection
-        self.ended(status)
+        self.finish_call(status)
         if stream is not None and connection is not None:
             stream.inbox.clear()
-            connection.drop(stream)
+            connection.drop_stream(stream)
         return True
 
     # What the caller asks.
 
     def cancel(self) -> bool:
-        return self._stop(CANCELLED)
+        return self._abandon_call(CANCELLED)
 
     def cancelled(self) -> bool:
         return self.status is not None and self.status.is_local
@@ -167,44 +167,44 @@ class Call(grpc.aio.Call):
             self._callbacks.append(callback)
 
     async def initial_metadata(self) -> Any:
-        if self._initial is None and self.status is None:
-            self._headed = self._headed or asyncio.get_running_loop().create_future()
-            await asyncio.shield(self._headed)
-        return grpc.aio.Metadata(*from_headers(self._initial or ()))
+        if self._headers is None and self.status is None:
+            self._headers_waiter = self._headers_waiter or asyncio.get_running_loop().create_future()
+            await asyncio.shield(self._headers_waiter)
+        return grpc.aio.Metadata(*from_headers(self._headers or ()))
 
     async def trailing_metadata(self) -> Any:
-        return grpc.aio.Metadata(*(await self._ended()).metadata)
+        return grpc.aio.Metadata(*(await self._wait_for_status()).metadata)
 
     async def code(self) -> grpc.StatusCode:
-        return (await self._ended()).code
+        return (await self._wait_for_status()).code
 
     async def details(self) -> str:
-        return (await self._ended()).details
+        return (await self._wait_for_status()).details
 
     async def wait_for_connection(self) -> None:
-        await self.until_open()
+        await self.wait_until_open()
         if self.stream is None:
             self.raise_status()
 
-    async def _ended(self) -> Status:
-        await self.over()
+    async def _wait_for_status(self) -> Status:
+        await self.make_end_waiter()
         assert self.status is not None, "the call is over"
         return self.status
 
     # What the kinds need.
 
-    async def until_open(self) -> None:
+    async def wait_until_open(self) -> None:
         """Wait until the call has a stream, or is over."""
         while self.stream is None and self.status is None:
-            self._opened = self._opened or asyncio.get_running_loop().create_future()
-            await asyncio.shield(self._opened)
+            self._open_waiter = self._open_waiter or asyncio.get_running_loop().create_future()
+            await asyncio.shield(self._open_waiter)
 
-    def over(self) -> asyncio.Future[None]:
+    def make_end_waiter(self) -> asyncio.Future[None]:
         """Done when the call is over; each waiter's own, so that one that is cancelled leaves the others theirs."""
         over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         def wake(_: object) -> None:
-            _wake(over)
+            _wake_waiter(over)
 
         self.add_done_callback(wake)
         return over
@@ -216,22 +216,22 @@ class Call(grpc.aio.Call):
         if status.is_local:
             raise asyncio.CancelledError
         if status.code is not grpc.StatusCode.OK:
-            initial = grpc.aio.Metadata(*from_headers(self._initial or ()))
+            initial = grpc.aio.Metadata(*from_headers(self._headers or ()))
             trailing = grpc.aio.Metadata(*status.metadata)
             said = f"{self._method.path}: {status.details}"
             raise grpc.aio.AioRpcError(status.code, initial, trailing, status.details, said)
 
-    def encoded(self, request: Any) -> bytes:
+    def encode_request(self, request: Any) -> bytes:
         """A request as the wire has it."""
         serialize = self._method.serialize
         return serialize(request) if serialize is not None else request
 
-    def decoded(self, message: bytes) -> Any:
+    def decode_message(self, message: bytes) -> Any:
         """An answer as the caller gets it."""
         deserialize = self._method.deserialize
         return deserialize(message) if deserialize is not None else message
 
 
-def _wake(waiter: asyncio.Future[None] | None) -> None:
+def _wake_waiter(waiter: asyncio.Future[None] | None) -> None:
     if waiter is not None and not waiter.done():
         waiter.set_result(None)

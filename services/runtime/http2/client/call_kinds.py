@@ -21,7 +21,7 @@ class _OneRequest(Call):
     is_repeatable = True
     request: bytes
 
-    def begin(self, stream: Stream) -> None:
+    def send_request(self, stream: Stream) -> None:
         stream.send_last(self.request)
 
 
@@ -30,7 +30,7 @@ class _OneAnswer(Call):
 
     def __await__(self) -> Generator[Any, None, Any]:
         try:
-            yield from self.over().__await__()
+            yield from self.make_end_waiter().__await__()
         except asyncio.CancelledError:
             self.cancel()
             raise
@@ -40,32 +40,32 @@ class _OneAnswer(Call):
             raise grpc.aio.AioRpcError(
                 grpc.StatusCode.INTERNAL, grpc.aio.Metadata(), grpc.aio.Metadata(), f"the server gave {said}"
             )
-        return self.decoded(self.stream.inbox[0])
+        return self.decode_message(self.stream.inbox[0])
 
 
 class _ManyAnswers(Call):
     """Its answers are read one after another, or poured."""
 
     def __aiter__(self) -> AsyncIterator[Any]:
-        return self._messages()
+        return self._read_all()
 
-    async def _messages(self) -> AsyncIterator[Any]:
+    async def _read_all(self) -> AsyncIterator[Any]:
         while (message := await self.read()) is not grpc.aio.EOF:
             yield message
 
     async def read(self) -> Any:
         try:
             while True:
-                await self.until_open()
+                await self.wait_until_open()
                 # A call that is made again gets another stream.
                 if (stream := self.stream) is None or stream.inbox or self.status is not None:
                     break
-                await stream.wait()
+                await stream.wait_for_message()
         except asyncio.CancelledError:
             self.cancel()
             raise
         if stream is not None and stream.inbox:
-            return self.decoded(stream.pop())
+            return self.decode_message(stream.pop_message())
         self.raise_status()
         return grpc.aio.EOF
 
@@ -86,12 +86,12 @@ class _ManyAnswers(Call):
                 self.cancel()
 
         try:
-            self.take = guarded
+            self.on_message = guarded
             if (stream := self.stream) is not None:
                 while stream.inbox and not failure:
-                    guarded(stream.pop())
+                    guarded(stream.pop_message())
                 stream.take = guarded
-            await self.over()
+            await self.make_end_waiter()
         except asyncio.CancelledError:
             self.cancel()
             raise
@@ -106,13 +106,13 @@ class _ManyRequests(Call):
     _sending: asyncio.Task[None] | None = None
 
     async def write(self, request: Any) -> None:
-        await self.until_open()
+        await self.wait_until_open()
         if self.stream is None or self.status is not None:
             if self.status is not None and self.status.code is grpc.StatusCode.OK:
                 raise asyncio.InvalidStateError("the call is over")
             self.raise_status()
             return
-        message = self.encoded(request)
+        message = self.encode_request(request)
         try:
             if not self.stream.send(message):
                 await self.stream.wait_until_drained()
@@ -123,9 +123,9 @@ class _ManyRequests(Call):
             self.raise_status()
 
     async def done_writing(self) -> None:
-        await self.until_open()
+        await self.wait_until_open()
         if self.stream is not None and self.status is None:
-            self.stream.end([])
+            self.stream.end_local([])
 
     def send_all(self, requests: AsyncIterable[Any] | Iterable[Any]) -> None:
         """Write what the iterator gives, in a task that ends with the call."""

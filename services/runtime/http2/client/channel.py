@@ -13,12 +13,12 @@ from typing import Any, TypeVar
 
 import grpc
 
-from services.runtime.http2.client.addresses import parse
+from services.runtime.http2.client.addresses import parse_target
 from services.runtime.http2.client.call import Call, Method
 from services.runtime.http2.client.call_kinds import StreamStreamCall, StreamUnaryCall, UnaryStreamCall, UnaryUnaryCall
-from services.runtime.http2.client.connection_pool import Connections
+from services.runtime.http2.client.connection_pool import ConnectionPool
 from services.runtime.http2.client.dialer import Dialer
-from services.runtime.http2.header_blocks import written
+from services.runtime.http2.header_blocks import encode_block
 from services.runtime.http2.limits import DEFAULTS, Limits
 from services.runtime.http2.metadata import to_headers, to_timeout
 
@@ -41,10 +41,10 @@ class Channel(grpc.aio.Channel):
     ) -> None:
         """`context` asks for TLS and gives each connection's; `server_name` is whom the server's certificate must name,
         when that is not the host."""
-        parsed = parse(target)
+        parsed = parse_target(target)
         self._scheme = b"http" if context is None else b"https"
         self._authority = (server_name or parsed.authority).encode()
-        self._connections = Connections(Dialer(parsed, message_bytes_max, limits, context, server_name))
+        self._pool = ConnectionPool(Dialer(parsed, message_bytes_max, limits, context, server_name))
         self._calls: set[Call] = set()
 
     # Kinds of calls, as generated stubs ask for them.
@@ -56,7 +56,7 @@ class Channel(grpc.aio.Channel):
         response_deserializer: Any = None,
         _registered_method: bool | None = False,
     ) -> Any:
-        return self._one_request(UnaryUnaryCall, method, request_serializer, response_deserializer)
+        return self._make_one_request_method(UnaryUnaryCall, method, request_serializer, response_deserializer)
 
     def unary_stream(
         self,
@@ -65,7 +65,7 @@ class Channel(grpc.aio.Channel):
         response_deserializer: Any = None,
         _registered_method: bool | None = False,
     ) -> Any:
-        return self._one_request(UnaryStreamCall, method, request_serializer, response_deserializer)
+        return self._make_one_request_method(UnaryStreamCall, method, request_serializer, response_deserializer)
 
     def stream_unary(
         self,
@@ -74,7 +74,7 @@ class Channel(grpc.aio.Channel):
         response_deserializer: Any = None,
         _registered_method: bool | None = False,
     ) -> Any:
-        return self._many_requests(StreamUnaryCall, method, request_serializer, response_deserializer)
+        return self._make_many_requests_method(StreamUnaryCall, method, request_serializer, response_deserializer)
 
     def stream_stream(
         self,
@@ -83,10 +83,13 @@ class Channel(grpc.aio.Channel):
         response_deserializer: Any = None,
         _registered_method: bool | None = False,
     ) -> Any:
-        return self._many_requests(StreamStreamCall, method, request_serializer, response_deserializer)
+        return self._make_many_requests_method(StreamStreamCall, method, request_serializer, response_deserializer)
 
-    def _one_request(self, kind: type[Any], method: str, serialize: Any, deserialize: Any) -> Any:
-        head, called = self._head(method), Method(method, serialize, deserialize, self._connections.repeat)
+    def _make_one_request_method(self, kind: type[Any], method: str, serialize: Any, deserialize: Any) -> Any:
+        head, called = (
+            self._encode_common_headers(method),
+            Method(method, serialize, deserialize, self._pool.repeat_call),
+        )
 
         def call(
             request: Any,
@@ -97,15 +100,18 @@ class Channel(grpc.aio.Channel):
             wait_for_ready: bool | None = None,
             compression: Any = None,
         ) -> Any:
-            headers = head + _of_call(timeout, metadata)
+            headers = head + _encode_call_headers(timeout, metadata)
             made = kind(called, headers, timeout)
-            made.request = made.encoded(request)
-            return self._start(made, wait_for_ready)
+            made.request = made.encode_request(request)
+            return self._start_call(made, wait_for_ready)
 
         return call
 
-    def _many_requests(self, kind: type[Any], method: str, serialize: Any, deserialize: Any) -> Any:
-        head, called = self._head(method), Method(method, serialize, deserialize, self._connections.repeat)
+    def _make_many_requests_method(self, kind: type[Any], method: str, serialize: Any, deserialize: Any) -> Any:
+        head, called = (
+            self._encode_common_headers(method),
+            Method(method, serialize, deserialize, self._pool.repeat_call),
+        )
 
         def call(
             request_iterator: Any = None,
@@ -115,18 +121,18 @@ class Channel(grpc.aio.Channel):
             wait_for_ready: bool | None = None,
             compression: Any = None,
         ) -> Any:
-            headers = head + _of_call(timeout, metadata)
+            headers = head + _encode_call_headers(timeout, metadata)
             made = kind(called, headers, timeout)
-            self._start(made, wait_for_ready)
+            self._start_call(made, wait_for_ready)
             if request_iterator is not None:
                 made.send_all(request_iterator)
             return made
 
         return call
 
-    def _head(self, method: str) -> bytes:
+    def _encode_common_headers(self, method: str) -> bytes:
         """What the headers of all calls of a method begin with."""
-        return written(
+        return encode_block(
             (
                 (b":method", b"POST"),
                 (b":scheme", self._scheme),
@@ -138,30 +144,30 @@ class Channel(grpc.aio.Channel):
             )
         )
 
-    def _start(self, call: CallT, wait_for_ready: bool | None) -> CallT:
+    def _start_call(self, call: CallT, wait_for_ready: bool | None) -> CallT:
         call.waits_for_ready = bool(wait_for_ready)
         self._calls.add(call)
         call.add_done_callback(self._calls.discard)
-        self._connections.give(call)
+        self._pool.assign_call(call)
         return call
 
     # The channel itself.
 
     def get_state(self, try_to_connect: bool = False) -> grpc.ChannelConnectivity:
         if try_to_connect:
-            self._connections.connect()
-        return self._connections.state
+            self._pool.start_connecting()
+        return self._pool.state
 
     async def wait_for_state_change(self, last_observed_state: grpc.ChannelConnectivity) -> None:
-        while self._connections.state is last_observed_state:
-            await self._connections.changed()
+        while self._pool.state is last_observed_state:
+            await self._pool.wait_for_change()
 
     async def channel_ready(self) -> None:
-        while (state := self._connections.state) is not CONNECTIVITY.READY:
+        while (state := self._pool.state) is not CONNECTIVITY.READY:
             if state is CONNECTIVITY.SHUTDOWN:
                 raise asyncio.InvalidStateError("the channel is closed")
-            self._connections.connect()
-            await self._connections.changed()
+            self._pool.start_connecting()
+            await self._pool.wait_for_change()
 
     async def close(self, grace: float | None = None) -> None:
         """End all calls, after at most `grace` seconds, and all connections."""
@@ -172,7 +178,7 @@ class Channel(grpc.aio.Channel):
                 waiting.cancel()
         for call in [*self._calls]:
             call.cancel()
-        await self._connections.close()
+        await self._pool.close()
 
     async def __aenter__(self) -> Channel:
         return self
@@ -181,9 +187,9 @@ class Channel(grpc.aio.Channel):
         await self.close()
 
 
-def _of_call(timeout_s: float | None, metadata: Any) -> bytes:
+def _encode_call_headers(timeout_s: float | None, metadata: Any) -> bytes:
     """The headers that each call has its own of."""
     headers = to_headers(metadata)
     if timeout_s is not None:
         headers.insert(0, (b"grpc-timeout", to_timeout(timeout_s)))
-    return written(headers)
+    return encode_block(headers)

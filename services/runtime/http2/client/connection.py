@@ -29,13 +29,13 @@ class ClientConnection(Connection):
         on_free: Callable[[], None],
         on_gone: Callable[[ClientConnection, str], None],
     ) -> None:
-        super().__init__(client_side=True, limited=limits)
+        super().__init__(client_side=True, connection_limits=limits)
         self._message_bytes_max = message_bytes_max
         self._on_ready = on_ready
         self._on_free = on_free
         """A stream has ended, so that there is room for another."""
         self._on_gone = on_gone
-        self.is_told_to_go = False
+        self.is_leaving = False
         """It takes no more calls."""
         self._calls: dict[int, Call] = {}
 
@@ -48,31 +48,30 @@ class ClientConnection(Connection):
     def has_room(self) -> bool:
         """Whether one more call may be opened."""
         return (
-            not (self.is_told_to_go or self.is_lost)
-            and len(self._calls) < self.h2.remote_settings.max_concurrent_streams
+            not (self.is_leaving or self.is_lost) and len(self._calls) < self.h2.remote_settings.max_concurrent_streams
         )
 
-    def began(self) -> None:
-        self.out.flush()
+    def on_connected(self) -> None:
+        self.out.flush_all()
 
-    def settled(self) -> None:
+    def on_settings(self) -> None:
         self._on_ready(self)
 
-    def open(self, call: Call) -> None:
+    def open_call(self, call: Call) -> None:
         """Open a stream for `call`. There is room."""
         try:
             stream_id = self.h2.get_next_available_stream_id()
         except NoAvailableStreamIDError:
-            self.told_to_go(self.h2.highest_outbound_stream_id, ErrorCodes.NO_ERROR)
-            call.ended(Status(grpc.StatusCode.UNAVAILABLE, "the connection is used up", is_refused=True))
+            self.on_goaway(self.h2.highest_outbound_stream_id, ErrorCodes.NO_ERROR)
+            call.finish_call(Status(grpc.StatusCode.UNAVAILABLE, "the connection is used up", is_refused=True))
             return
-        self.out.write_control(self.h2.sent(stream_id, call.headers, is_end=False))
+        self.out.write_control(self.h2.send_headers_of(stream_id, call.request_headers, is_end=False))
         stream = Stream(self, stream_id, self.h2.streams[stream_id], self._message_bytes_max)
         self.streams[stream_id] = stream
         self._calls[stream_id] = call
-        call.opened(self, stream)
+        call.on_opened(self, stream)
 
-    def event(self, event: Event) -> None:
+    def handle_event(self, event: Event) -> None:
         if isinstance(event, ResponseReceived | TrailersReceived):
             assert event.stream_id is not None, "h2 sets it"
             call = self._calls.get(event.stream_id)
@@ -80,41 +79,41 @@ class ClientConnection(Connection):
                 return
             if isinstance(event, ResponseReceived):
                 self.h2.ignore_length(event.stream_id)
-                call.answered(event.headers)
+                call.on_headers(event.headers)
             else:
-                call.closing(event.headers)
+                call.on_trailers(event.headers)
 
-    def take_headers(self, stream_id: int, block: bytes, *, is_end: bool) -> bool:
+    def accept_headers(self, stream_id: int, block: bytes, *, is_end: bool) -> bool:
         call = self._calls.get(stream_id)
         if call is None or stream_id not in self.streams:
             return False
-        headers = read_trailers(block) if call.is_answered and is_end else read_answer(block)
-        if headers is None or (call.is_answered and not is_end):
+        headers = read_trailers(block) if call.has_headers and is_end else read_answer(block)
+        if headers is None or (call.has_headers and not is_end):
             return False
-        self.h2.answered(stream_id, is_end=is_end)
-        if call.is_answered:
-            call.closing(headers)
+        self.h2.note_answer(stream_id, is_end=is_end)
+        if call.has_headers:
+            call.on_trailers(headers)
         else:
-            call.answered(headers)
+            call.on_headers(headers)
         if is_end:
-            self.end_remote(stream_id)
+            self.finish_remote(stream_id)
         return True
 
-    def remote_ended(self, stream: Stream) -> None:
+    def on_remote_end(self, stream: Stream) -> None:
         call = self._calls.pop(stream.id, None)
         if stream.is_local_open:
             # The server has said all; it does not wait for the rest of the request.
-            self.reset(stream, ErrorCodes.NO_ERROR)
+            self.reset_stream(stream, ErrorCodes.NO_ERROR)
         if call is not None:
-            call.remote_ended()
+            call.on_remote_end()
         self._on_free()
 
-    def was_reset(self, stream: Stream, error_code: int) -> None:
+    def on_reset(self, stream: Stream, error_code: int) -> None:
         if (call := self._calls.pop(stream.id, None)) is not None:
-            call.was_reset(from_reset(error_code))
+            call.on_reset(from_reset(error_code))
         self._on_free()
 
-    def broke(self, stream: Stream, error: Oversized | Compressed) -> None:
+    def on_bad_message(self, stream: Stream, error: Oversized | Compressed) -> None:
         what = (
             f"a message is larger than {stream.message_bytes_max} bytes"
             if isinstance(error, Oversized)
@@ -122,33 +121,33 @@ class ClientConnection(Connection):
         )
         code = grpc.StatusCode.RESOURCE_EXHAUSTED if isinstance(error, Oversized) else grpc.StatusCode.INTERNAL
         call = self._calls.get(stream.id)
-        self.drop(stream)
+        self.drop_stream(stream)
         if call is not None:
-            call.ended(Status(code, what))
+            call.finish_call(Status(code, what))
 
-    def drop(self, stream: Stream) -> None:
+    def drop_stream(self, stream: Stream) -> None:
         """Reset the stream of a call that nobody wants any more."""
         self._calls.pop(stream.id, None)
-        self.reset(stream, ErrorCodes.CANCEL)
-        self.out.flush()
+        self.reset_stream(stream, ErrorCodes.CANCEL)
+        self.out.flush_all()
         self._on_free()
 
-    def told_to_go(self, last_stream_id: int, error_code: int) -> None:
-        if not self.is_told_to_go:
-            self.is_told_to_go = True
+    def on_goaway(self, last_stream_id: int, error_code: int) -> None:
+        if not self.is_leaving:
+            self.is_leaving = True
             self._on_gone(self, "the server told the connection to go")
         for stream_id in [stream_id for stream_id in self._calls if stream_id > last_stream_id]:
             call = self._calls.pop(stream_id)
             stream = self.streams.pop(stream_id)
-            self.h2.forget(stream_id)
+            self.h2.forget_stream(stream_id)
             stream.close()
-            call.ended(Status(grpc.StatusCode.UNAVAILABLE, "the server is leaving", is_refused=True))
+            call.finish_call(Status(grpc.StatusCode.UNAVAILABLE, "the server is leaving", is_refused=True))
         self.close_if_done()
 
     def close_if_done(self) -> None:
         """Close a connection that takes no more calls and has none."""
-        if self.is_told_to_go and not self._calls and not self.is_lost:
-            self.shut()
+        if self.is_leaving and not self._calls and not self.is_lost:
+            self.close_gracefully()
 
     def forget_if_done(self, stream: Stream) -> None:
         super().forget_if_done(stream)
@@ -159,18 +158,18 @@ class ClientConnection(Connection):
         self.out.write_h2()
         self.forget_if_done(stream)
 
-    def ended(self, error: Exception | None) -> None:
+    def on_lost(self, error: Exception | None) -> None:
         why = f"the connection broke: {error or 'closed by the server'}"
-        if not self.is_told_to_go:
-            self.is_told_to_go = True
+        if not self.is_leaving:
+            self.is_leaving = True
             self._on_gone(self, why)
         calls, self._calls = self._calls, {}
         for stream in [*self.streams.values()]:
             stream.close()
         for call in calls.values():
-            call.ended(Status(grpc.StatusCode.UNAVAILABLE, why))
+            call.finish_call(Status(grpc.StatusCode.UNAVAILABLE, why))
 
-    def leave(self) -> None:
+    def close_when_done(self) -> None:
         """Take no more calls; those there are end by their own."""
-        self.is_told_to_go = True
+        self.is_leaving = True
         self.close_if_done()

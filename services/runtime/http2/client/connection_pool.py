@@ -8,7 +8,7 @@ from collections import deque
 import grpc
 import structlog
 
-from services.runtime.http2.client.addresses import Address, resolve
+from services.runtime.http2.client.addresses import Address, resolve_target
 from services.runtime.http2.client.backoff import Backoff
 from services.runtime.http2.client.call import Call
 from services.runtime.http2.client.connection import ClientConnection
@@ -27,13 +27,13 @@ State = grpc.ChannelConnectivity
 log = structlog.get_logger()
 
 
-class Connections:
+class ConnectionPool:
     """Belongs to one channel."""
 
     def __init__(self, dialer: Dialer) -> None:
         self._dialer = dialer
         self.state = State.IDLE
-        self._ready: dict[Address, ClientConnection] = {}
+        self._by_address: dict[Address, ClientConnection] = {}
         self._order: list[ClientConnection] = []
         self._next = 0
         self._waiting: deque[Call] = deque()
@@ -42,40 +42,40 @@ class Connections:
         self._connecting: asyncio.Task[None] | None = None
         self._backoff = Backoff()
         self._why = "not connected yet"
-        self._changes: set[asyncio.Future[None]] = set()
+        self._change_waiters: set[asyncio.Future[None]] = set()
         self._leaving: set[ClientConnection] = set()
         self._resolved_s = 0.0
         self._is_short = False
         """Some address has no connection."""
 
-    def give(self, call: Call) -> None:
+    def assign_call(self, call: Call) -> None:
         """Open the call on the next connection that has room; or let it wait; or fail it."""
         if call.done():
             return
         if self.state is State.SHUTDOWN:
-            call.ended(Status(grpc.StatusCode.CANCELLED, "the channel is closed"))
+            call.finish_call(Status(grpc.StatusCode.CANCELLED, "the channel is closed"))
             return
         for _ in self._order:
             connection = self._order[self._next % len(self._order)]
             self._next += 1
             if connection.has_room and (connection is not call.refused_by or len(self._order) == 1):
-                connection.open(call)
-                self._refresh()
+                connection.open_call(call)
+                self._refresh_if_due()
                 return
         if self.state is State.TRANSIENT_FAILURE and not call.waits_for_ready:
-            call.ended(Status(grpc.StatusCode.UNAVAILABLE, self._why))
-            self.connect()
+            call.finish_call(Status(grpc.StatusCode.UNAVAILABLE, self._why))
+            self.start_connecting()
         elif len(self._waiting) >= WAITING_MAX:
             message = f"{WAITING_MAX} calls wait for a connection already"
-            call.ended(Status(grpc.StatusCode.RESOURCE_EXHAUSTED, message))
+            call.finish_call(Status(grpc.StatusCode.RESOURCE_EXHAUSTED, message))
         else:
             self._waiting.append(call)
-            self.connect()
+            self.start_connecting()
 
-    def repeat(self, call: Call) -> bool:
+    def repeat_call(self, call: Call) -> bool:
         """Open a call again that was refused, soon and on another connection; False: there is none."""
         if call.refused_by not in self._order or len(self._order) > 1:
-            asyncio.get_running_loop().call_soon(self.give, call)
+            asyncio.get_running_loop().call_soon(self.assign_call, call)
             return True
         if self._is_short and len(self._refused) < WAITING_MAX:
             self._refused.append(call)
@@ -84,78 +84,78 @@ class Connections:
             return True
         return False
 
-    def connect(self) -> None:
+    def start_connecting(self) -> None:
         """Begin to connect, unless that is under way or was just tried in vain, or is done."""
         if self._connecting is None and not self._order and self.state is not State.SHUTDOWN:
-            self._connecting = asyncio.get_running_loop().create_task(self._connect())
+            self._connecting = asyncio.get_running_loop().create_task(self._connect_and_rest())
 
-    async def changed(self) -> None:
+    async def wait_for_change(self) -> None:
         """Wait for the next change of `state`."""
         change = asyncio.get_running_loop().create_future()
-        self._changes.add(change)
+        self._change_waiters.add(change)
         try:
             await change
         finally:
-            self._changes.discard(change)
+            self._change_waiters.discard(change)
 
     async def close(self) -> None:
         """Close everything; calls that wait end."""
-        self._become(State.SHUTDOWN)
+        self._set_state(State.SHUTDOWN)
         if self._connecting is not None:
             self._connecting.cancel()
             await asyncio.wait({self._connecting})
         self._fail_waiting("the channel is closed", all_of_them=True)
-        await asyncio.gather(*(connection.closed() for connection in (*self._order, *self._leaving)))
+        await asyncio.gather(*(connection.close() for connection in (*self._order, *self._leaving)))
 
     # Connecting.
 
-    async def _connect(self) -> None:
+    async def _connect_and_rest(self) -> None:
         try:
-            await self._backoff.wait()
-            self._become(State.CONNECTING)
-            await self._attempt()
+            await self._backoff.wait_for_turn()
+            self._set_state(State.CONNECTING)
+            await self._connect_missing()
         finally:
-            self._settled()
+            self._finish_connecting()
         if self._order:
             self._backoff.reset()
             return
-        self._backoff.fail()
-        self._become(State.TRANSIENT_FAILURE)
+        self._backoff.start_rest()
+        self._set_state(State.TRANSIENT_FAILURE)
         self._fail_waiting(self._why, all_of_them=False)
-        if self._waiting or self._changes:
+        if self._waiting or self._change_waiters:
             # Somebody waits for ready: go on trying.
-            self.connect()
+            self.start_connecting()
 
-    async def _attempt(self) -> None:
+    async def _connect_missing(self) -> None:
         """Connect to every address of the target that there is no connection to."""
         try:
-            addresses = await resolve(self._dialer.target)
+            addresses = await resolve_target(self._dialer.target)
         except OSError as error:
             self._why = f"cannot resolve {self._dialer.target.text}: {error.strerror or error}"
             return
         self._resolved_s = asyncio.get_running_loop().time()
-        for address in [address for address in self._ready if address not in addresses]:
-            self._ready[address].leave()
-            self._forget(self._ready[address])
-        missing = [address for address in addresses if address not in self._ready]
-        await asyncio.gather(*(self._reach(address) for address in missing))
-        self._is_short = any(address not in self._ready for address in addresses)
+        for address in [address for address in self._by_address if address not in addresses]:
+            self._by_address[address].close_when_done()
+            self._forget_connection(self._by_address[address])
+        missing = [address for address in addresses if address not in self._by_address]
+        await asyncio.gather(*(self._connect_address(address) for address in missing))
+        self._is_short = any(address not in self._by_address for address in addresses)
 
-    async def _reach(self, address: Address) -> None:
+    async def _connect_address(self, address: Address) -> None:
         """Connect to one address; what fails is kept as the reason."""
         try:
-            connection = await self._dialer.connect(address, self._free, self._gone)
+            connection = await self._dialer.open_connection(address, self._on_free, self._on_gone)
         except OSError as error:
             self._why = str(error)
             return
-        if connection.is_told_to_go:
+        if connection.is_leaving:
             return  # already: why is known
-        self._ready[address] = connection
+        self._by_address[address] = connection
         self._order.append(connection)
-        self._become(State.READY)
-        self._free()
+        self._set_state(State.READY)
+        self._on_free()
 
-    def _refresh(self) -> None:
+    def _refresh_if_due(self) -> None:
         """Where calls are spread: look now and then for replicas that have come or gone."""
         if not self._dialer.target.is_spread or self._connecting is not None:
             return
@@ -164,38 +164,38 @@ class Connections:
 
     async def _look_again(self) -> None:
         try:
-            await self._attempt()
+            await self._connect_missing()
         finally:
-            self._settled()
+            self._finish_connecting()
 
-    def _settled(self) -> None:
+    def _finish_connecting(self) -> None:
         self._connecting = None
         refused, self._refused = self._refused, []
         for call in refused:
-            self.give(call)
+            self.assign_call(call)
 
     # What connections say.
 
-    def _free(self) -> None:
+    def _on_free(self) -> None:
         """There is room for calls that wait."""
         while self._waiting and any(connection.has_room for connection in self._order):
-            self.give(self._waiting.popleft())
+            self.assign_call(self._waiting.popleft())
 
-    def _gone(self, connection: ClientConnection, why: str) -> None:
+    def _on_gone(self, connection: ClientConnection, why: str) -> None:
         """The connection takes no more calls."""
         self._why = why
         if connection not in self._order:
             return
-        self._forget(connection)
+        self._forget_connection(connection)
         self._is_short = True
         if not self._order:
-            self._become(State.IDLE)
+            self._set_state(State.IDLE)
             if self._waiting:
-                self.connect()
+                self.start_connecting()
 
-    def _forget(self, connection: ClientConnection) -> None:
+    def _forget_connection(self, connection: ClientConnection) -> None:
         self._order.remove(connection)
-        self._ready = {address: kept for address, kept in self._ready.items() if kept is not connection}
+        self._by_address = {address: kept for address, kept in self._by_address.items() if kept is not connection}
         self._leaving = {kept for kept in self._leaving if not kept.is_lost} | {connection}
 
     def _fail_waiting(self, why: str, *, all_of_them: bool) -> None:
@@ -204,14 +204,14 @@ class Connections:
             if call.waits_for_ready and not all_of_them:
                 self._waiting.append(call)
             elif all_of_them:
-                call.ended(Status(grpc.StatusCode.CANCELLED, why))
+                call.finish_call(Status(grpc.StatusCode.CANCELLED, why))
             else:
-                call.ended(Status(grpc.StatusCode.UNAVAILABLE, why))
+                call.finish_call(Status(grpc.StatusCode.UNAVAILABLE, why))
 
-    def _become(self, state: grpc.ChannelConnectivity) -> None:
+    def _set_state(self, state: grpc.ChannelConnectivity) -> None:
         if self.state is state or self.state is State.SHUTDOWN:
             return
         self.state = state
-        for change in self._changes:
+        for change in self._change_waiters:
             if not change.done():
                 change.set_result(None)

@@ -11,7 +11,7 @@ from typing import Any
 from services.runtime.http2.client.addresses import Address, Target
 from services.runtime.http2.client.connection import ClientConnection
 from services.runtime.http2.limits import Limits
-from services.runtime.http2.tls import restricted
+from services.runtime.http2.tls import restrict_to_http2
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Dialer:
     server_name: str | None
     """The name that the server's certificate must have, where it is not the address's host."""
 
-    async def connect(
+    async def open_connection(
         self, address: Address, on_free: Callable[[], None], on_gone: Callable[[ClientConnection, str], None]
     ) -> ClientConnection:
         """Return a connection whose peer has sent its settings; it may have been told to go already.
@@ -63,8 +63,8 @@ class Dialer:
         loop = asyncio.get_running_loop()
         tls: dict[str, Any] = {}
         if self.tls_context is not None:
-            server_name = self.server_name or self.target.name_of(address)
-            tls = {"ssl": restricted(self.tls_context()), "server_hostname": server_name}
+            server_name = self.server_name or self.target.get_certificate_name(address)
+            tls = {"ssl": restrict_to_http2(self.tls_context()), "server_hostname": server_name}
         if isinstance(address, str):
             await loop.create_unix_connection(lambda: connection, address, **tls)
         else:

@@ -6,7 +6,7 @@ import asyncio
 import inspect
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 import grpc
 import structlog
@@ -17,12 +17,13 @@ from services.runtime.http2.deadline import Deadline
 from services.runtime.http2.metadata import Headers, Pairs, to_headers, to_pairs
 from services.runtime.http2.status import ServerStatus
 from services.runtime.http2.stream import Compressed, Oversized, Stream
-from services.runtime.http2.tls import identity
+from services.runtime.http2.tls import read_peer_identity
 
 if TYPE_CHECKING:
     from services.runtime.http2.server.connection import ServerConnection
 
-ANSWER: Headers = [(b":status", b"200"), (b"content-type", b"application/grpc")]
+FindHandler: TypeAlias = "Callable[[ServerCall], Awaitable[grpc.RpcMethodHandler[Any, Any] | None]]"
+RESPONSE_HEADERS: Headers = [(b":status", b"200"), (b"content-type", b"application/grpc")]
 
 log = structlog.get_logger()
 
@@ -40,7 +41,7 @@ class ServerCall(grpc.aio.ServicerContext[Any, Any]):
         self._connection = connection
         self._stream = stream
         self._metadata = tuple(metadata)
-        self._deadline = None if timeout_s is None else Deadline(timeout_s, self._deadline_passed)
+        self._deadline = None if timeout_s is None else Deadline(timeout_s, self._on_deadline)
         self._initial: Pairs | None = None
         self._status = ServerStatus()
         self._is_aborted = False
@@ -56,29 +57,29 @@ class ServerCall(grpc.aio.ServicerContext[Any, Any]):
 
     # Its life.
 
-    def start(self, find: Callable[[ServerCall], Awaitable[grpc.RpcMethodHandler[Any, Any] | None]]) -> None:
+    def start_handler(self, find: FindHandler) -> None:
         """Run the handler that `find` gives, in a task of its own."""
-        self._task = asyncio.get_running_loop().create_task(self._run(find))
-        self._task.add_done_callback(self._ended)
+        self._task = asyncio.get_running_loop().create_task(self._run_and_finish(find))
+        self._task.add_done_callback(self._on_task_done)
 
-    async def _run(self, find: Callable[[ServerCall], Awaitable[grpc.RpcMethodHandler[Any, Any] | None]]) -> None:
+    async def _run_and_finish(self, find: FindHandler) -> None:
         try:
             handler = await find(self)
             if handler is None:
-                self._fail(grpc.StatusCode.UNIMPLEMENTED, f"unknown method {self.method}")
+                self._fail_call(grpc.StatusCode.UNIMPLEMENTED, f"unknown method {self.method}")
                 return
-            await self._serve(handler)
+            await self._run_handler(handler)
             await self.wait_until_drained()
         except grpc.aio.AbortError:
             await self.wait_until_drained()
         except Exception:
             log.exception("rpc failed", method=self.method)
             self._status.code, self._status.details = grpc.StatusCode.INTERNAL, "internal error"
-        self._finish()
+        self._send_status()
 
-    async def _serve(self, handler: grpc.RpcMethodHandler[Any, Any]) -> None:
+    async def _run_handler(self, handler: grpc.RpcMethodHandler[Any, Any]) -> None:
         self._handler = handler
-        request = self._requests() if handler.request_streaming else await self._request()
+        request = self._read_requests() if handler.request_streaming else await self._read_request()
         if handler.response_streaming:
             serve: Any = handler.stream_stream if handler.request_streaming else handler.unary_stream
             answers = serve(request, self)
@@ -94,18 +95,18 @@ class ServerCall(grpc.aio.ServicerContext[Any, Any]):
         if self._status.code is grpc.StatusCode.OK:
             await self.write(answer)
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
+    def _on_task_done(self, task: asyncio.Task[None]) -> None:
         if self._deadline is not None:
             self._deadline.cancel()
         if not self._has_ended:
             # Cancelled by somebody else than the client or the deadline: the server is stopping.
             self._status.code, self._status.details = grpc.StatusCode.UNAVAILABLE, "the server is stopping"
-            self._finish()
-        self._connection.call_ended(self._stream.id)
+            self._send_status()
+        self._connection.on_call_end(self._stream.id)
         for callback in self._callbacks:
             callback(self)
 
-    def _finish(self) -> None:
+    def _send_status(self) -> None:
         """Send the status, once."""
         if self._has_ended:
             return
@@ -115,71 +116,71 @@ class ServerCall(grpc.aio.ServicerContext[Any, Any]):
         trailers = self._status.to_trailers()
         if not self.has_begun:
             self.has_begun = True
-            trailers = ANSWER + to_headers(self._initial) + trailers
-        self._stream.end(trailers)
+            trailers = RESPONSE_HEADERS + to_headers(self._initial) + trailers
+        self._stream.end_local(trailers)
 
-    def _fail(self, code: grpc.StatusCode, details: str) -> None:
+    def _fail_call(self, code: grpc.StatusCode, details: str) -> None:
         """End the call with this status, now, and stop its handler."""
         if not self._has_ended:
             self._status.code, self._status.details = code, details
-            self._finish()
+            self._send_status()
             # What waits behind a window that may never open is not for a call that has failed.
             if self._stream.is_local_open:
-                self._connection.reset(self._stream, ErrorCodes.CANCEL)
-        self.cancel()
+                self._connection.reset_stream(self._stream, ErrorCodes.CANCEL)
+        self.cancel_handler()
 
-    def _deadline_passed(self) -> None:
-        self._fail(grpc.StatusCode.DEADLINE_EXCEEDED, "the deadline has passed")
+    def _on_deadline(self) -> None:
+        self._fail_call(grpc.StatusCode.DEADLINE_EXCEEDED, "the deadline has passed")
 
     def fail_cut(self) -> None:
         """The client ended its side in the middle of a message."""
-        self._fail(grpc.StatusCode.INTERNAL, "the request ended in the middle of a message")
+        self._fail_call(grpc.StatusCode.INTERNAL, "the request ended in the middle of a message")
 
     def fail_unreadable(self, error: Oversized | Compressed) -> None:
         """A message of the client cannot be taken."""
         if isinstance(error, Oversized):
             limit = self._stream.message_bytes_max
-            self._fail(grpc.StatusCode.RESOURCE_EXHAUSTED, f"a message is larger than {limit} bytes")
+            self._fail_call(grpc.StatusCode.RESOURCE_EXHAUSTED, f"a message is larger than {limit} bytes")
         else:
             self._status.trailing.append(("grpc-accept-encoding", "identity"))
-            self._fail(grpc.StatusCode.UNIMPLEMENTED, "compressed messages are not taken")
+            self._fail_call(grpc.StatusCode.UNIMPLEMENTED, "compressed messages are not taken")
 
-    def hung_up(self) -> None:
+    def on_hang_up(self) -> None:
         """The client has gone."""
         self._has_ended = True
         self._status.code = grpc.StatusCode.CANCELLED
-        self.cancel()
+        self.cancel_handler()
 
-    def cancel(self) -> None:
+    def cancel_handler(self) -> None:
         """Stop the handler."""
         if self._task is not None and not self._task.done():
             self._task.cancel()
 
     # Messages in.
 
-    async def _request(self) -> Any:
-        timer = asyncio.get_running_loop().call_later(self._connection.limits.request_s, self._request_late)
+    async def _read_request(self) -> Any:
+        timer = asyncio.get_running_loop().call_later(self._connection.limits.request_s, self._on_request_late)
         try:
-            await self._stream.wait()
+            await self._stream.wait_for_message()
         finally:
             timer.cancel()
         if not self._stream.inbox:
             await self.abort(grpc.StatusCode.INTERNAL, "the request has no message")
-        return await self._decoded(self._stream.pop())
+        return await self._decode_request(self._stream.pop_message())
 
-    def _request_late(self) -> None:
+    def _on_request_late(self) -> None:
         wait_s = self._connection.limits.request_s
-        self._fail(grpc.StatusCode.CANCELLED, f"the request did not come within {wait_s:.0f} s")
+        self._fail_call(grpc.StatusCode.CANCELLED, f"the request did not come within {wait_s:.0f} s")
 
-    async def _requests(self) -> AsyncGenerator[Any]:
+    async def _read_requests(self) -> AsyncGenerator[Any]:
         while (request := await self.read()) is not grpc.aio.EOF:
             yield request
 
     async def read(self) -> Any:
-        await self._stream.wait()
-        return await self._decoded(self._stream.pop()) if self._stream.inbox else grpc.aio.EOF
+        await self._stream.wait_for_message()
+        return await self._decode_request(self._stream.pop_message()) if self._stream.inbox else grpc.aio.EOF
 
-    async def _decoded(self, message: bytes) -> Any:
+    async def _decode_request(self, message: bytes) -> Any:
         deserialize = self._handler.request_deserializer
         if deserialize is None:
             return message
@@ -194,7 +195,7 @@ class ServerCall(grpc.aio.ServicerContext[Any, Any]):
     def send(self, message: bytes) -> bool:
         """Send a serialized message at once; False: the client is behind, wait_until_drained."""
         if not self.has_begun:
-            self._begin()
+            self._send_headers()
         self.sent += 1
         return self._stream.send(message)
 
@@ -216,12 +217,12 @@ class ServerCall(grpc.aio.ServicerContext[Any, Any]):
         if self.has_begun:
             raise grpc.aio.UsageError("the initial metadata has been sent already")
         self._initial = to_pairs(initial_metadata)
-        self._begin()
+        self._send_headers()
 
-    def _begin(self) -> None:
+    def _send_headers(self) -> None:
         self.has_begun = True
         if self._stream.is_local_open:
-            self._connection.send_headers(self._stream, ANSWER + to_headers(self._initial))
+            self._connection.send_headers(self._stream, RESPONSE_HEADERS + to_headers(self._initial))
 
     # What handlers ask and say.
 
@@ -267,7 +268,7 @@ class ServerCall(grpc.aio.ServicerContext[Any, Any]):
         return self._connection.peer
 
     def auth_context(self) -> Mapping[str, Iterable[bytes]]:
-        return identity(self._connection.transport)
+        return read_peer_identity(self._connection.transport)
 
     def peer_identity_key(self) -> str | None:
         context = self.auth_context()

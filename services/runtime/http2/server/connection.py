@@ -11,7 +11,7 @@ from h2.errors import ErrorCodes
 from h2.events import Event, PingAckReceived, RequestReceived
 
 from services.runtime.http2 import frames, limits
-from services.runtime.http2.allowance import Allowance, TooMuch
+from services.runtime.http2.allowance import RateExceeded, RateLimit
 from services.runtime.http2.connection import Connection
 from services.runtime.http2.header_blocks import read_request
 from services.runtime.http2.limits import DEFAULTS, Limits
@@ -50,107 +50,107 @@ class ServerConnection(Connection):
     """Made by the server for each client that connects."""
 
     def __init__(self, open_call: OpenCall, server: ServerState) -> None:
-        super().__init__(client_side=False, limited=server.limits)
+        super().__init__(client_side=False, connection_limits=server.limits)
         self._open_call = open_call
         self._server = server
         self.calls: dict[int, ServerCall] = {}
         """By stream id; those whose handler has not ended, even when the stream has."""
-        self._resets = Allowance("streams opened and reset", limits.RESET_BURST, server.limits.resets_per_s)
+        self._resets = RateLimit("streams opened and reset", limits.RESET_BURST, server.limits.resets_per_s)
         self._is_leaving = False
         self._refuses = False
         self._last_call: asyncio.TimerHandle | None = None
         self._aged: asyncio.TimerHandle | None = None
 
-    def began(self) -> None:
+    def on_connected(self) -> None:
         if self._server.takes_no_more:
             self.transport.abort()
             return
         self._server.connections.add(self)
         if self._server.connection_age_s:
-            self._aged = self._loop.call_later(self._server.connection_age_s, self.leave)
+            self._aged = self._loop.call_later(self._server.connection_age_s, self.start_leaving)
 
-    def event(self, event: Event) -> None:
+    def handle_event(self, event: Event) -> None:
         if isinstance(event, RequestReceived):
             assert event.stream_id is not None, "h2 sets it"
             self.h2.ignore_length(event.stream_id)
-            self._request(event.stream_id, event.headers)
+            self._start_call(event.stream_id, event.headers)
         elif isinstance(event, PingAckReceived) and event.ping_data == _LAST_PING:
             self._refuse_new()
 
-    def take_headers(self, stream_id: int, block: bytes, *, is_end: bool) -> bool:
-        if is_end or (headers := read_request(block)) is None or not self.h2.opened(stream_id):
+    def accept_headers(self, stream_id: int, block: bytes, *, is_end: bool) -> bool:
+        if is_end or (headers := read_request(block)) is None or not self.h2.note_request(stream_id):
             return False
-        self._request(stream_id, headers)
+        self._start_call(stream_id, headers)
         return True
 
-    def _request(self, stream_id: int, headers: Headers) -> None:
+    def _start_call(self, stream_id: int, headers: Headers) -> None:
         stream = Stream(self, stream_id, self.h2.streams[stream_id], self._server.message_bytes_max)
         self.streams[stream_id] = stream
         if len(self.streams) > self.limits.streams_max:
-            self.control.take()
-            self.reset(stream, ErrorCodes.REFUSED_STREAM)
+            self.control.spend_one()
+            self.reset_stream(stream, ErrorCodes.REFUSED_STREAM)
             return
         if self._refuses:
-            self.reset(stream, ErrorCodes.REFUSED_STREAM)
+            self.reset_stream(stream, ErrorCodes.REFUSED_STREAM)
             return
         if len(self.calls) >= self.limits.handlers_max:
-            raise TooMuch("more calls opened and reset than can be ended")
+            raise RateExceeded("more calls opened and reset than can be ended")
         call = self._open_call(self, stream, headers)
         if call is not None:
             self.calls[stream_id] = call
             self._server.calls.increment()
 
-    def remote_ended(self, stream: Stream) -> None:
+    def on_remote_end(self, stream: Stream) -> None:
         if stream.is_cut and stream.id in self.calls:
             self.calls[stream.id].fail_cut()
 
-    def was_reset(self, stream: Stream, error_code: int) -> None:
+    def on_reset(self, stream: Stream, error_code: int) -> None:
         call = self.calls.get(stream.id)
         if call is None:
             return
         if not call.has_begun:
-            self._resets.take()
-        call.hung_up()
+            self._resets.spend_one()
+        call.on_hang_up()
 
-    def broke(self, stream: Stream, error: Oversized | Compressed) -> None:
+    def on_bad_message(self, stream: Stream, error: Oversized | Compressed) -> None:
         if (call := self.calls.get(stream.id)) is not None:
             call.fail_unreadable(error)
         else:
-            self.reset(stream, ErrorCodes.CANCEL)
+            self.reset_stream(stream, ErrorCodes.CANCEL)
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
         self._server.connections.discard(self)
 
-    def ended(self, error: Exception | None) -> None:
+    def on_lost(self, error: Exception | None) -> None:
         for timer in (self._aged, self._last_call):
             if timer is not None:
                 timer.cancel()
         for stream in [*self.streams.values()]:
             stream.close()
         for call in [*self.calls.values()]:
-            call.hung_up()
+            call.on_hang_up()
 
     def end_stream(self, stream: Stream, trailers: Headers) -> None:
         self.send_headers(stream, trailers, end=True)
         if stream.window.is_open:
             # The answer is complete whatever else the client would say.
-            self.reset(stream, ErrorCodes.NO_ERROR)
+            self.reset_stream(stream, ErrorCodes.NO_ERROR)
         self.forget_if_done(stream)
 
-    def call_ended(self, stream_id: int) -> None:
+    def on_call_end(self, stream_id: int) -> None:
         """The handler has ended."""
         del self.calls[stream_id]
         self._server.calls.decrement()
         self._close_if_done()
 
-    def leave(self) -> None:
+    def start_leaving(self) -> None:
         """Take no new calls, a moment after saying so, and close when the running ones have ended."""
         if self._is_leaving or self.is_lost:
             return
         self._is_leaving = True
         # Calls that are on their way here are still served: the client answers the ping behind them.
-        self.out.write(frames.goaway(frames.LAST_STREAM_ID))
+        self.out.write(frames.encode_goaway(frames.LAST_STREAM_ID))
         self.h2.ping(_LAST_PING)
         self.out.write_h2()
         self._last_call = self._loop.call_later(self.limits.last_calls_s, self._refuse_new)
@@ -164,14 +164,14 @@ class ServerConnection(Connection):
         if self._refuses or not self._is_leaving or self.is_lost:
             return
         self._refuses = True
-        self.out.write(frames.goaway(self.h2.highest_inbound_stream_id))
+        self.out.write(frames.encode_goaway(self.h2.highest_inbound_stream_id))
         self._close_if_done()
 
     def _close_if_done(self) -> None:
         if self._refuses and not self.calls and not self.is_lost:
-            self.shut()
+            self.close_gracefully()
 
-    def part(self) -> None:
+    def close_transport(self) -> None:
         # The client closes the socket. With something of it unread, our close would take back our last words, and a
         # call that we never saw would look like one that has begun (https://github.com/grpc/grpc-go/issues/5358).
         if self.transport.can_write_eof():

@@ -12,12 +12,12 @@ import grpc
 
 from services.runtime.http2.limits import DEFAULTS, Limits
 from services.runtime.http2.metadata import Headers, Pairs, from_headers, from_timeout
-from services.runtime.http2.server.call import ANSWER, ServerCall
+from services.runtime.http2.server.call import RESPONSE_HEADERS, ServerCall
 from services.runtime.http2.server.connection import ServerConnection, ServerState
-from services.runtime.http2.server.sockets import bound
+from services.runtime.http2.server.sockets import bind_address
 from services.runtime.http2.status import to_trailers
 from services.runtime.http2.stream import Stream
-from services.runtime.http2.tls import restricted
+from services.runtime.http2.tls import restrict_to_http2
 
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 
@@ -25,7 +25,7 @@ DEADLINE_S_MAX = 30 * 24 * 3600.0
 """A later one is none; timers need an end."""
 
 
-class _Details(NamedTuple):
+class _CallDetails(NamedTuple):
     method: str
     invocation_metadata: tuple[tuple[str, str | bytes], ...]
 
@@ -64,8 +64,8 @@ class Server(grpc.aio.Server):
 
     def add_port(self, address: str, context: ssl.SSLContext | None) -> int:
         """As add_insecure_port, with TLS when there is a `context`."""
-        sockets, port = bound(address)
-        self._listening += [(item, restricted(context) if context is not None else None) for item in sockets]
+        sockets, port = bind_address(address)
+        self._listening += [(item, restrict_to_http2(context) if context is not None else None) for item in sockets]
         return port
 
     async def start(self) -> None:
@@ -75,7 +75,7 @@ class Server(grpc.aio.Server):
             handshake_s = None if context is None else self._state.limits.preface_s
             self._servers.append(
                 await create(
-                    self._connection, sock=listening, ssl=context, backlog=1024, ssl_handshake_timeout=handshake_s
+                    self._make_connection, sock=listening, ssl=context, backlog=1024, ssl_handshake_timeout=handshake_s
                 )
             )
 
@@ -85,7 +85,7 @@ class Server(grpc.aio.Server):
         for server in self._servers:
             server.close()
         for connection in [*self._state.connections]:
-            connection.leave() if grace else connection.refuse_new()
+            connection.start_leaving() if grace else connection.refuse_new()
         loop = asyncio.get_running_loop()
         until_s = loop.time() + (grace or 0)
         await self._state.calls.wait_until_zero(grace or 0)
@@ -95,9 +95,9 @@ class Server(grpc.aio.Server):
         await self._state.calls.wait_until_zero(until_s - loop.time())
         for connection in [*self._state.connections]:
             for call in [*connection.calls.values()]:
-                call.cancel()
+                call.cancel_handler()
         await self._state.calls.wait_until_zero(self._state.limits.last_calls_s)
-        await asyncio.gather(*(connection.closed() for connection in self._state.connections))
+        await asyncio.gather(*(connection.close() for connection in self._state.connections))
         self._stopped.set()
 
     async def wait_for_termination(self, timeout: float | None = None) -> bool:
@@ -108,47 +108,49 @@ class Server(grpc.aio.Server):
             return False
         return True
 
-    def _connection(self) -> ServerConnection:
-        return ServerConnection(self._open, self._state)
+    def _make_connection(self) -> ServerConnection:
+        return ServerConnection(self._open_call, self._state)
 
-    def _open(self, connection: ServerConnection, stream: Stream, headers: Headers) -> ServerCall | None:
+    def _open_call(self, connection: ServerConnection, stream: Stream, headers: Headers) -> ServerCall | None:
         """Start the call of a request; None: it was answered already."""
         said = dict(headers)
-        if refusal := _http_refusal(said):
-            stream.end(refusal)
+        if refusal := _find_refusal(said):
+            stream.end_local(refusal)
             return None
         timeout_s = None
         if b"grpc-timeout" in said and (timeout_s := from_timeout(said[b"grpc-timeout"])) is None:
-            stream.end(ANSWER + to_trailers(grpc.StatusCode.INTERNAL, "grpc-timeout is not a timeout", []))
+            stream.end_local(
+                RESPONSE_HEADERS + to_trailers(grpc.StatusCode.INTERNAL, "grpc-timeout is not a timeout", [])
+            )
             return None
         if timeout_s is not None and timeout_s > DEADLINE_S_MAX:
             timeout_s = None
         metadata: Pairs = from_headers(headers)
         call = ServerCall(connection, stream, said[b":path"].decode("latin-1"), metadata, timeout_s)
-        call.start(self._find)
+        call.start_handler(self._find_handler)
         return call
 
-    async def _find(self, call: ServerCall) -> Handler | None:
+    async def _find_handler(self, call: ServerCall) -> Handler | None:
         """The handler of a call, as the interceptors give it, the first one outermost."""
-        return await self._through(0, _Details(call.method, call.invocation_metadata()))
+        return await self._intercept_from(0, _CallDetails(call.method, call.invocation_metadata()))
 
-    async def _through(self, index: int, details: Any) -> Handler | None:
+    async def _intercept_from(self, index: int, details: Any) -> Handler | None:
         if index == len(self._interceptors):
-            return self._handler(details)
+            return self._look_up_handler(details)
 
         async def go_on(details: Any) -> Handler | None:
-            return await self._through(index + 1, details)
+            return await self._intercept_from(index + 1, details)
 
         interceptor: Any = self._interceptors[index]
         return await interceptor.intercept_service(go_on, details)
 
-    def _handler(self, details: Any) -> Handler | None:
+    def _look_up_handler(self, details: Any) -> Handler | None:
         if (handler := self._registered.get(details.method)) is not None:
             return handler
         return next((found for item in self._generic if (found := item.service(details)) is not None), None)
 
 
-def _http_refusal(said: dict[bytes, bytes]) -> Headers:
+def _find_refusal(said: dict[bytes, bytes]) -> Headers:
     """The answer to what is no gRPC request; empty: it is one."""
     kind = said.get(b"content-type", b"")
     if kind != b"application/grpc" and not kind.startswith((b"application/grpc+", b"application/grpc;")):

@@ -8,14 +8,14 @@ import stat
 from contextlib import suppress
 
 
-def bound(address: str) -> tuple[list[socket.socket], int]:
+def bind_address(address: str) -> tuple[list[socket.socket], int]:
     """Sockets bound to `address`, all on one port, and that port (1 for a path, as grpcio says).
 
     Raises:
         OSError: The address cannot be had.
     """
     if address.startswith("unix:"):
-        return [_bound_path(address.removeprefix("unix:"))], 1
+        return [_bind_path(address.removeprefix("unix:"))], 1
     host, _, port_text = address.rpartition(":")
     host = host.strip("[]")
     found = socket.getaddrinfo(host or None, int(port_text), type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -38,7 +38,7 @@ def bound(address: str) -> tuple[list[socket.socket], int]:
     return sockets, port
 
 
-def _bound_path(path: str) -> socket.socket:
+def _bind_path(path: str) -> socket.socket:
     # A socket that nobody listens on any more is in the way; serving_grpc() has made sure of that.
     with suppress(FileNotFoundError):
         if stat.S_ISSOCK(os.stat(path).st_mode):
