@@ -1,1 +1,1 @@
-"""What every server needs and nothing of the domain."""
+"""The base of every server: transport, auth, settings, telemetry; nothing of the domain."""

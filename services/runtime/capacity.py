@@ -1,7 +1,7 @@
-"""Room for so many things at a time, shared by tenants: a tenant may have as many of them as it leaves free.
+"""A limit of things at a time that tenants share: a tenant may have as many of them as it leaves free.
 
-A tenant alone has half of the room, the next one half of the rest, and so on: whoever comes finds some, and nobody has
-to say how many tenants there are or what each is to have. It is how switches share their buffers: Choudhury and Hahne,
+A tenant alone gets half of the slots, the next one half of the rest, and so on: a newcomer always finds some, and
+nobody configures how many tenants there are. Switches share their buffers this way: Choudhury and Hahne,
 "Dynamic queue length thresholds for shared-memory packet switches", 1998, with a factor of 1.
 """
 
@@ -10,22 +10,21 @@ from __future__ import annotations
 from collections import Counter
 
 RETRY_AFTER_S = 5.0
-"""What who finds no room is told to wait: so long that a thousand of them are no load."""
+"""How long a refused caller is asked to wait: so long that a thousand of them are no load."""
 
 
 class Capacity:
-    """Of one process. Touched on the event loop only."""
+    """The slots of one process. Used on the event loop only."""
 
     def __init__(self, size: int, *, is_shared: bool) -> None:
-        """`is_shared`: by tenants; else everybody is one, which may have it all."""
+        """With `is_shared` tenants share the slots; without it everybody counts as one tenant and may have them all."""
         self.size = size
         self._is_shared = is_shared
         self._taken: Counter[str] = Counter()
-        """By tenant."""
 
     @property
     def used(self) -> int:
-        """Of all tenants."""
+        """Slots in use by all tenants."""
         return self._taken.total()
 
     def has_room_for(self, tenant: str) -> bool:
@@ -34,16 +33,16 @@ class Capacity:
         return free > (self._taken[tenant] if self._is_shared else 0)
 
     def acquire(self, tenant: str) -> None:
-        """Have one, whether there is room or not: who has been accepted is not refused."""
+        """Take a slot whether there is room or not: a call that was accepted is not refused later."""
         self._taken[tenant] += 1
 
     def release(self, tenant: str) -> None:
-        """Leave one to others."""
+        """Give a slot back."""
         decrement_count(self._taken, tenant)
 
 
 def decrement_count(taken: Counter[str], tenant: str) -> None:
-    """Count one off; a tenant that has none is not kept."""
+    """Subtract one; a tenant that has none left is removed."""
     taken[tenant] -= 1
     if not taken[tenant]:
         del taken[tenant]

@@ -1,4 +1,4 @@
-"""What a disk does to a service that relies on it: names that are there after a crash, and refusals as our errors."""
+"""Durable names of files, and the errors of a disk as errors of ours."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is being answered, counted, so that a server that stops can wait for it."""
+"""A count of the calls that are being answered, which a server that stops waits for."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from contextlib import suppress
 
 
 class InFlightCounter:
-    """How much is. Belongs to one server."""
+    """Belongs to one server."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -15,12 +15,10 @@ class InFlightCounter:
         self._none_left.set()
 
     def increment(self) -> None:
-        """One more."""
         self.count += 1
         self._none_left.clear()
 
     def decrement(self) -> None:
-        """One less."""
         self.count -= 1
         if not self.count:
             self._none_left.set()

@@ -8,7 +8,7 @@ PATTERN_BYTES_MAX = 1024 * 1024
 """A compiled pattern; ten times what a schema of an honest tool needs."""
 
 MESSAGE_CHARS_MAX = 400
-"""Of one violation, which repeats the value."""
+"""Length of one violation's message, which repeats the value."""
 
 
 def compile_validator(schema: str) -> Draft202012Validator:

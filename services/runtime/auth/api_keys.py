@@ -58,9 +58,9 @@ class ApiKeys:
             log.info("api keys in force", keys=len(self._identities))
 
     def find_identity(self, key: str) -> Identity | None:
-        """Whose key it is; None: nobody's.
+        """Return the identity that `key` belongs to; None if nobody has it.
 
-        Looked up by its hash: how long that takes tells of the hash only, from which nobody comes to a key.
+        The look-up is by hash, so its duration tells something of the hash only, from which nobody gets to the key.
         """
         return self._identities.get(hashlib.sha256(key.encode()).digest())
 

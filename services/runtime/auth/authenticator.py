@@ -1,4 +1,4 @@
-"""Who a call comes from, whether it may be made, and for whom: decided once, before anything else is done with it.
+"""Authenticates and authorizes each call once, before anything else is done with it.
 
 A service of the suite is known by its certificate (spiffe://headrace/<service>) or, without certificates, by the
 suite's token; it says for whom it calls, and is believed. Everybody else is a client and shows a credential. Where
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 AUTHORIZATION, API_KEY = "authorization", "x-api-key"
 CALLER, TOKEN = "x-headrace-caller", "x-headrace-token"
-"""By what a service without a certificate says which one it is, and proves that it is one."""
+"""A service without a certificate names itself with the first and proves it with the second."""
 
 SPIFFE = b"spiffe://headrace/"
 
@@ -50,7 +50,7 @@ class Authenticator:
     async def admit_call(
         self, method: str, metadata: Iterable[tuple[str, str | bytes]], auth_context: Mapping[str, Iterable[bytes]]
     ) -> Identity | None:
-        """For whom the RPC is to be done; None: for the calling service itself.
+        """Return the identity that the RPC is done for; None if it is the calling service itself.
 
         Raises:
             Unauthenticated: Nobody knows who calls.
@@ -74,7 +74,7 @@ class Authenticator:
         return await self.identify_client(headers)
 
     async def identify_client(self, headers: Mapping[str, str]) -> Identity:
-        """Whose credential is among these headers. Raises as `admit`."""
+        """Return the owner of the credential in these headers. Raises as `admit_call` does."""
         if self._settings.is_none:
             return DEFAULT
         if API_KEY in headers:
@@ -111,7 +111,7 @@ class Authenticator:
 
 
 def _collect_headers(metadata: Iterable[tuple[str, str | bytes]]) -> dict[str, str]:
-    """What the call says about who makes it; each thing once."""
+    """Return the headers that say who calls; Unauthenticated if one is given twice."""
     headers: dict[str, str] = {}
     for key, value in metadata:
         if key in _HEADERS:

@@ -1,4 +1,4 @@
-"""A channel whose calls say who makes them, and for whom."""
+"""Channels whose calls carry the calling service and the identity that it calls for."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CallerMetadata = tuple[tuple[str, str], ...]
 
 
 def build_caller_metadata(settings: AuthSettings, service: str) -> CallerMetadata:
-    """What `service` shows to others."""
+    """Return the metadata by which `service` proves to others that it is one."""
     return ((CALLER, service), (TOKEN, settings.internal_token)) if settings.internal_token else ()
 
 

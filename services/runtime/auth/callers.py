@@ -42,7 +42,7 @@ CALLERS: dict[str, frozenset[str]] = {
 """By the RPC's name on the wire."""
 
 WITHOUT_USER = frozenset({_MEMORY + "ListUnfinishedRuns"})
-"""What a service asks on its own account: it concerns all tenants, and gives nobody's content."""
+"""Methods that a service calls on its own account: they concern all tenants and return nobody's content."""
 
 
 def check_caller(caller: str, method: str) -> None:

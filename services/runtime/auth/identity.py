@@ -1,6 +1,6 @@
-"""Whose call this is: a tenant and one of its users, from the credential alone, in context while the call is served.
+"""The tenant and user that a call is made for, from its credential alone, in context while the call is served.
 
-Tasks that a call starts inherit it. What outlives the call (a run that is taken over) says whose it is, by `acting_as`.
+Tasks that a call starts inherit it. Work that outlives the call (a run that is taken over) sets it with `acting_as`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ TENANT, USER = "x-headrace-tenant", "x-headrace-user"
 """The metadata by which a service says for whom it calls."""
 
 _NAME = re.compile(r"[!-~]{1,128}")
-"""What goes through headers, logs and databases as it is; UUIDs, addresses and `auth0|…` are of this form."""
+"""Names that pass through headers, logs and databases unchanged; UUIDs, e-mail addresses and `auth0|…` match."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Identity:
 
     @classmethod
     def from_stored(cls, tenant: str, user: str) -> Identity:
-        """Of what was kept: without names it is from before there were tenants."""
+        """Return the identity of a stored record; one without names was written before there were tenants."""
         return cls(tenant or DEFAULT.tenant, user or DEFAULT.user)
 
     @property

@@ -52,10 +52,10 @@ class Key:
 
 
 class KeySource(Protocol):
-    """Where keys come from."""
+    """A source of keys: a file, or the issuer."""
 
     async def find_keys(self, key_id: str | None) -> list[Key]:
-        """Those that a token with this `kid` may be verified with. Raises Overloaded: nobody knows now."""
+        """Return the keys that may verify a token with this `kid`; Overloaded if they cannot be had now."""
         ...
 
 

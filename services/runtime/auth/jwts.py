@@ -13,14 +13,14 @@ from services.runtime.auth.identity import DEFAULT, Identity
 from services.runtime.auth.jwt_keys import KeySource
 
 KEYS_TRIED_MAX = 8
-"""Of an issuer whose tokens do not say which key they are signed with."""
+"""Keys tried of an issuer whose tokens do not say which key signed them."""
 
 log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
 class JwtVerifier:
-    """What a token must be."""
+    """Verifies tokens of one issuer for one audience."""
 
     keys: KeySource
     issuer: str
@@ -32,10 +32,10 @@ class JwtVerifier:
     leeway_s: float
 
     async def verify_token(self, token: str) -> Identity:
-        """Whose token it is.
+        """Return the identity of the user that the token was issued to.
 
         Raises:
-            Unauthenticated: Nobody's.
+            Unauthenticated: The token is not valid.
             Overloaded: The issuer's keys cannot be had.
         """
         try:

@@ -1,4 +1,4 @@
-"""The gate that settings ask for, with the files it follows."""
+"""Makes the authenticator that settings ask for, and watches its files."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @asynccontextmanager
 async def open_authenticator(settings: AuthSettings, *, has_certificates: bool) -> AsyncGenerator[Authenticator]:
-    """A gate whose files are read again when they change, inside the block.
+    """Yield an authenticator whose files are read again when they change, inside the block.
 
     Raises:
         OSError: A file cannot be read, or has a mistake.
@@ -39,7 +39,7 @@ async def open_authenticator(settings: AuthSettings, *, has_certificates: bool) 
 
 
 def _make_jwt_verifier(settings: AuthSettings) -> tuple[JwtVerifier, FileKeys | None]:
-    """What tokens must be, and the file of keys that is to be followed."""
+    """Return the verifier of tokens, and the file of keys to watch if there is one."""
     # A tenth of a second to import, cryptography and an HTTP client: most have no use for them.
     from services.runtime.auth.jwt_keys import FetchedKeys, FileKeys
     from services.runtime.auth.jwts import JwtVerifier

@@ -1,4 +1,4 @@
-"""Whose work is counted: tenants as labels of metrics."""
+"""Tenants as labels of metrics."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ TENANTS_MAX = 100
 OTHERS = "(others)"
 
 _seen = {identity.DEFAULT.tenant, ""}
-"""Those that have names; empty: services on their own account."""
+"""Tenants that have a label of their own; the empty one is for services on their own account."""
 
 
 def label_tenant(tenant: str | None = None) -> str:

@@ -1,4 +1,4 @@
-"""What a peer may do often, and not too often: so many at once, and so many a second after that."""
+"""A token bucket for what a peer may do often, but not too often."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class RateExceeded(ProtocolError):
 
 
 class RateLimit:
-    """Of one connection; what an honest peer never uses up."""
+    """Belongs to one connection; an honest peer never uses it up."""
 
     __slots__ = ("_at_s", "_burst", "_clock", "_left", "_per_s", "_what")
 

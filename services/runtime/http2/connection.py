@@ -1,7 +1,7 @@
 """The life of one HTTP/2 connection, which is the same at both of its ends: made, settled, lost.
 
-What comes in is cut into frames by `Incoming`, and what goes out waits in `Outgoing` for the end of the wake-up; what
-`h2` makes of the frames that it gets happens here.
+`FrameReader` cuts the input into frames; `FrameWriter` keeps the output for the end of the wake-up. This file does
+what follows from the events that `h2` makes of its frames.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Connection(asyncio.Protocol):
         self.h2 = H2State(client_side=client_side, streams_max=connection_limits.streams_max)
         self.out = FrameWriter(self.h2)
         self.streams: dict[int, Stream] = {}
-        """Those that can still receive or send."""
+        """Streams that can still receive or send, by id."""
         self.control = RateLimit("control frames", limits.CONTROL_BURST, connection_limits.control_per_s)
         self.is_lost = False
         self._is_gone = asyncio.Event()

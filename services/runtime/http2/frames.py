@@ -14,7 +14,7 @@ HEAD_BYTES = 9
 DATA, HEADERS, PRIORITY, RST_STREAM, SETTINGS, PUSH_PROMISE, PING, GOAWAY, WINDOW_UPDATE, CONTINUATION = range(10)
 
 OF_HEADERS = frozenset({HEADERS, PUSH_PROMISE, CONTINUATION})
-"""What a header block comes in; nothing else may come before its end."""
+"""Frames that carry header blocks; no other frame may come between them."""
 
 END_STREAM = ACK = 0x1
 END_HEADERS = 0x4
@@ -37,13 +37,13 @@ _goaway = struct.Struct(">BHBBLLL").pack
 
 
 def encode_message_head(stream_id: int, size_bytes: int, flags: int = 0) -> bytes:
-    """What stands before a message of `size_bytes` that fills one DATA frame."""
+    """Encode the frame head and prefix of a message of `size_bytes` that fills one DATA frame."""
     length = size_bytes + PREFIX_BYTES
     return _data_with_prefix(length >> 16, length & 0xFFFF, DATA, flags, stream_id, 0, size_bytes)
 
 
 def encode_prefix(size_bytes: int) -> bytes:
-    """What stands before a message, whatever frames it comes in."""
+    """Encode the prefix of a message, whatever frames it comes in."""
     return b"\0" + size_bytes.to_bytes(4)
 
 

@@ -25,7 +25,7 @@ class FrameReader:
 
     def __init__(self, connection: Connection, watch: PeerWatch, *, preface_bytes: int) -> None:
         self.rest = b""
-        """Of a frame that is not complete yet."""
+        """The beginning of a frame that is not complete yet."""
         self._connection = connection
         self._watch = watch
         self._preface_left = preface_bytes

@@ -1,4 +1,4 @@
-"""What a peer may make us hold or do; every bound of the transport in one place, with its reason.
+"""Limits of what a peer may make us hold or do; every bound of the transport in one place, with its reason.
 
 What is looked at for each message is a constant; what is looked at for a connection or a call is in `Limits`, of which
 tests have smaller ones.
@@ -9,26 +9,26 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 WINDOW_BYTES = 64 * 1024
-"""A stream's flow-control window: what may wait here for a reader that does not read."""
+"""A stream's flow-control window: bytes that may wait for a reader that does not read."""
 
 CONNECTION_WINDOW_BYTES = 16 * 1024 * 1024
 """Given back as bytes arrive: streams hold themselves back, so that a slow one never stops its neighbours."""
 
 BACKLOG_BYTES = 64 * 1024
-"""What may wait here to be sent on a stream before its source is told to stop."""
+"""Bytes that may wait to be sent on a stream before its source is told to stop."""
 
 FRAME_BYTES_MAX = 16 * 1024
-"""Of one frame, in both directions; the least that HTTP/2 allows, which keeps turns of streams short."""
+"""Payload of one frame, in both directions; the least that HTTP/2 allows, which keeps turns of streams short."""
 
 HEADERS_BYTES_MAX = 16 * 1024
-"""Of one header list, as HPACK counts it: what peers are told (gRPC's default is 8 KiB to 16 KiB)."""
+"""One header list, as HPACK counts it and as peers are told (gRPC's default is 8 KiB to 16 KiB)."""
 
 HEADERS_BYTES_TAKEN_MAX = 64 * 1024
-"""Of one that a peer sends all the same. A larger one ends the connection, with every call on it: what cannot be
-unpacked leaves the table unknown for the next."""
+"""One header list that a peer sends all the same. A larger one ends the connection, with every call on it: a block
+that is not unpacked leaves the table unknown for the next."""
 
 STATUS_MESSAGE_BYTES_MAX = 2 * 1024
-"""Of a status message as a header; the rest is cut off, so that trailers stay below what any peer takes."""
+"""A status message as a header; the rest is cut off, so that trailers stay below what any peer takes."""
 
 OUT_PIECES_MAX = 1024
 """Pieces of frames, of 16 KiB at most, that are written in one wake-up before the socket is asked to take them."""
@@ -54,7 +54,7 @@ class Limits:
     """For each connection and call."""
 
     connections_max: int = 4096
-    """Of one server; the next one is closed at once."""
+    """Connections of one server; the next one is closed at once."""
 
     streams_max: int = 4096
     """Open at a time on one connection; the next one is refused. The service's own limit of streaming RPCs is lower

@@ -103,5 +103,5 @@ def from_message(header: bytes) -> str:
 
 
 def to_pairs(metadata: Any) -> Pairs:
-    """What callers give as metadata: pairs, or grpc.aio.Metadata, which is iterated as pairs too."""
+    """Return metadata that a caller gave as pairs; grpc.aio.Metadata is iterated as pairs too."""
     return [(key, value) for key, value in metadata or ()]

@@ -22,13 +22,13 @@ class FrameWriter:
         self.is_full = False
         """The socket takes nothing more."""
         self.blocked: OrderedDict[int, Callable[[], None]] = OrderedDict()
-        """What sends of the backlog of each stream that has one; the stream whose turn is longest ago first."""
+        """`send_backlog` of each stream that has a backlog, by id; the stream whose turn is longest ago first."""
         self._transport: asyncio.Transport | None = None
         self._loop = asyncio.get_running_loop()
         self._pieces: list[bytes] = []
         self._is_flushing = False
         self._unsent_control_bytes = 0
-        """Of frames that are no messages, since the socket has been full."""
+        """Bytes of frames other than DATA that were written since the socket has been full."""
 
     def start(self, transport: asyncio.Transport) -> None:
         """Send from now on."""

@@ -46,7 +46,7 @@ class Status:
     code: grpc.StatusCode
     details: str = ""
     metadata: tuple[tuple[str, str | bytes], ...] = ()
-    """What the trailers say beside it."""
+    """The other trailers."""
 
     is_refused: bool = False
     """The server has not begun the call: it may be made again."""

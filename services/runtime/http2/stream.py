@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from services.runtime.http2.outgoing import FrameWriter
 
 _EMPTY: deque[bytes] = deque(maxlen=0)
-"""Of every stream that has no messages to keep: a deque of its own weighs 760 bytes."""
+"""The inbox of every stream that keeps no messages: a deque of its own weighs 760 bytes."""
 
 
 class Oversized(Exception):
@@ -33,7 +33,7 @@ class Compressed(Exception):
 
 
 class StreamOwner(Protocol):
-    """What a stream needs of its connection."""
+    """The part of a connection that its streams use."""
 
     out: FrameWriter
 
@@ -87,7 +87,7 @@ class Stream:
         self._backlog = bytearray()
         self._room: asyncio.Future[None] | None = None
         self._end: Headers | None = None
-        """What ends our side once the backlog is sent: trailers; none of them: the last frame itself."""
+        """Trailers that end our side once the backlog is sent; an empty list ends it with the last frame."""
 
     # In.
 

@@ -23,7 +23,7 @@ def has_agreed(transport: asyncio.Transport) -> bool:
 
 
 def read_peer_identity(transport: asyncio.Transport) -> dict[str, list[bytes]]:
-    """What the peer's certificate says, under the names that gRPC uses; empty without TLS."""
+    """Return the names in the peer's certificate, under the keys that gRPC uses; empty without TLS."""
     if transport.get_extra_info("ssl_object") is None:
         return {}
     found = {"transport_security_type": [b"ssl"]}

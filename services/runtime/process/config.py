@@ -52,12 +52,12 @@ TRUE, FALSE = frozenset({"1", "true", "yes", "on"}), frozenset({"0", "false", "n
 
 
 class ConfigError(Exception):
-    """What is wrong with the environment, one problem a line."""
+    """The environment is wrong: one problem a line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerSettings:
-    """What every gRPC server is told; part of each service's Config as `server`."""
+    """Settings of every gRPC server; part of each service's Config as `server`."""
 
     listen: str
     """Addresses to listen on, separated by commas: host:port (port 0: any free one) or unix:/path. The first is the one
@@ -119,7 +119,7 @@ class ServerSettings:
 
     @property
     def addresses(self) -> list[str]:
-        """Those of `listen`."""
+        """The addresses of `listen`."""
         return [address.strip() for address in self.listen.split(",")]
 
 

@@ -45,7 +45,7 @@ async def serving_metrics(listen: str) -> AsyncGenerator[str]:
 
 
 async def get_metrics(_: web.Request) -> web.Response:
-    """What the process has counted, as Prometheus reads it."""
+    """Answer with the process's metrics in Prometheus' format."""
     from aiohttp import web
 
     return web.Response(body=generate_latest(), headers={"Content-Type": CONTENT_TYPE_LATEST})

@@ -118,7 +118,7 @@ class Certificates:
 
 
 def _stamp(path: str) -> tuple[int, int]:
-    """What changes when the file does; a file that is gone has one too."""
+    """Return inode and time of change, which differ once the file has changed; zeros if it is gone."""
     try:
         found = os.stat(path)
     except OSError:

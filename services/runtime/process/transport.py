@@ -1,4 +1,4 @@
-"""What carries RPCs in this process: our own HTTP/2 (`h2`), or grpcio.
+"""The transport of RPCs in this process: our own HTTP/2 (`h2`), or grpcio.
 
 One choice for all of a process's servers and channels, of both of which either kind works with the other's.
 """

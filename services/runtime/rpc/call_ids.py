@@ -1,4 +1,4 @@
-"""What every call of the suite carries along: from its metadata into context, and on to the calls made meanwhile.
+"""Metadata that every call carries on: from its own metadata into context, and to the calls made meanwhile.
 
 These are ids of the request, the run and the span, and users' credentials for MCP servers:
 `x-mcp-<server>-authorization` is the Authorization header of the user's calls to that server. Credentials are never
@@ -19,12 +19,12 @@ from services.runtime.telemetry import spans
 REQUEST_ID, RUN_ID, TRACEPARENT = "x-request-id", "x-run-id", spans.TRACEPARENT
 
 _SAFE = re.compile(r"[A-Za-z0-9._:/+=-]{1,128}")
-"""What a caller's request id may look like: anything else would forge log lines or headers."""
+"""The form of a caller's request id: anything else could forge log lines or headers."""
 
 _CREDENTIAL = re.compile(r"x-mcp-[a-z0-9_-]{1,32}-authorization")
 
 CREDENTIALS_CHARS_MAX = 4096
-"""Of all together: gRPC refuses calls with more than 8 KiB of metadata."""
+"""All credentials together: gRPC refuses calls with more than 8 KiB of metadata."""
 
 log = structlog.get_logger()
 
@@ -58,7 +58,7 @@ def find_mcp_credentials(given: Iterable[tuple[str, str]]) -> tuple[tuple[str, s
 
 
 def find_mcp_credential(server: str) -> str:
-    """What the user of this call has given for the MCP server; empty: nothing."""
+    """Return the credential that the user of this call gave for the MCP server; empty if none."""
     return dict(_forwarded.get()).get(f"x-mcp-{server.lower()}-authorization", "")
 
 
@@ -68,13 +68,13 @@ def ensure_request_id(given: str | None) -> str:
 
 
 def bind_run_id(run_id: str) -> None:
-    """What the caller's task does from now on is done for this run: its log lines say so, and those of peers."""
+    """Have the log lines of the caller's task, and of the peers that it calls, name this run from now on."""
     structlog.contextvars.bind_contextvars(run_id=run_id)
     _forwarded.set((*(pair for pair in _forwarded.get() if pair[0] != RUN_ID), (RUN_ID, run_id)))
 
 
 def current_request_id() -> str:
-    """Of the current call; empty: there is none."""
+    """Return the current call's request id; empty outside of calls."""
     return dict(_forwarded.get()).get(REQUEST_ID, "")
 
 

@@ -9,10 +9,10 @@ from services.runtime.http2.client.channel import Channel
 from services.runtime.process import tls, transport
 
 MESSAGE_BYTES_MAX = 64 * 1024 * 1024
-"""Between services (architecture.md)."""
+"""Largest message between services."""
 
 EDGE_MESSAGE_BYTES_MAX = 4 * 1024 * 1024
-"""What callers outside the suite may send (architecture.md)."""
+"""Largest message of a caller outside the suite."""
 
 OPTIONS: list[tuple[str, int]] = [
     ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),

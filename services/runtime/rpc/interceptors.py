@@ -1,4 +1,4 @@
-"""What happens around every RPC: ids into context, callers admitted, rules checked, errors to statuses, one log line.
+"""The work around every RPC: ids into context, callers admitted, rules checked, errors to statuses, one log line.
 
 Streams are written with `context.write`, not yielded: gRPC never closes a generator that it stops reading, so a
 yielding handler would be cleaned up late, in some other task. Here it is closed in the RPC's own task, innermost

@@ -1,4 +1,4 @@
-"""What every gRPC server counts: RPCs when they end, and streams while they are open. Nothing per message."""
+"""Metrics of every gRPC server: RPCs when they end, streams while they are open; nothing per message."""
 
 from __future__ import annotations
 

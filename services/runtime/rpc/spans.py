@@ -24,7 +24,7 @@ FAILURES = frozenset(
         grpc.StatusCode.DATA_LOSS,
     }
 )
-"""Of the server; the others are the caller's (semantic conventions, RPC, server spans)."""
+"""Codes that are the server's failures; the others are the caller's (semantic conventions, RPC, server spans)."""
 
 
 def start_rpc_span(method: str, metadata: Iterable[tuple[str, str | bytes]]) -> AbstractContextManager[Span]:

@@ -1,4 +1,4 @@
-"""What a service's code uses: spans around what takes time, and what calls to peers carry of them.
+"""Spans for a service's code, and the trace context that calls to peers carry.
 
 The current span is a context variable, as request ids are: tasks inherit it from whoever starts them.
 """

@@ -23,7 +23,7 @@ EncodingName: TypeAlias = Literal["cl100k_base", "o200k_base"]
 @dataclass(frozen=True, slots=True)
 class _Definition:
     sha256: str
-    """Of the decompressed file."""
+    """Hash of the decompressed file."""
 
     pattern: str
 

@@ -1,4 +1,4 @@
-"""What a channel's target names: one address; all replicas behind a name (dns:///); or several, with commas between."""
+"""Targets of channels: one address; all replicas behind a name (dns:///); or several with commas between."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ class Target:
 
     text: str
     path: str
-    """Of a Unix socket; empty: host and port count."""
+    """Path of a Unix socket; empty if host and port count."""
 
     host: str
     port: int
     is_spread: bool
-    """Calls go to all addresses in turn; else to the first that answers."""
+    """Whether calls go to all addresses in turn; otherwise to the first that answers."""
 
     several: tuple[Target, ...] = ()
-    """Those in a list; empty: there is none."""
+    """The targets of a list; empty if this is none."""
 
     @property
     def authority(self) -> str:
-        """What requests say the server is called."""
+        """The `:authority` of requests."""
         if self.several:
             return self.several[0].authority
         return "localhost" if self.path else self.text.removeprefix(DNS)
 
     def get_certificate_name(self, address: Address) -> str:
-        """Whom the certificate of the server at `address` must name."""
+        """Return the name that the certificate of the server at `address` must have."""
         if self.several and not isinstance(address, str):
             return address[0]
         return self.host or "localhost"

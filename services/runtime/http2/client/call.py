@@ -27,7 +27,7 @@ LATE = Status(grpc.StatusCode.DEADLINE_EXCEEDED, "the deadline has passed")
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """What all calls of one method of a channel have in common."""
+    """One method of a channel, shared by all of its calls."""
 
     path: str
     serialize: Callable[[Any], bytes] | None
@@ -37,7 +37,7 @@ class Method:
 
 
 class Call(grpc.aio.Call):
-    """What all kinds of calls have in common."""
+    """The common part of the four kinds of calls."""
 
     is_repeatable = False
     """Whether all of its request is still there, and it was not made again already."""
@@ -50,7 +50,7 @@ class Call(grpc.aio.Call):
     ) -> None:
         self._method = method
         self.request_headers = headers
-        """As the wire has them."""
+        """Encoded as a header block."""
         self.waits_for_ready = False
         self.refused_by: ClientConnection | None = None
         """Made again, the call goes to another one, if there is one."""

@@ -131,7 +131,7 @@ class Channel(grpc.aio.Channel):
         return call
 
     def _encode_common_headers(self, method: str) -> bytes:
-        """What the headers of all calls of a method begin with."""
+        """Encode the headers that all calls of a method begin with."""
         return encode_block(
             (
                 (b":method", b"POST"),

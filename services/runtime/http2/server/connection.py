@@ -24,7 +24,7 @@ _LAST_PING = b"lastcall"
 
 
 class ServerState:
-    """What a server and its connections share. Belongs to one server."""
+    """State that a server and its connections share. Belongs to one server."""
 
     def __init__(self, message_bytes_max: int, connection_age_s: float, limits: Limits = DEFAULTS) -> None:
         self.message_bytes_max = message_bytes_max
