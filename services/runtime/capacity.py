@@ -28,7 +28,6 @@ class Capacity:
         return self._taken.total()
 
     def has_room_for(self, tenant: str) -> bool:
-        """Whether the tenant may take one more."""
         free = self.size - self.used
         return free > (self._taken[tenant] if self._is_shared else 0)
 
@@ -37,7 +36,6 @@ class Capacity:
         self._taken[tenant] += 1
 
     def release(self, tenant: str) -> None:
-        """Give a slot back."""
         decrement_count(self._taken, tenant)
 
 

@@ -37,8 +37,6 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ApiKeys:
-    """The keys of one file."""
-
     def __init__(self, path: Path) -> None:
         """Raises OSError: the file cannot be read, or has a mistake."""
         self.path = path

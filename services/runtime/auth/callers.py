@@ -46,6 +46,5 @@ WITHOUT_USER = frozenset({_MEMORY + "ListUnfinishedRuns"})
 
 
 def check_caller(caller: str, method: str) -> None:
-    """Raise PermissionDenied unless `caller` may call `method`."""
     if caller not in CALLERS.get(method, frozenset()):
         raise PermissionDenied(f"{caller} may not call {method}", caller=caller)

@@ -63,7 +63,6 @@ def current_tenant() -> str:
 
 
 def adopt_identity(identity: Identity | None) -> None:
-    """Serve the call of this task for `identity`."""
     _identity.set(identity)
 
 

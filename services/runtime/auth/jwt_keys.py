@@ -42,8 +42,6 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One public key."""
-
     id: str | None
     """`kid`; None: it is the only one, and for every token."""
 
@@ -60,8 +58,6 @@ class KeySource(Protocol):
 
 
 class FileKeys:
-    """The keys of a file."""
-
     def __init__(self, path: Path) -> None:
         """Raises OSError: the file cannot be read, or holds no key."""
         self.path = path

@@ -149,7 +149,6 @@ class Connection(asyncio.Protocol):
     # What h2 makes of frames.
 
     def dispatch_event(self, event: Event) -> None:
-        """Do what follows from an event of `h2`."""
         match event:
             case WindowUpdated(stream_id=stream_id):
                 self.out.pump_stream(stream_id) if stream_id else self.out.pump_blocked()
@@ -193,7 +192,6 @@ class Connection(asyncio.Protocol):
     # Streams.
 
     def send_headers(self, stream: Stream, headers: Headers, *, end: bool = False) -> None:
-        """Send headers or trailers."""
         self.out.write_control(self.h2.send_headers_of(stream.id, encode_block(headers), is_end=end))
 
     def finish_local(self, stream: Stream) -> None:
@@ -214,7 +212,6 @@ class Connection(asyncio.Protocol):
         stream.close()
 
     def forget_if_done(self, stream: Stream) -> None:
-        """Forget `stream` when both of its sides have ended."""
         if not (stream.window.is_open or stream.is_local_open) and self.streams.pop(stream.id, None) is not None:
             self.h2.forget_stream(stream.id)
             self.out.blocked.pop(stream.id, None)

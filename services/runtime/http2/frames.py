@@ -48,7 +48,6 @@ def encode_prefix(size_bytes: int) -> bytes:
 
 
 def encode_data_head(stream_id: int, length: int, flags: int = 0) -> bytes:
-    """The head of a DATA frame."""
     return _head(length >> 16, length & 0xFFFF, DATA, flags, stream_id)
 
 

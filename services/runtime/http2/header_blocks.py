@@ -67,7 +67,6 @@ NAMES_KEPT = 1024
 
 
 def encode_block(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
-    """The block of `headers`."""
     return b"".join([_encode_header(name, value) for name, value in headers])
 
 
@@ -87,7 +86,6 @@ def _encode_length(text: bytes) -> bytes:
 
 
 def read_request(block: bytes) -> Headers | None:
-    """The headers of a request."""
     headers = _decode_block(block)
     if not headers or headers[0] != (b":method", b"POST"):
         return None
@@ -105,7 +103,6 @@ def read_answer(block: bytes) -> Headers | None:
 
 
 def read_trailers(block: bytes) -> Headers | None:
-    """The last headers of an answer."""
     headers = _decode_block(block)
     return headers if headers is not None and _are_plain(headers, 0) else None
 

@@ -98,7 +98,6 @@ def to_message(text: str) -> bytes:
 
 
 def from_message(header: bytes) -> str:
-    """The status message of a header."""
     return unquote(header.decode("latin-1"), errors="replace")
 
 

@@ -31,11 +31,9 @@ class FrameWriter:
         """Bytes of frames other than DATA that were written since the socket has been full."""
 
     def start(self, transport: asyncio.Transport) -> None:
-        """Send from now on."""
         self._transport = transport
 
     def stop(self) -> None:
-        """Send nothing any more."""
         self._transport = None
         self._pieces.clear()
         self.blocked.clear()
@@ -51,7 +49,6 @@ class FrameWriter:
             self._hand_over()
 
     def write_h2(self) -> None:
-        """Send what h2 has to say."""
         if said := self.h2.data_to_send():
             self.write_control(said)
 
@@ -63,7 +60,6 @@ class FrameWriter:
         self.write(said)
 
     def flush_all(self) -> None:
-        """Hand everything to the socket."""
         self._is_flushing = False
         self._hand_over()
 
@@ -79,7 +75,6 @@ class FrameWriter:
         return self._unsent_control_bytes > limits.CONTROL_BACKLOG_BYTES
 
     def resume_writing(self) -> None:
-        """The socket takes something again."""
         self.is_full = False
         self._unsent_control_bytes = 0
         self.pump_blocked()
@@ -92,6 +87,5 @@ class FrameWriter:
             next(iter(self.blocked.values()))()
 
     def pump_stream(self, stream_id: int) -> None:
-        """The stream's own window has opened."""
         if (pump := self.blocked.get(stream_id)) is not None:
             pump()

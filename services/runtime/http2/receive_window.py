@@ -31,7 +31,6 @@ class ReceiveWindow:
         return self._left_bytes >= 0
 
     def release_read(self, size: int) -> None:
-        """Note that `size` of the unread bytes were read."""
         self.unread_bytes -= size
         self.return_bytes(size)
 

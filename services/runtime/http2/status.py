@@ -41,8 +41,6 @@ _BY_RESET = {
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """How a call ended."""
-
     code: grpc.StatusCode
     details: str = ""
     metadata: tuple[tuple[str, str | bytes], ...] = ()
@@ -56,7 +54,6 @@ class Status:
 
 
 def to_trailers(code: grpc.StatusCode, details: str, metadata: Pairs) -> Headers:
-    """The trailers of a status."""
     trailers: Headers = [(STATUS, b"%d" % code.value[0])]
     if details:
         trailers.append((MESSAGE, to_message(details)))
@@ -99,7 +96,6 @@ def from_http(headers: Headers) -> Status | None:
 
 
 def from_reset(error_code: int) -> Status:
-    """The status of a stream that the server reset."""
     known = ErrorCodes(error_code) if error_code in ErrorCodes.__members__.values() else ErrorCodes.INTERNAL_ERROR
     code = _BY_RESET.get(known, grpc.StatusCode.INTERNAL)
     return Status(code, f"the server reset the stream: {known.name}", is_refused=known is ErrorCodes.REFUSED_STREAM)

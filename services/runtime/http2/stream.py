@@ -143,7 +143,7 @@ class Stream:
             self.wake_reader()
 
     def pop_message(self) -> bytes:
-        """The next message; there is one."""
+        """Take the next message out of the inbox, which is not empty."""
         message = self.inbox.popleft()
         size = len(message) + frames.PREFIX_BYTES
         unread = self.window.unread_bytes
@@ -173,7 +173,7 @@ class Stream:
     # Out.
 
     def send(self, message: bytes) -> bool:
-        """Send a message; False: the peer is behind, wait_until_drained before the next."""
+        """Send a message; False: the peer is behind, then `wait_until_drained` before the next."""
         out, state = self._out, self._state
         size = len(message)
         length = size + frames.PREFIX_BYTES
@@ -232,7 +232,6 @@ class Stream:
         return len(self._backlog) < limits.BACKLOG_BYTES
 
     def send_backlog(self) -> None:
-        """Send of the backlog what may be sent now."""
         out, state, backlog = self._out, self._state, self._backlog
         while backlog and not out.is_full:
             size = min(

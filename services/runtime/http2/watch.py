@@ -12,7 +12,7 @@ from services.runtime.http2.limits import Limits
 
 
 class PeerWatch:
-    """Belongs to one connection; watches from `start` to `stop`."""
+    """Belongs to one connection; watches from `start_watching` to `stop_watching`."""
 
     def __init__(
         self,
@@ -59,11 +59,9 @@ class PeerWatch:
             self._headers_due = None
 
     def note_ping_answer(self) -> None:
-        """Note that a ping was answered."""
         self._pinged = False
 
     def stop_watching(self) -> None:
-        """The connection is over."""
         for timer in (self._preface_due, self._headers_due, self._keepalive):
             if timer is not None:
                 timer.cancel()

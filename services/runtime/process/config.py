@@ -119,7 +119,6 @@ class ServerSettings:
 
     @property
     def addresses(self) -> list[str]:
-        """The addresses of `listen`."""
         return [address.strip() for address in self.listen.split(",")]
 
 

@@ -20,7 +20,6 @@ LAG = Histogram(
 
 @asynccontextmanager
 async def measuring_loop_lag(interval_s: float = INTERVAL_S) -> AsyncGenerator[None]:
-    """Measure inside the block."""
     watching = asyncio.create_task(_measure_lag(interval_s))
     try:
         yield

@@ -18,6 +18,5 @@ def get_transport() -> str:
 
 
 def check_transport(name: str) -> None:
-    """Raises ValueError unless `name` is a transport."""
     if name not in TRANSPORTS:
         raise ValueError(f"{VARIABLE}: {name!r}: expected {' or '.join(TRANSPORTS)}")

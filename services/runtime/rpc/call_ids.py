@@ -85,7 +85,7 @@ def get_log_fields() -> dict[str, str]:
 
 
 def forward_metadata() -> tuple[tuple[str, str], ...]:
-    """Metadata that every call to a peer is given."""
+    """Return the metadata to pass on with each call to a peer."""
     if traceparent := spans.current_traceparent():
         return (*_forwarded.get(), (TRACEPARENT, traceparent))
     return _forwarded.get()

@@ -52,7 +52,7 @@ class RpcInterceptor(grpc.aio.ServerInterceptor):
     """Outermost and only: nothing else aborts an RPC. Shared by all RPCs of a server."""
 
     def __init__(self, stream_capacity: Capacity, authenticator: Authenticator) -> None:
-        """`room` is for streams."""
+        """`stream_capacity` limits the streaming RPCs that are open at a time."""
         self._stream_capacity = stream_capacity
         self._authenticator = authenticator
         self._wrapped: dict[str, Handler] = {}
@@ -131,7 +131,7 @@ class RpcInterceptor(grpc.aio.ServerInterceptor):
         return call
 
     async def _admit_call(self, method: str, context: Context) -> None:
-        """From here on the call is worked for whom it was made."""
+        """Admit the caller, and serve the rest of the RPC for its identity."""
         metadata = context.invocation_metadata() or ()
         identity.adopt_identity(await self._authenticator.admit_call(method, metadata, context.auth_context()))
 
@@ -169,7 +169,6 @@ async def _check_requests(requests: AsyncIterator[Any]) -> AsyncGenerator[Any]:
 
 @asynccontextmanager
 async def _handling_rpc(method: str, context: Context) -> AsyncGenerator[dict[str, int]]:
-    """Ids, errors to statuses, and the RPC's one log line."""
     started = time.monotonic()
     done, code, reason = {"replies": 0}, grpc.StatusCode.OK, ""
     peer = context.peer()  # empty once the client has gone

@@ -24,10 +24,10 @@ QUEUE_MAX = 64
 
 
 class MessageSink(Protocol):
-    """Where the answers of one streaming RPC go."""
+    """Takes the answers of one streaming RPC."""
 
     def send(self, message: bytes) -> bool:
-        """Send at once, or put in line behind what waits; False: the reader is behind, wait_until_drained."""
+        """Send at once, or put in line behind what waits; False: the reader is behind, `wait_until_drained`."""
         ...
 
     async def wait_until_drained(self) -> None:
@@ -80,8 +80,6 @@ async def push_messages(call: grpc.aio.UnaryStreamCall[Any, bytes], take: Callab
 
 
 class _QueuedSink:
-    """A message sink over grpcio, where each write is awaited."""
-
     def __init__(self, context: grpc.aio.ServicerContext[Any, Any]) -> None:
         self._context = context
         self._messages: deque[bytes] = deque()

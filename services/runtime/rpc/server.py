@@ -29,8 +29,6 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class GrpcService:
-    """One service of a server."""
-
     name: str
     """Full proto name, headrace.v1.MemoryService."""
 

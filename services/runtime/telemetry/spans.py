@@ -32,7 +32,7 @@ _tracer: Tracer | None = None
 
 
 def set_tracer(tracer: Tracer | None) -> None:
-    """Have this process's spans recorded by `tracer`; None: not any more."""
+    """Record this process's spans with `tracer`, or not at all with None."""
     global _tracer
     _tracer = tracer
 
@@ -67,12 +67,11 @@ def mark_failed(span: Span, reason: str) -> None:
 
 
 def is_recording() -> bool:
-    """Whether spans are recorded in this process."""
     return _tracer is not None
 
 
 def current_traceparent() -> str:
-    """The current span as calls to peers name it; empty: there is none."""
+    """Return the `traceparent` of the current span; empty if there is none."""
     if _tracer is None:
         return ""
     carrier: dict[str, str] = {}
@@ -81,7 +80,6 @@ def current_traceparent() -> str:
 
 
 def get_log_fields() -> dict[str, str]:
-    """The ids of the current span, as log lines have them."""
     if _tracer is None or not (context := trace.get_current_span().get_span_context()).is_valid:
         return {}
     return {"trace_id": trace.format_trace_id(context.trace_id), "span_id": trace.format_span_id(context.span_id)}

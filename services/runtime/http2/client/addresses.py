@@ -15,8 +15,6 @@ DNS = "dns:///"
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A parsed target."""
-
     text: str
     path: str
     """Path of a Unix socket; empty if host and port count."""
@@ -31,7 +29,6 @@ class Target:
 
     @property
     def authority(self) -> str:
-        """The `:authority` of requests."""
         if self.several:
             return self.several[0].authority
         return "localhost" if self.path else self.text.removeprefix(DNS)

@@ -22,7 +22,6 @@ class Backoff:
             await asyncio.sleep(rest_s)
 
     def start_rest(self) -> None:
-        """Begin a rest, after a failure."""
         self._until_s = asyncio.get_running_loop().time() + self._rest_s * random.uniform(0.8, 1.2)
         self._rest_s = min(self._rest_s * 2, BACKOFF_S_MAX)
 

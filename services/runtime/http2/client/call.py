@@ -70,18 +70,16 @@ class Call(grpc.aio.Call):
     # What the connection says.
 
     def on_opened(self, connection: ClientConnection, stream: Stream) -> None:
-        """The call has its stream."""
         self._connection, self.stream = connection, stream
         stream.take = self.on_message
         self.send_request(stream)
         _wake_waiter(self._open_waiter)
 
     def send_request(self, stream: Stream) -> None:
-        """Send what is known of the request."""
+        """Send the part of the request that is known."""
 
     @property
     def has_headers(self) -> bool:
-        """Whether the first headers are there."""
         return self._headers is not None
 
     def on_headers(self, headers: Headers) -> None:
@@ -95,11 +93,9 @@ class Call(grpc.aio.Call):
         _wake_waiter(self._headers_waiter)
 
     def on_trailers(self, headers: Headers) -> None:
-        """The trailers are there."""
         self._trailers = from_trailers(headers) or self._trailers
 
     def on_remote_end(self) -> None:
-        """The server has said all."""
         assert self.stream is not None, "it has a stream"
         said = self._trailers or Status(grpc.StatusCode.INTERNAL, "the server ended the stream without a status")
         # A server that is stopped, by a deadline for one, may leave a message half sent and say why.
@@ -108,12 +104,12 @@ class Call(grpc.aio.Call):
         self.finish_call(said)
 
     def on_reset(self, status: Status) -> None:
-        """The server has ended the stream without trailers."""
+        """End the call: the server ended the stream without trailers."""
         # A server whose client is behind cannot say that the deadline has passed.
         self.finish_call(LATE if status.code is grpc.StatusCode.CANCELLED and self.time_remaining() == 0 else status)
 
     def finish_call(self, status: Status) -> None:
-        """The call is over, unless it is made again."""
+        """End the call, unless it can be made again."""
         if self.status is not None:
             return
         if status.is_refused and self.is_repeatable:
@@ -222,12 +218,10 @@ class Call(grpc.aio.Call):
             raise grpc.aio.AioRpcError(status.code, initial, trailing, status.details, said)
 
     def encode_request(self, request: Any) -> bytes:
-        """A request as the wire has it."""
         serialize = self._method.serialize
         return serialize(request) if serialize is not None else request
 
     def decode_message(self, message: bytes) -> Any:
-        """An answer as the caller gets it."""
         deserialize = self._method.deserialize
         return deserialize(message) if deserialize is not None else message
 

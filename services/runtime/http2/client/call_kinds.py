@@ -44,7 +44,7 @@ class _OneAnswer(Call):
 
 
 class _ManyAnswers(Call):
-    """Its answers are read one after another, or poured."""
+    """Its answers are read one after another, or pushed."""
 
     def __aiter__(self) -> AsyncIterator[Any]:
         return self._read_all()

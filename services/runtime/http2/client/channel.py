@@ -131,7 +131,6 @@ class Channel(grpc.aio.Channel):
         return call
 
     def _encode_common_headers(self, method: str) -> bytes:
-        """Encode the headers that all calls of a method begin with."""
         return encode_block(
             (
                 (b":method", b"POST"),
@@ -188,7 +187,6 @@ class Channel(grpc.aio.Channel):
 
 
 def _encode_call_headers(timeout_s: float | None, metadata: Any) -> bytes:
-    """The headers that each call has its own of."""
     headers = to_headers(metadata)
     if timeout_s is not None:
         headers.insert(0, (b"grpc-timeout", to_timeout(timeout_s)))

@@ -46,7 +46,6 @@ class ClientConnection(Connection):
 
     @property
     def has_room(self) -> bool:
-        """Whether one more call may be opened."""
         return (
             not (self.is_leaving or self.is_lost) and len(self._calls) < self.h2.remote_settings.max_concurrent_streams
         )

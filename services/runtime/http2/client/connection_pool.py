@@ -90,7 +90,6 @@ class ConnectionPool:
             self._connecting = asyncio.get_running_loop().create_task(self._connect_and_rest())
 
     async def wait_for_change(self) -> None:
-        """Wait for the next change of `state`."""
         change = asyncio.get_running_loop().create_future()
         self._change_waiters.add(change)
         try:
@@ -127,7 +126,6 @@ class ConnectionPool:
             self.start_connecting()
 
     async def _connect_missing(self) -> None:
-        """Connect to every address of the target that there is no connection to."""
         try:
             addresses = await resolve_target(self._dialer.target)
         except OSError as error:
@@ -177,12 +175,10 @@ class ConnectionPool:
     # What connections say.
 
     def _on_free(self) -> None:
-        """There is room for calls that wait."""
         while self._waiting and any(connection.has_room for connection in self._order):
             self.assign_call(self._waiting.popleft())
 
     def _on_gone(self, connection: ClientConnection, why: str) -> None:
-        """The connection takes no more calls."""
         self._why = why
         if connection not in self._order:
             return

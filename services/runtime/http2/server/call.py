@@ -107,7 +107,6 @@ class ServerCall(grpc.aio.ServicerContext[Any, Any]):
             callback(self)
 
     def _send_status(self) -> None:
-        """Send the status, once."""
         if self._has_ended:
             return
         self._has_ended = True
@@ -137,7 +136,6 @@ class ServerCall(grpc.aio.ServicerContext[Any, Any]):
         self._fail_call(grpc.StatusCode.INTERNAL, "the request ended in the middle of a message")
 
     def fail_unreadable(self, error: Oversized | Compressed) -> None:
-        """A message of the client cannot be taken."""
         if isinstance(error, Oversized):
             limit = self._stream.message_bytes_max
             self._fail_call(grpc.StatusCode.RESOURCE_EXHAUSTED, f"a message is larger than {limit} bytes")
@@ -146,13 +144,11 @@ class ServerCall(grpc.aio.ServicerContext[Any, Any]):
             self._fail_call(grpc.StatusCode.UNIMPLEMENTED, "compressed messages are not taken")
 
     def on_hang_up(self) -> None:
-        """The client has gone."""
         self._has_ended = True
         self._status.code = grpc.StatusCode.CANCELLED
         self.cancel_handler()
 
     def cancel_handler(self) -> None:
-        """Stop the handler."""
         if self._task is not None and not self._task.done():
             self._task.cancel()
 
@@ -193,14 +189,13 @@ class ServerCall(grpc.aio.ServicerContext[Any, Any]):
     # Messages out.
 
     def send(self, message: bytes) -> bool:
-        """Send a serialized message at once; False: the client is behind, wait_until_drained."""
+        """Send a serialized message at once; False if the client is behind: then `wait_until_drained`."""
         if not self.has_begun:
             self._send_headers()
         self.sent += 1
         return self._stream.send(message)
 
     async def wait_until_drained(self) -> None:
-        """Wait until the client has caught up."""
         await self._stream.wait_until_drained()
 
     async def write(self, message: Any) -> None:

@@ -139,7 +139,6 @@ class ServerConnection(Connection):
         self.forget_if_done(stream)
 
     def on_call_end(self, stream_id: int) -> None:
-        """The handler has ended."""
         del self.calls[stream_id]
         self._server.calls.decrement()
         self._close_if_done()
