@@ -1,4 +1,4 @@
-"""What the facade counts."""
+"""The facade's metrics."""
 
 from __future__ import annotations
 

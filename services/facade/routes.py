@@ -50,7 +50,7 @@ class Route:
 
     @property
     def serializers(self) -> tuple[Callable[[Any], bytes], Callable[[bytes], Any]]:
-        """Of its request, and the other way of its reply."""
+        """The serializer of the request and the deserializer of the reply."""
         kinds = self.rpc.input_type, self.rpc.output_type
         return GetMessageClass(kinds[0]).SerializeToString, GetMessageClass(kinds[1]).FromString
 

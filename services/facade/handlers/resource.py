@@ -30,7 +30,7 @@ from services.runtime.rpc import call_ids
 TEXT_TYPES = frozenset({"text/plain", "text/csv", "text/markdown", "text/tab-separated-values", "application/json"})
 
 INLINE_TYPES = TEXT_TYPES | {"image/png", "image/jpeg", "image/gif", "image/webp", "application/pdf"}
-"""What a browser may show in place. HTML, SVG and XML are not among them."""
+"""Types that a browser may show in place. HTML, SVG and XML are not among them."""
 
 SANDBOX_POLICY = "default-src 'none'; sandbox"
 """Content-Security-Policy of all but PDF, whose viewer it would stop."""
@@ -39,7 +39,6 @@ SANDBOX_POLICY = "default-src 'none'; sandbox"
 def make_file_handler(
     route: Route, channel: grpc.aio.Channel, pace: StreamTimeouts
 ) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
-    """What serves `route` through `channel`."""
     rpc = channel.unary_stream(route.grpc_path, *route.serializers)
 
     async def answer(request: web.Request) -> web.StreamResponse:
@@ -115,7 +114,7 @@ async def _write_piece(response: web.StreamResponse, data: bytes, pace: StreamTi
 
 
 def _build_headers(info: tools_pb2.FileInfo) -> dict[str, str]:
-    """What is said of a file, whichever part of it is sent."""
+    """The headers of a file, the same for every part of it."""
     shown = "inline" if info.mime_type in INLINE_TYPES else "attachment"
     name = quote(info.path.rpartition("/")[2], safe="")
     headers = {

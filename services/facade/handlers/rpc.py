@@ -28,7 +28,6 @@ Answer: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 def make_handler(route: Route, channel: grpc.aio.Channel, pace: sse.StreamTimeouts) -> Answer:
-    """What serves `route` through `channel`."""
     if route.is_unary:
         return _make_unary_handler(route, channel)
     if route.is_stream_of_events:

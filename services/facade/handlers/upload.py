@@ -30,7 +30,7 @@ BODY_BYTES_MAX = 51 * 1024 * 1024
 """The largest file that any type may have, and its form. A body that says it is larger is refused unread."""
 
 FIELD_BYTES_MAX = 4096
-"""Of a part that is no file: an id."""
+"""Largest size of a part that is no file; such a part holds an id or a name."""
 
 TIMEOUT_S = 600.0
 """For a whole upload, as the tools service has it."""
@@ -41,7 +41,6 @@ Call = grpc.aio.StreamUnaryCall[tools_pb2.UploadFileRequest, tools_pb2.UploadFil
 def make_upload_handler(
     route: Route, channel: grpc.aio.Channel
 ) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
-    """What serves `route` through `channel`."""
     rpc = channel.stream_unary(route.grpc_path, *route.serializers)
 
     async def answer(request: web.Request) -> web.StreamResponse:
@@ -132,7 +131,7 @@ def _check_utf8(name: str) -> str:
 
 @contextmanager
 def _translate_form_errors() -> Generator[None]:
-    """What aiohttp says of a broken form."""
+    """Translate aiohttp's errors about a broken form."""
     try:
         yield
     except (ValueError, HttpProcessingError) as error:

@@ -1,1 +1,1 @@
-"""What surrounds the handler of every HTTP request: ids, log line, errors, origins, credentials."""
+"""Middleware around the handler of every HTTP request: ids, log line, errors, origins, credentials."""

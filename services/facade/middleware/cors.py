@@ -19,7 +19,7 @@ MAX_AGE_S = 600
 
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 OTHER_SITES = frozenset({"cross-site", "same-site"})
-"""What a browser says in Sec-Fetch-Site of a request that a page of another origin makes. Not Origin against Host: a
+"""Values of Sec-Fetch-Site for requests that a page of another origin makes. Not Origin against Host: a
 proxy in front may change the latter. https://www.w3.org/TR/fetch-metadata/"""
 
 _HEADER_NAMES = re.compile(r"[A-Za-z0-9-]+( *, *[A-Za-z0-9-]+){0,63}")
@@ -27,7 +27,7 @@ _HEADER_NAMES = re.compile(r"[A-Za-z0-9-]+( *, *[A-Za-z0-9-]+){0,63}")
 
 
 class Cors:
-    """What is answered to pages of `origins`."""
+    """Answers to pages of other origins; those of `origins` may read them."""
 
     def __init__(self, origins: frozenset[str]) -> None:
         self._origins = origins

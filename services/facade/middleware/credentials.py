@@ -1,4 +1,4 @@
-"""Whose request it is, by its credential; the RPCs behind it are made for that user."""
+"""Checks the credential of a request; its RPCs are made for that user."""
 
 from __future__ import annotations
 
@@ -10,12 +10,10 @@ from services.runtime.auth.authenticator import API_KEY, AUTHORIZATION, Authenti
 from services.runtime.auth.identity import acting_as
 
 GUARDED = ("/api/", "/v1/")
-"""What gives or changes somebody's things. The console's files, health, metrics and the contract are nobody's."""
+"""Path prefixes that need a credential. The console's files, health, metrics and the contract are public."""
 
 
 class CredentialCheck:
-    """What stands before every route."""
-
     def __init__(self, authenticator: Authenticator) -> None:
         self._authenticator = authenticator
 

@@ -1,4 +1,4 @@
-"""What happens around every HTTP request: ids in and out, errors to the envelope, one log line.
+"""The outermost middleware of every HTTP request: ids in and out, errors to the envelope, one log line.
 
 The facade's last resort stands here and nowhere else. An answer that has begun cannot become another one: it ends
 where it is, and line and metric have the status that it would have had.

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 _CALL_ID = re.compile(r"call_([0-9a-f]{32})_([0-9a-f]{8})_(\d{1,15})", re.ASCII)
 
 _FRONTEND = "t_"
-"""What the toolId of a frontend tool begins with (events.md, Ids)."""
+"""Prefix of the toolId of a frontend tool."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,7 @@ _MODEL_EVENTS = frozenset(
 
 
 async def map_events(deltas: AsyncIterator[agent_pb2.AgentDelta], answered: frozenset[str]) -> AsyncGenerator[RunEvent]:
-    """What a caller is told of these events; the calls that are `answered`, by toolId, are not told again.
+    """Map a run's events for its caller; calls that are `answered`, by toolId, are left out.
 
     Raises:
         Interrupted: The events have ended and the run has not.
@@ -133,7 +133,7 @@ def _scope(delta: agent_pb2.AgentDelta) -> tuple[str, str]:
 
 
 def _map_delta(delta: agent_pb2.AgentDelta) -> Iterator[RunEvent]:
-    """What one event tells by itself."""
+    """Map one event, whatever came before it."""
     if delta.HasField("subagent_id") or delta.HasField("task_id"):
         return
     seq = delta.seq

@@ -1,4 +1,4 @@
-"""What a caller of the OpenAI face is told of a run, in order; `seq` is that of the run's event."""
+"""A run's events as a caller of the OpenAI API sees them; `seq` is the sequence number of the run's own event."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class RunEnded:
     """As run.complete has it; or failed, cancelled, or calls: the run waits for its caller."""
 
     usage: common_pb2.Usage | None = None
-    """Of the whole run; None when it goes on."""
+    """Tokens and cost of the whole run; None when the run goes on."""
 
     failure: common_pb2.Failure | None = None
 

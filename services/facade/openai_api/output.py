@@ -1,4 +1,4 @@
-"""What an answer has said so far: blocks and calls, folded (events.md, History and attach)."""
+"""The blocks and calls of an answer, folded from its events."""
 
 from __future__ import annotations
 

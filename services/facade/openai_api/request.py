@@ -1,4 +1,4 @@
-"""What a caller of either API asks, and how a conversation that only the caller keeps becomes one query.
+"""A request of either API, whose conversation becomes one query.
 
 OpenAI's callers send the whole conversation each time; a run has one message. So the earlier messages stand before the
 new one, each as a line of JSON, which no text in them can break out of. In a chat that goes on, they are in the log

@@ -1,4 +1,4 @@
-"""What a route may answer: the envelope around its reply, and the failures that its RPC's comment names."""
+"""The responses of a route: the envelope around its reply, and the failures that its RPC's comment names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is taken of a request before it is an RPC's message: body and headers, each of them or a clear refusal."""
+"""Body and headers of a request, within limits, before they become an RPC's message."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What is sent to HTTP clients: the JSON envelope, Server-Sent Events, a run as one JSON answer."""
+"""Responses to HTTP clients: the JSON envelope, Server-Sent Events, a run as one JSON answer."""

@@ -49,7 +49,7 @@ HTTP_STATUS: dict[grpc.StatusCode, int] = {
 """google/rpc/code.proto; 499 is nginx's "client closed request"."""
 
 INTERNAL = "internal error"
-"""All that is told of what nobody has foreseen."""
+"""The message of every unforeseen error."""
 
 SAFE_MESSAGES: dict[grpc.StatusCode, str] = {
     grpc.StatusCode.UNIMPLEMENTED: "this version does not do that",
@@ -62,7 +62,7 @@ SAFE_MESSAGES: dict[grpc.StatusCode, str] = {
 RETRIABLE = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED})
 
 HTTP_ERRORS: dict[int, type[HeadraceError]] = {404: NotFound, 405: Unsupported}
-"""What HTTP itself refuses, in our words."""
+"""Our errors for statuses that aiohttp answers with by itself."""
 
 
 def wrap_response(response: Message, response_body: str) -> web.Response:
@@ -99,7 +99,7 @@ def wrap_rpc_error(error: grpc.aio.AioRpcError) -> web.Response:
 
 
 def describe_error(error: Exception) -> common_pb2.Failure:
-    """What callers are told of an error: ours has its own words, the rest has safe ones."""
+    """The failure to send for an error: ours keeps its message, any other gets a safe one."""
     if isinstance(error, grpc.aio.AioRpcError):
         if known := from_rpc_error(error):
             return to_failure(known)
@@ -112,7 +112,7 @@ def describe_error(error: Exception) -> common_pb2.Failure:
 
 
 def wrap_http_error(error: web.HTTPException) -> web.Response:
-    """What aiohttp refuses: unknown route, wrong method, too large a body."""
+    """Wrap a refusal by aiohttp: unknown route, wrong method, too large a body."""
     if isinstance(error, web.HTTPRequestEntityTooLarge):
         broken = InvalidRequest.of("body", error.text or "")
         return build_failure(error.status, broken.reason, broken.message, details=broken.metadata)

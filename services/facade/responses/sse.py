@@ -46,7 +46,7 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class StreamTimeouts:
-    """What is done about silence, on either side."""
+    """Timeouts of a stream."""
 
     heartbeat_s: float
     """A stream that was silent for so long gets a comment, so that proxies keep it open."""
@@ -103,7 +103,7 @@ async def send_frames(
 
 
 class _FrameWriter:
-    """What one response has been sent. Two tasks write to it, each write a whole frame."""
+    """Writes to one response. Two tasks share it; each write is a whole frame."""
 
     def __init__(self, request: web.Request, response: web.StreamResponse, pace: StreamTimeouts) -> None:
         self.response = response
@@ -111,9 +111,9 @@ class _FrameWriter:
         self._pace = pace
         self._now = asyncio.get_running_loop().time
         self._last_s = self._now()
-        """When the last write began."""
+        """When the last write began, in the loop's time."""
         self._writes = 0
-        """Those that have not returned: the client has yet to take what came before."""
+        """Writes that have not returned because the client has not read what came before."""
 
     async def write_frame(self, frame: bytes) -> None:
         """Write a frame; waits while the client does not read."""

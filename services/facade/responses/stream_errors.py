@@ -1,4 +1,4 @@
-"""What a stream says that fails behind its headers and before its first event: it was silent for long, and has no run.
+"""The event for a stream that fails after its headers and before its first event.
 
 What was to begin a run (Query, Compact) has none that the caller could find, so every failure is told. A stream of a
 known run (Attach) is told to have failed only when coming back would not help: else it ends, and the caller attaches

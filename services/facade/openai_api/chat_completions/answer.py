@@ -56,7 +56,6 @@ def build_usage(spent: common_pb2.Usage | None) -> dict[str, Any] | None:
 
 
 def build_error_chunk(failure: common_pb2.Failure) -> bytes:
-    """What a stream says that has failed before its first chunk."""
     return _build_error(errors.build_failure_error(failure))
 
 
@@ -90,7 +89,7 @@ class _ChunkStream:
         """For the first chunk."""
 
     def map_event(self, event: RunEvent) -> Iterator[bytes]:
-        """What one event gives."""
+        """Yield the frames for one event."""
         self._output.apply_event(event)
         match event:
             case RunStarted():

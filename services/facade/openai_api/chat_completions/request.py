@@ -60,7 +60,7 @@ class _Body(msgspec.Struct):
 
 
 def parse_chat_request(body: bytes) -> AgentRequest:
-    """What is asked. Raises InvalidRequest."""
+    """Parse a request body. Raises InvalidRequest."""
     given = parse_body(body, _Body)
     if given.n not in (None, 1):
         raise InvalidRequest.of("n", "must be 1: an agent gives one answer")

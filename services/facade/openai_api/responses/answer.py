@@ -91,7 +91,7 @@ def _build_error(end: RunEnded | None) -> dict[str, Any] | None:
 
 
 def _echo_request(request: AgentRequest) -> dict[str, Any]:
-    """What the API says again of the request; what an agent decides is null."""
+    """Repeat the fields of the request, as the API does; those that an agent decides are null."""
     return {
         "background": request.background,
         "previous_response_id": request.previous_response_id or None,

@@ -53,7 +53,6 @@ async def stream_events(
 
 
 def build_error_event(failure: common_pb2.Failure, starting_after: int = 0) -> bytes:
-    """What a stream says that has failed before its first event."""
     form = errors.build_failure_error(failure)
     told = {name: form[name] for name in ("code", "message", "param")}
     return _encode_frame({"type": "error"} | told | {"sequence_number": starting_after})
@@ -78,7 +77,7 @@ class _EventStream:
         self._index: dict[str, int] = {}
 
     def map_event(self, event: RunEvent) -> Iterator[bytes]:
-        """What one event gives; nothing when the caller has had it."""
+        """Yield the frames for one event; none when the caller has had it."""
         self._output.apply_event(event)
         if isinstance(event, RunStarted):
             self._start = event

@@ -67,7 +67,7 @@ class _Body(msgspec.Struct):
 
 
 def parse_response_request(body: bytes) -> AgentRequest:
-    """What is asked; the chat of `previous_response_id` is not known here. Raises InvalidRequest."""
+    """Parse a request body; the caller resolves the chat of `previous_response_id`. Raises InvalidRequest."""
     given = parse_body(body, _Body)
     check_format(given.text.format if given.text else None, "text.format")
     items = [_Item(role="user", content=given.input)] if isinstance(given.input, str) else given.input
