@@ -27,7 +27,7 @@ def counted(live: Callable[[], Iterable[Run]]) -> Generator[None]:
     """Have the runs that `live` gives shown inside the block."""
 
     def count(state: str) -> int:
-        return sum(run.state == state for run in live())
+        return sum(run.state.name == state for run in live())
 
     for state in STATES:
         RUNS.labels(state).set_function(partial(count, state))

@@ -16,7 +16,10 @@ from services.orchestrator.cluster.recovery import patiently
 from services.orchestrator.cluster.takeover import Takeover
 from services.orchestrator.config import Config
 from services.orchestrator.lifecycle import leases
+from services.orchestrator.lifecycle.admission import Admission
 from services.orchestrator.lifecycle.fair_use import FairUse, NoLimits
+from services.orchestrator.lifecycle.live_runs import LiveRuns
+from services.orchestrator.lifecycle.persist import QueryLog
 from services.orchestrator.lifecycle.runs import Runs
 from services.orchestrator.peers import stored_runs
 from services.orchestrator.peers.stubs import Peers
@@ -62,12 +65,14 @@ async def orchestrator(config: Config) -> AsyncGenerator[RunningServer]:
         fair_use = FairUse(config.tenant_runs_max, config.tenant_waiting_max)
         if config.server.auth.is_none:
             fair_use = NoLimits()
-        room = Capacity(config.runs_max, is_shared=not config.server.auth.is_none)
-        runs = Runs(registry, peers, group, room, rules, owner, fair_use)
-        stack.enter_context(metrics.counted(runs.all))
+        capacity = Capacity(config.runs_max, is_shared=not config.server.auth.is_none)
+        live = LiveRuns(capacity, fair_use)
+        admission = Admission(live, registry, peers, capacity, fair_use)
+        runs = Runs(live, admission, QueryLog(peers, owner, live), registry, rules, peers, group)
+        stack.enter_context(metrics.counted(live.all))
         takeover = Takeover(runs, registry, peers, owner)
         # Before the first run is taken over: with many of them, the first lease would end before the last is taken.
-        stack.callback(group.create_task(leases.keep(runs.all, peers, owner)).cancel)
+        stack.callback(group.create_task(leases.keep(live.all, peers, owner)).cancel)
         await takeover.at_start()
         for beside in (takeover.watch(), lanes.tidy()):
             stack.callback(group.create_task(beside).cancel)

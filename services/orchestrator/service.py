@@ -10,8 +10,9 @@ from services.orchestrator.agents.definition import Definition
 from services.orchestrator.agents.registry import Registry
 from services.orchestrator.cluster.forwarding import Relays
 from services.orchestrator.lifecycle import run_list, submit_rpc
+from services.orchestrator.lifecycle.follow import follow_compaction, follow_query, follow_run
 from services.orchestrator.lifecycle.runs import Runs
-from services.orchestrator.lifecycle.start_result import Begun, Elsewhere, Repeated
+from services.orchestrator.lifecycle.start_result import Elsewhere, Repeated
 from services.orchestrator.peers import stored_runs
 from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.run.run import Run
@@ -32,17 +33,27 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
         # Known from here on: a relayed query may be made twice, and must be one.
         request.request_id = request.request_id or ids.new_uuid()
         async with opening_sink(context) as out:
-            here = partial(self._query, request, context, out)
-            return await self._relays.stream("Query", request, context, out, here)
+            here = partial(follow_query, self._runs, request, out)
+            sent = await self._relays.stream("Query", request, context, out, here)
+            return await self._attach(sent, context, out) if isinstance(sent, Repeated) else sent
 
     async def Compact(self, request: agent_pb2.CompactChatRequest, context: Context) -> int:  # pyright: ignore[reportIncompatibleMethodOverride] - as Query
         async with opening_sink(context) as out:
-            here = partial(self._compact, request, context, out)
-            return await self._relays.stream("Compact", request, context, out, here)
+            here = partial(follow_compaction, self._runs, request, out)
+            sent = await self._relays.stream("Compact", request, context, out, here)
+            return await self._attach(sent, context, out) if isinstance(sent, Repeated) else sent
 
     async def Attach(self, request: agent_pb2.AttachRequest, context: Context) -> int:  # pyright: ignore[reportIncompatibleMethodOverride] - as Query
         async with opening_sink(context) as out:
-            return await self._relays.stream("Attach", request, context, out, partial(self._follow, request, out))
+            here = partial(follow_run, self._peers, request, out)
+            return await self._relays.stream("Attach", request, context, out, here)
+
+    async def _attach(self, repeated: Repeated, context: Context, out: MessageSink) -> int:
+        """Send the events of the run that a query repeats."""
+        request = agent_pb2.AttachRequest(run_id=repeated.run_id)
+        return await self._relays.stream(
+            "Attach", request, context, out, partial(follow_run, self._peers, request, out)
+        )
 
     async def Cancel(self, request: agent_pb2.CancelRequest, context: Context) -> agent_pb2.CancelResponse:
         return await self._relays.answer("Cancel", request, context, partial(self._cancel, request))
@@ -73,7 +84,7 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
 
     async def ListRuns(self, request: agent_pb2.ListRunsRequest, context: Context) -> agent_pb2.ListRunsResponse:
         chat = await stored_runs.get_chat(self._peers, memory_pb2.GetChatRequest(chat_id=request.chat_id))
-        live = {run.id: run.as_run() for run in self._runs.of_chat(request.chat_id)}
+        live = {run.id: run.as_run() for run in self._runs.live.of_chat(request.chat_id)}
         runs = [live.get(run.run_id, run) for run in stored_runs.fold_runs(chat.events)]
         away = next((run.run_id for run in runs if run.state == "running" and run.run_id not in live), None)
         # The chat's live runs are one owner's, so one other answer is complete.
@@ -81,55 +92,18 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
         return told or run_list.page(runs, request)
 
     async def GetRun(self, request: agent_pb2.GetRunRequest, context: Context) -> agent_pb2.GetRunResponse:
-        live = self._runs.find(request.run_id)
+        live = self._runs.live.find(request.run_id)
         if live is not None:
             return agent_pb2.GetRunResponse(run=live.as_run())
         told = await self._relays.told("GetRun", request, context, request.run_id)
         return told or agent_pb2.GetRunResponse(run=await stored_runs.get_run(self._peers, request.run_id))
 
-    async def _query(
-        self, request: agent_pb2.QueryRequest, context: Context, out: MessageSink, _: Run | None
-    ) -> int | Elsewhere:
-        started = await self._runs.start(request)
-        if not isinstance(started, Run) or request.on_disconnect != "cancel":
-            return await self._follow_started(started, context, out)
-        try:
-            return await started.feed.follow(0, out)
-        finally:
-            if not (started.feed.ended or started.feed.is_cut):
-                started.cancel()
-
-    async def _compact(
-        self, request: agent_pb2.CompactChatRequest, context: Context, out: MessageSink, _: Run | None
-    ) -> int | Elsewhere:
-        return await self._follow_started(await self._runs.compact(request.chat_id), context, out)
-
-    async def _follow_started(self, started: Begun, context: Context, out: MessageSink) -> int | Elsewhere:
-        """Send the events of a run that a query has started, or that it repeats; return how many."""
-        match started:
-            case Elsewhere():
-                return started
-            case Repeated(run_id):
-                request = agent_pb2.AttachRequest(run_id=run_id)
-                return await self._relays.stream("Attach", request, context, out, partial(self._follow, request, out))
-            case Run():
-                return await started.feed.follow(0, out)
-
-    async def _follow(self, request: agent_pb2.AttachRequest, out: MessageSink, run: Run | None) -> int:
-        if run is not None:
-            return await run.feed.follow(request.last_seq, out)
-        events = await stored_runs.get_events(self._peers, request.run_id, request.last_seq)
-        for event in events:
-            if not out.send(event.SerializeToString()):
-                await out.wait_until_drained()
-        return len(events)
-
     async def _cancel(self, request: agent_pb2.CancelRequest, run: Run | None) -> agent_pb2.CancelResponse:
         if run is None:
             state = (await stored_runs.get_run(self._peers, request.run_id)).state
             return agent_pb2.CancelResponse(run_id=request.run_id, state=state)
-        run.cancel("after_step" if request.mode == "after_step" else "now")
-        return agent_pb2.CancelResponse(run_id=run.id, state=run.state)
+        run.control.cancel("after_step" if request.mode == "after_step" else "now")
+        return agent_pb2.CancelResponse(run_id=run.id, state=run.state.name)
 
     async def _submit(self, request: agent_pb2.SubmitRequest, run: Run | None) -> agent_pb2.SubmitResponse:
         if run is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.v1 import tools_pb2
+from headrace.v1 import agent_pb2, tools_pb2
 from services.orchestrator.calls import outcomes
 from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.run.answers import arguments
@@ -14,5 +14,5 @@ async def execute_action(scope: Scope, peers: Peers, call: Call) -> tools_pb2.To
     """Publish the action's arguments; nobody is waited for."""
     if problem := arguments.violation(call):
         return outcomes.make_failure("INVALID_ARGUMENTS", problem)
-    scope.publish("action_param", action_id=call.tool_id, param=call.effective)
+    scope.publish(agent_pb2.ActionParam(action_id=call.tool_id, param=call.effective))
     return tools_pb2.ToolOutcome(ok=True, result="OK")

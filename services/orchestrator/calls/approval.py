@@ -7,6 +7,7 @@ from typing import Literal
 import msgspec
 
 from headrace.errors import InvalidRequest
+from headrace.v1 import agent_pb2
 from services.orchestrator import ids
 from services.orchestrator.run.answers.call import Call
 from services.orchestrator.run.scope import Scope
@@ -56,28 +57,21 @@ async def ask_person(scope: Scope, call: Call, reason: str, risk: str) -> Approv
     call.asked += 1
     # The same for an owner that takes the run over: it goes on waiting with the time that is left.
     approval_id = ids.approval_id(run.id, call.tool_id, call.asked)
-    timeout_ms = run.rules.current.answer_timeout_ms
+    timeout_ms = run.rules.answer_timeout_ms
     now = ids.now_ms()
     asked = (ask.expires_at for ask in run.recording.told("approval_ask") if ask.approval_id == approval_id)
     expires_at = next(asked, now + timeout_ms)
     run.waits.expect(approval_id)
     with run.waiting():
-        await scope.record(
-            "approval_ask",
-            approval_id=approval_id,
-            tool_id=call.tool_id,
-            reason=reason,
-            risk=risk,
-            expires_at=expires_at,
+        question = agent_pb2.ApprovalAsk(
+            approval_id=approval_id, tool_id=call.tool_id, reason=reason, risk=risk, expires_at=expires_at
         )
+        await scope.record(question)
         payload = await run.waits.wait(approval_id, max(0, expires_at - now) / 1000)
     expired = ApprovalAnswer("reject", note=f"nobody answered within {timeout_ms / 1000:g} s")
     answer = expired if payload is None else parse_answer(payload)
-    await scope.record(
-        "approval_answer",
-        approval_id=approval_id,
-        decision=answer.decision,
-        by=answer.by or None,
-        note=answer.note or None,
+    event = agent_pb2.ApprovalAnswer(
+        approval_id=approval_id, decision=answer.decision, by=answer.by or None, note=answer.note or None
     )
+    await scope.record(event)
     return answer

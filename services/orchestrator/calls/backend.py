@@ -6,7 +6,7 @@ import grpc
 
 from headrace.errors import HeadraceError, Overloaded, ProviderUnavailable
 from headrace.streams import reading
-from headrace.v1 import common_pb2, tools_pb2
+from headrace.v1 import agent_pb2, common_pb2, tools_pb2
 from services.orchestrator.calls import outcomes
 from services.orchestrator.calls.effects import RetryWindow, make_effect_key, resolve_break
 from services.orchestrator.peers.reconnect import was_broken_connection
@@ -84,7 +84,8 @@ async def _stream_call(scope: Scope, peers: Peers, call: Call, key: str) -> tool
                 match delta.WhichOneof("delta"):
                     case "output":
                         output = delta.output
-                        scope.publish("tool_output", tool_id=call.tool_id, stream=output.stream, delta=output.delta)
+                        event = agent_pb2.ToolOutput(tool_id=call.tool_id, stream=output.stream, delta=output.delta)
+                        scope.publish(event)
                     case "artifact" | "source" as kind:
                         await _record_delta(scope, delta, kind)
                     case "usage":
@@ -102,8 +103,7 @@ async def _record_delta(scope: Scope, delta: tools_pb2.ToolDelta, kind: str) -> 
     """Publish an artifact or source of the tool once it is in the log."""
     if kind == "artifact":
         made = delta.artifact
-        await scope.record(
-            "artifact_publish",
+        event = agent_pb2.ArtifactPublish(
             artifact_id=made.artifact_id,
             run_id=scope.run.id,
             name=made.name,
@@ -111,8 +111,9 @@ async def _record_delta(scope: Scope, delta: tools_pb2.ToolDelta, kind: str) -> 
             size_bytes=made.size_bytes,
             url=made.url,
         )
-        scope.artifact_ids[made.artifact_id] = None
+        await scope.record(event)
+        scope.notes.artifact_ids[made.artifact_id] = None
     else:
         used = delta.source
         given = {name: getattr(used, name) for name in ("icon", "title", "url") if used.HasField(name)}
-        await scope.record("source_snapshot", source_id=used.source_id, run_id=scope.run.id, **given)
+        await scope.record(agent_pb2.SourceSnapshot(source_id=used.source_id, run_id=scope.run.id, **given))

@@ -12,7 +12,6 @@ from headrace.v1 import tools_pb2
 from services.orchestrator import tracing
 from services.orchestrator.calls import action, backend, frontend, gate, outcomes, own
 from services.orchestrator.peers.stubs import Peers
-from services.orchestrator.run import insights
 from services.orchestrator.run.answers.call import Call
 from services.orchestrator.run.scope import Scope
 from services.runtime.telemetry import spans
@@ -53,7 +52,7 @@ async def recall_result(scope: Scope, peers: Peers, call: Call) -> bool:
         return False
     text = "".join(part.text for part in found.message.content)
     scope.has_result(call)
-    insights.recall(scope, found)
+    scope.recall_result(found)
     if not outcomes.is_refusal(text):
         scope.run.spending.reserve_tool_calls(1)
         if call.kind == "own":
@@ -79,7 +78,7 @@ async def refuse_call(scope: Scope, call: Call, why: str) -> None:
 async def _execute_call(scope: Scope, peers: Peers, call: Call, warning: str) -> None:
     with scope.run.spending.clock.working(), tracing.executed(call) as span:
         if call.kind != "own":
-            scope.run.go_live()
+            scope.run.control.go_live()
         passed = await gate.check_gate(scope, call)
         outcome = passed.outcome or await KINDS[call.kind](scope, peers, call)
         if not outcome.ok:

@@ -24,7 +24,7 @@ async def check_gate(scope: Scope, call: Call) -> GateResult:
     """Let the call through, with a person's arguments where they changed them, or give it a result."""
     if call.kind == "own":
         return GateResult()
-    found = await verdict(scope.run.rules.current, call)
+    found = await verdict(scope.run.rules, call)
     if found.then == "allow":
         return GateResult()
     if found.then == "deny":

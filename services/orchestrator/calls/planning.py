@@ -99,8 +99,8 @@ async def _restate_tasks(planned: Planned, scope: Scope, call: Call) -> tools_pb
 async def _update_task(planned: Planned, scope: Scope, call: Call) -> tools_pb2.ToolOutcome:
     given = msgspec.json.decode(call.effective, type=_UpdateArguments)
     task = planned.plan.find(given.taskId)
-    if task.task_id != scope.task_id:
-        raise PlanProblem(f"task {task.task_id} is not yours; yours is {scope.task_id}")
+    if task.task_id != scope.ids.task_id:
+        raise PlanProblem(f"task {task.task_id} is not yours; yours is {scope.ids.task_id}")
     await planned.mark(task, given.status, given.description)
     return outcomes.make_success(**_describe_task(task))
 

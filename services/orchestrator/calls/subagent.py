@@ -14,6 +14,7 @@ from services.orchestrator.ids import subagent_id
 from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.run.answers import arguments
 from services.orchestrator.run.answers.call import Call
+from services.orchestrator.run.notes import SubagentReturn
 from services.orchestrator.run.scope import Scope
 from services.orchestrator.run.subagent_task import SubagentTask
 
@@ -74,8 +75,9 @@ async def execute_subagent(scope: Scope, peers: Peers, call: Call) -> tools_pb2.
     if agent is None and given.agentKey:
         known = ", ".join(agent.key for agent in _list_callable(scope).values()) or "none; leave agentKey out"
         return outcomes.make_failure("UNKNOWN_AGENT", f"there is no agent {given.agentKey!r} to call; agents: {known}")
-    assert scope.run.delegate is not None, "set before the first turn"
-    return await scope.run.delegate(scope, peers, call, SubagentTask(agent, given.task, given.maxLoops))
+    delegate = scope.run.services.delegate
+    assert delegate is not None, "runs that are asked for call sub-agents"
+    return await delegate(scope, peers, call, SubagentTask(agent, given.task, given.maxLoops))
 
 
 def recall_subagent(scope: Scope, call: Call, result: str) -> None:
@@ -97,11 +99,11 @@ def keep_result(scope: Scope, call: Call, result: str) -> None:
     said = msgspec.json.decode(result.partition("\n")[0], type=_SubagentResult)
     if said.contextId and scope.agent.memory.recap.enabled:
         task = msgspec.json.decode(call.effective, type=_SubagentArguments).task
-        scope.returned[call.tool_id] = (task, said.result or said.error)
+        scope.notes.keep_return(call.tool_id, SubagentReturn(task, said.result or said.error))
 
 
 def _list_callable(scope: Scope) -> dict[str, Definition]:
     """Return the agents that the model may call by case-folded key: listed ones, then mentioned ones."""
-    there_are = {agent.key.casefold(): agent for agent in scope.run.agents.values()}
+    there_are = {agent.key.casefold(): agent for agent in scope.run.services.agents.values()}
     wanted = (key.casefold() for key in (*scope.agent.subagents, *scope.attention.agents))
     return {key: there_are[key] for key in wanted if key in there_are}

@@ -43,6 +43,7 @@ SPARE_S = 5.0
 """Beyond a lease: for its end to be noticed, and for the run to be taken over."""
 
 Reply = TypeVar("Reply")
+Passed = TypeVar("Passed")
 Here = Callable[[Run | None], Awaitable[Reply | Elsewhere]]
 """What answers where the run is live here, or nobody's any more (None)."""
 
@@ -63,7 +64,9 @@ class Relays:
         """The answer of whoever has the run that `request` names."""
         return await self._found(request.run_id, context, here, partial(self._ask, rpc, request, context))
 
-    async def stream(self, rpc: str, request: Any, context: Context, out: MessageSink, here: Here[int]) -> int:
+    async def stream(
+        self, rpc: str, request: Any, context: Context, out: MessageSink, here: Here[Reply]
+    ) -> Reply | int:
         """Have the owner of the run that `request` names send to `out`; how many messages it sent. A request that names
         none begins a run, here or where its chat's runs are.
         """
@@ -82,8 +85,8 @@ class Relays:
             return None
 
     async def _found(
-        self, run_id: str, context: Context, here: Here[Reply], there: Callable[[str], Awaitable[Reply]]
-    ) -> Reply:
+        self, run_id: str, context: Context, here: Here[Reply], there: Callable[[str], Awaitable[Passed]]
+    ) -> Reply | Passed:
         """The answer of the first who gives one, of those who have the run, or its chat, one after the other."""
         loop = asyncio.get_running_loop()
         until_s = loop.time() + (0.0 if _is_relayed(context) else self._patience_s)

@@ -106,7 +106,7 @@ class Takeover:
                     break
 
     def _is_wanted(self, entry: memory_pb2.UnfinishedRun) -> bool:
-        if self._runs.has(entry.run_id) or entry.run_id in self._runs.unstored:
+        if self._runs.live.has(entry.run_id) or entry.run_id in self._runs.unstored:
             return False
         return not self._is_another_s(entry)
 
@@ -117,7 +117,7 @@ class Takeover:
         Raises:
             Overloaded: It is about to be another's.
         """
-        if (run := self._runs.find(run_id)) is not None:
+        if (run := self._runs.live.find(run_id)) is not None:
             return run
         for entry in await stored_runs.list_unfinished_of_chat(self._peers, run_id):
             if self._is_another_s(entry):
@@ -125,7 +125,7 @@ class Takeover:
             if self._is_left(entry, run_id):
                 async with self._lock(entry.chat_id):
                     return await self._take(run_id)
-        return self._runs.find(run_id)
+        return self._runs.live.find(run_id)
 
     async def _take(self, run_id: str) -> Run | str | None:
         """As `find`; takes over what is left of the chat up to the run."""
@@ -137,14 +137,14 @@ class Takeover:
                 run = await self._taken(entry)
                 if entry.run_id == run_id:
                     return run
-        return self._runs.find(run_id)
+        return self._runs.live.find(run_id)
 
     def _lock(self, chat_id: str) -> asyncio.Lock:
         return self._taking.setdefault(chat_id, asyncio.Lock())
 
     def _is_left(self, entry: memory_pb2.UnfinishedRun, run_id: str) -> bool:
         """Whether a run that is not another's is to be taken over for a caller who asks for `run_id`."""
-        if self._runs.has(entry.run_id):
+        if self._runs.live.has(entry.run_id):
             return False
         return entry.run_id == run_id or entry.run_id not in self._runs.unstored
 
@@ -178,7 +178,7 @@ class Takeover:
     async def _taken(self, entry: memory_pb2.UnfinishedRun) -> Run | None:
         """The run, which goes on here now; None: it had ended, or was ended."""
         with acting_as(_whose(entry)):
-            if run := self._runs.find(entry.run_id):
+            if run := self._runs.live.find(entry.run_id):
                 return run
             if self._runs.is_draining:
                 raise stopping()
@@ -208,8 +208,7 @@ class Takeover:
         reason = HANDED_OVER if entry.owner and not entry.lease_expires_at else CRASHED
         is_changed = agent.hash != query.agent_hash
         past = Past(generation, base_seq, chat.events, recording, reason, is_changed, query.traceparent)
-        run = Run(entry.run_id, agent, query.query, self._peers, past)
-        self._runs.go_on(run)
+        run = self._runs.resume(entry.run_id, agent, query.query, past)
         log.warning("run taken over", run_id=run.id, generation=generation, last_seq=entry.last_seq, reason=reason)
         return run
 

@@ -54,7 +54,7 @@ async def keep(live: Callable[[], Iterable[Run]], peers: Peers, owner: Owner) ->
         await asyncio.sleep(next_s - loop.time())
         async with asyncio.TaskGroup() as group:
             for run in live():
-                if run.is_accepted and not run.log.is_lost:
+                if run.state.is_stored and not run.log.is_lost:
                     group.create_task(_renew(run, peers, gate, owner))
 
 
@@ -74,8 +74,8 @@ async def _renew(run: Run, peers: Peers, gate: asyncio.Semaphore, owner: Owner) 
     except StaleLease:
         if not run.feed.ended:
             log.warning("run lost", run_id=run.id)
-            run.log.is_lost = True
-            run.give_up()
+            run.log.lose()
+            run.control.give_up()
     except HeadraceError as error:
         log.warning("lease not renewed", run_id=run.id, reason=error.reason)
     except Exception:

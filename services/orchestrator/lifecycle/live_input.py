@@ -6,9 +6,10 @@ import asyncio
 from collections.abc import Callable
 
 import structlog
+from google.protobuf.message import Message
 
 from headrace.errors import HeadraceError, Overloaded, ProviderUnavailable
-from headrace.v1 import agent_pb2, memory_pb2
+from headrace.v1 import memory_pb2
 from services.orchestrator.run.run import Run
 
 COMMIT_DELAYS_S = (0.0, 0.2, 1.0, 3.0)
@@ -17,19 +18,17 @@ COMMIT_DELAYS_S = (0.0, 0.2, 1.0, 3.0)
 log = structlog.get_logger()
 
 
-def publish(
-    run: Run, kind: str, event: agent_pb2.AgentDelta, tasks: asyncio.TaskGroup, then: Callable[[], None]
-) -> asyncio.Future[None]:
-    """Publish `event`, whose payload is `kind`, and commit it in one of `tasks`; then `then` is called and readers
-    have it. Done when it is committed; who waits for that shields it.
+def publish(run: Run, payload: Message, tasks: asyncio.TaskGroup, then: Callable[[], None]) -> asyncio.Future[None]:
+    """Publish an event, and commit it in one of `tasks`; then `then` is called and readers have it. Done when it is
+    committed; who waits for that shields it.
 
     Nothing is waited for before it is published: the run may end at any other moment. A run whose log takes nothing
     is ended, and the error is in the future.
     """
     committed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    seq = run.main.send(kind, event, held=True)
+    event = run.main.publish(payload, held=True)
     line = run.log.keep([memory_pb2.LogLine(event=memory_pb2.EventLine(event=event))])
-    tasks.create_task(_commit(run, seq, line, then, committed))
+    tasks.create_task(_commit(run, event.seq, line, then, committed))
     return committed
 
 
@@ -42,7 +41,7 @@ async def _commit(
         failure = error if isinstance(error, HeadraceError) else ProviderUnavailable("it could not be stored")
         log.warning("what a person told was not committed", run_id=run.id, reason=failure.reason)
         _fail(committed, error)
-        run.interrupt(failure)
+        run.control.interrupt(failure)
     except asyncio.CancelledError:
         _fail(committed, Overloaded("the service is being stopped; try again"))
         raise

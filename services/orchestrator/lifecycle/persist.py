@@ -1,10 +1,9 @@
-"""A query on its way into the log: its run is accepted when its line is committed; the caller learns what else came."""
+"""A query on its way into the log: its run is stored when its line is committed; the caller learns what else came."""
 
 from __future__ import annotations
 
 import asyncio
-from itertools import takewhile
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from headrace.errors import ChatBusy
 from headrace.v1 import memory_pb2
@@ -13,23 +12,21 @@ from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers, translatin
 from services.runtime.rpc.call_ids import forward_metadata
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from services.orchestrator.lifecycle.leases import Owner
+    from services.orchestrator.lifecycle.live_runs import LiveRuns
     from services.orchestrator.run.run import Run
 
-    Caller = asyncio.Future[Repeated | Elsewhere | None]
-    """Gets why there is nothing to drive, or the error; None: the run is accepted."""
+Caller: TypeAlias = "asyncio.Future[Repeated | Elsewhere | None]"
+"""Gets why there is no run to execute, or the error; None: the run is stored."""
 
 
-class Accepting:
+class QueryLog:
     """Commits the query lines of one owner's runs."""
 
-    def __init__(self, peers: Peers, owner: Owner, of_chat: Callable[[str], list[Run]]) -> None:
-        """`of_chat` gives the live runs of a chat, in order."""
+    def __init__(self, peers: Peers, owner: Owner, live: LiveRuns) -> None:
         self._peers = peers
         self._owner = owner
-        self._of_chat = of_chat
+        self._live = live
 
     async def append(self, run: Run, traceparent: str) -> memory_pb2.AppendResponse:
         """Commit the run's query line, with the span that its query came in."""
@@ -42,13 +39,13 @@ class Accepting:
             lines=[memory_pb2.LogLine(query=line)],
             owner=self._owner.address,
             ttl_ms=self._owner.ttl_ms,
-            beside=[other.id for other in self._of_chat(run.chat_id) if not other.log.is_lost],
+            beside=[other.id for other in self._live.of_chat(run.chat_id) if not other.log.is_lost],
         )
         with translating_peer_errors():
             return await self._peers.memory.Append(request, timeout=UNARY_TIMEOUT_S, metadata=forward_metadata())
 
-    async def accept(self, run: Run, traceparent: str, caller: Caller) -> tuple[bool, str] | None:
-        """Whether the run's query line has created the chat, and its name; None when there is nothing to drive."""
+    async def store(self, run: Run, traceparent: str, caller: Caller) -> memory_pb2.AppendResponse | None:
+        """Commit the query line of a run that begins, and tell its caller; None: there is no run to execute."""
         try:
             reply = await self.append(run, traceparent)
         except ChatBusy as error:
@@ -63,20 +60,11 @@ class Accepting:
             if not caller.done():
                 caller.set_exception(stopping())
             raise
+        is_repeated = reply.HasField("duplicate_run_id")
         if not caller.done():
-            caller.set_result(Repeated(reply.duplicate_run_id) if reply.HasField("duplicate_run_id") else None)
-        if reply.HasField("duplicate_run_id"):
+            caller.set_result(Repeated(reply.duplicate_run_id) if is_repeated else None)
+        if is_repeated:
             return None
-        run.checkpoint_id, run.is_accepted = reply.checkpoint_id, True
-        self._take_over_from_earlier(run)
-        return reply.chat_created, reply.chat_name
-
-    def _take_over_from_earlier(self, run: Run) -> None:
-        """End the chat's earlier runs, where the query asks for that."""
-        if run.query.when_busy not in ("interrupt", "rollback"):
-            return
-        earlier = list(takewhile(lambda other: other is not run, self._of_chat(run.chat_id)))
-        for before in earlier:
-            before.cancel()
-        if run.query.when_busy == "rollback":
-            run.rolls_back = earlier
+        run.chat.store(reply.checkpoint_id)
+        run.state.store()
+        return reply

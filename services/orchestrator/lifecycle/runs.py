@@ -1,35 +1,33 @@
-"""The live runs of this process: accepted, queued behind their chat's earlier ones, driven, forgotten when ended."""
+"""The runs of this process, from admission to the end: admit, persist, execute, finish."""
 
 from __future__ import annotations
 
 import asyncio
 from contextlib import AsyncExitStack, suppress
-from functools import partial
 
-from headrace.errors import ChatBusy, HeadraceError, Overloaded, QueueFull
+from headrace.errors import HeadraceError, Overloaded
 from headrace.v1 import agent_pb2, common_pb2, memory_pb2
 from services.orchestrator import ids, tracing
+from services.orchestrator.agents.definition import Definition
 from services.orchestrator.agents.registry import Registry
 from services.orchestrator.lifecycle import steer_rpc, submit_rpc
-from services.orchestrator.lifecycle.agent_selection import choose
-from services.orchestrator.lifecycle.drive import ahead, drive, go_on
-from services.orchestrator.lifecycle.fair_use import FairUse
-from services.orchestrator.lifecycle.leases import Owner
-from services.orchestrator.lifecycle.persist import Accepting
-from services.orchestrator.lifecycle.start_result import Begun, Elsewhere, Repeated, stopping
+from services.orchestrator.lifecycle.admission import Admission
+from services.orchestrator.lifecycle.execute import NOTHING, Opening, execute, working_ahead
+from services.orchestrator.lifecycle.finish import finish, hand_over
+from services.orchestrator.lifecycle.live_runs import LiveRuns
+from services.orchestrator.lifecycle.persist import Caller, QueryLog
+from services.orchestrator.lifecycle.query_copies import query_event, steer_query
+from services.orchestrator.lifecycle.start_result import Begun, Elsewhere
+from services.orchestrator.modes.subagents import run_subagent
 from services.orchestrator.peers import stored_runs
 from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.run.approvals.file import RulesFile
-from services.orchestrator.run.run import Run
+from services.orchestrator.run.replay.resume_point import NEW, Past
+from services.orchestrator.run.run import Run, RunServices
 from services.orchestrator.run.steer_queue import Steer
 from services.orchestrator.turn import compact_command
-from services.runtime.auth import identity
-from services.runtime.capacity import RETRY_AFTER_S, Capacity
 from services.runtime.rpc.call_ids import bind_run_id
 from services.runtime.telemetry import spans
-
-WAITING_MAX = 8
-"""Queries of one chat that wait for its running one."""
 
 UNSTORED_MAX = 1000
 """Kept until the process ends; a log that takes nothing is rare."""
@@ -38,82 +36,143 @@ ENDING_S = 5.0
 """How long runs that are given up may take to hand over: the process's stop must fit into compose's
 stop_grace_period."""
 
+AGENT_CHANGED = ("AGENT_CHANGED", "the agent was changed while this run was stopped; it goes on as it is now")
+
 
 class Runs:
-    """Starts and finds runs; `group`, which lives as long as the service, owns their tasks."""
+    """Starts and steers runs; `group`, which lives as long as the service, owns their tasks."""
 
     def __init__(
         self,
+        live: LiveRuns,
+        admission: Admission,
+        query_log: QueryLog,
         registry: Registry,
+        rules: RulesFile,
         peers: Peers,
         group: asyncio.TaskGroup,
-        room: Capacity,
-        rules: RulesFile,
-        owner: Owner,
-        fair_use: FairUse,
     ) -> None:
+        self.live = live
+        self._admission = admission
+        self._query_log = query_log
         self._registry = registry
-        self._peers = peers
-        self._room = room
         self._rules = rules
-        self._accepting = Accepting(peers, owner, self.of_chat)
-        self._fair_use = fair_use
-        self._live: dict[str, Run] = {}
-        self._by_chat: dict[str, list[Run]] = {}
-        """Live runs of a chat in the order of their queries; the first one runs."""
+        self._peers = peers
+        self._group = group
         self._tasks: dict[str, asyncio.Task[None]] = {}
         """The tasks of the live runs."""
         self.unstored: dict[str, common_pb2.Failure] = {}
         """What the last runs ended with whose logs took no end: whoever ends them is to say the same."""
-        self.is_draining = False
-        self._is_handing_over = False
-        self._idle = asyncio.Event()
-        """Set while no run is live."""
-        self._idle.set()
-        self._group = group
+
+    @property
+    def is_draining(self) -> bool:
+        return self._admission.is_draining
 
     async def start(self, request: agent_pb2.QueryRequest) -> Begun:
-        """Accept a query: its line is committed when this returns a run.
+        """Begin a run: the query's line is committed when this returns one. Raises what `Admission.admit` raises."""
+        async with self._admission.admit(request) as admitted:
+            routed = admitted.routed
+            run = self._make_run(ids.new_uuid(), routed.agent, admitted.query)
+            if admitted.opens_chat:
+                run.chat.open_chat()
+            if routed.usage is not None:
+                run.spending.recall_model_call(routed.usage)
+            notices = [("AGENT_NOT_PICKED", routed.problem)] if routed.problem else []
+            return await self._launch(run, Opening(notices=notices))
 
-        Raises:
-            NotFound, InvalidRequest: The agent.
-            ChatBusy, QueueFull, Overloaded: As the contract says.
-        """
-        if self.of_chat(request.chat_id):
-            return await self._start(request)
-        self._check_room(request.chat_id)
-        async with self._fair_use.turn(identity.require_identity().tenant):
-            return await self._start(request)
-
-    async def _start(self, request: agent_pb2.QueryRequest) -> Begun:
-        routed = await choose(request, self.of_chat(request.chat_id), self._registry, self._peers)
-        query = agent_pb2.QueryRequest()
-        query.CopyFrom(request)
-        query.chat_id = request.chat_id or ids.new_uuid()
-        query.request_id = request.request_id or ids.new_uuid()
-        query.agent_key = routed.agent.key
-        query.role = request.role or "user"
-        self._check_room(query.chat_id)
-        self._check_busy(query)
-        run = Run(ids.new_uuid(), routed.agent, query, self._peers)
-        if routed.usage is not None:
-            run.spending.recall_model_call(routed.usage)
-        if routed.problem:
-            run.notices.append(("AGENT_NOT_PICKED", routed.problem))
-        run.opens_chat = not request.chat_id
-        return await self._begin(run)
-
-    async def _begin(self, run: Run) -> Begun:
-        self._enter(run)
-        earlier: asyncio.Future[Repeated | Elsewhere | None] = asyncio.get_running_loop().create_future()
-        self._tasks[run.id] = self._group.create_task(self._drive(run, earlier))
+    async def _launch(self, run: Run, opening: Opening) -> Begun:
+        """Give the run its task; return when its query is stored, or is found not to begin a run."""
+        self.live.add(run)
+        caller: Caller = asyncio.get_running_loop().create_future()
+        self._tasks[run.id] = self._group.create_task(self._run(run, opening, caller))
         try:
-            return await earlier or run
+            return await caller or run
         except asyncio.CancelledError:
             # The caller left while its line was on the way to the disk. It may be there already, so the run goes on.
             if run.query.on_disconnect == "cancel":
-                run.cancel()
+                run.control.cancel()
             raise
+
+    async def _run(self, run: Run, opening: Opening, caller: Caller) -> None:
+        """The task of a run that begins here: persist, execute, finish. `caller` learns what becomes of the query."""
+        try:
+            bind_run_id(run.id)
+            traceparent = spans.current_traceparent()
+            async with AsyncExitStack() as stack:
+                stack.enter_context(tracing.begun(run))
+                if self.live.is_first(run):
+                    await stack.enter_async_context(working_ahead(run, self._peers, opening))
+                stored = await self._query_log.store(run, traceparent, caller)
+                if stored is None:
+                    return
+                self._cancel_earlier(run)
+                run.main.publish(query_event(run.query))
+                await run.state.wait_for_turn()
+                if stored.chat_created:
+                    run.chat.open_chat()
+                    run.main.publish(agent_pb2.ChatStart(chat_id=run.chat_id, chat_name=stored.chat_name))
+                start = agent_pb2.RunStart(run_id=run.id, chat_id=run.chat_id, agent_key=run.agent.key)
+                run.main.publish(start)
+                await self._execute_and_finish(run, opening)
+        finally:
+            self._forget(run)
+
+    def _cancel_earlier(self, run: Run) -> None:
+        """End the chat's earlier runs, where the query asks for that."""
+        if run.query.when_busy not in ("interrupt", "rollback"):
+            return
+        earlier = self.live.before(run)
+        for before in earlier:
+            before.control.cancel()
+        if run.query.when_busy == "rollback":
+            run.chat.take_back([before.chat for before in earlier])
+
+    async def _execute_and_finish(self, run: Run, opening: Opening) -> None:
+        line = await execute(run, self._peers, opening)
+        if line is None:
+            await hand_over(run, self._peers)
+        elif (failure := await finish(run, line, self._ask_next)) is not None:
+            self.unstored[run.id] = failure
+            while len(self.unstored) > UNSTORED_MAX:
+                del self.unstored[next(iter(self.unstored))]
+
+    async def _ask_next(self, run: Run, message: Steer) -> None:
+        """Ask what `run` was told too late. No limit refuses it: it was accepted."""
+        query = steer_query(run.query, message.request_id, message.text)
+        begun = await self._launch(self._make_run(ids.new_uuid(), run.agent, query), NOTHING)
+        if isinstance(begun, Elsewhere):
+            raise Overloaded("the chat is being moved to another process; try again")
+        if self._admission.is_handing_over and isinstance(begun, Run):
+            begun.control.give_up()
+
+    def resume(self, run_id: str, agent: Definition, query: agent_pb2.QueryRequest, past: Past) -> Run:
+        """Go on with a run that was taken over, behind its chat's earlier ones."""
+        run = self._make_run(run_id, agent, query, past)
+        opening = Opening(run.hold_resets(), [AGENT_CHANGED] if past.is_changed else [])
+        self.live.add(run)
+        self._tasks[run.id] = self._group.create_task(self._run_on(run, opening))
+        return run
+
+    async def _run_on(self, run: Run, opening: Opening) -> None:
+        """The task of a run that was taken over: execute what is left, finish."""
+        try:
+            bind_run_id(run.id)
+            with tracing.taken_over(run):
+                with suppress(HeadraceError):
+                    # Only for a later query that takes this run back: nothing else is lost without it.
+                    run.chat.store((await self._query_log.append(run, run.past.traceparent)).checkpoint_id)
+                await run.state.wait_for_turn()
+                await self._execute_and_finish(run, opening)
+        finally:
+            self._forget(run)
+
+    def _make_run(self, run_id: str, agent: Definition, query: agent_pb2.QueryRequest, past: Past = NEW) -> Run:
+        services = RunServices(self._peers, self._registry.by_key, self._rules, run_subagent, self.live.rest)
+        return Run(run_id, agent, query, services, past)
+
+    def _forget(self, run: Run) -> None:
+        del self._tasks[run.id]
+        self.live.remove(run)
 
     async def compact(self, chat_id: str) -> Begun:
         """Start a run that only compacts the chat. Raises NotFound for an unknown chat, and what `start` raises."""
@@ -142,147 +201,18 @@ class Runs:
         query = await steer_rpc.query_of(self._peers, request) if run is None else run.query
         if query is None:
             return steer_rpc.accepted(request.run_id)
-        begun = await self.start(steer_rpc.as_query(query, request_id, request.message))
+        begun = await self.start(steer_query(query, request_id, request.message))
         if isinstance(begun, Elsewhere):
             return begun
         return agent_pb2.SteerResponse(run_id=begun.id if isinstance(begun, Run) else begun.run_id, status="queued")
 
-    def go_on(self, run: Run) -> None:
-        """Drive a run that was taken over, behind its chat's earlier ones."""
-        run.go_on()
-        self._enter(run)
-        self._tasks[run.id] = self._group.create_task(self._drive_on(run))
-
-    def find(self, run_id: str) -> Run | None:
-        """The live run with this id, when it is the caller's."""
-        run = self._live.get(run_id)
-        return run if run is not None and run.identity == identity.require_identity() else None
-
-    def has(self, run_id: str) -> bool:
-        """Whether the run is live here, whosever it is."""
-        return run_id in self._live
-
-    def all(self) -> list[Run]:
-        """The live runs."""
-        return list(self._live.values())
-
-    def of_chat(self, chat_id: str) -> list[Run]:
-        """The live runs of a chat, in order. Raises NotFound: the chat is not the caller's."""
-        runs, mine = self._by_chat.get(chat_id, ()), identity.require_identity()
-        if any(run.is_accepted and run.identity != mine for run in runs):
-            raise stored_runs.make_chat_not_found(chat_id)
-        return [run for run in runs if run.identity == mine]
-
     async def drain(self, grace_s: float) -> None:
         """Take no new runs, let the live ones end for `grace_s`, then leave them to their next owner."""
-        self.is_draining = True
-        self._fair_use.close(stopping())
-        if not await self._empty(grace_s):
-            self._is_handing_over = True
-            for run in list(self._live.values()):
-                run.give_up()
-            if not await self._empty(ENDING_S):
+        self._admission.drain()
+        if not await self.live.wait_until_idle(grace_s):
+            self._admission.hand_over()
+            for run in self.live.all():
+                run.control.give_up()
+            if not await self.live.wait_until_idle(ENDING_S):
                 for task in self._tasks.values():
                     task.cancel()
-
-    async def _empty(self, within_s: float) -> bool:
-        try:
-            async with asyncio.timeout(within_s):
-                await self._idle.wait()
-        except TimeoutError:
-            return False
-        return True
-
-    def _check_room(self, chat_id: str) -> None:
-        # A chat that has a run here has no other place: its next one is handed over with it.
-        if self._is_handing_over or (self.is_draining and chat_id not in self._by_chat):
-            raise stopping()
-        if self._room.has_room_for(identity.require_identity().tenant):
-            return
-        if self._room.used >= self._room.size:
-            raise Overloaded(f"{self._room.size} runs are live already; try again later", retry_after_s=RETRY_AFTER_S)
-        raise QueueFull(
-            "the tenant has as many live runs as are left for all others; answer those that wait for people, or try"
-            " again later",
-            retry_after_s=RETRY_AFTER_S,
-        )
-
-    def _check_busy(self, query: agent_pb2.QueryRequest) -> None:
-        earlier = self.of_chat(query.chat_id)
-        if not earlier or any(run.query.request_id == query.request_id for run in earlier):
-            return
-        if query.when_busy == "reject":
-            raise ChatBusy("the chat has a run already; wait, cancel it or enqueue", runId=earlier[0].id)
-        if len(earlier) > WAITING_MAX:
-            raise QueueFull(f"{WAITING_MAX} queries of this chat are waiting already", runId=earlier[0].id)
-
-    def _enter(self, run: Run) -> None:
-        self._live[run.id] = run
-        self._room.acquire(run.identity.tenant)
-        run.rules = self._rules
-        run.agents = self._registry.by_key
-        run.ask_next = self._ask_next
-        self._idle.clear()
-        queue = self._by_chat.setdefault(run.chat_id, [])
-        queue.append(run)
-        run.on_rest = partial(self._rests, run)
-        if queue[0] is run:
-            self._fair_use.take(run.identity.tenant)
-            run.my_turn.set()
-
-    async def _ask_next(self, run: Run, message: Steer) -> None:
-        """Ask what `run` was told too late. No limit refuses it: it was accepted."""
-        query = steer_rpc.as_query(run.query, message.request_id, message.text)
-        begun = await self._begin(Run(ids.new_uuid(), run.agent, query, self._peers))
-        if isinstance(begun, Elsewhere):
-            raise Overloaded("the chat is being moved to another process; try again")
-        if self._is_handing_over and isinstance(begun, Run):
-            begun.give_up()
-
-    async def _drive(self, run: Run, earlier: asyncio.Future[Repeated | Elsewhere | None]) -> None:
-        """Have `run` accepted, drive it, forget it. `earlier` gets why there is nothing to drive, or the error."""
-        try:
-            bind_run_id(run.id)
-            traceparent = spans.current_traceparent()
-            async with AsyncExitStack() as stack:
-                stack.enter_context(tracing.begun(run))
-                if self._by_chat[run.chat_id][0] is run:
-                    await stack.enter_async_context(ahead(run, self._peers))
-                opening = await self._accepting.accept(run, traceparent, earlier)
-                if opening is not None:
-                    await drive(run, self._peers, *opening)
-        finally:
-            self._leave(run)
-
-    async def _drive_on(self, run: Run) -> None:
-        """Drive a run that was taken over, forget it."""
-        try:
-            bind_run_id(run.id)
-            with tracing.taken_over(run):
-                with suppress(HeadraceError):
-                    # Only for a later query that takes this run back: nothing else is lost without it.
-                    run.checkpoint_id = (await self._accepting.append(run, run.past.traceparent)).checkpoint_id
-                await go_on(run, self._peers)
-        finally:
-            self._leave(run)
-
-    def _leave(self, run: Run) -> None:
-        del self._live[run.id], self._tasks[run.id]
-        self._room.release(run.identity.tenant)
-        if run.unstored_end is not None:
-            self.unstored[run.id] = run.unstored_end
-            while len(self.unstored) > UNSTORED_MAX:
-                del self.unstored[next(iter(self.unstored))]
-        if not self._live:
-            self._idle.set()
-        queue = self._by_chat[run.chat_id]
-        queue.remove(run)
-        if queue:
-            queue[0].my_turn.set()
-        else:
-            del self._by_chat[run.chat_id]
-            self._fair_use.give_back(run.identity.tenant)
-
-    def _rests(self, run: Run, is_resting: bool) -> None:
-        """A run that waits for people takes no place."""
-        (self._fair_use.give_back if is_resting else self._fair_use.take)(run.identity.tenant)

@@ -7,7 +7,6 @@ loses it.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 
 from headrace.errors import Overloaded
 from headrace.v1 import agent_pb2, memory_pb2
@@ -27,13 +26,12 @@ async def steer(run: Run, request_id: str, text: str, tasks: asyncio.TaskGroup) 
     """
     taken = run.steering.find(request_id)
     if taken is None:
-        if run.is_given_up:
+        if run.control.is_given_up:
             raise Overloaded("the run is being moved to another process; try again")
         taken = Steer(request_id, text)
         run.steering.add(taken)
         event = agent_pb2.RequestSteer(request_id=request_id, chat_id=run.chat_id, run_id=run.id, message=text)
-        delta = agent_pb2.AgentDelta(request_steer=event)
-        taken.committed = live_input.publish(run, "request_steer", delta, tasks, lambda: None)
+        taken.committed = live_input.publish(run, event, tasks, lambda: None)
     if taken.committed is not None:
         await asyncio.shield(taken.committed)
     return accepted(run.id)
@@ -51,16 +49,3 @@ async def query_of(peers: Peers, request: agent_pb2.SteerRequest) -> agent_pb2.Q
         return None
     asked = next(event.request_query for event in events if event.HasField("request_query"))
     return agent_pb2.QueryRequest(chat_id=asked.chat_id, agent_key=asked.agent_key)
-
-
-def as_query(query: agent_pb2.QueryRequest, request_id: str, text: str) -> agent_pb2.QueryRequest:
-    """What a message becomes that the run of `query` did not hear; the same each time."""
-    name = hashlib.sha256(request_id.encode()).hexdigest()[:32]
-    return agent_pb2.QueryRequest(
-        request_id=f"steer_{name}",
-        chat_id=query.chat_id,
-        agent_key=query.agent_key,
-        role="user",
-        message=text,
-        deep_think=query.deep_think if query.HasField("deep_think") else None,
-    )

@@ -53,9 +53,8 @@ async def submit(run: Run, request: agent_pb2.SubmitRequest, tasks: asyncio.Task
             payload=request.payload,
             view_id=request.view_id if request.HasField("view_id") else None,
         )
-        delta = agent_pb2.AgentDelta(request_submit=event)
         fulfil = partial(run.waits.fulfil, wait_id, request.payload)
-        await asyncio.shield(live_input.publish(run, "request_submit", delta, tasks, fulfil))
+        await asyncio.shield(live_input.publish(run, event, tasks, fulfil))
     return response(run.id, wait_id, "accepted" if claim == "repeated" else claim)
 
 

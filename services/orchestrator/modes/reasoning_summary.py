@@ -37,7 +37,7 @@ log = structlog.get_logger()
 async def write_summary(talk: Conversation) -> None:
     """Stream a summary of the scope's reasoning, where the agent wants one."""
     scope = talk.scope
-    text = "\n\n".join(scope.thoughts)[-REASONING_CHARS_MAX:].strip()
+    text = "\n\n".join(scope.notes.thoughts)[-REASONING_CHARS_MAX:].strip()
     if not text:
         return
     if recalled := scope.recalled_answer():

@@ -11,7 +11,7 @@ from typing import Any
 import structlog
 
 from headrace.errors import BudgetExceeded, ContentFiltered, HeadraceError, StaleLease, to_failure
-from headrace.v1 import memory_pb2, tools_pb2
+from headrace.v1 import agent_pb2, memory_pb2, tools_pb2
 from services.orchestrator import tracing
 from services.orchestrator.agents import prompts
 from services.orchestrator.agents.definition import Definition
@@ -21,8 +21,8 @@ from services.orchestrator.ids import subagent_id
 from services.orchestrator.modes.catalogue import RUNNERS
 from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.run.answers.call import Call
-from services.orchestrator.run.run import Stopped
 from services.orchestrator.run.scope import Scope
+from services.orchestrator.run.stop_control import Stopped
 from services.orchestrator.run.subagent_task import SubagentTask
 from services.orchestrator.setup import system_message
 from services.orchestrator.setup.tool_selection import load_catalogue, select_tools
@@ -61,7 +61,7 @@ async def run_subagent(parent: Scope, peers: Peers, call: Call, task: SubagentTa
     Raises:
         BudgetExceeded: A budget of the run is spent, other than that of model calls.
     """
-    async with parent.places:
+    async with parent.subagent_places:
         scope = await _open_scope(parent, call, task)
         try:
             with tracing.delegated(scope):
@@ -81,10 +81,8 @@ async def _open_scope(parent: Scope, call: Call, task: SubagentTask) -> Scope:
     run = parent.run
     agent = _limit_steps(task.agent or _make_default_agent(parent), task.loops_max)
     child_id = subagent_id(run.id, call.tool_id)
-    scope = run.open_scope(agent.primary, context_id=child_id, subagent_id=child_id)
-    scope.agent, scope.lineage = agent, (*parent.lineage, child_id)
-    await scope.record(
-        "subagent_start",
+    scope = parent.open_subagent(agent, child_id)
+    start = agent_pb2.SubagentStart(
         subagent_id=child_id,
         run_id=run.id,
         parent_id=parent.subagent_id or run.id,
@@ -92,9 +90,9 @@ async def _open_scope(parent: Scope, call: Call, task: SubagentTask) -> Scope:
         depth=scope.depth,
         goal=task.task,
     )
-    scope.last_event = lambda line: (
-        "subagent_end",
-        {"subagent_id": child_id, "ok": False, "summary": line.error.message or line.state},
+    await scope.record(start)
+    scope.end_with_run(
+        lambda line: agent_pb2.SubagentEnd(subagent_id=child_id, ok=False, summary=line.error.message or line.state)
     )
     return scope
 
@@ -102,28 +100,27 @@ async def _open_scope(parent: Scope, call: Call, task: SubagentTask) -> Scope:
 async def _run_mode(scope: Scope, parent: Scope, peers: Peers, task: SubagentTask) -> _SubagentResult:
     await parent_context.push(scope, parent, peers, task.task)
     tools = await _select_tools(scope, parent, peers, is_like_parent=task.agent is None)
-    scope.brief = system_message.make_subagent_context(task.task, tools)
-    scope.enter(scope.settings)
+    scope.begin(system_message.make_subagent_context(task.task, tools))
     await scope.add_user_message(task.task)
     reason = await RUNNERS[scope.agent.mode](Conversation(scope, peers, tools))
     if reason == "content_filter":
         raise ContentFiltered("the provider refused the sub-agent's answer")
-    return _SubagentResult(scope.said)
+    return _SubagentResult(scope.notes.last_text)
 
 
 async def _report_result(scope: Scope, end: _SubagentResult, parent: Scope, call: Call) -> tools_pb2.ToolOutcome:
     run = scope.run
-    told: dict[str, Any] = {"contextId": scope.context_id, "loops": run.turns[scope.subagent_id]}
+    told: dict[str, Any] = {"contextId": scope.context_id, "loops": run.spending.answers[scope.subagent_id]}
     if end.error is None and not end.is_cancelled:
-        scope.last_event = None
+        scope.end_with_run(None)
         summary = end.text[:SUMMARY_CHARS_MAX]
-        await scope.record("subagent_end", subagent_id=scope.subagent_id, ok=True, summary=summary)
+        await scope.record(agent_pb2.SubagentEnd(subagent_id=scope.subagent_id or "", ok=True, summary=summary))
         outcome = outcomes.make_success(result=outcomes.truncate_result(end.text), **told)
     elif end.error is not None:
         outcome = outcomes.make_failure(end.error.reason, end.error.message, **told)
     else:
         outcome = outcomes.make_failure("cancelled", **told)
-    if lines := run.close_within(scope, end.line, OPEN_RESULT):
+    if lines := run.scopes.close_family(scope, end.line, OPEN_RESULT):
         await run.log.append(lines)
     subagent.keep_result(parent, call, outcome.result)
     return outcome

@@ -7,6 +7,7 @@ reserved stands in its way it waits for them, because most of that is given back
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
@@ -31,6 +32,8 @@ class Spending:
         self.tool_timeout_ms = limits.tool_timeout_ms
         self.usage = common_pb2.Usage()
         """Spent so far."""
+        self.answers: Counter[str | None] = Counter()
+        """Answers of models by sub-agent, those of its tasks included; None: the run's own."""
         self.clock = Clock(self.timeout_s)
         self._reserved_calls = 0
         """Model calls that running tools may make."""
@@ -101,6 +104,10 @@ class Spending:
         """Undo a reservation: no model was asked."""
         self.usage.model_calls -= 1
         self._give_back()
+
+    def count_answer(self, subagent_id: str | None) -> None:
+        """Count an answer of a model, as part of a sub-agent or of the run itself."""
+        self.answers[subagent_id] += 1
 
     def reserve_tool_calls(self, count: int) -> bool:
         """Take `count` tool calls, all or none; False when there are not so many left."""

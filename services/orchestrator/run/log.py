@@ -82,13 +82,17 @@ class RunLog:
         for request in [*self._unanswered.values()]:
             await self.send(request)
 
+    def lose(self) -> None:
+        """Another owner has the run: commit nothing any more."""
+        self.is_lost = True
+
     async def send(self, request: memory_pb2.AppendRequest) -> None:
         """Commit what `keep` has made; may be repeated. Raises StaleLease: the run is another's."""
         try:
             with translating_peer_errors():
                 await self._peers.memory.Append(request, timeout=UNARY_TIMEOUT_S, metadata=forward_metadata())
         except StaleLease:
-            self.is_lost = True
+            self.lose()
             raise
         self.updated_at = ids.now_ms()
         self._unanswered.pop(request.request_id, None)

@@ -1,27 +1,30 @@
-"""One run: what it is, what it has spent, who may stop it, and its scopes."""
+"""One run: its query, the parts that account for it, and its open scopes."""
 
 from __future__ import annotations
 
-import asyncio
-from collections import Counter
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, TypeAlias
 
-from headrace.errors import BudgetExceeded, HeadraceError
 from headrace.v1 import agent_pb2, common_pb2, memory_pb2
 from services.orchestrator import ids
-from services.orchestrator.agents.definition import Definition, StageSettings
+from services.orchestrator.agents.definition import Definition
 from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.run.answers.answer import BlockNames
 from services.orchestrator.run.approvals.file import RulesFile
+from services.orchestrator.run.approvals.rules import Rules
 from services.orchestrator.run.budget import Spending
+from services.orchestrator.run.chat_position import ChatPosition
 from services.orchestrator.run.events.feed import Feed
-from services.orchestrator.run.replay.attempt_resets import resets
+from services.orchestrator.run.replay.attempt_resets import find_resets
+from services.orchestrator.run.replay.replay import Recording
 from services.orchestrator.run.replay.resume_point import NEW, Past
 from services.orchestrator.run.scope import Scope
-from services.orchestrator.run.single_waiter_event import Flag
-from services.orchestrator.run.steer_queue import Steer, Steering
+from services.orchestrator.run.state import RunState
+from services.orchestrator.run.steer_queue import Steering
+from services.orchestrator.run.stop_control import StopControl
 from services.runtime.auth import identity
 
 if TYPE_CHECKING:
@@ -31,213 +34,173 @@ if TYPE_CHECKING:
 
     Delegate: TypeAlias = Callable[[Scope, Peers, Call, SubagentTask], Awaitable[tools_pb2.ToolOutcome]]
 
-State = Literal["queued", "running", "waiting", "completed", "cancelled", "failed"]
+
+@dataclass(frozen=True, slots=True)
+class RunServices:
+    """What a run is given to work with."""
+
+    peers: Peers
+    agents: Mapping[str, Definition] = field(default_factory=dict[str, Definition])
+    """The agents in force when the run begins, by key."""
+
+    rules: RulesFile = field(default_factory=RulesFile)
+    delegate: Delegate | None = None
+    """Has a sub-agent work; None: none can be called."""
+
+    on_rest: Callable[[str, bool], None] = lambda tenant, is_resting: None
+    """Called with a tenant whose run begins to wait for people alone (True), or goes on."""
 
 
-SETTLING_S = 0.05
-"""In which siblings of what goes on first go on too; each has but recorded lines to go through."""
+class ScopeTree:
+    """The open scopes of a run, each behind the one that opened it; the first is the run's own."""
 
+    def __init__(self, main: Scope) -> None:
+        self.main = main
+        self._open = [main]
 
-class Stopped(Exception):
-    """The run ends here because somebody asked for it (cancel with mode after_step)."""
+    def add(self, scope: Scope) -> Scope:
+        """Keep a scope until `remove` or `close_family`."""
+        self._open.append(scope)
+        return scope
+
+    def remove(self, scope: Scope) -> None:
+        """Forget a scope that has nothing open."""
+        self._open.remove(scope)
+
+    def close_family(self, scope: Scope, line: memory_pb2.RunLine, open_result: str) -> list[memory_pb2.LogLine]:
+        """Close and forget the scope of a sub-agent and those below it, innermost first; the lines for the log."""
+        family = [other for other in reversed(self._open) if other.lineage[: scope.depth] == scope.lineage]
+        self._open = [other for other in self._open if other not in family]
+        return [step for other in family for step in (*other.close(open_result), *other.end(line))]
+
+    def close_all(self, line: memory_pb2.RunLine, open_result: str) -> list[memory_pb2.LogLine]:
+        """Close what is open in all scopes, innermost first; the lines for the log."""
+        return [step for scope in reversed(self._open) for step in (*scope.close(open_result), *scope.end(line))]
+
+    def are_waiting_for(self, tool_id: str) -> bool:
+        """Whether a frontend call with this id has been announced and has no result yet."""
+        return any(scope.calls_waiting_for(tool_id) for scope in self._open)
 
 
 class Run:
     """A live run. Owned by `Runs`; the tasks of its scopes alone publish and commit."""
 
     __slots__ = (
-        "_resets",
-        "_scopes",
-        "_settling",
-        "agent",
-        "agents",
-        "ask_next",
-        "begun",
-        "chat_id",
-        "checkpoint_id",
-        "created_at",
-        "delegate",
+        "block_names",
+        "chat",
+        "control",
         "feed",
         "id",
         "identity",
-        "is_accepted",
-        "is_given_up",
-        "is_live",
-        "late_error",
         "log",
-        "main",
-        "my_turn",
-        "names",
-        "notices",
-        "on_rest",
-        "opens_chat",
         "past",
         "query",
-        "recording",
-        "rolls_back",
-        "rules",
+        "scopes",
+        "services",
         "spending",
         "state",
         "steering",
-        "stop",
-        "stop_error",
-        "turns",
-        "unstored_end",
         "waits",
-        "work",
     )
 
     def __init__(
-        self,
-        run_id: str,
-        agent: Definition,
-        query: agent_pb2.QueryRequest,
-        peers: Peers,
-        past: Past | None = None,
+        self, run_id: str, agent: Definition, query: agent_pb2.QueryRequest, services: RunServices, past: Past = NEW
     ) -> None:
+        """`past` is what an earlier owner of the run has left."""
         self.id = run_id
         self.identity = identity.require_identity()
         """Whose it is: its tasks work for them, and nobody else finds it."""
-        self.chat_id = query.chat_id
-        self.agent = agent
         self.query = query
-        self.past = past = past or NEW
-        self.recording = past.recording
+        self.services = services
+        self.past = past
+        is_first = any(event.HasField("chat_start") for event in past.history)
+        self.chat = ChatPosition(is_first=is_first)
         self.feed = Feed(past.seq, past.history)
-        self.names = BlockNames.after(run_id, past.recording.messages())
+        self.block_names = BlockNames.after(run_id, past.recording.messages())
         self.spending = Spending(agent)
-        self.state: State = "queued"
-        self.created_at = past.history[0].timestamp if past.history else ids.now_ms()
-        self.begun = Flag()
-        """Set when readers have its beginning. Its work may be ahead of that, but asks only, and no model."""
-        self.my_turn = Flag()
-        """Set when no earlier run of the chat is live."""
-        self.work: asyncio.Task[str] | None = None
-        self.stop: Literal["", "now", "after_step"] = ""
-        self.opens_chat = any(event.HasField("chat_start") for event in past.history)
-        """Whether its query is the chat's first."""
-        self.checkpoint_id: int | None = None
-        """What taking it back goes back to: before its query, or what it has taken back itself; None: nothing yet."""
-        self.rolls_back: list[Run] = []
-        """Cancelled runs whose messages this one's model is not to see."""
-        self.notices: list[tuple[str, str]] = []
-        """Code and text of what its user is told first."""
-        self.stop_error: HeadraceError | None = None
-        """Why the run was stopped, when it was not a caller's wish."""
-        self.late_error: BudgetExceeded | None = None
-        """What it ends with when its time is used up."""
-        self.is_accepted = bool(past.reason)
-        """Whether it is in the log, and ours."""
-        self.unstored_end: common_pb2.Failure | None = None
-        """What readers were told it ended with, where its log takes no end."""
-        self.is_live = not past.recording.steps
-        """Whether it does what no earlier owner has done."""
-        self._settling: asyncio.TimerHandle | None = None
-        self.is_given_up = False
-        """Whether it is left to its next owner."""
-        self.log = past.log(query.chat_id, run_id, peers)
+        self.state = RunState(
+            past.history[0].timestamp if past.history else ids.now_ms(),
+            is_stored=bool(past.reason),
+            on_rest=partial(services.on_rest, self.identity.tenant),
+        )
+        self.control = StopControl(self.state, is_live=not past.recording.steps)
+        self.log = past.log(query.chat_id, run_id, services.peers)
         self.waits = past.waits()
-        self.agents: Mapping[str, Definition] = {}
-        """Those there are, by key."""
         self.steering = Steering(past.recording.told("request_steer"))
-        self.ask_next: Callable[[Run, Steer], Awaitable[None]] | None = None
-        """Has a message, which this run did not hear, asked behind it; set by who has the chat's runs."""
-        self.on_rest: Callable[[bool], None] = lambda _: None
-        """Called when it begins to wait for people alone, and when it goes on; set by who counts runs at work."""
-        self.delegate: Delegate | None = None
-        """Has a sub-agent work; set where the modes are known, above all that may call one."""
-        self.turns: Counter[str | None] = Counter()
-        """Answers of models by sub-agent, those of its tasks included; None: the run's own."""
-        self.rules = RulesFile()
-        """Which calls people are asked about, at any moment."""
-        self.main = Scope(self, agent.primary)
-        """The run itself."""
-        self._scopes = [self.main]
-        """Those that are open, each behind the one that opened it."""
+        self.scopes = ScopeTree(Scope(self, agent, agent.primary))
 
-    def cancel(self, mode: Literal["now", "after_step"] = "now") -> None:
-        """Ask the run to end with run.cancel. Returns at once; repeating it is harmless."""
-        if self.stop != "now":
-            self.stop = mode
-        if mode == "now" and self.is_live:
-            self._end_work()
+    @property
+    def main(self) -> Scope:
+        """The scope of the run itself."""
+        return self.scopes.main
 
-    def go_live(self) -> None:
-        """Note that the recording is used up somewhere: what was open is open again in a moment, and the run may be
-        cancelled then. A cancel before that would leave calls without results and tasks without an end.
-        """
-        if not self.is_live and self._settling is None:
-            self._settling = asyncio.get_running_loop().call_later(SETTLING_S, self._settled)
+    @property
+    def agent(self) -> Definition:
+        return self.scopes.main.agent
 
-    def _settled(self) -> None:
-        self.is_live = True
-        if self.stop == "now":
-            self._end_work()
+    @property
+    def chat_id(self) -> str:
+        return self.query.chat_id
+
+    @property
+    def recording(self) -> Recording:
+        """What an earlier owner has done; it is gone through again first."""
+        return self.past.recording
+
+    @property
+    def rules(self) -> Rules:
+        """The rules in force now: which calls people are asked about."""
+        return self.services.rules.current
+
+    @property
+    def usage(self) -> common_pb2.Usage:
+        return self.spending.usage
 
     @property
     def pending_query(self) -> agent_pb2.QueryRequest | None:
         """Its query, as long as the log may not have it."""
-        return None if self.is_accepted else self.query
-
-    @property
-    def is_stopping(self) -> bool:
-        """Whether nothing more is to begin."""
-        return bool(self.stop) and self.is_live
-
-    def give_up(self) -> None:
-        """Leave the run to its next owner: nothing is said of how it ends."""
-        self.is_given_up = True
-        self._end_work()
-
-    async def tell_readers_to_reset(self) -> None:
-        """Commit and send what a new owner says first. Readers see nothing of it, or behind it, before that."""
-        await self.log.commit(self._resets)
-        for line in self._resets.lines:
-            self.feed.release(line.event.event.seq)
-
-    def go_on(self) -> None:
-        """Go on with the run of an earlier owner: from now on its events are ours."""
-        known = [event.seq for event in self.past.history if event.HasField("run_start")]
-        lines = resets(self.id, self.recording, self.past.reason, max(known, default=0))
-        for line in lines:
-            self.feed.publish("attempt_reset", line.event, held=True)
-        self._resets = self.log.keep([memory_pb2.LogLine(event=line) for line in lines])
-
-    def interrupt(self, error: HeadraceError) -> None:
-        """Ask the run to end with run.error: its process stops."""
-        self.stop_error = error
-        self._end_work()
-
-    def out_of_time(self) -> None:
-        """End the work because the run's time is used up."""
-        self.late_error = self.spending.exceeded("timeoutMs")
-        self._end_work()
+        return None if self.state.is_stored else self.query
 
     @property
     def hears(self) -> bool:
         """Whether a message for its model would come before one of its turns, or be passed on."""
-        return self.state != "queued" and not self.steering.is_over
+        return self.state.name != "queued" and not self.steering.is_over
 
-    def check_stop(self) -> None:
-        """Raise Stopped between steps, when an after_step cancel is waiting."""
-        if self.is_stopping:
-            raise Stopped
+    def hold_resets(self) -> memory_pb2.AppendRequest:
+        """Publish what a new owner says first, and the append that commits it. Readers see nothing of it, or behind it,
+        before `release_resets`.
+        """
+        known = [event.seq for event in self.past.history if event.HasField("run_start")]
+        lines: list[memory_pb2.LogLine] = []
+        for reset in find_resets(self.id, self.recording, self.past.reason, max(known, default=0)):
+            event = self.feed.publish(reset.payload, held=True, subagent_id=reset.subagent_id, task_id=reset.task_id)
+            lines.append(memory_pb2.LogLine(event=memory_pb2.EventLine(event=event, context_id=reset.context_id)))
+        return self.log.keep(lines)
 
-    def open_scope(self, settings: StageSettings, **ids: str | None) -> Scope:
-        """A further scope of this run, with the ids that Scope takes; `leave` ends it."""
-        scope = Scope(self, settings, **ids)
-        self._scopes.append(scope)
-        return scope
+    async def release_resets(self, resets: memory_pb2.AppendRequest) -> None:
+        """Commit and send what `hold_resets` has published."""
+        await self.log.commit(resets)
+        for line in resets.lines:
+            self.feed.release(line.event.event.seq)
 
-    def leave(self, scope: Scope) -> None:
-        """Forget a scope that has nothing open."""
-        self._scopes.remove(scope)
+    def expire(self) -> None:
+        """End the work because the run's time is used up."""
+        self.control.expire(self.spending.exceeded("timeoutMs"))
 
-    def close_within(self, scope: Scope, line: memory_pb2.RunLine, open_result: str) -> list[memory_pb2.LogLine]:
-        """Close and forget the scope of a sub-agent and those below it, innermost first; the lines for the log."""
-        family = [other for other in reversed(self._scopes) if other.lineage[: scope.depth] == scope.lineage]
-        self._scopes = [other for other in self._scopes if other not in family]
-        return [step for other in family for step in (*other.close(open_result), *other.end(line))]
+    @contextmanager
+    def waiting(self) -> Generator[None]:
+        """The run waits for a person inside this block; that time is not charged."""
+        with self.spending.clock.waiting():
+            self.state.wait()
+            try:
+                yield
+            finally:
+                if self.spending.clock.waits == 1:
+                    self.state.resume()
+
+    def is_waited_for(self, tool_id: str) -> bool:
+        """Whether a person may submit for this id, or could have."""
+        return tool_id in self.waits or self.recording.awaits(tool_id) or self.scopes.are_waiting_for(tool_id)
 
     def close(self, line: memory_pb2.RunLine, open_result: str) -> None:
         """Close what is open, give each call without a result `open_result`, and make the run's last lines.
@@ -245,30 +208,9 @@ class Run:
         The lines are committed by `flush`; the terminal event is the caller's, after that.
         """
         self.waits.close()
-        scopes = reversed(self._scopes)
-        lines = [step for scope in scopes for step in (*scope.close(open_result), *scope.end(line))]
+        lines = self.scopes.close_all(line, open_result)
         line.events.first_seq = line.events.last_seq = self.feed.seq + 1
         self.log.keep([*lines, memory_pb2.LogLine(run=line)])
-
-    @contextmanager
-    def waiting(self) -> Generator[None]:
-        """The run waits for a person inside this block; that time is not charged."""
-        with self.spending.clock.waiting():
-            if self.spending.clock.waits == 1:
-                self.on_rest(True)
-            self.state = "waiting"
-            try:
-                yield
-            finally:
-                if self.spending.clock.waits == 1:
-                    self.state = "running"
-                    self.on_rest(False)
-
-    def is_waited_for(self, tool_id: str) -> bool:
-        """Whether a person may submit for this id, or could have."""
-        if tool_id in self.waits or self.recording.awaits(tool_id):
-            return True
-        return any(scope.calls_waiting_for(tool_id) for scope in self._scopes)
 
     async def flush(self) -> None:
         """Commit what is not known to be committed; readers have everything after that."""
@@ -281,18 +223,9 @@ class Run:
             run_id=self.id,
             chat_id=self.chat_id,
             agent_key=self.agent.key,
-            state=self.state,
+            state=self.state.name,
             usage=self.usage,
             budget_left=self.spending.left(),
-            created_at=self.created_at,
+            created_at=self.state.created_at,
             updated_at=self.log.updated_at,
         )
-
-    @property
-    def usage(self) -> common_pb2.Usage:
-        return self.spending.usage
-
-    def _end_work(self) -> None:
-        self.my_turn.set()
-        if self.work is not None:
-            self.work.cancel()

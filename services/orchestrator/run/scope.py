@@ -7,31 +7,52 @@ wait for results. What it publishes carries its ids, so that readers can fold sc
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
 
-from headrace.v1 import agent_pb2, llm_pb2, memory_pb2
+from google.protobuf.message import Message
+
+from headrace.v1 import agent_pb2, llm_pb2, memory_pb2, tools_pb2
 from services.orchestrator import ids
-from services.orchestrator.agents.definition import StageSettings
+from services.orchestrator.agents.definition import Definition, StageSettings
 from services.orchestrator.run import insights
 from services.orchestrator.run.answers.answer import Answer, is_draft
 from services.orchestrator.run.answers.call import Call, result_event
 from services.orchestrator.run.answers.toolbox import Toolbox
 from services.orchestrator.run.attention import Attention
+from services.orchestrator.run.notes import ScopeNotes
+from services.orchestrator.run.plan.active_plan import Planned
+from services.orchestrator.run.stage import ActiveStage
 
 if TYPE_CHECKING:
-    from services.orchestrator.run.plan.active_plan import Planned
     from services.orchestrator.run.prompt_context import PromptContext
     from services.orchestrator.run.run import Run
 
 Delta = agent_pb2.AgentDelta
 
 DRAFT_STAGE = "verify"
-"""Of answers that are checked before readers get one; no model is told of its steps."""
+"""The stage of answers that are checked before readers get one; no model is told of its steps."""
 
 SUBAGENTS_MAX = 50
-"""Sub-agents of one scope that work at the same time; further ones wait. Of the tree, maxToolCalls limits how many
-there are."""
+"""Sub-agents of one scope that work at the same time; further ones wait. maxToolCalls limits how many the tree has."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScopeIds:
+    """The ids of a scope; without any it is the run's own."""
+
+    context_id: str | None = None
+    """Its context in memory; None: the run's own."""
+
+    subagent_id: str | None = None
+    task_id: str | None = None
+    lineage: tuple[str, ...] = ()
+    """Ids of the sub-agents that lead to it, its own last; none for the run itself."""
+
+
+MAIN = ScopeIds()
 
 
 class Scope:
@@ -40,99 +61,135 @@ class Scope:
     def __init__(
         self,
         run: Run,
+        agent: Definition,
         settings: StageSettings,
+        scope_ids: ScopeIds = MAIN,
         *,
-        context_id: str | None = None,
-        subagent_id: str | None = None,
-        task_id: str | None = None,
+        thoughts: list[str] | None = None,
     ) -> None:
+        """`thoughts` are those of the scope that this one works for, where it adds to them."""
         self.run = run
-        self.agent = run.agent
-        """Whose settings these are: the run's, or a sub-agent's."""
-        self.lineage: tuple[str, ...] = ()
-        """Ids of the sub-agents that lead to it, its own last; none for the run itself."""
-        self.said = ""
-        """What its model said last."""
-        self.returned: dict[str, tuple[str, str]] = {}
-        """Tasks of sub-agents that have come back since its last answer, and their results, by tool id."""
-        self.places = asyncio.Semaphore(SUBAGENTS_MAX)
-        """For its sub-agents at a time."""
-        self.settings = settings
-        """Prompt, model and tools in force; a run goes from stage to stage."""
-        self.stage = settings.stage
-        """As its steps are logged."""
-        self.context_id = context_id
-        """In memory; None: the run's own."""
-        self.subagent_id = subagent_id
-        self.task_id = task_id
-        self.system = ""
-        """The system message, fixed for a stage."""
-        self.brief: PromptContext | None = None
-        """What system messages are made from; None: nothing is asked of a model yet."""
+        self.agent = agent
+        """The agent that works here: the run's, or a sub-agent."""
+        self.ids = scope_ids
+        self.recording = run.recording.scope(scope_ids.context_id)
+        """What an earlier owner of the run has done here: it is gone through again first."""
+        self.stage = ActiveStage(settings, self.recording.last_system)
+        self.notes = ScopeNotes(self.recording.artifact_ids, thoughts)
         self.planned: Planned | None = None
         """The plan that the scope made, or is part of."""
-        self.last_event: Callable[[memory_pb2.RunLine], tuple[str, dict[str, object]]] | None = None
-        """How readers learn that what the scope stands for (a task) ends with its run; None: it does not, or has."""
         self.attention = Attention()
         """What its model is reminded of."""
         self.tools = Toolbox()
         """What its model may call."""
+        self.subagent_places = asyncio.Semaphore(SUBAGENTS_MAX)
+        """Taken by each sub-agent that works for it."""
         self.open_calls: dict[str, Call] = {}
         """Calls without a result, by tool id."""
-        self.send = self._send_inside if subagent_id or task_id else run.feed.publish
-        """Number an event and pass it on (Feed.publish), with this scope's ids."""
-        self.thoughts: list[str] = []
-        """Reasoning that readers get a summary of; the tasks of a plan add theirs."""
-        self.results_without_insight: list[memory_pb2.LogMessage] = []
-        """Results of tools that a model is to write an insight about, before the next turn."""
-        self.recording = run.recording.scope(context_id)
-        """What an earlier owner of the run has done here: it is gone through again first."""
-        self.artifact_ids = dict.fromkeys(self.recording.artifact_ids)
-        """What its tools have made, each once, in order."""
+        self.publish = partial(run.feed.publish, subagent_id=scope_ids.subagent_id, task_id=scope_ids.task_id)
+        """Feed.publish, with this scope's ids."""
         self._answer: Answer | None = None
-        self._logged_system = self.recording.last_system
+        self._make_end: Callable[[memory_pb2.RunLine], Message] | None = None
+
+    @property
+    def settings(self) -> StageSettings:
+        """The prompt, model and tools in force."""
+        return self.stage.settings
+
+    @property
+    def system(self) -> str:
+        """The system message in force."""
+        return self.stage.system
+
+    @property
+    def context_id(self) -> str | None:
+        return self.ids.context_id
+
+    @property
+    def subagent_id(self) -> str | None:
+        return self.ids.subagent_id
+
+    @property
+    def lineage(self) -> tuple[str, ...]:
+        return self.ids.lineage
 
     @property
     def depth(self) -> int:
         """1 for a sub-agent that the run has called, 0 for the run itself."""
-        return len(self.lineage)
+        return len(self.ids.lineage)
+
+    def open_subagent(self, agent: Definition, subagent_id: str) -> Scope:
+        """A scope for a sub-agent of this one; it is open until its run closes its family."""
+        scope_ids = ScopeIds(subagent_id, subagent_id, None, (*self.ids.lineage, subagent_id))
+        return self.run.scopes.add(Scope(self.run, agent, agent.primary, scope_ids))
+
+    def open_task(self, task_id: str) -> Scope:
+        """A scope for a task of this one's plan, which begins with what this one knows; open until it is removed."""
+        context_id = f"task-{task_id}"
+        if self.ids.context_id:
+            context_id = f"{self.ids.context_id}.{context_id}"
+        scope_ids = ScopeIds(context_id, self.ids.subagent_id, task_id, self.ids.lineage)
+        settings = self.agent.stage_settings("execute")
+        scope = Scope(self.run, self.agent, settings, scope_ids, thoughts=self.notes.thoughts)
+        scope.stage.prompt_context = self.stage.prompt_context
+        scope.planned = self.planned
+        scope.attention = self.attention.without_todos()
+        scope.tools.add_results(self.tools.results)
+        return self.run.scopes.add(scope)
+
+    def use_agent(self, agent: Definition) -> None:
+        """Go on with another form of the agent: other models."""
+        self.agent = agent
+
+    def begin(self, prompt_context: PromptContext) -> None:
+        """Enter the agent's first stage; all system messages of the scope are made from `prompt_context`."""
+        self.stage.prompt_context = prompt_context
+        self.enter(self.agent.primary)
 
     def enter(self, settings: StageSettings, **values: str) -> None:
         """Go on to a stage: its settings are in force, its prompt with `values` filled in is the system message."""
-        assert self.brief is not None, "a scope is briefed before its first stage"
-        self.settings, self.stage = settings, settings.stage
-        recorded = "" if self.recording.is_used_up else self.recording.systems.get(self.stage, "")
-        self.system = recorded or self.brief.system(settings, values)
+        self.stage.enter(settings, values, self.recording)
 
-    def publish(self, kind: str, **fields: object) -> Delta:
-        """Publish an event."""
-        delta = _event(kind, fields)
-        self.send(kind, delta)
-        return delta
+    def log_steps_as(self, stage: str) -> None:
+        """Log the next steps under this stage; what is in force stays."""
+        self.stage.name = stage
 
-    async def record(self, kind: str, *, behind: Sequence[memory_pb2.LogLine] = (), **fields: object) -> Delta:
+    def offer_tools(self, tools: Iterable[tools_pb2.Tool]) -> None:
+        """Let the model call these tools, and no others."""
+        self.tools = Toolbox(tools, self.tools.results)
+
+    def follow_plan(self, planned: Planned) -> None:
+        """Log this plan with the steps."""
+        self.planned = planned
+
+    def end_with_run(self, make_end: Callable[[memory_pb2.RunLine], Message] | None) -> None:
+        """Have readers told that what the scope stands for (a task, a sub-agent) ends, when its run does before it: by
+        the event that is made from the run's last line. None: it has ended.
+        """
+        self._make_end = make_end
+
+    async def record(self, payload: Message, *, behind: Sequence[memory_pb2.LogLine] = ()) -> Delta:
         """Publish an event that no other line of the log implies: it is on disk before any reader has it, together with
         the lines `behind` which it stands.
         """
-        event = _event(kind, fields)
-        if told := self.recording.event(kind, event):
-            return told
-        await self.run.begun.wait()
-        seq = self.send(kind, event, held=True)
+        if recorded := self.recording.event(payload):
+            return recorded
+        await self.run.state.wait_for_start()
+        event = self.publish(payload, held=True)
         line = memory_pb2.EventLine(event=event, context_id=self.context_id)
         await self.run.log.append([*behind, memory_pb2.LogLine(event=line)])
-        self.run.feed.release(seq)
+        self.run.feed.release(event.seq)
         return event
 
     async def notice(self, code: str, message: str) -> None:
         """Tell the user something that ends nothing."""
-        await self.record("run_notice", run_id=self.run.id, code=code, message=message)
+        await self.record(agent_pb2.RunNotice(run_id=self.run.id, code=code, message=message))
 
     def begin_answer(self, hidden: Collection[str] = ()) -> Answer:
         """A new model answer; it is the scope's open one until `end_answer` or `close`. Readers get nothing of what is
         `hidden`: content, reasoning.
         """
-        self._answer = Answer(self.run.feed, self.send, self.run.names, self.tools, hidden)
+        self._answer = Answer(self.run.feed, self.publish, self.run.block_names, self.tools, hidden)
         return self._answer
 
     def forget_answer(self) -> bool:
@@ -152,14 +209,14 @@ class Scope:
         answer, self._answer = self._answer, None
         if answer is None or answer.is_empty:
             return
-        await self.record("attempt_reset", run_id=self.run.id, from_seq=answer.from_seq, reason=reason)
+        await self.record(agent_pb2.AttemptReset(run_id=self.run.id, from_seq=answer.from_seq, reason=reason))
 
     def recalled_answer(self) -> Answer | None:
         """The next answer, where the log has it already; None: the model is to be asked."""
         pieces = self.recording.answer()
         if not pieces:
             return None
-        answer = Answer(self.run.feed, self.send, self.run.names, self.tools)
+        answer = Answer(self.run.feed, self.publish, self.run.block_names, self.tools)
         answer.recall(pieces)
         self.open_calls |= {call.tool_id: call for call in answer.calls}
         return answer
@@ -169,13 +226,22 @@ class Scope:
         if messages := self._take_answer():
             await self.commit(messages)
 
-    def hear(self, answer: Answer) -> Answer:
-        """Note what its model has said."""
-        self.run.turns[self.subagent_id] += 1
-        self.said = answer.text.strip() or self.said
+    def note_answer(self, answer: Answer) -> Answer:
+        """Count an answer of the model, and note what it says."""
+        self.run.spending.count_answer(self.ids.subagent_id)
+        self.notes.last_text = answer.text.strip() or self.notes.last_text
         if thought := answer.hidden_reasoning:
-            self.thoughts.append(thought)
+            self.notes.thoughts.append(thought)
         return answer
+
+    async def add_steers(self) -> None:
+        """Commit what people have told the run since its last turn as messages to the model."""
+        steering, recording = self.run.steering, self.recording
+        while steer := steering.next():
+            if not recording.is_used_up and not recording.is_next_said(steer.text):
+                return  # it came later than this turn
+            steering.hear()
+            await self.add_user_message(steer.text)
 
     async def add_user_message(self, text: str) -> None:
         """Commit a message to the model that no person wrote: a repair prompt, a task."""
@@ -188,8 +254,7 @@ class Scope:
     def result(self, call: Call, text: str, ok: bool) -> memory_pb2.LogMessage:
         """Publish a call's result, and return its message for the log."""
         self.has_result(call)
-        kind, event = result_event(call, text, ok)
-        self.send(kind, event)
+        event = self.publish(result_event(call, text, ok))
         message = memory_pb2.LogMessage(ts=event.timestamp, ok=ok)
         call.keep_in(message)
         message.message.role, message.message.name, message.message.tool_call_id = "tool", call.name, call.call_id
@@ -205,8 +270,25 @@ class Scope:
 
     async def commit(self, messages: list[memory_pb2.LogMessage]) -> None:
         """Put messages into the log as the scope's next step; they are on disk when this returns."""
-        await self.run.begun.wait()
-        await self.run.log.append([self._step_line(messages), *insights.noted(self, messages)])
+        await self.run.state.wait_for_start()
+        await self.run.log.append([self._step_line(messages), *self._insight_lines(messages)])
+
+    def _insight_lines(self, messages: Sequence[memory_pb2.LogMessage]) -> list[memory_pb2.LogLine]:
+        """The insights to commit with these messages: none where recap is off, or where a model is to write them."""
+        recap = self.agent.memory.recap
+        results = [message for message in messages if message.message.role == "tool" and message.ok]
+        if not recap.enabled:
+            return []
+        if recap.insights == "llm":
+            self.notes.keep_results(results)
+            return []
+        return [insights.insight_line(self.context_id, message, insights.preview(message)) for message in results]
+
+    def recall_result(self, message: memory_pb2.LogMessage) -> None:
+        """Have an insight written about a result of an earlier owner, where a model was to do it and has not."""
+        recap, call_id = self.agent.memory.recap, message.message.tool_call_id
+        if recap.enabled and recap.insights == "llm" and message.ok and not self.recording.has_insight(call_id):
+            self.notes.keep_results([message])
 
     def close(self, open_result: str) -> list[memory_pb2.LogLine]:
         """Close what is open, give each call without a result `open_result`, and return the lines for the log."""
@@ -216,23 +298,15 @@ class Scope:
 
     def end(self, line: memory_pb2.RunLine) -> list[memory_pb2.LogLine]:
         """Say that what the scope stands for ends with its run, which `line` ends; the lines for the log."""
-        if self.last_event is None:
+        if self._make_end is None:
             return []
-        kind, fields = self.last_event(line)
-        event = self.publish(kind, **fields)
+        event = self.publish(self._make_end(line))
         return [memory_pb2.LogLine(event=memory_pb2.EventLine(event=event, context_id=self.context_id))]
 
     def calls_waiting_for(self, tool_id: str) -> bool:
         """Whether a frontend call with this id has been announced and has no result yet."""
         calls = [*self.open_calls.values(), *(self._answer.calls if self._answer is not None else ())]
         return any(call.tool_id == tool_id and call.kind == "frontend" for call in calls)
-
-    def _send_inside(self, kind: str, delta: Delta, *, held: bool = False) -> int:
-        if self.subagent_id:
-            delta.subagent_id = self.subagent_id
-        if self.task_id:
-            delta.task_id = self.task_id
-        return self.run.feed.publish(kind, delta, held=held)
 
     def _take_answer(self) -> list[memory_pb2.LogMessage]:
         answer, self._answer = self._answer, None
@@ -243,19 +317,14 @@ class Scope:
         return answer.messages
 
     def _step_line(self, messages: list[memory_pb2.LogMessage]) -> memory_pb2.LogLine:
-        stage = DRAFT_STAGE if any(map(is_draft, messages)) else self.stage
+        stage = DRAFT_STAGE if any(map(is_draft, messages)) else self.stage.name
         step = self.run.log.step(stage, messages, self.run.feed.seq)
-        if self.context_id:
-            step.context_id = self.context_id
-        if self.task_id:
-            step.task_id = self.task_id
+        if self.ids.context_id:
+            step.context_id = self.ids.context_id
+        if self.ids.task_id:
+            step.task_id = self.ids.task_id
         elif self.planned is not None and self.planned.plan.tasks:
             step.plan.CopyFrom(self.planned.plan.as_logged())
-        if self.system != self._logged_system:
-            step.system = self._logged_system = self.system
+        if (system := self.stage.take_unlogged_system()) is not None:
+            step.system = system
         return memory_pb2.LogLine(step=step)
-
-
-def _event(kind: str, fields: dict[str, object]) -> Delta:
-    payload: Any = {kind: fields}
-    return Delta(**payload)

@@ -39,7 +39,7 @@ class State:
 async def load(scope: Scope, peers: Peers) -> State:
     """The state of a scope's context."""
     # Before its query is stored, a run may ask for the state of a chat that it is about to make.
-    may_be_new = not scope.run.is_accepted
+    may_be_new = not scope.run.state.is_stored
     request = memory_pb2.GetStateRequest(chat_id=scope.run.chat_id, context_id=scope.context_id or "")
     try:
         with translating_peer_errors():
@@ -57,7 +57,7 @@ async def change(scope: Scope, peers: Peers, **values: bytes) -> None:
     Raises:
         StaleLease: Others changed the state each time.
     """
-    await scope.run.begun.wait()
+    await scope.run.state.wait_for_start()
     for attempt in range(1, CHANGES_MAX + 1):
         state = await load(scope, peers)
         fields = {name: msgspec.Raw(value) for name, value in (state.values | values).items()}

@@ -11,7 +11,6 @@ from headrace.errors import QueueFull
 
 if TYPE_CHECKING:
     from headrace.v1 import agent_pb2
-    from services.orchestrator.run.scope import Scope
 
 UNHEARD_MAX = 32
 """Messages that wait for a turn; each may be as large as a query."""
@@ -70,13 +69,3 @@ class Steering:
         self.is_over = True
         unheard, self._unheard = self._unheard, []
         return [steer for steer in unheard if not steer.is_refused]
-
-
-async def tell(scope: Scope) -> None:
-    """Commit what has come since the last turn as messages to the model."""
-    steering, recording = scope.run.steering, scope.recording
-    while steer := steering.next():
-        if not recording.is_used_up and not recording.is_next_said(steer.text):
-            return  # it came later than this turn
-        steering.hear()
-        await scope.add_user_message(steer.text)

@@ -26,8 +26,8 @@ async def record_goal(run: Run, peers: Peers) -> None:
     recap = run.agent.memory.recap
     if not recap.enabled or compact_command.is_compact_command(run.query.message) or run.recording.has_goal:
         return
-    await run.begun.wait()
-    if run.opens_chat or (recap.insights == "llm" and await _states_new_goal(run, peers)):
+    await run.state.wait_for_start()
+    if run.chat.is_first or (recap.insights == "llm" and await _states_new_goal(run, peers)):
         goal = run.query.message[:GOAL_CHARS_MAX]
         await run.log.append([memory_pb2.LogLine(intent=memory_pb2.NoteLine(text=goal))])
 

@@ -27,7 +27,7 @@ async def choose_model(run: Run, peers: Peers, state: session_state.State, given
             model = agent.primary.model.model
             raise InvalidRequest.of("references", f"model {model!r} sees no images, and the agent has no models.vision")
         agent = seeing
-    run.agent = run.main.agent = agent
+    run.main.use_agent(agent)
 
 
 async def _sees_images(agent: Definition, peers: Peers) -> bool:

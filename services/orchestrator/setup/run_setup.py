@@ -57,7 +57,7 @@ async def _load_all(run: Run, peers: Peers) -> tuple[session_state.State, ToolCa
 
 async def _load_state(run: Run, peers: Peers) -> session_state.State:
     """Load the chat's state and store the preferences of the query in it."""
-    is_first = run.opens_chat and not run.past.reason
+    is_first = run.chat.is_first and not run.past.reason
     state = session_state.State(0, {}) if is_first else await session_state.load(run.main, peers)
     wished = chat_preferences.read_preferences(run.query)
     if wished:
@@ -71,7 +71,7 @@ async def _report_missing(run: Run, offered: list[tools_pb2.Skill]) -> None:
         if not any(skills.is_named(skill, [name.casefold()]) for skill in offered):
             await run.main.notice("SKILL_UNAVAILABLE", f"there is no skill {name!r}; the agent goes on without it")
     for key in run.agent.subagents:
-        if key not in run.agents:
+        if key not in run.services.agents:
             await run.main.notice("AGENT_UNAVAILABLE", f"there is no agent {key!r}; it cannot be called")
 
 
@@ -101,7 +101,7 @@ async def _resolve_mentions(
     for name in mentions.find_names(run.query.message):
         tool = there_are.find_tool(name)
         skill = next((skill for skill in offered if skills.is_named(skill, [name.casefold()])), None)
-        agent = next((key for key in run.agents if key.casefold() == name.casefold()), None)
+        agent = next((key for key in run.services.agents if key.casefold() == name.casefold()), None)
         if tool is not None:
             attention.tools.append(tool.name)
         elif skill is not None:

@@ -61,7 +61,7 @@ async def link_skill(run: Run, peers: Peers, skill: tools_pb2.Skill) -> tools_pb
     """Link a skill into the chat's workspace; None, and a notice to the user, when that fails."""
     why = skill.unavailable
     if not why:
-        await run.begun.wait()
+        await run.state.wait_for_start()
         try:
             with translating_peer_errors():
                 reply = await peers.tools.LinkSkill(

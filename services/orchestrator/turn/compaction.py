@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Any
 
 import structlog
 
@@ -114,7 +113,7 @@ class Compaction:
         return request
 
     async def _compact(self, request: memory_pb2.CompactRequest) -> bool:
-        await self._run.begun.wait()
+        await self._run.state.wait_for_start()
         with tracing.compacted(request.trigger) as span:
             kind = await self._record_deltas(request)
             tracing.compaction_ended(span, kind)
@@ -154,6 +153,5 @@ class Compaction:
 
     async def _record_delta(self, delta: memory_pb2.CompactDelta) -> str:
         kind = delta.WhichOneof("delta") or ""
-        payload: Any = getattr(delta, kind)
-        await self._scope.record(f"compaction_{kind}", **{field.name: value for field, value in payload.ListFields()})
+        await self._scope.record(getattr(delta, kind))
         return kind

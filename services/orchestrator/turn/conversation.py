@@ -15,10 +15,8 @@ from services.orchestrator import metrics
 from services.orchestrator.calls import executor
 from services.orchestrator.peers.reconnect import was_broken_connection
 from services.orchestrator.peers.stubs import Peers
-from services.orchestrator.run import steer_queue
 from services.orchestrator.run.answers.answer import Answer
 from services.orchestrator.run.answers.call import Call
-from services.orchestrator.run.answers.toolbox import Toolbox
 from services.orchestrator.run.scope import Scope
 from services.orchestrator.turn import parent_context
 from services.orchestrator.turn.context import Context
@@ -51,7 +49,7 @@ class Conversation:
         self.has_tools = bool(tools)
         self.peers = peers
         self.tools = tools
-        scope.tools = Toolbox(tools, scope.tools.results)
+        scope.offer_tools(tools)
         self._schemas = scope.tools.schemas
         self.context = Context(scope, peers, self._schemas)
 
@@ -69,21 +67,21 @@ class Conversation:
         stay in a request that may not call them, so that the provider's prefix cache keeps hitting.
         """
         run = self.run
-        run.check_stop()
+        run.control.check()
         if self.scope is run.main:
-            await steer_queue.tell(self.scope)
+            await self.scope.add_steers()
         if recalled := self.scope.recalled_answer():
             self.context.skip_turn()
             run.spending.recall_model_call(recalled.usage or common_pb2.Usage())
-            return self.scope.hear(recalled)
-        run.go_live()
+            return self.scope.note_answer(recalled)
+        run.control.go_live()
         request = self._make_request(await self.context.load_messages(), tool_choice, parallel, reasoning)
-        await run.begun.wait()
+        await run.state.wait_for_start()
         answer = await self._stream_within_budget(
             _Turn(request, self._select_hidden(tool_choice)), beyond=beyond_budget
         )
         await self.scope.end_answer()
-        return self.scope.hear(answer)
+        return self.scope.note_answer(answer)
 
     async def _stream_within_budget(self, turn: _Turn, *, beyond: bool) -> Answer:
         """Stream a turn; once more from its beginning when its gateway goes away in mid-answer."""
@@ -175,7 +173,7 @@ class Conversation:
     ) -> bytes:
         """Make the request, serialized, because it is held while the model answers and a message object weighs more."""
         model = self.scope.settings.model
-        self.run.names.tool_ids.update(call.id for message in messages for call in message.tool_calls)
+        self.run.block_names.tool_ids.update(call.id for message in messages for call in message.tool_calls)
         request = llm_pb2.ChatRequest(
             provider_key=model.provider_key or "",
             model=model.model or "",
@@ -184,7 +182,7 @@ class Conversation:
             temperature=model.temperature,
             top_p=model.top_p,
             max_tokens=model.max_tokens,
-            stage=self.scope.stage,
+            stage=self.scope.stage.name,
         )
         if self._schemas:
             request.tool_choice = tool_choice

@@ -31,13 +31,13 @@ _LINE = re.compile(r"^[ \t]*([0-9]{1,4})[.):][ \t]*(\S.*)$", re.MULTILINE)
 
 async def write_insights(scope: Scope, peers: Peers) -> None:
     """Write the insights of results since the last turn, where a model is to write them."""
-    results, scope.results_without_insight = scope.results_without_insight, []
+    results = scope.notes.take_results()
     if not results:
         return
     told = await side_question.ask_model(scope.run, peers, STAGE, SYSTEM, _number_results(results))
     found = {int(number): text.strip()[:INSIGHT_CHARS_MAX] for number, text in _LINE.findall(told)}
     lines = [
-        insight_line(scope, message, found.get(number) or preview(message))
+        insight_line(scope.context_id, message, found.get(number) or preview(message))
         for number, message in enumerate(results, start=1)
     ]
     await scope.run.log.append(lines)

@@ -36,9 +36,9 @@ async def push(scope: Scope, parent: Scope, peers: Peers, task: str) -> None:
         return
     kept = ParentContext(
         parent_id=parent.subagent_id or "main",
-        checkpoint=parent.run.checkpoint_id or 0,
+        checkpoint=parent.run.chat.checkpoint_id or 0,
         sub_goal=task[:THOUGHT_CHARS],
-        latest_thought=parent.said[:THOUGHT_CHARS],
+        latest_thought=parent.notes.last_text[:THOUGHT_CHARS],
         depth=parent.depth,
     )
     await session_state.change(scope, peers, parent_context=msgspec.json.encode(kept))
@@ -46,16 +46,15 @@ async def push(scope: Scope, parent: Scope, peers: Peers, task: str) -> None:
 
 async def restore(scope: Scope, answer: Answer) -> None:
     """Show the model its position again, once the results of all calls of `answer` are stored."""
-    returned, scope.returned = scope.returned, {}
-    if not returned:
+    returns = scope.notes.take_returns()
+    if not returns:
         return
-    back = [returned[call.tool_id] for call in answer.calls if call.tool_id in returned]
     parts = [
         prompts.fill_placeholders(
-            prompts.load_text("subagent_return"), {"task": task, "result": result[:RESULT_CHARS_MAX]}
+            prompts.load_text("subagent_return"), {"task": back.task, "result": back.result[:RESULT_CHARS_MAX]}
         )
-        for task, result in back
+        for back in (returns[call.tool_id] for call in answer.calls if call.tool_id in returns)
     ]
-    where = {"depth": str(scope.depth), "thought": scope.said[:THOUGHT_CHARS] or "(none)"}
+    where = {"depth": str(scope.depth), "thought": scope.notes.last_text[:THOUGHT_CHARS] or "(none)"}
     parts.append(prompts.fill_placeholders(prompts.load_text("subagent_restored"), where))
     await scope.add_user_message("\n\n".join(parts))

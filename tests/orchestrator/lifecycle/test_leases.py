@@ -9,7 +9,7 @@ from headrace.v1 import agent_pb2, memory_pb2
 from services.orchestrator.agents.definition import parse_agent
 from services.orchestrator.lifecycle import leases
 from services.orchestrator.peers.stubs import Peers
-from services.orchestrator.run.run import Run
+from services.orchestrator.run.run import Run, RunServices
 from services.runtime.rpc.channels import open_channel
 from tests.orchestrator.conftest import House, Open, content
 from tests.orchestrator.people import CHAT
@@ -31,8 +31,10 @@ async def test_leases_are_renewed_until_they_are_lost(house: Open) -> None:
         before = await lease(it)
         assert before.owner == "127.0.0.1:0"
         peers = Peers.from_channels(llm_gateway=memory, memory=memory, tools=memory)
-        run = Run(before.run_id, parse_agent(AGENT, "oneshot"), agent_pb2.QueryRequest(chat_id=CHAT), peers)
-        run.is_accepted = True
+        run = Run(
+            before.run_id, parse_agent(AGENT, "oneshot"), agent_pb2.QueryRequest(chat_id=CHAT), RunServices(peers)
+        )
+        run.state.store()
         owner = leases.Owner(before.owner, 0.06)
         keeping = asyncio.create_task(leases.keep(lambda: [run], peers, owner))
         while (after := await lease(it)).lease_expires_at == before.lease_expires_at:
@@ -40,7 +42,7 @@ async def test_leases_are_renewed_until_they_are_lost(house: Open) -> None:
         assert (after.owner, after.generation) == (before.owner, 0)
         request = memory_pb2.AcquireLeaseRequest(chat_id=CHAT, run_id=run.id, owner="127.0.0.1:0", ttl_ms=60_000)
         await it.memory.AcquireLease(request, None)
-        while not run.is_given_up:
+        while not run.control.is_given_up:
             await asyncio.sleep(0.02)
         assert run.log.is_lost
         keeping.cancel()

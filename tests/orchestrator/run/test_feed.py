@@ -30,21 +30,21 @@ def as_json(delta: Delta) -> Event:
 
 
 def begin(feed: Feed) -> None:
-    feed.publish("request_query", Delta(request_query=agent_pb2.RequestQuery(message="hi")))
-    feed.publish("run_start", Delta(run_start=agent_pb2.RunStart(run_id=RUN_ID)))
+    feed.publish(agent_pb2.RequestQuery(message="hi"))
+    feed.publish(agent_pb2.RunStart(run_id=RUN_ID))
 
 
 def end(feed: Feed) -> None:
-    feed.publish("run_complete", Delta(run_complete=agent_pb2.RunComplete(run_id=RUN_ID, finish_reason="stop")))
+    feed.publish(agent_pb2.RunComplete(run_id=RUN_ID, finish_reason="stop"))
 
 
 def answer_calls(feed: Feed, answer: Answer) -> None:
     for call in answer.calls:
         for stream in ("stdout", "stdout", "stderr"):
             output = agent_pb2.ToolOutput(tool_id=call.tool_id, stream=stream, delta="x\n")
-            feed.publish("tool_output", Delta(tool_output=output))
+            feed.publish(output)
         result = agent_pb2.ToolResult(tool_id=call.tool_id, result="done", ok=True)
-        feed.publish("tool_result", Delta(tool_result=result))
+        feed.publish(result)
 
 
 class Ear:
@@ -206,7 +206,7 @@ async def test_a_cut_feed_ends_its_readers_streams_without_a_terminal_event() ->
     begin(feed)
     ear = Ear()
     async with following(feed, ear) as reading:
-        feed.publish("run_notice", Delta(run_notice=agent_pb2.RunNotice(run_id=RUN_ID)), held=True)
+        feed.publish(agent_pb2.RunNotice(run_id=RUN_ID), held=True)
         feed.cut()
         assert await reading[0] == 2
     assert [event["seq"] for event in ear.heard] == [1, 2]
@@ -245,8 +245,7 @@ async def test_a_held_event_and_what_follows_it_wait_until_it_is_released() -> N
     begin(feed)
     ear, late = Ear(), Ear()
     async with following(feed, ear) as reading:
-        notice = Delta(run_notice=agent_pb2.RunNotice(run_id=RUN_ID, code="CODE", message="text"))
-        held = feed.publish("run_notice", notice, held=True)
+        held = feed.publish(agent_pb2.RunNotice(run_id=RUN_ID, code="CODE", message="text"), held=True).seq
         say(answer := answering(feed), "behind it")
         answer.close()
         end(feed)
@@ -264,10 +263,7 @@ async def test_each_of_two_held_events_waits_for_its_own_release() -> None:
     begin(feed)
     ear = Ear()
     async with following(feed, ear):
-        first, second = (
-            feed.publish("run_notice", Delta(run_notice=agent_pb2.RunNotice(run_id=RUN_ID)), held=True)
-            for _ in range(2)
-        )
+        first, second = (feed.publish(agent_pb2.RunNotice(run_id=RUN_ID), held=True).seq for _ in range(2))
         feed.release(second)
         assert len(ear.heard) == 2
         feed.release(first)
@@ -279,7 +275,7 @@ async def test_more_than_a_queue_behind_a_held_event_is_folded_when_it_is_releas
     begin(feed)
     ear = Ear()
     async with following(feed, ear) as reading:
-        held = feed.publish("run_notice", Delta(run_notice=agent_pb2.RunNotice(run_id=RUN_ID)), held=True)
+        held = feed.publish(agent_pb2.RunNotice(run_id=RUN_ID), held=True).seq
         say(answer := answering(feed), *("x" * (QUEUE_MAX + 10)))
         feed.release(held)
         assert [event["type"] for event in ear.heard[2:]] == ["run.notice", "content.start", "content.delta"]

@@ -22,7 +22,8 @@ async def run_plan_execute(talk: Conversation) -> str:
     scope = talk.scope
     section = scope.agent.plan_execute
     assert section is not None, "the mode has its section"
-    planned = scope.planned = Planned(scope)
+    planned = Planned(scope.run.id, scope.run.chat_id, scope.recording, scope.record)
+    scope.follow_plan(planned)
     tools = [ADD, RESTATE] if section.strategy == "RECURSIVE" else [ADD]
     planning = Conversation(scope, talk.peers, tools)
     planner = Planner(planning, planned, scope.settings)
@@ -38,7 +39,7 @@ async def run_plan_execute(talk: Conversation) -> str:
 
 async def _summarize(talk: Conversation, planned: Planned) -> str:
     scope = talk.scope
-    scope.stage = "execute"
+    scope.log_steps_as("execute")
     await scope.add_user_message(prompts.load_text("summary"))
     scope.enter(scope.agent.stage_settings("summary"), **planned.values())
     return await ask_for_final_answer(talk)

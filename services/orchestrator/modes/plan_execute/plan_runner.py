@@ -12,7 +12,7 @@ from services.orchestrator.modes.plan_execute.planner import Planner
 from services.orchestrator.modes.plan_execute.task import OutOfModelCalls, RecordedTaskFailure, TaskExecutor, TaskReport
 from services.orchestrator.run.plan.active_plan import Planned
 from services.orchestrator.run.plan.plan import Task
-from services.orchestrator.run.run import Stopped
+from services.orchestrator.run.stop_control import Stopped
 from services.orchestrator.turn.conversation import Conversation
 
 
@@ -67,9 +67,9 @@ class PlanRunner:
         """Show the planner, and tasks that begin later, the result of a task."""
         scope = self._talk.scope
         text = prompts.fill_placeholders(prompts.load_text("task_report"), report.values)
-        scope.stage = "execute"
+        scope.log_steps_as("execute")
         await scope.add_user_message(text)
-        scope.tools.results |= report.results
+        scope.tools.add_results(report.results)
         self.planned.history.append(text)
 
     async def run_tasks(self, tasks: Sequence[Task], at_once: int) -> None:
@@ -89,7 +89,7 @@ class PlanRunner:
         except ExceptionGroup as errors:
             raise errors.exceptions[0] from errors
         ends = [task.result() for task in doing]
-        self.run.check_stop()
+        self.run.control.check()
         for end in ends:
             if end.report is not None:
                 await self.report_to_planner(end.report)
@@ -99,7 +99,7 @@ class PlanRunner:
 
     async def _run_in_group(self, task: Task, places: asyncio.Semaphore) -> _TaskResult:
         async with places:
-            if self.is_cut or self.run.is_stopping:
+            if self.is_cut or self.run.control.is_stopping:
                 return _TaskResult()
             executor = await self.begin_task(task)
             try:

@@ -99,5 +99,5 @@ class Planner:
             return await self._talk.ask_model(tool_choice, reasoning=reasoning)
 
     async def _add_prompt(self, text: str, **values: str) -> None:
-        self._talk.scope.stage = self._settings.stage
+        self._talk.scope.log_steps_as(self._settings.stage)
         await self._talk.scope.add_user_message(prompts.fill_placeholders(prompts.load_text(text), values))

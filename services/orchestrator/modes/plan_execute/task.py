@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from headrace.errors import BudgetExceeded
-from headrace.v1 import common_pb2, memory_pb2
+from headrace.v1 import agent_pb2, common_pb2, memory_pb2
 from services.orchestrator.agents import prompts
 from services.orchestrator.calls.planning import GET, UPDATE
 from services.orchestrator.modes.oneshot import ask_for_tool_call, requires_tool
@@ -27,9 +27,6 @@ INTERRUPTED_RESULT = '{"ok":false,"error":"interrupted"}'
 NOT_TOLD = common_pb2.Failure(code="TASK_NOT_UPDATED", message="the model did not say how the task ended")
 FAILED = common_pb2.Failure(code="TASK_FAILED", message="the model could not do the task")
 """The reason of a failed task without an error."""
-
-ENDS = {"completed": "task_complete", "failed": "task_fail"}
-"""The event that ends a task, by status; task_cancel for any other status."""
 
 
 class OutOfModelCalls(Exception):
@@ -82,19 +79,7 @@ class TaskExecutor:
 
     def __init__(self, talk: Conversation, planned: Planned, task: Task) -> None:
         """`talk` belongs to the plan's scope and has the tools that tasks may use."""
-        base = talk.scope
-        context_id = f"task-{task.task_id}"
-        self.scope = base.run.open_scope(
-            base.agent.stage_settings("execute"),
-            context_id=f"{base.context_id}.{context_id}" if base.context_id else context_id,
-            subagent_id=base.subagent_id,
-            task_id=task.task_id,
-        )
-        self.scope.agent, self.scope.lineage, self.scope.brief = base.agent, base.lineage, base.brief
-        self.scope.planned = planned
-        self.scope.attention = base.attention.without_todos()
-        self.scope.thoughts = base.thoughts
-        self.scope.tools.results |= base.tools.results
+        self.scope = talk.scope.open_task(task.task_id)
         self._talk = talk
         self._planned = planned
         self._task = task
@@ -105,8 +90,9 @@ class TaskExecutor:
         task, scope = self._task, self.scope
         scope.enter(scope.settings, **self._planned.values(task))
         await self._planned.mark(task, "in_progress")
-        scope.last_event = lambda line: _make_last_event(task, line)
-        await scope.record("task_start", task_id=task.task_id, run_id=scope.run.id, description=task.description)
+        scope.end_with_run(lambda line: _make_last_event(task, line))
+        start = agent_pb2.TaskStart(task_id=task.task_id, run_id=scope.run.id, description=task.description)
+        await scope.record(start)
 
     async def work(self) -> None:
         """Run turns until the task's status is stated.
@@ -144,16 +130,19 @@ class TaskExecutor:
         if error is not None:
             await self._planned.mark(task, "failed")
         text = text or self._text
-        fields: dict[str, object] = {"task_id": task.task_id}
         if task.status == "completed":
-            fields |= {"summary": text or None, "artifact_ids": [*scope.artifact_ids]}
+            event = agent_pb2.TaskComplete(
+                task_id=task.task_id, summary=text or None, artifact_ids=[*scope.notes.artifact_ids]
+            )
         elif task.status == "failed":
-            fields |= {"error": error or FAILED}
+            event = agent_pb2.TaskFail(task_id=task.task_id, error=error or FAILED)
+        else:
+            event = agent_pb2.TaskCancel(task_id=task.task_id)
         # What its model had begun is closed in the same breath: no later owner of the run is to take it for whole.
         cut = scope.close(INTERRUPTED_RESULT)
-        scope.last_event = None
-        await scope.record(ENDS.get(task.status, "task_cancel"), behind=cut, **fields)
-        scope.run.leave(scope)
+        scope.end_with_run(None)
+        await scope.record(event, behind=cut)
+        scope.run.scopes.remove(scope)
         return TaskReport(task, text, scope.tools.results)
 
     async def cancel(self) -> TaskReport:
@@ -173,8 +162,8 @@ class TaskExecutor:
         await self.scope.add_user_message(prompts.fill_placeholders(prompts.load_text(text), values))
 
 
-def _make_last_event(task: Task, line: memory_pb2.RunLine) -> tuple[str, dict[str, object]]:
+def _make_last_event(task: Task, line: memory_pb2.RunLine) -> agent_pb2.TaskFail | agent_pb2.TaskCancel:
     """Make the last event of a task whose run ends within it."""
     if line.state == "failed":
-        return "task_fail", {"task_id": task.task_id, "error": line.error}
-    return "task_cancel", {"task_id": task.task_id}
+        return agent_pb2.TaskFail(task_id=task.task_id, error=line.error)
+    return agent_pb2.TaskCancel(task_id=task.task_id)

@@ -12,6 +12,8 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from google.protobuf.message import Message
+
 from headrace.v1 import agent_pb2, common_pb2, llm_pb2, memory_pb2
 from services.orchestrator import ids
 from services.orchestrator.run.answers.call import Call, args_event, begin, end_event, recalled, start_event
@@ -21,10 +23,8 @@ from services.orchestrator.run.events import delta_codec
 from services.orchestrator.run.events.blocks import TextBlock
 from services.orchestrator.run.events.feed import Feed
 
-Delta = agent_pb2.AgentDelta
-
-Send: TypeAlias = Callable[[str, Delta], int]
-"""Numbers an event, whose payload is named first, and passes it on; returns its seq."""
+Publish: TypeAlias = Callable[[Message], agent_pb2.AgentDelta]
+"""Numbers the event with a payload, and passes it on."""
 
 
 @dataclass(slots=True)
@@ -60,12 +60,14 @@ def is_draft(piece: memory_pb2.LogMessage) -> bool:
 class Answer:
     """Turns the deltas of one StreamChat call into events and log messages. Used by one task."""
 
-    def __init__(self, feed: Feed, send: Send, names: BlockNames, tools: Toolbox, hidden: Collection[str] = ()) -> None:
-        """`send` is the way into `feed` that the answer's scope has; `hidden` may have content and reasoning."""
+    def __init__(
+        self, feed: Feed, publish: Publish, names: BlockNames, tools: Toolbox, hidden: Collection[str] = ()
+    ) -> None:
+        """`publish` is the way into `feed` that the answer's scope has; `hidden` may have content and reasoning."""
         self._feed = feed
         self.from_seq = feed.seq
         """Behind which its events are."""
-        self._send = send
+        self._publish = publish
         self._names = names
         self._tools = tools
         self._msg_id = ids.new_msg_id()
@@ -174,8 +176,7 @@ class Answer:
             self._close_text()
             self._names.content += 1
             block_id = f"{self._names.run_id}_c_{self._names.content}"
-            start = agent_pb2.ContentStart(content_id=block_id, run_id=self._names.run_id)
-            block = self._open("content_start", Delta(content_start=start), block_id)
+            block = self._open(agent_pb2.ContentStart(content_id=block_id, run_id=self._names.run_id), block_id)
         self._feed.write(block, text)
 
     def _reasoning(self, text: bytes) -> None:
@@ -187,12 +188,11 @@ class Answer:
             self._close_text()
             self._names.reasoning += 1
             block_id = f"{self._names.run_id}_r_{self._names.reasoning}"
-            start = agent_pb2.ReasoningStart(reasoning_id=block_id, run_id=self._names.run_id)
-            block = self._open("reasoning_start", Delta(reasoning_start=start), block_id)
+            block = self._open(agent_pb2.ReasoningStart(reasoning_id=block_id, run_id=self._names.run_id), block_id)
         self._feed.write(block, text)
 
-    def _open(self, kind: str, start: Delta, block_id: str) -> TextBlock:
-        self._send(kind, start)
+    def _open(self, start: Message, block_id: str) -> TextBlock:
+        self._publish(start)
         self._block = self._feed.open_text(block_id)
         return self._block
 
@@ -202,15 +202,14 @@ class Answer:
             return
         piece = memory_pb2.LogMessage(message=llm_pb2.Message(role="assistant"))
         if block.kind == "content":
-            end = Delta(content_end=agent_pb2.ContentEnd(content_id=block.block_id))
+            end = self._publish(agent_pb2.ContentEnd(content_id=block.block_id))
             piece.content_id = block.block_id
             piece.message.content.add(text=block.text)
         else:
-            end = Delta(reasoning_end=agent_pb2.ReasoningEnd(reasoning_id=block.block_id))
+            end = self._publish(agent_pb2.ReasoningEnd(reasoning_id=block.block_id))
             piece.reasoning_id = block.block_id
             piece.message.reasoning_content = block.text
-        last = self._send(f"{block.kind}_end", end)
-        self._keep(piece, block.start.seq, last, block.start.timestamp, end.timestamp)
+        self._keep(piece, block.start.seq, end.seq, block.start.timestamp, end.timestamp)
 
     def _tool_call(self, fragment: llm_pb2.ToolCallDelta) -> None:
         call = self._by_index.get(fragment.index)
@@ -224,7 +223,7 @@ class Answer:
         chunk_index = len(call.pieces)
         if fragment.arguments:
             call.pieces.append(fragment.arguments)
-            self._send(*args_event(call, fragment.arguments, chunk_index))
+            self._publish(args_event(call, fragment.arguments, chunk_index))
 
     def _start_call(self, fragment: llm_pb2.ToolCallDelta) -> Call:
         draft, self._draft = self._draft, None
@@ -236,9 +235,8 @@ class Answer:
                 self._end_call(earlier)
         call_id = ids.unique_tool_id(fragment.id, self._names.tool_ids)
         call = begin(call_id, fragment.name, self._tools.find(fragment.name))
-        kind, event = start_event(call, self._names.run_id)
-        call.first_seq = self._send(kind, event)
-        call.started_at = event.timestamp
+        event = self._publish(start_event(call, self._names.run_id))
+        call.first_seq, call.started_at = event.seq, event.timestamp
         self._by_index[fragment.index] = call
         self.calls.append(call)
         return call
@@ -257,14 +255,13 @@ class Answer:
         call.ended = True
         if call.tool is not None and call.is_whole:
             resolve(call, self._tools)
-        kind, event = end_event(call)
-        last = self._send(kind, event)
+        event = self._publish(end_event(call))
         piece = memory_pb2.LogMessage(message=llm_pb2.Message(role="assistant"))
         call.keep_in(piece)
         piece.message.tool_calls.add(id=call.call_id, name=call.name, arguments=call.arguments)
         if call.params:
             piece.tool_params = call.params
-        self._keep(piece, call.first_seq, last, call.started_at, event.timestamp)
+        self._keep(piece, call.first_seq, event.seq, call.started_at, event.timestamp)
 
     def _unsent(self, message: llm_pb2.Message) -> memory_pb2.LogMessage:
         return memory_pb2.LogMessage(msg_id=self._msg_id, ts=ids.now_ms(), message=message)

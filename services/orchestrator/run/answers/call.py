@@ -9,8 +9,6 @@ import orjson
 from headrace.v1 import agent_pb2, llm_pb2, memory_pb2, tools_pb2
 from services.orchestrator import ids
 
-Delta = agent_pb2.AgentDelta
-
 CLIENT = "client"
 """The tier and the tool_api of functions that the caller of a query carries out itself."""
 
@@ -118,15 +116,14 @@ def recalled(asked: llm_pb2.ToolCall, piece: memory_pb2.LogMessage, tool: tools_
     return call
 
 
-def start_event(call: Call, run_id: str) -> tuple[str, Delta]:
-    """The event that opens the call's block, after the name of its payload; so are the others."""
+def start_event(call: Call, run_id: str) -> agent_pb2.ToolStart | agent_pb2.ActionStart:
+    """The event that opens the call's block."""
     tool = call.tool
     description = tool.description if tool is not None and tool.description else None
     if call.is_action:
-        action = agent_pb2.ActionStart(
+        return agent_pb2.ActionStart(
             action_id=call.tool_id, run_id=run_id, action_name=call.name, description=description
         )
-        return "action_start", Delta(action_start=action)
     start = agent_pb2.ToolStart(tool_id=call.tool_id, run_id=run_id, tool_name=call.name, tool_type="backend")
     if call.kind == "own":
         start.tool_type = "orchestrator"
@@ -139,26 +136,25 @@ def start_event(call: Call, run_id: str) -> tuple[str, Delta]:
         start.tool_timeout = call.timeout_ms
         if description is not None:
             start.description = description
-    return "tool_start", Delta(tool_start=start)
+    return start
 
 
-def args_event(call: Call, delta: str, chunk_index: int) -> tuple[str, Delta]:
+def args_event(call: Call, delta: str, chunk_index: int) -> agent_pb2.ToolArgs | agent_pb2.ActionArgs:
     if call.is_action:
-        return "action_args", Delta(action_args=agent_pb2.ActionArgs(action_id=call.tool_id, delta=delta))
-    args = agent_pb2.ToolArgs(tool_id=call.tool_id, delta=delta, chunk_index=chunk_index)
-    return "tool_args", Delta(tool_args=args)
+        return agent_pb2.ActionArgs(action_id=call.tool_id, delta=delta)
+    return agent_pb2.ToolArgs(tool_id=call.tool_id, delta=delta, chunk_index=chunk_index)
 
 
-def end_event(call: Call) -> tuple[str, Delta]:
+def end_event(call: Call) -> agent_pb2.ToolEnd | agent_pb2.ActionEnd:
     if call.is_action:
-        return "action_end", Delta(action_end=agent_pb2.ActionEnd(action_id=call.tool_id))
+        return agent_pb2.ActionEnd(action_id=call.tool_id)
     end = agent_pb2.ToolEnd(tool_id=call.tool_id)
     if call.is_whole and not call.problem:
         end.tool_params = call.effective
-    return "tool_end", Delta(tool_end=end)
+    return end
 
 
-def result_event(call: Call, text: str, ok: bool) -> tuple[str, Delta]:
+def result_event(call: Call, text: str, ok: bool) -> agent_pb2.ToolResult | agent_pb2.ActionResult:
     if call.is_action:
-        return "action_result", Delta(action_result=agent_pb2.ActionResult(action_id=call.tool_id, result=text))
-    return "tool_result", Delta(tool_result=agent_pb2.ToolResult(tool_id=call.tool_id, result=text, ok=ok))
+        return agent_pb2.ActionResult(action_id=call.tool_id, result=text)
+    return agent_pb2.ToolResult(tool_id=call.tool_id, result=text, ok=ok)

@@ -43,6 +43,10 @@ class Toolbox:
         """Keep a successful result: argument templates take fields from it."""
         self.results[name.casefold()] = result
 
+    def add_results(self, results: Mapping[str, str]) -> None:
+        """Take over the results of another toolbox, which are newer."""
+        self.results |= results
+
     def last_result(self, name: str) -> str | None:
         """The newest successful result of a tool in this run."""
         return self.results.get(name.casefold())

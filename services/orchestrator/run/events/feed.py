@@ -10,19 +10,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from typing import Any
+
+from google.protobuf.message import Message
 
 from headrace.errors import OutOfRange, Overloaded
 from headrace.v1 import agent_pb2
 from services.orchestrator.ids import now_ms
 from services.orchestrator.run.events.blocks import TextBlock
 from services.orchestrator.run.events.journal import Journal
+from services.orchestrator.run.events.kinds import KINDS, TERMINAL
 from services.orchestrator.run.single_waiter_event import Flag
 from services.runtime.rpc.push_stream import MessageSink
 
 QUEUE_MAX = 4096
 """Events a reader may lag behind, about 1 MB: a minute of a fast model."""
-
-TERMINAL = frozenset({"run_complete", "run_cancel", "run_error"})
 
 
 class _Reader:
@@ -89,14 +91,19 @@ class Feed:
         """What a reader that has everything up to `last_seq` needs now."""
         return self._journal.since(last_seq)
 
-    def publish(self, kind: str, delta: agent_pb2.AgentDelta, *, held: bool = False) -> int:
-        """Number `delta`, whose payload is `kind`, and pass it on, when `held` only once it is released. Its seq.
+    def publish(
+        self, payload: Message, *, held: bool = False, subagent_id: str | None = None, task_id: str | None = None
+    ) -> agent_pb2.AgentDelta:
+        """Number the event with this payload and pass it on to readers, when `held` only once it is released.
 
         A piece of text goes through `write`.
         """
+        kind = KINDS[type(payload)]
         self.seq += 1
-        delta.seq = self.seq
-        delta.timestamp = now_ms()
+        fields: Any = {kind: payload}
+        delta = agent_pb2.AgentDelta(
+            seq=self.seq, timestamp=now_ms(), subagent_id=subagent_id, task_id=task_id, **fields
+        )
         self._journal.note(kind, delta)
         if held:
             self._held.append(self.seq)
@@ -105,7 +112,7 @@ class Feed:
         if kind in TERMINAL:
             self.ended = True
             self._wake()
-        return self.seq
+        return delta
 
     def open_text(self, block_id: str) -> TextBlock:
         """The text block whose start was published, until its end is."""

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from copy import copy
 from dataclasses import dataclass
+from typing import TypeAlias
 
+from google.protobuf.message import Message
+
+from headrace.v1 import agent_pb2
 from services.orchestrator.run.plan.plan import Plan, PlanProblem, Task
-from services.orchestrator.run.scope import Scope
+from services.orchestrator.run.replay.replay import ScopeRecording
+
+Record: TypeAlias = Callable[[Message], Awaitable[object]]
+"""Publishes an event once it is in the log."""
 
 
 @dataclass(slots=True)
@@ -25,9 +32,11 @@ class Level:
 class Planned:
     """Owned by the mode; shared by the planner's scope and those of the tasks."""
 
-    def __init__(self, scope: Scope) -> None:
-        self._scope = scope
-        self.plan = Plan(scope.run.id)
+    def __init__(self, run_id: str, chat_id: str, recording: ScopeRecording, record: Record) -> None:
+        """`recording` and `record` are those of the scope that plans."""
+        self._chat_id = chat_id
+        self._record = record
+        self.plan = Plan(run_id)
         self.changes = 0
         """How often a planner has added or restated tasks."""
         self.parent: Task | None = None
@@ -36,7 +45,7 @@ class Planned:
         """The list that is being restated; None: none is."""
         self.history: list[str] = []
         """What the tasks that have ended reported, in order."""
-        past = scope.recording.take_plan()
+        past = recording.take_plan()
         self._is_told = past is not None
         self._told: list[Task] = past or []
         """The plan as readers know it."""
@@ -85,10 +94,10 @@ class Planned:
             return
         if self._is_behind:
             return
-        kind = "plan_update" if self._is_told else "plan_create"
+        event = agent_pb2.PlanUpdate if self._is_told else agent_pb2.PlanCreate
         self._is_told = True
         self._told = [copy(task) for task in self.plan.tasks]
-        await self._scope.record(kind, plan_id=self.plan.plan_id, chat_id=self._scope.run.chat_id, plan=self._told)
+        await self._record(event(plan_id=self.plan.plan_id, chat_id=self._chat_id, plan=self._told))
 
     def values(self, task: Task | None = None) -> dict[str, str]:
         """What prompts may refer to: the plan, a task of it, and what came of earlier ones."""

@@ -6,8 +6,9 @@ One attempt.reset is the run's own; each task and sub-agent that has begun and n
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
-from headrace.v1 import agent_pb2, memory_pb2
+from headrace.v1 import agent_pb2
 from services.orchestrator.run.replay.replay import Recording
 
 Delta = agent_pb2.AgentDelta
@@ -22,28 +23,29 @@ def crashes(recording: Recording) -> int:
     return sum(reset.reason == CRASHED for reset in recording.told("attempt_reset"))
 
 
-def resets(run_id: str, recording: Recording, reason: str, known_seq: int) -> list[memory_pb2.EventLine]:
+@dataclass(frozen=True, slots=True)
+class ScopeReset:
+    """The reset of one scope, and the ids of that scope; None where it has none."""
+
+    payload: agent_pb2.AttemptReset
+    context_id: str | None = None
+    subagent_id: str | None = None
+    task_id: str | None = None
+
+
+def find_resets(run_id: str, recording: Recording, reason: str, known_seq: int) -> list[ScopeReset]:
     """What a new owner tells first: for the run itself, and for each task and sub-agent that has begun and not ended,
     after which seq readers are to drop what they have of it. The run's own events begin with `known_seq` at least.
     """
     lasts = [recording.scope(None).last_seq, known_seq]
     lasts += [message.events.last_seq for message in recording.messages()]
-    lines = [_reset(run_id, max(lasts), reason)]
+    found = [ScopeReset(agent_pb2.AttemptReset(run_id=run_id, from_seq=max(lasts), reason=reason))]
     for started in _open_scopes(recording.events):
         context_id = ".".join(filter(None, (started.subagent_id, f"task-{started.task_id}" if started.task_id else "")))
-        line = _reset(run_id, recording.scope(context_id).last_seq or started.seq, reason)
-        line.context_id = context_id
-        if started.subagent_id:
-            line.event.subagent_id = started.subagent_id
-        if started.task_id:
-            line.event.task_id = started.task_id
-        lines.append(line)
-    return lines
-
-
-def _reset(run_id: str, from_seq: int, reason: str) -> memory_pb2.EventLine:
-    reset = agent_pb2.AttemptReset(run_id=run_id, from_seq=from_seq, reason=reason)
-    return memory_pb2.EventLine(event=Delta(attempt_reset=reset))
+        from_seq = recording.scope(context_id).last_seq or started.seq
+        payload = agent_pb2.AttemptReset(run_id=run_id, from_seq=from_seq, reason=reason)
+        found.append(ScopeReset(payload, context_id, started.subagent_id or None, started.task_id or None))
+    return found
 
 
 def _open_scopes(events: Iterable[Delta]) -> list[Delta]:

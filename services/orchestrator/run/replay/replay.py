@@ -10,8 +10,11 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from google.protobuf.message import Message
+
 from headrace.v1 import agent_pb2, memory_pb2
 from services.orchestrator.ids import SUBAGENT
+from services.orchestrator.run.events.kinds import KINDS
 
 Delta = agent_pb2.AgentDelta
 
@@ -87,12 +90,13 @@ class ScopeRecording:
         last = max(plans, key=lambda told: told.seq)  # one that memory refused at first lies behind later ones
         return list((last.plan_update if last.HasField("plan_update") else last.plan_create).plan)
 
-    def event(self, kind: str, made: Delta) -> Delta | None:
-        """The recorded event that says what `made` would say, which is told but once; None when there is none."""
-        for told in self._told:
-            if told.WhichOneof("payload") == kind and getattr(told, kind) == getattr(made, kind):
-                self._told.remove(told)
-                return told
+    def event(self, payload: Message) -> Delta | None:
+        """Take the recorded event with this payload, which is not published again; None when there is none."""
+        kind = KINDS[type(payload)]
+        for event in self._told:
+            if event.WhichOneof("payload") == kind and getattr(event, kind) == payload:
+                self._told.remove(event)
+                return event
         return None
 
     def note(self, line: memory_pb2.LogLine) -> None:

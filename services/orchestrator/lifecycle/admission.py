@@ -1,0 +1,105 @@
+"""Admission: whether a query may begin a run here, and which agent takes it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+
+from headrace.errors import ChatBusy, Overloaded, QueueFull
+from headrace.v1 import agent_pb2
+from services.orchestrator import ids
+from services.orchestrator.agents.registry import Registry
+from services.orchestrator.lifecycle.agent_router import Routed
+from services.orchestrator.lifecycle.agent_selection import choose
+from services.orchestrator.lifecycle.fair_use import FairUse
+from services.orchestrator.lifecycle.live_runs import LiveRuns
+from services.orchestrator.lifecycle.start_result import stopping
+from services.orchestrator.peers.stubs import Peers
+from services.runtime.auth import identity
+from services.runtime.capacity import RETRY_AFTER_S, Capacity
+
+WAITING_MAX = 8
+"""Queries of one chat that wait for its running one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """A query that may begin a run."""
+
+    query: agent_pb2.QueryRequest
+    """The caller's query, with everything filled in that it left out."""
+
+    routed: Routed
+    opens_chat: bool
+
+
+class Admission:
+    """Of one process. Nothing is admitted any more once it hands its runs over."""
+
+    def __init__(self, live: LiveRuns, registry: Registry, peers: Peers, capacity: Capacity, fair_use: FairUse) -> None:
+        self._live = live
+        self._registry = registry
+        self._peers = peers
+        self._capacity = capacity
+        self._fair_use = fair_use
+        self.is_draining = False
+        """Whether no chat is taken that has no run here."""
+        self.is_handing_over = False
+
+    def drain(self) -> None:
+        """Take no further chats."""
+        self.is_draining = True
+        self._fair_use.close(stopping())
+
+    def hand_over(self) -> None:
+        """Admit nothing at all."""
+        self.is_handing_over = True
+
+    @asynccontextmanager
+    async def admit(self, request: agent_pb2.QueryRequest) -> AsyncGenerator[Admitted]:
+        """Begin the query's run inside the block, which is entered when it is the tenant's turn.
+
+        Raises:
+            NotFound, InvalidRequest: The agent.
+            ChatBusy, QueueFull, Overloaded: As the contract says.
+        """
+        async with AsyncExitStack() as stack:
+            if not self._live.of_chat(request.chat_id):
+                self._check_capacity(request.chat_id)
+                await stack.enter_async_context(self._fair_use.turn(identity.require_identity().tenant))
+            routed = await choose(request, self._live.of_chat(request.chat_id), self._registry, self._peers)
+            query = agent_pb2.QueryRequest()
+            query.CopyFrom(request)
+            query.chat_id = request.chat_id or ids.new_uuid()
+            query.request_id = request.request_id or ids.new_uuid()
+            query.agent_key = routed.agent.key
+            query.role = request.role or "user"
+            self._check_capacity(query.chat_id)
+            self._check_busy(query)
+            yield Admitted(query, routed, opens_chat=not request.chat_id)
+
+    def _check_capacity(self, chat_id: str) -> None:
+        # A chat that has a run here has no other place: its next one is handed over with it.
+        if self.is_handing_over or (self.is_draining and not self._live.has_chat(chat_id)):
+            raise stopping()
+        if self._capacity.has_room_for(identity.require_identity().tenant):
+            return
+        if self._capacity.used >= self._capacity.size:
+            raise Overloaded(
+                f"{self._capacity.size} runs are live already; try again later", retry_after_s=RETRY_AFTER_S
+            )
+        raise QueueFull(
+            "the tenant has as many live runs as are left for all others; answer those that wait for people, or try"
+            " again later",
+            retry_after_s=RETRY_AFTER_S,
+        )
+
+    def _check_busy(self, query: agent_pb2.QueryRequest) -> None:
+        earlier = self._live.of_chat(query.chat_id)
+        if not earlier or any(run.query.request_id == query.request_id for run in earlier):
+            return
+        if query.when_busy == "reject":
+            raise ChatBusy("the chat has a run already; wait, cancel it or enqueue", runId=earlier[0].id)
+        if len(earlier) > WAITING_MAX:
+            raise QueueFull(f"{WAITING_MAX} queries of this chat are waiting already", runId=earlier[0].id)

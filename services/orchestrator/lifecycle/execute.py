@@ -1,0 +1,113 @@
+"""The work of a run, and how it ends: its first turn is prepared while its query is stored (docs/decisions/0012)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import structlog
+
+from headrace.errors import HeadraceError, to_failure
+from headrace.v1 import common_pb2, memory_pb2
+from services.orchestrator.lifecycle import rollback
+from services.orchestrator.modes.catalogue import RUNNERS
+from services.orchestrator.peers.stubs import Peers
+from services.orchestrator.run.run import Run
+from services.orchestrator.run.stop_control import Stopped
+from services.orchestrator.setup import goal, system_message
+from services.orchestrator.setup.run_setup import set_up_run
+from services.orchestrator.turn import compact_command
+from services.orchestrator.turn.conversation import Conversation
+
+INTERNAL = common_pb2.Failure(code="INTERNAL", message="internal error", retriable=False)
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """What the readers of a run are told before its work."""
+
+    resets: memory_pb2.AppendRequest | None = None
+    """What they have lost with the owner before; None: the run begins here."""
+
+    notices: Sequence[tuple[str, str]] = ()
+    """Codes and texts."""
+
+
+NOTHING = Opening()
+
+
+@asynccontextmanager
+async def working_ahead(run: Run, peers: Peers, opening: Opening) -> AsyncGenerator[None]:
+    """Begin a run's work while its query is on the way to the disk: what its first turn is made of is found out, and
+    the turn waits for `execute`. What has not been executed when the block ends is forgotten.
+    """
+    work = asyncio.create_task(_work_ahead(run, peers, opening))
+    run.control.begin_work(work)
+    try:
+        yield
+    finally:
+        work.cancel()
+        await asyncio.gather(work, return_exceptions=True)
+
+
+async def _work_ahead(run: Run, peers: Peers, opening: Opening) -> str:
+    await asyncio.sleep(0)  # the append is about to be sent: it is what everything waits for
+    return await _work(run, peers, opening)
+
+
+async def execute(run: Run, peers: Peers, opening: Opening) -> memory_pb2.RunLine | None:
+    """Do the work, begun ahead or not, and say how it ended; None: it has not, and is left to its next owner."""
+    control, clock = run.control, run.spending.clock
+    clock.start(run.recording.worked_ms / 1000)
+    work = control.work or asyncio.create_task(_work(run, peers, opening))
+    control.begin_work(work)
+    clock.watch(run.expire)
+    run.state.start()
+    try:
+        if control.must_end:
+            work.cancel()
+        await asyncio.wait((work,))
+    finally:
+        clock.unwatch()
+        work.cancel()
+    try:
+        return memory_pb2.RunLine(state="completed", finish_reason=await work)
+    except (asyncio.CancelledError, Stopped):
+        if control.is_given_up and (run.log.is_lost or control.mode != "now"):
+            return None
+        if control.error is not None:
+            return memory_pb2.RunLine(state="failed", error=to_failure(control.error))
+        return memory_pb2.RunLine(state="cancelled")
+    except HeadraceError as error:
+        if control.is_given_up or run.log.is_lost:
+            return None
+        if control.mode == "now":
+            # What a peer says of a call that a cancel has just broken off is not why the run ended.
+            return memory_pb2.RunLine(state="cancelled")
+        return memory_pb2.RunLine(state="failed", error=to_failure(error))
+    except Exception:
+        # The supervisor of a run: a bug in one run must end it honestly and leave the others alone.
+        log.exception("run failed", run_id=run.id)
+        return memory_pb2.RunLine(state="failed", error=INTERNAL)
+
+
+async def _work(run: Run, peers: Peers, opening: Opening) -> str:
+    """From what readers are told first to the end of the mode; the finish reason."""
+    if opening.resets is not None:
+        await run.release_resets(opening.resets)
+        await peers.wait_for_peers()
+    for code, message in opening.notices:
+        await run.main.notice(code, message)
+    await rollback.take_back(run, peers)
+    await goal.record_goal(run, peers)
+    found = await set_up_run(run, peers)
+    run.main.begin(await system_message.make_prompt_context(run, peers, found))
+    talk = Conversation(run.main, peers, found.tools)
+    if compact_command.is_compact_command(run.query.message):
+        run.main.log_steps_as(compact_command.STAGE)
+        return await compact_command.run_compaction(talk)
+    return await RUNNERS[run.agent.mode](talk)

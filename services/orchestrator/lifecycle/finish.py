@@ -1,0 +1,112 @@
+"""The end of a run: its last lines, then its terminal event, which comes exactly once, whatever fails."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeAlias
+
+import structlog
+
+from headrace.errors import HeadraceError, to_failure
+from headrace.v1 import agent_pb2, common_pb2, memory_pb2
+from services.orchestrator import metrics, tracing
+from services.orchestrator.lifecycle import leases
+from services.orchestrator.lifecycle.execute import INTERNAL
+from services.orchestrator.peers.stubs import Peers
+from services.orchestrator.run.run import Run
+from services.orchestrator.run.steer_queue import Steer
+
+CANCELLED_RESULT = '{"ok":false,"error":"cancelled"}'
+INTERRUPTED_RESULT = '{"ok":false,"error":"interrupted"}'
+"""Results of calls whose run ended before them."""
+
+FINISH_RETRY_DELAYS_S = (0.0, 0.2, 1.0, 3.0)
+"""When the last lines are tried again: memory may be restarting. After that recovery ends the run."""
+
+HAND_OVER_S = 3.0
+"""Time for the last lines of a run that another owner is to go on with: within the process's stop."""
+
+AskNext: TypeAlias = Callable[[Run, Steer], Awaitable[None]]
+"""Has a message that a run did not hear asked behind it."""
+
+log = structlog.get_logger()
+
+
+async def finish(run: Run, line: memory_pb2.RunLine, ask_next: AskNext) -> common_pb2.Failure | None:
+    """End the run as `line` says; what readers were told instead, where the log takes no end."""
+    unheard = run.steering.close()
+    line.usage.CopyFrom(run.usage)
+    run.close(line, CANCELLED_RESULT if line.state == "cancelled" else INTERRUPTED_RESULT)
+    try:
+        failure = await _commit_end(run, unheard, ask_next)
+    except asyncio.CancelledError:
+        run.feed.cut()  # the process ends and memory does not answer
+        raise
+    if failure is not None and (failure.retriable or run.log.is_lost):
+        # What the log does not have did not happen: whoever takes the run over comes to its end again.
+        run.feed.cut()
+        return None
+    if failure is not None:
+        line = memory_pb2.RunLine(state="failed", error=failure, usage=run.usage)
+    _publish_end(run, line)
+    log.info("run ended", run_id=run.id, state=line.state, error=line.error.code or None, seq=run.feed.seq)
+    return failure
+
+
+async def hand_over(run: Run, peers: Peers) -> None:
+    """Leave the run as the log has it to whoever takes it over; readers are to attach again."""
+    try:
+        if not run.log.is_lost:
+            async with asyncio.timeout(HAND_OVER_S):
+                await run.flush()
+                await leases.release(run, peers)
+    except (HeadraceError, TimeoutError) as error:
+        # Its lease runs out, then.
+        log.warning("run not handed over", run_id=run.id, reason=getattr(error, "reason", "TIMEOUT"))
+    except Exception:
+        # The supervisor of a run: a bug in one must leave the others alone.
+        log.exception("run not handed over", run_id=run.id)
+    finally:
+        run.feed.cut()
+    log.info("run left to another owner", run_id=run.id, seq=run.feed.seq)
+
+
+async def _commit_end(run: Run, unheard: list[Steer], ask_next: AskNext) -> common_pb2.Failure | None:
+    """Have asked what its model did not hear, and commit the run's last lines; why not, when they could not be."""
+    failure: common_pb2.Failure | None = None
+    for delay_s in FINISH_RETRY_DELAYS_S:
+        await asyncio.sleep(delay_s)
+        try:
+            while unheard:
+                await ask_next(run, unheard[0])
+                del unheard[0]
+            await run.flush()
+        except HeadraceError as error:
+            failure = to_failure(error)
+            log.warning("last lines not committed", run_id=run.id, reason=error.reason)
+            if not error.retriable:
+                break
+        except Exception:
+            # The supervisor again: memory's bug must not end all other runs.
+            log.exception("last lines not committed", run_id=run.id)
+            return INTERNAL
+        else:
+            return None
+    return failure
+
+
+def _publish_end(run: Run, line: memory_pb2.RunLine) -> None:
+    metrics.ENDED.labels(line.state, line.error.code).inc()
+    tracing.ended(line)
+    run.feed.release_all()
+    if line.state == "completed":
+        run.state.end("completed")
+        end = agent_pb2.RunComplete(run_id=run.id, finish_reason=line.finish_reason, usage=line.usage)
+        run.main.publish(end)
+    elif line.state == "cancelled":
+        run.state.end("cancelled")
+        run.main.publish(agent_pb2.RunCancel(run_id=run.id, usage=line.usage))
+    else:
+        run.state.end("failed")
+        run.main.publish(agent_pb2.RunError(run_id=run.id, error=line.error, usage=line.usage))

@@ -1,0 +1,47 @@
+"""Sending a run's events to a caller: of the run that its query begins, or of one that it attaches to."""
+
+from __future__ import annotations
+
+from headrace.v1 import agent_pb2
+from services.orchestrator.lifecycle.runs import Runs
+from services.orchestrator.lifecycle.start_result import Begun, Elsewhere, Repeated
+from services.orchestrator.peers import stored_runs
+from services.orchestrator.peers.stubs import Peers
+from services.orchestrator.run.run import Run
+from services.runtime.rpc.push_stream import MessageSink
+
+
+async def follow_query(
+    runs: Runs, request: agent_pb2.QueryRequest, out: MessageSink, _: Run | None
+) -> int | Repeated | Elsewhere:
+    """Begin a run and send its events; how many were sent."""
+    started = await runs.start(request)
+    if not isinstance(started, Run) or request.on_disconnect != "cancel":
+        return await _follow_started(started, out)
+    try:
+        return await started.feed.follow(0, out)
+    finally:
+        if not (started.feed.ended or started.feed.is_cut):
+            started.control.cancel()
+
+
+async def follow_compaction(
+    runs: Runs, request: agent_pb2.CompactChatRequest, out: MessageSink, _: Run | None
+) -> int | Repeated | Elsewhere:
+    """Begin a run that compacts its chat, and send its events; how many were sent."""
+    return await _follow_started(await runs.compact(request.chat_id), out)
+
+
+async def _follow_started(started: Begun, out: MessageSink) -> int | Repeated | Elsewhere:
+    return await started.feed.follow(0, out) if isinstance(started, Run) else started
+
+
+async def follow_run(peers: Peers, request: agent_pb2.AttachRequest, out: MessageSink, run: Run | None) -> int:
+    """Send the events of a run behind the last one that the caller has; how many were sent. None: it has ended."""
+    if run is not None:
+        return await run.feed.follow(request.last_seq, out)
+    events = await stored_runs.get_events(peers, request.run_id, request.last_seq)
+    for event in events:
+        if not out.send(event.SerializeToString()):
+            await out.wait_until_drained()
+    return len(events)

@@ -1,0 +1,94 @@
+"""The live runs of this process: by id, and in the order of their queries within each chat."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import takewhile
+
+from services.orchestrator.lifecycle.fair_use import FairUse
+from services.orchestrator.peers import stored_runs
+from services.orchestrator.run.run import Run
+from services.runtime.auth import identity
+from services.runtime.capacity import Capacity
+
+
+class LiveRuns:
+    """Counts each run against the capacity, and the first run of each chat against its tenant's fair share."""
+
+    def __init__(self, capacity: Capacity, fair_use: FairUse) -> None:
+        self._capacity = capacity
+        self._fair_use = fair_use
+        self._by_id: dict[str, Run] = {}
+        self._by_chat: dict[str, list[Run]] = {}
+        """The runs of a chat in the order of their queries; the first one runs."""
+        self._idle = asyncio.Event()
+        """Set while no run is live."""
+        self._idle.set()
+
+    def add(self, run: Run) -> None:
+        """Keep a run until `remove`; it has its turn when its chat's earlier ones are removed."""
+        self._by_id[run.id] = run
+        self._capacity.acquire(run.identity.tenant)
+        self._idle.clear()
+        queue = self._by_chat.setdefault(run.chat_id, [])
+        queue.append(run)
+        if queue[0] is run:
+            self._fair_use.take(run.identity.tenant)
+            run.state.give_turn()
+
+    def remove(self, run: Run) -> None:
+        del self._by_id[run.id]
+        self._capacity.release(run.identity.tenant)
+        if not self._by_id:
+            self._idle.set()
+        queue = self._by_chat[run.chat_id]
+        queue.remove(run)
+        if queue:
+            queue[0].state.give_turn()
+        else:
+            del self._by_chat[run.chat_id]
+            self._fair_use.give_back(run.identity.tenant)
+
+    def rest(self, tenant: str, is_resting: bool) -> None:
+        """A run of the tenant waits for people (True), and takes no place, or goes on."""
+        (self._fair_use.give_back if is_resting else self._fair_use.take)(tenant)
+
+    def find(self, run_id: str) -> Run | None:
+        """The run with this id, when it is the caller's."""
+        run = self._by_id.get(run_id)
+        return run if run is not None and run.identity == identity.require_identity() else None
+
+    def has(self, run_id: str) -> bool:
+        """Whether the run is live here, whosever it is."""
+        return run_id in self._by_id
+
+    def has_chat(self, chat_id: str) -> bool:
+        """Whether a run of the chat is live here, whosever it is."""
+        return chat_id in self._by_chat
+
+    def all(self) -> list[Run]:
+        return list(self._by_id.values())
+
+    def of_chat(self, chat_id: str) -> list[Run]:
+        """The live runs of a chat, in order. Raises NotFound: the chat is not the caller's."""
+        runs, caller = self._by_chat.get(chat_id, ()), identity.require_identity()
+        if any(run.state.is_stored and run.identity != caller for run in runs):
+            raise stored_runs.make_chat_not_found(chat_id)
+        return [run for run in runs if run.identity == caller]
+
+    def is_first(self, run: Run) -> bool:
+        """Whether no run of the chat is before this one."""
+        return self._by_chat[run.chat_id][0] is run
+
+    def before(self, run: Run) -> list[Run]:
+        """The runs of the chat that are before this one."""
+        return list(takewhile(lambda other: other is not run, self.of_chat(run.chat_id)))
+
+    async def wait_until_idle(self, within_s: float) -> bool:
+        """Whether all runs have ended, after `within_s` at the latest."""
+        try:
+            async with asyncio.timeout(within_s):
+                await self._idle.wait()
+        except TimeoutError:
+            return False
+        return True

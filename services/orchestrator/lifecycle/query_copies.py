@@ -1,0 +1,29 @@
+"""Copies of a query: every field is copied by the messages' descriptors, or named as one that is left out."""
+
+from __future__ import annotations
+
+import hashlib
+
+from headrace.v1 import agent_pb2
+
+STEER_FIELDS = frozenset({"chat_id", "agent_key", "deep_think"})
+"""Fields of a query that hold for a message which its run did not hear, too."""
+
+STEER_OWN_FIELDS = frozenset({"request_id", "role", "message"})
+"""Fields that such a message has of its own."""
+
+STEER_LEFT_OUT = frozenset({"references", "params", "scene", "stream", "on_disconnect", "when_busy", "client_tools"})
+"""Fields that belong to the query alone: what it refers to, and how its caller wants to be answered."""
+
+
+def query_event(query: agent_pb2.QueryRequest) -> agent_pb2.RequestQuery:
+    """The event that tells readers of a query: all fields that the event has, as the query has them."""
+    fields = agent_pb2.RequestQuery.DESCRIPTOR.fields_by_name
+    return agent_pb2.RequestQuery(**{field.name: value for field, value in query.ListFields() if field.name in fields})
+
+
+def steer_query(query: agent_pb2.QueryRequest, request_id: str, text: str) -> agent_pb2.QueryRequest:
+    """The query that asks what the run of `query` did not hear; the same each time it is made."""
+    name = hashlib.sha256(request_id.encode()).hexdigest()[:32]
+    fields = {field.name: value for field, value in query.ListFields() if field.name in STEER_FIELDS}
+    return agent_pb2.QueryRequest(request_id=f"steer_{name}", role="user", message=text, **fields)

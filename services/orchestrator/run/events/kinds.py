@@ -1,0 +1,18 @@
+"""The kinds of events: the payload field of an AgentDelta, found by the type of the message in it."""
+
+from __future__ import annotations
+
+from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
+
+from headrace.v1 import agent_pb2
+
+KINDS: dict[type[Message], str] = {
+    GetMessageClass(field.message_type): field.name
+    for field in agent_pb2.AgentDelta.DESCRIPTOR.oneofs_by_name["payload"].fields
+    if field.message_type is not None
+}
+"""Each type of message is the payload of one kind alone."""
+
+TERMINAL = frozenset({"run_complete", "run_cancel", "run_error"})
+"""The last event of a run is one of these."""
