@@ -16,8 +16,8 @@ from services.orchestrator.cluster.recovery import patiently
 from services.orchestrator.cluster.takeover import Takeover
 from services.orchestrator.config import Config
 from services.orchestrator.lifecycle import leases
-from services.orchestrator.lifecycle.admission import Admission
-from services.orchestrator.lifecycle.fair_use import FairUse, NoLimits
+from services.orchestrator.lifecycle.admission.admission import Admission
+from services.orchestrator.lifecycle.admission.fair_use import FairUse, NoLimits
 from services.orchestrator.lifecycle.live_runs import LiveRuns
 from services.orchestrator.lifecycle.persist import QueryLog
 from services.orchestrator.lifecycle.runs import Runs

@@ -9,8 +9,8 @@ from services.orchestrator import ids
 from services.orchestrator.agents.definition import Definition
 from services.orchestrator.agents.registry import Registry
 from services.orchestrator.cluster.forwarding import Relays
-from services.orchestrator.lifecycle import run_list, submit_rpc
 from services.orchestrator.lifecycle.follow import follow_compaction, follow_query, follow_run
+from services.orchestrator.lifecycle.live_calls import run_list, submit_rpc
 from services.orchestrator.lifecycle.runs import Runs
 from services.orchestrator.lifecycle.start_result import Elsewhere, Repeated
 from services.orchestrator.peers import stored_runs

@@ -14,8 +14,8 @@ from headrace.v1 import common_pb2, memory_pb2
 from services.orchestrator.lifecycle import rollback
 from services.orchestrator.modes.catalogue import RUNNERS
 from services.orchestrator.peers.stubs import Peers
+from services.orchestrator.run.control.stop_control import Stopped
 from services.orchestrator.run.run import Run
-from services.orchestrator.run.stop_control import Stopped
 from services.orchestrator.setup import goal, system_message
 from services.orchestrator.setup.run_setup import set_up_run
 from services.orchestrator.turn import compact_command

@@ -14,8 +14,8 @@ from services.orchestrator import metrics, tracing
 from services.orchestrator.lifecycle import leases
 from services.orchestrator.lifecycle.execute import INTERNAL
 from services.orchestrator.peers.stubs import Peers
+from services.orchestrator.run.control.steer_queue import Steer
 from services.orchestrator.run.run import Run
-from services.orchestrator.run.steer_queue import Steer
 
 CANCELLED_RESULT = '{"ok":false,"error":"cancelled"}'
 INTERRUPTED_RESULT = '{"ok":false,"error":"interrupted"}'

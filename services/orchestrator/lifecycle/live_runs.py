@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from itertools import takewhile
 
-from services.orchestrator.lifecycle.fair_use import FairUse
+from services.orchestrator.lifecycle.admission.fair_use import FairUse
 from services.orchestrator.peers import stored_runs
 from services.orchestrator.run.run import Run
 from services.runtime.auth import identity

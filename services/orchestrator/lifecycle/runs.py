@@ -10,10 +10,10 @@ from headrace.v1 import agent_pb2, common_pb2, memory_pb2
 from services.orchestrator import ids, tracing
 from services.orchestrator.agents.definition import Definition
 from services.orchestrator.agents.registry import Registry
-from services.orchestrator.lifecycle import steer_rpc, submit_rpc
-from services.orchestrator.lifecycle.admission import Admission
+from services.orchestrator.lifecycle.admission.admission import Admission
 from services.orchestrator.lifecycle.execute import NOTHING, Opening, execute, working_ahead
 from services.orchestrator.lifecycle.finish import finish, hand_over
+from services.orchestrator.lifecycle.live_calls import steer_rpc, submit_rpc
 from services.orchestrator.lifecycle.live_runs import LiveRuns
 from services.orchestrator.lifecycle.persist import Caller, QueryLog
 from services.orchestrator.lifecycle.query_copies import query_event, steer_query
@@ -22,9 +22,9 @@ from services.orchestrator.modes.subagents import run_subagent
 from services.orchestrator.peers import stored_runs
 from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.run.approvals.file import RulesFile
+from services.orchestrator.run.control.steer_queue import Steer
 from services.orchestrator.run.replay.resume_point import NEW, Past
 from services.orchestrator.run.run import Run, RunServices
-from services.orchestrator.run.steer_queue import Steer
 from services.orchestrator.turn import compact_command
 from services.runtime.rpc.call_ids import bind_run_id
 from services.runtime.telemetry import spans

@@ -21,8 +21,8 @@ from services.orchestrator.ids import subagent_id
 from services.orchestrator.modes.catalogue import RUNNERS
 from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.run.answers.call import Call
+from services.orchestrator.run.control.stop_control import Stopped
 from services.orchestrator.run.scope import Scope
-from services.orchestrator.run.stop_control import Stopped
 from services.orchestrator.run.subagent_task import SubagentTask
 from services.orchestrator.setup import system_message
 from services.orchestrator.setup.tool_selection import load_catalogue, select_tools

@@ -15,16 +15,16 @@ from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.run.answers.answer import BlockNames
 from services.orchestrator.run.approvals.file import RulesFile
 from services.orchestrator.run.approvals.rules import Rules
-from services.orchestrator.run.budget import Spending
-from services.orchestrator.run.chat_position import ChatPosition
+from services.orchestrator.run.control.budget import Spending
+from services.orchestrator.run.control.chat_position import ChatPosition
+from services.orchestrator.run.control.state import RunState
+from services.orchestrator.run.control.steer_queue import Steering
+from services.orchestrator.run.control.stop_control import StopControl
 from services.orchestrator.run.events.feed import Feed
 from services.orchestrator.run.replay.attempt_resets import find_resets
 from services.orchestrator.run.replay.replay import Recording
 from services.orchestrator.run.replay.resume_point import NEW, Past
 from services.orchestrator.run.scope import Scope
-from services.orchestrator.run.state import RunState
-from services.orchestrator.run.steer_queue import Steering
-from services.orchestrator.run.stop_control import StopControl
 from services.runtime.auth import identity
 
 if TYPE_CHECKING:

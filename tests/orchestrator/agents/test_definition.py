@@ -16,7 +16,7 @@ from headrace.errors import InvalidRequest, NotFound
 from services.orchestrator.agents import prompts, triple_quotes
 from services.orchestrator.agents.definition import DefinitionError, parse_agent
 from services.orchestrator.agents.registry import Registry
-from services.orchestrator.run.budget import Spending
+from services.orchestrator.run.control.budget import Spending
 
 AGENT: dict[str, Any] = {
     "mode": "REACT",

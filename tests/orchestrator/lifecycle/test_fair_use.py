@@ -10,7 +10,7 @@ import pytest
 from prometheus_client import REGISTRY
 
 from headrace.errors import Overloaded, QueueFull
-from services.orchestrator.lifecycle.fair_use import BEGINNING_MAX, FairUse, NoLimits
+from services.orchestrator.lifecycle.admission.fair_use import BEGINNING_MAX, FairUse, NoLimits
 from services.runtime.auth.identity import DEFAULT
 from services.runtime.capacity import RETRY_AFTER_S
 

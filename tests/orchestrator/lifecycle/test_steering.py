@@ -9,7 +9,7 @@ import pytest
 
 from headrace.errors import NotFound, QueueFull
 from headrace.v1 import agent_pb2, llm_pb2, memory_pb2
-from services.orchestrator.run.steer_queue import UNHEARD_MAX
+from services.orchestrator.run.control.steer_queue import UNHEARD_MAX
 from tests.orchestrator.conftest import House, Open, Step, as_json, call, content, finish
 from tests.orchestrator.lifecycle.test_endings import recorded
 from tests.orchestrator.lifecycle.test_runs import assert_paired

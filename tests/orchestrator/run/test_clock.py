@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import ExitStack
 
-from services.orchestrator.run.clock import Clock
+from services.orchestrator.run.control.clock import Clock
 
 
 async def test_time_stands_while_everything_waits() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from headrace.errors import InvalidRequest, NotFound, ProviderUnavailable, QueueFull
 from headrace.v1 import memory_pb2
-from services.orchestrator.run.waits import KEPT_MAX, Waits
+from services.orchestrator.run.control.waits import KEPT_MAX, Waits
 from tests.orchestrator.calls.test_kinds import told
 from tests.orchestrator.conftest import House, Open, call, content, finish
 from tests.orchestrator.lifecycle.test_endings import recorded

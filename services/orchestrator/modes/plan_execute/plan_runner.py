@@ -10,9 +10,9 @@ from headrace.errors import BudgetExceeded, HeadraceError, to_failure
 from services.orchestrator.agents import prompts
 from services.orchestrator.modes.plan_execute.planner import Planner
 from services.orchestrator.modes.plan_execute.task import OutOfModelCalls, RecordedTaskFailure, TaskExecutor, TaskReport
+from services.orchestrator.run.control.stop_control import Stopped
 from services.orchestrator.run.plan.active_plan import Planned
 from services.orchestrator.run.plan.plan import Task
-from services.orchestrator.run.stop_control import Stopped
 from services.orchestrator.turn.conversation import Conversation
 
 

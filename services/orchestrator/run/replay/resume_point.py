@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 from headrace.v1 import agent_pb2
 from services.orchestrator.peers.stubs import Peers
+from services.orchestrator.run.control.waits import Waits
 from services.orchestrator.run.log import RunLog
 from services.orchestrator.run.replay.replay import Recording
-from services.orchestrator.run.waits import Waits
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from headrace.errors import BudgetExceeded
 from headrace.v1 import agent_pb2, common_pb2, tools_pb2
 from services.orchestrator.agents.definition import Budget, Definition
 from services.orchestrator.agents.definition.modes import MODES
-from services.orchestrator.run.clock import Clock
+from services.orchestrator.run.control.clock import Clock
 from services.runtime.usage import add_cost
 
 

@@ -6,7 +6,7 @@ import asyncio
 from typing import Literal
 
 from headrace.errors import HeadraceError
-from services.orchestrator.run.state import RunState
+from services.orchestrator.run.control.state import RunState
 
 SETTLING_S = 0.05
 """Time in which the siblings of a scope that goes live go live too: each has but recorded lines to go through."""

@@ -9,7 +9,7 @@ from headrace.errors import InvalidRequest
 from headrace.v1 import agent_pb2, memory_pb2
 from services.orchestrator import ids
 from services.orchestrator.calls import approval
-from services.orchestrator.lifecycle import live_input
+from services.orchestrator.lifecycle.live_calls import live_input
 from services.orchestrator.peers import stored_runs
 from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.run.run import Run

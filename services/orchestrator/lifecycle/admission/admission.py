@@ -10,9 +10,9 @@ from headrace.errors import ChatBusy, Overloaded, QueueFull
 from headrace.v1 import agent_pb2
 from services.orchestrator import ids
 from services.orchestrator.agents.registry import Registry
-from services.orchestrator.lifecycle.agent_router import Routed
-from services.orchestrator.lifecycle.agent_selection import choose
-from services.orchestrator.lifecycle.fair_use import FairUse
+from services.orchestrator.lifecycle.admission.agent_router import Routed
+from services.orchestrator.lifecycle.admission.agent_selection import choose
+from services.orchestrator.lifecycle.admission.fair_use import FairUse
 from services.orchestrator.lifecycle.live_runs import LiveRuns
 from services.orchestrator.lifecycle.start_result import stopping
 from services.orchestrator.peers.stubs import Peers

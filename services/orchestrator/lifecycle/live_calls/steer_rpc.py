@@ -10,11 +10,11 @@ import asyncio
 
 from headrace.errors import Overloaded
 from headrace.v1 import agent_pb2, memory_pb2
-from services.orchestrator.lifecycle import live_input
+from services.orchestrator.lifecycle.live_calls import live_input
 from services.orchestrator.peers import stored_runs
 from services.orchestrator.peers.stubs import Peers
+from services.orchestrator.run.control.steer_queue import Steer
 from services.orchestrator.run.run import Run
-from services.orchestrator.run.steer_queue import Steer
 
 
 async def steer(run: Run, request_id: str, text: str, tasks: asyncio.TaskGroup) -> agent_pb2.SteerResponse:

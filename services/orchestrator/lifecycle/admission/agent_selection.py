@@ -9,8 +9,8 @@ from headrace.errors import NotFound
 from headrace.v1 import agent_pb2, memory_pb2
 from services.orchestrator.agents.definition import Definition
 from services.orchestrator.agents.registry import Registry
-from services.orchestrator.lifecycle import agent_router
-from services.orchestrator.lifecycle.agent_router import Routed
+from services.orchestrator.lifecycle.admission import agent_router
+from services.orchestrator.lifecycle.admission.agent_router import Routed
 from services.orchestrator.peers import stored_runs
 from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.run.run import Run

@@ -1,0 +1,1 @@
+"""Whether a query may begin a run here, and which agent takes it."""

@@ -1,0 +1,1 @@
+"""What people ask of runs that are live: submits, messages, lists."""
