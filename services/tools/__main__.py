@@ -25,25 +25,26 @@ async def main(config: Config) -> None:
         await program.wait_for_stop()
 
 
-def choose_sandbox(config: Config, found: Sandbox) -> Sandbox:
-    """The sandbox with the operator's paths; what weakens it is said. Raises OSError where the demanded one fails."""
-    facts = {"tier": found.tier, "problem": found.problem}
-    match found.tier:
+def choose_sandbox(config: Config, sandbox: Sandbox) -> Sandbox:
+    """Complete the sandbox with the operator's paths, and log what weakens it. Raises OSError where the demanded one
+    fails."""
+    facts = {"tier": sandbox.tier, "problem": sandbox.problem}
+    match sandbox.tier:
         case "bubblewrap" | "process" | "external":
-            (log.warning if found.problem else log.info)("sandbox found", **facts)
+            (log.warning if sandbox.problem else log.info)("sandbox found", **facts)
         case None if config.sandbox != "auto":
-            raise OSError(f"the {config.sandbox} sandbox was demanded and does not work: {found.problem}")
+            raise OSError(f"the {config.sandbox} sandbox was demanded and does not work: {sandbox.problem}")
         case _:
-            log.error("no sandbox", **facts, commands="run" if found.tier else "refused")
-    found.show_in_metrics()
-    if config.network_allow and not found.namespaces:
-        log.error("commands have no network", reason="the allow-list needs the bubblewrap tier", tier=found.tier)
+            log.error("no sandbox", **facts, commands="run" if sandbox.tier else "refused")
+    sandbox.show_in_metrics()
+    if config.network_allow and not sandbox.has_namespaces:
+        log.error("commands have no network", reason="the allow-list needs the bubblewrap tier", tier=sandbox.tier)
     directory, allowed = config.bash_working_directory, config.bash_allowed_paths.split(",")
     return dataclasses.replace(
-        found,
+        sandbox,
         readable=tuple(path.strip() for path in allowed if path.strip()),
         writable=(str(directory),) if directory else (),
-        allow=parse_allow_list(config.network_allow) if config.network_allow and found.namespaces else None,
+        allow_list=parse_allow_list(config.network_allow) if config.network_allow and sandbox.has_namespaces else None,
     )
 
 

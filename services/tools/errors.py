@@ -4,7 +4,4 @@ from __future__ import annotations
 
 
 class ToolFailed(Exception):
-    """The tool cannot do what was asked; the text tells the model why.
-
-    The executor turns it into a result with `ok` false.
-    """
+    """The tool cannot do what was asked; the text tells the model why, in a result with `ok` false."""

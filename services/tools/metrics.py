@@ -1,4 +1,4 @@
-"""What the tools service counts, for Prometheus: calls when they end, by the tools that there are."""
+"""Prometheus metrics of the tools service."""
 
 from __future__ import annotations
 
@@ -22,11 +22,9 @@ SECONDS = Histogram(
 
 
 @dataclass(slots=True)
-class Timing:
-    """What is known of a call while it goes."""
-
+class CallTiming:
     last: tools_pb2.ToolDelta | None = None
-    """Its last delta, which is its result once it has ended."""
+    """The latest delta; the result once the call has ended."""
 
     @property
     def outcome(self) -> str:
@@ -36,9 +34,8 @@ class Timing:
 
 
 @contextmanager
-def timed(tool: str) -> Generator[Timing]:
-    """Time the call that the block is."""
-    started, timing = monotonic(), Timing()
+def time_call(tool: str) -> Generator[CallTiming]:
+    started, timing = monotonic(), CallTiming()
     try:
         yield timing
     finally:

@@ -7,6 +7,7 @@ import dataclasses
 import os
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
 
 from headrace.v1 import llm_pb2_grpc, tools_pb2, tools_pb2_grpc
 from services.runtime.auth.caller_credentials import build_caller_metadata
@@ -16,16 +17,17 @@ from services.runtime.rpc.channels import open_channel
 from services.runtime.rpc.server import GrpcService, RunningServer, serving_grpc
 from services.tools.catalogue.catalogue import Catalogue
 from services.tools.config import Config
-from services.tools.execution.effect_records import Effects, Sync
+from services.tools.execution.effect_records import EffectRecords, Sync
 from services.tools.execution.executor import Executor
-from services.tools.interpreter.pool import interpreters
-from services.tools.mcp_client.servers import mcp_servers
+from services.tools.interpreter.pool import run_pool
+from services.tools.mcp_client.servers import run_mcp_servers
 from services.tools.net.allow_list import parse_allow_list
 from services.tools.sandbox.tier import Sandbox
 from services.tools.service import ToolService
-from services.tools.skills.environments import Environments
-from services.tools.skills.linker import Linker
-from services.tools.skills.skill_folder import Shelf
+from services.tools.skills.environments import SkillEnvironments
+from services.tools.skills.linker import SkillLinker
+from services.tools.skills.skill_folder import SkillFolder
+from services.tools.toolkit.context import ToolContext
 from services.tools.web.fetcher import Fetcher
 from services.tools.web.search import Search
 from services.tools.web.web import Web
@@ -54,9 +56,9 @@ async def tool_server(
             open_channel(config.llm_gateway_address, build_caller_metadata(config.server.auth, TOOLS))
         )
         llm = llm_pb2_grpc.LlmServiceStub(gateway)
-        web = _web(config)
+        web = Web(Fetcher(parse_allow_list(config.fetch_allow)), Search(config.search_url, config.search_key))
         workspaces = Workspaces(config.data_dir / "workspaces", config.workspace_bytes_max)
-        effects = Effects(config.data_dir / "effects", sync)
+        effects = EffectRecords(config.data_dir / "effects", sync)
         group = await stack.enter_async_context(asyncio.TaskGroup())
         for watched in ("tools", "tools.yaml"):
             watcher = group.create_task(watch_path(config.config_dir / watched, catalogue.reload))
@@ -65,17 +67,25 @@ async def tool_server(
             remove_unused((workspaces.root, effects.root, workspaces.owners.root), config.workspace_retention_days)
         )
         stack.callback(daily.cancel)
-        await stack.enter_async_context(mcp_servers(config.config_dir, env or {}, catalogue.offer))
-        environments = Environments(config.data_dir / "skill_envs", group)
+        await stack.enter_async_context(run_mcp_servers(config.config_dir, env or {}, catalogue.replace_source))
+        environments = SkillEnvironments(config.data_dir / "skill_envs", group)
         stack.callback(environments.stop)
         sandbox = dataclasses.replace(sandbox, readable=(*sandbox.readable, str(environments.root)))
-        skills = Linker(Shelf(config.config_dir / "skills"), environments, workspaces)
-        sessions = await stack.enter_async_context(interpreters(config.interpreters_max))
-        executor = Executor(catalogue, workspaces, effects, sandbox, llm, web, sessions, config.commands_max)
+        skills = SkillLinker(SkillFolder(config.config_dir / "skills"), environments, workspaces)
+        sessions = await stack.enter_async_context(run_pool(config.interpreters_max))
+
+        def make_context(request: tools_pb2.ExecuteRequest, arguments: dict[str, Any]) -> ToolContext:
+            return ToolContext(
+                arguments=arguments,
+                request=request,
+                workspaces=workspaces,
+                sandbox=sandbox,
+                interpreters=sessions,
+                web=web,
+                llm=llm,
+            )
+
+        executor = Executor(catalogue, workspaces, effects, make_context, config.commands_max)
         service = ToolService(catalogue, executor, workspaces, skills, effects, sandbox, web)
         served = GrpcService(NAME, service, tools_pb2_grpc.add_ToolServiceServicer_to_server)
         yield await stack.enter_async_context(serving_grpc(config.server, [served]))
-
-
-def _web(config: Config) -> Web:
-    return Web(Fetcher(parse_allow_list(config.fetch_allow)), Search(config.search_url, config.search_key))

@@ -1,4 +1,4 @@
-"""The RPCs of ToolService: each is one call of what does the work."""
+"""The RPCs of ToolService."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from headrace.errors import NotFound
 from headrace.v1 import tools_pb2, tools_pb2_grpc
 from services.tools.catalogue.catalogue import Catalogue
 from services.tools.execution import effect_guard
-from services.tools.execution.effect_records import Effects
+from services.tools.execution.effect_records import EffectRecords
 from services.tools.execution.executor import Executor
 from services.tools.sandbox.tier import Sandbox
 from services.tools.skills import linker
-from services.tools.skills.linker import Linker
-from services.tools.toolkit.commands import unavailable
+from services.tools.skills.linker import SkillLinker
+from services.tools.toolkit.commands import explain_unavailable
 from services.tools.toolkit.tool import Tool
 from services.tools.transfer import downloads
 from services.tools.transfer.uploads import Uploads
@@ -26,15 +26,13 @@ from services.tools.workspace.workspace import Workspaces
 
 
 class ToolService(tools_pb2_grpc.ToolServiceServicer):
-    """Shared by all calls."""
-
     def __init__(
         self,
         catalogue: Catalogue,
         executor: Executor,
         workspaces: Workspaces,
-        skills: Linker,
-        effects: Effects,
+        skills: SkillLinker,
+        effects: EffectRecords,
         sandbox: Sandbox,
         web: Web,
     ) -> None:
@@ -49,14 +47,14 @@ class ToolService(tools_pb2_grpc.ToolServiceServicer):
 
     async def ListTools(self, request: tools_pb2.ListToolsRequest, context: Any) -> tools_pb2.ListToolsResponse:
         wanted = {name.casefold() for name in request.names}
-        tools = [tool for tool in self._catalogue.tools() if not wanted or tool.name.casefold() in wanted]
-        return tools_pb2.ListToolsResponse(tools=[self._message(tool) for tool in tools])
+        tools = [tool for tool in self._catalogue.list_tools() if not wanted or tool.name.casefold() in wanted]
+        return tools_pb2.ListToolsResponse(tools=[self._describe_tool(tool) for tool in tools])
 
     async def GetTool(self, request: tools_pb2.GetToolRequest, context: Any) -> tools_pb2.GetToolResponse:
-        offered = self._catalogue.find(request.tool_name)
-        if offered is None:
+        entry = self._catalogue.find(request.tool_name)
+        if entry is None:
             raise NotFound(f"tool {request.tool_name!r} does not exist", toolName=request.tool_name)
-        return tools_pb2.GetToolResponse(tool=self._message(offered.tool))
+        return tools_pb2.GetToolResponse(tool=self._describe_tool(entry.tool))
 
     async def Execute(self, request: tools_pb2.ExecuteRequest, context: Any) -> AsyncGenerator[tools_pb2.ToolDelta]:
         async with aclosing(self._executor.execute(request)) as deltas:
@@ -64,18 +62,20 @@ class ToolService(tools_pb2_grpc.ToolServiceServicer):
                 yield delta
 
     async def CheckEffect(self, request: tools_pb2.CheckEffectRequest, context: Any) -> tools_pb2.CheckEffectResponse:
-        await asyncio.to_thread(self._workspaces.check, request.chat_id)
-        return await effect_guard.check(self._effects, request)
+        await asyncio.to_thread(self._workspaces.check_owner, request.chat_id)
+        return await effect_guard.check_effect(self._effects, request)
 
     async def ListSkills(self, request: tools_pb2.ListSkillsRequest, context: Any) -> tools_pb2.ListSkillsResponse:
-        return tools_pb2.ListSkillsResponse(skills=[linker.message(skill) for skill in await self._skills.skills()])
+        return tools_pb2.ListSkillsResponse(
+            skills=[linker.to_message(skill) for skill in await self._skills.list_skills()]
+        )
 
     async def LinkSkill(self, request: tools_pb2.LinkSkillRequest, context: Any) -> tools_pb2.LinkSkillResponse:
-        await asyncio.to_thread(self._workspaces.check, request.chat_id)
-        return await self._skills.link(request)
+        await asyncio.to_thread(self._workspaces.check_owner, request.chat_id)
+        return await self._skills.link_skill(request)
 
     async def GetViewport(self, request: tools_pb2.GetViewportRequest, context: Any) -> tools_pb2.GetViewportResponse:
-        view = self._catalogue.view(request.viewport_key)
+        view = self._catalogue.find_view(request.viewport_key)
         if view is None:
             raise NotFound(f"view {request.viewport_key!r} does not exist", viewportKey=request.viewport_key)
         if view.is_html:
@@ -85,7 +85,7 @@ class ToolService(tools_pb2_grpc.ToolServiceServicer):
     async def UploadFile(
         self, request_iterator: AsyncIterator[tools_pb2.UploadFileRequest], context: Any
     ) -> tools_pb2.UploadFileResponse:
-        return await self._uploads.receive(request_iterator)
+        return await self._uploads.receive_file(request_iterator)
 
     async def ReadFile(
         self, request: tools_pb2.ReadFileRequest, context: Any
@@ -97,10 +97,10 @@ class ToolService(tools_pb2_grpc.ToolServiceServicer):
     async def ListFiles(self, request: tools_pb2.ListFilesRequest, context: Any) -> tools_pb2.ListFilesResponse:
         return await downloads.list_files(self._workspaces, request)
 
-    def _message(self, tool: Tool) -> tools_pb2.Tool:
-        refused = tool.is_command and self._sandbox.tier is None
-        problem = unavailable(self._sandbox.problem) if refused else tool.unavailable
-        if tool.needs_search and not self._web.search.url:
+    def _describe_tool(self, tool: Tool) -> tools_pb2.Tool:
+        refused = "sandbox" in tool.needs and self._sandbox.tier is None
+        problem = explain_unavailable(self._sandbox.problem) if refused else tool.unavailable
+        if "search" in tool.needs and not self._web.search.url:
             problem = NOT_CONFIGURED
         return tools_pb2.Tool(
             name=tool.name,
@@ -110,12 +110,12 @@ class ToolService(tools_pb2_grpc.ToolServiceServicer):
             tier=tool.tier,
             effect=tool.effect,
             after_call_hint=tool.after_call_hint or None,
-            viewport_key=tool.viewport_key or None,
+            viewport_key=(tool.front_end and tool.front_end.viewport_key) or None,
             unavailable=problem or None,
             approval=tool.approval,
             always_available=tool.always_available,
             category=tool.category or None,
             tags=tool.tags,
-            timeout_ms=tool.timeout_ms,
-            asks_model=tool.asks_model,
+            timeout_ms=tool.front_end and tool.front_end.timeout_ms,
+            asks_model="model" in tool.needs,
         )

@@ -93,7 +93,7 @@ def test_the_configuration_files_are_taken(tmp_path: Path) -> None:
     with structlog.testing.capture_logs() as logged:
         catalogue = Catalogue(mounted("tools", tmp_path) / "tools")
     assert [entry for entry in logged if entry["log_level"] in ("warning", "error")] == []
-    assert {tool.name for tool in catalogue.tools() if tool.tier != "discovered"} >= backends
+    assert {tool.name for tool in catalogue.list_tools() if tool.tier != "discovered"} >= backends
     file = Providers.model_validate_json((mounted("providers", tmp_path) / "providers.json").read_bytes())
     asked_for = (agent.model_config_.provider_key, agent.model_config_.model)
     assert asked_for in [(provider.key, model.name) for provider in file.providers for model in provider.models]

@@ -8,7 +8,8 @@ from contextlib import aclosing
 
 from headrace.v1 import tools_pb2
 from services.tools.toolkit.commands import TIMEOUT_S, TIMEOUT_S_MAX, Command, run_command
-from services.tools.toolkit.tool import Call, Tool
+from services.tools.toolkit.context import ToolContext
+from services.tools.toolkit.tool import Tool
 
 COMMAND_CHARS_MAX = 100_000
 """Linux takes 131,072 bytes for one argument."""
@@ -34,10 +35,10 @@ PARAMETERS = {
 }
 
 
-async def execute(call: Call) -> AsyncGenerator[tools_pb2.ToolDelta]:
-    timeout_s = call.arguments.get("timeoutMs", TIMEOUT_S * 1000) / 1000
-    command = Command(("bash", "-c", call.arguments["command"]), timeout_s=timeout_s)
-    async with aclosing(run_command(call, command)) as deltas:
+async def execute(context: ToolContext) -> AsyncGenerator[tools_pb2.ToolDelta]:
+    timeout_s = context.arguments.get("timeoutMs", TIMEOUT_S * 1000) / 1000
+    command = Command(("bash", "-c", context.arguments["command"]), timeout_s=timeout_s)
+    async with aclosing(run_command(context, command)) as deltas:
         async for delta in deltas:
             yield delta
 
@@ -54,5 +55,5 @@ TOOL = Tool(
     effect="once",
     execute=execute,
     tier="discovered",
-    is_command=True,
+    needs=frozenset({"sandbox"}),
 )

@@ -1,4 +1,4 @@
-"""city_datetime: what the clock says in a city, by the IANA time zone of that name."""
+"""city_datetime: date and time in a city, by the IANA time zone of that name."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from functools import cache
 
 from headrace.v1 import tools_pb2
 from services.tools.errors import ToolFailed
-from services.tools.toolkit.tool import Call, Tool, result
+from services.tools.toolkit.context import ToolContext
+from services.tools.toolkit.tool import Tool, make_result
 
 MORE_CITIES = {
     "Asia/Shanghai": ("Beijing", "Shenzhen", "Guangzhou", "Hangzhou", "Chengdu", "Wuhan", "Nanjing", "Xi'an"),
@@ -26,7 +27,7 @@ MORE_CITIES = {
     "Asia/Taipei": ("台北",),
     "Asia/Singapore": ("新加坡",),
 }
-"""Cities that people ask for and that have no zone of their own name."""
+"""Cities without a zone of their own name."""
 
 CHINESE = ("北京", "上海", "广州", "深圳", "杭州", "成都", "武汉", "南京", "西安")
 
@@ -43,9 +44,9 @@ PARAMETERS = {
 }
 
 
-async def execute(call: Call) -> AsyncGenerator[tools_pb2.ToolDelta]:
-    city = call.arguments.get("city", "").strip()
-    zone = _zone(city) if city else "UTC"
+async def execute(context: ToolContext) -> AsyncGenerator[tools_pb2.ToolDelta]:
+    city = context.arguments.get("city", "").strip()
+    zone = _find_zone(city) if city else "UTC"
     now = datetime.now(zoneinfo.ZoneInfo(zone))
     facts = {
         "city": city or "UTC",
@@ -55,11 +56,11 @@ async def execute(call: Call) -> AsyncGenerator[tools_pb2.ToolDelta]:
         "time": now.strftime("%H:%M:%S"),
         "weekday": now.strftime("%A"),
     }
-    yield result(json.dumps(facts, ensure_ascii=False))
+    yield make_result(json.dumps(facts, ensure_ascii=False))
 
 
-def _zone(city: str) -> str:
-    zone = _zones().get(_key(city))
+def _find_zone(city: str) -> str:
+    zone = _load_zones().get(_normalize_city(city))
     if zone is None:
         raise ToolFailed(
             f"city {city!r} is not known; try a large city of the same time zone, for example "
@@ -68,17 +69,16 @@ def _zone(city: str) -> str:
     return zone
 
 
-def _key(city: str) -> str:
+def _normalize_city(city: str) -> str:
     return "".join(letter for letter in city.casefold() if letter.isalnum() or letter == "/")
 
 
 @cache
-def _zones() -> dict[str, str]:
-    """Zones by the keys of their full name and of their city."""
+def _load_zones() -> dict[str, str]:
     names = sorted(name for name in zoneinfo.available_timezones() if "/" in name and not name.startswith("Etc/"))
-    zones = {_key(name.rpartition("/")[2]): name for name in names}
-    zones |= {_key(name): name for name in names}
-    zones |= {_key(city): zone for zone, cities in MORE_CITIES.items() for city in cities}
+    zones = {_normalize_city(name.rpartition("/")[2]): name for name in names}
+    zones |= {_normalize_city(name): name for name in names}
+    zones |= {_normalize_city(city): zone for zone, cities in MORE_CITIES.items() for city in cities}
     zones |= dict.fromkeys(CHINESE, "Asia/Shanghai")
     return zones | {"utc": "UTC", "gmt": "UTC"}
 

@@ -10,17 +10,17 @@ from contextlib import aclosing
 from headrace.v1 import tools_pb2
 from services.tools.errors import ToolFailed
 from services.tools.research import prompts
-from services.tools.research.findings import Found
-from services.tools.research.search_round import Gathered, gather
-from services.tools.toolkit.model_client import Asker, ModelFailed
-from services.tools.toolkit.tool import Call, Tool, output, result
+from services.tools.research.findings import Findings
+from services.tools.research.search_round import QueryResult, search_all
+from services.tools.toolkit.context import ToolContext
+from services.tools.toolkit.model_client import ModelClient, ModelFailed
+from services.tools.toolkit.tool import Tool, make_output, make_result
 from services.tools.web.search import NOT_CONFIGURED
-from services.tools.web.web import source
+from services.tools.web.web import make_source
 
 LOOPS, LOOPS_MAX = 2, 5
 
 DOCUMENT_CHARS_SHOWN = 300
-"""Of each document, where the report could not be written."""
 
 PARAMETERS = {
     "type": "object",
@@ -38,87 +38,91 @@ PARAMETERS = {
 }
 
 
-async def execute(call: Call) -> AsyncGenerator[tools_pb2.ToolDelta]:
-    if not call.web.search.url:
+async def execute(context: ToolContext) -> AsyncGenerator[tools_pb2.ToolDelta]:
+    if not context.web.search.url:
         raise ToolFailed(NOT_CONFIGURED)
-    asker, found, said = Asker(call), Found(), list[str]()
+    model, findings, pieces = ModelClient(context), Findings(), list[str]()
     try:
-        async with aclosing(_rounds(call, asker, found)) as deltas:
+        async with aclosing(_search_rounds(context, model, findings)) as deltas:
             async for delta in deltas:
                 yield delta
-        async with aclosing(asker.stream(*_report(call, found))) as texts:
+        async with aclosing(model.stream_answer(*_make_report_prompt(context, findings))) as texts:
             async for text in texts:
-                said.append(text)
-                yield output("text", text)
-        yield output("text", sources := _end(asker, found))
-        outcome = result("".join(said) + sources)
+                pieces.append(text)
+                yield make_output("text", text)
+        yield make_output("text", sources := _format_sources(model, findings))
+        outcome = make_result("".join(pieces) + sources)
     except ModelFailed as failure:
-        outcome = result(_without_report(str(failure), "".join(said), found), ok=False)
-    if asker.usage.model_calls:
-        yield asker.delta()
+        outcome = make_result(_format_partial_result(str(failure), "".join(pieces), findings), ok=False)
+    if model.usage.model_calls:
+        yield model.make_usage()
     yield outcome
 
 
-async def _rounds(call: Call, asker: Asker, found: Found) -> AsyncGenerator[tools_pb2.ToolDelta]:
+async def _search_rounds(
+    context: ToolContext, model: ModelClient, findings: Findings
+) -> AsyncGenerator[tools_pb2.ToolDelta]:
     """Search until it is enough; the last model call of the budget is kept for the report."""
-    question, asked = call.arguments["query"], set[str]()
+    question, past_queries = context.arguments["query"], set[str]()
     queries = [question[: prompts.QUERY_CHARS_MAX]]
-    if asker.calls_left > 1:
-        queries = prompts.parse_queries(await _short(asker, prompts.split(question)), question)
-    for loop in range(int(call.arguments.get("maxLoops", LOOPS))):
+    if model.calls_left > 1:
+        queries = prompts.parse_queries(await _ask_or_empty(model, prompts.make_split_prompt(question)), question)
+    for loop in range(int(context.arguments.get("maxLoops", LOOPS))):
         if loop > 0:
-            if asker.calls_left <= 1:
+            if model.calls_left <= 1:
                 return
-            queries = prompts.parse_verdict(await _short(asker, prompts.judge(question, found)), asked)
+            queries = prompts.parse_verdict(
+                await _ask_or_empty(model, prompts.make_judge_prompt(question, findings)), past_queries
+            )
         if not queries:
             return
-        asked.update(queries)
-        yield output("progress", "".join(f"searching: {query}\n" for query in queries))
-        for gathered in await _gathered(call, asker, queries):
-            if gathered.failure:
-                found.failures.append(gathered.failure)
-            for document in found.new(gathered.query, gathered.hits, gathered.pages):
-                yield source(document.number, call.request.tool_call_id, document.title, document.url)
+        past_queries.update(queries)
+        yield make_output("progress", "".join(f"searching: {query}\n" for query in queries))
+        for result in await _search_in_time(context, model, queries):
+            if result.failure:
+                findings.failures.append(result.failure)
+            for document in findings.add_hits(result.query, result.hits, result.pages):
+                yield make_source(document.number, context.request.tool_call_id, document.title, document.url)
 
 
-async def _gathered(call: Call, asker: Asker, queries: list[str]) -> list[Gathered]:
+async def _search_in_time(context: ToolContext, model: ModelClient, queries: list[str]) -> list[QueryResult]:
     try:
-        async with asyncio.timeout(asker.left_s):
-            return await gather(call.web, queries)
+        async with asyncio.timeout(model.left_s):
+            return await search_all(context.web, queries)
     except TimeoutError as error:
         raise ModelFailed("the time for this call is over") from error
 
 
-async def _short(asker: Asker, prompt: prompts.Prompt) -> str:
-    """The answer; empty when there is none: searching for the question itself is better than not searching."""
+async def _ask_or_empty(model: ModelClient, prompt: prompts.Prompt) -> str:
+    """Ask briefly; empty when the model fails: searching for the question itself is better than not searching."""
     try:
-        return await asker.ask(prompt.system, prompt.text)
+        return await model.ask_briefly(prompt.system, prompt.text)
     except ModelFailed:
         return ""
 
 
-def _report(call: Call, found: Found) -> tuple[str, str]:
-    if not found.documents:
-        why = found.failures[0] if found.failures else "nothing was found"
+def _make_report_prompt(context: ToolContext, findings: Findings) -> tuple[str, str]:
+    if not findings.documents:
+        why = findings.failures[0] if findings.failures else "nothing was found"
         raise ModelFailed(f"there is nothing to write a report from: {why}")
-    prompt = prompts.report(call.arguments["query"], found)
+    prompt = prompts.make_report_prompt(context.arguments["query"], findings)
     return prompt.system, prompt.text
 
 
-def _end(asker: Asker, found: Found) -> str:
-    cut = "\n\n[the report was cut here: the answer had its greatest length]" if asker.is_cut else ""
-    lines = [f"[{document.number}] {document.title}: {document.url}" for document in found.documents]
+def _format_sources(model: ModelClient, findings: Findings) -> str:
+    cut = "\n\n[the report was cut here: the answer had its greatest length]" if model.is_cut else ""
+    lines = [f"[{document.number}] {document.title}: {document.url}" for document in findings.documents]
     return f"{cut}\n\nSources:\n" + "\n".join(lines)
 
 
-def _without_report(why: str, said: str, found: Found) -> str:
-    """What the calling model can go on with: the beginning of the report, and the documents by their queries."""
+def _format_partial_result(why: str, pieces: str, findings: Findings) -> str:
+    """Format what the calling model can go on with: the beginning of the report, and the documents by their queries."""
     parts = [why]
-    if said:
-        parts.append(f"The report up to there:\n\n{said}")
-    for query in found.queries:
+    if pieces:
+        parts.append(f"The report up to there:\n\n{pieces}")
+    for query in findings.queries:
         parts.append(f"Found for {query!r}:")
-        documents = [document for document in found.documents if document.query == query]
+        documents = [document for document in findings.documents if document.query == query]
         parts += [f"{document.head}\n{document.text[:DOCUMENT_CHARS_SHOWN]}" for document in documents]
     return "\n\n".join(parts)
 
@@ -133,6 +137,5 @@ TOOL = Tool(
     effect="read",
     execute=execute,
     tier="enabled",
-    needs_search=True,
-    asks_model=True,
+    needs=frozenset({"search", "model"}),
 )

@@ -1,7 +1,7 @@
-"""edit_file: one passage of a text file replaced by another, or each of its occurrences.
+"""edit_file: one passage of a text file, or each of its occurrences, replaced by another.
 
-Running the same edit again changes nothing: text that already is the new text is left alone. After a crash the call
-may be repeated, and an insertion (whose new text contains the old one) must not be made twice.
+Repeating an edit changes nothing, so that a call may be repeated after a crash: text that already is the new text is
+left alone, even where an insertion contains the old text.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from collections.abc import AsyncGenerator
 
 from headrace.v1 import tools_pb2
 from services.tools.errors import ToolFailed
-from services.tools.toolkit.file_work import in_thread
-from services.tools.toolkit.tool import Call, Tool, result
+from services.tools.toolkit.context import ToolContext
+from services.tools.toolkit.file_work import run_in_thread
+from services.tools.toolkit.tool import Tool, make_result
 from services.tools.workspace.workspace import Workspace
 
 BYTES_MAX = 8 * 1024 * 1024
 """Larger files are for commands: this holds the file twice."""
 
 LINES_SHOWN_MAX = 10
-"""Of the places that an ambiguous passage has."""
 
 PARAMETERS = {
     "type": "object",
@@ -40,36 +40,38 @@ PARAMETERS = {
 }
 
 
-async def execute(call: Call) -> AsyncGenerator[tools_pb2.ToolDelta]:
-    path, old, new = (call.arguments[name] for name in ("path", "oldText", "newText"))
+async def execute(context: ToolContext) -> AsyncGenerator[tools_pb2.ToolDelta]:
+    path, old, new = (context.arguments[name] for name in ("path", "oldText", "newText"))
     if old == new:
         raise ToolFailed("oldText and newText are the same: there is nothing to change")
-    every = call.arguments.get("replaceAll", False)
-    workspace = await in_thread(path, lambda: call.workspaces.open(call.chat_id))
-    yield result(await in_thread(path, lambda: _edit(workspace, path, old.encode(), new.encode(), every)))
+    every = context.arguments.get("replaceAll", False)
+    workspace = await run_in_thread(path, context.open_workspace)
+    yield make_result(
+        await run_in_thread(path, lambda: _replace_text(workspace, path, old.encode(), new.encode(), every))
+    )
 
 
-def _edit(workspace: Workspace, path: str, old: bytes, new: bytes, every: bool) -> str:
+def _replace_text(workspace: Workspace, path: str, old: bytes, new: bytes, every: bool) -> str:
     with workspace.lock:
-        content = _content(workspace, path)
+        content = _read_content(workspace, path)
         # Where the new text contains the old one, what has been replaced already is not replaced again.
         pieces = content.split(new) if old in new else [content]
         count = sum(piece.count(old) for piece in pieces)
         if count == 0 and new and new in content:
             return f"nothing to change: {path} has newText already"
         if count == 0:
-            raise ToolFailed(_not_found(path, content, old))
+            raise ToolFailed(_explain_no_match(path, content, old))
         if count > 1 and not every:
             raise ToolFailed(
-                f"oldText occurs {count} times in {path!r} (lines {_lines(content, old)}); "
+                f"oldText occurs {count} times in {path!r} (lines {_find_lines(content, old)}); "
                 "add lines around it until it occurs once, or set replaceAll"
             )
-        workspace.write(path, new.join(piece.replace(old, new) for piece in pieces))
+        workspace.write_file(path, new.join(piece.replace(old, new) for piece in pieces))
     return f"replaced {count} occurrence{'s' if count > 1 else ''} in {path}"
 
 
-def _content(workspace: Workspace, path: str) -> bytes:
-    with workspace.reading(path) as fd:
+def _read_content(workspace: Workspace, path: str) -> bytes:
+    with workspace.open_file(path) as fd:
         size_bytes = os.fstat(fd).st_size
         if size_bytes > BYTES_MAX:
             raise ToolFailed(f"{path!r} is too large to edit ({size_bytes} bytes); use a command")
@@ -80,7 +82,7 @@ def _content(workspace: Workspace, path: str) -> bytes:
     return content
 
 
-def _not_found(path: str, content: bytes, old: bytes) -> str:
+def _explain_no_match(path: str, content: bytes, old: bytes) -> str:
     text = f"oldText occurs 0 times in {path!r}"
     if b"\r\n" in content and b"\r\n" not in old and old.replace(b"\n", b"\r\n") in content:
         return f"{text}: its lines end with \\r\\n, those of oldText with \\n"
@@ -89,15 +91,14 @@ def _not_found(path: str, content: bytes, old: bytes) -> str:
     return f"{text}: read the file and copy the passage exactly"
 
 
-def _lines(content: bytes, old: bytes) -> str:
-    """The numbers of the first lines at which the passage begins."""
+def _find_lines(content: bytes, old: bytes) -> str:
     numbers, at, line = list[str](), 0, 1
-    while (found := content.find(old, at)) >= 0 and len(numbers) < LINES_SHOWN_MAX:
-        line += content.count(b"\n", at, found)
+    while (position := content.find(old, at)) >= 0 and len(numbers) < LINES_SHOWN_MAX:
+        line += content.count(b"\n", at, position)
         numbers.append(str(line))
-        line += content.count(b"\n", found, found + len(old))
-        at = found + len(old)
-    return ", ".join(numbers) + (", …" if found >= 0 else "")
+        line += content.count(b"\n", position, position + len(old))
+        at = position + len(old)
+    return ", ".join(numbers) + (", …" if position >= 0 else "")
 
 
 TOOL = Tool(

@@ -6,9 +6,10 @@ import json
 from collections.abc import AsyncGenerator
 
 from headrace.v1 import tools_pb2
-from services.tools.toolkit.tool import Call, Tool, result
+from services.tools.toolkit.context import ToolContext
+from services.tools.toolkit.tool import Tool, make_result
 from services.tools.web.targets import URL_CHARS_MAX
-from services.tools.web.web import source
+from services.tools.web.web import make_source
 
 PARAMETERS = {
     "type": "object",
@@ -25,11 +26,11 @@ PARAMETERS = {
 }
 
 
-async def execute(call: Call) -> AsyncGenerator[tools_pb2.ToolDelta]:
-    page = await call.web.read(call.arguments["url"])
-    yield source(1, call.request.tool_call_id, page.title, page.url)
+async def execute(context: ToolContext) -> AsyncGenerator[tools_pb2.ToolDelta]:
+    page = await context.web.read_url(context.arguments["url"])
+    yield make_source(1, context.request.tool_call_id, page.title, page.url)
     head = f"# {page.title}\n" if page.title else ""
-    yield result(f"{head}Source: {page.url}\n\n{page.text}")
+    yield make_result(f"{head}Source: {page.url}\n\n{page.text}")
 
 
 TOOL = Tool(

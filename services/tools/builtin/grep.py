@@ -1,6 +1,6 @@
 """grep: the lines of the workspace's text files that match a pattern, streamed file by file.
 
-The pattern runs in RE2, so no pattern is slow, over whole files at once; it never matches across lines.
+The pattern runs in RE2, so no pattern is slow; it never matches across lines.
 """
 
 from __future__ import annotations
@@ -14,28 +14,24 @@ import re2
 
 from headrace.v1 import tools_pb2
 from services.tools.errors import ToolFailed
-from services.tools.toolkit.file_work import in_thread
-from services.tools.toolkit.tool import Call, Tool, output, result
+from services.tools.toolkit.context import ToolContext
+from services.tools.toolkit.file_work import run_in_thread
+from services.tools.toolkit.tool import Tool, make_output, make_result
 from services.tools.workspace.globs import compile_glob
-from services.tools.workspace.workspace import File, Workspace
+from services.tools.workspace.workspace import Workspace, WorkspaceFile
 
 FILES_MAX = 10_000
-"""Files searched."""
 
 FILE_BYTES_MAX = 16 * 1024 * 1024
-"""Larger files are left out and counted; one is held in memory at a time."""
+"""Larger files are left out; one is held in memory at a time."""
 
 BYTES_MAX = 512 * 1024 * 1024
-"""Searched in all: about two seconds."""
 
 MATCHES_MAX = 200
-"""Lines shown; more say less than a narrower pattern."""
 
 LINE_CHARS_MAX = 300
-"""Shown of a line, around its match."""
 
 RE2_BYTES_MAX = 8 * 1024 * 1024
-"""Memory of the compiled pattern."""
 
 PARAMETERS = {
     "type": "object",
@@ -56,28 +52,30 @@ PARAMETERS = {
 }
 
 
-async def execute(call: Call) -> AsyncGenerator[tools_pb2.ToolDelta]:
-    path, files_only = call.arguments.get("path", ""), call.arguments.get("filesOnly", False)
-    pattern = _compiled(call.arguments["pattern"], call.arguments.get("ignoreCase", False))
-    workspace = await in_thread(path, lambda: call.workspaces.open(call.chat_id))
-    files = await in_thread(path, lambda: _files(workspace, path, call.arguments.get("glob")))
-    shown, room_bytes, left_out = list[str](), BYTES_MAX, 0
+async def execute(context: ToolContext) -> AsyncGenerator[tools_pb2.ToolDelta]:
+    path, files_only = context.arguments.get("path", ""), context.arguments.get("filesOnly", False)
+    pattern = _compile_pattern(context.arguments["pattern"], context.arguments.get("ignoreCase", False))
+    workspace = await run_in_thread(path, context.open_workspace)
+    files = await run_in_thread(path, lambda: _list_candidates(workspace, path, context.arguments.get("glob")))
+    matches, room_bytes, left_out = list[str](), BYTES_MAX, 0
     for file in files[:FILES_MAX]:
-        if len(shown) >= MATCHES_MAX:
+        if len(matches) >= MATCHES_MAX:
             break
         if file.size_bytes > min(FILE_BYTES_MAX, room_bytes):
             left_out += 1
             continue
         room_bytes -= file.size_bytes
-        lines = await in_thread(path, lambda file=file: _search(workspace, file, pattern))
-        lines = [_printable(file.path)] if lines and files_only else lines[: MATCHES_MAX - len(shown)]
+        lines = await run_in_thread(path, lambda file=file: _search_file(workspace, file, pattern))
+        lines = [_printable(file.path)] if lines and files_only else lines[: MATCHES_MAX - len(matches)]
         if lines:
-            shown += lines
-            yield output("text", "".join(f"{line}\n" for line in lines))
-    yield result("\n".join(shown or ["no matches"]) + _note(len(shown), left_out, len(files) > FILES_MAX))
+            matches += lines
+            yield make_output("text", "".join(f"{line}\n" for line in lines))
+    yield make_result(
+        "\n".join(matches or ["no matches"]) + _format_note(len(matches), left_out, len(files) > FILES_MAX)
+    )
 
 
-def _compiled(pattern: str, ignore_case: bool) -> Any:
+def _compile_pattern(pattern: str, ignore_case: bool) -> Any:
     options = re2.Options()
     options.case_sensitive = not ignore_case
     options.never_nl = True
@@ -86,36 +84,32 @@ def _compiled(pattern: str, ignore_case: bool) -> Any:
     try:
         return re2.compile(b"(?m)(?:%b)" % pattern.encode(), options)
     except re2.error as error:
-        raise ToolFailed(f"pattern: {_reason(error)}") from None
+        reason = b"".join(arg for arg in error.args if isinstance(arg, bytes)).decode(errors="replace")
+        raise ToolFailed(f"pattern: {reason or error}") from None
 
 
-def _reason(error: Exception) -> str:
-    return b"".join(arg for arg in error.args if isinstance(arg, bytes)).decode(errors="replace") or str(error)
-
-
-def _files(workspace: Workspace, path: str, glob: str | None) -> list[File]:
-    """The files to search: those below a folder, or the file itself."""
+def _list_candidates(workspace: Workspace, path: str, glob: str | None) -> list[WorkspaceFile]:
     try:
-        return workspace.files(path, FILES_MAX, matches=compile_glob(glob))
+        return workspace.list_files(path, FILES_MAX, matches=compile_glob(glob))
     except NotADirectoryError:
-        with workspace.reading(path) as fd:
-            return [File(path, os.fstat(fd).st_size)]
+        with workspace.open_file(path) as fd:
+            return [WorkspaceFile(path, os.fstat(fd).st_size)]
 
 
-def _search(workspace: Workspace, file: File, pattern: Any) -> list[str]:
-    """The lines of one file that match, at most MATCHES_MAX; none of one that is no text, or has gone."""
+def _search_file(workspace: Workspace, file: WorkspaceFile, pattern: Any) -> list[str]:
+    """Search one file; a file that is not text, or has gone, has no lines."""
     try:
-        with workspace.reading(file.path) as fd, open(fd, "rb", closefd=False) as opened:
+        with workspace.open_file(file.path) as fd, open(fd, "rb", closefd=False) as opened:
             content = opened.read(FILE_BYTES_MAX)
     except (OSError, ValueError):
         return []
     if b"\0" in content[:8192]:
         return []
-    return list(_matching(_printable(file.path), content, pattern))
+    return list(_format_matches(_printable(file.path), content, pattern))
 
 
-def _matching(path: str, content: bytes, pattern: Any) -> Iterator[str]:
-    number, counted, end, found = 1, 0, -1, 0
+def _format_matches(path: str, content: bytes, pattern: Any) -> Iterator[str]:
+    number, counted, end, count = 1, 0, -1, 0
     for match in pattern.finditer(content):
         if match.start() <= end:
             continue  # a line is shown once
@@ -124,14 +118,13 @@ def _matching(path: str, content: bytes, pattern: Any) -> Iterator[str]:
         end = len(content) if end < 0 else end
         number += content.count(b"\n", counted, start)
         counted = start
-        yield f"{path}:{number}: {_line(content, start, end, match.start())}"
-        found += 1
-        if found == MATCHES_MAX:
+        yield f"{path}:{number}: {_cut_line(content, start, end, match.start())}"
+        count += 1
+        if count == MATCHES_MAX:
             return
 
 
-def _line(content: bytes, start: int, end: int, match: int) -> str:
-    """The line, or as much of it around the match as is shown."""
+def _cut_line(content: bytes, start: int, end: int, match: int) -> str:
     if end - start <= LINE_CHARS_MAX:
         return content[start:end].decode(errors="replace").rstrip("\r")
     first = max(start, match - LINE_CHARS_MAX // 3)
@@ -139,12 +132,12 @@ def _line(content: bytes, start: int, end: int, match: int) -> str:
 
 
 def _printable(path: str) -> str:
-    """The path; a name may hold bytes that are not UTF-8, which Python keeps as lone surrogates."""
+    """Make a path printable: a name may hold bytes that are not UTF-8, which Python keeps as lone surrogates."""
     return path.encode(errors="replace").decode()
 
 
-def _note(shown: int, left_out: int, has_more_files: bool) -> str:
-    notes = ["more matches are not shown; narrow the pattern, the path or the glob"] if shown >= MATCHES_MAX else []
+def _format_note(matches: int, left_out: int, has_more_files: bool) -> str:
+    notes = ["more matches are not shown; narrow the pattern, the path or the glob"] if matches >= MATCHES_MAX else []
     if left_out:
         notes.append(f"{left_out} large files were not searched; use a command")
     if has_more_files:

@@ -1,4 +1,4 @@
-"""list_files: what is in the workspace."""
+"""list_files: the files of the workspace."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import json
 from collections.abc import AsyncGenerator
 
 from headrace.v1 import tools_pb2
-from services.tools.toolkit.file_work import in_thread
-from services.tools.toolkit.tool import Call, Tool, result
+from services.tools.toolkit.context import ToolContext
+from services.tools.toolkit.file_work import run_in_thread
+from services.tools.toolkit.tool import Tool, make_result
 from services.tools.workspace.globs import compile_glob
 from services.tools.workspace.tree_walk import DEPTH_MAX
 
 FILES_MAX = 500
-"""A longer list says nothing to a model that a narrower folder does not say better."""
+"""A model does better with a narrower folder than with a longer list."""
 
 PARAMETERS = {
     "type": "object",
@@ -34,16 +35,16 @@ PARAMETERS = {
 }
 
 
-async def execute(call: Call) -> AsyncGenerator[tools_pb2.ToolDelta]:
-    path, glob = call.arguments.get("path", ""), call.arguments.get("glob")
-    depth, matches = int(call.arguments.get("depth", DEPTH_MAX)), compile_glob(glob)
-    workspace = await in_thread(path, lambda: call.workspaces.open(call.chat_id))
-    files = await in_thread(path, lambda: workspace.files(path, FILES_MAX, matches=matches, depth_max=depth))
+async def execute(context: ToolContext) -> AsyncGenerator[tools_pb2.ToolDelta]:
+    path, glob = context.arguments.get("path", ""), context.arguments.get("glob")
+    depth, matches = int(context.arguments.get("depth", DEPTH_MAX)), compile_glob(glob)
+    workspace = await run_in_thread(path, context.open_workspace)
+    files = await run_in_thread(path, lambda: workspace.list_files(path, FILES_MAX, matches=matches, depth_max=depth))
     lines = [f"{file.path} ({file.size_bytes} bytes)" for file in files[:FILES_MAX]]
     if len(files) > FILES_MAX:
         lines.append(f"[… more than {FILES_MAX} files; list a folder, or give a glob …]")
     # A file's name may hold bytes that are not UTF-8, which Python keeps as lone surrogates.
-    yield result("\n".join(lines).encode(errors="replace").decode() or "no files")
+    yield make_result("\n".join(lines).encode(errors="replace").decode() or "no files")
 
 
 TOOL = Tool(

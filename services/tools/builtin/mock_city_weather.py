@@ -7,7 +7,8 @@ import json
 from collections.abc import AsyncGenerator
 
 from headrace.v1 import tools_pb2
-from services.tools.toolkit.tool import Call, Tool, result
+from services.tools.toolkit.context import ToolContext
+from services.tools.toolkit.tool import Tool, make_result
 
 CONDITIONS = ("sunny", "partly cloudy", "cloudy", "light rain", "heavy rain", "thunderstorm", "fog", "snow")
 
@@ -22,8 +23,8 @@ PARAMETERS = {
 }
 
 
-async def execute(call: Call) -> AsyncGenerator[tools_pb2.ToolDelta]:
-    city, date = call.arguments["city"].strip(), call.arguments["date"].strip()
+async def execute(context: ToolContext) -> AsyncGenerator[tools_pb2.ToolDelta]:
+    city, date = context.arguments["city"].strip(), context.arguments["date"].strip()
     dice = hashlib.sha256(f"{city.casefold()}\n{date}".encode()).digest()
     condition = CONDITIONS[dice[0] % len(CONDITIONS)]
     facts = {
@@ -34,7 +35,7 @@ async def execute(call: Call) -> AsyncGenerator[tools_pb2.ToolDelta]:
         "humidityPercent": 30 + dice[2] % 66,
         "windKmh": dice[3] % 45,
     }
-    yield result(json.dumps(facts, ensure_ascii=False))
+    yield make_result(json.dumps(facts, ensure_ascii=False))
 
 
 TOOL = Tool(

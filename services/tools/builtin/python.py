@@ -8,10 +8,11 @@ from contextlib import aclosing
 
 from headrace.v1 import tools_pb2
 from services.tools.errors import ToolFailed
-from services.tools.interpreter.session import Ended, Session, start_session
-from services.tools.sandbox.command_run import OUTPUT_BYTES_MAX, Output
-from services.tools.toolkit.commands import TIMEOUT_S, TIMEOUT_S_MAX, Command, policy_of, with_note
-from services.tools.toolkit.tool import Call, Tool, output, result
+from services.tools.interpreter.session import CodeEnded, InterpreterSession, start_session
+from services.tools.sandbox.command_run import OUTPUT_BYTES_MAX, CommandOutput
+from services.tools.toolkit.commands import TIMEOUT_S, TIMEOUT_S_MAX, Command, add_note, make_policy
+from services.tools.toolkit.context import ToolContext
+from services.tools.toolkit.tool import Tool, make_output, make_result
 
 CODE_CHARS_MAX = 100_000
 
@@ -27,39 +28,41 @@ PARAMETERS = {
 }
 
 
-async def execute(call: Call) -> AsyncGenerator[tools_pb2.ToolDelta]:
-    key = (call.chat_id, call.request.run_id)
-    async with call.interpreters.borrowing(key, lambda: _start(call)) as borrowed:
+async def execute(context: ToolContext) -> AsyncGenerator[tools_pb2.ToolDelta]:
+    key = (context.chat_id, context.request.run_id)
+    async with context.interpreters.borrow_session(key, lambda: _start_interpreter(context)) as borrowed:
         note = FORGOTTEN if borrowed.has_forgotten else ""
         if note:
-            yield output("stderr", note)
-        async with aclosing(_run(call, borrowed.session, note)) as deltas:
+            yield make_output("stderr", note)
+        async with aclosing(_run_code(context, borrowed.session, note)) as deltas:
             async for delta in deltas:
                 yield delta
 
 
-async def _start(call: Call) -> Session:
+async def _start_interpreter(context: ToolContext) -> InterpreterSession:
     try:
-        return await start_session(await policy_of(call, Command(()), TIMEOUT_S_MAX), call.sandbox.allow)
+        return await start_session(await make_policy(context, Command(()), TIMEOUT_S_MAX), context.sandbox.allow_list)
     except OSError as error:
         raise ToolFailed(f"the interpreter could not be started: {error}") from error
 
 
-async def _run(call: Call, session: Session, shown: str) -> AsyncGenerator[tools_pb2.ToolDelta]:
-    timeout_s = min(call.timeout_s or TIMEOUT_S, TIMEOUT_S_MAX)
-    said, ended = [shown], Ended("died")
-    async with aclosing(session.execute(call.arguments["code"], timeout_s)) as pieces:
-        async for piece in pieces:
-            match piece:
-                case Output(stream=stream, text=text):
-                    said.append(text)
-                    yield output(stream, text)
-                case Ended():
-                    ended = piece
-    yield result(with_note("".join(said), _note(ended, timeout_s, session.is_alive)), ok=ended.ok)
+async def _run_code(
+    context: ToolContext, session: InterpreterSession, first_note: str
+) -> AsyncGenerator[tools_pb2.ToolDelta]:
+    timeout_s = min(context.timeout_s or TIMEOUT_S, TIMEOUT_S_MAX)
+    pieces, ended = [first_note], CodeEnded("died")
+    async with aclosing(session.execute(context.arguments["code"], timeout_s)) as events:
+        async for event in events:
+            match event:
+                case CommandOutput(stream=stream, text=text):
+                    pieces.append(text)
+                    yield make_output(stream, text)
+                case CodeEnded():
+                    ended = event
+    yield make_result(add_note("".join(pieces), _format_note(ended, timeout_s, session.is_alive)), ok=ended.ok)
 
 
-def _note(ended: Ended, timeout_s: float, is_alive: bool) -> str:
+def _format_note(ended: CodeEnded, timeout_s: float, is_alive: bool) -> str:
     kept = "its variables are kept" if is_alive else "the interpreter had to be ended, and its variables are lost"
     match ended.reason:
         case "late":
@@ -84,5 +87,5 @@ TOOL = Tool(
     effect="once",
     execute=execute,
     tier="enabled",
-    is_command=True,
+    needs=frozenset({"sandbox"}),
 )

@@ -9,15 +9,14 @@ from itertools import islice
 
 from headrace.v1 import tools_pb2
 from services.tools.errors import ToolFailed
-from services.tools.toolkit.file_work import in_thread
-from services.tools.toolkit.tool import RESULT_CHARS_MAX, Call, Tool, result
+from services.tools.toolkit.context import ToolContext
+from services.tools.toolkit.file_work import run_in_thread
+from services.tools.toolkit.tool import RESULT_CHARS_MAX, Tool, make_result
 from services.tools.workspace.workspace import Workspace
 
 NOTE_CHARS = 200
-"""Room for the note that says where to go on."""
 
 BYTES_READ_MAX = 64 * 1024 * 1024
-"""How far into a file lines are looked for."""
 
 PARAMETERS = {
     "type": "object",
@@ -31,26 +30,26 @@ PARAMETERS = {
 }
 
 
-async def execute(call: Call) -> AsyncGenerator[tools_pb2.ToolDelta]:
-    path = call.arguments["path"]
-    first, lines = call.arguments.get("firstLine", 1), call.arguments.get("lines")
-    workspace = await in_thread(path, lambda: call.workspaces.open(call.chat_id))
-    yield result(await in_thread(path, lambda: _read(workspace, path, int(first), lines and int(lines))))
+async def execute(context: ToolContext) -> AsyncGenerator[tools_pb2.ToolDelta]:
+    path = context.arguments["path"]
+    first, lines = context.arguments.get("firstLine", 1), context.arguments.get("lines")
+    workspace = await run_in_thread(path, context.open_workspace)
+    yield make_result(await run_in_thread(path, lambda: _read_lines(workspace, path, int(first), lines and int(lines))))
 
 
-def _read(workspace: Workspace, path: str, first: int, lines: int | None) -> str:
-    with workspace.reading(path) as fd:
+def _read_lines(workspace: Workspace, path: str, first: int, lines: int | None) -> str:
+    with workspace.open_file(path) as fd:
         size_bytes = os.fstat(fd).st_size
         if b"\0" in os.pread(fd, 8192, 0):
             raise ToolFailed(f"{path!r} is not a text file ({size_bytes} bytes)")
         if size_bytes > BYTES_READ_MAX:
             raise ToolFailed(f"{path!r} is too large to read ({size_bytes} bytes); search it with a command")
         with open(fd, encoding="utf-8", errors="replace", newline="", closefd=False) as file:
-            return _take(file, first, lines)
+            return _take_lines(file, first, lines)
 
 
-def _take(file: Iterable[str], first: int, lines: int | None) -> str:
-    """Whole lines while there is room, and a note with the line to go on at when there was not."""
+def _take_lines(file: Iterable[str], first: int, lines: int | None) -> str:
+    """Take whole lines while there is room; then a note says with which line to go on."""
     room, taken = RESULT_CHARS_MAX - NOTE_CHARS, list[str]()
     stop = None if lines is None else first - 1 + lines
     for number, line in enumerate(islice(file, first - 1, stop), start=first):

@@ -1,4 +1,4 @@
-"""report: the model writes Markdown, streamed as it comes, and the file that was asked for is made from it."""
+"""report: the model writes Markdown, which is streamed and made into a file."""
 
 from __future__ import annotations
 
@@ -9,16 +9,17 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 from headrace.v1 import tools_pb2
-from services.tools.documents.file_types import FILE_TYPES, make_file
+from services.tools.documents.file_types import FILE_TYPES, render_file
 from services.tools.errors import ToolFailed
-from services.tools.toolkit.file_work import in_thread
-from services.tools.toolkit.model_client import Asker, ModelFailed
-from services.tools.toolkit.tool import Call, Tool, output, result
+from services.tools.toolkit.context import ToolContext
+from services.tools.toolkit.file_work import run_in_thread
+from services.tools.toolkit.model_client import ModelClient, ModelFailed
+from services.tools.toolkit.tool import Tool, make_output, make_result
 
 TASK_CHARS_MAX = 50_000
 
 TEXT_CHARS_MAX = 200_000
-"""Of a report: making a PDF of that takes about 7 s of a core."""
+"""A PDF of so many characters takes about 7 s of a core."""
 
 PARAMETERS = {
     "type": "object",
@@ -44,29 +45,30 @@ SYSTEM = (
 SLIDES = " It becomes slides: under each second-level heading a few list items, each of one line."
 
 
-async def execute(call: Call) -> AsyncGenerator[tools_pb2.ToolDelta]:
-    kind, asker, said = call.arguments["fileType"], Asker(call), list[str]()
+async def execute(context: ToolContext) -> AsyncGenerator[tools_pb2.ToolDelta]:
+    kind, model, pieces = context.arguments["fileType"], ModelClient(context), list[str]()
     try:
-        async with aclosing(_written(call, asker)) as texts:
+        async with aclosing(_write_report(context, model)) as texts:
             async for text in texts:
-                said.append(text)
-                yield output("text", text)
-        path = _path(call, FILE_TYPES[kind].suffix)
-        missing = await _keep(call, kind, _unwrapped("".join(said)), path)
+                pieces.append(text)
+                yield make_output("text", text)
+        path = _make_path(context, FILE_TYPES[kind].suffix)
+        missing = await _save_report(context, kind, _strip_code_block("".join(pieces)), path)
     except ToolFailed as failure:
-        outcome = result("\n\n".join([f"no file was made: {failure}", "".join(said)]).rstrip(), ok=False)
+        outcome = make_result("\n\n".join([f"no file was made: {failure}", "".join(pieces)]).rstrip(), ok=False)
     else:
-        cut = "; its text was cut: the answer had its greatest length" if asker.is_cut else ""
-        outcome = result(f"wrote {path}{cut}{_note(missing)}")
-    if asker.usage.model_calls:
-        yield asker.delta()
+        cut = "; its text was cut: the answer had its greatest length" if model.is_cut else ""
+        note = f"; {missing} characters are not in the fonts of a PDF and stand there as ?" if missing else ""
+        outcome = make_result(f"wrote {path}{cut}{note}")
+    if model.usage.model_calls:
+        yield model.make_usage()
     yield outcome
 
 
-async def _written(call: Call, asker: Asker) -> AsyncGenerator[str]:
-    system = SYSTEM + (SLIDES if call.arguments["fileType"] == "ppt" else "")
+async def _write_report(context: ToolContext, model: ModelClient) -> AsyncGenerator[str]:
+    system = SYSTEM + (SLIDES if context.arguments["fileType"] == "ppt" else "")
     chars = 0
-    async with aclosing(asker.stream(system, f"Task: {call.arguments['task']}")) as texts:
+    async with aclosing(model.stream_answer(system, f"Task: {context.arguments['task']}")) as texts:
         async for text in texts:
             chars += len(text)
             if chars > TEXT_CHARS_MAX:
@@ -74,32 +76,27 @@ async def _written(call: Call, asker: Asker) -> AsyncGenerator[str]:
             yield text
 
 
-async def _keep(call: Call, kind: str, text: str, path: str) -> int:
-    """Write the file, which outputs.py publishes; how many characters it cannot show."""
+async def _save_report(context: ToolContext, kind: str, text: str, path: str) -> int:
+    """Write the file, which artifacts.py publishes. Returns how many characters it cannot show."""
     if not text.strip():
         raise ModelFailed("the model wrote nothing")
-    made = await make_file(text, kind)
-    workspace = await in_thread(path, lambda: call.workspaces.open(call.chat_id))
-    await in_thread(path, lambda: workspace.write(path, made.data))
-    return made.missing
+    file = await render_file(text, kind)
+    workspace = await run_in_thread(path, context.open_workspace)
+    await run_in_thread(path, lambda: workspace.write_file(path, file.data))
+    return file.missing_chars
 
 
-def _path(call: Call, suffix: str) -> str:
-    """The same for the same call: run again after a crash, it replaces its own file."""
-    words = re.findall(r"\w+", call.arguments["task"].lower())
+def _make_path(context: ToolContext, suffix: str) -> str:
+    """Make a path that is the same for the same call, so that a repeated call replaces its own file."""
+    words = re.findall(r"\w+", context.arguments["task"].lower())
     subject = "-".join(words)[:40].strip("-_") or "report"
-    key = call.request.effect_key or f"{call.request.run_id}/{call.request.tool_call_id}"
+    key = context.request.effect_key or f"{context.request.run_id}/{context.request.tool_call_id}"
     return f"outputs/{subject}-{hashlib.sha256(key.encode()).hexdigest()[:6]}.{suffix}"
 
 
-def _unwrapped(text: str) -> str:
-    """Without the code block that some models put around a whole Markdown text whatever they are told."""
+def _strip_code_block(text: str) -> str:
     match = re.fullmatch(r"\s*```(?:markdown|md)?\n(.*)\n```\s*", text, re.DOTALL)
     return match[1] if match and "\n```" not in match[1] else text
-
-
-def _note(missing: int) -> str:
-    return f"; {missing} characters are not in the fonts of a PDF and stand there as ?" if missing else ""
 
 
 TOOL = Tool(
@@ -112,5 +109,5 @@ TOOL = Tool(
     effect="idempotent",
     execute=execute,
     tier="enabled",
-    asks_model=True,
+    needs=frozenset({"model"}),
 )

@@ -1,4 +1,4 @@
-"""web_search: what the configured search endpoint finds."""
+"""web_search: hits of the configured search endpoint."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import json
 from collections.abc import AsyncGenerator
 
 from headrace.v1 import tools_pb2
-from services.tools.toolkit.tool import Call, Tool, result
-from services.tools.web.search import HITS_MAX, Hit
-from services.tools.web.web import source
+from services.tools.toolkit.context import ToolContext
+from services.tools.toolkit.tool import Tool, make_result
+from services.tools.web.search import HITS_MAX
+from services.tools.web.web import make_source
 
 COUNT = 5
 
@@ -28,15 +29,12 @@ PARAMETERS = {
 }
 
 
-async def execute(call: Call) -> AsyncGenerator[tools_pb2.ToolDelta]:
-    hits = await call.web.search.find(call.arguments["query"], int(call.arguments.get("count", COUNT)))
+async def execute(context: ToolContext) -> AsyncGenerator[tools_pb2.ToolDelta]:
+    hits = await context.web.search.find_hits(context.arguments["query"], int(context.arguments.get("count", COUNT)))
     for number, hit in enumerate(hits, start=1):
-        yield source(number, call.request.tool_call_id, hit.title, hit.url)
-    yield result("\n\n".join(map(_entry, range(1, len(hits) + 1), hits)) or "nothing was found")
-
-
-def _entry(number: int, hit: Hit) -> str:
-    return f"[{number}] {hit.title}\n{hit.url}\n{hit.snippet}".rstrip()
+        yield make_source(number, context.request.tool_call_id, hit.title, hit.url)
+    entries = (f"[{number}] {hit.title}\n{hit.url}\n{hit.snippet}".rstrip() for number, hit in enumerate(hits, start=1))
+    yield make_result("\n\n".join(entries) or "nothing was found")
 
 
 TOOL = Tool(
@@ -49,5 +47,5 @@ TOOL = Tool(
     effect="read",
     execute=execute,
     tier="enabled",
-    needs_search=True,
+    needs=frozenset({"search"}),
 )

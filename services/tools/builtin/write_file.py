@@ -6,8 +6,9 @@ import json
 from collections.abc import AsyncGenerator
 
 from headrace.v1 import tools_pb2
-from services.tools.toolkit.file_work import in_thread
-from services.tools.toolkit.tool import Call, Tool, result
+from services.tools.toolkit.context import ToolContext
+from services.tools.toolkit.file_work import run_in_thread
+from services.tools.toolkit.tool import Tool, make_result
 
 PARAMETERS = {
     "type": "object",
@@ -20,11 +21,11 @@ PARAMETERS = {
 }
 
 
-async def execute(call: Call) -> AsyncGenerator[tools_pb2.ToolDelta]:
-    path, data = call.arguments["path"], call.arguments["content"].encode()
-    workspace = await in_thread(path, lambda: call.workspaces.open(call.chat_id))
-    await in_thread(path, lambda: workspace.write(path, data))
-    yield result(f"wrote {len(data)} bytes to {path}")
+async def execute(context: ToolContext) -> AsyncGenerator[tools_pb2.ToolDelta]:
+    path, data = context.arguments["path"], context.arguments["content"].encode()
+    workspace = await run_in_thread(path, context.open_workspace)
+    await run_in_thread(path, lambda: workspace.write_file(path, data))
+    yield make_result(f"wrote {len(data)} bytes to {path}")
 
 
 TOOL = Tool(

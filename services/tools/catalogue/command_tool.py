@@ -1,4 +1,4 @@
-"""A user's own tool: a command from a definition file as a Tool."""
+"""Command tools: a command from a definition file as a tool."""
 
 from __future__ import annotations
 
@@ -10,19 +10,22 @@ from pathlib import Path
 from headrace.v1 import tools_pb2
 from services.tools.catalogue.definitions import EMPTY_SCHEMA, Definition
 from services.tools.toolkit.commands import Command, run_command
-from services.tools.toolkit.tool import Call, Tool
+from services.tools.toolkit.context import ToolContext
+from services.tools.toolkit.tool import Tool
 
 
-def own_tool(definition: Definition, folder: Path) -> Tool:
-    """The tool whose definition has a `command`, kept in `folder`."""
+def make_command_tool(definition: Definition, folder: Path) -> Tool:
+    """Make the tool of a definition with a `command`; arguments that name files of `folder` are made absolute."""
     assert definition.command is not None
     folder = folder.resolve()
-    arguments = tuple(_located(argument, folder) for argument in definition.command)
+    arguments = tuple(
+        str(folder / argument) if (folder / argument).is_file() else argument for argument in definition.command
+    )
 
-    async def execute(call: Call) -> AsyncGenerator[tools_pb2.ToolDelta]:
-        given = json.dumps(call.arguments, ensure_ascii=False)
-        command = Command(arguments, input=given, readable=(str(folder),), shown="stdout")
-        async with aclosing(run_command(call, command)) as deltas:
+    async def execute(context: ToolContext) -> AsyncGenerator[tools_pb2.ToolDelta]:
+        arguments_json = json.dumps(context.arguments, ensure_ascii=False)
+        command = Command(arguments, input=arguments_json, readable=(str(folder),), shown="stdout")
+        async with aclosing(run_command(context, command)) as deltas:
             async for delta in deltas:
                 yield delta
 
@@ -34,11 +37,6 @@ def own_tool(definition: Definition, folder: Path) -> Tool:
         execute=execute,
         tier="enabled",
         after_call_hint=definition.after_call_hint or "",
-        is_command=True,
+        needs=frozenset({"sandbox"}),
         approval=definition.approval,
     )
-
-
-def _located(argument: str, folder: Path) -> str:
-    path = folder / argument
-    return str(path) if path.is_file() else argument

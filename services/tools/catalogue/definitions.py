@@ -97,7 +97,7 @@ class Definition(BaseModel):
 
     @field_validator("parameters")
     @classmethod
-    def _is_schema(cls, value: dict[str, Any] | None) -> dict[str, Any] | None:
+    def _check_schema(cls, value: dict[str, Any] | None) -> dict[str, Any] | None:
         if value is not None:
             compile_schema(json.dumps(value))
             if value.get("type") != "object":
@@ -105,7 +105,7 @@ class Definition(BaseModel):
         return value
 
     @model_validator(mode="after")
-    def _fits_its_kind(self, info: ValidationInfo) -> Definition:
+    def _check_kind(self, info: ValidationInfo) -> Definition:
         """A field that means nothing for the kind, which is the validation's context, is refused."""
         for field, kind in BELONGS_TO.items():
             if getattr(self, field) is not None and info.context != kind:
@@ -130,7 +130,7 @@ def parse_definitions(value: Any, kind: Kind) -> list[Definition]:
     try:
         return _File.model_validate(value, context=kind).tools
     except ValidationError as error:
-        raise BadDefinition(first_problem(error)) from error
+        raise BadDefinition(format_problem(error)) from error
 
 
 def read_text(path: Path) -> str:
@@ -158,7 +158,7 @@ def parse_json(text: str) -> Any:
     return value
 
 
-def first_problem(error: ValidationError) -> str:
+def format_problem(error: ValidationError) -> str:
     """The first field that pydantic refuses, and the rule it breaks."""
     first = error.errors(include_url=False, include_input=False)[0]
     field = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"]).lstrip(".")

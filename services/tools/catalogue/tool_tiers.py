@@ -17,7 +17,7 @@ import structlog
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
-from services.tools.catalogue.definitions import BadDefinition, first_problem, read_text
+from services.tools.catalogue.definitions import BadDefinition, format_problem, read_text
 from services.tools.toolkit.tool import Tool
 
 log = structlog.get_logger()
@@ -46,7 +46,7 @@ class Option(BaseModel):
     description: Annotated[str, StringConstraints(min_length=1)] | None = None
     """Replaces the tool's description for models."""
 
-    def applied(self, tool: Tool) -> Tool:
+    def apply_to(self, tool: Tool) -> Tool:
         stated = self.model_dump(exclude_none=True, include={"always_available", "category", "description"})
         if self.tags is not None:
             stated["tags"] = tuple(self.tags)
@@ -62,37 +62,37 @@ class _File(BaseModel):
     """By the tool's name, without regard to case. A name that no tool has is a warning: its MCP server may be down."""
 
 
-class Tiers:
-    """The file's last good content."""
+class ToolTiers:
+    """The last good content of tools.yaml."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._options: dict[str, tuple[str, Option]] = {}
 
     def reload(self) -> None:
-        """Read the file again, which need not exist; never raises for what it holds."""
+        """Read the file again; it need not exist. Never raises for its content."""
         try:
-            options = _read(self._path) if os.path.exists(self._path) else {}
+            options = _read_options(self._path) if os.path.exists(self._path) else {}
             self._options = {name.casefold(): (name, option) for name, option in options.items()}
         except BadDefinition as problem:
             log.error("tool file refused", file=self._path.name, problem=str(problem), last_good_kept=True)
 
     def apply(self, tools: dict[str, Tool]) -> None:
-        """Change the `tools`, by casefolded name, that the file names."""
+        """Apply the file's options to `tools`, which are keyed by casefolded name."""
         for key, (name, option) in self._options.items():
             tool = tools.get(key)
             if tool is None:  # its MCP server may be down
                 log.warning(
                     "tool option waits", file=self._path.name, problem=f"optional.{name}: there is no such tool"
                 )
-            elif problem := _problem(tool, option):
+            elif problem := _find_problem(tool, option):
                 log.error("tool option refused", file=self._path.name, problem=f"optional.{name}{problem}")
             else:
-                tools[key] = option.applied(tool)
+                tools[key] = option.apply_to(tool)
 
 
-def _problem(tool: Tool, option: Option) -> str:
-    """Why the option cannot be applied: a field and a rule; empty when it can."""
+def _find_problem(tool: Tool, option: Option) -> str:
+    """Find the field and the rule that forbid the option; empty when it can be applied."""
     if tool.tier == "core" and option.enabled is False:
         return ".enabled: a core tool is in every installation"
     if not option.always_available:
@@ -102,11 +102,11 @@ def _problem(tool: Tool, option: Option) -> str:
     return ""
 
 
-def _read(path: Path) -> dict[str, Option]:
+def _read_options(path: Path) -> dict[str, Option]:
     try:
         return _File.model_validate(yaml.safe_load(read_text(path)) or {}).optional
     except ValidationError as error:
-        raise BadDefinition(first_problem(error)) from error
+        raise BadDefinition(format_problem(error)) from error
     except RecursionError as error:
         raise BadDefinition("nested too deeply") from error
     except (yaml.YAMLError, ValueError) as error:

@@ -1,7 +1,6 @@
-"""The tools folder: what its files state, without the bad and the doubled.
+"""The tools folder: definitions and views of its valid files.
 
-A bad file is named in the log and its last good version stays in force; the other files go on. A name stated twice is
-refused wherever it stands.
+A bad file is logged and its last good version stays in force. A name that is defined twice is refused everywhere.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from services.tools.catalogue.definitions import (
     parse_json,
     read_text,
 )
-from services.tools.catalogue.views import SUFFIXES, View, definitions_in, parse_view
+from services.tools.catalogue.views import SUFFIXES, View, find_definitions, parse_view
 from services.tools.toolkit.tool import Kind
 
 log = structlog.get_logger()
@@ -30,65 +29,64 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Stated:
-    """One definition and where it stands."""
-
+class FileDefinition:
     file: str
     kind: Kind
     definition: Definition
 
 
-_Content: TypeAlias = View | tuple[Stated, ...]
-"""Of one file."""
+_Content: TypeAlias = View | tuple[FileDefinition, ...]
 
 
 class ToolsFolder:
-    """The files of one folder. `reload` replaces what is in force in one step."""
+    """`reload` replaces definitions and views in one step."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._good: dict[Path, _Content] = {}
-        self.stated: tuple[Stated, ...] = ()
+        self.definitions: tuple[FileDefinition, ...] = ()
         self.views: dict[str, View] = {}
-        """By their key without regard to case."""
+        """Views by key, in lower case."""
 
     def reload(self) -> None:
-        """Read the folder again; never raises for what a file holds."""
+        """Read the folder again; never raises for the content of a file."""
         paths = sorted(path for path in self.path.glob("*.*") if path.suffix in (*KINDS, *SUFFIXES))
-        self._good = {path: good for path in paths if (good := self._read(path)) is not None}
+        self._good = {path: good for path in paths if (good := self._read_file(path)) is not None}
         stated = [each for content in self._good.values() if isinstance(content, tuple) for each in content]
         views = [(path.name, content) for path, content in self._good.items() if isinstance(content, View)]
-        self.stated = tuple(_unique(stated, lambda each: (each.file, each.definition.name)))
-        self.views = {view.key.casefold(): view for _, view in _unique(views, lambda each: (each[0], each[1].key))}
+        self.definitions = tuple(_drop_duplicates(stated, lambda each: (each.file, each.definition.name)))
+        self.views = {
+            view.key.casefold(): view for _, view in _drop_duplicates(views, lambda each: (each[0], each[1].key))
+        }
 
-    def _read(self, path: Path) -> _Content | None:
-        """What the file holds, or its last good content; None when it never had any."""
+    def _read_file(self, path: Path) -> _Content | None:
+        """Read a file; a bad one gives its last good content, or None."""
         try:
-            return _content(path)
+            return _parse_file(path)
         except BadDefinition as problem:
-            kept = self._good.get(path)
-            log.error("tool file refused", file=path.name, problem=str(problem), last_good_kept=kept is not None)
-            return kept
+            last_good = self._good.get(path)
+            log.error("tool file refused", file=path.name, problem=str(problem), last_good_kept=last_good is not None)
+            return last_good
 
 
-def _content(path: Path) -> _Content:
+def _parse_file(path: Path) -> _Content:
     text = read_text(path)
     kind = KINDS.get(path.suffix, "frontend")
-    value = parse_json(text) if path.suffix in KINDS else definitions_in(path, text)
+    value = parse_json(text) if path.suffix in KINDS else find_definitions(path, text)
     if value is None and path.suffix not in KINDS:
         return parse_view(path, text)
-    return tuple(Stated(path.name, kind, definition) for definition in parse_definitions(value, kind))
+    return tuple(FileDefinition(path.name, kind, definition) for definition in parse_definitions(value, kind))
 
 
-def _unique(items: list[T], named: Callable[[T], tuple[str, str]]) -> Iterable[T]:
-    """Items whose name no other has; the others are refused, all of them. `named` gives file and name."""
+def _drop_duplicates(items: list[T], named: Callable[[T], tuple[str, str]]) -> Iterable[T]:
+    """Drop all items whose name another one has. `named` gives an item's file and name."""
     files: dict[str, list[str]] = {}
     for file, name in map(named, items):
         files.setdefault(name.casefold(), []).append(file)
     for item in items:
         file, name = named(item)
-        if len(found := files[name.casefold()]) == 1:
+        if len(duplicates := files[name.casefold()]) == 1:
             yield item
         else:
-            problem = f"name: defined more than once, in {', '.join(dict.fromkeys(found))}"
+            problem = f"name: defined more than once, in {', '.join(dict.fromkeys(duplicates))}"
             log.error("tool refused", file=file, tool=name, problem=problem)

@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from services.tools.catalogue.definitions import BadDefinition, ViewKey, first_problem, parse_json
+from services.tools.catalogue.definitions import BadDefinition, ViewKey, format_problem, parse_json
 
 SUFFIXES = (".html", ".qlc", ".dqlc", ".json_schema", ".custom")
 
@@ -23,8 +23,6 @@ _KEY: TypeAdapter[str] = TypeAdapter(ViewKey)
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """One view, as it is served."""
-
     key: str
     text: str
     """HTML, or JSON text as it stands in the file, so that large integers survive."""
@@ -32,8 +30,8 @@ class View:
     is_html: bool
 
 
-def definitions_in(path: Path, text: str) -> Any:
-    """The JSON of a view's file that holds definitions; None when it is a view."""
+def find_definitions(path: Path, text: str) -> Any:
+    """Parse a view's file that holds definitions instead; None when it is a view."""
     if path.suffix not in MAY_DEFINE_TOOLS or not text.lstrip().startswith("{"):
         return None
     try:
@@ -44,11 +42,10 @@ def definitions_in(path: Path, text: str) -> Any:
 
 
 def parse_view(path: Path, text: str) -> View:
-    """The view in a file. Raises BadDefinition."""
     is_html = path.suffix == ".html"
     if not is_html:
         parse_json(text)
     try:
         return View(_KEY.validate_python(path.stem), text, is_html)
     except ValidationError as error:
-        raise BadDefinition(f"its name: {first_problem(error).partition(': ')[2]}") from error
+        raise BadDefinition(f"its name: {format_problem(error).partition(': ')[2]}") from error

@@ -1,1 +1,1 @@
-"""Documents from Markdown: the model writes text alone, and every kind of file is made from it here."""
+"""Documents of every kind, made from the Markdown that a model writes."""

@@ -1,4 +1,4 @@
-"""Markdown as the blocks that slides and pages are made of. Raw HTML in it is text, like everything else."""
+"""Markdown as blocks, from which slides and pages are made. Raw HTML is text."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ from markdown_it.tree import SyntaxTreeNode
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A stretch of text of one look."""
-
     text: str
     bold: bool = False
     italic: bool = False
@@ -36,7 +34,7 @@ class Paragraph:
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """Of a list; depth 0 is outermost, and an item of a numbered list has its number as mark."""
+    """Depth 0 is outermost; an item of a numbered list has its number as mark."""
 
     depth: int
     mark: str
@@ -60,42 +58,43 @@ Block: TypeAlias = Heading | Paragraph | Item | Code | Table
 BULLET = "•"
 
 
-def markdown() -> MarkdownIt:
+def make_parser() -> MarkdownIt:
     """CommonMark with tables. Raw HTML is off, and links to scripts are refused by the parser itself."""
     return MarkdownIt("commonmark", {"html": False}).enable("table")
 
 
 def parse_blocks(text: str) -> list[Block]:
-    """The blocks, in order; quotes and rules are taken for the paragraphs that they are around and between."""
-    return list(_blocks(SyntaxTreeNode(markdown().parse(text)), depth=0))
+    """Quotes become their paragraphs, and rules are dropped."""
+    return list(_walk_blocks(SyntaxTreeNode(make_parser().parse(text)), depth=0))
 
 
-def plain(spans: tuple[Span, ...]) -> str:
+def join_text(spans: tuple[Span, ...]) -> str:
     return "".join(span.text for span in spans)
 
 
-def _blocks(node: SyntaxTreeNode, depth: int) -> Iterator[Block]:
+def _walk_blocks(node: SyntaxTreeNode, depth: int) -> Iterator[Block]:
     for child in node.children:
         match child.type:
             case "heading":
-                yield Heading(int(child.tag[1:]), _inline(child))
+                yield Heading(int(child.tag[1:]), _parse_inline(child))
             case "paragraph":
-                yield Paragraph(_inline(child))
+                yield Paragraph(_parse_inline(child))
             case "bullet_list" | "ordered_list":
-                yield from _items(child, depth)
+                yield from _walk_items(child, depth)
             case "fence" | "code_block":
                 yield Code(child.content.rstrip("\n"))
             case "table":
-                yield Table(tuple(_rows(child)))
+                rows = (row for part in child.children for row in part.children)
+                yield Table(tuple(tuple(_parse_inline(cell) for cell in row.children) for row in rows))
             case _:
-                yield from _blocks(child, depth)
+                yield from _walk_blocks(child, depth)
 
 
-def _items(node: SyntaxTreeNode, depth: int) -> Iterator[Block]:
+def _walk_items(node: SyntaxTreeNode, depth: int) -> Iterator[Block]:
     first = int(node.attrs.get("start", 1))
     for number, item in enumerate(node.children, start=first):
         mark = BULLET if node.type == "bullet_list" else f"{number}."
-        for block in _blocks(item, depth + 1):
+        for block in _walk_blocks(item, depth + 1):
             if isinstance(block, Paragraph):
                 yield Item(depth, mark, block.spans)
                 mark = ""  # a second paragraph of the same item
@@ -103,18 +102,11 @@ def _items(node: SyntaxTreeNode, depth: int) -> Iterator[Block]:
                 yield block
 
 
-def _rows(node: SyntaxTreeNode) -> Iterator[tuple[tuple[Span, ...], ...]]:
-    for part in node.children:
-        for row in part.children:
-            yield tuple(_inline(cell) for cell in row.children)
+def _parse_inline(node: SyntaxTreeNode) -> tuple[Span, ...]:
+    return tuple(span for child in node.children for span in _walk_spans(child, Span("")))
 
 
-def _inline(node: SyntaxTreeNode) -> tuple[Span, ...]:
-    return tuple(span for child in node.children for span in _spans(child, Span("")))
-
-
-def _spans(node: SyntaxTreeNode, look: Span) -> Iterator[Span]:
-    """The texts below `node`, in the look that they stand in."""
+def _walk_spans(node: SyntaxTreeNode, look: Span) -> Iterator[Span]:
     bold, italic, link = look.bold or node.type == "strong", look.italic or node.type == "em", look.link
     if node.type == "link":
         link = str(node.attrs.get("href", ""))
@@ -129,4 +121,4 @@ def _spans(node: SyntaxTreeNode, look: Span) -> Iterator[Span]:
             yield Span(node.content or "image", bold, italic, link=str(node.attrs.get("src", "")))
         case _:
             for child in node.children:
-                yield from _spans(child, Span("", bold, italic, link=link))
+                yield from _walk_spans(child, Span("", bold, italic, link=link))

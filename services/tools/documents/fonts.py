@@ -1,7 +1,6 @@
-"""Which of a PDF's fonts has a character. None is embedded: readers have the Latin ones, and CJK ones or a stand-in.
+"""Fonts of a PDF by character. None is embedded: readers have the Latin ones, and CJK ones or a stand-in.
 
-The CJK fonts are of PDF's predefined character collections (ISO 32000-1, 9.7.5.2); the East Asian encodings that they
-were made for tell what they hold.
+The CJK fonts are of predefined character collections (ISO 32000-1, 9.7.5.2); East Asian encodings tell what they hold.
 """
 
 from __future__ import annotations
@@ -17,41 +16,39 @@ LATIN = ""
 """The paragraph's own font."""
 
 CJK = {"gbk": "STSong-Light", "shift_jis": "HeiseiMin-W3", "cp949": "HYSMyeongJo-Medium"}
-"""By encoding, in the order to try: Chinese first. Greek and Cyrillic are in the first one, too."""
+"""Fonts by encoding, in the order to try. Greek and Cyrillic are in the first one, too."""
 
 MISSING = "?"
 
 
-def register() -> None:
-    """Tell reportlab of the CJK fonts; may be repeated."""
+def register_fonts() -> None:
     for name in CJK.values():
         if name not in pdfmetrics.getRegisteredFontNames():
             pdfmetrics.registerFont(UnicodeCIDFont(name))
 
 
-def runs(text: str) -> Iterator[tuple[str, str]]:
-    """The text in stretches of one font: its name and what it shows; MISSING stands for what no font has."""
-    found = [_font(letter) for letter in text]
-    for name, stretch in groupby(found, key=lambda pair: pair[0]):
+def split_by_font(text: str) -> Iterator[tuple[str, str]]:
+    """Split into stretches of one font, with MISSING for characters that no font has."""
+    pairs = [_choose_font(letter) for letter in text]
+    for name, stretch in groupby(pairs, key=lambda pair: pair[0]):
         yield name, "".join(letter for _, letter in stretch)
 
 
-def missing(text: str) -> int:
-    """How many characters no font has."""
-    return sum(_font(letter) == (LATIN, MISSING) and letter != MISSING for letter in text)
+def count_missing(text: str) -> int:
+    return sum(_choose_font(letter) == (LATIN, MISSING) and letter != MISSING for letter in text)
 
 
 @lru_cache(maxsize=4096)
-def _font(letter: str) -> tuple[str, str]:
-    if _has("cp1252", letter):
+def _choose_font(letter: str) -> tuple[str, str]:
+    if _can_encode("cp1252", letter):
         return LATIN, letter
     for encoding, name in CJK.items():
-        if _has(encoding, letter):
+        if _can_encode(encoding, letter):
             return name, letter
     return LATIN, MISSING
 
 
-def _has(encoding: str, letter: str) -> bool:
+def _can_encode(encoding: str, letter: str) -> bool:
     try:
         letter.encode(encoding)
     except UnicodeEncodeError:

@@ -1,4 +1,4 @@
-"""One HTML file that needs nothing else: its style inside, no scripts, and nothing that loads from elsewhere."""
+"""One HTML file without scripts that loads nothing from elsewhere."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from markdown_it.renderer import RendererHTML
 from markdown_it.token import Token
 
-from services.tools.documents.blocks import markdown
+from services.tools.documents.blocks import make_parser
 
 # The policy is for readers that open the file from somewhere that trusts it: whatever got in, nothing runs or loads.
 PAGE = """<!doctype html>
@@ -34,14 +34,14 @@ blockquote {{ margin-left: 0; padding-left: 1rem; border-left: 3px solid #ccc; c
 """
 
 
-def to_html(text: str, title: str) -> bytes:
-    parser = markdown()
-    parser.add_render_rule("image", _image_as_link)
+def render_html(text: str, title: str) -> bytes:
+    parser = make_parser()
+    parser.add_render_rule("image", _render_image)
     return PAGE.format(title=escape(title), body=parser.render(text)).encode()
 
 
-def _image_as_link(self: RendererHTML, tokens: list[Token], at: int, options: Any, env: Any) -> str:
-    """A picture from elsewhere would tell its server who opens the report, and when."""
+def _render_image(self: RendererHTML, tokens: list[Token], at: int, options: Any, env: Any) -> str:
+    """Render an image as a link: loading it would tell its server who opens the report."""
     del self, options, env
     image = tokens[at]
     address = str(image.attrs.get("src", ""))

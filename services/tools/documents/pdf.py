@@ -15,7 +15,7 @@ from reportlab.platypus import Paragraph as Text
 from reportlab.platypus import Table as Grid
 
 from services.tools.documents import fonts
-from services.tools.documents.blocks import Block, Code, Heading, Item, Paragraph, Span, Table, parse_blocks, plain
+from services.tools.documents.blocks import Block, Code, Heading, Item, Paragraph, Span, Table, join_text, parse_blocks
 
 MARGIN = 20 * mm
 SIZE, LEADING = 10.5, 15
@@ -36,9 +36,9 @@ HEADINGS = {
 GRID = [("GRID", (0, 0), (-1, -1), 0.5, colors.lightgrey), ("VALIGN", (0, 0), (-1, -1), "TOP")]
 
 
-def to_pdf(text: str, title: str) -> bytes:
-    """The file. Characters that no font has are shown as fonts.MISSING."""
-    fonts.register()
+def render_pdf(text: str, title: str) -> bytes:
+    """Characters that no font has are shown as fonts.MISSING."""
+    fonts.register_fonts()
     file = io.BytesIO()
     document = SimpleDocTemplate(
         file,
@@ -46,60 +46,63 @@ def to_pdf(text: str, title: str) -> bytes:
         title=title,
         **dict.fromkeys(("leftMargin", "rightMargin", "topMargin", "bottomMargin"), MARGIN),
     )
-    flow = [flowable for block in parse_blocks(text) for flowable in _flowables(block)]
+    flow = [flowable for block in parse_blocks(text) for flowable in _make_flowables(block)]
     document.build(flow or [Spacer(0, 1)])
     return file.getvalue()
 
 
-def _flowables(block: Block) -> Iterator[Flowable]:
+def _make_flowables(block: Block) -> Iterator[Flowable]:
     match block:
         case Heading(level=level, spans=spans):
-            yield _text(spans, HEADINGS[level])
+            yield _make_paragraph(spans, HEADINGS[level])
         case Paragraph(spans=spans):
-            yield _text(spans, BODY)
+            yield _make_paragraph(spans, BODY)
         case Item(depth=depth, mark=mark, spans=spans):
             indent = 14 * (depth + 1)
             style = ParagraphStyle("item", BODY, leftIndent=indent, bulletIndent=indent - 12, spaceAfter=2)
-            yield Text(_markup(spans), _wrapping(style, spans), bulletText=mark or None)
+            yield Text(_format_spans(spans), _choose_wrapping(style, spans), bulletText=mark or None)
         case Code(text=text):
             # One paragraph for each line: a block that is longer than a page has to break.
             for line in text.splitlines():
-                kept = line.replace("\t", "    ").replace(" ", "\u00a0")
-                yield _text((Span(kept),), CODE)
+                code_line = line.replace("\t", "    ").replace(" ", "\u00a0")
+                yield _make_paragraph((Span(code_line),), CODE)
             yield Spacer(0, 6)
         case Table(rows=rows):
-            yield from _table(rows)
+            yield from _make_table(rows)
 
 
-def _table(rows: tuple[tuple[tuple[Span, ...], ...], ...]) -> Iterator[Flowable]:
+def _make_table(rows: tuple[tuple[tuple[Span, ...], ...], ...]) -> Iterator[Flowable]:
     if len(rows[0]) > COLUMNS_MAX:
         for row in rows:
-            yield _text((Span(" | ".join(plain(cell) for cell in row)),), BODY)
+            yield _make_paragraph((Span(" | ".join(join_text(cell) for cell in row)),), BODY)
         return
     width = (A4[0] - 2 * MARGIN) / len(rows[0])
-    cells = [[_text(cell, BODY) for cell in row] for row in rows]
+    cells = [[_make_paragraph(cell, BODY) for cell in row] for row in rows]
     yield Spacer(0, 4)
     yield Grid(cells, colWidths=[width] * len(rows[0]), style=GRID, repeatRows=1, splitInRow=1)
     yield Spacer(0, 8)
 
 
-def _text(spans: tuple[Span, ...], style: ParagraphStyle) -> Text:
-    return Text(_markup(spans), _wrapping(style, spans))
+def _make_paragraph(spans: tuple[Span, ...], style: ParagraphStyle) -> Text:
+    return Text(_format_spans(spans), _choose_wrapping(style, spans))
 
 
-def _wrapping(style: ParagraphStyle, spans: tuple[Span, ...]) -> ParagraphStyle:
-    """The style, breaking lines between any two characters where the text has no spaces to break at."""
-    has_cjk = any(name for span in spans for name, _ in fonts.runs(span.text))
+def _choose_wrapping(style: ParagraphStyle, spans: tuple[Span, ...]) -> ParagraphStyle:
+    """Let lines break between any two characters where the text has no spaces."""
+    has_cjk = any(name for span in spans for name, _ in fonts.split_by_font(span.text))
     has_long_word = any(len(word) > 40 for span in spans for word in span.text.split())
     return ParagraphStyle(f"{style.name} cjk", style, wordWrap="CJK") if has_cjk or has_long_word else style
 
 
-def _markup(spans: tuple[Span, ...]) -> str:
-    return "".join(map(_span, spans))
+def _format_spans(spans: tuple[Span, ...]) -> str:
+    return "".join(map(_format_span, spans))
 
 
-def _span(span: Span) -> str:
-    text = "".join(_run(name, shown) for name, shown in fonts.runs(span.text))
+def _format_span(span: Span) -> str:
+    text = "".join(
+        f'<font face="{font}">{escape(shown)}</font>' if font else escape(shown)
+        for font, shown in fonts.split_by_font(span.text)
+    )
     text = text.replace("\n", "<br/>")
     if span.code:
         text = f'<font face="Courier">{text}</font>'
@@ -110,7 +113,3 @@ def _span(span: Span) -> str:
     if span.link.startswith(("http://", "https://")):
         text = f'<a href={quoteattr(span.link)} color="blue">{text}</a>'
     return text
-
-
-def _run(font: str, text: str) -> str:
-    return f'<font face="{font}">{escape(text)}</font>' if font else escape(text)

@@ -20,20 +20,21 @@ from services.tools.documents.blocks import (
     Paragraph,
     Span,
     Table,
+    join_text,
     parse_blocks,
-    plain,
 )
 
 LINES_MAX = 10
 CHARS_MAX = 700
-"""What a slide has room for at TEXT_PT; the rest goes on on the next slide."""
+"""Room of a slide at TEXT_PT; the rest goes to the next slide."""
 
 TEXT_PT, CODE_PT = 18, 14
 
 TITLE_LAYOUT, TEXT_LAYOUT = 0, 1
-"""Of python-pptx's own template."""
 
 LEVELS_MAX = 4
+
+SUBTITLE_CHARS_MAX = 200
 
 # XML 1.0 has no place for these, not even escaped.
 UNWRITABLE = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -41,8 +42,6 @@ UNWRITABLE = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A paragraph of a slide."""
-
     spans: tuple[Span, ...]
     level: int = 0
     code: bool = False
@@ -50,72 +49,67 @@ class Line:
 
 @dataclass(slots=True)
 class Slide:
-    """Being filled."""
-
     title: str
     lines: list[Line] = field(default_factory=list[Line])
 
     def has_room_for(self, line: Line) -> bool:
-        chars = sum(len(plain(kept.spans)) for kept in self.lines) + len(plain(line.spans))
+        chars = sum(len(join_text(other.spans)) for other in self.lines) + len(join_text(line.spans))
         return not self.lines or (len(self.lines) < LINES_MAX and chars <= CHARS_MAX)
 
 
-def to_slides(text: str, title: str) -> bytes:
-    presentation = Presentation()
-    slides = list(_slides(parse_blocks(UNWRITABLE.sub("", text)), UNWRITABLE.sub("", title)))
-    _add_title(presentation, slides[0])
+def render_slides(text: str, title: str) -> bytes:
+    presentation: Any = Presentation()
+    slides = list(_split_slides(parse_blocks(UNWRITABLE.sub("", text)), UNWRITABLE.sub("", title)))
+    title_slide = presentation.slides.add_slide(presentation.slide_layouts[TITLE_LAYOUT])
+    title_slide.shapes.title.text = slides[0].title
+    title_slide.placeholders[1].text = "\n".join(join_text(line.spans) for line in slides[0].lines)
     for slide in slides[1:]:
-        _add(presentation, slide)
+        _add_slide(presentation, slide)
     presentation.core_properties.title = slides[0].title[:255]
     file = io.BytesIO()
     presentation.save(file)
     return file.getvalue()
 
 
-def _slides(blocks: Iterable[Block], title: str) -> Iterator[Slide]:
-    """First the title's, then the others; a slide that is full goes on under the same title."""
+def _split_slides(blocks: Iterable[Block], title: str) -> Iterator[Slide]:
+    """The title slide comes first; a full slide continues under the same title."""
     slide, is_first = Slide(title), True
     for block in blocks:
         if isinstance(block, Heading):
-            name = plain(block.spans)
+            name = join_text(block.spans)
             if is_first and block.level == 1 and not slide.lines:
                 slide.title = name
             else:
                 yield slide
                 slide, is_first = Slide(name), False
             continue
-        for line in _lines(block):
-            if (is_first and _is_long(line)) or not slide.has_room_for(line):
+        for line in _make_lines(block):
+            is_long = line.code or len(join_text(line.spans)) > SUBTITLE_CHARS_MAX
+            if (is_first and is_long) or not slide.has_room_for(line):
                 yield slide
                 slide, is_first = Slide(slide.title), False
             slide.lines.append(line)
     yield slide
 
 
-def _is_long(line: Line) -> bool:
-    """Too long for the subtitle below the title."""
-    return line.code or len(plain(line.spans)) > 200
-
-
-def _lines(block: Block) -> Iterator[Line]:
+def _make_lines(block: Block) -> Iterator[Line]:
     match block:
         case Paragraph(spans=spans):
-            yield from _pieces(spans, 0)
+            yield from _split_paragraph(spans, 0)
         case Item(depth=depth, mark=mark, spans=spans):
             numbered = (Span(f"{mark} "), *spans) if mark not in ("", BULLET) else spans
-            yield from _pieces(numbered, min(depth + 1, LEVELS_MAX))
+            yield from _split_paragraph(numbered, min(depth + 1, LEVELS_MAX))
         case Code(text=text):
             yield from (Line((Span(line[:CHARS_MAX]),), code=True) for line in text.splitlines())
         case Table(rows=rows):
             for row in rows:
-                yield Line((Span(" | ".join(plain(cell) for cell in row)[:CHARS_MAX]),))
+                yield Line((Span(" | ".join(join_text(cell) for cell in row)[:CHARS_MAX]),))
         case Heading():
             raise AssertionError("a heading begins a slide")
 
 
-def _pieces(spans: tuple[Span, ...], level: int) -> Iterator[Line]:
-    """One line, or several of a paragraph that is longer than a slide."""
-    text = plain(spans)
+def _split_paragraph(spans: tuple[Span, ...], level: int) -> Iterator[Line]:
+    text = join_text(spans)
     if len(text) <= CHARS_MAX:
         yield Line(spans, level)
         return
@@ -123,16 +117,10 @@ def _pieces(spans: tuple[Span, ...], level: int) -> Iterator[Line]:
         yield Line((Span(text[start : start + CHARS_MAX]),), level)
 
 
-def _add_title(presentation: Any, slide: Slide) -> None:
-    made = presentation.slides.add_slide(presentation.slide_layouts[TITLE_LAYOUT])
-    made.shapes.title.text = slide.title
-    made.placeholders[1].text = "\n".join(plain(line.spans) for line in slide.lines)
-
-
-def _add(presentation: Any, slide: Slide) -> None:
-    made = presentation.slides.add_slide(presentation.slide_layouts[TEXT_LAYOUT])
-    made.shapes.title.text = slide.title
-    frame = made.placeholders[1].text_frame
+def _add_slide(presentation: Any, slide: Slide) -> None:
+    pptx_slide = presentation.slides.add_slide(presentation.slide_layouts[TEXT_LAYOUT])
+    pptx_slide.shapes.title.text = slide.title
+    frame = pptx_slide.placeholders[1].text_frame
     for number, line in enumerate(slide.lines):
         paragraph = frame.paragraphs[0] if number == 0 else frame.add_paragraph()
         paragraph.level = line.level

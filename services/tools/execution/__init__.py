@@ -1,1 +1,1 @@
-"""Executing one call: the record that keeps an effect from happening twice, the artifacts, the length of the result."""
+"""Executing one call: effect records, artifacts, and the length of results."""

@@ -1,54 +1,40 @@
-"""One call from its name to its result: look up, validate, perform. What the model can act on ends as a result."""
+"""One call from its name to its result: look up the tool, validate the arguments, run it."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Generator
 from contextlib import aclosing, contextmanager
-from typing import TYPE_CHECKING
 
 from headrace.errors import NotFound, Overloaded
 from headrace.v1 import tools_pb2
 from services.tools import metrics
-from services.tools.catalogue.catalogue import Catalogue, Offered
+from services.tools.catalogue.catalogue import Catalogue, CatalogueEntry
 from services.tools.errors import ToolFailed
-from services.tools.execution.artifacts import Outputs
-from services.tools.execution.effect_guard import perform
-from services.tools.execution.effect_records import Effects
-from services.tools.sandbox.tier import Sandbox
+from services.tools.execution.artifacts import ArtifactPublisher
+from services.tools.execution.effect_guard import run_guarded
+from services.tools.execution.effect_records import EffectRecords
 from services.tools.toolkit import arguments
-from services.tools.toolkit.tool import Call, Tool, result
+from services.tools.toolkit.context import ContextFactory
+from services.tools.toolkit.tool import Tool, make_result
 from services.tools.workspace.workspace import Workspaces
-
-if TYPE_CHECKING:
-    from headrace.v1.llm_pb2_grpc import LlmServiceAsyncStub
-    from services.tools.interpreter.pool import Interpreters
-    from services.tools.web.web import Web
 
 
 class Executor:
-    """Executes calls; one for the service, shared by all its RPCs."""
-
     def __init__(
         self,
         catalogue: Catalogue,
         workspaces: Workspaces,
-        effects: Effects,
-        sandbox: Sandbox,
-        llm: LlmServiceAsyncStub,
-        web: Web,
-        interpreters: Interpreters,
+        effects: EffectRecords,
+        make_context: ContextFactory,
         commands_max: int,
     ) -> None:
         self._catalogue = catalogue
         self._workspaces = workspaces
         self._effects = effects
-        self._sandbox = sandbox
-        self._llm = llm
-        self._web = web
-        self._interpreters = interpreters
+        self._make_context = make_context
         self._commands_max = commands_max
-        self._outputs = Outputs(workspaces)
+        self._outputs = ArtifactPublisher()
         self._commands = 0
 
     async def execute(self, request: tools_pb2.ExecuteRequest) -> AsyncGenerator[tools_pb2.ToolDelta]:
@@ -56,52 +42,44 @@ class Executor:
 
         Raises:
             NotFound: No tool has this name, or the chat is another user's.
-            Overloaded: As many commands as may run are running, or this very call is; see performing.py.
+            Overloaded: Too many commands are running, or the same call is (effect_guard.py).
         """
-        offered = self._catalogue.find(request.tool_name)
-        if offered is None:
+        entry = self._catalogue.find(request.tool_name)
+        if entry is None:
             raise NotFound(f"tool {request.tool_name!r} does not exist", toolName=request.tool_name)
-        await asyncio.to_thread(self._workspaces.claim, request.chat_id)
-        with self._place(offered.tool), metrics.timed(offered.tool.name) as timing:
-            async with aclosing(self._run(offered, request)) as deltas:
+        await asyncio.to_thread(self._workspaces.claim_chat, request.chat_id)
+        with self._take_place(entry.tool), metrics.time_call(entry.tool.name) as timing:
+            async with aclosing(self._run_tool(entry, request)) as deltas:
                 async for delta in deltas:
                     yield delta
                     timing.last = delta
 
-    async def _run(self, offered: Offered, request: tools_pb2.ExecuteRequest) -> AsyncGenerator[tools_pb2.ToolDelta]:
+    async def _run_tool(
+        self, entry: CatalogueEntry, request: tools_pb2.ExecuteRequest
+    ) -> AsyncGenerator[tools_pb2.ToolDelta]:
         try:
-            given = arguments.parse(request.arguments, offered.schemas)
+            parsed = arguments.parse_arguments(request.arguments, entry.schemas)
         except ToolFailed as failure:
-            yield result(str(failure), ok=False)
+            yield make_result(str(failure), ok=False)
             return
-        timeout_s = request.timeout_ms / 1000 if request.timeout_ms > 0 else None
-        call = Call(
-            given,
-            request.chat_id,
-            self._workspaces,
-            self._sandbox,
-            timeout_s,
-            request,
-            self._llm,
-            self._web,
-            self._interpreters,
-        )
-        performed = perform(self._effects, offered.tool, call)
-        if offered.tool.effect != "read":
-            performed = self._outputs.publishing(call, performed)
-        async with aclosing(performed) as deltas:
+        context = self._make_context(request, parsed)
+        guarded = run_guarded(self._effects, entry.tool, context)
+        if entry.tool.effect != "read":
+            guarded = self._outputs.publish_changes(context, guarded)
+        async with aclosing(guarded) as deltas:
             async for delta in deltas:
                 if delta.HasField("result"):
                     delta.result.tool_params = request.arguments or "{}"
                 yield delta
 
     @contextmanager
-    def _place(self, tool: Tool) -> Generator[None]:
-        """A place among the running commands, for a tool that is one."""
-        if tool.is_command and self._commands >= self._commands_max:
+    def _take_place(self, tool: Tool) -> Generator[None]:
+        """Count a running command for the block. Raises Overloaded at the limit."""
+        is_command = "sandbox" in tool.needs
+        if is_command and self._commands >= self._commands_max:
             raise Overloaded(f"{self._commands_max} commands are running already; try again later")
-        self._commands += tool.is_command
+        self._commands += is_command
         try:
             yield
         finally:
-            self._commands -= tool.is_command
+            self._commands -= is_command

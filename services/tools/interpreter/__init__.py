@@ -1,4 +1,4 @@
-"""The interpreters of the tool `python`: processes in the sandbox that keep their variables between a run's calls.
+"""The interpreters of the tool `python`, which keep their variables from one call of a run to the next.
 
-repl.py runs inside; session.py is one of them as the service sees it; pool.py has all of them, and ends them.
+repl.py runs inside the sandbox; session.py is one interpreter as the service sees it; pool.py has all of them.
 """

@@ -1,12 +1,12 @@
-"""Finding the mark that ends a piece of code's output, in both streams, however the bytes are cut."""
+"""Finding the mark that ends a piece of code's output, however the bytes are cut."""
 
 from __future__ import annotations
 
 from services.tools.sandbox.supervised_command import STREAMS, Stream
 
 
-class Marked:
-    """The output of one piece of code. `held` keeps, from one piece to the next, what came behind the mark."""
+class MarkedOutput:
+    """The output of one piece of code. `held` keeps the bytes behind the mark for the next piece."""
 
     def __init__(self, token: str, held: dict[Stream, bytes]) -> None:
         self.text = f"\0{token}\0"
@@ -18,8 +18,8 @@ class Marked:
     def is_complete(self) -> bool:
         return not self._missing
 
-    def released(self, stream: Stream, data: bytes) -> bytes:
-        """What of the stream's bytes so far is output for certain."""
+    def take_output(self, stream: Stream, data: bytes) -> bytes:
+        """Take the bytes that are certainly output of this code."""
         data = self._held.pop(stream, b"") + data
         if stream not in self._missing:
             self._held[stream] = data[
@@ -30,7 +30,7 @@ class Marked:
         if mark:
             self._missing.discard(stream)
         else:
-            # The mark may have begun.
+            # The mark may begin in these bytes.
             start = data.find(b"\0", max(0, len(data) - len(self._mark) + 1))
             before, behind = (data, b"") if start < 0 else (data[:start], data[start:])
         if behind:

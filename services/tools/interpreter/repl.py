@@ -2,7 +2,7 @@
 
 Arguments: the number of the channel, then folders with packages. The channel brings lines of JSON {"mark", "code"};
 when a piece has ended it takes back 1 or 0, and both outputs get the mark, so that the service knows their end.
-Standard library only; numpy, pandas and matplotlib are served where the code itself has imported them.
+Standard library only; numpy, pandas and matplotlib are supported once the code has imported them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from types import CodeType
 from typing import Any
 
 NAME = "<python>"
-"""What tracebacks call the code; a number follows, so that each shows lines of its own."""
+"""File name in tracebacks; a number follows, so that each piece of code shows its own lines."""
 
 TABLE_ROWS_MAX, TABLE_COLUMNS_MAX = 60, 30
 
@@ -44,7 +44,7 @@ def main() -> None:
         channel.sendall(b"r")  # ready: from now on an interrupt ends the code and not the interpreter
         for number, line in enumerate(requests, start=1):
             request = json.loads(line)
-            ok = _run(request["code"], number, namespace)
+            ok = _run_code(request["code"], number, namespace)
             if os.getpid() != own:
                 os._exit(0)  # the code has forked and this is the copy
             channel.sendall(b"1" if ok else b"0")
@@ -52,15 +52,15 @@ def main() -> None:
                 os.write(fd, request["mark"].encode())
 
 
-def _run(code: str, number: int, namespace: dict[str, Any]) -> bool:
-    """Whether the code ran to its end. Its errors are printed as the interpreter does."""
+def _run_code(code: str, number: int, namespace: dict[str, Any]) -> bool:
+    """Run the code and print its errors. Returns whether it ran to its end."""
     name = f"{NAME[:-1]} {number}>"
     linecache.cache[name] = (len(code), None, code.splitlines(keepends=True), name)
     ok = True
     try:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         try:
-            _execute(code, name, namespace)
+            _execute_code(code, name, namespace)
             _save_figures(number)
         finally:
             signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -69,15 +69,15 @@ def _run(code: str, number: int, namespace: dict[str, Any]) -> bool:
     except BaseException as error:  # the code's own, KeyboardInterrupt from the service included
         ok = False
         _print_error(error)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # again: an interrupt may have come in the way of the first time
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt may have prevented the first one
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(Exception):  # the code may have put anything in their place
             stream.flush()
     return ok
 
 
-def _execute(code: str, name: str, namespace: dict[str, Any]) -> None:
-    """Run the statements; the value of a last expression is shown, and kept as `_`."""
+def _execute_code(code: str, name: str, namespace: dict[str, Any]) -> None:
+    """The value of a last expression is printed, and kept as `_`."""
     tree = ast.parse(code, name)
     last = tree.body[-1] if tree.body else None
     if isinstance(last, ast.Expr):
@@ -88,10 +88,10 @@ def _execute(code: str, name: str, namespace: dict[str, Any]) -> None:
         value = eval(expression, namespace)
         if value is not None:
             namespace["_"] = value
-            print(_shown(value))  # noqa: T201 - printing is how an interpreter answers
+            print(_format_value(value))  # noqa: T201 - printing is how an interpreter answers
 
 
-def _shown(value: Any) -> str:
+def _format_value(value: Any) -> str:
     pandas = sys.modules.get("pandas")
     if pandas is not None and isinstance(value, pandas.DataFrame):
         return value.to_string(max_rows=TABLE_ROWS_MAX, max_cols=TABLE_COLUMNS_MAX)
@@ -101,7 +101,6 @@ def _shown(value: Any) -> str:
 
 
 def _save_figures(number: int) -> None:
-    """Every figure that is open becomes a picture in outputs/, and is closed."""
     pyplot = sys.modules.get("matplotlib.pyplot")
     if pyplot is None:
         return
@@ -113,7 +112,6 @@ def _save_figures(number: int) -> None:
 
 
 def _free_path(number: int, figure: int) -> str:
-    """A run's second interpreter counts from 1 again and must not write over the first one's pictures."""
     path, copy = f"outputs/figure-{number}-{figure}.png", 1
     while os.path.lexists(path):
         copy += 1
@@ -124,7 +122,7 @@ def _free_path(number: int, figure: int) -> str:
 def _print_error(error: BaseException) -> None:
     frames = error.__traceback__
     while frames is not None and not frames.tb_frame.f_code.co_filename.startswith(NAME[:-1]):
-        frames = frames.tb_next  # ours
+        frames = frames.tb_next  # frames of this file
     with contextlib.suppress(Exception):
         traceback.print_exception(type(error), error, frames)
 

@@ -1,7 +1,7 @@
-"""One interpreter as the service sees it: pieces of code go in, their output comes out as it is printed.
+"""One interpreter as the service sees it.
 
-Output comes over the pipes that every command has, so that what programs below the interpreter print streams too; a
-random mark in both pipes says where the output of one piece ends.
+Output comes over pipes, so that what programs below the interpreter print streams too; a random mark in both pipes says
+where the output of one piece of code ends.
 """
 
 from __future__ import annotations
@@ -18,166 +18,164 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from services.tools.interpreter.output_marks import Marked
+from services.tools.interpreter.output_marks import MarkedOutput
 from services.tools.net.allow_list import AllowList
-from services.tools.sandbox.command_run import OUTPUT_BYTES_MAX, Output, ending
+from services.tools.sandbox.command_run import OUTPUT_BYTES_MAX, CommandOutput, read_exit
 from services.tools.sandbox.confinement.policy import Limits, Policy
-from services.tools.sandbox.link import readable
-from services.tools.sandbox.supervised_command import INTERPRETER, STREAMS, Stream, Supervised, start
+from services.tools.sandbox.link import wait_readable
+from services.tools.sandbox.supervised_command import INTERPRETER, STREAMS, Stream, SupervisedCommand, start_command
 
 REPL = str(Path(__file__).with_name("repl.py"))
 PACKAGES = tuple(dict.fromkeys(sysconfig.get_path(name) for name in ("purelib", "platlib")))
-"""The service's own packages, numpy and the like among them if they are installed."""
+"""The service's own packages, with numpy and the like if they are installed."""
 
 LIFE_S_MAX = 6 * 3600.0
 """No run takes longer."""
 
 LIMITS = Limits(cpu_s=3600)
-"""All calls of a run together."""
 
 START_S = 30.0
 """Tens of milliseconds on an idle machine."""
 
 GRACE_S = 2.0
-"""After an interrupt, for the code to end; then the interpreter is killed."""
+"""After an interrupt; then the interpreter is killed."""
 
 LEAVE_S = 0.3
-"""The same when the caller has left, who is promised that everything stops within 500 ms."""
+"""After the caller has left: everything has to stop within 500 ms."""
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
-    """The end of a piece of code, always last."""
-
+class CodeEnded:
     reason: Literal["ended", "late", "flood", "died"]
     ok: bool = False
     problem: str = ""
-    """Why the interpreter has died, where it did by itself."""
 
 
-class Session:
-    """A live interpreter, owned by Interpreters. One piece of code at a time."""
+class InterpreterSession:
+    """A live interpreter, owned by the pool. It runs one piece of code at a time."""
 
-    def __init__(self, channel: socket.socket, supervised: Supervised) -> None:
+    def __init__(self, channel: socket.socket, supervised: SupervisedCommand) -> None:
         self._channel = channel
         self._supervised = supervised
-        self._held: dict[Stream, bytes] = {}
+        self._unread_output: dict[Stream, bytes] = {}
         self.is_alive = True
         """False as soon as its variables are lost."""
 
-    async def get_ready(self) -> None:
+    async def wait_ready(self) -> None:
         """Wait for the interpreter to start. Raises OSError when it does not; it is closed then."""
-        said = b""
+        ready = b""
         try:
             with suppress(TimeoutError):
                 async with asyncio.timeout(START_S):
-                    said = await asyncio.get_running_loop().sock_recv(self._channel, 1)
+                    ready = await asyncio.get_running_loop().sock_recv(self._channel, 1)
         finally:
-            if not said:
+            if not ready:
                 await self.close()
-        if not said:
+        if not ready:
             raise OSError("it has ended at once, or does not answer")
 
-    async def execute(self, code: str, timeout_s: float) -> AsyncGenerator[Output | Ended]:
-        """Run the code; Ended comes last. Leaving early interrupts it. Consume it under `aclosing`."""
-        running = _Running(Marked(secrets.token_hex(16), self._held), asyncio.get_running_loop().time() + timeout_s)
+    async def execute(self, code: str, timeout_s: float) -> AsyncGenerator[CommandOutput | CodeEnded]:
+        """Run the code; CodeEnded comes last. Leaving early interrupts it. Consume it under `aclosing`."""
+        running = _RunningCode(
+            MarkedOutput(secrets.token_hex(16), self._unread_output), asyncio.get_running_loop().time() + timeout_s
+        )
         try:
             with suppress(OSError):  # it has died meanwhile; its output ends then
                 request = json.dumps({"mark": running.marked.text, "code": code}).encode() + b"\n"
                 await asyncio.get_running_loop().sock_sendall(self._channel, request)
-            while piece := await self._next(running):
+            while piece := await self._next_output(running):
                 yield piece
-            end = await self._end(running)
+            end = await self._finish_code(running)
         except BaseException:  # the caller has left
-            await self._stop(running)
+            await self._stop_code(running)
             raise
         yield end
 
     async def close(self) -> None:
-        """End the interpreter and all that it started; a second time nothing."""
+        """End the interpreter and everything it started; may be repeated."""
         self.is_alive = False
         self._channel.close()
-        await self._supervised.leave()
+        await self._supervised.end_command()
 
-    async def _next(self, running: _Running) -> Output | None:
-        """The next output; None when the code has ended, or will not."""
+    async def _next_output(self, running: _RunningCode) -> CommandOutput | None:
+        """Read the next output; None when the code has ended or has to be ended."""
         while not running.marked.is_complete:
             try:
                 async with asyncio.timeout_at(running.deadline):
-                    piece = await self._supervised.take()
+                    piece = await self._supervised.read_piece()
             except TimeoutError:
                 if running.reason != "ended":
                     break
-                self._interrupt(running, "late")
+                self._interrupt_code(running, "late")
                 continue
             if piece is None:
                 running.reason = "died"
                 break
-            if text := running.text(*piece):
-                return Output(piece[0], text)
-            if running.taken_bytes > OUTPUT_BYTES_MAX and running.reason == "ended":
-                self._interrupt(running, "flood")
+            if text := running.decode_output(*piece):
+                return CommandOutput(piece[0], text)
+            if running.output_bytes > OUTPUT_BYTES_MAX and running.reason == "ended":
+                self._interrupt_code(running, "flood")
         return None
 
-    async def _end(self, running: _Running) -> Ended:
+    async def _finish_code(self, running: _RunningCode) -> CodeEnded:
         problem, answer = "", b""
         if running.marked.is_complete:
             # An interrupt that is still on its way would hit the next piece of code.
-            if running.is_interrupted and await readable(self._supervised.link, GRACE_S):
+            if running.is_interrupted and await wait_readable(self._supervised.link, GRACE_S):
                 self._supervised.link.recv(1)
             with suppress(TimeoutError):
                 async with asyncio.timeout(GRACE_S):
                     answer = await asyncio.get_running_loop().sock_recv(self._channel, 16)
         elif running.reason == "died":
-            found = ending(self._supervised.link)
-            problem = found.error or (f"signal {-found.status}" if found.status < 0 else f"exit code {found.status}")
+            command_exit = read_exit(self._supervised.link)
+            problem = command_exit.error or (
+                f"signal {-command_exit.status}" if command_exit.status < 0 else f"exit code {command_exit.status}"
+            )
         if not answer:
             await self.close()
-        return Ended(running.reason, answer == b"1" and running.reason == "ended", problem)
+        return CodeEnded(running.reason, answer == b"1" and running.reason == "ended", problem)
 
-    def _interrupt(self, running: _Running, reason: Literal["late", "flood"], grace_s: float = GRACE_S) -> None:
-        """Ctrl-C, and from now on `grace_s` to end."""
+    def _interrupt_code(
+        self, running: _RunningCode, reason: Literal["late", "flood"], grace_s: float = GRACE_S
+    ) -> None:
         running.reason, running.deadline = reason, asyncio.get_running_loop().time() + grace_s
         if not running.is_interrupted:
             running.is_interrupted = True
             with suppress(OSError):
                 self._supervised.link.send(b"i")
 
-    async def _stop(self, running: _Running) -> None:
-        """Interrupt code that nobody waits for, and kill what does not heed it; take its answer off the channel."""
+    async def _stop_code(self, running: _RunningCode) -> None:
+        """Interrupt code that nobody waits for, kill it if it goes on, and read its answer off the channel."""
         if not running.marked.is_complete:
-            self._interrupt(running, "late", LEAVE_S)
-        while await self._next(running):
+            self._interrupt_code(running, "late", LEAVE_S)
+        while await self._next_output(running):
             pass
-        await self._end(running)
+        await self._finish_code(running)
 
 
 @dataclass(slots=True)
-class _Running:
-    """A piece of code on its way."""
-
-    marked: Marked
+class _RunningCode:
+    marked: MarkedOutput
     deadline: float
-    """Of the loop's clock."""
 
     reason: Literal["ended", "late", "flood", "died"] = "ended"
     is_interrupted: bool = False
-    taken_bytes: int = 0
+    output_bytes: int = 0
     _decoders: dict[Stream, codecs.IncrementalDecoder] = field(
         default_factory=lambda: {
             stream: codecs.getincrementaldecoder("utf-8")("replace") for stream in STREAMS.values()
         }
     )
 
-    def text(self, stream: Stream, data: bytes) -> str:
-        """What of it goes to the caller: nothing when there was too much."""
-        data = self.marked.released(stream, data)
-        self.taken_bytes += len(data)
-        return "" if self.taken_bytes > OUTPUT_BYTES_MAX else self._decoders[stream].decode(data)
+    def decode_output(self, stream: Stream, data: bytes) -> str:
+        """Decode output for the caller; empty when there was too much."""
+        data = self.marked.take_output(stream, data)
+        self.output_bytes += len(data)
+        return "" if self.output_bytes > OUTPUT_BYTES_MAX else self._decoders[stream].decode(data)
 
 
-async def start_session(policy: Policy, allow: AllowList | None = None) -> Session:
-    """An interpreter under `policy`, whose command is ours to say. Raises OSError when it does not start."""
+async def start_session(policy: Policy, allow: AllowList | None = None) -> InterpreterSession:
+    """Start an interpreter under `policy`, whose command is filled in. Raises OSError."""
     channel, theirs = socket.socketpair()
     channel.setblocking(False)
     number = theirs.fileno()
@@ -190,9 +188,9 @@ async def start_session(policy: Policy, allow: AllowList | None = None) -> Sessi
     )
     try:
         with theirs:
-            session = Session(channel, await start(policy, allow))
+            session = InterpreterSession(channel, await start_command(policy, allow))
     except BaseException:
         channel.close()
         raise
-    await session.get_ready()
+    await session.wait_ready()
     return session

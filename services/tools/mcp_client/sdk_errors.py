@@ -1,4 +1,4 @@
-"""What the SDK and the transports below it raise, as one error of ours. Everything they can raise is named here."""
+"""Errors of the SDK and its transports as one error of ours; everything they can raise is named here."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mcp.client.subscriptions import SubscriptionLost
 from pydantic import ValidationError
 
 REASON_CHARS_MAX = 500
-"""What a server says may be long, and goes to a model or into a log."""
+"""A server's text may be long, and goes to a model or into a log."""
 
 FOREIGN = (
     MCPError,
@@ -39,26 +39,21 @@ class ServerFailed(Exception):
 
 @contextmanager
 def server_errors() -> Generator[None]:
-    """Raises ServerFailed in place of what is foreign. The SDK's task groups wrap even a single error."""
+    """Raise ServerFailed in place of foreign errors. The SDK's task groups wrap even a single error."""
     try:
         yield
     except ExceptionGroup as group:
-        first = _first(group)
+        first: Exception = group
+        while isinstance(first, ExceptionGroup):
+            first = first.exceptions[0]
         if not isinstance(first, FOREIGN):
             raise
-        raise ServerFailed(_reason(first)) from group
+        raise ServerFailed(_format_reason(first)) from group
     except FOREIGN as error:
-        raise ServerFailed(_reason(error)) from error
+        raise ServerFailed(_format_reason(error)) from error
 
 
-def _first(group: ExceptionGroup[Exception]) -> Exception:
-    error: Exception = group
-    while isinstance(error, ExceptionGroup):
-        error = error.exceptions[0]
-    return error
-
-
-def _reason(error: Exception) -> str:
+def _format_reason(error: Exception) -> str:
     match error:
         case ValidationError():
             return "its answer breaks the protocol"  # the error's own text repeats the answer

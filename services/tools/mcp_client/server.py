@@ -1,4 +1,4 @@
-"""One MCP server: connected, listed, listened to, and connected again when it was lost."""
+"""One MCP server: connecting, listing its tools, following changes, connecting again."""
 
 from __future__ import annotations
 
@@ -12,55 +12,53 @@ import mcp
 import structlog
 
 from services.tools.mcp_client.sdk_errors import ServerFailed
-from services.tools.mcp_client.session import Session, opened
+from services.tools.mcp_client.session import McpSession, open_session
 from services.tools.mcp_client.settings import Http, Settings
-from services.tools.mcp_client.tool_calls import calls
-from services.tools.mcp_client.tool_mapping import offered
+from services.tools.mcp_client.tool_calls import make_execute
+from services.tools.mcp_client.tool_mapping import map_tools
 from services.tools.mcp_client.user_sessions import UserSessions
 from services.tools.toolkit.tool import Tool
 
 RETRY_S, RETRY_S_MAX = 1.0, 60.0
-"""Before it is tried again; doubled each time, with jitter."""
+"""Delay before the next attempt; doubled each time, with jitter."""
 
 STEADY_S = 30.0
-"""A connection that lasted as long was a good one: the next failure is a new one."""
+"""After a connection of this length the delay starts again at RETRY_S."""
 
 SETTLE_S = 0.2
-"""Between news of a changed list and asking for it: several changes are one."""
+"""Wait after a change of the list, so that several changes are read at once."""
 
 LIST_S = 20.0
-"""For all pages of the list."""
 
 TOOLS_MAX = 256
-"""Of one server; no model chooses well among more. It bounds the pages that are asked for, too."""
+"""No model chooses well among more. Bounds the pages read, too."""
 
 ENDED = "the connection has ended"
 
 log = structlog.get_logger()
 
 
-class Server:
-    """A server of mcp.json; `run` is its task. `offer` takes its tools whenever they have changed."""
+class McpServer:
+    """`run` is its task; `offer` takes its tools whenever they have changed."""
 
     def __init__(
         self, name: str, settings: Settings, env: Mapping[str, str], offer: Callable[[Sequence[Tool]], None]
     ) -> None:
         self.name = name
         self.tried = asyncio.Event()
-        """It has been connected, or could not be, for the first time."""
         self._settings = settings
         self._env = env
         self._offer = offer
         self._tools: list[Tool] = []
-        self._session: Session | None = None
-        self._users: UserSessions | None = None
+        self._session: McpSession | None = None
+        self._user_sessions: UserSessions | None = None
         self._problem = "it is not connected yet"
 
     @asynccontextmanager
-    async def session(self, authorization: str) -> AsyncGenerator[Session]:
+    async def borrow_session(self, authorization: str) -> AsyncGenerator[McpSession]:
         """A session for one call: the user's, where the server can tell users apart. Raises ServerFailed."""
-        if authorization and self._users is not None and isinstance(self._settings, Http):
-            async with self._users.borrow(authorization) as session:
+        if authorization and self._user_sessions is not None and isinstance(self._settings, Http):
+            async with self._user_sessions.borrow_session(authorization) as session:
                 yield session
         elif self._session is not None and not self._session.ended:
             yield self._session
@@ -68,10 +66,9 @@ class Server:
             raise ServerFailed(self._problem)
 
     async def run(self) -> None:
-        """Keep connected until cancelled."""
         try:
             async with asyncio.TaskGroup() as group:
-                self._users = UserSessions(group, lambda given: opened(self._settings, self._env, given))
+                self._user_sessions = UserSessions(group, lambda given: open_session(self._settings, self._env, given))
                 await self._keep_connected()
         finally:
             self._offer(())
@@ -87,7 +84,7 @@ class Server:
                 raise asyncio.CancelledError
             if loop.time() - started > STEADY_S:
                 delay_s = 0.0
-            self._withdraw(problem)
+            self._mark_unavailable(problem)
             self.tried.set()
             if not delay_s:
                 log.warning("mcp server down", server=self.name, problem=problem)
@@ -95,13 +92,12 @@ class Server:
             await asyncio.sleep(delay_s * random.uniform(0.8, 1.2))
 
     async def _connect(self) -> str:
-        """Be connected for as long as it goes; why it ended."""
         try:
-            async with opened(self._settings, self._env) as session:
+            async with open_session(self._settings, self._env) as session:
                 try:
-                    await self._follow(session)
+                    await self._follow_session(session)
                 finally:
-                    self._withdraw(ENDED)  # at once: closing takes a process some time
+                    self._mark_unavailable(ENDED)  # at once: closing takes a process some time
         except ServerFailed as failure:
             return str(failure)
         except Exception:
@@ -110,19 +106,19 @@ class Server:
             return "internal error"
         return ENDED
 
-    async def _follow(self, session: Session) -> None:
-        """Offer what the server lists, and again when it has changed, until the session ends."""
+    async def _follow_session(self, session: McpSession) -> None:
+        """Offer the tools, and again after each change, until the session ends."""
         async with asyncio.TaskGroup() as group:
-            listening = group.create_task(session.listen())
+            listening = group.create_task(session.follow_changes())
             while not session.ended:
-                session.news.clear()
-                await self._list(session)
-                await session.news.wait()
+                session.list_changed.clear()
+                await self._list_tools(session)
+                await session.list_changed.wait()
                 if not session.ended:
                     await asyncio.sleep(SETTLE_S)
             listening.cancel()
 
-    async def _list(self, session: Session) -> None:
+    async def _list_tools(self, session: McpSession) -> None:
         listed: list[mcp.Tool] = []
         cursor: str | None = None
         async with asyncio.timeout(LIST_S):
@@ -132,14 +128,14 @@ class Server:
                 cursor = page.next_cursor
                 if not cursor or not page.tools:
                     break
-        self._tools = offered(self.name, listed[:TOOLS_MAX], lambda tool: calls(self, tool))
+        self._tools = map_tools(self.name, listed[:TOOLS_MAX], lambda tool: make_execute(self, tool))
         self._session = session
         self._offer(self._tools)
         self.tried.set()
         log.info("mcp server listed", server=self.name, listed=len(listed), offered=len(self._tools))
 
-    def _withdraw(self, problem: str) -> None:
-        """Its tools stay known, so that agents and models are told why they cannot be used."""
+    def _mark_unavailable(self, problem: str) -> None:
+        """Mark the tools as unavailable; they stay known, so that agents and models are told why."""
         text = f"its MCP server {self.name!r} cannot be used now: {problem}"
         self._session, self._problem = None, problem
         if self._tools and self._tools[0].unavailable != text:

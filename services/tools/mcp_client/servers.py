@@ -11,38 +11,35 @@ from typing import TYPE_CHECKING
 import structlog
 
 from services.runtime.file_watch import watch_path
-from services.tools.mcp_client.settings import BadFile, Settings, read_servers
+from services.tools.mcp_client.settings import BadMcpFile, Settings, read_servers
 from services.tools.toolkit.tool import Tool
 
 if TYPE_CHECKING:
-    from services.tools.mcp_client.server import Server
+    from services.tools.mcp_client.server import McpServer
 
 FILE = "mcp.json"
 
 START_S = 2.0
-"""How long the service's start waits for tools, so that a run that comes back with it finds them."""
+"""How long the start of the service waits for tools, so that a resumed run finds them."""
 
 log = structlog.get_logger()
 
-Put = Callable[[str, Sequence[Tool]], None]
-"""Takes the tools of a source, by its name: Catalogue.offer."""
+ReplaceSource = Callable[[str, Sequence[Tool]], None]
 
 
-class Servers:
-    """Servers by name, each with its task in `group`."""
-
-    def __init__(self, path: Path, env: Mapping[str, str], put: Put, group: asyncio.TaskGroup) -> None:
+class McpServers:
+    def __init__(self, path: Path, env: Mapping[str, str], put: ReplaceSource, group: asyncio.TaskGroup) -> None:
         self._path = path
         self._env = env
         self._put = put
         self._group = group
-        self._running: dict[str, tuple[Settings, Server, asyncio.Task[None]]] = {}
+        self._running: dict[str, tuple[Settings, McpServer, asyncio.Task[None]]] = {}
 
     def reload(self) -> None:
         """Read the file again; a bad one changes nothing."""
         try:
             stated = read_servers(self._path, self._env)
-        except BadFile as problem:
+        except BadMcpFile as problem:
             log.error("mcp file refused", file=self._path.name, problem=str(problem), servers_kept=len(self._running))
             return
         for name, problem in stated.problems.items():
@@ -53,10 +50,9 @@ class Servers:
                 del self._running[name]
         for name, settings in stated.servers.items():
             if name not in self._running:
-                self._start(name, settings)
+                self._start_server(name, settings)
 
-    async def tried(self) -> None:
-        """Return when each server was tried once."""
+    async def wait_tried(self) -> None:
         for _, server, _ in list(self._running.values()):
             await server.tried.wait()
 
@@ -64,35 +60,35 @@ class Servers:
         for _, _, task in self._running.values():
             task.cancel()
 
-    def _start(self, name: str, settings: Settings) -> None:
-        # The SDK takes a third of a second to import, which is for those who have a server.
-        from services.tools.mcp_client.server import Server
+    def _start_server(self, name: str, settings: Settings) -> None:
+        # Imported here: the SDK takes a third of a second, which only installations with a server pay.
+        from services.tools.mcp_client.server import McpServer
 
         source = f"mcp server {name}"
 
         def offer(tools: Sequence[Tool]) -> None:
-            # One that was replaced is still stopping, and has nothing to say any more.
+            # A replaced server that is still stopping must not change the tools.
             current = self._running.get(name)
             if current is None or current[1] is server:
                 self._put(source, tools)
 
         self._put(source, ())  # what another server of this name may have left
-        server = Server(name, settings, self._env, offer)
+        server = McpServer(name, settings, self._env, offer)
         self._running[name] = (settings, server, self._group.create_task(server.run()))
 
 
 @asynccontextmanager
-async def mcp_servers(config_dir: Path, env: Mapping[str, str], put: Put) -> AsyncGenerator[None]:
+async def run_mcp_servers(config_dir: Path, env: Mapping[str, str], put: ReplaceSource) -> AsyncGenerator[None]:
     """Keep the tools of the servers in force inside the block; leaving it stops their processes."""
     path = config_dir / FILE
     async with asyncio.TaskGroup() as group:
-        servers = Servers(path, env, put, group)
+        servers = McpServers(path, env, put, group)
         servers.reload()
         watching = group.create_task(watch_path(path, servers.reload))
         try:
             with suppress(TimeoutError):
                 async with asyncio.timeout(START_S):
-                    await servers.tried()
+                    await servers.wait_tried()
             yield
         finally:
             watching.cancel()

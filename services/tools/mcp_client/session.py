@@ -13,58 +13,57 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from services.tools.mcp_client.sdk_errors import ServerFailed, server_errors
 from services.tools.mcp_client.settings import Settings
-from services.tools.mcp_client.transports import transport
+from services.tools.mcp_client.transports import open_transport
 
 OPEN_S = 20.0
-"""For a process to start, or a server to be reached, and to say who it is."""
+"""Time for a server to start or be reached, and to introduce itself."""
 
 TERMINATED = "Session terminated"
-"""The SDK's words for a session that an HTTP server has forgotten (mcp 2.3); it has no code of its own."""
+"""The SDK's message for a session that an HTTP server has forgotten (mcp 2.3); it has no code of its own."""
 
 
-class Session:
-    """A session that calls share."""
-
+class McpSession:
     client: Client
 
     def __init__(self) -> None:
-        self.news = asyncio.Event()
-        """The server's list of tools has changed, or `ended` has."""
+        self.list_changed = asyncio.Event()
+        """Set when the server's list of tools, or `ended`, has changed."""
         self.ended = False
-        """No call will succeed any more."""
 
     def end(self) -> None:
         self.ended = True
-        self.news.set()
+        self.list_changed.set()
 
-    async def hear(self, message: IncomingMessage) -> None:
+    async def on_message(self, message: IncomingMessage) -> None:
         if isinstance(message, ToolListChangedNotification):
-            self.news.set()
+            self.list_changed.set()
 
-    def judge(self, error: MCPError) -> None:
+    def on_error(self, error: MCPError) -> None:
         """End the session when a call's error shows that it is of no use."""
         if error.code == CONNECTION_CLOSED or error.message == TERMINATED:
             self.end()
 
-    async def listen(self) -> None:
-        """Hear of changed lists from a server that must be asked to tell. Ends at once for the others."""
+    async def follow_changes(self) -> None:
+        """Subscribe to changes of the list where a server needs that; ends at once for other servers."""
         capability = self.client.server_capabilities.tools
         if self.client.protocol_version not in MODERN_PROTOCOL_VERSIONS or not (capability and capability.list_changed):
             return
         async with self.client.listen(tools_list_changed=True) as subscription:
-            self.news.set()  # of what changed between the first list and now nobody tells
+            self.list_changed.set()  # nobody reports what changed between the first list and now
             async for _ in subscription:
-                self.news.set()
+                self.list_changed.set()
         self.end()  # a server that stops telling is about to stop
 
 
 @asynccontextmanager
-async def opened(settings: Settings, env: Mapping[str, str], authorization: str = "") -> AsyncGenerator[Session]:
+async def open_session(
+    settings: Settings, env: Mapping[str, str], authorization: str = ""
+) -> AsyncGenerator[McpSession]:
     """A session inside the block. Raises ServerFailed, also when the connection breaks meanwhile."""
-    session = Session()
+    session = McpSession()
     session.client = Client(
-        transport(settings, env, authorization, session.end),
-        message_handler=session.hear,
+        open_transport(settings, env, authorization, session.end),
+        message_handler=session.on_message,
         cache=None,  # lists are asked for when they have changed, and kept by us
         client_info=Implementation(name="headrace", version="1"),
     )

@@ -81,7 +81,7 @@ class McpFile:
     """Why a server is refused, by its name; the others go on."""
 
 
-class BadFile(Exception):
+class BadMcpFile(Exception):
     """Why the file as a whole is refused."""
 
 
@@ -89,9 +89,9 @@ def read_servers(path: Path, env: Mapping[str, str]) -> McpFile:
     """The servers of the file, none when there is no file. Raises BadFile."""
     servers: dict[str, Settings] = {}
     problems: dict[str, str] = {}
-    for name, stated in _entries(path).items():
+    for name, stated in _read_entries(path).items():
         try:
-            servers[name] = _server(name, stated, path.parent, env)
+            servers[name] = _parse_server(name, stated, path.parent, env)
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False)[0]
             problems[name] = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
@@ -100,28 +100,28 @@ def read_servers(path: Path, env: Mapping[str, str]) -> McpFile:
     return McpFile(servers, problems)
 
 
-def _entries(path: Path) -> dict[str, Any]:
+def _read_entries(path: Path) -> dict[str, Any]:
     try:
         if path.stat().st_size > FILE_BYTES_MAX:
-            raise BadFile(f"larger than {FILE_BYTES_MAX} bytes")
+            raise BadMcpFile(f"larger than {FILE_BYTES_MAX} bytes")
         stated = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return {}
     except RecursionError as error:
-        raise BadFile("nested too deeply") from error
+        raise BadMcpFile("nested too deeply") from error
     except ValueError as error:
-        raise BadFile(f"not valid JSON: {error}") from error
+        raise BadMcpFile(f"not valid JSON: {error}") from error
     except OSError as error:
-        raise BadFile(f"cannot be read: {error.strerror}") from error
+        raise BadMcpFile(f"cannot be read: {error.strerror}") from error
     entries = stated.get("mcpServers") if isinstance(stated, dict) else None
     if not isinstance(entries, dict):
-        raise BadFile('mcpServers: an object is expected: {"mcpServers": {…}}')
+        raise BadMcpFile('mcpServers: an object is expected: {"mcpServers": {…}}')
     if len(entries) > SERVERS_MAX:
-        raise BadFile(f"mcpServers: at most {SERVERS_MAX} servers")
+        raise BadMcpFile(f"mcpServers: at most {SERVERS_MAX} servers")
     return entries
 
 
-def _server(name: str, stated: Any, folder: Path, env: Mapping[str, str]) -> Settings:
+def _parse_server(name: str, stated: Any, folder: Path, env: Mapping[str, str]) -> Settings:
     if not _NAME.fullmatch(name):
         raise ValueError("a server's name has 1 to 32 letters, digits, _ or -")
     kinds = [kind for kind in _FORMS if isinstance(stated, dict) and kind in stated]
@@ -129,12 +129,12 @@ def _server(name: str, stated: Any, folder: Path, env: Mapping[str, str]) -> Set
         raise ValueError("either command or url is expected")
     settings = _FORMS[kinds[0]].validate_python(stated)
     if isinstance(settings, Http):
-        return settings.model_copy(update={"headers": _filled("headers", settings.headers, env)})
+        return settings.model_copy(update={"headers": _fill_from_environment("headers", settings.headers, env)})
     cwd = str((folder / settings.cwd).absolute())
-    return settings.model_copy(update={"env": _filled("env", settings.env, env), "cwd": cwd})
+    return settings.model_copy(update={"env": _fill_from_environment("env", settings.env, env), "cwd": cwd})
 
 
-def _filled(field: str, values: dict[str, str], env: Mapping[str, str]) -> dict[str, str]:
+def _fill_from_environment(field: str, values: dict[str, str], env: Mapping[str, str]) -> dict[str, str]:
     filled: dict[str, str] = {}
     for key, value in values.items():
         name = value.removeprefix("env:")

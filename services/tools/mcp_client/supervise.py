@@ -1,8 +1,8 @@
-"""The supervisor of one stdio server: gives it its environment, and leaves nothing behind when it or we end.
+"""The supervisor of one stdio server, which leaves nothing behind when the server or the service ends.
 
-The SDK kills a server's process group, which a server's own daemons leave, and not even that when the service itself
-is killed. This process, between the two, is told by the kernel when the service dies and inherits every process
-below it. Standard library only: it runs in a small interpreter without site packages.
+The SDK kills the server's process group, which daemons leave, and not even that when the service is killed. This
+process is told by the kernel when the service dies, and inherits every process below it. Standard library only: it runs
+in a small interpreter without site packages.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from types import FrameType
 from typing import NoReturn
 
 from services.tools.sandbox.confinement import kernel
-from services.tools.sandbox.supervisor.sweep import sweep
+from services.tools.sandbox.supervisor.sweep import kill_children
 
 GRACE_S = 1.0
 """Between TERM and KILL; shorter than the 2 s after which the SDK kills us."""
@@ -27,13 +27,13 @@ def main() -> None:
     service, unwanted, *command = sys.argv[1:]
     kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
     kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGTERM)
-    signal.signal(signal.SIGTERM, _leave)
+    signal.signal(signal.SIGTERM, _exit_on_signal)
     if os.getppid() != int(service):
         return
     try:
         child = os.fork()
         if child == 0:
-            _become(command, unwanted.split(","))
+            _run_server(command, unwanted.split(","))
         # Only the server holds the pipes now: their end is its end.
         nowhere = os.open(os.devnull, os.O_RDWR)
         os.dup2(nowhere, 0)
@@ -42,15 +42,15 @@ def main() -> None:
             pass
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        _end()
+        _end_children()
 
 
-def _leave(number: int, frame: FrameType | None) -> NoReturn:
+def _exit_on_signal(number: int, frame: FrameType | None) -> NoReturn:
     del number, frame
     raise SystemExit(0)
 
 
-def _become(command: list[str], unwanted: list[str]) -> NoReturn:
+def _run_server(command: list[str], unwanted: list[str]) -> NoReturn:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     for name in unwanted:
@@ -60,7 +60,7 @@ def _become(command: list[str], unwanted: list[str]) -> NoReturn:
     os._exit(127)
 
 
-def _end() -> None:
+def _end_children() -> None:
     """Ask our children to end, and kill what is left after a while, with all below it."""
     deadline = time.monotonic() + GRACE_S
     with open(f"/proc/self/task/{os.getpid()}/children", encoding="ascii") as file:
@@ -70,4 +70,4 @@ def _end() -> None:
         while time.monotonic() < deadline:
             os.waitpid(-1, os.WNOHANG)
             time.sleep(0.005)
-    sweep()
+    kill_children()

@@ -14,61 +14,63 @@ from headrace.v1 import tools_pb2
 from services.runtime.rpc.call_ids import find_mcp_credential
 from services.tools.errors import ToolFailed
 from services.tools.mcp_client.sdk_errors import ServerFailed, server_errors
-from services.tools.mcp_client.session import Session
-from services.tools.mcp_client.tool_results import deltas
+from services.tools.mcp_client.session import McpSession
+from services.tools.mcp_client.tool_results import stream_result
 from services.tools.toolkit.commands import TIMEOUT_S, TIMEOUT_S_MAX
-from services.tools.toolkit.tool import Call, Execute, output
+from services.tools.toolkit.context import ToolContext
+from services.tools.toolkit.tool import Execute, make_output
 
 PROGRESS_MAX = 100
-"""Notes that wait for a slow reader; further ones are left out."""
+"""Progress notes that wait for a slow reader; further ones are dropped."""
 
 PROGRESS_CHARS_MAX = 1_000
 
 UNKNOWN = "; whether it took effect is not known"
-"""What a model must be told of a call that was sent and not answered."""
+"""Added for the model when a call was sent and not answered."""
 
 
-class Sessions(Protocol):
-    """A server, to a call."""
-
+class SessionSource(Protocol):
     name: str
 
-    def session(self, authorization: str) -> AbstractAsyncContextManager[Session]: ...
+    def borrow_session(self, authorization: str) -> AbstractAsyncContextManager[McpSession]: ...
 
 
-def calls(server: Sessions, tool: str) -> Execute:
-    """What executes the server's tool."""
+def make_execute(server: SessionSource, tool: str) -> Execute:
 
-    async def execute(call: Call) -> AsyncGenerator[tools_pb2.ToolDelta]:
+    async def execute(context: ToolContext) -> AsyncGenerator[tools_pb2.ToolDelta]:
         notes: asyncio.Queue[str | None] = asyncio.Queue()
-        asking = asyncio.create_task(_ask(server, tool, call, notes))
-        asking.add_done_callback(lambda _: notes.put_nowait(None))
+        task = asyncio.create_task(_call_tool(server, tool, context, notes))
+        task.add_done_callback(lambda _: notes.put_nowait(None))
         try:
             while (note := await notes.get()) is not None:
-                yield output("progress", note)
-            answer = await asking
+                yield make_output("progress", note)
+            answer = await task
         finally:
-            asking.cancel()
-            await asyncio.wait([asking])
-        async with aclosing(deltas(call, answer)) as found:
-            async for delta in found:
+            task.cancel()
+            await asyncio.wait([task])
+        async with aclosing(stream_result(context, answer)) as result_deltas:
+            async for delta in result_deltas:
                 yield delta
 
     return execute
 
 
-async def _ask(server: Sessions, tool: str, call: Call, notes: asyncio.Queue[str | None]) -> types.CallToolResult:
-    timeout_s = min(call.timeout_s or TIMEOUT_S, TIMEOUT_S_MAX)
+async def _call_tool(
+    server: SessionSource, tool: str, context: ToolContext, notes: asyncio.Queue[str | None]
+) -> types.CallToolResult:
+    timeout_s = min(context.timeout_s or TIMEOUT_S, TIMEOUT_S_MAX)
 
     async def note(progress: float, total: float | None, message: str | None) -> None:
         if notes.qsize() < PROGRESS_MAX:
             share = f"{progress:g}/{total:g}" if total else f"{progress:g}"
             notes.put_nowait(f"{share} {message or ''}".strip()[:PROGRESS_CHARS_MAX] + "\n")
 
-    session: Session | None = None
+    session: McpSession | None = None
     try:
-        async with asyncio.timeout(timeout_s), server.session(find_mcp_credential(server.name)) as session:
-            return await _answer(session, session.client.call_tool(tool, call.arguments, progress_callback=note))
+        async with asyncio.timeout(timeout_s), server.borrow_session(find_mcp_credential(server.name)) as session:
+            return await _await_answer(
+                session, session.client.call_tool(tool, context.arguments, progress_callback=note)
+            )
     except TimeoutError:
         doubt = UNKNOWN if session is not None else ""
         raise ToolFailed(f"ended after {timeout_s:g} s: its time was over{doubt}") from None
@@ -77,10 +79,10 @@ async def _ask(server: Sessions, tool: str, call: Call, notes: asyncio.Queue[str
         raise ToolFailed(f"MCP server {server.name!r}: {failure}{doubt}") from failure
 
 
-async def _answer(session: Session, asking: Coroutine[Any, Any, types.CallToolResult]) -> types.CallToolResult:
+async def _await_answer(session: McpSession, task: Coroutine[Any, Any, types.CallToolResult]) -> types.CallToolResult:
     with server_errors():
         try:
-            return await asking
+            return await task
         except MCPError as error:
-            session.judge(error)
+            session.on_error(error)
             raise

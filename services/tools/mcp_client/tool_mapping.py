@@ -15,54 +15,54 @@ from services.tools.toolkit.arguments import compile_schema
 from services.tools.toolkit.tool import Effect, Execute, Tool
 
 NAME_CHARS_MAX = 64
-"""What model providers accept, as letters, digits, _ and -."""
+"""Limit of model providers, for letters, digits, _ and -."""
 
 HASH_CHARS = 6
 
 DESCRIPTION_CHARS_MAX = 4_000
-"""It is part of every request to a model, and its author is not the operator."""
+"""A description is part of every request to a model, and its author is not the operator."""
 
 log = structlog.get_logger()
 
 
-def offered(server: str, listed: Iterable[mcp.Tool], execute: Callable[[str], Execute]) -> list[Tool]:
-    """The tools that can be offered; `execute` makes what calls one, by the server's name for it."""
+def map_tools(server: str, listed: Iterable[mcp.Tool], execute: Callable[[str], Execute]) -> list[Tool]:
+    """Map a server's tools to ours, without the bad ones; `execute` makes the function that calls one, by the server's
+    name."""
     tools = list(listed)
-    found: list[Tool] = []
-    for tool, name in zip(tools, _names(server, [tool.name for tool in tools]), strict=True):
+    mapped: list[Tool] = []
+    for tool, name in zip(tools, _make_names(server, [tool.name for tool in tools]), strict=True):
         parameters = json.dumps(tool.input_schema, ensure_ascii=False)
-        if problem := _problem(tool, parameters):
+        if problem := _find_problem(tool, parameters):
             log.error("mcp tool refused", server=server, tool=name, problem=problem)
             continue
-        found.append(
+        mapped.append(
             Tool(
                 name=name,
                 description=(tool.description or tool.title or "")[:DESCRIPTION_CHARS_MAX],
                 parameters=parameters,
-                effect=_effect(tool),
+                effect=_map_effect(tool),
                 execute=execute(tool.name),
                 tier="enabled",
                 category="mcp",
             )
         )
-    return found
+    return mapped
 
 
-def _names(server: str, given: list[str]) -> list[str]:
-    """`server__tool` of each; one that is too long, or that two would share, ends with a hash of the true name."""
-    plain = [re.sub(r"[^A-Za-z0-9_-]", "_", f"{server}__{name}") for name in given]
+def _make_names(server: str, server_names: list[str]) -> list[str]:
+    """Make names `server__tool`; one that is too long or shared by two ends with a hash of the server's name for it."""
+    plain = [re.sub(r"[^A-Za-z0-9_-]", "_", f"{server}__{name}") for name in server_names]
     count = Counter(name.casefold() for name in plain)
-    return [
-        name if len(name) <= NAME_CHARS_MAX and count[name.casefold()] == 1 else _hashed(name, true)
-        for name, true in zip(plain, given, strict=True)
-    ]
+    names: list[str] = []
+    for name, server_name in zip(plain, server_names, strict=True):
+        if len(name) > NAME_CHARS_MAX or count[name.casefold()] > 1:
+            digest = hashlib.sha256(server_name.encode()).hexdigest()[:HASH_CHARS]
+            name = f"{name[: NAME_CHARS_MAX - HASH_CHARS - 1]}_{digest}"
+        names.append(name)
+    return names
 
 
-def _hashed(name: str, true: str) -> str:
-    return f"{name[: NAME_CHARS_MAX - HASH_CHARS - 1]}_{hashlib.sha256(true.encode()).hexdigest()[:HASH_CHARS]}"
-
-
-def _problem(tool: mcp.Tool, parameters: str) -> str:
+def _find_problem(tool: mcp.Tool, parameters: str) -> str:
     if tool.input_schema.get("type") != "object":
         return 'inputSchema: {"type": "object", …} is expected'
     try:
@@ -72,8 +72,8 @@ def _problem(tool: mcp.Tool, parameters: str) -> str:
     return ""
 
 
-def _effect(tool: mcp.Tool) -> Effect:
-    """Hints are taken at their word (tools.md, Details): the server is one that the operator has chosen."""
+def _map_effect(tool: mcp.Tool) -> Effect:
+    """Map the hints; they are believed, because the operator has chosen the server."""
     hints = tool.annotations
     if hints is not None and hints.read_only_hint:
         return "read"

@@ -24,62 +24,63 @@ SOURCE = str(Path(__file__).parents[3])
 START = f"import sys; sys.path.insert(0, {SOURCE!r}); from services.tools.mcp_client.supervise import main; main()"
 
 ANSWER_BYTES_MAX = 32 * 1024 * 1024
-"""Of one answer over HTTP: a picture of 20 MB in base64. A longer one ends the session."""
+"""Enough for a picture of 20 MB in base64; a longer answer over HTTP ends the session."""
 
 CONNECT_S = 10.0
 
 UNWANTED = (*DEFAULT_INHERITED_ENV_VARS, "GRPC_ENABLE_FORK_SUPPORT")
-"""What it would have from the SDK, and from the supervisor, which is a program of ours (services/__init__.py)."""
+"""Variables that a server would inherit from the SDK and from the supervisor (services/__init__.py)."""
 
 
 @asynccontextmanager
-async def transport(
+async def open_transport(
     settings: Settings, env: Mapping[str, str], authorization: str, end: Callable[[], None]
 ) -> AsyncGenerator[tuple[Any, Any]]:
-    """Streams for the SDK's client. Calls `end` when the server's side ends, which the SDK tells only to callers.
+    """Open the streams for the SDK's client. Calls `end` when the server's side ends, which the SDK reports only to
+    callers.
 
-    `authorization` is a user's Authorization header; empty: what the settings say. A process is nobody's in particular.
+    `authorization` is a user's Authorization header; empty: the one of the settings. A process is shared by all users.
     """
-    opened = _process(settings, env) if isinstance(settings, Stdio) else _http(settings, authorization)
+    opened = _open_process(settings, env) if isinstance(settings, Stdio) else _open_http(settings, authorization)
     async with opened as (read, write):
-        yield _Noticing(read, end), write
+        yield _EndNotifyingStream(read, end), write
 
 
 @asynccontextmanager
-async def _process(settings: Stdio, env: Mapping[str, str]) -> AsyncGenerator[tuple[Any, Any]]:
+async def _open_process(settings: Stdio, env: Mapping[str, str]) -> AsyncGenerator[tuple[Any, Any]]:
     # Our own interpreter first: `python` is one that has the SDK.
     path = f"{Path(sys.executable).parent}:{env.get('PATH', '/usr/local/bin:/usr/bin:/bin')}"
     program = settings.command if "/" in settings.command else shutil.which(settings.command, path=path)
     if program is None:
         raise FileNotFoundError(ENOENT, f"there is no program {settings.command!r}")
-    given = {"PATH": path, "HOME": env.get("HOME", "/"), "LANG": "C.UTF-8", **settings.env}
-    unwanted = ",".join(name for name in UNWANTED if name not in given)
+    environment = {"PATH": path, "HOME": env.get("HOME", "/"), "LANG": "C.UTF-8", **settings.env}
+    unwanted = ",".join(name for name in UNWANTED if name not in environment)
     supervisor = ("-I", "-S", "-c", START, str(os.getpid()), unwanted)
     parameters = StdioServerParameters(
-        command=sys.executable, args=[*supervisor, program, *settings.args], env=given, cwd=settings.cwd
+        command=sys.executable, args=[*supervisor, program, *settings.args], env=environment, cwd=settings.cwd
     )
-    # What it says on standard error may hold what users wrote, and our own is a log of JSON lines.
+    # Its standard error may hold what users wrote, and ours is a log of JSON lines.
     with open(os.devnull, "w", encoding="utf-8") as nowhere:  # noqa: ASYNC230 - a device
         async with stdio_client(parameters, errlog=nowhere) as streams:
             yield streams
 
 
 @asynccontextmanager
-async def _http(settings: Http, authorization: str) -> AsyncGenerator[tuple[Any, Any]]:
+async def _open_http(settings: Http, authorization: str) -> AsyncGenerator[tuple[Any, Any]]:
     headers = {name.lower(): value for name, value in settings.headers.items()}
     if authorization:
         headers["authorization"] = authorization
     # A silent server is ended by the call's own time.
     timeout = httpx2.Timeout(CONNECT_S, read=TIMEOUT_S_MAX + CONNECT_S)
     async with (
-        httpx2.AsyncClient(headers=headers, timeout=timeout, transport=_Bounded()) as client,
+        httpx2.AsyncClient(headers=headers, timeout=timeout, transport=_BoundedTransport()) as client,
         streamable_http_client(settings.url, http_client=client, max_sse_event_size=ANSWER_BYTES_MAX) as streams,
     ):
         yield streams
 
 
-class _Noticing:
-    """A stream of the SDK that tells when it has ended."""
+class _EndNotifyingStream:
+    """A stream of the SDK that calls `end` when it has ended."""
 
     def __init__(self, stream: Any, end: Callable[[], None]) -> None:
         self._stream = stream
@@ -115,18 +116,18 @@ class _Noticing:
         return await self._stream.__aexit__(kind, error, trace)
 
 
-class _Bounded(httpx2.AsyncHTTPTransport):
+class _BoundedTransport(httpx2.AsyncHTTPTransport):
     """Ends answers that are longer than ANSWER_BYTES_MAX; the SDK bounds the events of streams, and nothing else."""
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         response = await super().handle_async_request(request)
         if not response.headers.get("content-type", "").startswith("text/event-stream"):
             assert isinstance(response.stream, httpx2.AsyncByteStream)
-            response.stream = _Cut(response.stream)
+            response.stream = _BoundedStream(response.stream)
         return response
 
 
-class _Cut(httpx2.AsyncByteStream):
+class _BoundedStream(httpx2.AsyncByteStream):
     def __init__(self, stream: httpx2.AsyncByteStream) -> None:
         self._stream = stream
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 import structlog
 
 from services.tools.mcp_client.sdk_errors import ServerFailed
-from services.tools.mcp_client.session import Session
+from services.tools.mcp_client.session import McpSession
 
 SESSIONS_MAX = 32
-"""For each server; the one that was used least recently makes room."""
+"""For each server; the least recently used session makes room."""
 
 IDLE_S = 600.0
 """An unused session, and the credential in it, is kept no longer."""
@@ -23,10 +23,9 @@ log = structlog.get_logger()
 
 
 @dataclass(eq=False, slots=True)
-class _Kept:
+class _UserSession:
     settled: asyncio.Event = field(default_factory=asyncio.Event)
-    outcome: Session | ServerFailed | None = None
-    """None until settled."""
+    outcome: McpSession | ServerFailed | None = None
 
     calls: int = 0
     used_at: float = 0.0
@@ -34,65 +33,65 @@ class _Kept:
 
 
 class UserSessions:
-    """The sessions of one server, owned by `group`."""
-
-    def __init__(self, group: asyncio.TaskGroup, opened: Callable[[str], AbstractAsyncContextManager[Session]]) -> None:
+    def __init__(
+        self, group: asyncio.TaskGroup, opened: Callable[[str], AbstractAsyncContextManager[McpSession]]
+    ) -> None:
         self._group = group
-        self._opened = opened
-        self._kept: OrderedDict[str, _Kept] = OrderedDict()
+        self._open_session = opened
+        self._sessions: OrderedDict[str, _UserSession] = OrderedDict()
 
     @asynccontextmanager
-    async def borrow(self, authorization: str) -> AsyncGenerator[Session]:
+    async def borrow_session(self, authorization: str) -> AsyncGenerator[McpSession]:
         """The session of this credential, opened when there is none. Raises ServerFailed."""
-        kept = self._kept.get(authorization)
-        if kept is None or (isinstance(kept.outcome, Session) and kept.outcome.ended):
-            kept = self._open(authorization)
-        self._kept.move_to_end(authorization)
-        kept.calls += 1
+        entry = self._sessions.get(authorization)
+        if entry is None or (isinstance(entry.outcome, McpSession) and entry.outcome.ended):
+            entry = self._add_session(authorization)
+        self._sessions.move_to_end(authorization)
+        entry.calls += 1
         try:
-            await kept.settled.wait()
-            if not isinstance(kept.outcome, Session):
-                raise kept.outcome or ServerFailed("the session has ended")
-            yield kept.outcome
+            await entry.settled.wait()
+            if not isinstance(entry.outcome, McpSession):
+                raise entry.outcome or ServerFailed("the session has ended")
+            yield entry.outcome
         finally:
-            kept.calls -= 1
-            kept.used_at = asyncio.get_running_loop().time()
+            entry.calls -= 1
+            entry.used_at = asyncio.get_running_loop().time()
 
-    def _open(self, authorization: str) -> _Kept:
-        if len(self._kept) >= SESSIONS_MAX:
-            idle = next((key for key, kept in self._kept.items() if not kept.calls), None)
+    def _add_session(self, authorization: str) -> _UserSession:
+        if len(self._sessions) >= SESSIONS_MAX:
+            idle = next((key for key, entry in self._sessions.items() if not entry.calls), None)
             if idle is None:
                 raise ServerFailed(f"{SESSIONS_MAX} users are using it already; try again later")
-            task = self._kept.pop(idle).task
+            task = self._sessions.pop(idle).task
             assert task is not None
             task.cancel()
-        kept = self._kept[authorization] = _Kept()
-        kept.task = self._group.create_task(self._own(authorization, kept))
-        return kept
+        entry = self._sessions[authorization] = _UserSession()
+        entry.task = self._group.create_task(self._own_session(authorization, entry))
+        return entry
 
-    async def _own(self, authorization: str, kept: _Kept) -> None:
+    async def _own_session(self, authorization: str, entry: _UserSession) -> None:
         try:
-            async with self._opened(authorization) as session:
-                kept.outcome = session
-                kept.settled.set()
-                await _until_unused(session, kept)
+            async with self._open_session(authorization) as session:
+                entry.outcome = session
+                entry.settled.set()
+                await _wait_until_unused(session, entry)
         except ServerFailed as failure:
-            kept.outcome = failure
+            entry.outcome = failure
         except Exception:
             # Ours or the SDK's bug: one user's session must not take the server's other ones with it.
             log.exception("mcp session failed")
-            kept.outcome = ServerFailed("internal error")
+            entry.outcome = ServerFailed("internal error")
         finally:
-            kept.settled.set()
-            if self._kept.get(authorization) is kept:
-                del self._kept[authorization]
+            entry.settled.set()
+            if self._sessions.get(authorization) is entry:
+                del self._sessions[authorization]
 
 
-async def _until_unused(session: Session, kept: _Kept) -> None:
+async def _wait_until_unused(session: McpSession, entry: _UserSession) -> None:
     loop = asyncio.get_running_loop()
-    kept.used_at = loop.time()
-    while not session.ended and (kept.calls or loop.time() - kept.used_at < IDLE_S):
-        session.news.clear()
+    entry.used_at = loop.time()
+    while not session.ended and (entry.calls or loop.time() - entry.used_at < IDLE_S):
+        session.list_changed.clear()
         with suppress(TimeoutError):
             async with asyncio.timeout(IDLE_S):
-                await session.news.wait()
+                await session.list_changed.wait()

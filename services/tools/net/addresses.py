@@ -1,7 +1,7 @@
 """Which addresses belong to the public web. What is not known to be public is refused.
 
-Python's own tables are those of its release; EXTRA is what IANA's special-purpose registries have beyond those of
-Python 3.11 (2026-11), and addresses that clouds keep for their own services.
+EXTRA is what IANA's special-purpose registries have beyond Python 3.11's own tables (2026-11), and addresses that
+clouds keep for their own services.
 """
 
 from __future__ import annotations
@@ -36,22 +36,22 @@ ISATAP = (0x00005EFE, 0x02005EFE)
 """Third quarter of an address that wraps an IPv4 address in its last one (RFC 5214)."""
 
 
-def refusal(address: Address) -> str | None:
-    """Why `address` is not of the public web; None: it is."""
+def find_refusal(address: Address) -> str | None:
+    """Say why `address` is not of the public web; None: it is."""
     if isinstance(address, IPv6Address):
-        if (inner := embedded(address)) is not None:
-            return refusal(inner)
+        if (inner := find_embedded(address)) is not None:
+            return find_refusal(inner)
         if address.scope_id or address not in UNICAST:
-            return _named(address)
+            return _describe_address(address)
         if (int(address) >> 32) & 0xFFFFFFFF in ISATAP:
             return "an ISATAP address"
     for network, what in EXTRA:
         if address in network:
             return what
-    return None if address.is_global and not address.is_multicast else _named(address)
+    return None if address.is_global and not address.is_multicast else _describe_address(address)
 
 
-def embedded(address: IPv6Address) -> IPv4Address | None:
+def find_embedded(address: IPv6Address) -> IPv4Address | None:
     """The IPv4 address that a packet to `address` would really reach: mapped ones and those behind a NAT64."""
     if address.ipv4_mapped is not None:
         return address.ipv4_mapped
@@ -61,14 +61,14 @@ def embedded(address: IPv6Address) -> IPv4Address | None:
 
 
 def parse_address(text: str) -> Address | None:
-    """The address that `text` is; None: it is a name. IPv4 in its usual form only."""
+    """Parse an address; None: `text` is a name. IPv4 in its usual form only."""
     try:
         return ipaddress.ip_address(text)
     except ValueError:
         return None
 
 
-def _named(address: Address) -> str:
+def _describe_address(address: Address) -> str:
     kinds = (
         (address.is_unspecified, "unspecified"),
         (address.is_loopback, "a loopback address"),

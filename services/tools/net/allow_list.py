@@ -1,4 +1,4 @@
-"""HEADRACE_TOOLS_FETCH_ALLOW: what an operator opens beside the public web, such as an intranet's wiki.
+"""Allow lists: hosts and networks that an operator opens beside the public web, such as an intranet's wiki.
 
 Entries separated by commas: `wiki.corp`, `wiki.corp:8080`, `10.1.2.3:80`, `[fd00::1]:80`, `10.1.0.0/16`; without a
 port, any port.
@@ -9,15 +9,13 @@ from __future__ import annotations
 import ipaddress
 from dataclasses import dataclass
 
-from services.tools.net.addresses import Address, Network, embedded, parse_address
+from services.tools.net.addresses import Address, Network, find_embedded, parse_address
 
 
 @dataclass(frozen=True, slots=True)
 class AllowList:
-    """What is open; empty: the public web alone."""
-
     hosts: frozenset[tuple[str, int | None]] = frozenset()
-    """Names and addresses, with the one port that is meant or None."""
+    """With the port; None: any port."""
 
     networks: tuple[Network, ...] = ()
 
@@ -28,12 +26,11 @@ class AllowList:
     def has_address(self, address: Address, port: int) -> bool:
         if self.has_host(str(address), port) or any(address in network for network in self.networks):
             return True
-        inner = None if address.version == 4 else embedded(address)
+        inner = None if address.version == 4 else find_embedded(address)
         return inner is not None and self.has_address(inner, port)
 
 
 def parse_allow_list(text: str) -> AllowList:
-    """Raises ValueError naming the entry that is none."""
     hosts: set[tuple[str, int | None]] = set()
     networks: list[Network] = []
     for entry in filter(None, (part.strip().lower() for part in text.split(","))):
@@ -41,13 +38,13 @@ def parse_allow_list(text: str) -> AllowList:
             if "/" in entry:
                 networks.append(ipaddress.ip_network(entry))
             else:
-                hosts.add(_host(entry))
+                hosts.add(_parse_host(entry))
         except ValueError:
             raise ValueError(f"{entry!r}: expected host, host:port or a network such as 10.1.0.0/16") from None
     return AllowList(frozenset(hosts), tuple(networks))
 
 
-def _host(entry: str) -> tuple[str, int | None]:
+def _parse_host(entry: str) -> tuple[str, int | None]:
     if address := parse_address(entry.strip("[]")):
         return str(address), None
     name, colon, port = entry.rpartition(":")

@@ -1,4 +1,4 @@
-"""What was found so far: documents in the order of their queries, each address once, numbered as they are cited."""
+"""Findings of a deep search: documents in the order of their queries, each address once, numbered as they are cited."""
 
 from __future__ import annotations
 
@@ -8,13 +8,11 @@ from services.tools.web.page import Page
 from services.tools.web.search import Hit
 
 TEXT_CHARS_MAX = 20_000
-"""Kept of a document: its share of a prompt is smaller, unless there are but three."""
+"""Its share of a prompt is smaller, unless there are but three documents."""
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A source."""
-
     number: int
     query: str
     title: str
@@ -23,25 +21,20 @@ class Document:
 
     @property
     def head(self) -> str:
-        """What names it, without its text."""
         return f"[{self.number}] {self.title}\n{self.url}"
 
 
 @dataclass(slots=True)
-class Found:
-    """Grows while a deep search goes on; belongs to it."""
-
+class Findings:
     documents: list[Document] = field(default_factory=list[Document])
     failures: list[str] = field(default_factory=list[str])
-    """Searches that failed, in words."""
 
     @property
     def queries(self) -> list[str]:
-        """Those that gave documents."""
         return list(dict.fromkeys(document.query for document in self.documents))
 
-    def new(self, query: str, hits: list[Hit], pages: dict[str, Page]) -> list[Document]:
-        """Keep the hits of a query that no earlier one had, with the page's text where it could be read."""
+    def add_hits(self, query: str, hits: list[Hit], pages: dict[str, Page]) -> list[Document]:
+        """Add hits that no earlier query had."""
         known = {document.url for document in self.documents}
         added: list[Document] = []
         for hit in hits:
@@ -55,8 +48,8 @@ class Found:
         self.documents += added
         return added
 
-    def cited(self, chars_max: int) -> str:
-        """All documents for a prompt, each cut to its share of `chars_max`."""
+    def format_documents(self, chars_max: int) -> str:
+        """Format all documents for a prompt, each cut to its share of `chars_max`."""
         share = chars_max // max(len(self.documents), 1)
         return "\n\n".join(
             f"{document.head}\nfound for: {document.query}\n{document.text[:share]}" for document in self.documents

@@ -1,4 +1,4 @@
-"""What the model is asked, and how its answers are read. One that cannot be read falls back to the plainest answer."""
+"""Prompts of a deep search, and parsers of their answers; an unreadable answer falls back to the simplest one."""
 
 from __future__ import annotations
 
@@ -7,15 +7,14 @@ from dataclasses import dataclass
 
 import msgspec
 
-from services.tools.research.findings import Found
+from services.tools.research.findings import Findings
 
 QUERIES_MAX = 4
-"""Of a round."""
 
 QUERY_CHARS_MAX = 200
 
 DOCUMENTS_CHARS_MAX = 60_000
-"""Of all documents in a prompt: about 15,000 tokens, which the smallest windows in use have room for."""
+"""About 15,000 tokens, which fit the smallest windows in use."""
 
 JUDGED_CHARS_MAX = 16_000
 """To see whether something is missing, beginnings are enough."""
@@ -41,53 +40,48 @@ ARRAY, OBJECT = re.compile(r"\[.*\]", re.DOTALL), re.compile(r"\{.*\}", re.DOTAL
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """Whether the search may end."""
-
     enough: bool = True
     queries: list[str] = []
 
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """One question to the model."""
-
     system: str
     text: str
 
 
-def split(question: str) -> Prompt:
+def make_split_prompt(question: str) -> Prompt:
     return Prompt(SPLIT.replace("{queries_max}", str(QUERIES_MAX)), f"Question: {question}")
 
 
-def judge(question: str, found: Found) -> Prompt:
-    text = f"Question: {question}\n\nDocuments:\n\n{found.cited(JUDGED_CHARS_MAX)}"
+def make_judge_prompt(question: str, findings: Findings) -> Prompt:
+    text = f"Question: {question}\n\nDocuments:\n\n{findings.format_documents(JUDGED_CHARS_MAX)}"
     return Prompt(JUDGE.replace("{queries_max}", str(QUERIES_MAX)), text)
 
 
-def report(question: str, found: Found) -> Prompt:
-    return Prompt(REPORT, f"Question: {question}\n\nDocuments:\n\n{found.cited(DOCUMENTS_CHARS_MAX)}")
+def make_report_prompt(question: str, findings: Findings) -> Prompt:
+    return Prompt(REPORT, f"Question: {question}\n\nDocuments:\n\n{findings.format_documents(DOCUMENTS_CHARS_MAX)}")
 
 
 def parse_queries(answer: str, question: str) -> list[str]:
-    """The queries of an answer to `split`; the question itself when there are none."""
     try:
         match = ARRAY.search(answer)
         queries = msgspec.json.decode(match[0], type=list[str]) if match else []
     except msgspec.DecodeError:
         queries = []
-    return _usable(queries) or [question[:QUERY_CHARS_MAX]]
+    return _clean_queries(queries) or [question[:QUERY_CHARS_MAX]]
 
 
-def parse_verdict(answer: str, asked: set[str]) -> list[str]:
-    """The queries that are still to be searched for; empty: it is enough."""
+def parse_verdict(answer: str, past_queries: set[str]) -> list[str]:
+    """Parse the answer to the judge prompt: queries still to search for; empty: it is enough."""
     try:
         match = OBJECT.search(answer)
         verdict = msgspec.json.decode(match[0], type=Verdict) if match else Verdict()
     except msgspec.DecodeError:
         return []
-    return [] if verdict.enough else [query for query in _usable(verdict.queries) if query not in asked]
+    return [] if verdict.enough else [query for query in _clean_queries(verdict.queries) if query not in past_queries]
 
 
-def _usable(queries: list[str]) -> list[str]:
+def _clean_queries(queries: list[str]) -> list[str]:
     cut = [" ".join(query.split())[:QUERY_CHARS_MAX] for query in queries]
     return list(dict.fromkeys(filter(None, cut)))[:QUERIES_MAX]

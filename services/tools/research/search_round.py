@@ -1,4 +1,4 @@
-"""Searching: all queries of a round at once, and the best pages of each read."""
+"""One round of a deep search: all queries at once, and the best pages of each."""
 
 from __future__ import annotations
 
@@ -12,49 +12,43 @@ from services.tools.web.search import Hit
 from services.tools.web.web import Web
 
 HITS = 5
-"""Of each query."""
 
 PAGES = 2
-"""Of those, so many are read whole; of the others the search engine's extract serves."""
+"""Hits that are read whole."""
 
 PAGE_S = 12.0
-"""For a page; one that takes longer is not waited for."""
 
 
 @dataclass(frozen=True, slots=True)
-class Gathered:
-    """What one query gave."""
-
+class QueryResult:
     query: str
     hits: list[Hit]
     pages: dict[str, Page]
-    """By the address of the hit."""
 
     failure: str = ""
 
 
-async def gather(web: Web, queries: Sequence[str]) -> list[Gathered]:
-    """Search for all queries together; results in the queries' order, whichever was first. A failure is a value."""
+async def search_all(web: Web, queries: Sequence[str]) -> list[QueryResult]:
+    """Search for all queries in parallel; results keep the queries' order, and a failure is a value."""
     async with asyncio.TaskGroup() as group:
-        running = [group.create_task(_search(web, query)) for query in queries]
+        running = [group.create_task(_search_query(web, query)) for query in queries]
     return [task.result() for task in running]
 
 
-async def _search(web: Web, query: str) -> Gathered:
+async def _search_query(web: Web, query: str) -> QueryResult:
     try:
-        hits = await web.search.find(query, HITS)
+        hits = await web.search.find_hits(query, HITS)
     except ToolFailed as failure:
-        return Gathered(query, [], {}, str(failure))
+        return QueryResult(query, [], {}, str(failure))
     async with asyncio.TaskGroup() as group:
-        running = {hit.url: group.create_task(_read(web, hit.url)) for hit in hits[:PAGES]}
+        running = {hit.url: group.create_task(_read_page(web, hit.url)) for hit in hits[:PAGES]}
     pages = {url: page for url, task in running.items() if (page := task.result())}
-    return Gathered(query, hits, pages)
+    return QueryResult(query, hits, pages)
 
 
-async def _read(web: Web, url: str) -> Page | None:
-    """The page; None when it cannot be read, and its extract has to serve."""
+async def _read_page(web: Web, url: str) -> Page | None:
     try:
         async with asyncio.timeout(PAGE_S):
-            return await web.read(url)
+            return await web.read_url(url)
     except (ToolFailed, TimeoutError):
         return None

@@ -25,7 +25,7 @@ NAMESPACES = (
     *("--disable-userns", "--die-with-parent", "--clearenv", "--hostname", "sandbox", "--cap-drop", "ALL"),
     *("--proc", "/proc", "--dev", "/dev"),
 )
-"""A kernel may have no cgroup namespaces; all others must be."""
+"""Cgroup namespaces are optional; all others are required."""
 
 
 @functools.cache
@@ -33,31 +33,28 @@ def is_installed() -> bool:
     return shutil.which(PROGRAM) is not None
 
 
-def arguments(policy: Policy, needed: Iterable[str]) -> tuple[str, ...]:
-    """What to put before the supervisor's command line; `needed` are paths that it reads itself."""
+def build_arguments(policy: Policy, needed: Iterable[str]) -> tuple[str, ...]:
+    """Build the bwrap arguments that precede the supervisor's command line; `needed` are paths that it reads itself."""
     writable = {os.path.realpath(path) for path in (policy.folder, *policy.writable)}
     readable = {path for path in (*policy.readable, *needed) if os.path.exists(path)}
-    binds = dict.fromkeys(_system(), "--ro-bind") | dict.fromkeys(readable, "--ro-bind")
+    binds = dict.fromkeys(_list_system(), "--ro-bind") | dict.fromkeys(readable, "--ro-bind")
     binds |= dict.fromkeys((policy.folder, *policy.writable), "--bind")
     mounts = ["--size", str(HOME_BYTES_MAX), "--tmpfs", policy.home_parent]
     # Parents before what lies in them: a later mount covers an earlier one.
     for path, kind in sorted(binds.items()):
-        if kind == "--bind" or not _is_inside(os.path.realpath(path), writable):
+        real = os.path.realpath(path)
+        is_inside = any(real.startswith(folder + "/") or real == folder for folder in writable)
+        if kind == "--bind" or not is_inside:
             mounts += (kind, path, path)
-    return (_program(), *NAMESPACES, *mounts, "--chdir", policy.folder, "--")
+    return (_find_program(), *NAMESPACES, *mounts, "--chdir", policy.folder, "--")
 
 
 @functools.cache
-def _program() -> str:
+def _find_program() -> str:
     return shutil.which(PROGRAM) or PROGRAM
 
 
 @functools.cache
-def _system() -> tuple[str, ...]:
-    """What of the system exists; /proc and /dev are bwrap's own."""
+def _list_system() -> tuple[str, ...]:
     paths = (*SYSTEM, sys.base_prefix)
     return tuple(path for path in dict.fromkeys(paths) if not path.startswith("/proc/") and os.path.exists(path))
-
-
-def _is_inside(path: str, folders: Iterable[str]) -> bool:
-    return any(path.startswith(folder + "/") or path == folder for folder in folders)

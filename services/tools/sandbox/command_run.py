@@ -11,15 +11,14 @@ from typing import Literal
 
 from services.tools.net.allow_list import AllowList
 from services.tools.sandbox.confinement.policy import Policy
-from services.tools.sandbox.supervised_command import STREAMS, Stream, start
+from services.tools.sandbox.supervised_command import STREAMS, Stream, start_command
 from services.tools.sandbox.supervisor.launch import INTERRUPTED
 
 OUTPUT_BYTES_MAX = 4 * 1024 * 1024
-"""Of both streams together. A command that says more is ended: a model sees 30,000 characters of it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Output:
+class CommandOutput:
     """A piece of output, whole characters only; bytes that are not UTF-8 come as U+FFFD."""
 
     stream: Stream
@@ -27,9 +26,7 @@ class Output:
 
 
 @dataclass(frozen=True, slots=True)
-class Exited:
-    """The end of a command, always last."""
-
+class CommandExit:
     reason: Literal["exited", "timeout", "flood", "failed"]
     """failed: it was not started, or its supervisor died; `error` says why. flood: over OUTPUT_BYTES_MAX."""
 
@@ -39,36 +36,36 @@ class Exited:
     error: str = ""
 
 
-Event = Output | Exited
+Event = CommandOutput | CommandExit
 
 
-async def run(policy: Policy, allow: AllowList | None = None) -> AsyncGenerator[Event]:
-    """Run the command; the last event is its Exited. Consume it under `aclosing`: closing ends the command.
+async def stream_command(policy: Policy, allow: AllowList | None = None) -> AsyncGenerator[Event]:
+    """Run the command; the last event is its CommandExit. Consume it under `aclosing`: closing ends the command.
 
-    `allow` is what it reaches over the network, where the policy has one.
+    `allow` has the hosts it may reach, where the policy has a network.
     """
     try:
-        command = await start(policy, allow)
+        command = await start_command(policy, allow)
     except OSError as error:
-        yield Exited("failed", error=str(error))
+        yield CommandExit("failed", error=str(error))
         return
     try:
         decoders = {stream: codecs.getincrementaldecoder("utf-8")("replace") for stream in STREAMS.values()}
         taken_bytes = 0
-        while (piece := await command.take()) and taken_bytes <= OUTPUT_BYTES_MAX:
+        while (piece := await command.read_piece()) and taken_bytes <= OUTPUT_BYTES_MAX:
             stream, data = piece
             taken_bytes += len(data)
             if text := decoders[stream].decode(data):
-                yield Output(stream, text)
+                yield CommandOutput(stream, text)
         for stream in STREAMS.values():
             if text := decoders[stream].decode(b"", final=True):
-                yield Output(stream, text)
-        yield Exited("flood") if taken_bytes > OUTPUT_BYTES_MAX else ending(command.link)
+                yield CommandOutput(stream, text)
+        yield CommandExit("flood") if taken_bytes > OUTPUT_BYTES_MAX else read_exit(command.link)
     finally:
-        await command.leave()
+        await command.end_command()
 
 
-def ending(link: socket.socket) -> Exited:
-    """What the supervisor said last; by now it has exited, so nothing is waited for."""
-    said = link.recv(8192).lstrip(INTERRUPTED)  # answers that nobody has waited for
-    return Exited(**json.loads(said)) if said else Exited("failed", error="its supervisor was killed")
+def read_exit(link: socket.socket) -> CommandExit:
+    """The supervisor has exited by now, so this does not wait."""
+    message = link.recv(8192).lstrip(INTERRUPTED)  # answers to interrupts
+    return CommandExit(**json.loads(message)) if message else CommandExit("failed", error="its supervisor was killed")

@@ -1,4 +1,4 @@
-"""Waiting for a word of the supervisor on its link, without a thread."""
+"""Waiting for the supervisor's link without a thread."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import asyncio
 import socket
 
 
-async def readable(link: socket.socket, timeout_s: float) -> bool:
-    """Whether there is something to read within the time, which the link's end is too."""
+async def wait_readable(link: socket.socket, timeout_s: float) -> bool:
+    """Wait until the link is readable or closed. Returns False when neither happened in time."""
     loop = asyncio.get_running_loop()
     ready = asyncio.Event()
     loop.add_reader(link, ready.set)

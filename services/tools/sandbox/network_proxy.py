@@ -1,8 +1,7 @@
 """The network of a command in the bubblewrap tier: a proxy of ours, and nothing else.
 
-The command's network namespace has a loopback device alone. Its supervisor listens there and hands the listening socket
-to us over the link, a Unix socket; so we accept what the command connects to, and no packet has a way out. Programs
-find the proxy in http_proxy and https_proxy.
+The command's network namespace has a loopback device alone. Its supervisor listens there and hands the socket to the
+service over the link, so that no packet has another way out. Programs find the proxy in http_proxy and https_proxy.
 """
 
 from __future__ import annotations
@@ -16,18 +15,16 @@ import structlog
 
 from services.tools.net.addresses import parse_address
 from services.tools.net.allow_list import AllowList
-from services.tools.sandbox.link import readable
+from services.tools.sandbox.link import wait_readable
 
 log = structlog.get_logger()
 
 HAND_OVER_S = 10.0
-"""For the supervisor to start; then the command has failed for another reason."""
 
 REQUEST_S = 10.0
 CONNECT_S = 10.0
 
 CONNECTIONS_MAX = 32
-"""Of one command at a time; the next one is closed at once."""
 
 HEAD_BYTES_MAX = 16 * 1024
 PIECE_BYTES = 64 * 1024
@@ -35,12 +32,12 @@ PIECE_BYTES = 64 * 1024
 DEFAULT_PORT = 80
 
 
-async def proxying(link: socket.socket, allow: AllowList) -> Proxy | None:
-    """The proxy at work on what the supervisor hands over; None when it ended before it did. The caller closes it."""
-    if not await readable(link, HAND_OVER_S):
+async def start_proxy(link: socket.socket, allow: AllowList) -> Proxy | None:
+    """Start the proxy on the socket that the supervisor hands over; None when it ended before. The caller closes it."""
+    if not await wait_readable(link, HAND_OVER_S):
         return None
-    said, listeners, _, _ = socket.recv_fds(link, 1, 1)
-    if not said or not listeners:
+    message, listeners, _, _ = socket.recv_fds(link, 1, 1)
+    if not message or not listeners:
         return None
     proxy = Proxy(allow)
     await proxy.serve(socket.socket(fileno=listeners[0]))
@@ -57,66 +54,62 @@ class Proxy:
 
     async def serve(self, listener: socket.socket) -> None:
         listener.setblocking(False)
-        self._server = await asyncio.start_server(self._accept, sock=listener, limit=HEAD_BYTES_MAX)
+        self._server = await asyncio.start_server(self._accept_connection, sock=listener, limit=HEAD_BYTES_MAX)
 
     async def close(self) -> None:
-        """End every connection."""
         if self._server is not None:
             self._server.close()
         for task in self._connections:
             task.cancel()
         await asyncio.gather(*self._connections, return_exceptions=True)
 
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _accept_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
         self._connections.add(task)
         task.add_done_callback(self._connections.discard)
         try:
-            # What a connection dies of is the command's business: it sees the connection end.
+            # The command sees a failed connection end; nobody else needs to know.
             with suppress(OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
                 if len(self._connections) <= CONNECTIONS_MAX:
-                    await self._connect(reader, writer)
+                    await self._connect_target(reader, writer)
         finally:
             writer.close()
 
-    async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _connect_target(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         async with asyncio.timeout(REQUEST_S):
             head = await reader.readuntil(b"\r\n\r\n")
-        target = requested(head)
+        target = parse_request(head)
         if target is None:
-            return await _refuse(
+            return await _send_refusal(
                 writer, 400, "the proxy takes CONNECT host:port, or a request with a whole http:// URL"
             )
         host, port, forwarded = target
-        if not self._is_allowed(host, port):
+        address = parse_address(host)
+        if not (self._allow.has_host(host, port) or (address and self._allow.has_address(address, port))):
             log.info("network refused", port=port)
-            return await _refuse(writer, 403, f"{host}:{port} is not among HEADRACE_TOOLS_NETWORK_ALLOW")
+            return await _send_refusal(writer, 403, f"{host}:{port} is not among HEADRACE_TOOLS_NETWORK_ALLOW")
         try:
             async with asyncio.timeout(CONNECT_S):
                 far_reader, far_writer = await asyncio.open_connection(host, port)
         except (OSError, TimeoutError, UnicodeError):
-            return await _refuse(writer, 502, f"{host}:{port} cannot be reached")
+            return await _send_refusal(writer, 502, f"{host}:{port} cannot be reached")
         try:
             if forwarded:
                 far_writer.write(forwarded)
             else:
                 writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
             async with asyncio.TaskGroup() as group:
-                group.create_task(_relay(reader, far_writer))
-                group.create_task(_relay(far_reader, writer))
+                group.create_task(_relay_bytes(reader, far_writer))
+                group.create_task(_relay_bytes(far_reader, writer))
         except* OSError:
             pass  # one side has gone
         finally:
             far_writer.close()
 
-    def _is_allowed(self, host: str, port: int) -> bool:
-        address = parse_address(host)
-        return self._allow.has_host(host, port) or (address is not None and self._allow.has_address(address, port))
 
-
-def requested(head: bytes) -> tuple[str, int, bytes] | None:
-    """Host, port, and what is sent on to it: nothing for CONNECT. None: not a request for a proxy."""
+def parse_request(head: bytes) -> tuple[str, int, bytes] | None:
+    """Parse host, port and the request to forward, which is empty for CONNECT. None: not a request for a proxy."""
     try:
         line, _, headers = head.decode("ascii").partition("\r\n")
         method, url, version = line.split(" ")
@@ -132,16 +125,17 @@ def requested(head: bytes) -> tuple[str, int, bytes] | None:
     if parts.scheme != "http":
         return None
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    kept = [line for line in headers.splitlines() if line and not line.lower().startswith(HOP_BY_HOP)]
-    forwarded = "\r\n".join([f"{method} {path} HTTP/1.1", *kept, "Connection: close", "", ""])
+    kept_headers = [line for line in headers.splitlines() if line and not line.lower().startswith(HOP_BY_HOP)]
+    forwarded = "\r\n".join([f"{method} {path} HTTP/1.1", *kept_headers, "Connection: close", "", ""])
     return host, port, forwarded.encode("ascii")
 
 
 HOP_BY_HOP = ("connection:", "proxy-connection:", "proxy-authorization:", "keep-alive:")
-"""One request for a connection: the next one could name another host, and nobody would look."""
+"""Headers that are dropped: each connection carries one request, because a second one could name another host
+unchecked."""
 
 
-async def _relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def _relay_bytes(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     while data := await reader.read(PIECE_BYTES):
         writer.write(data)
         await writer.drain()
@@ -149,7 +143,7 @@ async def _relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
         writer.write_eof()
 
 
-async def _refuse(writer: asyncio.StreamWriter, status: int, why: str) -> None:
+async def _send_refusal(writer: asyncio.StreamWriter, status: int, why: str) -> None:
     body = f"headrace: {why}\n".encode()
     writer.write(
         f"HTTP/1.1 {status} refused\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n".encode() + body

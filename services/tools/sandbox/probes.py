@@ -1,7 +1,4 @@
-"""Run inside the sandbox by the self-test: tries what must be denied and prints what was not, one a line.
-
-A file of its own because it runs as a command, in an interpreter that knows nothing of us.
-"""
+"""Probes that the self-test runs as a command: they try what must be denied, and print what was not."""
 
 from __future__ import annotations
 
@@ -22,7 +19,7 @@ def must_fail(name: str, attempt: Callable[[], object]) -> None:
     print(name)  # noqa: T201 - printing is how a command answers
 
 
-def raising(result: int) -> None:
+def raise_negative(result: int) -> None:
     if result < 0:
         raise OSError
 
@@ -38,8 +35,8 @@ def main() -> None:
         must_fail("signals the service", lambda: os.kill(service_pid, 0))
     must_fail("opens a TCP socket", lambda: socket.socket(socket.AF_INET).close())
     must_fail("opens a Unix socket", lambda: socket.socket(socket.AF_UNIX).close())
-    must_fail("makes a namespace", lambda: raising(libc.unshare(0x10000000)))
-    must_fail("traces another process", lambda: raising(libc.ptrace(PTRACE_ATTACH, service_pid, None, None)))
+    must_fail("makes a namespace", lambda: raise_negative(libc.unshare(0x10000000)))
+    must_fail("traces another process", lambda: raise_negative(libc.ptrace(PTRACE_ATTACH, service_pid, None, None)))
     for namespace in namespaces:
         if os.readlink(f"/proc/self/ns/{namespace.partition(':')[0]}") == namespace:
             print(f"shares {namespace}")  # noqa: T201

@@ -1,4 +1,4 @@
-"""Which tier of the sandbox works: whether it really denies what it promises, found by trying, at start-up."""
+"""The self-test at start-up: finds the strongest tier that really denies what it promises."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from services.tools.sandbox import bubblewrap
-from services.tools.sandbox.command_run import Exited, Output, run
+from services.tools.sandbox.command_run import CommandExit, CommandOutput, stream_command
 from services.tools.sandbox.confinement.policy import Policy
 from services.tools.sandbox.supervised_command import INTERPRETER
 from services.tools.sandbox.tier import Sandbox
@@ -17,7 +17,7 @@ from services.tools.sandbox.tier import Sandbox
 PROBES = str(Path(__file__).with_name("probes.py"))
 
 TIMEOUT_S = 20.0
-"""For all probes; they take a tenth of a second on an idle machine."""
+"""They take a tenth of a second on an idle machine."""
 
 NAMESPACES = ("ipc", "mnt", "net", "pid", "user", "uts")
 
@@ -26,7 +26,7 @@ Tested = Literal["bubblewrap", "process", "none"]
 
 
 async def find_sandbox(wanted: str, *, allow_unsandboxed: bool) -> Sandbox:
-    """The tier that is `wanted` (HEADRACE_TOOLS_SANDBOX), or for auto the strongest one that works."""
+    """Try the `wanted` tier (HEADRACE_TOOLS_SANDBOX), or for auto the strongest one that works."""
     match wanted:
         case "auto":
             problems: dict[Tested, str] = {}
@@ -34,7 +34,7 @@ async def find_sandbox(wanted: str, *, allow_unsandboxed: bool) -> Sandbox:
                 if not (problem := await try_tier(tier)):
                     break
                 problems[tier] = problem
-            return choose(problems, allow_unsandboxed=allow_unsandboxed)
+            return choose_tier(problems, allow_unsandboxed=allow_unsandboxed)
         case "bubblewrap" | "process":
             problem = await try_tier(wanted)
             return Sandbox(None if problem else wanted, problem)
@@ -44,8 +44,8 @@ async def find_sandbox(wanted: str, *, allow_unsandboxed: bool) -> Sandbox:
             return Sandbox("none")
 
 
-def choose(problems: dict[Tested, str], *, allow_unsandboxed: bool) -> Sandbox:
-    """The strongest tier without a problem; `none` only where the operator has allowed it."""
+def choose_tier(problems: dict[Tested, str], *, allow_unsandboxed: bool) -> Sandbox:
+    """`none` only where the operator has allowed it."""
     problem = "; ".join(f"{tier}: {problem}" for tier, problem in problems.items())
     if "bubblewrap" not in problems:
         return Sandbox("bubblewrap")
@@ -55,29 +55,30 @@ def choose(problems: dict[Tested, str], *, allow_unsandboxed: bool) -> Sandbox:
 
 
 async def try_tier(tier: Tested) -> str:
-    """What the tier fails to deny, or why it does not start; empty: it works."""
+    """Try a tier. Returns what it fails to deny, or why it does not start; empty: it works."""
     if tier == "bubblewrap" and not bubblewrap.is_installed():
         return f"{bubblewrap.PROGRAM} is not installed"
     with tempfile.TemporaryDirectory(prefix="headrace-selftest-") as outside:
-        return judge(*await _said(_probing(Path(outside), tier)))
+        return find_failures(*await _collect_output(_make_policy(Path(outside), tier)))
 
 
-def judge(said: str, ending: Exited) -> str:
-    """The problem, if any, that the probes' output and end show."""
+def find_failures(output: str, ending: CommandExit) -> str:
     if ending.error:
-        return f"{ending.error} {said}".strip()
-    *allowed, last = said.splitlines() or [""]
+        return f"{ending.error} {output}".strip()
+    *allowed, last = output.splitlines() or [""]
     if ending.reason != "exited" or last != "done":
         return f"the probes ended early: {ending.reason}, status {ending.status}"
     return "a command " + ", ".join(allowed) if allowed else ""
 
 
-def _probing(outside: Path, tier: Tested) -> Policy:
+def _make_policy(outside: Path, tier: Tested) -> Policy:
     secret, folder = outside / "secret", outside / "workspace"
     secret.touch()
     folder.mkdir()
+    # A command in the tier must not share these.
+    own = [os.readlink(f"/proc/self/ns/{name}") for name in NAMESPACES] if tier == "bubblewrap" else []
     return Policy(
-        command=(INTERPRETER, "-I", "-S", PROBES, str(secret), str(os.getpid()), *_namespaces(tier)),
+        command=(INTERPRETER, "-I", "-S", PROBES, str(secret), str(os.getpid()), *own),
         folder=str(folder),
         readable=(PROBES,),
         home_parent=str(outside),
@@ -87,18 +88,13 @@ def _probing(outside: Path, tier: Tested) -> Policy:
     )
 
 
-async def _said(policy: Policy) -> tuple[str, Exited]:
-    said, ending = "", Exited("failed")
-    async with aclosing(run(policy)) as events:
+async def _collect_output(policy: Policy) -> tuple[str, CommandExit]:
+    output, ending = "", CommandExit("failed")
+    async with aclosing(stream_command(policy)) as events:
         async for event in events:
             match event:
-                case Output(text=text):
-                    said += text
-                case Exited():
+                case CommandOutput(text=text):
+                    output += text
+                case CommandExit():
                     ending = event
-    return said, ending
-
-
-def _namespaces(tier: Tested) -> list[str]:
-    """Ours, which a command in the tier must not be in."""
-    return [os.readlink(f"/proc/self/ns/{name}") for name in NAMESPACES] if tier == "bubblewrap" else []
+    return output, ending

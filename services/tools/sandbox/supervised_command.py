@@ -1,4 +1,4 @@
-"""The supervisor as the service sees it: a process, a link that ends it, and a bounded queue of its output."""
+"""The supervisor as the service sees it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import structlog
 from services.tools.net.allow_list import AllowList
 from services.tools.sandbox import bubblewrap
 from services.tools.sandbox.confinement.policy import Policy
-from services.tools.sandbox.network_proxy import Proxy, proxying
+from services.tools.sandbox.network_proxy import Proxy, start_proxy
 
 log = structlog.get_logger()
 
@@ -25,7 +25,7 @@ BUFFER_BYTES_MAX = 256 * 1024
 """Output that waits for a slow reader; beyond it the command waits too."""
 
 LEAVE_S = 12.0
-"""Longer than the supervisor's sweep: leaving waits for it, so that nothing is left when it returns."""
+"""Longer than the supervisor takes to kill everything, which ending a command waits for."""
 
 SOURCE = str(Path(__file__).parents[3])
 START = f"import sys; sys.path.insert(0, {SOURCE!r}); from services.tools.sandbox.supervisor.launch import main; main()"
@@ -36,19 +36,21 @@ Stream = Literal["stdout", "stderr"]
 STREAMS: dict[int, Stream] = {1: "stdout", 2: "stderr"}
 
 
-async def start(policy: Policy, allow: AllowList | None = None) -> Supervised:
-    """The supervisor, started; where the policy has a network, with the proxy to what `allow` names.
+async def start_command(policy: Policy, allow: AllowList | None = None) -> SupervisedCommand:
+    """Start the supervisor, and the proxy to `allow` where the policy has a network.
 
-    Whoever starts it ends it with `leave`. Raises OSError when the machine has no room for it.
+    The caller ends it with `end_command`. Raises OSError when the machine has no room for it.
     """
-    link, theirs = socket.socketpair()
+    needed = (INTERPRETER, str(Path(__file__).parent))
+    wrapper = bubblewrap.build_arguments(policy, needed) if policy.namespaces else ()
+    link, child_link = socket.socketpair()
     try:
-        with theirs, _in_memory(policy.to_json()) as given:
+        with child_link, _open_memory_file(policy.to_json()) as policy_fd:
             _, command = await asyncio.get_running_loop().subprocess_exec(
-                lambda: Supervised(link),
-                *(*_wrapper(policy), INTERPRETER, "-I", "-S", "-c", START, str(theirs.fileno())),
-                stdin=given,
-                pass_fds=(theirs.fileno(), *(() if policy.channel is None else (policy.channel,))),
+                lambda: SupervisedCommand(link),
+                *(*wrapper, INTERPRETER, "-I", "-S", "-c", START, str(child_link.fileno())),
+                stdin=policy_fd,
+                pass_fds=(child_link.fileno(), *(() if policy.channel is None else (policy.channel,))),
                 start_new_session=True,
                 env={},
             )
@@ -57,20 +59,15 @@ async def start(policy: Policy, allow: AllowList | None = None) -> Supervised:
         raise
     if policy.network and allow is not None:
         try:
-            command.proxy = await proxying(link, allow)
+            command.proxy = await start_proxy(link, allow)
         except BaseException:
-            await command.leave()
+            await command.end_command()
             raise
     return command
 
 
-def _wrapper(policy: Policy) -> tuple[str, ...]:
-    return bubblewrap.arguments(policy, (INTERPRETER, str(Path(__file__).parent))) if policy.namespaces else ()
-
-
 @contextmanager
-def _in_memory(text: str) -> Generator[int]:
-    """A descriptor that reads `text`, and needs nobody to feed it."""
+def _open_memory_file(text: str) -> Generator[int]:
     fd = os.memfd_create("policy")
     try:
         with open(fd, "w", encoding="utf-8", closefd=False) as file:
@@ -81,8 +78,8 @@ def _in_memory(text: str) -> Generator[int]:
         os.close(fd)
 
 
-class Supervised(asyncio.SubprocessProtocol):
-    """The supervisor's process as a bounded queue of its output. One task takes."""
+class SupervisedCommand(asyncio.SubprocessProtocol):
+    """The supervisor's process as a bounded queue of its output, read by one task."""
 
     def __init__(self, link: socket.socket) -> None:
         self.link = link
@@ -103,14 +100,14 @@ class Supervised(asyncio.SubprocessProtocol):
         self._waiting_bytes += len(data)
         self._changed.set()
         if self._waiting_bytes > BUFFER_BYTES_MAX:
-            for pipe in self._pipes():
+            for pipe in self._open_pipes():
                 pipe.pause_reading()
 
     def process_exited(self) -> None:
         """A supervisor that was killed could not sweep: do not wait for the output of what it has left."""
         assert self._transport is not None
         if self._transport.get_returncode():
-            for pipe in self._pipes():
+            for pipe in self._open_pipes():
                 pipe.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -121,8 +118,7 @@ class Supervised(asyncio.SubprocessProtocol):
         self._closed.set()
         self._changed.set()
 
-    async def take(self) -> tuple[Stream, bytes] | None:
-        """The next piece; None after the last one."""
+    async def read_piece(self) -> tuple[Stream, bytes] | None:
         while not self._pieces:
             if self._closed.is_set():
                 return None
@@ -131,16 +127,16 @@ class Supervised(asyncio.SubprocessProtocol):
         piece = self._pieces.popleft()
         before, self._waiting_bytes = self._waiting_bytes, self._waiting_bytes - len(piece[1])
         if before > BUFFER_BYTES_MAX >= self._waiting_bytes:
-            for pipe in self._pipes():
+            for pipe in self._open_pipes():
                 pipe.resume_reading()
         return piece
 
-    async def leave(self) -> None:
+    async def end_command(self) -> None:
         """Close the link, read no more, and wait until the supervisor has killed everything and exited."""
         self.link.close()
         if self.proxy is not None:
             await self.proxy.close()
-        for pipe in self._pipes():
+        for pipe in self._open_pipes():
             pipe.close()
         try:
             async with asyncio.timeout(LEAVE_S):
@@ -148,7 +144,7 @@ class Supervised(asyncio.SubprocessProtocol):
         except TimeoutError:
             log.warning("command still ending", waited_s=LEAVE_S)
 
-    def _pipes(self) -> list[asyncio.ReadTransport]:
+    def _open_pipes(self) -> list[asyncio.ReadTransport]:
         assert self._transport is not None
-        found = [cast("asyncio.ReadTransport", self._transport.get_pipe_transport(fd)) for fd in STREAMS]
-        return [pipe for pipe in found if not pipe.is_closing()]
+        pipes = [cast("asyncio.ReadTransport", self._transport.get_pipe_transport(fd)) for fd in STREAMS]
+        return [pipe for pipe in pipes if not pipe.is_closing()]

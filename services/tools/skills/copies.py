@@ -1,10 +1,9 @@
-"""A skill in a workspace: a copy, written anew whenever it differs from the original.
+"""Skills in a workspace: copies, written anew whenever they differ from the original.
 
-Why a copy: file tools do not follow links out of a workspace, and a bind mount needs privileges. It is read-only by
-its modes alone, so a command that insists can change it, in its own chat, where it could as well run what it wrote
-there; nobody else sees that, and linking the skill again puts the original back.
-
-It is made out of the commands' reach and moved into place. These functions block, and raise OSError or ValueError.
+File tools do not follow links out of a workspace, and a bind mount needs privileges. A copy is read-only by its modes
+alone: a command can change it, in its own chat, where it could as well run what it wrote there; linking the skill again
+restores it. It is made out of the commands' reach and moved into place. These functions block, and raise OSError or
+ValueError.
 """
 
 from __future__ import annotations
@@ -23,18 +22,18 @@ FOLDER = "skills"
 
 FILES_MAX = 500
 BYTES_MAX = 20 * 1024 * 1024
-"""A skill is instructions, scripts and templates; each chat that uses it has a copy."""
+"""Each chat that uses a skill has a copy."""
 
 INTERPRETER = "python"
 """Beside SKILL.md: runs Python with the skill's dependencies."""
 
 
 def read_files(folder: Path, launcher: str) -> dict[str, tuple[bytes, bool]]:
-    """Content of each file of the skill, and whether it is a program, by its path there; `launcher` among them.
+    """Read each file of the skill by path: its content, and whether it is a program; `launcher` is added.
 
-    Hidden files stay where they are: editors', git's, and those that a mounted ConfigMap is made of.
+    Hidden files are left out: those of editors, of git and of a mounted ConfigMap.
     """
-    found = {INTERPRETER: (launcher.encode(), True)}
+    files = {INTERPRETER: (launcher.encode(), True)}
     room = BYTES_MAX
     for where, folders, names in os.walk(folder):
         folders[:] = sorted(name for name in folders if name[0] != "." and name != "__pycache__")
@@ -46,51 +45,51 @@ def read_files(folder: Path, launcher: str) -> dict[str, tuple[bytes, bool]]:
             with open(path, "rb") as file:
                 data = file.read(room + 1)
             room -= len(data)
-            found[relative] = (data, os.access(path, os.X_OK))
-            if room < 0 or len(found) > FILES_MAX:
+            files[relative] = (data, os.access(path, os.X_OK))
+            if room < 0 or len(files) > FILES_MAX:
                 raise ValueError(f"a skill has at most {FILES_MAX} files and {BYTES_MAX} bytes")
-    return found
+    return files
 
 
-def place(workspaces: Workspaces, chat_id: str, skill_id: str, files: dict[str, tuple[bytes, bool]]) -> None:
-    """Make skills/<id> of the workspace be `files`, and nothing else."""
-    workspace = workspaces.open(chat_id)
+def place_copy(workspaces: Workspaces, chat_id: str, skill_id: str, files: dict[str, tuple[bytes, bool]]) -> None:
+    """Make skills/<id> of the workspace hold exactly `files`."""
+    workspace = workspaces.open_workspace(chat_id)
     with workspace.lock:
-        if _is_there(workspace, skill_id, files):
+        if _is_current(workspace, skill_id, files):
             return
-        with workspace.handle() as root_fd:
+        with workspace.open_root() as root_fd:
             quota.check_room(root_fd, sum(len(data) for data, _ in files.values()), workspace.bytes_max)
-        aside = workspaces.incoming() / f"skill-{secrets.token_hex(8)}"
+        aside = workspaces.make_incoming_folder() / f"skill-{secrets.token_hex(8)}"
         aside.mkdir()
         try:
-            _write(aside / "made", files)
-            with workspace.handle() as root_fd:
-                _move(root_fd, skill_id, aside)
+            _write_files(aside / "made", files)
+            with workspace.open_root() as root_fd:
+                _swap_in(root_fd, skill_id, aside)
         finally:
             # Not by rmtree, which waits at a pipe, if one was in the skill's place (Python 3.11).
             with suppress(OSError, RecursionError):  # a tree too deep for us stays, out of everybody's way
                 remove_tree(str(aside))
 
 
-def _is_there(workspace: Workspace, skill_id: str, files: dict[str, tuple[bytes, bool]]) -> bool:
+def _is_current(workspace: Workspace, skill_id: str, files: dict[str, tuple[bytes, bool]]) -> bool:
     base = f"{FOLDER}/{skill_id}"
     try:
-        present = workspace.files(base, len(files))
+        present = workspace.list_files(base, len(files))
         if {file.path: file.size_bytes for file in present} != {
             f"{base}/{path}": len(data) for path, (data, _) in files.items()
         }:
             return False
-        return all(_read(workspace, f"{base}/{path}") == data for path, (data, _) in files.items())
+        return all(_read_file(workspace, f"{base}/{path}") == data for path, (data, _) in files.items())
     except (OSError, ValueError):  # whatever stands there, it is not the skill
         return False
 
 
-def _read(workspace: Workspace, path: str) -> bytes:
-    with workspace.reading(path) as fd, open(fd, "rb", closefd=False) as file:
+def _read_file(workspace: Workspace, path: str) -> bytes:
+    with workspace.open_file(path) as fd, open(fd, "rb", closefd=False) as file:
         return file.read(BYTES_MAX)
 
 
-def _write(folder: Path, files: dict[str, tuple[bytes, bool]]) -> None:
+def _write_files(folder: Path, files: dict[str, tuple[bytes, bool]]) -> None:
     folder.mkdir()
     for path, (data, is_program) in files.items():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
@@ -99,8 +98,7 @@ def _write(folder: Path, files: dict[str, tuple[bytes, bool]]) -> None:
             os.fchmod(file.fileno(), 0o555 if is_program else 0o444)
 
 
-def _move(root_fd: int, skill_id: str, aside: Path) -> None:
-    """Put aside/made in the skill's place, and what was there into the folder `aside`."""
+def _swap_in(root_fd: int, skill_id: str, aside: Path) -> None:
     with suppress(FileExistsError):
         os.mkdir(FOLDER, dir_fd=root_fd)
     skills_fd = open_beneath(root_fd, FOLDER, os.O_RDONLY | os.O_DIRECTORY)

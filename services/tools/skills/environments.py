@@ -1,7 +1,7 @@
-"""A virtual environment for each skill with requirements, made once for their content and kept.
+"""Virtual environments of skills with requirements, made once for their content.
 
-Below data_dir/skill_envs/, which commands may read. Of an index only wheels are taken: no code of theirs runs outside
-the sandbox. An environment counts when its mark is there, which is written last; what was left half-made is made anew.
+They lie below data_dir/skill_envs/, which commands may read. Only wheels are installed, so no code of a package runs
+outside the sandbox. An environment is complete when its mark, written last, is there; otherwise it is made anew.
 """
 
 from __future__ import annotations
@@ -29,16 +29,14 @@ REQUIREMENTS = "requirements.txt"
 REQUIREMENTS_BYTES_MAX = 64 * 1024
 
 MAKE_S = 300.0
-"""For another process that makes it and for making it oneself, together."""
+"""Time for waiting for another process's environment and making one, together."""
 
 RETRY_S = 60.0
-"""A failure is remembered for so long: a mention in each message must not install in vain each time."""
+"""Time that a failure is remembered, so that not every mention installs in vain."""
 
 LOOK_S = 0.1
-"""How often a lock that another process holds is tried."""
 
 SAID_CHARS_MAX = 300
-"""Of what pip said last."""
 
 MARK = ".ready"
 
@@ -48,70 +46,69 @@ OWN = os.path.realpath(sys.executable)
 log = structlog.get_logger()
 
 
-class Environments:
+class SkillEnvironments:
     """All environments below one folder, which processes may share. Makes them in tasks of `group`."""
 
     def __init__(self, root: Path, group: asyncio.TaskGroup) -> None:
         self.root = root.absolute()
         self._group = group
-        self._making: dict[str, asyncio.Task[str]] = {}
-        self._failed: dict[str, tuple[float, str]] = {}
+        self._tasks: dict[str, asyncio.Task[str]] = {}
+        self._failures: dict[str, tuple[float, str]] = {}
 
-    async def interpreter(self, skill: Skill) -> str:
+    async def find_interpreter(self, skill: Skill) -> str:
         """Path of the Python that has what the skill needs. Raises SkillUnavailable."""
-        text = await asyncio.to_thread(_requirements, skill)
+        text = await asyncio.to_thread(_read_requirements, skill)
         if not text:
             return OWN
         digest = hashlib.sha256(f"{sys.version}\n{sys.base_prefix}\n{text}".encode()).hexdigest()
         folder = self.root / f"{skill.id}-{digest[:16]}"
         if not (folder / MARK).is_file():
-            problem = self._known_problem(folder) or await self._made(skill, folder)
+            problem = self._find_known_problem(folder) or await self._wait_made(skill, folder)
             if problem:
-                raise _unavailable(skill, problem)
+                raise _make_error(skill, problem)
         return str(folder / "bin" / "python")
 
     def stop(self) -> None:
-        """End what is being made."""
-        for task in self._making.values():
+        for task in self._tasks.values():
             task.cancel()
 
-    def _known_problem(self, folder: Path) -> str:
-        failed_at, problem = self._failed.get(folder.name, (0.0, ""))
+    def _find_known_problem(self, folder: Path) -> str:
+        failed_at, problem = self._failures.get(folder.name, (0.0, ""))
         return problem if asyncio.get_running_loop().time() - failed_at < RETRY_S else ""
 
-    async def _made(self, skill: Skill, folder: Path) -> str:
-        """Have the environment made; why it could not be. Callers who leave do not stop that: the next one waits."""
-        task = self._making.get(folder.name)
+    async def _wait_made(self, skill: Skill, folder: Path) -> str:
+        """Wait until the environment is made. Returns why it could not be. A caller who leaves does not stop it."""
+        task = self._tasks.get(folder.name)
         if task is None:
-            task = self._making[folder.name] = self._group.create_task(self._make(skill, folder))
-            task.add_done_callback(lambda _: self._making.pop(folder.name))
+            task = self._tasks[folder.name] = self._group.create_task(self._make_environment(skill, folder))
+            task.add_done_callback(lambda _: self._tasks.pop(folder.name))
         await asyncio.wait([task])
         return task.result()
 
-    async def _make(self, skill: Skill, folder: Path) -> str:
+    async def _make_environment(self, skill: Skill, folder: Path) -> str:
         try:
-            async with asyncio.timeout(MAKE_S), _locked(folder.with_suffix(".lock")):
+            async with asyncio.timeout(MAKE_S), _hold_lock(folder.with_suffix(".lock")):
                 if not (folder / MARK).is_file():  # another process may have made it while we waited
-                    await _install(skill, folder)
+                    await _install_requirements(skill, folder)
             return ""
         except TimeoutError:
             problem = f"it took longer than {MAKE_S:g} s"
-        except (_Failed, OSError) as failure:
+        except (_StepFailed, OSError) as failure:
             problem = str(failure)
-        self._failed[folder.name] = (asyncio.get_running_loop().time(), problem)
+        self._failures[folder.name] = (asyncio.get_running_loop().time(), problem)
         log.error("skill dependencies failed", skill=skill.id, problem=problem)
         return problem
 
 
-class _Failed(Exception):
-    """Why a step did not work."""
+class _StepFailed(Exception):
+    """A step did not work; the text says why."""
 
 
-def _unavailable(skill: Skill, problem: str) -> SkillUnavailable:
+def _make_error(skill: Skill, problem: str) -> SkillUnavailable:
     return SkillUnavailable(f"the dependencies of skill {skill.id!r} cannot be installed: {problem}", skillId=skill.id)
 
 
-def _requirements(skill: Skill) -> str:
+def _read_requirements(skill: Skill) -> str:
     """The file's text; empty when there is none, or nothing but comments in it."""
     try:
         with open(skill.folder / REQUIREMENTS, "rb") as file:
@@ -119,12 +116,12 @@ def _requirements(skill: Skill) -> str:
     except FileNotFoundError:
         return ""
     if len(text) > REQUIREMENTS_BYTES_MAX:
-        raise _unavailable(skill, f"{REQUIREMENTS} is larger than {REQUIREMENTS_BYTES_MAX} bytes")
+        raise _make_error(skill, f"{REQUIREMENTS} is larger than {REQUIREMENTS_BYTES_MAX} bytes")
     return text if any(line.strip() and not line.lstrip().startswith("#") for line in text.splitlines()) else ""
 
 
 @asynccontextmanager
-async def _locked(path: Path) -> AsyncGenerator[None]:
+async def _hold_lock(path: Path) -> AsyncGenerator[None]:
     """Hold a lock that other processes and other calls respect."""
     path.parent.mkdir(parents=True, exist_ok=True)
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -140,12 +137,12 @@ async def _locked(path: Path) -> AsyncGenerator[None]:
         os.close(fd)
 
 
-async def _install(skill: Skill, folder: Path) -> None:
+async def _install_requirements(skill: Skill, folder: Path) -> None:
     await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
     pip = (sys.executable, "-m", "pip", "--python", str(folder / "bin" / "python"), "--disable-pip-version-check")
     try:
-        await _step(skill, sys.executable, "-m", "venv", "--without-pip", str(folder))
-        await _step(skill, *pip, "install", "--quiet", "--no-input", "--only-binary=:all:", "-r", REQUIREMENTS)
+        await _run_step(skill, sys.executable, "-m", "venv", "--without-pip", str(folder))
+        await _run_step(skill, *pip, "install", "--quiet", "--no-input", "--only-binary=:all:", "-r", REQUIREMENTS)
         await asyncio.to_thread((folder / MARK).touch)
         log.info("skill dependencies installed", skill=skill.id)
     finally:
@@ -153,15 +150,15 @@ async def _install(skill: Skill, folder: Path) -> None:
             await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
 
 
-async def _step(skill: Skill, *command: str) -> None:
+async def _run_step(skill: Skill, *command: str) -> None:
     """Run a program in the skill's folder, with our environment: pip is configured there. Leaving kills it."""
-    with tempfile.TemporaryFile() as said:
+    with tempfile.TemporaryFile() as output:
         process = await asyncio.create_subprocess_exec(
             *command,
             cwd=skill.folder,
             stdin=asyncio.subprocess.DEVNULL,
-            stdout=said,
-            stderr=said,
+            stdout=output,
+            stderr=output,
             start_new_session=True,
         )
         try:
@@ -172,13 +169,12 @@ async def _step(skill: Skill, *command: str) -> None:
                     os.killpg(process.pid, signal.SIGKILL)
                 await process.wait()
         if status != 0:
-            raise _Failed(_complaint(said))
+            raise _StepFailed(_find_complaint(output))
 
 
-def _complaint(said: IO[bytes]) -> str:
-    """What pip calls an error, else the last line."""
-    said.seek(max(0, said.seek(0, os.SEEK_END) - 8192))
-    lines = said.read().decode(errors="replace").split("\n")
+def _find_complaint(output: IO[bytes]) -> str:
+    output.seek(max(0, output.seek(0, os.SEEK_END) - 8192))
+    lines = output.read().decode(errors="replace").split("\n")
     errors = [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR: ")]
     return ("; ".join(errors) or next((line for line in reversed(lines) if line.strip()), "no reason given"))[
         :SAID_CHARS_MAX

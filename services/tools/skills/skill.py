@@ -26,7 +26,6 @@ FILE_BYTES_MAX = 256 * 1024
 """A model reads it whole."""
 
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
-"""What can be mentioned: @id."""
 
 _FRONT = re.compile(r"\A---[ \t]*\r?\n(.*?)^---[ \t]*$", re.DOTALL | re.MULTILINE)
 
@@ -47,8 +46,6 @@ class _Front(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Skill:
-    """A folder of the configuration."""
-
     id: str
     folder: Path
     name: str
@@ -57,11 +54,11 @@ class Skill:
     """Upload types it claims, in lower case and without a dot."""
 
     problem: str = ""
-    """Why it cannot be used; empty when it can."""
+    """Reason why the skill cannot be used; empty when it can."""
 
 
 def read_skill(folder: Path) -> Skill:
-    """The skill in `folder`; whatever is wrong is its `problem`. Blocks."""
+    """Read the skill in `folder`; errors become its `problem`. Blocks."""
     try:
         front = _read_front(folder)
     except ValidationError as error:
@@ -87,13 +84,13 @@ def _read_front(folder: Path) -> _Front:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise ValueError(f"{FILE}: is not UTF-8") from error
-    found = _FRONT.match(text)
-    if found is None:
+    match = _FRONT.match(text)
+    if match is None:
         raise ValueError(f"{FILE}: must begin with its front matter, between two lines of ---")
-    return _Front.model_validate(_parse(found[1]))
+    return _Front.model_validate(_parse_yaml(match[1]))
 
 
-def _parse(front: str) -> dict[str, Any]:
+def _parse_yaml(front: str) -> dict[str, Any]:
     try:
         stated = yaml.safe_load(front)
     except yaml.YAMLError as error:

@@ -1,7 +1,6 @@
-"""The skills of the configuration, as its folder has them now.
+"""The skills folder of the configuration.
 
-Nothing watches the folder: a look costs some 20 µs a skill, and each question looks. A file that is unchanged is not
-read again.
+It is not watched: each request reads it, which takes 20 µs a skill. Unchanged files are not read again.
 """
 
 from __future__ import annotations
@@ -20,29 +19,29 @@ log = structlog.get_logger()
 _Stamp = tuple[int, int, int]
 
 
-class Shelf:
-    """All skills below one folder. May be asked from several threads: what is kept is replaced in one step."""
+class SkillFolder:
+    """Several threads may ask: the cache is replaced in one step."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder.absolute()
         self._read: dict[str, tuple[_Stamp | None, Skill]] = {}
 
-    def skills(self) -> list[Skill]:
-        """Ordered by id, with those that cannot be used. Blocks."""
+    def list_skills(self) -> list[Skill]:
+        """List skills ordered by id, unusable ones included. Blocks."""
         try:
             folders = sorted(path for path in self._folder.iterdir() if path.is_dir() and path.name[0] != ".")
         except FileNotFoundError:
             folders = []
         if len(folders) > SKILLS_MAX:
             log.error("skills left out", skills=len(folders), skills_max=SKILLS_MAX)
-        self._read = {folder.name: self._current(folder) for folder in folders[:SKILLS_MAX]}
+        self._read = {folder.name: self._read_current(folder) for folder in folders[:SKILLS_MAX]}
         return [skill for _, skill in self._read.values()]
 
-    def find(self, skill_id: str) -> Skill | None:
-        return next((skill for skill in self.skills() if skill.id == skill_id), None)
+    def find_skill(self, skill_id: str) -> Skill | None:
+        return next((skill for skill in self.list_skills() if skill.id == skill_id), None)
 
-    def _current(self, folder: Path) -> tuple[_Stamp | None, Skill]:
-        stamp, known = _stamp(folder / FILE), self._read.get(folder.name)
+    def _read_current(self, folder: Path) -> tuple[_Stamp | None, Skill]:
+        stamp, known = _read_stamp(folder / FILE), self._read.get(folder.name)
         if known is not None and known[0] == stamp:
             return known
         skill = read_skill(folder)
@@ -51,7 +50,7 @@ class Shelf:
         return stamp, skill
 
 
-def _stamp(file: Path) -> _Stamp | None:
+def _read_stamp(file: Path) -> _Stamp | None:
     try:
         status = file.stat()
     except OSError:

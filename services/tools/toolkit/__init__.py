@@ -1,1 +1,1 @@
-"""What a tool is made of: its definition, its context, its arguments, and the ways to run a command or ask a model."""
+"""The parts of a tool: definition, context, arguments, commands and questions to a model."""

@@ -1,7 +1,7 @@
-"""Arguments as the model wrote them: JSON text to an object that satisfies the tool's schema.
+"""Arguments of calls: parsing JSON and checking it against the schema.
 
-A violation is something the model can act on, so it is a ToolFailed that names path and rule. Integers of any size
-stay integers.
+A violation is a ToolFailed that names path and rule, so that the model can correct its call. Integers of any size stay
+integers.
 """
 
 from __future__ import annotations
@@ -17,35 +17,34 @@ from services.runtime.rpc.field_rules import JSON_DEPTH_MAX, measure_json_depth
 from services.tools.errors import ToolFailed
 
 BYTES_MAX = 4 * 1024 * 1024
-"""As large as a message at the edge."""
+"""The same as the limit of a message at the facade."""
 
 VIOLATIONS_SHOWN_MAX = 5
 """Enough for a model to correct its call at once."""
 
 
 def compile_schema(schema: str) -> Draft202012Validator:
-    """The validator of a JSON Schema; raises ValueError with path and reason when it is none."""
     try:
         return compile_validator(schema)
     except ValidationError as error:
         raise ValueError(f"{format_path(error)}: {error.message}") from error
 
 
-def parse(text: str, schemas: Iterable[Draft202012Validator]) -> dict[str, Any]:
-    """The arguments in `text`, which satisfy all of `schemas`; the empty text stands for none. Raises ToolFailed."""
-    value = _load(text or "{}")
+def parse_arguments(text: str, schemas: Iterable[Draft202012Validator]) -> dict[str, Any]:
+    """Parse arguments and check them against all of `schemas`; an empty text stands for none. Raises ToolFailed."""
+    value = _load_json(text or "{}")
     if not isinstance(value, dict):
         raise ToolFailed("invalid arguments: $: must be a JSON object")
     if measure_json_depth(value) > JSON_DEPTH_MAX:
         raise ToolFailed(f"invalid arguments: $: nested too deeply, more than {JSON_DEPTH_MAX} levels")
     violations = [error for schema in schemas for error in schema.iter_errors(value)]
     if violations:
-        shown = list(dict.fromkeys(map(format_violation, violations)))[:VIOLATIONS_SHOWN_MAX]
-        raise ToolFailed("invalid arguments: " + "; ".join(shown))
+        messages = list(dict.fromkeys(map(format_violation, violations)))[:VIOLATIONS_SHOWN_MAX]
+        raise ToolFailed("invalid arguments: " + "; ".join(messages))
     return value
 
 
-def _load(text: str) -> Any:
+def _load_json(text: str) -> Any:
     if len(text) > BYTES_MAX:
         raise ToolFailed(f"invalid arguments: $: longer than {BYTES_MAX} characters")
     try:

@@ -1,4 +1,4 @@
-"""What the file tools share: blocking work in a thread, and its errors in words for the model."""
+"""Blocking work on files in a thread, with its errors in words for the model."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from services.tools.workspace.quota import WorkspaceFull
 T = TypeVar("T")
 
 
-async def in_thread(path: str, work: Callable[[], T]) -> T:
-    """The result of `work` on `path`; raises ToolFailed when the file system refuses."""
+async def run_in_thread(path: str, work: Callable[[], T]) -> T:
+    """Run `work` on `path` in a thread. Raises ToolFailed when the file system refuses."""
     try:
         return await asyncio.to_thread(work)
     except WorkspaceFull as error:

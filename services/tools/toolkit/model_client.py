@@ -1,7 +1,4 @@
-"""A tool's own questions to a model: the agent's model, within what the run has reserved for this call.
-
-A model that fails is something the calling model can act on, so it is a ModelFailed, which is a ToolFailed.
-"""
+"""A tool's own questions to the agent's model, within the budget that the run has reserved for the call."""
 
 from __future__ import annotations
 
@@ -17,38 +14,37 @@ from headrace.v1 import common_pb2, llm_pb2, tools_pb2
 from services.runtime.rpc.call_ids import forward_metadata
 from services.runtime.usage import add_cost
 from services.tools.errors import ToolFailed
-from services.tools.toolkit.tool import Call
+from services.tools.toolkit.context import ToolContext
 
 TIMEOUT_S = 300.0
-"""For all questions of a call that brings no limit of its own."""
+"""For all questions of a call that has no limit of its own."""
 
 PROMPT_BYTES_PER_TOKEN = 3
-"""Too few for English and right for Chinese: a prompt is never thought smaller than it is, by much."""
+"""Right for Chinese and too low for English, so that a prompt is never much underestimated."""
 
 SHORT_TOKENS_MAX = 2000
-"""For lists and verdicts of a few lines; some models think before them even when told not to."""
+"""Enough for a few lines; some models think first even when told not to."""
 
 ANSWER_TOKENS_MIN = 64
-"""With less left than that a question is not worth its prompt."""
+"""With fewer tokens left, a question is not worth its prompt."""
 
 
 class ModelFailed(ToolFailed):
     """No answer, or not all of it: the model failed, or the budget or the time is spent."""
 
 
-class Asker:
-    """The model of one call. `usage` is what it has cost so far; report it before the result, whatever happens."""
+class ModelClient:
+    """The agent's model for one call. Report `usage` before the result, also when the call fails."""
 
-    def __init__(self, call: Call) -> None:
-        if not call.request.HasField("model"):
+    def __init__(self, context: ToolContext) -> None:
+        if not context.request.HasField("model"):
             raise ToolFailed("this tool asks a model, and the call came without one")
         self.usage = common_pb2.Usage()
         self.is_cut = False
-        """Whether the last answer ended at its greatest number of tokens."""
-        self._llm = call.llm
-        self._model = call.request.model
-        self._budget = call.request.budget
-        self._due_s = asyncio.get_running_loop().time() + (call.timeout_s or TIMEOUT_S)
+        self._llm = context.llm
+        self._model = context.request.model
+        self._budget = context.request.budget
+        self._due_s = asyncio.get_running_loop().time() + (context.timeout_s or TIMEOUT_S)
 
     @property
     def calls_left(self) -> int:
@@ -56,22 +52,25 @@ class Asker:
 
     @property
     def left_s(self) -> float:
-        """Time of the call that is left; negative when it is over."""
+        """Remaining time of the call; negative when it is over."""
         return self._due_s - asyncio.get_running_loop().time()
 
-    async def ask(self, system: str, text: str) -> str:
-        """The whole of a short answer, given without thinking first. Raises ModelFailed."""
-        async with aclosing(self.stream(system, text, is_short=True)) as deltas:
+    async def ask_briefly(self, system: str, text: str) -> str:
+        """The answer is given without thinking first. Raises ModelFailed."""
+        async with aclosing(self.stream_answer(system, text, is_short=True)) as deltas:
             return "".join([delta async for delta in deltas])
 
-    async def stream(self, system: str, text: str, *, is_short: bool = False) -> AsyncGenerator[str]:
-        """The answer's text as the model gives it. Raises ModelFailed, also after the first delta."""
-        request, seen = self._request(system, text, is_short=is_short), common_pb2.Usage(model_calls=1)
+    async def stream_answer(self, system: str, text: str, *, is_short: bool = False) -> AsyncGenerator[str]:
+        """Stream the text of an answer. Raises ModelFailed, also after the first delta."""
+        request, seen = self._make_request(system, text, is_short=is_short), common_pb2.Usage(model_calls=1)
         reason, output_chars = "", 0
         self.usage.model_calls += 1
         try:
-            with _model_errors():
-                async with reading(self._open(request)) as deltas:
+            if self.left_s <= 0:
+                raise ModelFailed("the time for this call is over")
+            with _translate_errors():
+                call = self._llm.StreamChat(request, timeout=self.left_s, metadata=forward_metadata())
+                async with reading(call) as deltas:
                     async for delta in deltas:
                         match delta.WhichOneof("delta"):
                             case "content":
@@ -84,58 +83,53 @@ class Asker:
                             case _:
                                 pass
         finally:
-            add_cost(self.usage, seen if seen.input_tokens or seen.output_tokens else _estimated(request, output_chars))
+            add_cost(
+                self.usage, seen if seen.input_tokens or seen.output_tokens else _estimate_usage(request, output_chars)
+            )
         self.is_cut = reason == "length"
         if reason == "content_filter":
             raise ModelFailed("the model's provider refused to answer")
         if reason not in ("stop", "length"):
             raise ModelFailed("the model's answer was cut")
 
-    def delta(self) -> tools_pb2.ToolDelta:
-        """What the questions have cost, for the caller."""
+    def make_usage(self) -> tools_pb2.ToolDelta:
         return tools_pb2.ToolDelta(usage=self.usage)
 
-    def _open(self, request: llm_pb2.ChatRequest) -> grpc.aio.UnaryStreamCall[llm_pb2.ChatRequest, llm_pb2.LlmDelta]:
-        if self.left_s <= 0:
-            raise ModelFailed("the time for this call is over")
-        return self._llm.StreamChat(request, timeout=self.left_s, metadata=forward_metadata())
-
-    def _request(self, system: str, text: str, *, is_short: bool) -> llm_pb2.ChatRequest:
+    def _make_request(self, system: str, text: str, *, is_short: bool) -> llm_pb2.ChatRequest:
         if not self.calls_left:
             raise ModelFailed("the budget for model calls is spent")
         limits = [limit for limit in (SHORT_TOKENS_MAX if is_short else 0, self._model.max_tokens) if limit]
         if self._budget.HasField("tokens"):
             spent = self.usage.input_tokens + self.usage.output_tokens
-            left = self._budget.tokens - spent - _prompt_tokens(system + text)
+            left = self._budget.tokens - spent - _estimate_tokens(system + text)
             if left < ANSWER_TOKENS_MIN:
                 raise ModelFailed("the budget for tokens is spent")
             limits.append(left)
         return llm_pb2.ChatRequest(
             provider_key=self._model.provider_key,
             model=self._model.model,
-            messages=[_message("system", system), _message("user", text)],
+            messages=[_make_message("system", system), _make_message("user", text)],
             max_tokens=min(limits) if limits else None,
             reasoning=llm_pb2.Reasoning(enabled=False) if is_short else None,
             stage="tool",
         )
 
 
-def _message(role: str, text: str) -> llm_pb2.Message:
+def _make_message(role: str, text: str) -> llm_pb2.Message:
     return llm_pb2.Message(role=role, content=[llm_pb2.ContentPart(text=text)])
 
 
-def _prompt_tokens(text: str) -> int:
+def _estimate_tokens(text: str) -> int:
     return len(text.encode()) // PROMPT_BYTES_PER_TOKEN + 1
 
 
-def _estimated(request: llm_pb2.ChatRequest, output_chars: int) -> common_pb2.Usage:
-    """Stands in where an answer broke off before its usage came."""
+def _estimate_usage(request: llm_pb2.ChatRequest, output_chars: int) -> common_pb2.Usage:
     prompt = "".join(part.text for message in request.messages for part in message.content)
-    return common_pb2.Usage(input_tokens=_prompt_tokens(prompt), output_tokens=output_chars // 3, estimated=True)
+    return common_pb2.Usage(input_tokens=_estimate_tokens(prompt), output_tokens=output_chars // 3, estimated=True)
 
 
 @contextmanager
-def _model_errors() -> Generator[None]:
+def _translate_errors() -> Generator[None]:
     try:
         yield
     except HeadraceError as error:

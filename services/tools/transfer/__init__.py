@@ -1,1 +1,1 @@
-"""Uploads and downloads: files of a workspace for callers outside a run."""
+"""Uploads and downloads of files, for callers outside a run."""

@@ -11,22 +11,20 @@ from functools import partial
 from headrace.errors import Interrupted, InvalidRequest, OutOfRange
 from headrace.v1 import tools_pb2
 from services.tools.transfer.file_errors import file_errors
-from services.tools.workspace.blocking import to_end
-from services.tools.workspace.content_types import ContentType, content_type
-from services.tools.workspace.workspace import File, Workspace, Workspaces
+from services.tools.workspace.blocking import run_to_end
+from services.tools.workspace.content_types import ContentType, detect_type
+from services.tools.workspace.workspace import Workspace, WorkspaceFile, Workspaces
 
 PIECE_BYTES = 64 * 1024
 
 FILES_MAX = 2000
-"""Files in one answer: each is opened to say what it is."""
+"""Files in one answer; each is opened to detect its type."""
 
 UNKNOWN = ContentType("other", "application/octet-stream")
 
 
 @dataclass(frozen=True, slots=True)
-class _Opened:
-    """A file and the range of it that was asked for."""
-
+class _OpenFile:
     fd: int
     info: tools_pb2.FileInfo
     start: int
@@ -36,21 +34,21 @@ class _Opened:
 async def read_file(
     workspaces: Workspaces, request: tools_pb2.ReadFileRequest
 ) -> AsyncGenerator[tools_pb2.ReadFileResponse]:
-    """The wanted bytes in order, what is read before the first of them. Consume it under `aclosing`.
+    """Stream the requested bytes; the first message has the file's info. Consume it under `aclosing`.
 
     Raises:
-        NotFound: No such chat or file.
-        InvalidRequest: The path leads out of the workspace, or names no file.
-        OutOfRange: The file ends before the offset.
-        Interrupted: The file was cut short meanwhile.
+            NotFound: No such chat or file.
+            InvalidRequest: The path leads out of the workspace, or names no file.
+            OutOfRange: The file ends before the offset.
+            Interrupted: The file was cut short meanwhile.
     """
     with ExitStack() as stack:
         with file_errors("path"):
-            file = await to_end(lambda: stack.enter_context(_opened(workspaces, request)))
+            file = await run_to_end(lambda: stack.enter_context(_open_range(workspaces, request)))
         reply = tools_pb2.ReadFileResponse(info=file.info)
         at = file.start
         while at < file.end:
-            reply.data = await to_end(partial(os.pread, file.fd, min(PIECE_BYTES, file.end - at), at))
+            reply.data = await run_to_end(partial(os.pread, file.fd, min(PIECE_BYTES, file.end - at), at))
             if not reply.data:
                 raise Interrupted("the file was cut short while it was read; read it again")
             at += len(reply.data)
@@ -61,29 +59,29 @@ async def read_file(
 
 
 async def list_files(workspaces: Workspaces, request: tools_pb2.ListFilesRequest) -> tools_pb2.ListFilesResponse:
-    """Files below a folder, ordered by path. Raises NotFound and InvalidRequest."""
+    """List files below a folder, ordered by path. Raises NotFound and InvalidRequest."""
     with file_errors("path"):
-        return await to_end(partial(_listed, workspaces, request))
+        return await run_to_end(partial(_list_blocking, workspaces, request))
 
 
 @contextmanager
-def _opened(workspaces: Workspaces, request: tools_pb2.ReadFileRequest) -> Generator[_Opened]:
-    with workspaces.find(request.chat_id).reading(request.path) as fd:
+def _open_range(workspaces: Workspaces, request: tools_pb2.ReadFileRequest) -> Generator[_OpenFile]:
+    with workspaces.find_workspace(request.chat_id).open_file(request.path) as fd:
         status = os.fstat(fd)
-        start, end = _range(request.offset, request.length, status.st_size)
+        start, end = _resolve_range(request.offset, request.length, status.st_size)
         info = tools_pb2.FileInfo(
             path=os.path.normpath(request.path),
             size_bytes=status.st_size,
-            mime_type=content_type(fd, request.path).mime_type,
+            mime_type=detect_type(fd, request.path).mime_type,
             modified_at=status.st_mtime_ns // 1_000_000,
             # The time of the last change of any kind cannot be set back by who changes the file.
             version=f"{status.st_ino:x}-{status.st_size:x}-{status.st_ctime_ns:x}",
         )
-        yield _Opened(fd, info, start, end)
+        yield _OpenFile(fd, info, start, end)
 
 
-def _range(offset: int, length: int, size_bytes: int) -> tuple[int, int]:
-    """The wanted range within the file; an empty file has an empty one at 0."""
+def _resolve_range(offset: int, length: int, size_bytes: int) -> tuple[int, int]:
+    """Resolve the requested range; an empty file has an empty one at 0."""
     if length < 0:
         raise InvalidRequest.of("length", "must not be negative")
     start = max(0, size_bytes + offset) if offset < 0 else offset
@@ -92,17 +90,17 @@ def _range(offset: int, length: int, size_bytes: int) -> tuple[int, int]:
     return start, min(size_bytes, start + length) if length else size_bytes
 
 
-def _listed(workspaces: Workspaces, request: tools_pb2.ListFilesRequest) -> tools_pb2.ListFilesResponse:
-    workspace = workspaces.find(request.chat_id)
-    found = workspace.files(request.path, FILES_MAX)
-    files = [_info(workspace, file) for file in found[:FILES_MAX]]
-    return tools_pb2.ListFilesResponse(files=files, has_more=len(found) > FILES_MAX)
+def _list_blocking(workspaces: Workspaces, request: tools_pb2.ListFilesRequest) -> tools_pb2.ListFilesResponse:
+    workspace = workspaces.find_workspace(request.chat_id)
+    workspace_files = workspace.list_files(request.path, FILES_MAX)
+    files = [_describe_file(workspace, file) for file in workspace_files[:FILES_MAX]]
+    return tools_pb2.ListFilesResponse(files=files, has_more=len(workspace_files) > FILES_MAX)
 
 
-def _info(workspace: Workspace, file: File) -> tools_pb2.FileInfo:
+def _describe_file(workspace: Workspace, file: WorkspaceFile) -> tools_pb2.FileInfo:
     try:
-        with workspace.reading(file.path) as fd:
-            content = content_type(fd, file.path)
+        with workspace.open_file(file.path) as fd:
+            content = detect_type(fd, file.path)
     except (OSError, ValueError):
         content = UNKNOWN  # gone, or swapped, since it was listed
     return tools_pb2.FileInfo(

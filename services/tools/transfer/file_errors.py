@@ -1,4 +1,4 @@
-"""What the file system refuses, as errors of the RPCs about files. Tools have their own words for it (files.py)."""
+"""File system errors as errors of the RPCs about files. Tools have their own words for them (file_work.py)."""
 
 from __future__ import annotations
 

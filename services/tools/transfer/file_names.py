@@ -1,4 +1,4 @@
-"""Names of uploaded files: what a user calls a file, as a name that is safe on every file system and in every list."""
+"""Names of uploaded files, made safe for every file system and every list."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import unicodedata
 from headrace.errors import InvalidRequest
 
 BYTES_MAX = 255
-"""What file systems take for one name."""
 
 _FORBIDDEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 """Controls, invisible format characters (which can show a name backwards), half surrogates, line ends."""
@@ -16,8 +15,8 @@ _JOINERS = frozenset("\u200c\u200d")
 """Invisible, and part of how emoji and several scripts are written."""
 
 
-def checked(name: str) -> str:
-    """The name in its composed form. Raises InvalidRequest, naming the rule that it breaks."""
+def check_name(name: str) -> str:
+    """Check a name and return it in its composed form. Raises InvalidRequest naming the broken rule."""
     name = unicodedata.normalize("NFC", name)
     if not name.strip() or name.strip(". ") == "":
         raise InvalidRequest.of("name", "must be a file name")
@@ -32,8 +31,8 @@ def checked(name: str) -> str:
     return name
 
 
-def numbered(name: str, number: int) -> str:
-    """The name for the `number`th file of that name: a.txt, a (2).txt; shortened before its end where needed."""
+def number_name(name: str, number: int) -> str:
+    """Make a (2).txt of a.txt; a long name is shortened before its suffix."""
     if number == 1:
         return name
     stem, dot, suffix = name.rpartition(".")

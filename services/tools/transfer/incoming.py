@@ -1,4 +1,4 @@
-"""A file that is being received: out of every command's reach until it is whole, and gone when it never gets there."""
+"""A file that is being received: out of every command's reach until it is whole."""
 
 from __future__ import annotations
 
@@ -13,43 +13,40 @@ LEFT_S = 3600.0
 """Far longer than any upload takes: what is older was left by a service that was killed."""
 
 
-class Incoming:
-    """One file on its way. Used by one thread at a time."""
-
+class IncomingFile:
     def __init__(self, path: Path, fd: int) -> None:
         self.path = path
         self.fd = fd
         self.size_bytes = 0
 
     def write(self, data: bytes) -> None:
-        """Append `data`."""
         view = memoryview(data)
         while view:
             written = os.write(self.fd, view)
             self.size_bytes += written
             view = view[written:]
 
-    def appear(self, folder_fd: int, name: str) -> None:
-        """Be in that folder too, whole and on the disk. Raises FileExistsError when the name is taken."""
+    def link_into(self, folder_fd: int, name: str) -> None:
+        """Link the file into a folder, durably. Raises FileExistsError when the name is taken."""
         os.fsync(self.fd)
         os.link(self.path, name, dst_dir_fd=folder_fd, follow_symlinks=False)
         os.fsync(folder_fd)
 
 
 @contextmanager
-def receiving(folder: Path) -> Generator[Incoming]:
-    """A new file in `folder`; leaving the block removes that name of it."""
+def create_incoming(folder: Path) -> Generator[IncomingFile]:
+    """Create a file in `folder`; leaving the block removes that name of it."""
     path = folder / f"{secrets.token_hex(16)}.part"
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
     try:
-        yield Incoming(path, fd)
+        yield IncomingFile(path, fd)
     finally:
         os.close(fd)
         os.unlink(path)
 
 
-def sweep(folder: Path) -> None:
-    """Remove what services that were killed have left in `folder`; other ones may be receiving into it now."""
+def remove_leftovers(folder: Path) -> None:
+    """Remove files of services that were killed; other services may be receiving into `folder` now."""
     with os.scandir(folder) as entries:
         for entry in entries:
             with suppress(FileNotFoundError):

@@ -1,4 +1,4 @@
-"""Pictures made small enough for a model: none of its sides longer than 2048 pixels (architecture.md)."""
+"""Pictures made small enough for a model: no side longer than 2048 pixels."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FORMATS = ("PNG", "JPEG", "GIF", "WEBP")
 JPEG_QUALITY = 88
 
 
-def reduce(path: Path) -> None:
+def shrink_picture(path: Path) -> None:
     """Replace the picture in `path` by a smaller one if it is too large. Blocks.
 
     Raises:
@@ -35,7 +35,7 @@ def reduce(path: Path) -> None:
         _check_pixels(picture.size)
         if max(picture.size) > SIDE_PX_MAX:
             kind = picture.format
-            _reduced(picture).save(path, format=kind, quality=JPEG_QUALITY)
+            _make_smaller(picture).save(path, format=kind, quality=JPEG_QUALITY)
 
 
 def _check_pixels(size: tuple[int, int] | None) -> None:
@@ -43,8 +43,7 @@ def _check_pixels(size: tuple[int, int] | None) -> None:
         raise InvalidRequest.of("file", f"the picture has more than {PIXELS_MAX // 1_000_000} megapixels")
 
 
-def _reduced(picture: Image.Image) -> Image.Image:
-    """The first frame, smaller and turned as its camera was held."""
+def _make_smaller(picture: Image.Image) -> Image.Image:
     if picture.format != "JPEG" and picture.mode not in ("RGB", "RGBA", "L"):
         picture = picture.convert("RGBA")  # colours of a palette cannot be mixed
     # A JPEG is decoded at a fraction of its size at once.

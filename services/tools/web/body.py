@@ -1,4 +1,4 @@
-"""A response's body, unpacked as it comes and never beyond its limit, whatever it claims to be."""
+"""Response bodies, unpacked piece by piece and never beyond their limit."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator
 from services.tools.errors import ToolFailed
 
 SIZE_BYTES_MAX = 5 * 1024 * 1024
-"""After unpacking (tools.md)."""
 
 ENCODINGS = {"": None, "identity": None, "gzip": 31, "x-gzip": 31, "deflate": 15}
 """Content-Encoding to zlib's window bits; None: not packed. The only ones asked for: no others need a bound here."""
@@ -17,7 +16,7 @@ ACCEPT_ENCODING = "gzip, deflate"
 
 
 async def read_body(pieces: AsyncIterator[bytes], encoding: str) -> bytes:
-    """The whole body. Raises ToolFailed when it is larger than SIZE_BYTES_MAX, or cannot be unpacked."""
+    """Read the whole body. Raises ToolFailed when it is larger than SIZE_BYTES_MAX or cannot be unpacked."""
     encoding = encoding.strip().lower()
     if encoding not in ENCODINGS:
         raise ToolFailed(f"the answer is packed as {encoding!r}, which was not asked for")
@@ -42,7 +41,7 @@ class _Unpacker:
         return self._zlib is None or self._zlib.eof or not self._packed_bytes
 
     def feed(self, piece: bytes, size_bytes_max: int) -> bytes:
-        """What `piece` adds, `size_bytes_max` bytes of it at most; after those there is nothing more to feed."""
+        """Unpack at most `size_bytes_max` bytes of `piece`; after those there is nothing more to feed."""
         if self._zlib is None:
             return piece[:size_bytes_max]
         self._packed_bytes += len(piece)

@@ -1,6 +1,6 @@
-"""The process: bytes on stdin, {"title", "text"} as JSON on stdout. Started by extracting.py alone.
+"""The extracting process: bytes on stdin, {"title", "text"} as JSON on stdout. Started by extractor.py.
 
-Nothing is caught here: a document that cannot be read ends the process with a code that is not 0.
+Nothing is caught: a document that cannot be read ends the process with a code that is not 0.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES_MAX, MEMORY_BYTES_MAX))
     resource.setrlimit(resource.RLIMIT_CPU, (CPU_S_MAX, CPU_S_MAX))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    read = {"html": _html, "pdf": _pdf}[sys.argv[1]]
+    read = {"html": _extract_html, "pdf": _extract_pdf}[sys.argv[1]]
     title, text = read(sys.stdin.buffer.read())
-    found = {"title": " ".join(title.split())[:300], "text": text[:TEXT_CHARS_MAX]}
+    result = {"title": " ".join(title.split())[:300], "text": text[:TEXT_CHARS_MAX]}
     # What a page decodes to may hold half surrogate pairs, which JSON's receiver refuses.
-    cleaned = {key: value.encode(errors="replace").decode() for key, value in found.items()}
+    cleaned = {key: value.encode(errors="replace").decode() for key, value in result.items()}
     sys.stdout.write(json.dumps(cleaned))
 
 
-def _html(body: bytes) -> tuple[str, str]:
+def _extract_html(body: bytes) -> tuple[str, str]:
     import trafilatura
 
     tree = trafilatura.load_html(body)
@@ -50,7 +50,7 @@ def _html(body: bytes) -> tuple[str, str]:
     return title, article or trafilatura.html2txt(trafilatura.load_html(body))
 
 
-def _pdf(body: bytes) -> tuple[str, str]:
+def _extract_pdf(body: bytes) -> tuple[str, str]:
     import pypdf
 
     reader = pypdf.PdfReader(io.BytesIO(body))

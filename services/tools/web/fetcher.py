@@ -14,11 +14,11 @@ from yarl import URL
 from services.tools.errors import ToolFailed
 from services.tools.net.allow_list import AllowList
 from services.tools.web.body import ACCEPT_ENCODING, read_body
-from services.tools.web.pinned_connection import Resolve, checked_addresses, pinned_session, resolve
+from services.tools.web.pinned_connection import Resolve, checked_addresses, pinned_session, resolve_name
 from services.tools.web.targets import PORTS, Target, parse_target
 
 FETCH_S = 20.0
-"""For all of it, redirects included (tools.md)."""
+"""Redirects included."""
 
 REDIRECTS_MAX = 5
 
@@ -34,11 +34,8 @@ HEADERS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Fetched:
-    """An answer."""
-
+class FetchedResponse:
     url: str
-    """Where the last redirect led."""
     status: int
     content_type: str
     """In lower case without parameters; empty when the server did not say."""
@@ -48,26 +45,25 @@ class Fetched:
 
 @dataclass(frozen=True, slots=True)
 class Fetcher:
-    """Fetches for the whole service. Keeps nothing between fetches: no cookies, no connections, no names."""
+    """Keeps nothing between fetches: no cookies, no connections, no names."""
 
     allow: AllowList = AllowList()
-    resolve: Resolve = resolve
+    resolve: Resolve = resolve_name
     ports: frozenset[int] = PORTS
     fetch_s: float = FETCH_S
 
-    async def fetch(self, url: str) -> Fetched:
-        """The answer to a GET of `url`, whatever its status. Raises ToolFailed."""
+    async def fetch(self, url: str) -> FetchedResponse:
+        """GET `url`; a response of any status is returned. Raises ToolFailed."""
         with fetch_errors(self.fetch_s):
             async with asyncio.timeout(self.fetch_s):
                 for _ in range(REDIRECTS_MAX + 1):
-                    answer = await self._get(parse_target(url, self.allow, self.ports))
-                    if isinstance(answer, Fetched):
+                    answer = await self._get_once(parse_target(url, self.allow, self.ports))
+                    if isinstance(answer, FetchedResponse):
                         return answer
                     url = answer
         raise ToolFailed(f"more than {REDIRECTS_MAX} redirects")
 
-    async def _get(self, target: Target) -> Fetched | str:
-        """The answer, or the URL that it redirects to."""
+    async def _get_once(self, target: Target) -> FetchedResponse | str:
         addresses = await checked_addresses(target, self.resolve, self.allow)
         async with (
             pinned_session(addresses) as session,
@@ -75,15 +71,15 @@ class Fetcher:
         ):
             location = response.headers.get("Location")
             if response.status in REDIRECTS and location:
-                return _joined(target.url, location)
+                return _join_location(target.url, location)
             body = await read_body(
                 response.content.iter_chunked(PIECE_BYTES), response.headers.get("Content-Encoding", "")
             )
-            said = response.content_type.lower() if "Content-Type" in response.headers else ""
-            return Fetched(str(target.url), response.status, said, response.charset, body)
+            media_type = response.content_type.lower() if "Content-Type" in response.headers else ""
+            return FetchedResponse(str(target.url), response.status, media_type, response.charset, body)
 
 
-def _joined(base: URL, location: str) -> str:
+def _join_location(base: URL, location: str) -> str:
     try:
         return str(base.join(URL(location)))
     except ValueError as error:
@@ -92,7 +88,7 @@ def _joined(base: URL, location: str) -> str:
 
 @contextmanager
 def fetch_errors(fetch_s: float) -> Generator[None]:
-    """Everything that a fetch can end with beside an answer is a ToolFailed, named here."""
+    """Translate everything that a fetch can raise into ToolFailed."""
     try:
         yield
     except TimeoutError as error:

@@ -1,4 +1,4 @@
-"""A fetched answer as a page of text, or why it is none."""
+"""A fetched response as a page of text."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from services.tools.errors import ToolFailed
 from services.tools.web.extractor import Extractor
-from services.tools.web.fetcher import Fetched
+from services.tools.web.fetcher import FetchedResponse
 
 HTML = frozenset({"text/html", "application/xhtml+xml", ""})
 """A server that names no type sends HTML, mostly."""
@@ -21,15 +21,13 @@ TEXT = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Text with its origin."""
-
     url: str
     title: str
     text: str
 
 
-async def read_page(fetched: Fetched, extractor: Extractor) -> Page:
-    """The readable text. Raises ToolFailed: an error status, no text-like type, or no text in it."""
+async def read_page(fetched: FetchedResponse, extractor: Extractor) -> Page:
+    """Extract the readable text. Raises ToolFailed: an error status, no text-like type, or no text in it."""
     if fetched.status >= 400:
         raise ToolFailed(f"the server answered with status {fetched.status}")
     kind = fetched.content_type
@@ -37,7 +35,7 @@ async def read_page(fetched: Fetched, extractor: Extractor) -> Page:
         extracted = await extractor.extract("pdf" if kind == PDF else "html", fetched.body)
         title, text = extracted.title, extracted.text
     elif kind.startswith("text/") or kind in TEXT or kind.endswith(("+json", "+xml")):
-        title, text = "", _decoded(fetched)
+        title, text = "", _decode_text(fetched)
     else:
         raise ToolFailed(f"{kind!r} is no text; only web pages, text and PDF files can be read")
     if not text.strip():
@@ -45,7 +43,7 @@ async def read_page(fetched: Fetched, extractor: Extractor) -> Page:
     return Page(fetched.url, title, text)
 
 
-def _decoded(fetched: Fetched) -> str:
+def _decode_text(fetched: FetchedResponse) -> str:
     if b"\0" in fetched.body[:8192] and not (fetched.charset or "").lower().startswith("utf-16"):
         raise ToolFailed("the answer says it is text and is not")
     try:

@@ -12,33 +12,31 @@ import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
 
 from services.tools.errors import ToolFailed
-from services.tools.net.addresses import Address, parse_address, refusal
+from services.tools.net.addresses import Address, find_refusal, parse_address
 from services.tools.net.allow_list import AllowList
 from services.tools.web.targets import Target
 
 Resolve: TypeAlias = Callable[[str], Awaitable[list[str]]]
-"""From a name to its addresses, in the order to try them. Raises OSError."""
+"""Resolves a name to its addresses, in the order to try them. Raises OSError."""
 
 AddressInfo: TypeAlias = tuple[int, int, int, str, tuple[Any, ...]]
 """As getaddrinfo gives it: family, kind, protocol, name, socket address."""
 
 ADDRESSES_MAX = 16
-"""Of one name: more are not tried."""
 
 CONNECT_S = 10.0
 
 
-async def resolve(name: str) -> list[str]:
-    """The addresses that this machine's own resolver knows."""
-    found = await asyncio.get_running_loop().getaddrinfo(name, None, type=socket.SOCK_STREAM)
-    return [str(sockaddr[0]) for *_, sockaddr in found]
+async def resolve_name(name: str) -> list[str]:
+    infos = await asyncio.get_running_loop().getaddrinfo(name, None, type=socket.SOCK_STREAM)
+    return [str(sockaddr[0]) for *_, sockaddr in infos]
 
 
 async def checked_addresses(target: Target, resolve: Resolve, allow: AllowList) -> tuple[Address, ...]:
-    """The addresses to connect to. One bad address among them refuses all: it may be the next answer's first.
+    """Find the addresses to connect to. One bad address refuses all: it may be first in the next answer.
 
     Raises:
-        ToolFailed: The name has no address, or one that must not be reached.
+            ToolFailed: The name has no address, or one that must not be reached.
     """
     if target.address is not None:
         addresses = [target.address]
@@ -53,19 +51,19 @@ async def checked_addresses(target: Target, resolve: Resolve, allow: AllowList) 
         raise ToolFailed(f"{target.host!r} has no address")
     if not allow.has_host(target.host, target.port):
         for address in addresses:
-            why = refusal(address)
+            why = find_refusal(address)
             if why and not allow.has_address(address, target.port):
                 raise ToolFailed(f"{target.host!r} must not be reached from here: its address is {why}")
     return tuple(dict.fromkeys(addresses))
 
 
 def pinned_session(addresses: tuple[Address, ...]) -> aiohttp.ClientSession:
-    """A session that can reach `addresses` and nothing else. For one request; closed by the caller."""
+    """Make a session that reaches `addresses` and nothing else, for one request. The caller closes it."""
     connector = aiohttp.TCPConnector(
-        resolver=_Pinned(addresses),
+        resolver=_PinnedResolver(addresses),
         use_dns_cache=False,
         force_close=True,
-        socket_factory=_only(addresses),
+        socket_factory=_make_socket_factory(addresses),
     )
     return aiohttp.ClientSession(
         connector=connector,
@@ -77,7 +75,7 @@ def pinned_session(addresses: tuple[Address, ...]) -> aiohttp.ClientSession:
 
 
 @dataclass(frozen=True, slots=True)
-class _Pinned(AbstractResolver):
+class _PinnedResolver(AbstractResolver):
     addresses: tuple[Address, ...]
 
     async def resolve(
@@ -99,15 +97,15 @@ class _Pinned(AbstractResolver):
         pass
 
 
-def _only(addresses: tuple[Address, ...]) -> Callable[[AddressInfo], socket.socket]:
-    """Makes sockets for `addresses` only: the last place before the network, whatever the way that led here."""
+def _make_socket_factory(addresses: tuple[Address, ...]) -> Callable[[AddressInfo], socket.socket]:
+    """Make a factory of sockets for `addresses` only, the last check before the network."""
 
     def make(info: AddressInfo) -> socket.socket:
         family, kind, protocol, _, sockaddr = info
         if parse_address(str(sockaddr[0])) not in addresses:
             raise OSError("an address that was not checked")
-        made = socket.socket(family, kind, protocol)
-        made.setblocking(False)
-        return made
+        new_socket = socket.socket(family, kind, protocol)
+        new_socket.setblocking(False)
+        return new_socket
 
     return make

@@ -1,4 +1,4 @@
-"""The search endpoint that an operator configured, SearXNG-shaped or Bing-shaped: a query to a list of hits."""
+"""The search endpoint of the operator, SearXNG or Bing."""
 
 from __future__ import annotations
 
@@ -22,13 +22,11 @@ SNIPPET_CHARS_MAX = 1000
 PIECE_BYTES = 64 * 1024
 
 BING_PATH = "/v7.0/search"
-"""Its requests and answers differ from SearXNG's (Bing Web Search API v7)."""
+"""Path of Bing, whose requests and answers differ from SearXNG's (Bing Web Search API v7)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """One result."""
-
     title: str
     url: str
     snippet: str
@@ -62,24 +60,30 @@ class _BingAnswer(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """The endpoint; one for the service."""
-
     url: str
-    """Empty: none is configured."""
+    """Empty: no endpoint is configured."""
 
     key: str = field(default="", repr=False)
 
-    async def find(self, query: str, count: int) -> list[Hit]:
-        """At most `count` hits, best first. Raises ToolFailed."""
+    async def find_hits(self, query: str, count: int) -> list[Hit]:
+        """Find at most `count` hits, best first. Raises ToolFailed."""
         if not self.url:
             raise ToolFailed(NOT_CONFIGURED)
         is_bing = URL(self.url).path.rstrip("/").endswith(BING_PATH)
-        body = await self._get(self._request(query, count, is_bing=is_bing))
-        hits = _bing(body) if is_bing else _searxng(body)
+        body = await self._get_body(self._make_request(query, count, is_bing=is_bing))
+        try:
+            if is_bing:
+                pages = msgspec.json.decode(body, type=_BingAnswer).webPages.value[:HITS_MAX]
+                hits = [Hit(page.name, page.url, page.snippet or "") for page in pages]
+            else:
+                results = msgspec.json.decode(body, type=_SearxngAnswer).results[:HITS_MAX]
+                hits = [Hit(result.title, result.url, result.content or "") for result in results]
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise ToolFailed("the search endpoint's answer is not in a known form") from error
         usable = [hit for hit in hits if hit.url.startswith(("http://", "https://"))]
         return [Hit(hit.title or hit.url, hit.url, hit.snippet[:SNIPPET_CHARS_MAX]) for hit in usable[:count]]
 
-    def _request(self, query: str, count: int, *, is_bing: bool) -> tuple[URL, dict[str, str]]:
+    def _make_request(self, query: str, count: int, *, is_bing: bool) -> tuple[URL, dict[str, str]]:
         url, headers = URL(self.url), {"Accept": "application/json", "Accept-Encoding": ACCEPT_ENCODING}
         if is_bing:
             headers |= {"Ocp-Apim-Subscription-Key": self.key} if self.key else {}
@@ -88,7 +92,7 @@ class Search:
         url = url if url.path.strip("/") else url / "search"
         return url.update_query(q=query, format="json"), headers
 
-    async def _get(self, request: tuple[URL, dict[str, str]]) -> bytes:
+    async def _get_body(self, request: tuple[URL, dict[str, str]]) -> bytes:
         url, headers = request
         with _search_errors():
             # The operator's own address: not checked, and never left by a redirect, which would carry the key along.
@@ -103,18 +107,6 @@ class Search:
                 return await read_body(pieces, response.headers.get("Content-Encoding", ""))
 
 
-def _searxng(body: bytes) -> list[Hit]:
-    with _unreadable():
-        answer = msgspec.json.decode(body, type=_SearxngAnswer)
-    return [Hit(hit.title, hit.url, hit.content or "") for hit in answer.results[:HITS_MAX]]
-
-
-def _bing(body: bytes) -> list[Hit]:
-    with _unreadable():
-        answer = msgspec.json.decode(body, type=_BingAnswer)
-    return [Hit(hit.name, hit.url, hit.snippet or "") for hit in answer.webPages.value[:HITS_MAX]]
-
-
 @contextmanager
 def _search_errors() -> Generator[None]:
     try:
@@ -123,11 +115,3 @@ def _search_errors() -> Generator[None]:
         raise ToolFailed(f"the search endpoint did not answer within {SEARCH_S:g} s") from error
     except (aiohttp.ClientError, OSError) as error:
         raise ToolFailed("the search endpoint cannot be reached") from error
-
-
-@contextmanager
-def _unreadable() -> Generator[None]:
-    try:
-        yield
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise ToolFailed("the search endpoint's answer is not in a known form") from error

@@ -18,7 +18,7 @@ from services.tools.net.allow_list import AllowList
 URL_CHARS_MAX = 4096
 
 PORTS = frozenset({80, 443, 8080, 8443})
-"""Where the web is. Behind other ports are services that may take an HTTP request for their own protocol."""
+"""Behind other ports are services that may take an HTTP request for their own protocol."""
 
 NAME = re.compile(r"(?=.{1,253}$)([a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?\.)*[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?")
 """A host's name after IDNA."""
@@ -31,19 +31,16 @@ CONTROL = re.compile(r"[\x00-\x20\x7f]")
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where a request goes."""
-
     url: URL
     host: str
     """Name, or address without brackets."""
     port: int
     address: Address | None
-    """The host, when it is an address."""
+    """The host, if it is an address."""
 
 
 def parse_target(text: str, allow: AllowList, ports: frozenset[int] = PORTS) -> Target:
-    """The target of a URL. Raises ToolFailed with what is wrong with it."""
-    url = _parse(text)
+    url = _parse_url(text)
     if url.scheme not in ("http", "https"):
         raise ToolFailed(f"only http and https can be fetched, not {url.scheme or 'a URL without a scheme'!r}")
     if url.raw_user is not None or url.raw_password is not None or "@" in url.raw_authority:
@@ -57,7 +54,7 @@ def parse_target(text: str, allow: AllowList, ports: frozenset[int] = PORTS) -> 
     return Target(url, host, port, address)
 
 
-def _parse(text: str) -> URL:
+def _parse_url(text: str) -> URL:
     if len(text) > URL_CHARS_MAX:
         raise ToolFailed(f"the URL is longer than {URL_CHARS_MAX} characters")
     # Line breaks, tabs and backslashes are dropped or turned by some readers and kept by others.

@@ -1,4 +1,4 @@
-"""What tools that use the web share: a fetcher, a reader of pages, a search endpoint. One for the service."""
+"""The web as tools use it: a fetcher, a page reader and a search endpoint."""
 
 from __future__ import annotations
 
@@ -13,19 +13,18 @@ from services.tools.web.search import Search
 
 @dataclass(frozen=True, slots=True)
 class Web:
-    """The web as this installation may use it."""
+    """One for the service."""
 
     fetcher: Fetcher = Fetcher()
     search: Search = Search("")
     extractor: Extractor = field(default_factory=Extractor)
 
-    async def read(self, url: str) -> Page:
-        """The page at `url` as text. Raises ToolFailed."""
+    async def read_url(self, url: str) -> Page:
         return await read_page(await self.fetcher.fetch(url), self.extractor)
 
 
-def source(number: int, call_id: str, title: str, url: str) -> tools_pb2.ToolDelta:
-    """A source as its readers see it; the id is unique among the call's."""
+def make_source(number: int, call_id: str, title: str, url: str) -> tools_pb2.ToolDelta:
+    """Make the delta of a source; its id is unique in the call."""
     return tools_pb2.ToolDelta(
         source=agent_pb2.SourceSnapshot(source_id=f"{call_id}_s_{number}", title=title or None, url=url)
     )

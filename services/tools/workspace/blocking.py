@@ -1,7 +1,7 @@
-"""Blocking work in a thread that is waited for even by a caller who is cancelled.
+"""Blocking work in a thread, which a cancelled caller waits for too.
 
-What the work uses (a descriptor, a temporary file) belongs to the caller, who closes it on leaving: closed under a
-running thread, its number may by then name somebody else's file.
+The work uses descriptors or files of the caller, who closes them on leaving: closed under a running thread, their
+number may by then name somebody else's file.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-async def to_end(work: Callable[[], T]) -> T:
-    """The result of `work`. A cancelled caller gets its CancelledError when the work has ended."""
+async def run_to_end(work: Callable[[], T]) -> T:
+    """Run `work` in a thread. A cancelled caller gets its CancelledError when the work has ended."""
     running = asyncio.ensure_future(asyncio.to_thread(work))
     try:
         return await asyncio.shield(running)

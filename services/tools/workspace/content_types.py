@@ -1,7 +1,7 @@
-"""What a file is, by what is in it: the kind that limits and readers go by, and the MIME type.
+"""File types by content: the kind that limits and readers go by, and the MIME type.
 
-The name decides only between kinds of text, which differ in nothing a program could see: a .csv is text/csv, and what
-no table knows is text/plain, which no browser runs.
+The name decides only between kinds of text, which differ in nothing a program could see: a .csv is text/csv, and a text
+with an unknown suffix is text/plain, which no browser runs.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from services.runtime.tokens.image_size import image_size
 Kind: TypeAlias = Literal["image", "text", "pdf", "office", "other"]
 
 HEAD_BYTES = 64 * 1024
-"""What is looked at. A file whose first 64 KiB are text is text."""
+"""A file whose first 64 KiB are text is text."""
 
 IMAGES = {b"\x89PNG": "image/png", b"\xff\xd8\xff": "image/jpeg", b"GIF8": "image/gif", b"RIFF": "image/webp"}
-"""The pictures that models take; other ones are files like any other."""
+"""Pictures that models take; others are files like any other."""
 
 OLE2 = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
-"""Office files of before 2007, which say inside which of them they are: then the name decides."""
+"""Office files from before 2007; the name decides which kind."""
 
 OLE2_TYPES = {"doc": "application/msword", "xls": "application/vnd.ms-excel", "ppt": "application/vnd.ms-powerpoint"}
 
@@ -38,7 +38,6 @@ OPEN_XML_FOLDERS = {
 OPEN_DOCUMENT = b"application/vnd.oasis.opendocument."
 
 ZIP_NAMES_MAX = 2000
-"""Names of an archive that are looked at."""
 
 TEXT_TYPES = {
     "csv": "text/csv",
@@ -57,42 +56,39 @@ CONTROLS = bytes(set(range(32)) - set(b"\t\n\f\r\x1b\b"))
 
 @dataclass(frozen=True, slots=True)
 class ContentType:
-    """What a file is."""
-
     kind: Kind
     mime_type: str
 
 
-def content_type(fd: int, name: str) -> ContentType:
-    """What the open file is; its position is left alone. Blocks."""
+def detect_type(fd: int, name: str) -> ContentType:
+    """Detect the type of an open file without moving its position. Blocks."""
     head = os.pread(fd, HEAD_BYTES, 0)
     if head.startswith(b"%PDF-"):
         return ContentType("pdf", "application/pdf")
     if image_size(head) is not None:
         return ContentType("image", next(kind for start, kind in IMAGES.items() if head.startswith(start)))
     suffix = name.rpartition(".")[2].lower()
-    if office := _office(fd, head, suffix):
+    if office := _detect_office(fd, head, suffix):
         return ContentType("office", office)
     if _is_text(head):
         return ContentType("text", TEXT_TYPES.get(suffix, "text/plain"))
     return ContentType("other", filetype.guess_mime(head) or "application/octet-stream")
 
 
-def _office(fd: int, head: bytes, suffix: str) -> str | None:
+def _detect_office(fd: int, head: bytes, suffix: str) -> str | None:
     if head.startswith(OLE2):
         return OLE2_TYPES.get(suffix)
     if not head.startswith(b"PK\x03\x04"):
         return None
     if head[38:].startswith(OPEN_DOCUMENT):  # the file `mimetype`, which stands first, uncompressed
         return head[38:138].split(b"PK")[0].decode("ascii", "replace")
-    folders = _zip_folders(fd)
+    folders = _read_zip_folders(fd)
     if "[Content_Types].xml" not in folders:
         return None
     return next((mime_type for folder, mime_type in OPEN_XML_FOLDERS.items() if folder in folders), None)
 
 
-def _zip_folders(fd: int) -> set[str]:
-    """The names at the top of an archive; none when it cannot be read."""
+def _read_zip_folders(fd: int) -> set[str]:
     try:
         with open(os.dup(fd), "rb") as file, zipfile.ZipFile(file) as archive:
             return {name.partition("/")[0] for name in archive.namelist()[:ZIP_NAMES_MAX]}

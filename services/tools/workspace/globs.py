@@ -19,7 +19,7 @@ _MEANINGS = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
 
 
 def compile_glob(glob: str | None) -> Callable[[str], bool]:
-    """Whether a path matches; without a pattern each does. Raises ToolFailed for one that cannot be read."""
+    """Compile a pattern to a test of paths; without a pattern each path matches. Raises ToolFailed."""
     if not glob:
         return bool
     if len(glob) > CHARS_MAX:
@@ -28,7 +28,7 @@ def compile_glob(glob: str | None) -> Callable[[str], bool]:
     options.log_errors = False
     options.dot_nl = True
     try:
-        pattern = re2.compile(_expression(glob if "/" in glob else f"**/{glob}"), options)
+        pattern = re2.compile(_to_expression(glob if "/" in glob else f"**/{glob}"), options)
     except re2.error:
         raise ToolFailed(
             f"glob: {glob!r} cannot be read; write for example *.py, src/**/*.md or *.{{csv,tsv}}"
@@ -37,7 +37,7 @@ def compile_glob(glob: str | None) -> Callable[[str], bool]:
     return lambda path: pattern.fullmatch(path.encode(errors="replace").decode()) is not None
 
 
-def _expression(glob: str) -> str:
+def _to_expression(glob: str) -> str:
     depth, pieces = 0, list[str]()
     for piece in _PIECES.findall(glob.removeprefix("./").removeprefix("/")):
         if piece in _MEANINGS:

@@ -20,7 +20,7 @@ class _How(ctypes.Structure):
 
 
 def open_beneath(folder_fd: int, path: str, flags: int, *, follow_links: bool = True) -> int:
-    """A descriptor of `path`, relative to the folder; the caller closes it.
+    """Open `path`, relative to the folder; the caller closes the descriptor.
 
     Raises OSError: EXDEV when the path leads outside, ELOOP at a link that is not to be followed, ENOSYS where the
     kernel is older than Linux 5.6; ValueError for a path with a null character, at which the kernel would stop reading.

@@ -1,8 +1,8 @@
-"""Whose a chat is, as far as this service knows: its first user's, kept beside the workspaces.
+"""Owners of chats: the first user of a chat's workspace, recorded beside the workspaces.
 
-Chats are memory's, which is not asked from here: whoever first uses a chat's workspace has it, and memory lets nobody
-else begin, or go on with, a chat of that id. <root>/<chatId>/owner is on disk before anything of the chat is, out of
-every command's reach, and shared by replicas as the workspaces are. These functions block.
+The memory service is not asked: it lets nobody but a chat's first user begin or continue the chat.
+<root>/<chatId>/owner is on disk before anything of the chat is, out of every command's reach, and shared by replicas as
+the workspaces are. These functions block.
 """
 
 from __future__ import annotations
@@ -29,41 +29,40 @@ _READ = msgspec.json.Decoder(_Record)
 
 
 class Owners:
-    """The owners of all chats below one folder. Each use of a chat makes its folder younger, as its workspace's is."""
+    """The owners of all chats below one folder. Each use of a chat renews its folder's time, for retention."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
 
-    def claim(self, chat_id: str, *, is_older: bool) -> None:
-        """Have the chat for the user of the current call. `is_older`: it has things from before there were owners.
+    def claim_chat(self, chat_id: str, *, is_older: bool) -> None:
+        """Claim the chat for the user of the current call. `is_older`: the chat is from before owners were recorded.
 
         Raises:
-            NotFound: It is another's.
+                    NotFound: The chat is another user's.
         """
-        owner = self._owner(chat_id, is_older=is_older) or self._make(chat_id, identity.require_identity())
+        owner = self._read_owner(chat_id, is_older=is_older) or self._write_owner(chat_id, identity.require_identity())
         if owner != identity.require_identity():
             raise _not_found(chat_id)
-        with suppress(FileNotFoundError):  # from before there were owners
+        with suppress(FileNotFoundError):  # a chat from before owners were recorded
             os.utime(self.root / chat_id)
 
-    def check(self, chat_id: str, *, is_older: bool) -> None:
-        """The same, but what is nobody's stays so."""
+    def check_owner(self, chat_id: str, *, is_older: bool) -> None:
+        """Like `claim_chat`, but a chat without an owner stays without one."""
         if self.is_foreign(chat_id, is_older=is_older):
             raise _not_found(chat_id)
 
     def is_foreign(self, chat_id: str, *, is_older: bool) -> bool:
-        """Whether the chat is another user's."""
-        return self._owner(chat_id, is_older=is_older) not in (None, identity.require_identity())
+        return self._read_owner(chat_id, is_older=is_older) not in (None, identity.require_identity())
 
-    def _owner(self, chat_id: str, *, is_older: bool = False) -> Identity | None:
+    def _read_owner(self, chat_id: str, *, is_older: bool = False) -> Identity | None:
         try:
             record = _READ.decode((self.root / chat_id / "owner").read_bytes())
         except FileNotFoundError:
             return DEFAULT if is_older else None
         return Identity(record.tenant, record.user)
 
-    def _make(self, chat_id: str, owner: Identity) -> Identity:
-        """The owner, on disk; the one that another call was faster with, if there was one."""
+    def _write_owner(self, chat_id: str, owner: Identity) -> Identity:
+        """Write the owner. Returns the actual one: another call may have been faster."""
         folder = self.root / chat_id
         folder.mkdir(parents=True, exist_ok=True)
         temporary = folder / f"{secrets.token_hex(8)}.tmp"
@@ -79,7 +78,7 @@ class Owners:
             temporary.unlink()
         for place in (folder, self.root):
             sync_folder(place)
-        return self._owner(chat_id) or owner
+        return self._read_owner(chat_id) or owner
 
 
 def _not_found(chat_id: str) -> NotFound:

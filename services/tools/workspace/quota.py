@@ -1,15 +1,16 @@
-"""What a workspace may hold, checked before a file is added. A command writes by itself: the next file after it finds
-the workspace full."""
+"""The size limit of a workspace, checked before a file is added.
+
+Commands write unchecked: the next file after one finds the workspace full.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from errno import EDQUOT
 
-from services.tools.workspace.tree_walk import walk
+from services.tools.workspace.tree_walk import walk_tree
 
 BYTES_MAX = 1024**3
-"""A gibibyte, unless configured otherwise."""
 
 FILES_MAX = 20_000
 """Walking them takes 0.1 s, which each write pays."""
@@ -17,8 +18,6 @@ FILES_MAX = 20_000
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What is in a workspace."""
-
     size_bytes: int
     files: int
 
@@ -31,24 +30,23 @@ class WorkspaceFull(OSError):
         self.text = text
 
 
-def usage(folder_fd: int) -> Usage:
-    """What an open workspace folder holds, by what it takes on the disk."""
+def measure_usage(folder_fd: int) -> Usage:
+    """Measure an open workspace folder by its use of the disk."""
     size_bytes = files = 0
-    for found in walk(folder_fd):
-        size_bytes += found.status.st_blocks * 512
+    for entry in walk_tree(folder_fd):
+        size_bytes += entry.status.st_blocks * 512
         files += 1
     return Usage(size_bytes, files)
 
 
 def room_bytes(folder_fd: int, bytes_max: int) -> int:
-    """How much more may be put into the workspace; 0 when it holds too many files as well."""
-    used = usage(folder_fd)
+    """Bytes that still fit into the workspace; 0 also when it holds too many files."""
+    used = measure_usage(folder_fd)
     return max(0, bytes_max - used.size_bytes) if used.files < FILES_MAX else 0
 
 
 def check_room(folder_fd: int, more_bytes: int, bytes_max: int) -> None:
-    """Raise WorkspaceFull unless a new file of that size has room."""
-    used = usage(folder_fd)
+    used = measure_usage(folder_fd)
     if used.size_bytes + more_bytes > bytes_max:
         raise WorkspaceFull(
             f"the workspace is full: {used.size_bytes} of {bytes_max} bytes are used and {more_bytes} more are needed; "

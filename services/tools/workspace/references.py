@@ -1,4 +1,4 @@
-"""Where a caller finds a file of a workspace: its address at the facade, and what a query passes to name it."""
+"""References to files of a workspace: the address at the facade, and the object that a query passes."""
 
 from __future__ import annotations
 
@@ -12,12 +12,11 @@ from services.tools.workspace.content_types import ContentType
 
 
 def resource_url(chat_id: str, path: str) -> str:
-    """The file's address, relative to the facade's."""
     return "/api/resource?" + urlencode({"chatId": chat_id, "path": path})
 
 
-def reference(chat_id: str, path: str, content: ContentType, size_bytes: int, sha256: str) -> common_pb2.Reference:
-    """What an upload gives and a query takes; the path in the workspace is in its meta."""
+def make_reference(chat_id: str, path: str, content: ContentType, size_bytes: int, sha256: str) -> common_pb2.Reference:
+    """Its meta has the path."""
     return common_pb2.Reference(
         id=f"file_{hashlib.sha256(path.encode()).hexdigest()[:16]}",  # unique in the chat, as the path is
         type=content.kind,

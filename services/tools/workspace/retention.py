@@ -1,7 +1,7 @@
-"""What belongs to a chat that nobody has used for days goes: its workspace, and the records of its calls.
+"""Retention: removing workspaces and records of chats that nobody has used for days.
 
-A folder is in use when a call, an upload or a download opens it; the kernel's own time of change tells, which no
-command can set back. A run lives for minutes and opens its workspace with each call, so none that is live loses it.
+Each call, upload or download renews a folder's time of change (ctime), which no command can set back, so no live run
+loses its workspace.
 """
 
 from __future__ import annotations
@@ -21,31 +21,33 @@ from services.runtime.rpc.field_rules import is_uuid
 DAY_S = 24 * 60 * 60
 
 GOING = ".going-"
-"""Begins the name of a folder that is being removed: no call finds half of it, and the next day finds what is left."""
+"""Prefix of a folder that is being removed, so that no call finds half of it and the next day's run removes the
+rest."""
 
 log = structlog.get_logger()
 
 
 async def remove_unused(roots: Iterable[Path], days: float) -> None:
-    """Every day, and at the start, remove what is unused, until cancelled."""
     roots = tuple(roots)
     while True:
         try:
-            removed = await asyncio.to_thread(sweep, roots, days)
+            removed = await asyncio.to_thread(remove_older, roots, days)
             log.info("unused folders removed", folders=removed, unused_days=days)
         except Exception:
-            log.exception("unused folders not removed")  # tomorrow is another day
+            log.exception("unused folders not removed")  # the next attempt is tomorrow
         await asyncio.sleep(DAY_S)
 
 
-def sweep(roots: Iterable[Path], days: float) -> int:
-    """Remove the chats' folders below `roots` that were last used more than `days` ago; how many there were. Blocks."""
+def remove_older(roots: Iterable[Path], days: float) -> int:
+    """Remove the chats' folders below `roots` that were last used more than `days` ago. Returns how many. Blocks."""
     before = time.time() - days * DAY_S
     removed = 0
     for root in roots:
-        for folder in _unused(root, before):
+        for folder in _set_aside_unused(root, before):
             try:
-                _remove(folder)
+                for path, _, _ in os.walk(folder):
+                    os.chmod(path, 0o700)  # a folder may be read-only, as linked skills are; the walk goes on into it
+                shutil.rmtree(folder)
             except OSError as error:
                 log.warning("folder not removed", folder=folder.name, problem=os.strerror(error.errno or 0))
             else:
@@ -53,8 +55,7 @@ def sweep(roots: Iterable[Path], days: float) -> int:
     return removed
 
 
-def _unused(root: Path, before: float) -> Iterator[Path]:
-    """Folders to remove, already out of everybody's way."""
+def _set_aside_unused(root: Path, before: float) -> Iterator[Path]:
     if not root.is_dir():
         return
     for folder in list(root.iterdir()):
@@ -65,9 +66,3 @@ def _unused(root: Path, before: float) -> Iterator[Path]:
             yield folder
         elif is_uuid(folder.name) and status.st_ctime < before:
             yield folder.rename(folder.with_name(GOING + folder.name))
-
-
-def _remove(folder: Path) -> None:
-    for path, _, _ in os.walk(folder):
-        os.chmod(path, 0o700)  # a folder may be read-only, as linked skills are; the walk goes on into it after this
-    shutil.rmtree(folder)

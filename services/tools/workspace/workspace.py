@@ -1,7 +1,7 @@
-"""The workspace of a chat: a folder that its tools share, and that nothing they say leads out of.
+"""The workspace of a chat: a folder that its tools share, and that no path leads out of.
 
-File tools open paths relative to the folder's handle (openat2.py) and never by a name they checked before.
-These functions block: call them in a thread. They raise OSError; ValueError for a name that is no file name.
+File tools open paths relative to the folder's handle (openat2.py) and never by a name they checked before. These
+functions block: call them in a thread. They raise OSError; ValueError for a name that is no file name.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from services.runtime.rpc.field_rules import is_uuid
 from services.tools.workspace import quota
 from services.tools.workspace.openat2 import open_beneath
 from services.tools.workspace.owners import Owners
-from services.tools.workspace.tree_walk import DEPTH_MAX, walk
+from services.tools.workspace.tree_walk import DEPTH_MAX, walk_tree
 
 FOLDERS = ("uploads", "outputs")
 
@@ -30,61 +30,57 @@ LOCKS = 64
 
 
 @dataclass(frozen=True, slots=True)
-class File:
-    """A file of a workspace."""
-
+class WorkspaceFile:
     path: str
     size_bytes: int
     modified_ns: int = 0
 
 
 class Workspaces:
-    """All workspaces below one folder."""
-
     def __init__(self, root: Path, bytes_max: int = quota.BYTES_MAX) -> None:
         self.root = root.absolute()
         self.owners = Owners(self.root / ".owners")
         self._bytes_max = bytes_max
         self._locks = tuple(threading.RLock() for _ in range(LOCKS))
 
-    def open(self, chat_id: str) -> Workspace:
-        """The chat's workspace, made when it does not exist yet. Raises NotFound: the chat is another user's."""
-        self.claim(chat_id)
-        folder = self._folder(chat_id)
+    def open_workspace(self, chat_id: str) -> Workspace:
+        """Made when it does not exist yet. Raises NotFound: the chat is another user's."""
+        self.claim_chat(chat_id)
+        folder = self._find_folder(chat_id)
         folder.mkdir(parents=True, exist_ok=True)
         for name in FOLDERS:
             with suppress(FileExistsError):  # a command may have put something else in its place
                 (folder / name).mkdir()
-        return self._workspace(chat_id, folder)
+        return self._make_workspace(chat_id, folder)
 
-    def find(self, chat_id: str) -> Workspace:
-        """The chat's workspace; raises FileNotFoundError when nothing has made it, or the chat is another user's."""
-        folder = self._folder(chat_id)
+    def find_workspace(self, chat_id: str) -> Workspace:
+        """Raises FileNotFoundError when there is none, or the chat is another user's."""
+        folder = self._find_folder(chat_id)
         if not folder.is_dir() or self.owners.is_foreign(chat_id, is_older=True):
             raise FileNotFoundError(ENOENT, os.strerror(ENOENT))
-        return self._workspace(chat_id, folder)
+        return self._make_workspace(chat_id, folder)
 
-    def claim(self, chat_id: str) -> None:
-        """Have the chat for the user of the current call. Raises NotFound: it is another's."""
-        self.owners.claim(chat_id, is_older=self._folder(chat_id).is_dir())
+    def claim_chat(self, chat_id: str) -> None:
+        """For the user of the current call. Raises NotFound when the chat is another's."""
+        self.owners.claim_chat(chat_id, is_older=self._find_folder(chat_id).is_dir())
 
-    def check(self, chat_id: str) -> None:
-        """Raise NotFound when the chat is another user's; nobody's is none."""
-        self.owners.check(chat_id, is_older=self._folder(chat_id).is_dir())
+    def check_owner(self, chat_id: str) -> None:
+        """Raise NotFound when the chat is another user's."""
+        self.owners.check_owner(chat_id, is_older=self._find_folder(chat_id).is_dir())
 
-    def incoming(self) -> Path:
-        """The folder for what is not yet in a workspace, on the same file system and out of every command's reach."""
+    def make_incoming_folder(self) -> Path:
+        """On the file system of the workspaces, out of every command's reach."""
         folder = self.root / ".incoming"
         folder.mkdir(parents=True, exist_ok=True)
         return folder
 
-    def _folder(self, chat_id: str) -> Path:
+    def _find_folder(self, chat_id: str) -> Path:
         if not is_uuid(chat_id):
             raise InvalidRequest.of("chatId", "must be a UUID in lower case")
         return self.root / chat_id
 
-    def _workspace(self, chat_id: str, folder: Path) -> Workspace:
-        os.utime(folder)  # it is in use: retention.py looks when that was
+    def _make_workspace(self, chat_id: str, folder: Path) -> Workspace:
+        os.utime(folder)  # retention.py goes by this time
         return Workspace(folder, self._bytes_max, self._locks[hash(chat_id) % LOCKS])
 
 
@@ -98,9 +94,9 @@ class Workspace:
         """Held while a file is read to be written again, so that two edits of one file are both in it."""
 
     @contextmanager
-    def reading(self, path: str) -> Generator[int]:
-        """A descriptor to read a file, open inside the block. What is no file (a folder, a pipe) is refused."""
-        with self.handle() as folder_fd:
+    def open_file(self, path: str) -> Generator[int]:
+        """Open a file to read for the block. Raises ValueError for a folder, a pipe or a device."""
+        with self.open_root() as folder_fd:
             # O_NONBLOCK: opening a pipe would wait for its writer.
             fd = open_beneath(folder_fd, path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
         try:
@@ -113,52 +109,52 @@ class Workspace:
         finally:
             os.close(fd)
 
-    def write(self, path: str, data: bytes) -> None:
+    def write_file(self, path: str, data: bytes) -> None:
         """Put `data` at `path`, whole or not at all; folders on the way are made. Raises WorkspaceFull."""
         folder, _, name = path.rstrip("/").rpartition("/")
         if name in ("", ".", "..") or path.endswith("/"):
             raise ValueError("must end with a file name")
         if path.startswith("/"):
             raise ValueError("must be relative to the workspace")
-        with self.lock, self.handle() as root_fd:
+        with self.lock, self.open_root() as root_fd:
             quota.check_room(root_fd, len(data), self.bytes_max)
             folder_fd = _make_folders(root_fd, folder)
             try:
-                _replace(folder_fd, name, data)
+                _replace_file(folder_fd, name, data)
             finally:
                 os.close(folder_fd)
 
     def room_bytes(self) -> int:
-        """How much more it may hold; 0 when it is full, of bytes or of files."""
-        with self.handle() as fd:
+        with self.open_root() as fd:
             return quota.room_bytes(fd, self.bytes_max)
 
-    def files(
+    def list_files(
         self,
         path: str,
         files_max: int,
         *,
         matches: Callable[[str], bool] = lambda _: True,
         depth_max: int = DEPTH_MAX,
-    ) -> list[File]:
-        """Files below a folder, ordered by path, without links; one more than `files_max` when there are more.
+    ) -> list[WorkspaceFile]:
+        """List files below a folder, ordered by path, without links; one more than `files_max` when there are more.
 
-        `matches` is asked with the path relative to that folder.
+        `matches` is called with the path relative to that folder.
         """
-        found: list[File] = []
-        with self.opening(path or ".") as folder_fd, closing(walk(folder_fd, depth_max=depth_max)) as entries:
+        files: list[WorkspaceFile] = []
+        with self.open_folder(path or ".") as folder_fd, closing(walk_tree(folder_fd, depth_max=depth_max)) as entries:
             for entry in entries:
                 if entry.is_file and matches(entry.path):
                     size_bytes, modified_ns = entry.status.st_size, entry.status.st_mtime_ns
-                    found.append(File(os.path.normpath(f"{path or '.'}/{entry.path}"), size_bytes, modified_ns))
-                if len(found) > files_max:
+                    files.append(
+                        WorkspaceFile(os.path.normpath(f"{path or '.'}/{entry.path}"), size_bytes, modified_ns)
+                    )
+                if len(files) > files_max:
                     break
-        return found
+        return files
 
     @contextmanager
-    def opening(self, path: str) -> Generator[int]:
-        """A descriptor of a folder in the workspace, open inside the block."""
-        with self.handle() as root_fd:
+    def open_folder(self, path: str) -> Generator[int]:
+        with self.open_root() as root_fd:
             fd = open_beneath(root_fd, path, os.O_RDONLY | os.O_DIRECTORY)
         try:
             yield fd
@@ -166,8 +162,7 @@ class Workspace:
             os.close(fd)
 
     @contextmanager
-    def handle(self) -> Generator[int]:
-        """A descriptor of the workspace's own folder, open inside the block."""
+    def open_root(self) -> Generator[int]:
         fd = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             yield fd
@@ -176,7 +171,7 @@ class Workspace:
 
 
 def _make_folders(root_fd: int, path: str) -> int:
-    """A descriptor of the folder, made step by step: each step is opened beneath the root and extended by one name."""
+    """Make the folder and open it, step by step: each step is opened beneath the root and extended by one name."""
     fd = open_beneath(root_fd, ".", os.O_PATH | os.O_DIRECTORY)
     done = "."
     for part in path.split("/"):
@@ -194,7 +189,7 @@ def _make_folders(root_fd: int, path: str) -> int:
     return fd
 
 
-def _replace(folder_fd: int, name: str, data: bytes) -> None:
+def _replace_file(folder_fd: int, name: str, data: bytes) -> None:
     temporary = f".{secrets.token_hex(8)}.tmp"
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644, dir_fd=folder_fd)
     try:

@@ -12,10 +12,10 @@ import pytest
 from aiohttp import web
 
 from headrace.streams import reading
-from services.tools.documents.file_types import make_file
+from services.tools.documents.file_types import render_file
 from services.tools.errors import ToolFailed
 from services.tools.web.extractor import Extractor
-from services.tools.web.fetcher import Fetched
+from services.tools.web.fetcher import FetchedResponse
 from services.tools.web.page import read_page
 from tests.tools.calls import deltas_of, request, sources
 from tests.tools.conftest import Serve, Suite, nothing_running
@@ -87,7 +87,7 @@ async def test_other_text_is_read_too(serve: Serve, body: bytes, content_type: s
 
 
 async def test_a_pdf_is_read(serve: Serve) -> None:
-    pdf = (await make_file("# Water mills\n\nThey turn.", "pdf")).data
+    pdf = (await render_file("# Water mills\n\nThey turn.", "pdf")).data
     result, _ = await fetched(serve, pdf, "application/pdf")
     assert result.ok
     assert result.result.startswith("# Water mills\n")
@@ -143,7 +143,9 @@ async def test_leaving_ends_the_process_that_reads(serve: Serve) -> None:
 
 async def test_an_answer_without_a_type_is_taken_for_a_page() -> None:
     async with asyncio.timeout(20):
-        page = await read_page(Fetched("u", 200, "", None, b"<html><body>only a line</body></html>"), Extractor())
+        page = await read_page(
+            FetchedResponse("u", 200, "", None, b"<html><body>only a line</body></html>"), Extractor()
+        )
     assert page.text == "only a line"
 
 

@@ -14,6 +14,7 @@ import structlog
 from services.runtime.file_watch import watch_path
 from services.tools.builtin import BUILTIN
 from services.tools.catalogue.catalogue import Catalogue
+from services.tools.toolkit.tool import FrontEnd
 
 OWN = {"name": "hello", "description": "Say hello.", "command": ["echo", "hello"], "parameters": {"type": "object"}}
 
@@ -27,12 +28,12 @@ def refusals(logged: Any) -> list[dict[str, Any]]:
 
 
 def test_without_files_the_built_in_tools_are_in_force(tmp_path: Path) -> None:
-    names = [tool.name for tool in Catalogue(tmp_path / "missing").tools()]
+    names = [tool.name for tool in Catalogue(tmp_path / "missing").list_tools()]
     assert names == sorted(tool.name for tool in BUILTIN)
 
 
 def test_the_discovered_tier_is_bash_alone(tmp_path: Path) -> None:
-    assert [tool.name for tool in Catalogue(tmp_path).tools() if tool.tier == "discovered"] == ["_bash_"]
+    assert [tool.name for tool in Catalogue(tmp_path).list_tools() if tool.tier == "discovered"] == ["_bash_"]
 
 
 @pytest.mark.parametrize("hint", ["afterCallHint", "after_call_hint"])
@@ -47,7 +48,7 @@ def test_a_command_makes_a_tool_of_ones_own(tmp_path: Path) -> None:
     write(tmp_path, "a.backend", OWN | {"effect": "read"})
     found = Catalogue(tmp_path).find("HELLO")
     assert found is not None
-    assert (found.tool.tier, found.tool.effect, found.tool.is_command) == ("enabled", "read", True)
+    assert (found.tool.tier, found.tool.effect, found.tool.needs) == ("enabled", "read", {"sandbox"})
 
 
 def test_an_own_tool_has_its_effect_once_unless_it_says_otherwise(tmp_path: Path) -> None:
@@ -122,9 +123,9 @@ def test_actions_and_frontend_tools_have_what_their_files_state(tmp_path: Path) 
     fireworks, dialog = (Catalogue(tmp_path).find(name) for name in ("fireworks", "dialog"))
     assert fireworks is not None
     assert dialog is not None
-    assert (fireworks.tool.kind, fireworks.tool.effect, fireworks.tool.viewport_key) == ("action", "read", "")
-    assert (dialog.tool.kind, dialog.tool.effect, dialog.tool.viewport_key) == ("frontend", "once", "form")
-    assert (dialog.tool.timeout_ms, dialog.tool.approval) == (5000, "deny")
+    assert (fireworks.tool.effect, fireworks.tool.front_end) == ("read", FrontEnd("action"))
+    assert (dialog.tool.effect, dialog.tool.front_end) == ("once", FrontEnd("frontend", "form", 5000))
+    assert dialog.tool.approval == "deny"
 
 
 def test_tools_of_other_sources_come_and_go_and_take_no_name_away(tmp_path: Path) -> None:
@@ -135,8 +136,8 @@ def test_tools_of_other_sources_come_and_go_and_take_no_name_away(tmp_path: Path
     given = [dataclasses.replace(found.tool, name=name) for name in ("files__read", "HELLO", "Read_File", "twice")]
     given.append(dataclasses.replace(found.tool, name="bad", parameters='{"type": "nonsense"}'))
     with structlog.testing.capture_logs() as logged:
-        catalogue.offer("files", given)
-        catalogue.offer("others", [dataclasses.replace(found.tool, name="TWICE")])
+        catalogue.replace_source("files", given)
+        catalogue.replace_source("others", [dataclasses.replace(found.tool, name="TWICE")])
     assert {entry["tool"] for entry in refusals(logged)} == {"HELLO", "Read_File", "bad", "twice", "TWICE"}
     assert catalogue.find("FILES__read") is not None
     own = catalogue.find("hello")
@@ -145,7 +146,7 @@ def test_tools_of_other_sources_come_and_go_and_take_no_name_away(tmp_path: Path
     assert all(catalogue.find(name) is None for name in ("bad", "twice"))
     catalogue.reload()
     assert catalogue.find("files__read") is not None
-    catalogue.offer("files", [])
+    catalogue.replace_source("files", [])
     assert catalogue.find("files__read") is None
     assert catalogue.find("twice") is not None
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from headrace.v1 import tools_pb2
 from services.tools.catalogue.catalogue import Catalogue
-from services.tools.catalogue.tool_tiers import Tiers
+from services.tools.catalogue.tool_tiers import ToolTiers
 from services.tools.toolkit.tool import Tool
 from tests.tools.conftest import Serve
 
@@ -26,7 +26,7 @@ def in_force(folder: Path, text: str) -> tuple[dict[str, Tool], list[dict[str, A
     with structlog.testing.capture_logs() as logged:
         catalogue = Catalogue(folder / "tools")
     refused = [dict(entry) for entry in logged if entry["log_level"] in ("error", "warning")]
-    return {tool.name: tool for tool in catalogue.tools()}, refused
+    return {tool.name: tool for tool in catalogue.list_tools()}, refused
 
 
 def test_a_tool_changes_its_tier_and_gets_words_to_find_it_by(tmp_path: Path) -> None:
@@ -84,7 +84,7 @@ def test_no_text_stops_the_reload(text: str) -> None:
     with tempfile.TemporaryDirectory() as folder, structlog.testing.capture_logs() as logged:
         file = Path(folder, "tools.yaml")
         file.write_text(text, encoding="utf-8", errors="surrogatepass")
-        Tiers(file).reload()
+        ToolTiers(file).reload()
     assert [entry["event"] for entry in logged] in ([], ["tool file refused"])
 
 

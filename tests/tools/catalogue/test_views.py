@@ -15,6 +15,7 @@ from headrace.streams import rpc_errors
 from headrace.v1 import tools_pb2
 from services.tools.catalogue.catalogue import Catalogue
 from services.tools.catalogue.definitions import FILE_BYTES_MAX
+from services.tools.toolkit.tool import FrontEnd
 from tests.tools.conftest import Serve
 
 FORM = '{"fields": [{"name": "city", "max": 123456789012345678901234567890}]}'
@@ -72,7 +73,7 @@ def test_a_bad_view_is_named_and_the_others_go_on(tmp_path: Path, name: str, dat
     catalogue, (refusal,) = loaded(tmp_path)
     assert refusal["file"] == name
     assert problem in refusal["problem"]
-    assert catalogue.view("good") is not None
+    assert catalogue.find_view("good") is not None
 
 
 def test_a_key_that_two_files_have_is_refused_in_both(tmp_path: Path) -> None:
@@ -80,7 +81,7 @@ def test_a_key_that_two_files_have_is_refused_in_both(tmp_path: Path) -> None:
     (tmp_path / "A.qlc").write_text("{}")
     catalogue, refused = loaded(tmp_path)
     assert [entry["file"] for entry in refused] == ["A.qlc", "a.html"]
-    assert catalogue.view("a") is None
+    assert catalogue.find_view("a") is None
 
 
 def test_the_last_good_view_stays_until_its_file_goes(tmp_path: Path) -> None:
@@ -88,12 +89,12 @@ def test_the_last_good_view_stays_until_its_file_goes(tmp_path: Path) -> None:
     catalogue, _ = loaded(tmp_path)
     (tmp_path / "a.qlc").write_text("{")
     catalogue.reload()
-    view = catalogue.view("a")
+    view = catalogue.find_view("a")
     assert view is not None
     assert view.text == FORM
     (tmp_path / "a.qlc").unlink()
     catalogue.reload()
-    assert catalogue.view("a") is None
+    assert catalogue.find_view("a") is None
 
 
 @pytest.mark.parametrize("name", ["dialog.frontend", "other.html", "other.qlc", "other.dqlc"])
@@ -104,15 +105,15 @@ def test_a_frontend_tool_may_be_defined_in_a_views_file(tmp_path: Path, name: st
     found = catalogue.find("dialog")
     assert refused == []
     assert found is not None
-    assert (found.tool.kind, found.tool.viewport_key, found.tool.unavailable) == ("frontend", "dialog", "")
-    assert catalogue.view("other") is None
+    assert (found.tool.front_end, found.tool.unavailable) == (FrontEnd("frontend", "dialog"), "")
+    assert catalogue.find_view("other") is None
 
 
 @pytest.mark.parametrize("text", ["<p>tools</p>", "{ not json", '{"tool": 1}', "[1]"])
 def test_html_that_holds_no_definitions_is_a_view(tmp_path: Path, text: str) -> None:
     (tmp_path / "a.html").write_text(text)
     catalogue, refused = loaded(tmp_path)
-    view = catalogue.view("a")
+    view = catalogue.find_view("a")
     assert refused == []
     assert view is not None
     assert (view.text, view.is_html) == (text, True)

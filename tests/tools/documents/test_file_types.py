@@ -10,8 +10,8 @@ import pytest
 from pptx import Presentation
 from pypdf import PdfReader
 
-from services.tools.documents.blocks import Code, Heading, Item, Paragraph, Table, parse_blocks, plain
-from services.tools.documents.file_types import FILE_TYPES, make_file
+from services.tools.documents.blocks import Code, Heading, Item, Paragraph, Table, join_text, parse_blocks
+from services.tools.documents.file_types import FILE_TYPES, render_file
 from services.tools.documents.slides import LINES_MAX
 
 PIECES = (
@@ -41,12 +41,12 @@ PIECES = (
 async def test_any_markdown_becomes_a_file(kind: str) -> None:
     rng = random.Random(5)
     for _ in range(15):
-        made = await make_file("".join(rng.choices(PIECES, k=12)), kind)
+        made = await render_file("".join(rng.choices(PIECES, k=12)), kind)
         assert made.data
 
 
 async def test_a_slide_that_is_full_goes_on_on_the_next() -> None:
-    made = await make_file("# T\n\n## Many\n\n" + "- item\n" * 25 + "\n" + "long " * 400, "ppt")
+    made = await render_file("# T\n\n## Many\n\n" + "- item\n" * 25 + "\n" + "long " * 400, "ppt")
     slides: list[Any] = list(Presentation(io.BytesIO(made.data)).slides)
     titles = [slide.shapes.title.text for slide in slides if slide.shapes.title is not None]
     lines = [len(slide.placeholders[1].text_frame.paragraphs) for slide in slides]
@@ -55,7 +55,7 @@ async def test_a_slide_that_is_full_goes_on_on_the_next() -> None:
 
 
 async def test_a_long_pdf_has_many_pages() -> None:
-    made = await make_file("# T\n\n" + "A paragraph of some words.\n\n" * 400, "pdf")
+    made = await render_file("# T\n\n" + "A paragraph of some words.\n\n" * 400, "pdf")
     reader = PdfReader(io.BytesIO(made.data))
     assert len(reader.pages) > 5
     assert reader.metadata is not None
@@ -70,8 +70,11 @@ def test_blocks_are_what_the_text_shows() -> None:
     assert isinstance(quote, Paragraph)
     assert isinstance(one, Item)
     assert isinstance(two, Item)
-    assert (plain(heading.spans), plain(text.spans), plain(quote.spans)) == ("A b", "text c", "quote")
-    assert [(item.depth, item.mark, plain(item.spans)) for item in (one, two)] == [(0, "1.", "one"), (1, "•", "two")]
+    assert (join_text(heading.spans), join_text(text.spans), join_text(quote.spans)) == ("A b", "text c", "quote")
+    assert [(item.depth, item.mark, join_text(item.spans)) for item in (one, two)] == [
+        (0, "1.", "one"),
+        (1, "•", "two"),
+    ]
     assert code == Code("x")
     assert isinstance(table, Table)
-    assert [[plain(cell) for cell in row] for row in table.rows] == [["h"], ["v"]]
+    assert [[join_text(cell) for cell in row] for row in table.rows] == [["h"], ["v"]]

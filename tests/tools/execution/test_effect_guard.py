@@ -19,9 +19,10 @@ from headrace.errors import InvalidRequest, Overloaded
 from headrace.streams import reading, rpc_errors
 from headrace.v1 import tools_pb2
 from services.tools.errors import ToolFailed
-from services.tools.execution.effect_guard import check, perform
-from services.tools.execution.effect_records import Effects, Outcome, Record
-from services.tools.toolkit.tool import RESULT_CHARS_MAX, Call, Effect, Tool, result
+from services.tools.execution.effect_guard import check_effect, run_guarded
+from services.tools.execution.effect_records import EffectRecord, EffectRecords, Outcome
+from services.tools.toolkit.context import ToolContext
+from services.tools.toolkit.tool import RESULT_CHARS_MAX, Effect, Tool, make_result
 from services.tools.workspace.workspace import Workspaces
 from tests.tools.conftest import CHAT, RUN, Serve, Suite
 
@@ -42,21 +43,23 @@ class Counting:
         self.tool = Tool("counting", "", "{}", effect, self._execute)
         self._failure = failure
 
-    async def _execute(self, call: Call) -> AsyncGenerator[tools_pb2.ToolDelta]:
+    async def _execute(self, context: ToolContext) -> AsyncGenerator[tools_pb2.ToolDelta]:
         if isinstance(self._failure, Overloaded):
             raise self._failure
         self.runs += 1
         if self._failure is not None:
             raise self._failure
-        yield result("done")
+        yield make_result("done")
 
 
-async def performed(effects: Effects, tool: Tool, folder: Path) -> tools_pb2.ToolOutcome:
+async def performed(effects: EffectRecords, tool: Tool, folder: Path) -> tools_pb2.ToolOutcome:
     request = tools_pb2.ExecuteRequest(run_id=RUN, tool_call_id="1", effect_key=KEY, chat_id=CHAT)
-    fields: dict[str, Any] = dict.fromkeys(field.name for field in dataclasses.fields(Call))  # the tool asks for none
-    fields |= {"chat_id": CHAT, "workspaces": Workspaces(folder), "request": request}
-    call = Call(**fields)
-    async with aclosing(perform(effects, tool, call)) as deltas:
+    fields: dict[str, Any] = dict.fromkeys(
+        field.name for field in dataclasses.fields(ToolContext)
+    )  # the tool asks for none
+    fields |= {"workspaces": Workspaces(folder), "request": request}
+    context = ToolContext(**fields)
+    async with aclosing(run_guarded(effects, tool, context)) as deltas:
         return [delta.result async for delta in deltas][-1]
 
 
@@ -64,9 +67,9 @@ def files(folder: Path) -> list[Path]:
     return [path for path in folder.rglob("*") if path.is_file()]
 
 
-async def checked(effects: Effects) -> str:
+async def checked(effects: EffectRecords) -> str:
     request = tools_pb2.CheckEffectRequest(effect_key=KEY, tool_name="counting", chat_id=CHAT)
-    return (await check(effects, request)).state
+    return (await check_effect(effects, request)).state
 
 
 async def test_a_call_that_has_ended_is_answered_with_its_result_and_not_run_again(serve: Serve) -> None:
@@ -161,15 +164,15 @@ async def test_a_recorded_result_is_bounded(serve: Serve, tmp_path: Path) -> Non
 
 
 async def test_an_idempotent_call_without_an_end_runs_again(tmp_path: Path) -> None:
-    effects, counting = Effects(tmp_path), Counting("idempotent")
-    effects.start(CHAT, KEY, "counting")
+    effects, counting = EffectRecords(tmp_path), Counting("idempotent")
+    effects.record_start(CHAT, KEY, "counting")
     assert (await performed(effects, counting.tool, tmp_path)).ok
     assert (await performed(effects, counting.tool, tmp_path)).ok
     assert counting.runs == 1
 
 
 async def test_a_tool_that_had_no_capacity_may_be_tried_again(tmp_path: Path) -> None:
-    effects, full, free = Effects(tmp_path), Counting(failure=Overloaded("full")), Counting()
+    effects, full, free = EffectRecords(tmp_path), Counting(failure=Overloaded("full")), Counting()
     with pytest.raises(Overloaded, match="full"):
         await performed(effects, full.tool, tmp_path)
     assert await checked(effects) == "not_done"
@@ -178,7 +181,7 @@ async def test_a_tool_that_had_no_capacity_may_be_tried_again(tmp_path: Path) ->
 
 @pytest.mark.parametrize("failure", [ToolFailed("no"), KeyError("our bug")])
 async def test_a_failed_tool_is_not_run_again(tmp_path: Path, failure: Exception) -> None:
-    effects, counting = Effects(tmp_path), Counting(failure=failure)
+    effects, counting = EffectRecords(tmp_path), Counting(failure=failure)
     for _ in range(2):
         try:
             assert not (await performed(effects, counting.tool, tmp_path)).ok
@@ -201,7 +204,7 @@ class Full:
 
 @pytest.mark.parametrize("first", [1, 2, 3])
 async def test_without_a_record_nothing_runs(tmp_path: Path, first: int) -> None:
-    effects, counting = Effects(tmp_path, Full(first)), Counting()
+    effects, counting = EffectRecords(tmp_path, Full(first)), Counting()
     with pytest.raises(Overloaded, match="No space left"):
         await performed(effects, counting.tool, tmp_path)
     assert counting.runs == 0
@@ -211,22 +214,22 @@ async def test_without_a_record_nothing_runs(tmp_path: Path, first: int) -> None
 
 @pytest.mark.parametrize("first", [4, 5])
 async def test_an_outcome_that_cannot_be_recorded_is_told_all_the_same(tmp_path: Path, first: int) -> None:
-    effects, counting = Effects(tmp_path, Full(first)), Counting()
+    effects, counting = EffectRecords(tmp_path, Full(first)), Counting()
     assert (await performed(effects, counting.tool, tmp_path)).result == "done"
-    await performed(Effects(tmp_path), counting.tool, tmp_path)
+    await performed(EffectRecords(tmp_path), counting.tool, tmp_path)
     assert counting.runs == 1
     assert [path for path in files(tmp_path) if path.suffix == ".tmp"] == []
 
 
 def test_of_many_replicas_one_starts_a_call(tmp_path: Path) -> None:
-    replicas = [Effects(tmp_path) for _ in range(16)]
+    replicas = [EffectRecords(tmp_path) for _ in range(16)]
     with ThreadPoolExecutor(16) as pool:
-        starting = [pool.submit(effects.start, CHAT, KEY, "counting") for effects in replicas]
+        starting = [pool.submit(effects.record_start, CHAT, KEY, "counting") for effects in replicas]
     before = [start.result() for start in starting]
     assert before.count(None) == 1
-    assert {record for record in before if record} == {Record(KEY, "counting")}
-    replicas[0].end(CHAT, Record(KEY, "counting"), Outcome(True, "done"))
-    found = replicas[1].find(CHAT, KEY)
+    assert {record for record in before if record} == {EffectRecord(KEY, "counting")}
+    replicas[0].record_end(CHAT, EffectRecord(KEY, "counting"), Outcome(True, "done"))
+    found = replicas[1].find_record(CHAT, KEY)
     assert found is not None
     assert (found.state, found.outcome) == ("ended", Outcome(True, "done"))
 
@@ -234,5 +237,5 @@ def test_of_many_replicas_one_starts_a_call(tmp_path: Path) -> None:
 @pytest.mark.parametrize("chat_id", ["", "..", "../../x", f"{CHAT}/.."])
 def test_a_chat_id_that_is_no_uuid_is_refused(tmp_path: Path, chat_id: str) -> None:
     with pytest.raises(InvalidRequest):
-        Effects(tmp_path).start(chat_id, KEY, "counting")
+        EffectRecords(tmp_path).record_start(chat_id, KEY, "counting")
     assert not list(tmp_path.iterdir())

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from headrace.streams import reading
 from headrace.v1 import agent_pb2
-from services.tools.execution.long_results import bounded
+from services.tools.execution.long_results import shorten_result
 from services.tools.toolkit.tool import RESULT_CHARS_MAX
 from tests.tools.conftest import CHAT, RUN, Serve
 
@@ -70,6 +70,6 @@ async def test_a_long_failure_is_bounded_too(serve: Serve) -> None:
 @given(st.integers(0, 3 * RESULT_CHARS_MAX), st.sampled_from(["", "outputs/results/tool-01234567.txt"]))
 def test_what_the_model_gets_is_bounded_and_shorter_texts_are_whole(length: int, path: str) -> None:
     text = "x" * length
-    assert len(bounded(text, path)) == min(length, RESULT_CHARS_MAX)
-    assert (bounded(text, path) == text) == (length <= RESULT_CHARS_MAX)
-    assert (path in bounded(text, path)) == (length > RESULT_CHARS_MAX or not path)
+    assert len(shorten_result(text, path)) == min(length, RESULT_CHARS_MAX)
+    assert (shorten_result(text, path) == text) == (length <= RESULT_CHARS_MAX)
+    assert (path in shorten_result(text, path)) == (length > RESULT_CHARS_MAX or not path)

@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.tools.interpreter.output_marks import Marked
+from services.tools.interpreter.output_marks import MarkedOutput
 from services.tools.sandbox.supervised_command import Stream
 
 TOKEN = "0123456789abcdef"
@@ -16,26 +16,26 @@ TOKEN = "0123456789abcdef"
 @given(st.binary(max_size=60), st.lists(st.integers(0, 100), max_size=6), st.binary(max_size=10))
 def test_output_is_what_came_before_the_mark(before: bytes, cuts: list[int], behind: bytes) -> None:
     held: dict[Stream, bytes] = {}
-    marked = Marked(TOKEN, held)
+    marked = MarkedOutput(TOKEN, held)
     data = before + marked.text.encode() + behind
     places = sorted({0, len(data), *(min(cut, len(data)) for cut in cuts)})
     pieces = [data[start:end] for start, end in pairwise(places)]
-    assert b"".join(marked.released("stdout", piece) for piece in pieces) == before
+    assert b"".join(marked.take_output("stdout", piece) for piece in pieces) == before
     assert not marked.is_complete
     assert held.get("stdout", b"") == behind
-    marked.released("stderr", marked.text.encode())
+    marked.take_output("stderr", marked.text.encode())
     assert marked.is_complete
 
 
 def test_zeros_that_begin_no_mark_are_output() -> None:
-    marked = Marked(TOKEN, {})
-    said = marked.released("stdout", b"a\0b\0") + marked.released("stdout", b"\0c" + b"d" * 40)
+    marked = MarkedOutput(TOKEN, {})
+    said = marked.take_output("stdout", b"a\0b\0") + marked.take_output("stdout", b"\0c" + b"d" * 40)
     assert said == b"a\0b\0\0c" + b"d" * 40
 
 
 def test_what_came_behind_a_mark_belongs_to_the_next_piece() -> None:
     held: dict[Stream, bytes] = {}
-    first = Marked(TOKEN, held)
-    first.released("stdout", first.text.encode() + b"late ")
-    second = Marked("f" * 16, held)
-    assert second.released("stdout", b"and more") == b"late and more"
+    first = MarkedOutput(TOKEN, held)
+    first.take_output("stdout", first.text.encode() + b"late ")
+    second = MarkedOutput("f" * 16, held)
+    assert second.take_output("stdout", b"and more") == b"late and more"

@@ -9,19 +9,19 @@ from pathlib import Path
 import pytest
 
 from headrace.errors import Overloaded
-from services.tools.interpreter.pool import Interpreters, interpreters
-from services.tools.interpreter.session import Ended, Session, start_session
-from services.tools.sandbox.command_run import Output
+from services.tools.interpreter.pool import InterpreterPool, run_pool
+from services.tools.interpreter.session import CodeEnded, InterpreterSession, start_session
+from services.tools.sandbox.command_run import CommandOutput
 from services.tools.sandbox.confinement.policy import Policy
 
 
-async def said(session: Session, code: str) -> str:
+async def said(session: InterpreterSession, code: str) -> str:
     async with aclosing(session.execute(code, 5)) as pieces:
-        return "".join([piece.text async for piece in pieces if isinstance(piece, Output)])
+        return "".join([piece.text async for piece in pieces if isinstance(piece, CommandOutput)])
 
 
-async def using(found: Interpreters, folder: Path, run: str, code: str) -> str:
-    async with found.borrowing(("chat", run), lambda: start_session(policy(folder))) as borrowed:
+async def using(found: InterpreterPool, folder: Path, run: str, code: str) -> str:
+    async with found.borrow_session(("chat", run), lambda: start_session(policy(folder))) as borrowed:
         return await said(borrowed.session, code)
 
 
@@ -30,32 +30,32 @@ def policy(folder: Path) -> Policy:
 
 
 async def test_an_idle_one_is_ended(tmp_path: Path) -> None:
-    async with asyncio.timeout(10), interpreters(2, idle_s=0.2) as found:
-        async with found.borrowing(("chat", "run"), lambda: start_session(policy(tmp_path))) as borrowed:
+    async with asyncio.timeout(10), run_pool(2, idle_s=0.2) as found:
+        async with found.borrow_session(("chat", "run"), lambda: start_session(policy(tmp_path))) as borrowed:
             session = borrowed.session
             await said(session, "import time; time.sleep(0.4)")
             assert session.is_alive
         while session.is_alive:
             await asyncio.sleep(0.01)
-        async with found.borrowing(("chat", "run"), lambda: start_session(policy(tmp_path))) as again:
+        async with found.borrow_session(("chat", "run"), lambda: start_session(policy(tmp_path))) as again:
             assert again.has_forgotten
 
 
 async def test_those_in_use_do_not_give_way(tmp_path: Path) -> None:
-    async with asyncio.timeout(10), interpreters(1) as found:
-        async with found.borrowing(("chat", "first"), lambda: start_session(policy(tmp_path))):
+    async with asyncio.timeout(10), run_pool(1) as found:
+        async with found.borrow_session(("chat", "first"), lambda: start_session(policy(tmp_path))):
             with pytest.raises(Overloaded, match="1 interpreters are in use"):
                 await using(found, tmp_path, "second", "1")
         assert await using(found, tmp_path, "second", "1") == "1\n"
 
 
 async def test_one_that_cannot_be_started_leaves_no_place_taken(tmp_path: Path) -> None:
-    async def failing() -> Session:
+    async def failing() -> InterpreterSession:
         raise OSError("no room")
 
-    async with asyncio.timeout(10), interpreters(1) as found:
+    async with asyncio.timeout(10), run_pool(1) as found:
         with pytest.raises(OSError, match="no room"):
-            async with found.borrowing(("chat", "first"), failing):
+            async with found.borrow_session(("chat", "first"), failing):
                 pass
         assert await using(found, tmp_path, "second", "1") == "1\n"
 
@@ -66,7 +66,7 @@ async def test_an_interpreter_that_was_killed_between_two_calls_says_so(tmp_path
         await said(session, "import os, threading; threading.Timer(0.1, os._exit, (3,)).start()")
         await asyncio.sleep(0.3)
         async with aclosing(session.execute("1", 5)) as pieces:
-            assert [piece async for piece in pieces] == [Ended("died", problem="exit code 3")]
+            assert [piece async for piece in pieces] == [CodeEnded("died", problem="exit code 3")]
     assert not session.is_alive
 
 
@@ -84,5 +84,8 @@ async def test_an_answer_nobody_waited_for_is_not_taken_for_the_next_one(tmp_pat
             async with aclosing(session.execute(code, 5)) as pieces:
                 await anext(pieces)
             async with aclosing(session.execute("2", 5)) as pieces:
-                assert [piece async for piece in pieces] == [Output("stdout", "2\n"), Ended("ended", ok=True)]
+                assert [piece async for piece in pieces] == [
+                    CommandOutput("stdout", "2\n"),
+                    CodeEnded("ended", ok=True),
+                ]
         await session.close()

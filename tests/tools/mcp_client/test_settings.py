@@ -16,11 +16,12 @@ from mcp_types import ToolAnnotations
 
 from services.tools.mcp_client import user_sessions
 from services.tools.mcp_client.sdk_errors import ServerFailed
-from services.tools.mcp_client.session import Session
-from services.tools.mcp_client.settings import BadFile, Http, Stdio, read_servers
-from services.tools.mcp_client.tool_mapping import offered
+from services.tools.mcp_client.session import McpSession
+from services.tools.mcp_client.settings import BadMcpFile, Http, Stdio, read_servers
+from services.tools.mcp_client.tool_mapping import map_tools
 from services.tools.mcp_client.user_sessions import UserSessions
-from services.tools.toolkit.tool import Call, Execute
+from services.tools.toolkit.context import ToolContext
+from services.tools.toolkit.tool import Execute
 
 ENV = {"TOKEN": "Bearer x"}
 
@@ -82,12 +83,12 @@ def test_a_bad_server_is_named_with_its_problem_and_the_others_go_on(
 @pytest.mark.parametrize("text", ["{", "[]", "{}", '{"mcpServers": []}', "[" * 100_000, '"\xff'])
 def test_a_bad_file_is_refused_as_a_whole(tmp_path: Path, text: str) -> None:
     (tmp_path / "mcp.json").write_bytes(text.encode("latin-1"))
-    with pytest.raises(BadFile, match=r"."):
+    with pytest.raises(BadMcpFile, match=r"."):
         read_servers(tmp_path / "mcp.json", ENV)
 
 
 def never(tool: str) -> Execute:
-    async def execute(call: Call) -> AsyncGenerator[Any]:
+    async def execute(context: ToolContext) -> AsyncGenerator[Any]:
         raise AssertionError(tool)
         yield
 
@@ -100,12 +101,12 @@ def tool(name: str, schema: Any = None, **more: Any) -> mcp.Tool:
 
 def test_names_are_what_models_accept_and_no_two_are_the_same() -> None:
     given = ["read", "read.file", "Same", "same", "a b", "a/b", "x" * 100, "x" * 101, "名"]
-    names = [each.name for each in offered("files", [tool(name) for name in given], never)]
+    names = [each.name for each in map_tools("files", [tool(name) for name in given], never)]
     assert names[:2] == ["files__read", "files__read_file"]
     assert names[-1] == "files___"
     assert len({name.casefold() for name in names}) == len(given)
     assert all(len(name) <= 64 and name.replace("_", "").isalnum() for name in names[:-1])
-    assert names == [each.name for each in offered("files", [tool(name) for name in given], never)]
+    assert names == [each.name for each in map_tools("files", [tool(name) for name in given], never)]
 
 
 def test_hints_decide_the_effect() -> None:
@@ -115,14 +116,14 @@ def test_hints_decide_the_effect() -> None:
         "once": ToolAnnotations(read_only_hint=False),
         "none": None,
     }
-    found = offered("s", [tool(name, annotations=hint) for name, hint in hints.items()], never)
+    found = map_tools("s", [tool(name, annotations=hint) for name, hint in hints.items()], never)
     assert [each.effect for each in found] == ["read", "idempotent", "once", "once"]
 
 
 @pytest.mark.parametrize("schema", [{}, {"type": "array"}, {"type": "object", "properties": {"a": {"type": "x"}}}])
 def test_a_tool_whose_schema_cannot_be_used_is_left_out(schema: Any) -> None:
     with structlog.testing.capture_logs() as logged:
-        found = offered("s", [tool("bad", schema), tool("good")], never)
+        found = map_tools("s", [tool("bad", schema), tool("good")], never)
     assert [each.name for each in found] == ["s__good"]
     assert (logged[0]["tool"], "inputSchema" in logged[0]["problem"]) == ("s__bad", True)
 
@@ -135,13 +136,13 @@ class Opening:
         self.open: set[str] = set()
 
     @asynccontextmanager
-    async def session(self, authorization: str) -> AsyncGenerator[Session]:
+    async def session(self, authorization: str) -> AsyncGenerator[McpSession]:
         if authorization == "refused":
             raise ServerFailed("no")
         self.opened.append(authorization)
         self.open.add(authorization)
         try:
-            yield Session()
+            yield McpSession()
         finally:
             self.open.remove(authorization)
 
@@ -164,10 +165,14 @@ async def sessions(opening: Opening) -> AsyncGenerator[UserSessions]:
 async def test_a_credential_has_one_session_which_is_kept() -> None:
     opening = Opening()
     async with sessions(opening) as users:
-        async with users.borrow("ann") as first, users.borrow("ann") as second, users.borrow("bob") as other:
+        async with (
+            users.borrow_session("ann") as first,
+            users.borrow_session("ann") as second,
+            users.borrow_session("bob") as other,
+        ):
             assert first is second
             assert other is not first
-        async with users.borrow("ann") as again:
+        async with users.borrow_session("ann") as again:
             assert again is first
     assert opening.opened == ["ann", "bob"]
 
@@ -176,11 +181,11 @@ async def test_the_session_used_least_recently_makes_room_and_one_in_use_never_d
     opening = Opening()
     async with sessions(opening) as users, AsyncExitStack() as stack:
         for number in range(user_sessions.SESSIONS_MAX):
-            await stack.enter_async_context(users.borrow(f"user {number}"))
+            await stack.enter_async_context(users.borrow_session(f"user {number}"))
         with pytest.raises(ServerFailed, match="try again later"):
-            await stack.enter_async_context(users.borrow("one more"))
+            await stack.enter_async_context(users.borrow_session("one more"))
         await stack.aclose()
-        async with users.borrow("one more"):
+        async with users.borrow_session("one more"):
             await asyncio.sleep(0)
             assert "user 0" not in opening.open
             assert len(opening.open) == user_sessions.SESSIONS_MAX
@@ -191,9 +196,9 @@ async def test_a_session_that_cannot_be_opened_or_has_ended_is_opened_anew() -> 
     async with sessions(opening) as users:
         for _ in range(2):
             with pytest.raises(ServerFailed, match="no"):
-                async with users.borrow("refused"):
+                async with users.borrow_session("refused"):
                     pass
-        async with users.borrow("ann") as session:
+        async with users.borrow_session("ann") as session:
             session.end()
-        async with users.borrow("ann") as again:
+        async with users.borrow_session("ann") as again:
             assert again is not session

@@ -6,7 +6,7 @@ from ipaddress import ip_address
 
 import pytest
 
-from services.tools.net.addresses import refusal
+from services.tools.net.addresses import find_refusal
 from services.tools.net.allow_list import parse_allow_list
 
 PUBLIC = (
@@ -23,12 +23,12 @@ PUBLIC = (
 
 @pytest.mark.parametrize("address", PUBLIC)
 def test_the_public_web_is_open(address: str) -> None:
-    assert refusal(ip_address(address)) is None
+    assert find_refusal(ip_address(address)) is None
 
 
 def test_an_address_in_another_form_is_judged_as_itself() -> None:
-    assert refusal(ip_address("::ffff:1.1.1.1")) is None
-    assert refusal(ip_address("::ffff:10.0.0.1")) == "a private address"
+    assert find_refusal(ip_address("::ffff:1.1.1.1")) is None
+    assert find_refusal(ip_address("::ffff:10.0.0.1")) == "a private address"
 
 
 @pytest.mark.parametrize(

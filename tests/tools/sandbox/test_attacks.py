@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from services.tools.sandbox.command_run import Exited, Output, run
+from services.tools.sandbox.command_run import CommandExit, CommandOutput, stream_command
 from services.tools.sandbox.confinement import syscalls
 from services.tools.sandbox.confinement.policy import Policy
 from services.tools.sandbox.confinement.seccomp import ARCHITECTURES
@@ -71,10 +71,10 @@ async def _endings(folder: Path, tier: str) -> tuple[dict[str, str], list[str]]:
             namespaces=tier == "bubblewrap",
         )
         said = ""
-        async with asyncio.timeout(60), aclosing(run(policy)) as events:
+        async with asyncio.timeout(60), aclosing(stream_command(policy)) as events:
             async for event in events:
-                said += event.text if isinstance(event, Output) else ""
-                said += f"{event}\n" if isinstance(event, Exited) else ""
+                said += event.text if isinstance(event, CommandOutput) else ""
+                said += f"{event}\n" if isinstance(event, CommandExit) else ""
         return {name: ending for line in said.splitlines() for name, _, ending in [line.partition("\t")]}, harm()
 
 
@@ -91,7 +91,7 @@ def test_an_attempt_ends_as_the_table_says(attempt: Attempt, tier: str) -> None:
 def test_nothing_has_reached_the_victims(tier: str) -> None:
     ended, harm = endings(tier)
     assert harm == []
-    assert str(Exited("exited", 0)) in ended
+    assert str(CommandExit("exited", 0)) in ended
 
 
 def test_the_table_is_well_formed() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from services.tools.sandbox import bubblewrap
-from services.tools.sandbox.command_run import Exited, Output, run
+from services.tools.sandbox.command_run import CommandExit, CommandOutput, stream_command
 from services.tools.sandbox.confinement.policy import Policy
 from tests.tools.conftest import processes
 from tests.tools.sandbox.test_process import bash, is_running, said
@@ -32,7 +32,7 @@ def pairs(arguments: tuple[str, ...], option: str) -> list[str]:
 
 
 def test_every_namespace_is_unshared_and_the_environment_empty(folder: Path) -> None:
-    arguments = bubblewrap.arguments(Policy(("true",), str(folder)), ())
+    arguments = bubblewrap.build_arguments(Policy(("true",), str(folder)), ())
     for name in ("user", "ipc", "pid", "net", "uts"):
         assert f"--unshare-{name}" in arguments
     assert {"--unshare-cgroup-try", "--clearenv", "--die-with-parent", "--disable-userns"} <= set(arguments)
@@ -41,7 +41,7 @@ def test_every_namespace_is_unshared_and_the_environment_empty(folder: Path) -> 
 def test_only_what_the_policy_names_is_writable(folder: Path) -> None:
     shared = folder.parent / "shared"
     shared.mkdir()
-    arguments = bubblewrap.arguments(Policy(("true",), str(folder), writable=(str(shared),)), ())
+    arguments = bubblewrap.build_arguments(Policy(("true",), str(folder), writable=(str(shared),)), ())
     assert pairs(arguments, "--bind") == [str(shared), str(folder)]
     assert pairs(arguments, "--tmpfs") == ["/tmp"]
     assert "/usr" in pairs(arguments, "--ro-bind")
@@ -53,14 +53,14 @@ def test_nothing_is_mounted_below_what_a_command_may_write(folder: Path) -> None
     (folder / "link").symlink_to(folder.parent)
     readable = (str(folder / "skills"), str(folder.parent / "tool.py"))
     (folder.parent / "tool.py").touch()
-    arguments = bubblewrap.arguments(Policy(("true",), str(folder), readable=readable), ())
+    arguments = bubblewrap.build_arguments(Policy(("true",), str(folder), readable=readable), ())
     mounted = pairs(arguments, "--ro-bind") + pairs(arguments, "--bind")
     assert str(folder.parent / "tool.py") in mounted
     assert [path for path in mounted if path.startswith(f"{folder}/")] == []
 
 
 def test_what_does_not_exist_is_left_out(folder: Path) -> None:
-    arguments = bubblewrap.arguments(Policy(("true",), str(folder), readable=("/no/such",)), ())
+    arguments = bubblewrap.build_arguments(Policy(("true",), str(folder), readable=("/no/such",)), ())
     assert "/no/such" not in arguments
 
 
@@ -74,7 +74,7 @@ async def test_only_its_own_processes_are_there(folder: Path, tier: str) -> None
 @pytest.mark.parametrize("tier", works)
 async def test_files_made_inside_are_there_outside(folder: Path, tier: str) -> None:
     text, ending = await said(bash(folder, "umask; echo made > a; chmod 750 a; stat -c %u a", namespaces=True))
-    assert ending == Exited("exited", 0), text
+    assert ending == CommandExit("exited", 0), text
     assert (folder / "a").read_text() == "made\n"
     assert (folder / "a").stat().st_mode & 0o777 == 0o750
     assert (folder / "a").stat().st_uid == os.getuid()
@@ -90,7 +90,7 @@ async def test_nothing_of_the_home_is_left(folder: Path, tier: str) -> None:
 @pytest.mark.parametrize("tier", works)
 async def test_a_daemon_does_not_outlive_the_command(folder: Path, tier: str) -> None:
     _, ending = await said(bash(folder, "(setsid nohup sleep 1020.5 >/dev/null 2>&1 &)", namespaces=True))
-    assert ending == Exited("exited", 0)
+    assert ending == CommandExit("exited", 0)
     assert not is_running("1020.5")
 
 
@@ -99,25 +99,25 @@ async def test_time_is_kept(folder: Path, tier: str) -> None:
     text, ending = await said(
         bash(folder, "trap 'echo bye; exit 4' TERM; sleep 1021.5 & wait", timeout_s=0.3, namespaces=True)
     )
-    assert (text, ending) == ("bye\n", Exited("timeout", 4))
+    assert (text, ending) == ("bye\n", CommandExit("timeout", 4))
     assert not is_running("1021.5")
 
 
 @pytest.mark.parametrize("tier", works)
 async def test_leaving_kills_everything(folder: Path, tier: str) -> None:
     command = bash(folder, "setsid sleep 1022.5 & echo up; sleep 1022.5", namespaces=True)
-    async with asyncio.timeout(10), aclosing(run(command)) as stream:
-        assert await anext(stream) == Output("stdout", "up\n")
+    async with asyncio.timeout(10), aclosing(stream_command(command)) as stream:
+        assert await anext(stream) == CommandOutput("stdout", "up\n")
     assert not is_running("1022.5")
 
 
 @pytest.mark.parametrize("tier", works)
 async def test_a_bwrap_that_is_killed_takes_everything_with_it(folder: Path, tier: str) -> None:
     command = bash(folder, "setsid sleep 1023.5 & echo up; exec sleep 1023.5", namespaces=True)
-    async with asyncio.timeout(10), aclosing(run(command)) as stream:
+    async with asyncio.timeout(10), aclosing(stream_command(command)) as stream:
         await anext(stream)
         (outermost,) = processes()
         os.kill(outermost, signal.SIGKILL)
-        assert (await anext(stream)) == Exited("failed", error="its supervisor was killed")
+        assert (await anext(stream)) == CommandExit("failed", error="its supervisor was killed")
         while is_running("1023.5"):
             await asyncio.sleep(0.01)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from services.tools.sandbox.command_run import OUTPUT_BYTES_MAX, Exited, Output, run
+from services.tools.sandbox.command_run import OUTPUT_BYTES_MAX, CommandExit, CommandOutput, stream_command
 from services.tools.sandbox.confinement.policy import Limits, Policy
 from tests.tools.sandbox.test_process import bash, is_running, said
 from tests.tools.sandbox.tiers import TIERS
@@ -58,7 +58,7 @@ def python(folder: Path, code: str, tier: str, **limits: int) -> Policy:
 
 async def test_processes_are_counted(folder: Path, tier: str) -> None:
     text, ending = await said(python(folder, FORKS, tier, processes=40))
-    assert ending == Exited("exited", 0)
+    assert ending == CommandExit("exited", 0)
     assert 30 <= int(text) <= 40
 
 
@@ -69,7 +69,7 @@ async def test_places_of_processes_that_have_ended_come_back(folder: Path, tier:
         namespaces=tier == "bubblewrap",
         limits=Limits(processes=8),
     )
-    assert await said(policy) == ("", Exited("exited", 0))
+    assert await said(policy) == ("", CommandExit("exited", 0))
 
 
 async def test_threads_are_counted(folder: Path, tier: str) -> None:
@@ -77,12 +77,15 @@ async def test_threads_are_counted(folder: Path, tier: str) -> None:
     code = f"import threading, time\nfor _ in range(50): {start}"
     text, ending = await said(python(folder, code, tier, processes=20))
     assert "can't start new thread" in text
-    assert ending == Exited("exited", 1)
+    assert ending == CommandExit("exited", 1)
 
 
 async def test_a_fork_bomb_is_held_back_and_swept(folder: Path, tier: str) -> None:
-    async with asyncio.timeout(10), aclosing(run(python(folder, BOMB + "# 1030.5", tier, processes=40))) as stream:
-        assert await anext(stream) == Output("stdout", "up\n")
+    async with (
+        asyncio.timeout(10),
+        aclosing(stream_command(python(folder, BOMB + "# 1030.5", tier, processes=40))) as stream,
+    ):
+        assert await anext(stream) == CommandOutput("stdout", "up\n")
         await asyncio.sleep(0.3)
         started = time.monotonic()
     assert time.monotonic() - started < 1
@@ -112,14 +115,14 @@ async def test_processor_time_is_limited(folder: Path, tier: str) -> None:
 
 async def test_output_is_cut_and_held_in_bounded_memory(folder: Path, tier: str) -> None:
     before_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    taken, ending = 0, Exited("failed")
+    taken, ending = 0, CommandExit("failed")
     command = bash(folder, "head -c 200000000 /dev/zero", namespaces=tier == "bubblewrap")
-    async with asyncio.timeout(10), aclosing(run(command)) as stream:
+    async with asyncio.timeout(10), aclosing(stream_command(command)) as stream:
         async for event in stream:
-            if isinstance(event, Output):
+            if isinstance(event, CommandOutput):
                 taken += len(event.text)
             else:
                 ending = event
-    assert ending == Exited("flood")
+    assert ending == CommandExit("flood")
     assert OUTPUT_BYTES_MAX <= taken < OUTPUT_BYTES_MAX + 1024 * 1024
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before_kb < 32 * 1024

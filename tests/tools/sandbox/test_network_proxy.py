@@ -12,9 +12,9 @@ import pytest
 from aiohttp import web
 
 from services.tools.net.allow_list import parse_allow_list
-from services.tools.sandbox.command_run import Output, run
+from services.tools.sandbox.command_run import CommandOutput, stream_command
 from services.tools.sandbox.confinement.policy import Policy
-from services.tools.sandbox.network_proxy import requested
+from services.tools.sandbox.network_proxy import parse_request
 from tests.tools.sandbox.tiers import TIERS
 
 works = pytest.mark.parametrize("tier", [tier for tier in TIERS if tier == "bubblewrap"])
@@ -57,7 +57,11 @@ async def said(folder: Path, command: str, allow: str) -> str:
     )
     async with asyncio.timeout(15):
         return "".join(
-            [event.text async for event in run(policy, parse_allow_list(allow)) if isinstance(event, Output)]
+            [
+                event.text
+                async for event in stream_command(policy, parse_allow_list(allow))
+                if isinstance(event, CommandOutput)
+            ]
         )
 
 
@@ -163,7 +167,7 @@ async def test_there_is_no_way_beside_the_proxy(folder: Path, tier: str) -> None
     ],
 )
 def test_requests_for_a_proxy_are_told_from_others(head: str, found: tuple[str, int, str] | None) -> None:
-    target = requested(f"{head}\r\nHost: other\r\nProxy-Connection: keep-alive\r\n\r\n".encode())
+    target = parse_request(f"{head}\r\nHost: other\r\nProxy-Connection: keep-alive\r\n\r\n".encode())
     if target is None or found is None:
         assert target == found
         return
@@ -173,6 +177,6 @@ def test_requests_for_a_proxy_are_told_from_others(head: str, found: tuple[str, 
 
 
 def test_a_request_is_the_only_one_of_its_connection() -> None:
-    target = requested(b"GET http://a.org/ HTTP/1.1\r\nHost: a.org\r\nConnection: keep-alive\r\n\r\n")
+    target = parse_request(b"GET http://a.org/ HTTP/1.1\r\nHost: a.org\r\nConnection: keep-alive\r\n\r\n")
     assert target is not None
     assert target[2] == b"GET / HTTP/1.1\r\nHost: a.org\r\nConnection: close\r\n\r\n"

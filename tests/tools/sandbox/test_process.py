@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from services.tools.sandbox.command_run import OUTPUT_BYTES_MAX, Event, Exited, Output, run
+from services.tools.sandbox.command_run import OUTPUT_BYTES_MAX, CommandExit, CommandOutput, Event, stream_command
 from services.tools.sandbox.confinement.policy import Limits, Policy
 from tests.tools.conftest import processes
 
@@ -28,14 +28,14 @@ def bash(folder: Path, command: str, **settings: Any) -> Policy:
 
 
 async def events(policy: Policy) -> list[Event]:
-    async with asyncio.timeout(30), aclosing(run(policy)) as stream:
+    async with asyncio.timeout(30), aclosing(stream_command(policy)) as stream:
         return [event async for event in stream]
 
 
-async def said(policy: Policy) -> tuple[str, Exited]:
+async def said(policy: Policy) -> tuple[str, CommandExit]:
     *outputs, ending = await events(policy)
-    assert isinstance(ending, Exited)
-    return "".join(event.text for event in outputs if isinstance(event, Output)), ending
+    assert isinstance(ending, CommandExit)
+    return "".join(event.text for event in outputs if isinstance(event, CommandOutput)), ending
 
 
 def is_running(marker: str) -> bool:
@@ -51,23 +51,23 @@ def is_running(marker: str) -> bool:
 
 async def test_both_streams_and_the_exit_code_arrive(folder: Path) -> None:
     found = await events(bash(folder, "echo out; echo err >&2; exit 3"))
-    assert Output("stdout", "out\n") in found
-    assert Output("stderr", "err\n") in found
-    assert found[-1] == Exited("exited", 3)
+    assert CommandOutput("stdout", "out\n") in found
+    assert CommandOutput("stderr", "err\n") in found
+    assert found[-1] == CommandExit("exited", 3)
 
 
 async def test_output_arrives_while_the_command_runs(folder: Path) -> None:
-    async with asyncio.timeout(10), aclosing(run(bash(folder, "echo first; sleep 60"))) as stream:
-        assert await anext(stream) == Output("stdout", "first\n")
+    async with asyncio.timeout(10), aclosing(stream_command(bash(folder, "echo first; sleep 60"))) as stream:
+        assert await anext(stream) == CommandOutput("stdout", "first\n")
 
 
 async def test_split_characters_are_held_until_they_are_whole(folder: Path) -> None:
     found = await events(bash(folder, r"printf '\xe4\xbd'; sleep 0.1; printf '\xa0\xff'; sleep 0.1; printf '\xe4'"))
-    assert [event.text for event in found if isinstance(event, Output)] == ["你\ufffd", "\ufffd"]
+    assert [event.text for event in found if isinstance(event, CommandOutput)] == ["你\ufffd", "\ufffd"]
 
 
 async def test_the_signal_that_ended_it_is_told(folder: Path) -> None:
-    assert (await said(bash(folder, "kill -9 $$")))[1] == Exited("exited", -9)
+    assert (await said(bash(folder, "kill -9 $$")))[1] == CommandExit("exited", -9)
 
 
 async def test_a_program_that_does_not_exist_has_failed(folder: Path) -> None:
@@ -169,7 +169,7 @@ async def test_ordinary_programs_work(folder: Path) -> None:
     )
     command = f'cat <(echo one) | sort; timeout 5 true && nice true; cp -r . ~/copy; python3 -c "{code}"'
     text, ending = await said(bash(folder, command))
-    assert ending == Exited("exited", 0), text
+    assert ending == CommandExit("exited", 0), text
     assert "one" in text
     assert "ok" in text
 
@@ -208,7 +208,7 @@ async def test_modes_do_not_change_outside(folder: Path, path: str) -> None:
 
 async def test_a_daemon_does_not_outlive_the_command(folder: Path) -> None:
     _, ending = await said(bash(folder, "(setsid nohup sleep 1001.5 >/dev/null 2>&1 &); setsid setsid sleep 1001.5 &"))
-    assert ending == Exited("exited", 0)
+    assert ending == CommandExit("exited", 0)
     assert not is_running("1001.5")
 
 
@@ -222,13 +222,13 @@ async def test_a_command_that_ignores_term_is_killed_after_its_time(folder: Path
 
 async def test_a_command_may_end_by_itself_on_term(folder: Path) -> None:
     text, ending = await said(bash(folder, "trap 'echo bye; exit 4' TERM; sleep 1003.5 & wait", timeout_s=0.3))
-    assert (text, ending) == ("bye\n", Exited("timeout", 4))
+    assert (text, ending) == ("bye\n", CommandExit("timeout", 4))
 
 
 async def test_leaving_kills_everything_at_once(folder: Path) -> None:
     async with (
         asyncio.timeout(10),
-        aclosing(run(bash(folder, "setsid sleep 1004.5 & echo up; sleep 1004.5"))) as stream,
+        aclosing(stream_command(bash(folder, "setsid sleep 1004.5 & echo up; sleep 1004.5"))) as stream,
     ):
         await anext(stream)
         started = time.monotonic()
@@ -252,13 +252,13 @@ async def test_cancelling_the_reader_kills_everything(folder: Path) -> None:
 
 async def test_a_flood_is_cut_and_ended(folder: Path) -> None:
     text, ending = await said(bash(folder, "yes"))
-    assert ending == Exited("flood")
+    assert ending == CommandExit("flood")
     assert OUTPUT_BYTES_MAX <= len(text) < OUTPUT_BYTES_MAX + 1024 * 1024
 
 
 async def test_a_slow_reader_holds_the_command_back(folder: Path) -> None:
     command = "for i in $(seq 200); do head -c 10000 /dev/zero; echo $i > progress; done; sleep 60"
-    async with asyncio.timeout(10), aclosing(run(bash(folder, command))) as stream:
+    async with asyncio.timeout(10), aclosing(stream_command(bash(folder, command))) as stream:
         await anext(stream)
         before, progress = -1, 0
         while progress != before:
@@ -277,12 +277,12 @@ async def test_memory_and_file_size_are_limited(folder: Path) -> None:
 async def test_a_supervisor_that_is_killed_ends_the_stream(folder: Path) -> None:
     async with (
         asyncio.timeout(10),
-        aclosing(run(bash(folder, "setsid sleep 3 & echo up; exec sleep 1007.5"))) as stream,
+        aclosing(stream_command(bash(folder, "setsid sleep 3 & echo up; exec sleep 1007.5"))) as stream,
     ):
         await anext(stream)
         (supervisor,) = processes()
         os.kill(supervisor, signal.SIGKILL)
-        assert await anext(stream) == Exited("failed", error="its supervisor was killed")
+        assert await anext(stream) == CommandExit("failed", error="its supervisor was killed")
         while is_running("1007.5"):
             await asyncio.sleep(0.01)
 

@@ -6,7 +6,7 @@ import pytest
 from prometheus_client import generate_latest
 
 from services.tools.sandbox import selftest
-from services.tools.sandbox.command_run import Exited
+from services.tools.sandbox.command_run import CommandExit
 from services.tools.sandbox.confinement import seccomp
 from services.tools.sandbox.confinement.syscalls import LAST_KNOWN
 from services.tools.sandbox.tier import Sandbox, Tier
@@ -20,18 +20,18 @@ async def test_this_machine_has_the_process_tier() -> None:
 async def test_auto_takes_the_strongest_tier_that_works() -> None:
     found = await selftest.find_sandbox("auto", allow_unsandboxed=False)
     assert found.tier == TIERS[-1]
-    assert found.confined
-    assert found.namespaces == ("bubblewrap" in TIERS)
+    assert found.is_confined
+    assert found.has_namespaces == ("bubblewrap" in TIERS)
 
 
 async def test_an_external_sandbox_has_the_process_tier_inside() -> None:
     found = await selftest.find_sandbox("external", allow_unsandboxed=False)
-    assert (found.tier, found.confined, found.namespaces) == ("external", True, False)
-    assert not Sandbox("external", "no Landlock").confined
+    assert (found.tier, found.is_confined, found.has_namespaces) == ("external", True, False)
+    assert not Sandbox("external", "no Landlock").is_confined
 
 
 async def test_no_sandbox_is_taken_when_asked_for() -> None:
-    assert not (await selftest.find_sandbox("none", allow_unsandboxed=True)).confined
+    assert not (await selftest.find_sandbox("none", allow_unsandboxed=True)).is_confined
 
 
 async def test_a_sandbox_that_denies_nothing_is_found_out() -> None:
@@ -44,24 +44,24 @@ async def test_a_sandbox_that_denies_nothing_is_found_out() -> None:
 @pytest.mark.parametrize(
     ("said", "ending", "problem"),
     [
-        ("done\n", Exited("exited"), ""),
-        ("opens a TCP socket\ndone\n", Exited("exited"), "a command opens a TCP socket"),
-        ("", Exited("failed", error="no Landlock"), "no Landlock"),
-        ("", Exited("exited", -31), "the probes ended early: exited, status -31"),
-        ("done\n", Exited("timeout"), "the probes ended early: timeout, status 0"),
+        ("done\n", CommandExit("exited"), ""),
+        ("opens a TCP socket\ndone\n", CommandExit("exited"), "a command opens a TCP socket"),
+        ("", CommandExit("failed", error="no Landlock"), "no Landlock"),
+        ("", CommandExit("exited", -31), "the probes ended early: exited, status -31"),
+        ("done\n", CommandExit("timeout"), "the probes ended early: timeout, status 0"),
     ],
 )
-def test_only_probes_that_all_end_well_are_good(said: str, ending: Exited, problem: str) -> None:
-    assert selftest.judge(said, ending) == problem
+def test_only_probes_that_all_end_well_are_good(said: str, ending: CommandExit, problem: str) -> None:
+    assert selftest.find_failures(said, ending) == problem
 
 
 def test_no_tier_is_taken_silently() -> None:
     broken: dict[selftest.Tested, str] = {"bubblewrap": "not installed", "process": "no Landlock"}
     problem = "bubblewrap: not installed; process: no Landlock"
-    assert selftest.choose(broken, allow_unsandboxed=False) == Sandbox(None, problem)
-    assert selftest.choose(broken, allow_unsandboxed=True) == Sandbox("none", problem)
-    assert selftest.choose({"bubblewrap": "x"}, allow_unsandboxed=True) == Sandbox("process", "bubblewrap: x")
-    assert selftest.choose({}, allow_unsandboxed=True) == Sandbox("bubblewrap")
+    assert selftest.choose_tier(broken, allow_unsandboxed=False) == Sandbox(None, problem)
+    assert selftest.choose_tier(broken, allow_unsandboxed=True) == Sandbox("none", problem)
+    assert selftest.choose_tier({"bubblewrap": "x"}, allow_unsandboxed=True) == Sandbox("process", "bubblewrap: x")
+    assert selftest.choose_tier({}, allow_unsandboxed=True) == Sandbox("bubblewrap")
 
 
 @pytest.mark.parametrize(("tier", "shown"), [("bubblewrap", "bubblewrap"), (None, "refused")])
@@ -72,7 +72,7 @@ def test_the_tier_is_a_metric(tier: Tier | None, shown: str) -> None:
 
 @pytest.mark.parametrize("machine", seccomp.ARCHITECTURES)
 def test_every_path_through_the_filter_ends(machine: str) -> None:
-    instructions = seccomp.program(machine, (10, 20))
+    instructions = seccomp.build_program(machine, (10, 20))
     assert len(instructions) < 4096  # the kernel's limit
     for index, (code, if_true, if_false, _) in enumerate(instructions):
         if code in (seccomp.JUMP_EQUAL, seccomp.JUMP_GREATER, seccomp.JUMP_SET):
@@ -89,4 +89,4 @@ def test_no_call_is_listed_twice(machine: str, column: int) -> None:
 
 def test_an_unknown_machine_is_refused() -> None:
     with pytest.raises(OSError, match="riscv64"):
-        seccomp.program("riscv64", ())
+        seccomp.build_program("riscv64", ())

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from services.tools.errors import ToolFailed
-from services.tools.toolkit.arguments import compile_schema, parse
+from services.tools.toolkit.arguments import compile_schema, parse_arguments
 
 SCHEMA = compile_schema(
     json.dumps(
@@ -26,7 +26,7 @@ SCHEMA = compile_schema(
 
 
 def test_integers_of_any_size_survive() -> None:
-    assert parse('{"n": 123456789012345678901234567890}', [SCHEMA]) == {"n": 123456789012345678901234567890}
+    assert parse_arguments('{"n": 123456789012345678901234567890}', [SCHEMA]) == {"n": 123456789012345678901234567890}
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_integers_of_any_size_survive() -> None:
 )
 def test_a_violation_names_path_and_rule(text: str, path: str, rule: str) -> None:
     with pytest.raises(ToolFailed) as caught:
-        parse(text, [SCHEMA])
+        parse_arguments(text, [SCHEMA])
     assert f" {path}: " in str(caught.value)
     assert f"(rule: {rule})" in str(caught.value)
 
@@ -65,7 +65,7 @@ def test_a_violation_names_path_and_rule(text: str, path: str, rule: str) -> Non
 )
 def test_what_is_no_json_object_is_a_failure_for_the_model(text: str) -> None:
     with pytest.raises(ToolFailed, match="invalid arguments"):
-        parse(text, [SCHEMA])
+        parse_arguments(text, [SCHEMA])
 
 
 @pytest.mark.parametrize("schema", ['{"type": "nonsense"}', '{"$ref": "http://127.0.0.1:9/x"}', '{"pattern": "("}'])

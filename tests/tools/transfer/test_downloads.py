@@ -183,7 +183,7 @@ async def test_a_list_is_bounded_and_says_so(serve: Serve) -> None:
 
 def test_a_link_that_is_swapped_in_never_leads_out(tmp_path: Path) -> None:
     """A folder and a link to the outside change places all the time, while files are read, written and listed."""
-    workspace = Workspaces(tmp_path / "workspaces").open(CHAT)
+    workspace = Workspaces(tmp_path / "workspaces").open_workspace(CHAT)
     secret = tmp_path / "secret"
     secret.mkdir()
     (secret / "a").write_text("secret")
@@ -205,12 +205,12 @@ def test_a_link_that_is_swapped_in_never_leads_out(tmp_path: Path) -> None:
     try:
         for number in range(1500):
             try:
-                with workspace.reading("x/a") as fd:
+                with workspace.open_file("x/a") as fd:
                     assert os.read(fd, 10) != b"secret"
                     mine += 1
-                workspace.write(f"x/new{number % 3}", b"new")
-                assert all(file.size_bytes != 6 for file in workspace.files("", 100))
-                assert all(file.size_bytes != 6 for file in workspace.files("x", 100))
+                workspace.write_file(f"x/new{number % 3}", b"new")
+                assert all(file.size_bytes != 6 for file in workspace.list_files("", 100))
+                assert all(file.size_bytes != 6 for file in workspace.list_files("x", 100))
             except (OSError, ValueError):
                 refused += 1
     finally:

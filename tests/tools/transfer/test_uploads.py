@@ -291,7 +291,7 @@ async def test_an_upload_that_never_ends_loses_its_place(tmp_path: Path) -> None
 
     async with asyncio.timeout(5):
         with pytest.raises(StreamStalled):
-            await Uploads(Workspaces(tmp_path), upload_s=0.05).receive(silent())
+            await Uploads(Workspaces(tmp_path), upload_s=0.05).receive_file(silent())
     assert list((tmp_path / ".incoming").iterdir()) == []
 
 
@@ -328,7 +328,7 @@ async def test_a_full_workspace_takes_no_more_and_says_so(serve: Serve) -> None:
 
 
 async def test_uploads_that_a_killed_service_left_go_at_the_next_start(tmp_path: Path) -> None:
-    folder = Workspaces(tmp_path).incoming()
+    folder = Workspaces(tmp_path).make_incoming_folder()
     for name, age_s in (("old", LEFT_S + 60), ("new", 60)):
         (folder / name).write_text("half")
         modified_s = time.time() - age_s

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from services.tools.workspace.blocking import to_end
+from services.tools.workspace.blocking import run_to_end
 
 
 async def test_a_cancelled_caller_waits_for_the_work_however_often_it_is_cancelled() -> None:
@@ -19,7 +19,7 @@ async def test_a_cancelled_caller_waits_for_the_work_however_often_it_is_cancell
 
     async def caller() -> None:
         try:
-            await to_end(work)
+            await run_to_end(work)
         finally:
             ended.append("caller")
 
@@ -36,6 +36,6 @@ async def test_a_cancelled_caller_waits_for_the_work_however_often_it_is_cancell
 
 
 async def test_a_result_and_an_error_come_out_as_they_are() -> None:
-    assert await to_end(lambda: 5) == 5
+    assert await run_to_end(lambda: 5) == 5
     with pytest.raises(ZeroDivisionError):
-        await to_end(lambda: 1 // 0)
+        await run_to_end(lambda: 1 // 0)

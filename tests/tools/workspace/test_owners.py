@@ -18,37 +18,37 @@ ADA, BOB = Identity("acme", "ada"), Identity("acme", "bob")
 def test_a_workspace_is_its_first_users(tmp_path: Path) -> None:
     workspaces = Workspaces(tmp_path)
     with acting_as(ADA):
-        workspaces.open(CHAT).write("a.txt", b"mine")
+        workspaces.open_workspace(CHAT).write_file("a.txt", b"mine")
     for other in (BOB, Identity("other", "ada"), DEFAULT):
         with acting_as(other):
             with pytest.raises(NotFound, match=f"^chat {CHAT} does not exist$"):
-                workspaces.open(CHAT)
+                workspaces.open_workspace(CHAT)
             with pytest.raises(NotFound):
-                workspaces.check(CHAT)
+                workspaces.check_owner(CHAT)
             with pytest.raises(FileNotFoundError):
-                workspaces.find(CHAT)
+                workspaces.find_workspace(CHAT)
     with acting_as(ADA):
-        assert workspaces.find(CHAT).files("", 10)
-        Workspaces(tmp_path).check(CHAT)
+        assert workspaces.find_workspace(CHAT).list_files("", 10)
+        Workspaces(tmp_path).check_owner(CHAT)
 
 
 def test_what_is_from_before_there_were_owners_is_the_default_users(tmp_path: Path) -> None:
     (tmp_path / CHAT).mkdir()
     workspaces = Workspaces(tmp_path)
     with acting_as(ADA), pytest.raises(NotFound):
-        workspaces.open(CHAT)
-    workspaces.open(CHAT)
-    workspaces.check(CHAT)
+        workspaces.open_workspace(CHAT)
+    workspaces.open_workspace(CHAT)
+    workspaces.check_owner(CHAT)
 
 
 def test_looking_at_what_is_nobodys_claims_nothing(tmp_path: Path) -> None:
     workspaces = Workspaces(tmp_path)
     with acting_as(ADA):
-        workspaces.check(CHAT)
+        workspaces.check_owner(CHAT)
         with pytest.raises(FileNotFoundError):
-            workspaces.find(CHAT)
+            workspaces.find_workspace(CHAT)
     with acting_as(BOB):
-        workspaces.open(CHAT)
+        workspaces.open_workspace(CHAT)
 
 
 def test_of_two_who_come_at_once_one_has_it(tmp_path: Path) -> None:
@@ -58,7 +58,7 @@ def test_of_two_who_come_at_once_one_has_it(tmp_path: Path) -> None:
         with acting_as(who):
             begin.wait(10)
             try:
-                Workspaces(tmp_path).claim(CHAT)
+                Workspaces(tmp_path).claim_chat(CHAT)
             except NotFound:
                 refused.append(who)
 

@@ -11,8 +11,8 @@ import pytest
 import structlog
 
 from services.tools.config import Config
-from services.tools.execution.effect_records import Effects
-from services.tools.workspace.retention import DAY_S, GOING, remove_unused, sweep
+from services.tools.execution.effect_records import EffectRecords
+from services.tools.workspace.retention import DAY_S, GOING, remove_older, remove_unused
 from services.tools.workspace.workspace import Workspaces
 from tests.tools.conftest import CHAT
 
@@ -22,17 +22,17 @@ NOW = -1.0
 
 
 def test_what_is_unused_for_long_goes_and_the_rest_stays(tmp_path: Path) -> None:
-    workspaces, effects = Workspaces(tmp_path / "workspaces"), Effects(tmp_path / "effects")
-    workspaces.open(CHAT).write("outputs/deep/a", b"text")
-    effects.start(CHAT, "key", "tool")
+    workspaces, effects = Workspaces(tmp_path / "workspaces"), EffectRecords(tmp_path / "effects")
+    workspaces.open_workspace(CHAT).write_file("outputs/deep/a", b"text")
+    effects.record_start(CHAT, "key", "tool")
     (workspaces.root / "notes").mkdir()
     time.sleep(0.05)
     used = time.time()
     time.sleep(0.05)
-    workspaces.open(OTHER)
+    workspaces.open_workspace(OTHER)
     roots = (workspaces.root, effects.root, workspaces.owners.root, tmp_path / "missing")
-    assert sweep(roots, 7) == 0
-    assert sweep(roots, (time.time() - used) / DAY_S) == 3
+    assert remove_older(roots, 7) == 0
+    assert remove_older(roots, (time.time() - used) / DAY_S) == 3
     assert {path.name for path in workspaces.root.iterdir()} == {OTHER, "notes", ".owners"}
     assert [path.name for path in workspaces.owners.root.iterdir()] == [OTHER]
     assert list(effects.root.iterdir()) == []
@@ -40,13 +40,13 @@ def test_what_is_unused_for_long_goes_and_the_rest_stays(tmp_path: Path) -> None
 
 def test_opening_a_workspace_is_using_it_and_a_command_cannot_deny_that(tmp_path: Path) -> None:
     workspaces = Workspaces(tmp_path)
-    folder = workspaces.open(CHAT).folder
+    folder = workspaces.open_workspace(CHAT).folder
     time.sleep(0.05)
     used = time.time()
     time.sleep(0.05)
-    workspaces.find(CHAT)
+    workspaces.find_workspace(CHAT)
     os.utime(folder, (0, 0))
-    assert sweep([tmp_path], (time.time() - used) / DAY_S) == 0
+    assert remove_older([tmp_path], (time.time() - used) / DAY_S) == 0
     assert folder.exists()
 
 
@@ -55,33 +55,33 @@ def test_nothing_outside_is_removed_or_changed(tmp_path: Path) -> None:
     outside.mkdir()
     (outside / "kept").touch()
     outside.chmod(0o500)
-    workspace = Workspaces(tmp_path / "workspaces").open(CHAT)
+    workspace = Workspaces(tmp_path / "workspaces").open_workspace(CHAT)
     (workspace.folder / "link").symlink_to(outside)
     (tmp_path / "workspaces" / OTHER).symlink_to(outside)
-    sweep([tmp_path / "workspaces"], NOW)
+    remove_older([tmp_path / "workspaces"], NOW)
     assert (outside / "kept").exists()
     assert outside.stat().st_mode & 0o777 == 0o500
 
 
 def test_read_only_folders_go_too(tmp_path: Path) -> None:
-    folder = Workspaces(tmp_path).open(CHAT).folder / "skills"
+    folder = Workspaces(tmp_path).open_workspace(CHAT).folder / "skills"
     (folder / "deep").mkdir(parents=True)
     (folder / "deep/SKILL.md").touch()
     for path in (folder / "deep", folder):
         path.chmod(0o500)
-    assert sweep([tmp_path], NOW) == 1
+    assert remove_older([tmp_path], NOW) == 1
     assert [path.name for path in tmp_path.iterdir()] == [".owners"]
 
 
 def test_a_removal_that_was_cut_short_is_finished(tmp_path: Path) -> None:
     (tmp_path / f"{GOING}{CHAT}/outputs").mkdir(parents=True)
-    assert sweep([tmp_path], 7) == 1
+    assert remove_older([tmp_path], 7) == 1
     assert list(tmp_path.iterdir()) == []
 
 
 async def test_it_begins_at_the_start_and_outlives_a_root_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    Workspaces(tmp_path / "workspaces").open(CHAT)
+    Workspaces(tmp_path / "workspaces").open_workspace(CHAT)
     with structlog.testing.capture_logs() as logged:
         daily = asyncio.create_task(remove_unused((tmp_path / "workspaces", tmp_path / "file"), NOW))
         async with asyncio.timeout(5):

@@ -1,4 +1,4 @@
-"""From a fork of the supervisor to the confined command: Landlock, seccomp, limits, and the policy that says which.
+"""Confining a forked process: Landlock, seccomp, capabilities and limits, as a policy says.
 
 Standard library only: every command starts by importing these files.
 """

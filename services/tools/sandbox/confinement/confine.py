@@ -51,8 +51,8 @@ PATH = f"/usr/local/bin:/usr/bin:/bin:{sys.base_prefix}/bin"
 """Our own interpreter comes last, for systems without a python3."""
 
 USER_PROCESSES_MAX = 4096
-"""All of the user, the service's own included; the kernel exempts root. What counts is processes.py; this is for
-the tiers without it."""
+"""Processes of the user, the service's own included; the kernel exempts root. Used in tiers in which the supervisor
+does not count (processes.py)."""
 
 NICE = 5
 """Behind the services that stream to people: twenty busy commands on two cores must not hold up a delta."""
@@ -65,13 +65,13 @@ class _CapabilityHeader(ctypes.Structure):
     _fields_ = (("version", ctypes.c_uint32), ("pid", ctypes.c_int))
 
 
-def become(
+def become_command(
     policy: Policy, home: str, port: int | None, untouchable_pids: tuple[int, ...], questions: socket.socket
 ) -> NoReturn:
     """Turn this process, a fresh fork, into the command. Raises OSError at the layer that does not work.
 
-    `port` is the proxy's, on the loopback device. What the filter asks is sent over `questions` as a descriptor, when
-    there is a filter.
+    `port` is the proxy's, on the loopback device. The descriptor of the filter's notifications is sent over
+    `questions`.
     """
     supervisor = os.getppid()
     os.setsid()
@@ -82,9 +82,11 @@ def become(
     os.chdir(policy.folder)
     for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD):
         signal.signal(number, signal.SIG_DFL)  # the interpreter ignores the first two, and exec would keep that
-    _limit(policy.limits)
+    _set_limits(policy.limits)
     os.nice(NICE)
-    _offer_to_oom_killer()
+    # When the machine has no memory left, the kernel kills the command and not the service.
+    with open("/proc/self/oom_score_adj", "w") as file:
+        file.write("1000")
     kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
     if policy.confined:
         socket.send_fds(questions, [b"."], [_confine(policy, home, port, untouchable_pids)])
@@ -101,16 +103,16 @@ def become(
 
 def _confine(policy: Policy, home: str, port: int | None, untouchable_pids: tuple[int, ...]) -> int:
     _drop_capabilities()
-    version = landlock.abi()
+    version = landlock.read_abi()
     if version < landlock.ABI_MIN:
         raise OSError(ENOSYS, f"Landlock ABI {landlock.ABI_MIN} (Linux 6.2) is needed, this kernel has {version}")
     readable = (*SYSTEM, sys.base_prefix, *policy.readable)
-    landlock.restrict(readable, (policy.folder, home, *policy.writable), DEVICES, port, version)
-    return seccomp.install(untouchable_pids, network=port is not None)
+    landlock.restrict_process(readable, (policy.folder, home, *policy.writable), DEVICES, port, version)
+    return seccomp.install_filter(untouchable_pids, network=port is not None)
 
 
 def _connect_input(text: str) -> None:
-    """A file in memory rather than a pipe: nobody has to feed it."""
+    """Use a file in memory rather than a pipe, which somebody would have to feed."""
     fd = os.memfd_create("input")
     data = memoryview(text.encode())
     while data:
@@ -119,8 +121,8 @@ def _connect_input(text: str) -> None:
     os.dup2(fd, 0)
 
 
-def _limit(limits: Limits) -> None:
-    for kind, wanted in (
+def _set_limits(limits: Limits) -> None:
+    for kind, limit in (
         (resource.RLIMIT_CPU, limits.cpu_s),
         (resource.RLIMIT_AS, limits.memory_bytes),
         (resource.RLIMIT_FSIZE, limits.file_bytes),
@@ -129,17 +131,12 @@ def _limit(limits: Limits) -> None:
         (resource.RLIMIT_CORE, 0),
     ):
         _, most = resource.getrlimit(kind)
-        value = wanted if most == resource.RLIM_INFINITY else min(wanted, most)
+        value = limit if most == resource.RLIM_INFINITY else min(limit, most)
         resource.setrlimit(kind, (value, value))
 
 
-def _offer_to_oom_killer() -> None:
-    """When the machine has no memory left, the command ends and not the service."""
-    with open("/proc/self/oom_score_adj", "w") as file:
-        file.write("1000")
-
-
 def _drop_capabilities() -> None:
-    """Root without capabilities; with no_new_privs exec does not give them back. For others it changes nothing."""
+    """Take the capabilities from root; with no_new_privs exec does not give them back. For others it changes
+    nothing."""
     header = _CapabilityHeader(CAPABILITY_VERSION_3, 0)
     kernel.syscall(CAPSET[os.uname().machine], ctypes.byref(header), ctypes.byref((ctypes.c_uint32 * 6)()))

@@ -19,7 +19,7 @@ def syscall(number: int, *arguments: object) -> int:
     values = [ctypes.c_long(value) if isinstance(value, int) else value for value in arguments]
     result = _libc.syscall(ctypes.c_long(number), *values)
     if result < 0:
-        raise _error()
+        raise _make_error()
     return result
 
 
@@ -27,9 +27,9 @@ def prctl(option: int, *arguments: int) -> None:
     """prctl(2); raises OSError."""
     padded = (*arguments, 0, 0, 0, 0)[:4]
     if _libc.prctl(option, *padded) < 0:
-        raise _error()
+        raise _make_error()
 
 
-def _error() -> OSError:
+def _make_error() -> OSError:
     number = ctypes.get_errno()
     return OSError(number, os.strerror(number))

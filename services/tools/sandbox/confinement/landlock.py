@@ -50,7 +50,7 @@ class _BelowPath(ctypes.Structure):
     _fields_ = (("allowed", ctypes.c_uint64), ("parent_fd", ctypes.c_int32))
 
 
-def abi() -> int:
+def read_abi() -> int:
     """The kernel's Landlock version; 0 where there is none."""
     try:
         return kernel.syscall(CREATE_RULESET, None, 0, 1)
@@ -58,7 +58,7 @@ def abi() -> int:
         return 0
 
 
-def restrict(
+def restrict_process(
     readable: Iterable[str], writable: Iterable[str], devices: Iterable[str], port: int | None, version: int
 ) -> None:
     """Confine this process and its children to these paths; needs no_new_privs. Missing paths are left out.
@@ -74,14 +74,14 @@ def restrict(
     fd = kernel.syscall(CREATE_RULESET, ctypes.byref(ruleset), ctypes.sizeof(ruleset), 0)
     for rights, paths in ((READ, readable), (WRITE, writable), (READ_FILE | WRITE_FILE, devices)):
         for path in paths:
-            _grant(fd, path, rights)
+            _grant_path(fd, path, rights)
     if port is not None and version >= 4:
         kernel.syscall(ADD_RULE, fd, 2, ctypes.byref(_Port(CONNECT_TCP, port)), 0)
     kernel.syscall(RESTRICT_SELF, fd, 0)
     os.close(fd)
 
 
-def _grant(ruleset_fd: int, path: str, rights: int) -> None:
+def _grant_path(ruleset_fd: int, path: str, rights: int) -> None:
     try:
         fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except FileNotFoundError:

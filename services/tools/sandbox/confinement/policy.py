@@ -1,4 +1,4 @@
-"""What a command is and what it may do: the one message from the service to the supervisor.
+"""The policy of a command: the one message from the service to the supervisor.
 
 Imported by the supervisor: the standard library only, and no dataclasses, which would take a quarter of its start.
 """
@@ -27,16 +27,15 @@ class Policy(NamedTuple):
     """One command. Paths are absolute; what is not listed cannot be opened."""
 
     command: tuple[str, ...]
-    """Program and arguments; the program is looked up in the PATH of become.py."""
+    """Program and arguments; the program is looked up in the PATH of confine.py."""
 
     folder: str
-    """Where it runs; readable and writable."""
+    """Working directory; readable and writable."""
 
     input: str = ""
-    """Its standard input."""
 
     readable: tuple[str, ...] = ()
-    """Beyond the system's own files (become.py)."""
+    """Paths readable beside the system's own files (confine.py)."""
 
     writable: tuple[str, ...] = ()
 
@@ -47,10 +46,10 @@ class Policy(NamedTuple):
     """False: without Landlock and seccomp, where the operator has allowed it."""
 
     namespaces: bool = False
-    """In namespaces of its own, made by bwrap (bubblewrap.py)."""
+    """By bwrap (bubblewrap.py)."""
 
     network: bool = False
-    """It reaches the service's proxy (network.py); needs namespaces."""
+    """Only with namespaces; the proxy is network_proxy.py."""
 
     channel: int | None = None
     """A descriptor of the service that the command gets under the same number."""
@@ -62,8 +61,7 @@ class Policy(NamedTuple):
         return json.dumps({**self._asdict(), "limits": self.limits._asdict()})
 
 
-def from_json(text: str) -> Policy:
-    """The policy that `to_json` gave."""
+def parse_policy(text: str) -> Policy:
     values: dict[str, Any] = json.loads(text)
     for name in ("command", "readable", "writable"):
         values[name] = tuple(values[name])

@@ -1,7 +1,7 @@
-"""The seccomp filter: a BPF program of pairs "is it this call? then answer that", built by hand.
+"""The seccomp filter: a BPF program of pairs "is it this call? then answer that".
 
-A list of what is denied rather than of what is allowed: commands are whole Linux programs, and what reaches files,
-TCP and other processes is Landlock's already. The filter shuts the doors that Landlock does not know.
+It lists what is denied, not what is allowed: commands are whole Linux programs, and Landlock restricts files, TCP and
+other processes. The filter covers what Landlock does not.
 """
 
 from __future__ import annotations
@@ -60,24 +60,24 @@ class _Program(ctypes.Structure):
     _fields_ = (("length", ctypes.c_uint16), ("filters", ctypes.POINTER(_Filter)))
 
 
-def install(untouchable_pids: Iterable[int], *, network: bool) -> int:
+def install_filter(untouchable_pids: Iterable[int], *, network: bool) -> int:
     """Filter the calls of this process and its children; needs no_new_privs. Returns the descriptor of what it asks.
 
     `untouchable_pids` get no signal. Needed where Landlock does not scope signals (before ABI 6): other processes
     of the same user can then still be signalled.
     """
     machine = os.uname().machine
-    instructions = program(machine, untouchable_pids, network=network)
+    instructions = build_program(machine, untouchable_pids, network=network)
     filters = (_Filter * len(instructions))(*(_Filter(*item) for item in instructions))
     seccomp = SECCOMP[ARCHITECTURES[machine][1]]
     assert seccomp is not None
     return kernel.syscall(seccomp, SET_MODE_FILTER, NEW_LISTENER, ctypes.byref(_Program(len(filters), filters)))
 
 
-def program(machine: str, untouchable_pids: Iterable[int], *, network: bool = False) -> list[Instruction]:
-    """The filter for `machine`, with `network` for a command that has one of its own.
+def build_program(machine: str, untouchable_pids: Iterable[int], *, network: bool = False) -> list[Instruction]:
+    """Build the filter for `machine`; `network` is for a command with a network of its own.
 
-    Raises OSError where we have no table for the machine.
+    Raises OSError where there is no table for the machine.
     """
     if machine not in ARCHITECTURES:
         raise OSError(ENOSYS, f"no table of system calls for {machine}")
@@ -96,32 +96,32 @@ def program(machine: str, untouchable_pids: Iterable[int], *, network: bool = Fa
             if network and name == "connect":
                 continue
             if network and name == "socket":
-                lines += _when(numbers, column, _only_tcp())
-            lines += _when(numbers, column, [(RETURN, 0, 0, ERRNO | error)])
+                lines += _match_call(numbers, column, _allow_tcp())
+            lines += _match_call(numbers, column, [(RETURN, 0, 0, ERRNO | error)])
     for numbers in ASKED.values():
-        lines += _when(numbers, column, [(RETURN, 0, 0, ASK)])
+        lines += _match_call(numbers, column, [(RETURN, 0, 0, ASK)])
     asked = [(RETURN, 0, 0, ERRNO | EPERM), (RETURN, 0, 0, ASK)]
-    lines += _when(CLONE, column, [_argument(0), (JUMP_SET, 0, 1, NAMESPACE_FLAGS), *asked])
-    lines += _when(SOCKETPAIR, column, _only_unix_streams())
-    lines += _when(UTIMENSAT, column, _ask_unless_null(1))
+    lines += _match_call(CLONE, column, [_load_argument(0), (JUMP_SET, 0, 1, NAMESPACE_FLAGS), *asked])
+    lines += _match_call(SOCKETPAIR, column, _allow_unix_streams())
+    lines += _match_call(UTIMENSAT, column, _ask_unless_null(1))
     # The limits, processors and priority of other processes of the same user: for oneself (0) only.
-    lines += _when(PRLIMIT64, column, _only_zero(0))
-    lines += _when(SCHED_SETAFFINITY, column, _only_zero(0))
-    lines += _when(SETPRIORITY, column, [*_only_zero(0)[:-1], *_only_zero(1)])
+    lines += _match_call(PRLIMIT64, column, _allow_zero(0))
+    lines += _match_call(SCHED_SETAFFINITY, column, _allow_zero(0))
+    lines += _match_call(SETPRIORITY, column, [*_allow_zero(0)[:-1], *_allow_zero(1)])
     for numbers, mode, flags in SETTING_MODES.values():
-        lines += _when(numbers, column, _no_set_id(mode, flags))
+        lines += _match_call(numbers, column, _deny_set_id(mode, flags))
     for numbers in SIGNALLING:
-        lines += _when(numbers, column, _not_to(untouchable_pids))
+        lines += _match_call(numbers, column, _deny_targets(untouchable_pids))
     return [*lines, (RETURN, 0, 0, ALLOW)]
 
 
-def _when(numbers: Numbers, column: int, then: list[Instruction]) -> list[Instruction]:
+def _match_call(numbers: Numbers, column: int, then: list[Instruction]) -> list[Instruction]:
     """Run `then`, which always returns, for one call; else go on with the call's number still loaded."""
     number = numbers[column]
     return [] if number is None else [(JUMP_EQUAL, 0, len(then), number), *then]
 
 
-def _argument(index: int) -> Instruction:
+def _load_argument(index: int) -> Instruction:
     return (LOAD, 0, 0, ARGUMENTS_OFFSET + 8 * index)
 
 
@@ -129,51 +129,51 @@ def _deny_or_allow(error: int) -> list[Instruction]:
     return [(RETURN, 0, 0, ERRNO | error), (RETURN, 0, 0, ALLOW)]
 
 
-def _only_zero(index: int) -> list[Instruction]:
-    return [_argument(index), (JUMP_EQUAL, 1, 0, 0), *_deny_or_allow(EPERM)]
+def _allow_zero(index: int) -> list[Instruction]:
+    return [_load_argument(index), (JUMP_EQUAL, 1, 0, 0), *_deny_or_allow(EPERM)]
 
 
 def _ask_unless_null(index: int) -> list[Instruction]:
     """Without a path the call is about a file that the command has opened. Both halves of the address must be 0."""
-    low, high = _argument(index), (LOAD, 0, 0, ARGUMENTS_OFFSET + 8 * index + 4)
+    low, high = _load_argument(index), (LOAD, 0, 0, ARGUMENTS_OFFSET + 8 * index + 4)
     return [low, (JUMP_EQUAL, 0, 2, 0), high, (JUMP_EQUAL, 1, 0, 0), (RETURN, 0, 0, ASK), (RETURN, 0, 0, ALLOW)]
 
 
-def _no_set_id(mode: int, flags: int | None) -> list[Instruction]:
+def _deny_set_id(mode: int, flags: int | None) -> list[Instruction]:
     """No file that gives its owner's rights to whoever runs it; the mode counts only where the flags make a file."""
-    refused = [_argument(mode), (JUMP_SET, 0, 1, SET_ID_BITS), *_deny_or_allow(EPERM)]
-    return refused if flags is None else [_argument(flags), (JUMP_SET, 0, len(refused) - 1, MAKES_FILE), *refused]
+    refused = [_load_argument(mode), (JUMP_SET, 0, 1, SET_ID_BITS), *_deny_or_allow(EPERM)]
+    return refused if flags is None else [_load_argument(flags), (JUMP_SET, 0, len(refused) - 1, MAKES_FILE), *refused]
 
 
-def _only_tcp() -> list[Instruction]:
+def _allow_tcp() -> list[Instruction]:
     """Landlock restricts TCP, over IPv4 and by its own protocol numbers, to the proxy's port."""
     return [
-        _argument(0),
+        _load_argument(0),
         (JUMP_EQUAL, 0, 5, AF_INET),
-        _argument(1),
+        _load_argument(1),
         (AND, 0, 0, SOCK_TYPE_MASK),
         (JUMP_EQUAL, 0, 2, SOCK_STREAM),
-        _argument(2),
+        _load_argument(2),
         (JUMP_SET, 0, 1, ~IPPROTO_TCP & 0xFFFFFFFF),
         *_deny_or_allow(EACCES),
     ]
 
 
-def _only_unix_streams() -> list[Instruction]:
+def _allow_unix_streams() -> list[Instruction]:
     """A pair of datagram sockets could be pointed at any socket in the file system, such as /dev/log."""
     return [
-        _argument(0),
+        _load_argument(0),
         (JUMP_EQUAL, 0, 3, AF_UNIX),
-        _argument(1),
+        _load_argument(1),
         (AND, 0, 0, SOCK_TYPE_MASK),
         (JUMP_EQUAL, 1, 0, SOCK_STREAM),
         *_deny_or_allow(EACCES),
     ]
 
 
-def _not_to(pids: Iterable[int]) -> list[Instruction]:
+def _deny_targets(pids: Iterable[int]) -> list[Instruction]:
     """-1, which is everyone, and these get no signal."""
     targets = [0xFFFFFFFF, *pids]
     jumps = [(JUMP_EQUAL, len(targets) - 1 - index, 0, pid) for index, pid in enumerate(targets)]
     jumps[-1] = (JUMP_EQUAL, 0, 1, targets[-1])
-    return [_argument(0), *jumps, *_deny_or_allow(EPERM)]
+    return [_load_argument(0), *jumps, *_deny_or_allow(EPERM)]

@@ -133,7 +133,7 @@ ASKED: dict[str, Numbers] = {
     "fork": (57, None),
     "vfork": (58, None),
 }
-"""Calls that the supervisor is asked about (questions.py)."""
+"""Calls that the supervisor is asked about (seccomp_notify.py)."""
 
 SECCOMP: Numbers = (317, 277)
 CLONE: Numbers = (56, 220)

@@ -1,4 +1,4 @@
-"""The supervisor: a small process between the service and one command, which kills whatever the command has started.
+"""The supervisor: a small process between the service and one command.
 
 Standard library only: every command starts by importing these files.
 """

@@ -1,7 +1,7 @@
 """Modes and times of files changed for a confined command by its supervisor.
 
 Landlock restricts neither: `chmod -R 000 /` would work on all that the service's user owns. The filter therefore stops
-these calls and asks us (questions.py); we open the path ourselves and change what we hold, if that lies in a folder
+these calls and asks us (seccomp_notify.py). We open the path ourselves and change what we hold, if it lies in a folder
 that the command may write. Nothing is looked at twice, so there is nothing to race.
 """
 
@@ -29,23 +29,24 @@ CALLS = frozenset(
 )
 
 
-def change(pid: int, call: int, arguments: list[int], writable: tuple[str, ...]) -> int:
-    """The error number of the call that process `pid` makes; 0: done."""
+def change_attributes(pid: int, call: int, arguments: list[int], writable: tuple[str, ...]) -> int:
+    """Do the call of process `pid` in its place. Returns the error number; 0: done."""
     if call == CHMOD[0]:  # no other call that asks us has its number, on any machine
         arguments = [AT_FDCWD, *arguments]
     folder, address, value, flags = arguments[:4]
     follows = call in (*CHMOD, *FCHMODAT) or not flags & AT_SYMLINK_NOFOLLOW
     try:
-        path = _memory(pid, address, PATH_BYTES_MAX, stop=b"\0").partition(b"\0")[0]
+        path = _read_memory(pid, address, PATH_BYTES_MAX, stop=b"\0").partition(b"\0")[0]
         if not path:
             return ENOENT
-        fd = _open(pid, folder, path, follows)
+        fd = _open_for_process(pid, folder, path, follows)
         try:
             name = f"/proc/self/fd/{fd}"
-            if not _is_below(os.readlink(name), writable):
+            target = os.readlink(name)
+            if not any(target == allowed or target.startswith(allowed + "/") for allowed in writable):
                 return EPERM
             if call in UTIMENSAT:
-                times = _memory(pid, value, TIMES_BYTES)[:TIMES_BYTES] if value else None
+                times = _read_memory(pid, value, TIMES_BYTES)[:TIMES_BYTES] if value else None
                 kernel.syscall(call, AT_FDCWD, name.encode(), times, 0)
             else:
                 os.chmod(name, value & MODE_MASK)
@@ -56,23 +57,18 @@ def change(pid: int, call: int, arguments: list[int], writable: tuple[str, ...])
     return 0
 
 
-def _open(pid: int, folder: int, path: bytes, follows: bool) -> int:
-    """A handle of what `path` means to process `pid`."""
+def _open_for_process(pid: int, folder: int, path: bytes, follows: bool) -> int:
     folder = struct.unpack("=i", struct.pack("=I", folder & 0xFFFFFFFF))[0]
     base = f"/proc/{pid}/cwd/" if folder == AT_FDCWD else f"/proc/{pid}/fd/{folder}/"
     where = path if path.startswith(b"/") else base.encode() + path
     return os.open(where, os.O_PATH | os.O_CLOEXEC | (0 if follows else os.O_NOFOLLOW))
 
 
-def _memory(pid: int, address: int, size_bytes: int, stop: bytes | None = None) -> bytes:
-    """What is at an address of the process, until `stop` is in it. Page by page: the next one may not exist."""
-    found = b""
+def _read_memory(pid: int, address: int, size_bytes: int, stop: bytes | None = None) -> bytes:
+    """Read memory of the process up to `stop`, page by page: the next page may not exist."""
+    data = b""
     with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
-        while len(found) < size_bytes and (stop is None or stop not in found):
-            at = address + len(found)
-            found += os.pread(memory.fileno(), PAGE_BYTES - at % PAGE_BYTES, at)
-    return found
-
-
-def _is_below(path: str, folders: tuple[str, ...]) -> bool:
-    return any(path == folder or path.startswith(folder + "/") for folder in folders)
+        while len(data) < size_bytes and (stop is None or stop not in data):
+            at = address + len(data)
+            data += os.pread(memory.fileno(), PAGE_BYTES - at % PAGE_BYTES, at)
+    return data

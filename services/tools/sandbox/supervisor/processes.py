@@ -1,7 +1,7 @@
-"""How many processes and threads a confined command may have at a time, counted by its supervisor.
+"""The number of processes and threads of a command, counted by its supervisor.
 
-The kernel's own limit counts all processes of the user, ours included, and exempts root. The filter therefore asks
-us before each new one (questions.py); while we sweep nobody answers, and a fork bomb stands still to be killed.
+The kernel's own limit counts all processes of the user, ours included, and exempts root. The filter therefore asks the
+supervisor before each new one (seccomp_notify.py). Nobody answers during the final sweep, so a fork bomb stands still.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import os
 import time
 
 REFUSED_S = 0.05
-"""After a refusal for want of room the next ones are refused without counting again: a bomb asks without end."""
+"""After a refusal the next requests are refused without counting again: a fork bomb asks without end."""
 
 
 class Population:
@@ -27,7 +27,7 @@ class Population:
         if self._most >= self._limit:
             if time.monotonic() < self._refused_until_s:
                 return False
-            self._most = descendants(os.getpid())
+            self._most = count_descendants(os.getpid())
             if self._most >= self._limit:
                 self._refused_until_s = time.monotonic() + REFUSED_S
                 return False
@@ -35,8 +35,7 @@ class Population:
         return True
 
 
-def descendants(ancestor: int) -> int:
-    """Threads of all processes below `ancestor`."""
+def count_descendants(ancestor: int) -> int:
     parents: dict[int, int] = {}
     threads: dict[int, int] = {}
     for name in os.listdir("/proc"):

@@ -1,7 +1,7 @@
-"""What the seccomp filter asks the supervisor about, and its answers (seccomp_unotify(2)).
+"""The seccomp filter's notifications, and the supervisor's answers (seccomp_unotify(2)).
 
-attributes.py does a call in the command's place; processes.py only says whether it may go on. Going on is safe where
-all that decides lies in registers, as with fork and clone; memory of the command could change after we have looked.
+attributes.py does a call in the command's place; processes.py only says whether it may go on. That is safe where all
+that decides lies in registers, as with fork and clone; the command's memory could change after we have looked.
 """
 
 from __future__ import annotations
@@ -27,14 +27,13 @@ CONTINUE = 1
 """SECCOMP_USER_NOTIF_FLAG_CONTINUE: the kernel does the call."""
 
 
-def answer(listener: int, writable: tuple[str, ...], population: Population) -> None:
-    """Take one question from the filter and answer it."""
+def answer_notification(listener: int, writable: tuple[str, ...], population: Population) -> None:
     question = bytearray(NOTICE.size)
     with suppress(OSError):  # the asking process was killed meanwhile
         ioctl(listener, RECEIVE, question)
         number, pid, _, call, _, _, *arguments = NOTICE.unpack(question)
         if call in attributes.CALLS:
-            reply = REPLY.pack(number, 0, -attributes.change(pid, call, arguments, writable), 0)
+            reply = REPLY.pack(number, 0, -attributes.change_attributes(pid, call, arguments, writable), 0)
         elif population.may_grow():
             reply = REPLY.pack(number, 0, 0, CONTINUE)
         else:

@@ -1,4 +1,4 @@
-"""What a command leaves behind, processes and its home, and how it goes. Standard library only."""
+"""Removing what a command leaves behind: processes and its home. Standard library only."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ import signal
 import time
 
 SWEEP_S = 10.0
-"""How long survivors are killed again and again; only a process stuck in the kernel outlasts it."""
+"""Only a process stuck in the kernel outlasts it."""
 
 
-def reap(child: int) -> int | None:
-    """Collect what has ended, inherited daemons included; the status of `child` if it was among them."""
-    found = None
+def reap_children(child: int) -> int | None:
+    """Collect ended children, inherited daemons included. Returns the status of `child` if it was among them."""
+    child_status = None
     while True:
         try:
             pid, status = os.waitpid(-1, os.WNOHANG)
         except ChildProcessError:
-            return found
+            return child_status
         if pid == 0:
-            return found
+            return child_status
         if pid == child:
-            found = os.waitstatus_to_exitcode(status)
+            child_status = os.waitstatus_to_exitcode(status)
 
 
-def sweep() -> None:
+def kill_children() -> None:
     """Kill our children until there are none: killing one hands its own children over to us."""
     deadline = time.monotonic() + SWEEP_S
     own = os.getpid()
@@ -36,12 +36,12 @@ def sweep() -> None:
         if pid:
             continue
         for name in os.listdir("/proc"):
-            if name.isdecimal() and parent(int(name)) == own:
+            if name.isdecimal() and read_parent(int(name)) == own:
                 os.kill(int(name), signal.SIGKILL)  # ours until we collect it: the id cannot be another's
         time.sleep(0.001)
 
 
-def parent(pid: int) -> int:
+def read_parent(pid: int) -> int:
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             return int(file.read().rpartition(b")")[2].split()[1])
