@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up test test-grpcio check lint types docs bench performance soak fuzz proto proto-check proto-release gateway gateway-check gateway-openapi kube-check
+.PHONY: help setup demo up test test-fast test-grpcio prerequisites check lint types docs bench performance soak fuzz proto proto-check proto-release gateway gateway-check gateway-openapi kube-check
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -21,7 +21,7 @@ demo: $(VENV)/run ## Start the suite with a simulated model, ask one question, s
 up: $(VENV)/run ## Start the suite with a simulated model and keep it running
 	@$(BIN)/headrace up --simulate --config-dir examples --data-dir .data
 
-test: $(VENV)/dev $(if $(shell command -v go),build/gateway) ## Run all tests
+test: prerequisites $(VENV)/dev $(if $(shell command -v go),build/gateway) ## Run all tests
 	$(BIN)/pytest $(SHARED)
 	HEADRACE_TRANSPORT=grpcio $(BIN)/pytest $(SHARED) $(ON_GRPCIO)
 
@@ -35,6 +35,17 @@ ON_GRPCIO := tests/runtime --ignore tests/runtime/http2 tests/conformance tests/
 	$(addprefix tests/e2e/test_,main_job.py leaving.py conformance.py files.py grpc_examples.py reflection.py trace.py) \
 	tests/e2e/test_crash.py::test_a_service_that_is_killed_comes_back_and_the_chat_goes_on \
 	tests/tools/test_main.py::test_commands_start_while_other_calls_come_and_go
+
+prerequisites:
+	@tests/prerequisites
+
+# The layout and the contract, everything that parses, and one run through every service, killed in the middle.
+FAST := tests/test_layout.py tests/test_protos.py tests/test_errors.py tests/test_fold.py tests/test_event_json.py \
+	tests/docs/test_complete.py tests/docs/test_generated.py tests/docs/test_references.py tests/runtime/rpc \
+	tests/orchestrator/agents tests/orchestrator/run/test_approval_rules.py tests/llm_gateway/providers \
+	tests/facade/requests tests/memory/requests/test_append.py tests/e2e/test_crash.py
+test-fast: $(VENV)/dev ## After each change: the layout, the contract, parsers, and one run through every service
+	$(BIN)/pytest -q $(SHARED) $(FAST)
 
 test-grpcio: $(VENV)/dev $(if $(shell command -v go),build/gateway) ## Run all tests on grpcio, of which `test` takes a part
 	HEADRACE_TRANSPORT=grpcio $(BIN)/pytest $(SHARED) $(NOT_ON_GRPCIO)
