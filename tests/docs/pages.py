@@ -7,7 +7,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 REFERENCE = ROOT / "docs" / "reference"
-PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.md")])
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.md")])
 """Every page that a reader may come to."""
 
 BLOCK = re.compile(r"^```(?P<form>\S*)[ ]?(?P<use>[^\n]*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -103,3 +103,13 @@ def test_the_checks_see_what_they_look_for() -> None:
     assert NAME.findall("https://example.com/a/b.md and <folder>/x.md") == []
     assert find_page("operating.md") == ROOT / "docs" / "operating.md"
     assert find_page("no_such_page.md") is None
+
+
+PATH = re.compile(r"`((?:services|headrace|docs|deploy|protos|tests|examples)/[\w./]+)`")
+
+
+def test_every_path_that_a_newcomer_is_sent_to_exists() -> None:
+    pages = [ROOT / "CONTRIBUTING.md", ROOT / "docs" / "architecture.md"]
+    paths = [path for page in pages for path in PATH.findall(page.read_text())]
+    assert len(paths) > 50
+    assert [path for path in paths if not (ROOT / path).exists()] == []
