@@ -47,7 +47,7 @@ async def browser() -> AsyncGenerator[Browser]:
     """The system's Chromium, else the one that Playwright has installed."""
     async with async_playwright() as playwright:
         program = shutil.which("chromium") or playwright.chromium.executable_path
-        if not Path(program).exists():
+        if shutil.which(program) is None:
             pytest.skip("NOTICE: Chromium is not installed: the console is NOT tested in a browser")
         browser = await playwright.chromium.launch(executable_path=program)
         yield browser
