@@ -100,8 +100,8 @@ def test_every_event_and_its_fields_stand_in_events() -> None:
 def test_every_code_of_a_notice_stands_in_events() -> None:
     section = read_section(read_page("events.md"), "notices")
     source = "".join(path.read_text() for path in (ROOT / "services" / "orchestrator").rglob("*.py"))
-    codes = set(re.findall(r"notice\(\s*\"([A-Z_]+)\"|notices\.append\(\(\"([A-Z_]+)\"", source))
-    assert {one or other for one, other in codes} == set(re.findall(r"^\| `([A-Z_]+)` \|", section, re.MULTILINE))
+    codes = re.findall(r"(?:notice\(\s*|notices = \[\(|^AGENT_CHANGED = \()\"([A-Z_]+)\"", source, re.MULTILINE)
+    assert set(codes) == set(re.findall(r"^\| `([A-Z_]+)` \|", section, re.MULTILINE))
 
 
 def test_every_message_that_a_page_refers_to_is_described() -> None:
