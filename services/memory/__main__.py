@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 from headrace.v1 import memory_pb2
 from headrace.v1.llm_pb2_grpc import LlmServiceStub
 from headrace.v1.memory_pb2_grpc import add_MemoryServiceServicer_to_server
+from services.memory.access.chat_access import ChatAccess
 from services.memory.access.retention import tidying
-from services.memory.access.user_chats import Owned
 from services.memory.compaction.compactor import Compacting
 from services.memory.compaction.summariser import SUMMARY_TIMEOUT_S
 from services.memory.config import Config
 from services.memory.context.context_view import Window
 from services.memory.context.token_counter import Counting
-from services.memory.engines import engine
+from services.memory.engines import open_engine
 from services.memory.requests.append_decoder import AppendDecoder
 from services.memory.requests.context_loader import Loading
 from services.memory.service import MemoryService
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 async def main(config: Config) -> None:
     async with (
         open_channel(config.llm_gateway_address, build_caller_metadata(config.server.auth, MEMORY)) as channel,
-        engine(config) as store,
-        tidying(store, config.chat_retention_days),
-        serving_grpc(config.server, [served(store, config, LlmServiceStub(channel))], is_usable=lambda: store.is_up),
+        open_engine(config) as engine,
+        tidying(engine, config.chat_retention_days),
+        serving_grpc(config.server, [served(engine, config, LlmServiceStub(channel))], is_usable=engine.is_up),
         asyncio.TaskGroup() as group,
     ):
         # It takes a third of a second, for which the first append would have to wait.
@@ -46,16 +46,19 @@ async def main(config: Config) -> None:
 
 
 def served(
-    store: Engine,
+    engine: Engine,
     config: Config,
     llm: LlmServiceAsyncStub | None = None,
     summary_timeout_s: float = SUMMARY_TIMEOUT_S,
 ) -> GrpcService:
-    """The service over `store`; without `llm` every compaction falls back."""
-    window, counting = Window(config.chat_k, config.message_history_max), Counting(store)
-    chats = Owned(store)
-    loading, compacting = Loading(window, counting), Compacting(chats, window, counting, llm, summary_timeout_s)
-    servicer = MemoryService(chats, AppendDecoder(counting, config.action_tools), loading, compacting)
+    """The service over `engine`; without `llm` every compaction falls back."""
+    window, counting = Window(config.chat_k, config.message_history_max), Counting(engine)
+    access = ChatAccess(engine)
+    loading, compacting = (
+        Loading(window, counting),
+        Compacting(engine, access, window, counting, llm, summary_timeout_s),
+    )
+    servicer = MemoryService(engine, access, AppendDecoder(counting, config.action_tools), loading, compacting)
     name = memory_pb2.DESCRIPTOR.services_by_name["MemoryService"].full_name
     return GrpcService(name, servicer, add_MemoryServiceServicer_to_server)
 

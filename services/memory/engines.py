@@ -1,4 +1,4 @@
-"""The engine that the settings ask for: a folder of this process's own, or a database that it shares."""
+"""The store that the settings ask for: a folder of this process's own, or a database that it shares."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, closing
 from typing import TYPE_CHECKING
 
-from services.memory.storage.files import store
 from services.memory.storage.files.disk import Disk
+from services.memory.storage.files.engine import open_files
 
 if TYPE_CHECKING:
     from services.memory.config import Config
@@ -16,21 +16,21 @@ if TYPE_CHECKING:
 
 
 @asynccontextmanager
-async def engine(config: Config) -> AsyncGenerator[Engine]:
-    """The chats of `config`; leaving the block commits what waits.
+async def open_engine(config: Config) -> AsyncGenerator[Engine]:
+    """Open the chats of `config`; leaving the block commits what waits.
 
     Raises:
-        OSError: They cannot be had.
+        OSError: The folder or the database cannot be used.
     """
     if config.database_url:
-        # Imported when it is wanted: one of two services has no use for the driver.
+        # Imported only here: a service over a folder does not need the driver.
         from services.memory.storage.postgres.connection.pool import Limits
-        from services.memory.storage.postgres.store import opened
+        from services.memory.storage.postgres.engine import open_postgres
 
         limits = Limits(config.database_connections_max, config.database_statement_timeout_s)
-        async with opened(config.database_url, limits) as chats:
-            yield chats
+        async with open_postgres(config.database_url, limits) as engine:
+            yield engine
         return
     with closing(await asyncio.to_thread(Disk, config.logs_dir)) as disk:
-        async with store.opened(disk) as chats:
-            yield chats
+        async with open_files(disk) as engine:
+            yield engine

@@ -13,47 +13,55 @@ from headrace.errors import InvalidRequest, NotFound
 from headrace.v1 import memory_pb2
 from headrace.v1.memory_pb2_grpc import MemoryServiceServicer
 from services.memory.log.blobs import Blob
-from services.memory.log.chat import first_n
+from services.memory.log.chat import first_n, not_found
 from services.memory.log.chat_info import ALL
 from services.memory.log.lines import Revert
 from services.memory.log.session_state import context_key, state_line
 from services.memory.requests import chat_history
-from services.memory.requests.append_decoder import AppendDecoder, stamp
+from services.memory.requests.append_decoder import stamp
 from services.memory.requests.append_encoder import appended
 from services.memory.storage import log_copy
+from services.memory.storage.leases import lost
+from services.memory.storage.paging import Page
 from services.memory.storage.search import Question
+from services.runtime.auth import identity
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
-    from services.memory.access.user_chats import Owned
+    from services.memory.access.chat_access import ChatAccess
     from services.memory.compaction.compactor import Compacting
+    from services.memory.requests.append_decoder import AppendDecoder
     from services.memory.requests.context_loader import Loading
+    from services.memory.storage.engine import Engine
 
 Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
 
 
 class MemoryService(MemoryServiceServicer):
-    """Serves the chats of one store, each to its owner."""
+    """Serves the chats of one store, each to its owner: `access` finds what belongs to the caller."""
 
     def __init__(
         self,
-        store: Owned,
+        engine: Engine,
+        access: ChatAccess,
         decoder: AppendDecoder,
         loading: Loading,
         compacting: Compacting,
     ) -> None:
-        self._store = store
+        self._engine = engine
+        self._access = access
         self._decoder = decoder
         self._loading = loading
         self._compacting = compacting
 
     async def Append(self, request: memory_pb2.AppendRequest, context: Context) -> memory_pb2.AppendResponse:
         lines, blobs = await self._decoder.decode(request)
-        await self._store.put_blobs(request.chat_id, blobs)
-        lease = self._store.first_lease(request.owner, request.ttl_ms) if request.owner else None
+        if blobs:
+            await self._put_blobs(request.chat_id, blobs)
+        lease = self._engine.leases.create_first(request.owner, request.ttl_ms) if request.owner else None
         beside = frozenset(request.beside) if lease else None
-        chat, answer = await self._store.append(request.chat_id, lines, request.ByteSize(), lease, beside)
+        chat, answer = await self._engine.chats.append(request.chat_id, lines, request.ByteSize(), lease, beside)
         if isinstance(answer, str):
             return memory_pb2.AppendResponse(chat_name=chat.facts.name, duplicate_run_id=answer)
         return memory_pb2.AppendResponse(
@@ -68,9 +76,9 @@ class MemoryService(MemoryServiceServicer):
         self, request: memory_pb2.LoadContextRequest, context: Context
     ) -> memory_pb2.LoadContextResponse:
         is_pending = request.HasField("pending_query")
-        chat = await (self._store.chat_to_be if is_pending else self._store.chat)(request.chat_id)
+        chat = await (self._access.load_chat_or_empty if is_pending else self._access.load_chat)(request.chat_id)
         pending = await self._decoder.decode_pending(request) if is_pending else None
-        return await self._loading.load(chat, request, pending, partial(self._store.find_blob, request.chat_id))
+        return await self._loading.load(chat, request, pending, partial(self._engine.blobs.find, request.chat_id))
 
     async def Compact(
         self, request: memory_pb2.CompactRequest, context: Context
@@ -80,7 +88,9 @@ class MemoryService(MemoryServiceServicer):
                 yield delta
 
     async def ListChats(self, request: memory_pb2.ListChatsRequest, context: Context) -> memory_pb2.ListChatsResponse:
-        page, next_page_token = await self._store.page(request.page_size, request.page_token)
+        page, next_page_token = await self._engine.index.list_page(
+            identity.require_identity(), Page.of(request.page_size, request.page_token)
+        )
         chats = [
             memory_pb2.Chat(
                 chat_id=entry.chat_id,
@@ -97,15 +107,15 @@ class MemoryService(MemoryServiceServicer):
         run_id = request.run_id or None
         chat_id = await self._chat_id(request.chat_id, run_id)
         if request.without_events:
-            entry = await self._store.entry(chat_id)
+            entry = await self._access.find_entry(chat_id)
             return memory_pb2.GetChatResponse(
                 chat_id=chat_id, chat_name=entry.name, last_agent_key=entry.last_agent_key
             )
-        chat = await self._store.chat(chat_id)
-        log = await self._store.log(chat) if request.include_raw_messages else None
+        chat = await self._access.load_chat(chat_id)
+        log = await self._engine.chats.export(chat) if request.include_raw_messages else None
         shown = chat_history.Shown.of(chat, run_id)
         # A long chat takes longer than others should wait.
-        response = await asyncio.to_thread(shown.response, log, partial(self._store.find_blob, chat_id))
+        response = await asyncio.to_thread(shown.response, log, partial(self._engine.blobs.find, chat_id))
         if request.include_lines:
             if run_id is None:
                 raise InvalidRequest.of("runId", "is required where lines are wanted")
@@ -115,13 +125,14 @@ class MemoryService(MemoryServiceServicer):
     async def DeleteChat(
         self, request: memory_pb2.DeleteChatRequest, context: Context
     ) -> memory_pb2.DeleteChatResponse:
-        await self._store.delete(request.chat_id)
+        await self._access.find_entry(request.chat_id)
+        await self._engine.chats.delete(request.chat_id)
         return memory_pb2.DeleteChatResponse()
 
     async def ListUnfinishedRuns(
         self, request: memory_pb2.ListUnfinishedRunsRequest, context: Context
     ) -> memory_pb2.ListUnfinishedRunsResponse:
-        chat_id = await self._store.chat_of(request.run_id) if request.run_id else None
+        chat_id = await self._access.find_chat_of_run(request.run_id) if request.run_id else None
         if request.run_id and chat_id is None:
             return memory_pb2.ListUnfinishedRunsResponse()
         runs = [
@@ -136,71 +147,79 @@ class MemoryService(MemoryServiceServicer):
                 tenant=run.tenant,
                 user=run.user,
             )
-            for run in await self._store.unfinished(chat_id, without_owner=request.without_owner)
+            for run in await self._engine.index.list_unfinished(chat_id, without_owner=request.without_owner)
         ]
         return memory_pb2.ListUnfinishedRunsResponse(runs=runs)
 
     async def ForkChat(self, request: memory_pb2.ForkChatRequest, context: Context) -> memory_pb2.ForkChatResponse:
-        chat = await self._store.chat(request.chat_id)
+        chat = await self._access.load_chat(request.chat_id)
         n = request.seq if request.HasField("seq") else len(chat.log)
         if request.HasField("run_id"):
             n = min(n, log_copy.last_n(chat, request.run_id))
-        return memory_pb2.ForkChatResponse(chat_id=await self._store.fork(request.chat_id, n))
+        return memory_pb2.ForkChatResponse(chat_id=await self._engine.chats.fork(request.chat_id, n))
 
     async def Revert(self, request: memory_pb2.RevertRequest, context: Context) -> memory_pb2.RevertResponse:
-        await self._store.chat(request.chat_id)
+        await self._access.load_chat(request.chat_id)
         line = Revert(
             **stamp(request.chat_id, request.run_id, request.generation),
             to_checkpoint_id=request.checkpoint_id,
             scope=request.scope or ALL,
         )
-        _, answer = await self._store.append(request.chat_id, [line], request.ByteSize())
+        _, answer = await self._engine.chats.append(request.chat_id, [line], request.ByteSize())
         return memory_pb2.RevertResponse(n=first_n(answer))
 
     async def GetState(self, request: memory_pb2.GetStateRequest, context: Context) -> memory_pb2.GetStateResponse:
-        state = (await self._store.chat(request.chat_id)).state(context_key(request.context_id))
+        state = (await self._access.load_chat(request.chat_id)).state(context_key(request.context_id))
         return memory_pb2.GetStateResponse(version=state.version, state=state.json)
 
     async def UpdateState(
         self, request: memory_pb2.UpdateStateRequest, context: Context
     ) -> memory_pb2.UpdateStateResponse:
-        chat = await self._store.chat(request.chat_id)
+        chat = await self._access.load_chat(request.chat_id)
         stamped = stamp(request.chat_id, request.run_id, request.generation)
         line = state_line(stamped, chat.state(context_key(request.context_id)), request)
-        await self._store.append(request.chat_id, [line], request.ByteSize())
+        await self._engine.chats.append(request.chat_id, [line], request.ByteSize())
         return memory_pb2.UpdateStateResponse(version=line.version)
 
     async def AcquireLease(
         self, request: memory_pb2.AcquireLeaseRequest, context: Context
     ) -> memory_pb2.AcquireLeaseResponse:
-        lease = await self._store.acquire(request.chat_id, request.run_id, request.owner, request.ttl_ms)
+        await self._access.find_entry(request.chat_id)
+        lease = await self._engine.leases.acquire(request.chat_id, request.run_id, request.owner, request.ttl_ms)
         return memory_pb2.AcquireLeaseResponse(generation=lease.generation, expires_at=lease.expires_at)
 
     async def RenewLease(
         self, request: memory_pb2.RenewLeaseRequest, context: Context
     ) -> memory_pb2.RenewLeaseResponse:
-        lease = await self._store.renew(request.run_id, request.generation, request.ttl_ms)
+        if not await self._access.owns_run(request.run_id):
+            raise lost(request.run_id, request.generation)
+        lease = await self._engine.leases.renew(request.run_id, request.generation, request.ttl_ms)
         return memory_pb2.RenewLeaseResponse(expires_at=lease.expires_at)
 
     async def ReleaseLease(
         self, request: memory_pb2.ReleaseLeaseRequest, context: Context
     ) -> memory_pb2.ReleaseLeaseResponse:
-        await self._store.release(request.run_id, request.generation)
+        if await self._access.owns_run(request.run_id):
+            await self._engine.leases.release(request.run_id, request.generation)
         return memory_pb2.ReleaseLeaseResponse()
 
     async def PutBlob(self, request: memory_pb2.PutBlobRequest, context: Context) -> memory_pb2.PutBlobResponse:
         blob = Blob.of(request.mime_type, request.data)
-        await self._store.put_blobs(request.chat_id, [blob])
+        await self._put_blobs(request.chat_id, [blob])
         return memory_pb2.PutBlobResponse(blob_id=blob.id)
 
     async def GetBlob(self, request: memory_pb2.GetBlobRequest, context: Context) -> memory_pb2.GetBlobResponse:
-        blob = await self._store.blob(request.chat_id, request.blob_id)
+        blob = None
+        if await self._access.may_use_id(request.chat_id):
+            blob = await asyncio.to_thread(self._engine.blobs.find, request.chat_id, request.blob_id)
         if blob is None:
             raise NotFound(f"chat {request.chat_id} has no such blob", chatId=request.chat_id)
         return memory_pb2.GetBlobResponse(mime_type=blob.mime_type, data=blob.data)
 
     async def Search(self, request: memory_pb2.SearchRequest, context: Context) -> memory_pb2.SearchResponse:
-        hits = await self._store.search(Question.of(request.query, request.scope, request.limit))
+        hits = await self._engine.index.search(
+            identity.require_identity(), Question.of(request.query, request.scope, request.limit)
+        )
         return memory_pb2.SearchResponse(
             hits=[
                 memory_pb2.SearchHit(chat_id=hit.chat_id, run_id=hit.run_id, excerpt=hit.excerpt, score=hit.score)
@@ -209,7 +228,13 @@ class MemoryService(MemoryServiceServicer):
         )
 
     async def Remember(self, request: memory_pb2.RememberRequest, context: Context) -> memory_pb2.RememberResponse:
-        return memory_pb2.RememberResponse(fact_id=await self._store.remember(request.text, request.request_id))
+        fact_id = await self._engine.facts.remember(identity.require_identity(), request.text, request.request_id)
+        return memory_pb2.RememberResponse(fact_id=fact_id)
+
+    async def _put_blobs(self, chat_id: str, blobs: list[Blob]) -> None:
+        if not await self._access.may_use_id(chat_id):
+            raise not_found(chat_id)
+        await self._engine.blobs.put_all(chat_id, blobs)
 
     async def _chat_id(self, chat_id: str, run_id: str | None) -> str:
         """The chat that is asked for, by itself or by one of its runs."""
@@ -217,7 +242,7 @@ class MemoryService(MemoryServiceServicer):
             if not chat_id:
                 raise InvalidRequest.of("chatId", "is required where no runId is given")
             return chat_id
-        found = await self._store.chat_of(run_id)
+        found = await self._access.find_chat_of_run(run_id)
         if found is None or chat_id not in ("", found):
             raise NotFound(f"run {run_id} does not exist" + (f" in chat {chat_id}" if chat_id else ""), runId=run_id)
         return found

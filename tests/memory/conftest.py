@@ -25,11 +25,12 @@ from services.memory.__main__ import served
 from services.memory.compaction.summariser import SUMMARY_TIMEOUT_S
 from services.memory.config import Config
 from services.memory.storage.files.disk import Disk
-from services.memory.storage.files.store import opened
+from services.memory.storage.files.engine import open_files
 from services.memory.storage.leases import now_ms
 from services.memory.storage.lru import HOT_BYTES_MAX
 from services.memory.storage.postgres.connection.pool import PATIENCE_S, Limits
-from services.memory.storage.postgres.store import opened as postgres_opened
+from services.memory.storage.postgres.engine import open_postgres
+from services.memory.storage.postgres.notifications import Wakeups
 from services.runtime.auth.caller_credentials import build_caller_metadata
 from services.runtime.auth.callers import ORCHESTRATOR
 from services.runtime.auth.settings import AuthSettings
@@ -80,15 +81,15 @@ async def memory_over(
     folder: Path,
     *,
     sync: Callable[[int], None] = os.fdatasync,
-    hot_bytes_max: int = HOT_BYTES_MAX,
+    cache_bytes_max: int = HOT_BYTES_MAX,
     clock: Callable[[], int] = now_ms,
     **options: Any,
 ) -> AsyncGenerator[Memory]:
     """A service over the logs of a folder."""
     with closing(Disk(folder, sync=sync)) as disk:
         async with (
-            opened(disk, hot_bytes_max=hot_bytes_max, clock=clock) as store,
-            _serving(store, **options) as memory,
+            open_files(disk, cache_bytes_max=cache_bytes_max, clock=clock) as engine,
+            _serving(engine, **options) as memory,
         ):
             yield memory
 
@@ -97,7 +98,7 @@ async def memory_over(
 async def memory_in(
     url: str,
     *,
-    hot_bytes_max: int = HOT_BYTES_MAX,
+    cache_bytes_max: int = HOT_BYTES_MAX,
     clock: Callable[[], int] = now_ms,
     patience_s: float = PATIENCE_S,
     tells: bool = True,
@@ -105,20 +106,21 @@ async def memory_in(
 ) -> AsyncGenerator[Memory]:
     """A service over a database; it tells others of what it does, or does not."""
     limits = Limits(CONNECTIONS_MAX, STATEMENT_TIMEOUT_S, patience_s)
-    async with postgres_opened(url, limits, hot_bytes_max=hot_bytes_max, clock=clock) as store:
+    async with open_postgres(url, limits, cache_bytes_max=cache_bytes_max, clock=clock) as engine:
         if not tells:
-            store.tell = _nobody
-        async with _serving(store, **options) as memory:
+            assert isinstance(engine.peers, Wakeups)
+            engine.peers.tell = _ignore
+        async with _serving(engine, **options) as memory:
             yield memory
 
 
-def _nobody(chat_id: str) -> None:
+def _ignore(chat_id: str) -> None:
     """Told of changes."""
 
 
 @asynccontextmanager
 async def _serving(
-    store: Engine,
+    engine: Engine,
     *,
     llm: LlmServiceAsyncStub | None = None,
     summary_timeout_s: float = SUMMARY_TIMEOUT_S,
@@ -126,7 +128,7 @@ async def _serving(
 ) -> AsyncGenerator[Memory]:
     settings = ServerSettings(listen="127.0.0.1:0", drain_s=1, auth=KNOWN)
     async with (
-        serving_grpc(settings, [served(store, Config(**config), llm, summary_timeout_s)]) as running,
+        serving_grpc(settings, [served(engine, Config(**config), llm, summary_timeout_s)]) as running,
         open_channel(running.addresses[0], build_caller_metadata(KNOWN, ORCHESTRATOR)) as channel,
     ):
         yield Memory(MemoryServiceStub(channel))

@@ -19,7 +19,7 @@ from headrace.v1 import agent_pb2, llm_pb2, llm_pb2_grpc, memory_pb2, tools_pb2,
 from services.memory.__main__ import served as memory_served
 from services.memory.config import Config as MemoryConfig
 from services.memory.storage.files.disk import Disk
-from services.memory.storage.files.store import opened
+from services.memory.storage.files.engine import open_files
 from services.orchestrator.config import Config
 from services.orchestrator.server import orchestrator
 from services.runtime import json_form
@@ -353,7 +353,7 @@ def house(tmp_path: Path) -> Open:
             gateway_channel = await stack.enter_async_context(open_channel(gateway.addresses[0]))
             memory_config = MemoryConfig(data_dir=tmp_path / "data")
             disk = stack.enter_context(closing(Disk(memory_config.logs_dir)))
-            store = await stack.enter_async_context(opened(disk))
+            store = await stack.enter_async_context(open_files(disk))
             real = memory_served(store, memory_config, llm_pb2_grpc.LlmServiceStub(gateway_channel))
             watched = WatchedMemory(real.servicer)
             watched.before = before_append

@@ -26,7 +26,7 @@ from services.facade.config import Config as FacadeConfig
 from services.memory.__main__ import served as memory_served
 from services.memory.config import Config as MemoryConfig
 from services.memory.storage.files.disk import Disk
-from services.memory.storage.files.store import opened
+from services.memory.storage.files.engine import open_files
 from services.orchestrator.config import Config as OrchestratorConfig
 from services.orchestrator.server import orchestrator
 from services.runtime.auth.caller_credentials import build_caller_metadata
@@ -170,7 +170,7 @@ async def house(folder: Path, *, runs_max: int = 100) -> AsyncGenerator[House]:
         served = GrpcService("headrace.v1.LlmService", llm, llm_pb2_grpc.add_LlmServiceServicer_to_server)
         gateway = (await stack.enter_async_context(serving_grpc(server, [served]))).addresses[0]
         memory_config = MemoryConfig(server=server, data_dir=folder / "data")
-        store = await stack.enter_async_context(opened(stack.enter_context(closing(Disk(memory_config.logs_dir)))))
+        store = await stack.enter_async_context(open_files(stack.enter_context(closing(Disk(memory_config.logs_dir)))))
         memory = (
             await stack.enter_async_context(serving_grpc(server, [memory_served(store, memory_config)]))
         ).addresses[0]

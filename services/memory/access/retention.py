@@ -23,12 +23,12 @@ ORPHAN_AGE_S = DAY_S
 log = structlog.get_logger()
 
 
-async def prune(store: Engine, days: float) -> list[str]:
+async def prune(engine: Engine, days: float) -> list[str]:
     """Delete chats whose last line is older than `days` and whose runs have all ended; their ids."""
     gone: list[str] = []
-    for chat_id in await store.unchanged_since(round((time.time() - days * DAY_S) * 1000)):
+    for chat_id in await engine.index.list_unchanged_since(round((time.time() - days * DAY_S) * 1000)):
         try:
-            await store.delete(chat_id)
+            await engine.chats.delete(chat_id)
         except HeadraceError as error:  # somebody has just asked in it, or deleted it
             log.info("chat kept", chat_id=chat_id, reason=error.reason)
         else:
@@ -37,9 +37,9 @@ async def prune(store: Engine, days: float) -> list[str]:
 
 
 @asynccontextmanager
-async def tidying(store: Engine, days: float | None) -> AsyncGenerator[None]:
+async def tidying(engine: Engine, days: float | None) -> AsyncGenerator[None]:
     """Inside the block, tidy up every day; without `days` no chat is ever deleted."""
-    daily = asyncio.create_task(_daily(store, days))
+    daily = asyncio.create_task(_daily(engine, days))
     try:
         yield
     finally:
@@ -47,11 +47,11 @@ async def tidying(store: Engine, days: float | None) -> AsyncGenerator[None]:
         await asyncio.wait([daily])
 
 
-async def _daily(store: Engine, days: float | None) -> None:
+async def _daily(engine: Engine, days: float | None) -> None:
     while True:
         try:
-            orphans = await store.delete_orphan_blobs(ORPHAN_AGE_S)
-            gone = [] if days is None else await prune(store, days)
+            orphans = await engine.blobs.delete_orphans(ORPHAN_AGE_S)
+            gone = [] if days is None else await prune(engine, days)
             log.info("chats tidied", orphans=len(orphans), pruned=len(gone), older_than_days=days)
         except Exception:
             log.exception("chats not tidied")  # tomorrow is another day

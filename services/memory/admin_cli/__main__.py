@@ -18,7 +18,7 @@ import msgspec
 from headrace.errors import HeadraceError
 from services.memory.access import retention
 from services.memory.config import Config
-from services.memory.engines import engine
+from services.memory.engines import open_engine
 from services.memory.importing import chat_files
 from services.memory.storage import user_facts
 from services.memory.storage.engine import Engine
@@ -60,8 +60,8 @@ async def _run(config: Config, arguments: argparse.Namespace) -> None:
     elif is_reindex:
         with closing(Disk(config.logs_dir)) as disk:
             _forget(disk)
-    async with engine(config) as store:
-        await _COMMANDS[arguments.command](store, arguments)
+    async with open_engine(config) as engine:
+        await _COMMANDS[arguments.command](engine, arguments)
 
 
 def _forget(disk: Disk) -> None:
@@ -74,39 +74,40 @@ def _forget(disk: Disk) -> None:
         new_database(path, is_first=False).close()
 
 
-async def _reindex(store: Engine, arguments: argparse.Namespace) -> None:
-    _say(f"{len(await store.all())} chats")
+async def _reindex(engine: Engine, arguments: argparse.Namespace) -> None:
+    _say(f"{len(await engine.index.list_chats())} chats")
 
 
-async def _prune(store: Engine, arguments: argparse.Namespace) -> None:
-    gone = await retention.prune(store, arguments.older_than)
+async def _prune(engine: Engine, arguments: argparse.Namespace) -> None:
+    gone = await retention.prune(engine, arguments.older_than)
     for chat_id in gone:
         _say(chat_id)
 
 
-async def _export(store: Engine, arguments: argparse.Namespace) -> None:
+async def _export(engine: Engine, arguments: argparse.Namespace) -> None:
     output: Path | None = arguments.output
-    chat_ids = arguments.chat_id or await store.all()
+    chat_ids = arguments.chat_id or await engine.index.list_chats()
     if output is None and len(chat_ids) > 1:
         raise OSError("several chats go into a folder: give one with --output")
     for chat_id in chat_ids:
-        chat = await store.chat(chat_id)
-        data = chat_files.exported(await store.log(chat), await store.blobs(chat_id))
+        chat = await engine.chats.load(chat_id)
+        data = chat_files.exported(await engine.chats.export(chat), await engine.blobs.list_all(chat_id))
         if output is None:
             sys.stdout.buffer.write(data)
         else:
             await asyncio.to_thread(_write, output, f"{chat_id}.jsonl", data)
-    if output is not None and not arguments.chat_id and (facts := await store.facts()):
+    if output is not None and not arguments.chat_id and (facts := await engine.facts.list_all()):
         await asyncio.to_thread(_write, output, FACTS, b"".join(map(user_facts.encode, facts)))
 
 
-async def _import(store: Engine, arguments: argparse.Namespace) -> None:
+async def _import(engine: Engine, arguments: argparse.Namespace) -> None:
     for path in (file for given in arguments.path for file in chat_files.files(given)):
         if path.name == FACTS:
-            await store.take_in_facts(_facts(path))
+            await engine.facts.import_all(_facts(path))
             continue
         found = await asyncio.to_thread(chat_files.read, path)
-        await store.take_in(found.chat_id, found.log, found.blobs)
+        await engine.blobs.put_all(found.chat_id, found.blobs)
+        await engine.chats.import_log(found.chat_id, found.log)
         _say(found.chat_id)
 
 

@@ -27,11 +27,12 @@ from services.runtime.auth import identity
 if TYPE_CHECKING:
     from headrace.v1 import llm_pb2
     from headrace.v1.llm_pb2_grpc import LlmServiceAsyncStub
-    from services.memory.access.user_chats import Owned
+    from services.memory.access.chat_access import ChatAccess
     from services.memory.context.context_view import Window
     from services.memory.context.token_counter import Counter, Counting
     from services.memory.log.chat import Chat
     from services.memory.log.lines import Line
+    from services.memory.storage.engine import Engine
 
 log = structlog.get_logger()
 
@@ -41,13 +42,15 @@ class Compacting:
 
     def __init__(
         self,
-        store: Owned,
+        engine: Engine,
+        access: ChatAccess,
         window: Window,
         counting: Counting,
         llm: LlmServiceAsyncStub | None,
         timeout_s: float,
     ) -> None:
-        self._store = store
+        self._engine = engine
+        self._access = access
         self._window = window
         self._counting = counting
         self._llm = llm
@@ -60,7 +63,7 @@ class Compacting:
             NotFound: The chat or the run does not exist.
             StaleLease: The run has another owner.
         """
-        chat = await self._store.chat(request.chat_id)
+        chat = await self._access.load_chat(request.chat_id)
         draft = self._draft(chat, request)
         before = await asyncio.to_thread(lambda: draft.tokens)
         yield memory_pb2.CompactDelta(start=agent_pb2.CompactionStart(pre_tokens=before, **_head(request)))
@@ -76,7 +79,7 @@ class Compacting:
         failure, result = await asyncio.to_thread(_result, draft, written)
         if result.tokens >= before:
             yield _fail(request, "NOTHING_TO_COMPACT")
-        elif _is_overtaken(await self._store.chat(chat.chat_id), draft):
+        elif _is_overtaken(await self._access.load_chat(chat.chat_id), draft):
             yield _fail(request, "ALREADY_COMPACTED")
         else:
             await self._commit(chat, draft, result, FALLBACK if failure else SUMMARY)
@@ -92,12 +95,12 @@ class Compacting:
 
     def _asked(self, draft: Draft, counter: Counter) -> llm_pb2.ChatRequest:
         request = draft.chat_request(counter)
-        images.filled(request.messages, partial(self._store.find_blob, draft.request.chat_id))
+        images.filled(request.messages, partial(self._engine.blobs.find, draft.request.chat_id))
         return request
 
     async def _commit(self, chat: Chat, draft: Draft, result: Result, strategy: str) -> None:
         lines = _lines(draft, result, strategy)
-        await self._store.append(chat.chat_id, lines, len(result.content) * 4)
+        await self._engine.chats.append(chat.chat_id, lines, len(result.content) * 4)
         log.info(
             "context compacted",
             strategy=strategy,

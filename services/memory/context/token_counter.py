@@ -154,9 +154,9 @@ class Counting:
     """All counts of a service. Touched on the event loop only."""
 
     def __init__(self, engine: Engine) -> None:
-        self._find_blob = engine.find_blob
-        self._share = engine.share
-        engine.listen(self._heard)
+        self._find_blob = engine.blobs.find
+        self._share = engine.peers.share
+        engine.peers.listen(self._heard)
         self._known: WeakKeyDictionary[Chat, _Counts] = WeakKeyDictionary()
         self._encodings: OrderedDict[str, EncodingName] = OrderedDict()
         """Of the model that a chat was last told to, by chat."""

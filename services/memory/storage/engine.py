@@ -1,10 +1,12 @@
-"""What keeps chats, as the service sees it: the embedded store (store.py), or a database (postgres/store.py).
+"""What a store of chats does, in parts. There are two: storage/files, which one process owns, and storage/postgres.
 
-A chat's views (context, history, state, checkpoints) are made of its lines, whoever keeps them.
+The views of a chat (context, history, state, checkpoints) are made of its lines, whatever keeps them. A call that has
+returned has stored what it says.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -27,13 +29,8 @@ APPEND_COST_BYTES = 1024
 """Counted for an append beside its lines."""
 
 
-class Engine(Protocol):
-    """All chats. What it says was done is on disk."""
-
-    @property
-    def is_up(self) -> bool:
-        """Whether what keeps them can be used, as the last call found it."""
-        ...
+class ChatLogs(Protocol):
+    """The logs of all chats."""
 
     async def append(
         self,
@@ -43,105 +40,145 @@ class Engine(Protocol):
         lease: Lease | None = None,
         beside: Collection[str] | None = None,
     ) -> tuple[Chat, Span | str]:
-        """Commit `lines`, all or none, under the rules of Chat.check; a new chat is made by its query line, and a run
-        that begins has `lease`, where its chat has no other unfinished runs than `beside` (None: whatever it has). The
-        answer to an append that was made before is what it was then, and to a query that the chat has the run that has
-        it.
+        """Commit `lines`, all or none, under the rules of Chat.check.
+
+        A query line makes a new chat. A run that begins gets `lease`, and is refused where its chat has unfinished runs
+        other than `beside` (None: any are allowed). Returns the numbers of the lines; those of the first time for an
+        append that is repeated, and the id of the first run for a query that is repeated.
         """
         ...
 
-    async def chat(self, chat_id: str) -> Chat:
-        """The chat with its lines. Raises NotFound."""
+    async def load(self, chat_id: str) -> Chat:
+        """Return the chat with its lines. Raises NotFound."""
         ...
 
-    async def log(self, chat: Chat) -> bytes:
-        """The chat's log as it is exported: every committed line."""
-        ...
-
-    async def entry(self, chat_id: str) -> ChatEntry:
-        """What is known of the chat without its lines. Raises NotFound."""
-        ...
-
-    async def page(self, owner: Identity, page: Page) -> tuple[list[ChatEntry], str]:
-        """The chats of `owner` on a page, the last changed first, and the token of the next page."""
-        ...
-
-    async def chat_of(self, run_id: str) -> str | None:
-        """The chat that a run belongs to."""
-        ...
-
-    async def unfinished(self, chat_id: str | None = None, *, without_owner: bool = False) -> list[UnfinishedEntry]:
-        """Runs that have begun and not ended, of one chat or all, the oldest first; or only those that nobody has."""
-        ...
-
-    async def all(self) -> list[str]:
-        """Every chat."""
-        ...
-
-    async def unchanged_since(self, updated_at: int) -> list[str]:
-        """Chats whose last line is older, and whose runs have all ended; the oldest first."""
+    async def export(self, chat: Chat) -> bytes:
+        """Return every committed line of the chat as its log file has it."""
         ...
 
     async def fork(self, chat_id: str, n: int) -> str:
-        """Make a chat of the first `n` lines of another."""
+        """Make a chat of the first `n` lines of another, and return its id."""
         ...
 
-    async def take_in(self, chat_id: str, log: bytes, blobs: Iterable[Blob]) -> None:
-        """Make a chat of a log that holds valid lines alone. Raises InvalidRequest: there is such a chat."""
+    async def import_log(self, chat_id: str, log: bytes) -> None:
+        """Make a chat of a log that holds valid lines alone. Raises InvalidRequest where the chat exists."""
         ...
 
     async def delete(self, chat_id: str) -> None:
         """Delete the chat with its blobs. Raises NotFound, ChatBusy."""
         ...
 
+
+class ChatIndex(Protocol):
+    """What is known of all chats without their lines."""
+
+    async def find_entry(self, chat_id: str) -> ChatEntry:
+        """Return the chat's row. Raises NotFound."""
+        ...
+
+    async def list_page(self, owner: Identity, page: Page) -> tuple[list[ChatEntry], str]:
+        """Return a page of the owner's chats, the last changed first, and the token of the next page."""
+        ...
+
+    async def find_chat_of_run(self, run_id: str) -> str | None: ...
+
+    async def list_unfinished(
+        self, chat_id: str | None = None, *, without_owner: bool = False
+    ) -> list[UnfinishedEntry]:
+        """List runs that have not ended, the oldest first: of one chat or of all; or only those without a lease."""
+        ...
+
+    async def list_chats(self) -> list[str]: ...
+
+    async def list_unchanged_since(self, updated_at: int) -> list[str]:
+        """List chats whose last line is older and whose runs have all ended, the oldest first."""
+        ...
+
     async def search(self, owner: Identity, question: Question) -> list[Hit]:
-        """The best places in what is `owner`'s, the best first."""
+        """Return the places of the owner's texts that match best, the best first."""
         ...
 
-    async def remember(self, owner: Identity, text: str, request_id: str) -> str:
-        """Keep a fact about `owner`, and return its id; that of the first one with this request id."""
-        ...
 
-    async def facts(self) -> list[Fact]:
-        """All that was remembered, the first first."""
-        ...
+class Leases(Protocol):
+    """The owners of runs."""
 
-    async def take_in_facts(self, facts: Iterable[Fact]) -> None:
-        """Keep facts of another engine as they are; what is known stays."""
+    def create_first(self, owner: str, ttl_ms: int) -> Lease:
+        """Make the lease of a run that `owner` is about to begin. Raises InvalidRequest: the time is out of bounds."""
         ...
 
     async def acquire(self, chat_id: str, run_id: str, owner: str, ttl_ms: int) -> Lease:
-        """Make `owner` the run's owner; nothing that an earlier one asked for is committed after this."""
-        ...
+        """Make `owner` the run's owner; nothing that an earlier owner asked for is committed after this.
 
-    def first_lease(self, owner: str, ttl_ms: int) -> Lease:
-        """The lease of a run that `owner` is about to begin."""
-        ...
-
-    async def renew(self, run_id: str, generation: int, ttl_ms: int) -> Lease: ...
-
-    async def release(self, run_id: str, generation: int) -> None: ...
-
-    async def put_blobs(self, chat_id: str, blobs: Iterable[Blob]) -> None: ...
-
-    def find_blob(self, chat_id: str, blob_id: str) -> Blob | None:
-        """The blob, if the chat has it. Blocks."""
-        ...
-
-    async def blobs(self, chat_id: str) -> list[Blob]:
-        """All blobs of a chat."""
-        ...
-
-    async def delete_orphan_blobs(self, age_s: float) -> list[str]:
-        """Delete the blobs of chats that have never come to be, or whose deletion was cut short, when nobody has put
-        any there for so long; the ids of those chats.
+        Raises:
+            NotFound: The chat has no such run.
+            StaleLease: Another owner's lease holds, or the run has ended.
+            InvalidRequest: The time is out of bounds.
         """
         ...
 
-    def share(self, news: str) -> None:
-        """Tell other services over these chats, which can do without it: it may never arrive."""
+    async def renew(self, run_id: str, generation: int, ttl_ms: int) -> Lease:
+        """Prolong a lease, from now on. Raises StaleLease where it was lost, InvalidRequest as create_first does."""
         ...
 
-    def listen(self, hear: Callable[[str], None]) -> None:
-        """Have `hear` called with what others share."""
+    async def release(self, run_id: str, generation: int) -> None:
+        """End a lease if it still holds; the run's last owner stays known."""
         ...
+
+
+class Blobs(Protocol):
+    """The blobs of all chats."""
+
+    async def put_all(self, chat_id: str, blobs: Iterable[Blob]) -> None: ...
+
+    def find(self, chat_id: str, blob_id: str) -> Blob | None:
+        """Return the blob if the chat has it. Blocks."""
+        ...
+
+    async def list_all(self, chat_id: str) -> list[Blob]: ...
+
+    async def delete_orphans(self, age_s: float) -> list[str]:
+        """Delete the blobs of chats that do not exist, where the last was put more than `age_s` ago; return the ids.
+
+        Such a chat was never begun, or its deletion was cut short.
+        """
+        ...
+
+
+class UserFacts(Protocol):
+    """What is remembered about users."""
+
+    async def remember(self, owner: Identity, text: str, request_id: str) -> str:
+        """Keep a fact and return its id; for a request id that is known, the id of the fact that it made."""
+        ...
+
+    async def list_all(self) -> list[Fact]:
+        """List the facts of all users in the order in which they were kept."""
+        ...
+
+    async def import_all(self, facts: Iterable[Fact]) -> None:
+        """Keep facts of another store as they are; those that are known stay."""
+        ...
+
+
+class PeerNews(Protocol):
+    """Messages between the services that share a store. Any of them may be lost."""
+
+    def share(self, news: str) -> None: ...
+
+    def listen(self, receive: Callable[[str], None]) -> None:
+        """Have `receive` called with each message of another service."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """A store of chats that is open."""
+
+    chats: ChatLogs
+    index: ChatIndex
+    leases: Leases
+    blobs: Blobs
+    facts: UserFacts
+    peers: PeerNews
+    is_up: Callable[[], bool]
+    """Whether the store could be reached by the last call."""

@@ -15,7 +15,7 @@ from headrace.errors import InvalidRequest, NotFound
 from headrace.v1 import llm_pb2, memory_pb2
 from services.memory.access.retention import DAY_S
 from services.memory.storage.files.disk import Disk
-from services.memory.storage.files.store import opened
+from services.memory.storage.files.engine import open_files
 from tests.memory.conftest import Kept, Serve, logs_in
 from tests.memory.writing import Memory, new_id, query_line, run_line, step_line, user
 
@@ -99,9 +99,9 @@ async def test_blobs_of_chats_that_never_came_to_be_go_after_a_day(serve: Serve,
             os.utime(folder / "blobs" / each, (yesterday, yesterday))
         await memory.put_blob(late, PNG)
     with closing(Disk(folder)) as disk:
-        async with opened(disk) as store:
-            assert await store.delete_orphan_blobs(DAY_S) == [orphan]
-            assert await store.delete_orphan_blobs(DAY_S) == []
+        async with open_files(disk) as engine:
+            assert await engine.blobs.delete_orphans(DAY_S) == [orphan]
+            assert await engine.blobs.delete_orphans(DAY_S) == []
     async with serve() as memory:
         await memory.append(late, new_id(), query_line())
         for each in (chat_id, young, late):

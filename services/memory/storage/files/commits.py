@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from services.memory.storage.files.index import Index
-    from services.memory.storage.files.lease_table import Leases
+    from services.memory.storage.files.lease_table import LeaseTable
     from services.memory.storage.leases import Lease
 
 SYNCS_MAX = 8
@@ -90,7 +90,7 @@ class _Staged:
 class Commits:
     """The one writer of all logs. `run` is its task; `append` and `delete` may be called by any other."""
 
-    def __init__(self, disk: Disk, index: Index, leases: Leases) -> None:
+    def __init__(self, disk: Disk, index: Index, leases: LeaseTable) -> None:
         self._disk = disk
         self._index = index
         self._leases = leases

@@ -16,9 +16,13 @@ from typing import TypeVar
 import structlog
 
 from headrace.errors import Overloaded
+from services.memory.log.chat import not_found
 from services.memory.storage.files.database import Database, database_errors
+from services.memory.storage.files.search import search
 from services.memory.storage.index_rows import Change, ChatEntry, UnfinishedEntry
+from services.memory.storage.leases import now_ms
 from services.memory.storage.paging import Page
+from services.memory.storage.search import Hit, Question
 from services.runtime.auth.identity import Identity
 
 T = TypeVar("T")
@@ -36,10 +40,15 @@ log = structlog.get_logger()
 class Index:
     """Committed facts of all chats. Touched on the event loop only; `run` is its task."""
 
-    def __init__(self, database: Database, read: Callable[[str], Change | str]) -> None:
-        """Owns `database`. `read` gives all that a chat's log holds, in the index's thread."""
+    def __init__(
+        self, database: Database, read: Callable[[str], Change | str], clock: Callable[[], int] = now_ms
+    ) -> None:
+        """Own `database`. `read` gives all that a chat's log holds, in the index's thread; leases end by `clock`, in
+        Unix milliseconds.
+        """
         self._database = database
         self._read = read
+        self._clock = clock
         self._thread = ThreadPoolExecutor(1, "index")
         self._reader = database.beside()
         self._waiting: list[Change | str] = []
@@ -105,10 +114,13 @@ class Index:
         with database_errors():
             return question(database)
 
-    async def get(self, chat_id: str) -> ChatEntry | None:
-        return await self.ask(lambda database: database.chat(chat_id))
+    async def find_entry(self, chat_id: str) -> ChatEntry:
+        entry = await self.ask(lambda database: database.chat(chat_id))
+        if entry is None:
+            raise not_found(chat_id)
+        return entry
 
-    async def chat_of(self, run_id: str) -> str | None:
+    async def find_chat_of_run(self, run_id: str) -> str | None:
         """The chat that a run belongs to.
 
         Raises:
@@ -128,13 +140,23 @@ class Index:
         except Overloaded:  # the file is locked for a moment
             return await self.ask(find)
 
-    async def unfinished(self, chat_id: str | None = None, expired_at: int | None = None) -> list[UnfinishedEntry]:
-        """Runs that have begun and not ended, the oldest first; of one chat, or those whose lease has ended."""
+    async def list_unfinished(
+        self, chat_id: str | None = None, *, without_owner: bool = False
+    ) -> list[UnfinishedEntry]:
+        expired_at = self._clock() if without_owner else None
         return await self.ask(lambda database: database.unfinished(chat_id, expired_at))
 
-    async def page(self, owner: Identity, page: Page) -> tuple[list[ChatEntry], str]:
-        """The chats of `owner` on a page, the last changed first, and the token of the next page."""
+    async def list_page(self, owner: Identity, page: Page) -> tuple[list[ChatEntry], str]:
         return page.cut(await self.ask(lambda database: database.page(owner, page.size + 1, page.after)))
+
+    async def list_chats(self) -> list[str]:
+        return sorted(await self.ask(lambda database: database.logs()))
+
+    async def list_unchanged_since(self, updated_at: int) -> list[str]:
+        return await self.ask(lambda database: database.unchanged_since(updated_at))
+
+    async def search(self, owner: Identity, question: Question) -> list[Hit]:
+        return await self.ask(lambda database: search(question, database, owner))
 
     def _enqueue(self, change: Change | str) -> None:
         self._waiting.append(change)

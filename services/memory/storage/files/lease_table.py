@@ -6,32 +6,28 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from services.memory.storage.leases import NO_LEASE, Lease, lost, now_ms
+from services.memory.storage.leases import NO_LEASE, Lease, lost
 
 if TYPE_CHECKING:
     from services.memory.storage.files.index import Index
 
 
-class Leases:
+class LeaseTable:
     """The leases of runs that have not ended. Touched on the event loop only."""
 
-    def __init__(self, index: Index, held: dict[str, Lease], floor: int, clock: Callable[[], int] = now_ms) -> None:
+    def __init__(self, index: Index, held: dict[str, Lease], floor: int, clock: Callable[[], int]) -> None:
         """`held` is what the index has kept; `floor` is no generation that may be given."""
         self._index = index
         self._held = held
         self._floor = floor
         self._clock = clock
 
-    def now(self) -> int:
-        """Unix milliseconds, by which leases end."""
-        return self._clock()
-
     def generation(self, run_id: str) -> int:
         """Of the run's lease; 0: it never had one."""
         lease = self._held.get(run_id)
         return lease.generation if lease else 0
 
-    def first_of(self, owner: str, ttl_ms: int) -> Lease:
+    def create_first(self, owner: str, ttl_ms: int) -> Lease:
         """The lease of a run that `owner` is about to begin. Raises InvalidRequest: the time is out of bounds."""
         return Lease.until(owner, 0, self._clock(), ttl_ms)
 

@@ -6,7 +6,6 @@ What waits is committed whether its caller still waits or not.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -18,11 +17,14 @@ from services.memory.storage.postgres.committing import commit
 from services.memory.storage.postgres.staging import Append
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from services.memory.log.chat import Chat, Span
     from services.memory.log.lines import Known
     from services.memory.storage.leases import Lease
-    from services.memory.storage.postgres.cached_chat import Held
+    from services.memory.storage.postgres.cached_chat import CachedChat, ChatCache
     from services.memory.storage.postgres.connection.pool import Database
+    from services.memory.storage.postgres.notifications import Wakeups
     from services.memory.storage.postgres.staging import Answers
 
 log = structlog.get_logger()
@@ -31,11 +33,10 @@ log = structlog.get_logger()
 class Appending:
     """All appends of this process. `append` may be called by any task; `run` owns those that write."""
 
-    def __init__(self, database: Database, held: Callable[[str], Held], committed: Callable[[Held], None]) -> None:
-        """`held` gives a chat as this process has it; `committed` is told of each that was written to."""
+    def __init__(self, database: Database, cache: ChatCache, peers: Wakeups) -> None:
         self._database = database
-        self._held = held
-        self._committed = committed
+        self._cache = cache
+        self._peers = peers
         self._waiting: dict[str, list[Append]] = {}
         """By chat; there is a task for each that is here."""
         self._waiting_bytes = 0
@@ -74,21 +75,22 @@ class Appending:
     async def _write(self, chat_id: str) -> None:
         """Commit what waits for a chat until nothing does."""
         while self._waiting[chat_id]:
-            held = self._held(chat_id)
-            async with held.lock:  # let go after each round: others read the chat
+            cached = self._cache.use(chat_id)
+            async with cached.lock:  # let go after each round: others read the chat
                 appends, self._waiting[chat_id] = self._waiting[chat_id], []
-                for append, answer in await self._answers(held, appends):
-                    append.answer(held.chat, answer)
+                for append, answer in await self._answers(cached, appends):
+                    append.answer(cached.chat, answer)
                 self._waiting_bytes -= sum(append.cost_bytes for append in appends)
         del self._waiting[chat_id]
 
-    async def _answers(self, held: Held, appends: list[Append]) -> Answers:
+    async def _answers(self, cached: CachedChat, appends: list[Append]) -> Answers:
         try:
-            answers = await self._database.run(partial(commit, held, appends))
+            answers = await self._database.run(partial(commit, cached, appends))
         except HeadraceError as error:
             return [(append, error) for append in appends]
         except Exception as error:
-            log.exception("append failed", chat_id=held.chat.chat_id)
+            log.exception("append failed", chat_id=cached.chat.chat_id)
             return [(append, error) for append in appends]
-        self._committed(held)
+        self._cache.keep(cached)
+        self._peers.tell(cached.chat.chat_id)
         return answers

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from services.memory.log.chat import Chat
 from services.memory.log.lines import decode
 from services.memory.log.recovery import chat_of
+from services.memory.storage.lru import Hot
 from services.memory.storage.postgres.connection.session import server_of
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ INLINE_BYTES_MAX = 64 * 1024
 
 
 @dataclass(slots=True, eq=False)
-class Held:
+class CachedChat:
     """One for each chat that is in use, for all tasks; two of one chat would be as right as two processes are."""
 
     chat: Chat
@@ -51,7 +52,7 @@ class Held:
     """Held by the one task that reads or writes the chat."""
 
     @classmethod
-    def nothing(cls, chat_id: str) -> Held:
+    def nothing(cls, chat_id: str) -> CachedChat:
         """A chat of which nothing was read."""
         return cls(Chat.empty(chat_id))
 
@@ -96,6 +97,31 @@ class Held:
         self.chat.take(lines)
         self.chat.size_bytes += sum(map(len, data)) + len(data)
         self.version += 1
+
+
+class ChatCache:
+    """The chats that this process used last. Touched on the event loop only."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self._chats: Hot[CachedChat] = Hot(bytes_max)
+
+    def find(self, chat_id: str) -> CachedChat | None:
+        return self._chats.get(chat_id)
+
+    def use(self, chat_id: str) -> CachedChat:
+        """Return the chat as this process has it; one that nothing was read of where it has none."""
+        cached = self._chats.get(chat_id)
+        if cached is None:
+            cached = CachedChat.nothing(chat_id)
+            self.keep(cached)
+        return cached
+
+    def keep(self, cached: CachedChat) -> None:
+        """Keep a chat as the last that was used, with the size that it has now."""
+        self._chats.keep(cached.chat.chat_id, cached, cached.chat.size_bytes)
+
+    def drop(self, chat_id: str) -> None:
+        self._chats.let_go(chat_id)
 
 
 async def _decoded(data: list[bytes]) -> list[Line]:

@@ -12,50 +12,50 @@ from services.memory.storage.postgres.statements import store
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from services.memory.storage.postgres.cached_chat import Held
+    from services.memory.storage.postgres.cached_chat import CachedChat
     from services.memory.storage.postgres.connection.session import Connection
     from services.memory.storage.postgres.staging import Answers, Append
 
 _GENERATIONS = "SELECT run_id, lease_generation FROM runs WHERE chat = $1 AND run_id = ANY($2)"
 
 
-async def commit(held: Held, appends: list[Append], connection: Connection) -> Answers:
-    """Commit what the chat can take, all lines of an append or none. The lock of `held` is held.
+async def commit(cached: CachedChat, appends: list[Append], connection: Connection) -> Answers:
+    """Commit what the chat can take, all lines of an append or none. The lock of `cached` is held.
 
     May be repeated when nobody knows whether it was done: lines that are there by their uuid are not stored again.
     """
-    if held.row and held.is_of(connection):
-        staged = Staged.of(held.chat, appends, {})
+    if cached.row and cached.is_of(connection):
+        staged = Staged.of(cached.chat, appends, {})
         try:
-            is_stored = staged.is_plain and await _store(held.row, held.version, staged, connection)
+            is_stored = staged.is_plain and await _store(cached.row, cached.version, staged, connection)
         except BaseException:
             staged.undo()
             raise
         if is_stored:
-            held.take(staged.lines, staged.data)
+            cached.take(staged.lines, staged.data)
             return staged.answers
         staged.undo()
-    return await _commit_locked(held, appends, connection)
+    return await _commit_locked(cached, appends, connection)
 
 
-async def _commit_locked(held: Held, appends: list[Append], connection: Connection) -> Answers:
+async def _commit_locked(cached: CachedChat, appends: list[Append], connection: Connection) -> Answers:
     staged: Staged | None = None
     try:
         async with connection.transaction():
-            await held.make(connection)
-            await held.lock_row(connection)
-            staged = Staged.of(held.chat, appends, await _generations(held.row, appends, connection))
+            await cached.make(connection)
+            await cached.lock_row(connection)
+            staged = Staged.of(cached.chat, appends, await _generations(cached.row, appends, connection))
             if staged.lines:
-                is_stored = await _store(held.row, held.version, staged, connection)
+                is_stored = await _store(cached.row, cached.version, staged, connection)
                 assert is_stored, "nobody else writes to a chat that is locked"
-            elif not held.version:
-                await held.unmake(connection)
+            elif not cached.version:
+                await cached.unmake(connection)
     except BaseException:
         if staged is not None:
             staged.undo()
         raise
     if staged.lines:
-        held.take(staged.lines, staged.data)
+        cached.take(staged.lines, staged.data)
     return staged.answers
 
 

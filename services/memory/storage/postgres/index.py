@@ -1,13 +1,24 @@
-"""What is known of chats without reading their lines."""
+"""What is known of chats without reading their lines, and the search of their texts.
+
+The words of a question are looked for as parts of texts, which an index of trigrams finds in any script. A text is
+better the more of the words it holds; of texts that hold as many, the shorter one is better.
+"""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
+from services.memory.log.chat import not_found
 from services.memory.storage.index_rows import ChatEntry, UnfinishedEntry
+from services.memory.storage.postgres.statements import plain
+from services.memory.storage.search import Hit, Question, pattern
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from services.memory.storage.paging import Page
+    from services.memory.storage.postgres.connection.pool import Database
     from services.memory.storage.postgres.connection.session import Connection
     from services.runtime.auth.identity import Identity
 
@@ -29,34 +40,84 @@ AND NOT EXISTS (SELECT FROM runs WHERE runs.chat = chats.id AND NOT is_ended) OR
 """
 
 
-async def entry(chat_id: str, connection: Connection) -> ChatEntry | None:
-    row = await connection.fetchrow(f"{_CHAT} WHERE chat_id = $1", chat_id)
-    return ChatEntry(*row) if row else None
+_CHAT_OF_RUN = "SELECT chat_id FROM runs JOIN chats ON chats.id = runs.chat WHERE run_id = $1"
+
+_SEARCH = """
+SELECT coalesce(chat_id, ''), run_id, text, {held} AS held
+FROM texts LEFT JOIN chats ON chats.id = texts.chat
+WHERE ({any}) AND kind = ANY($1) AND texts.tenant = $3 AND texts.user_name = $4
+ORDER BY held DESC, length(folded), texts.id DESC LIMIT $2
+"""
 
 
-async def page(owner: Identity, asked: Page, connection: Connection) -> list[ChatEntry]:
-    """One chat more than the page has, if there are more."""
-    behind, after = ("AND (-updated_at, chat_id) > ($4, $5)", asked.after) if asked.after else ("", ())
-    query = f"{_CHAT} WHERE tenant = $2 AND user_name = $3 {behind} ORDER BY -updated_at, chat_id LIMIT $1"
-    rows = await connection.fetch(query, asked.size + 1, owner.tenant, owner.user, *after)
-    return [ChatEntry(*row) for row in rows]
+class PostgresIndex:
+    """The rows of all chats, their runs and texts."""
+
+    def __init__(self, database: Database, clock: Callable[[], int]) -> None:
+        """Leases end by `clock`, in Unix milliseconds."""
+        self._database = database
+        self._clock = clock
+
+    async def find_entry(self, chat_id: str) -> ChatEntry:
+        row = await self._database.run(lambda connection: connection.fetchrow(f"{_CHAT} WHERE chat_id = $1", chat_id))
+        if row is None:
+            raise not_found(chat_id)
+        return ChatEntry(*row)
+
+    async def list_page(self, owner: Identity, page: Page) -> tuple[list[ChatEntry], str]:
+        behind, after = ("AND (-updated_at, chat_id) > ($4, $5)", page.after) if page.after else ("", ())
+        query = f"{_CHAT} WHERE tenant = $2 AND user_name = $3 {behind} ORDER BY -updated_at, chat_id LIMIT $1"
+        values = (page.size + 1, owner.tenant, owner.user, *after)
+        rows = await self._database.run(lambda connection: connection.fetch(query, *values))
+        return page.cut([ChatEntry(*row) for row in rows])
+
+    async def find_chat_of_run(self, run_id: str) -> str | None:
+        return await self._database.run(lambda connection: connection.fetchval(_CHAT_OF_RUN, run_id))
+
+    async def list_unfinished(
+        self, chat_id: str | None = None, *, without_owner: bool = False
+    ) -> list[UnfinishedEntry]:
+        expired_at = self._clock() if without_owner else None
+        rows = await self._database.run(lambda connection: connection.fetch(_UNFINISHED, chat_id, expired_at))
+        return [UnfinishedEntry(*row) for row in rows]
+
+    async def list_chats(self) -> list[str]:
+        return await self._list_ids("SELECT chat_id FROM chats ORDER BY chat_id")
+
+    async def list_unchanged_since(self, updated_at: int) -> list[str]:
+        return await self._list_ids(_UNCHANGED, updated_at)
+
+    async def _list_ids(self, query: str, *values: object) -> list[str]:
+        return [row[0] for row in await self._database.run(lambda connection: connection.fetch(query, *values))]
+
+    async def search(self, owner: Identity, question: Question) -> list[Hit]:
+        return await self._database.run(partial(_search, owner, question))
 
 
-async def chat_of(run_id: str, connection: Connection) -> str | None:
-    """The chat that a run belongs to."""
-    query = "SELECT chat_id FROM runs JOIN chats ON chats.id = runs.chat WHERE run_id = $1"
-    return await connection.fetchval(query, run_id)
+async def _search(owner: Identity, question: Question, connection: Connection) -> list[Hit]:
+    """The best places in what is `owner`'s, the best first."""
+    long, short = question.by_length()
+    found = [(*row, float(held)) for *row, held in await _texts(long, owner, question, connection)]
+    if len(found) < question.hits_max:
+        known = {row[:3] for row in found}
+        more = await _texts(short, owner, question, connection)
+        # What only short words find comes after: they are in many texts.
+        found += [(*row, held / (1 + held)) for *row, held in more if tuple(row) not in known]
+    return [
+        Hit(chat_id, run_id, question.excerpt(text), score)
+        for chat_id, run_id, text, score in found[: question.hits_max]
+    ]
 
 
-async def unfinished(chat_id: str | None, expired_at: int | None, connection: Connection) -> list[UnfinishedEntry]:
-    """Runs that have begun and not ended, the oldest first; of one chat, or those whose lease has ended."""
-    return [UnfinishedEntry(*row) for row in await connection.fetch(_UNFINISHED, chat_id, expired_at)]
-
-
-async def unchanged_since(updated_at: int, connection: Connection) -> list[str]:
-    """Chats whose last line is older, and whose runs have all ended; the oldest first."""
-    return [row[0] for row in await connection.fetch(_UNCHANGED, updated_at)]
-
-
-async def every(connection: Connection) -> list[str]:
-    return [row[0] for row in await connection.fetch("SELECT chat_id FROM chats ORDER BY chat_id")]
+async def _texts(
+    terms: list[str], owner: Identity, question: Question, connection: Connection
+) -> list[tuple[str, str, str, int]]:
+    """Chat, run, text of the best texts with any of the terms, and how many of the terms each holds."""
+    if not terms:
+        return []
+    patterns = [pattern(plain(term).casefold()) for term in terms]
+    # One condition for each: the index takes no list of them.
+    tests = [f"folded LIKE ${index}" for index in range(5, 5 + len(patterns))]
+    query = _SEARCH.format(held=" + ".join(f"({test})::int" for test in tests), any=" OR ".join(tests))
+    asked = (question.kinds, question.hits_max, owner.tenant, owner.user, *patterns)
+    return [tuple(row) for row in await connection.fetch(query, *asked)]

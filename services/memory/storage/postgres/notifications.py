@@ -55,8 +55,7 @@ class Wakeups:
 
     def __init__(self, url: str, found: Callable[[datetime], None]) -> None:
         """`found` is called with the server that was connected to, each time."""
-        self.hear: Callable[[str], None] | None = None
-        """Called with what another service has shared."""
+        self._receive: Callable[[str], None] | None = None
         self._url = url
         self._found = found
         self._told: dict[str, None] = {}
@@ -68,8 +67,11 @@ class Wakeups:
         """Tell the others that a chat has changed, soon."""
         self._put(self._told, _CHAT + chat_id, self._wake)
 
+    def listen(self, receive: Callable[[str], None]) -> None:
+        self._receive = receive
+
     def share(self, news: str) -> None:
-        """Tell the others something else; what is long is told to nobody."""
+        """Tell the others something else; news that are too long are dropped."""
         if len(news) <= NEWS_CHARS_MAX:
             self._put(self._told, _NEWS + news, self._wake)
 
@@ -132,8 +134,8 @@ class Wakeups:
             return  # what we tell comes back too
         if told.startswith(_CHAT):
             self._put(self._heard, told.removeprefix(_CHAT), self._is_heard)
-        elif self.hear:
-            self.hear(told.removeprefix(_NEWS))
+        elif self._receive:
+            self._receive(told.removeprefix(_NEWS))
 
     def _end(self, connection: Connection) -> None:
         self._wake.set()

@@ -1,15 +1,19 @@
-"""Facts about users, beside the chats; searched as their texts are."""
+"""Facts about users in the database, searched as the texts of chats are."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from services.memory.storage.postgres.statements import plain
 from services.memory.storage.user_facts import Fact
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from services.memory.storage.postgres.connection.pool import Database
     from services.memory.storage.postgres.connection.session import Connection
+    from services.runtime.auth.identity import Identity
 
 _REMEMBER = """
 WITH fact AS (
@@ -20,23 +24,31 @@ WITH fact AS (
 INSERT INTO texts (run_id, kind, text, folded, tenant, user_name) SELECT '', 'fact', text, $6, $7, $8 FROM fact
 """
 
-
 _KEPT = "SELECT fact_id FROM facts WHERE key = $1 AND tenant = $2 AND user_name = $3"
+_LIST = "SELECT n, fact_id, request_id, updated_at, user_name, text, tenant FROM facts ORDER BY n"
 
 
-async def remember(facts: Iterable[Fact], connection: Connection) -> str:
-    """Keep facts but for those that are known; the id of the last, which is what was known where it was."""
-    fact_id = ""
-    for fact in facts:
-        key, text = plain(fact.key), plain(fact.text)
-        values = (fact.uuid, key, plain(fact.request_id), fact.updated_at, text, text.casefold())
-        owner = (fact.owner.tenant, fact.owner.user)
-        await connection.execute(_REMEMBER, *values, *owner)
-        fact_id = await connection.fetchval(_KEPT, key, *owner)
-    return fact_id
+class PostgresUserFacts:
+    """The facts of all users."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def remember(self, owner: Identity, text: str, request_id: str) -> str:
+        return await self._database.run(partial(_store_fact, Fact.new(owner, text, request_id)))
+
+    async def list_all(self) -> list[Fact]:
+        return [Fact(*row) for row in await self._database.run(lambda connection: connection.fetch(_LIST))]
+
+    async def import_all(self, facts: Iterable[Fact]) -> None:
+        for fact in facts:
+            await self._database.run(partial(_store_fact, fact))
 
 
-async def every(connection: Connection) -> list[Fact]:
-    """In the order in which they were kept."""
-    query = "SELECT n, fact_id, request_id, updated_at, user_name, text, tenant FROM facts ORDER BY n"
-    return [Fact(*row) for row in await connection.fetch(query)]
+async def _store_fact(fact: Fact, connection: Connection) -> str:
+    """Store a fact unless it is known, and return the id of the one that is stored."""
+    key, text = plain(fact.key), plain(fact.text)
+    values = (fact.uuid, key, plain(fact.request_id), fact.updated_at, text, text.casefold())
+    owner = (fact.owner.tenant, fact.owner.user)
+    await connection.execute(_REMEMBER, *values, *owner)
+    return await connection.fetchval(_KEPT, key, *owner)

@@ -186,11 +186,11 @@ async def test_what_the_index_refused_is_read_from_the_logs_later(tmp_path: Path
         refusing.refuses = True
         index.remove("a")
         with pytest.raises(Overloaded):
-            await index.chat_of("run")
+            await index.find_chat_of_run("run")
         with pytest.raises(Overloaded):
-            await index.chat_of("run")
+            await index.find_chat_of_run("run")
         refusing.refuses = False
-        assert await index.chat_of("run") is None
+        assert await index.find_chat_of_run("run") is None
         assert refusing.applied == ["a"]
         index.close()
         await running
@@ -202,19 +202,19 @@ async def test_whose_a_run_is_waits_for_no_change(tmp_path: Path) -> None:
     running = asyncio.create_task(index.run())
     async with asyncio.timeout(10):
         index.put(_change("a", "run of a"))
-        writing = asyncio.create_task(index.get("a"))
+        writing = asyncio.create_task(index.find_entry("a"))
         while not slow.is_writing:
             await asyncio.sleep(0.005)
         index.put(_change("b", "run of b"))
-        assert await index.chat_of("run of a") == "a"
-        assert await index.chat_of("run of b") == "b"
-        assert await index.chat_of("another") is None
+        assert await index.find_chat_of_run("run of a") == "a"
+        assert await index.find_chat_of_run("run of b") == "b"
+        assert await index.find_chat_of_run("another") is None
         slow.go_on.set()
         await writing
-        assert await index.get("b") is not None
-        assert await index.chat_of("run of a") == "a", "the file says it now"
+        assert await index.find_entry("b") is not None
+        assert await index.find_chat_of_run("run of a") == "a", "the file says it now"
         index.remove("a")
-        assert await index.chat_of("run of a") is None
+        assert await index.find_chat_of_run("run of a") is None
         index.close()
         await running
 

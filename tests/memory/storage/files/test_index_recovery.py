@@ -11,8 +11,8 @@ import pytest
 
 from services.memory.storage.files import index_recovery
 from services.memory.storage.files.disk import Disk
+from services.memory.storage.files.engine import open_files
 from services.memory.storage.files.index_recovery import INDEX_NAME, indexed
-from services.memory.storage.files.store import opened
 from tests.memory.conftest import Serve
 from tests.memory.writing import new_id
 
@@ -60,7 +60,7 @@ async def test_a_start_that_is_stopped_leaves_what_the_next_one_goes_on_with(ser
     chats = await copies(serve, folder)
     with closing(Disk(folder)) as disk:
         async with asyncio.timeout(30):
-            opening_it = asyncio.create_task(opened(disk).__aenter__())
+            opening_it = asyncio.create_task(open_files(disk).__aenter__())
             while not (folder / INDEX_NAME).exists():
                 await asyncio.sleep(0.001)
             opening_it.cancel()

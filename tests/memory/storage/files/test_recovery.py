@@ -159,7 +159,7 @@ async def test_an_empty_file_and_a_file_of_another_name_are_no_chats(serve: Serv
 
 
 async def test_chats_that_are_not_kept_in_memory_are_read_again(serve: Serve) -> None:
-    async with serve(hot_bytes_max=1) as memory:
+    async with serve(cache_bytes_max=1) as memory:
         chats = [await memory.begin(str(index)) for index in range(5)]
         for turn in range(3):
             for chat in chats:

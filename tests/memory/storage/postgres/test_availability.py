@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 
 from benchmarks.postgresql import Server
 from services.memory.storage.postgres.connection.pool import Limits
-from services.memory.storage.postgres.store import opened
+from services.memory.storage.postgres.engine import open_postgres
 from tests.memory.storage.postgres.wire import wire
 
 
@@ -22,15 +22,19 @@ def up() -> float | None:
 async def test_an_outage_is_shown_while_it_lasts_and_said_once(postgres: Server) -> None:
     with tempfile.TemporaryDirectory(prefix="headrace-") as there, capture_logs() as said:
         url = f"postgresql://headrace@/postgres?host={there}"
-        async with asyncio.timeout(30), wire(Path(there), postgres.folder) as cable, opened(url, Limits(4, 5)) as store:
-            assert (store.is_up, up()) == (True, 1)
+        async with (
+            asyncio.timeout(30),
+            wire(Path(there), postgres.folder) as cable,
+            open_postgres(url, Limits(4, 5)) as engine,
+        ):
+            assert (engine.is_up(), up()) == (True, 1)
             cable.cut()
-            waiting = [asyncio.create_task(store.all()) for _ in range(8)]
+            waiting = [asyncio.create_task(engine.index.list_chats()) for _ in range(8)]
             done, _ = await asyncio.wait(waiting, timeout=1.0)
             assert not done
-            assert (store.is_up, up()) == (False, 0)
+            assert (engine.is_up(), up()) == (False, 0)
             cable.mend()
             await asyncio.gather(*waiting)
-            assert (store.is_up, up()) == (True, 1)
+            assert (engine.is_up(), up()) == (True, 1)
     events = [line["event"] for line in said]
     assert (events.count("database away"), events.count("database back")) == (1, 1)

@@ -12,7 +12,7 @@ import pytest
 
 from headrace.errors import Overloaded
 from services.memory.storage.postgres.connection.pool import Limits
-from services.memory.storage.postgres.store import opened
+from services.memory.storage.postgres.engine import open_postgres
 from services.runtime.auth.identity import Identity
 from tests.cluster.links import link
 from tests.cluster.pair import SOCKET, Pair, pair
@@ -76,16 +76,16 @@ async def test_nothing_goes_behind_a_line_that_was_seen_and_is_gone(both: Pair) 
 
 
 async def test_what_no_standby_has_is_not_acknowledged(both: Pair) -> None:
-    async with asyncio.timeout(60), opened(both.url(), Limits(2, 1.0, patience_s=0.5)) as store:
-        await store.remember(OWNER, "kept", new_id())
+    async with asyncio.timeout(60), open_postgres(both.url(), Limits(2, 1.0, patience_s=0.5)) as engine:
+        await engine.facts.remember(OWNER, "kept", new_id())
         await asyncio.to_thread(both.standby.kill)
         request_id = new_id()
         with pytest.raises(Overloaded):
-            await store.remember(OWNER, "later", request_id)
+            await engine.facts.remember(OWNER, "later", request_id)
         await asyncio.to_thread(both.standby.start)
         await asyncio.to_thread(both.wait)
-        fact_id = await store.remember(OWNER, "later", request_id)
-        assert fact_id in {fact.uuid for fact in await store.facts()}
+        fact_id = await engine.facts.remember(OWNER, "later", request_id)
+        assert fact_id in {fact.uuid for fact in await engine.facts.list_all()}
 
 
 async def test_a_primary_that_says_nothing_any_more_is_left(both: Pair) -> None:
@@ -96,10 +96,10 @@ async def test_a_primary_that_says_nothing_any_more_is_left(both: Pair) -> None:
             (folder / name).mkdir()
             links[target] = await stack.enter_async_context(link(folder / name / SOCKET, target / SOCKET))
         url = f"postgresql://headrace@/postgres?host={folder / 'a'},{folder / 'b'}"
-        store = await stack.enter_async_context(opened(url, Limits(4, 30.0, patience_s=15.0)))
-        await asyncio.gather(*(store.remember(OWNER, "before", new_id()) for _ in range(8)))
+        engine = await stack.enter_async_context(open_postgres(url, Limits(4, 30.0, patience_s=15.0)))
+        await asyncio.gather(*(engine.facts.remember(OWNER, "before", new_id()) for _ in range(8)))
         links[both.primary.folder].cut()
-        waiting = [asyncio.create_task(store.remember(OWNER, "after", new_id())) for _ in range(8)]
+        waiting = [asyncio.create_task(engine.facts.remember(OWNER, "after", new_id())) for _ in range(8)]
         await asyncio.to_thread(fail_over, both)
         told = await asyncio.gather(*waiting)
-        assert set(told) <= {fact.uuid for fact in await store.facts()}
+        assert set(told) <= {fact.uuid for fact in await engine.facts.list_all()}

@@ -9,8 +9,8 @@ import pytest
 
 from benchmarks.postgresql import Server
 from services.memory.storage.postgres.connection.pool import Limits
+from services.memory.storage.postgres.engine import open_postgres
 from services.memory.storage.postgres.migrations import versions
-from services.memory.storage.postgres.store import opened
 from tests.memory.conftest import memory_in
 
 LIMITS = Limits(2, 10.0)
@@ -24,8 +24,8 @@ async def test_services_that_start_at_the_same_moment_make_the_tables_once(postg
     url = postgres.new_database()
 
     async def start() -> list[str]:
-        async with opened(url, LIMITS) as store:
-            return await store.all()
+        async with open_postgres(url, LIMITS) as engine:
+            return await engine.index.list_chats()
 
     async with asyncio.timeout(30):
         assert await asyncio.gather(*(start() for _ in range(5))) == [[]] * 5
@@ -47,7 +47,7 @@ async def test_tables_of_a_later_version_are_left_alone(postgres: Server) -> Non
     finally:
         await connection.close()
     with pytest.raises(OSError, match="of a later version"):
-        async with opened(url, LIMITS):
+        async with open_postgres(url, LIMITS):
             pass
 
 
@@ -56,5 +56,5 @@ async def test_tables_of_a_later_version_are_left_alone(postgres: Server) -> Non
 )
 async def test_a_database_that_refuses_is_a_clear_error_at_start(postgres: Server, url: str) -> None:
     with pytest.raises(OSError, match="the database refuses"):
-        async with opened(url.format(folder=postgres.folder), LIMITS):
+        async with open_postgres(url.format(folder=postgres.folder), LIMITS):
             pass

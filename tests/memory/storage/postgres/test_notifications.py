@@ -11,9 +11,10 @@ from urllib.parse import parse_qs, urlsplit
 import asyncpg
 
 from headrace.v1 import common_pb2, memory_pb2
+from services.memory.storage.engine import Engine
 from services.memory.storage.postgres.connection.pool import Limits
+from services.memory.storage.postgres.engine import open_postgres
 from services.memory.storage.postgres.notifications import Wakeups
-from services.memory.storage.postgres.store import PostgresStore, opened
 from tests.cluster.links import link
 from tests.cluster.pair import SOCKET
 from tests.memory.conftest import Tables, memory_in
@@ -22,18 +23,18 @@ from tests.memory.writing import content, new_id, step_line, user
 LIMITS = Limits(2, 10.0)
 
 
-async def lines_of(store: PostgresStore, chat_id: str, count: int) -> None:
-    """Wait until `store` has so many lines of a chat, without asking for any."""
-    chat = await store.chat(chat_id)
+async def lines_of(engine: Engine, chat_id: str, count: int) -> None:
+    """Wait until `engine` has so many lines of a chat, without asking for any."""
+    chat = await engine.chats.load(chat_id)
     async with asyncio.timeout(10):
         while len(chat.log) < count:
             await asyncio.sleep(0.01)
 
 
 async def test_what_is_in_use_is_followed(database_url: str) -> None:
-    async with opened(database_url, LIMITS) as store, memory_in(database_url) as memory:
+    async with open_postgres(database_url, LIMITS) as engine, memory_in(database_url) as memory:
         chat_id, run_id = await memory.begin("hello")
-        following = asyncio.create_task(lines_of(store, chat_id, 21))
+        following = asyncio.create_task(lines_of(engine, chat_id, 21))
         await asyncio.sleep(0.1)
         for index in range(20):
             await memory.append(chat_id, run_id, step_line(user(str(index))))
@@ -41,9 +42,9 @@ async def test_what_is_in_use_is_followed(database_url: str) -> None:
 
 
 async def test_news_go_on_after_the_connection_was_lost(database_url: str) -> None:
-    async with opened(database_url, LIMITS) as store, memory_in(database_url) as memory:
+    async with open_postgres(database_url, LIMITS) as engine, memory_in(database_url) as memory:
         chat_id, run_id = await memory.begin("hello")
-        following = asyncio.create_task(lines_of(store, chat_id, 2))
+        following = asyncio.create_task(lines_of(engine, chat_id, 2))
         connection = await asyncpg.connect(database_url)
         try:
             others = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"

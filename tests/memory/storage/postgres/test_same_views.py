@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from benchmarks.postgresql import Server
 from headrace.v1 import llm_pb2, memory_pb2
 from services.memory.config import Config
-from services.memory.engines import engine
+from services.memory.engines import open_engine
 from services.memory.storage.engine import Engine
 from tests.memory.admin_cli.test_admin_cli import tool
 from tests.memory.compaction.summarising import Summariser
@@ -52,8 +52,9 @@ async def views(memory: Memory, chat_id: str) -> list[bytes]:
 
 
 async def brought(source: Engine, target: Engine, chat_id: str) -> None:
-    log = await source.log(await source.chat(chat_id))
-    await target.take_in(chat_id, log, await source.blobs(chat_id))
+    log = await source.chats.export(await source.chats.load(chat_id))
+    await target.blobs.put_all(chat_id, await source.blobs.list_all(chat_id))
+    await target.chats.import_log(chat_id, log)
 
 
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -70,7 +71,7 @@ async def test_both_engines_show_the_same(postgres: Server, happened: list[Any])
                 await chat.meet(*event)
             await memory.update_state(chat.id, (await memory.state(chat.id))[0], '{"n": 1.50, "水": [null]}')
         async with both(folder, postgres.url()) as (files, tables):
-            for chat_id in await files.all():
+            for chat_id in await files.index.list_chats():
                 await brought(files, tables, chat_id)
         async with memory_over(folder) as one, memory_in(postgres.url()) as other:
             assert await views(one, chat.id) == await views(other, chat.id)
@@ -78,7 +79,7 @@ async def test_both_engines_show_the_same(postgres: Server, happened: list[Any])
 
 @asynccontextmanager
 async def both(folder: Path, url: str) -> AsyncGenerator[tuple[Engine, Engine]]:
-    async with engine(Config(chat_dir=folder)) as files, engine(Config(database_url=url)) as tables:
+    async with open_engine(Config(chat_dir=folder)) as files, open_engine(Config(database_url=url)) as tables:
         yield files, tables
 
 

@@ -5,22 +5,27 @@ The file is written as chats are: append, sync, and a tail that a crash has cut 
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from collections.abc import Iterable
 from pathlib import Path
 from threading import Lock
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from services.memory.storage.files.disk import Disk, disk_errors
-from services.memory.storage.user_facts import Fact, decode, encode
+from services.memory.storage.user_facts import Fact, decode, encode, text_of
 from services.runtime.auth.identity import Identity
+
+if TYPE_CHECKING:
+    from services.memory.storage.files.index import Index
 
 _FILE = str(uuid.uuid5(uuid.UUID("6f0f7a3e-3a0b-4d0e-9d57-6f3b6d0c7f11"), ""))
 """Its name: nothing but a UUID becomes a path."""
 
 
-class Facts:
+class FactLog:
     """The facts of all users. May be used from several threads."""
 
     def __init__(self, folder: Path) -> None:
@@ -47,7 +52,7 @@ class Facts:
                 if (fact.owner, fact.key) not in self._known:
                     self._keep(fact)
 
-    def all(self) -> list[Fact]:
+    def list_all(self) -> list[Fact]:
         """In the order in which they were kept."""
         with self._lock:
             return list(self._known.values())
@@ -76,3 +81,28 @@ class Facts:
             self._end += len(text)
         if self._end < len(data):
             self._disk.set_aside(_FILE, self._end, data[self._end :])
+
+
+class FileUserFacts:
+    """The facts of all users: kept in their log, searched in the index."""
+
+    def __init__(self, log: FactLog, index: Index) -> None:
+        self._log = log
+        self._index = index
+
+    async def remember(self, owner: Identity, text: str, request_id: str) -> str:
+        fact, _ = await asyncio.to_thread(self._log.add, owner, text, request_id)
+        await self._index.ask(lambda database: database.remember([text_of(fact)]))
+        return fact.uuid
+
+    async def list_all(self) -> list[Fact]:
+        return self._log.list_all()
+
+    async def import_all(self, facts: Iterable[Fact]) -> None:
+        await asyncio.to_thread(self._log.take_in, facts)
+        await self.update_index()
+
+    async def update_index(self) -> None:
+        """Bring the index to what the log holds."""
+        texts = [text_of(fact) for fact in self._log.list_all()]
+        await self._index.ask(lambda database: database.remember_all(texts))

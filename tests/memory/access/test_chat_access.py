@@ -11,8 +11,8 @@ import pytest
 
 from headrace.errors import NotFound
 from services.memory.storage.files.disk import Disk
+from services.memory.storage.files.engine import open_files
 from services.memory.storage.files.index_recovery import INDEX_NAME
-from services.memory.storage.files.store import opened
 from services.memory.storage.user_facts import decode
 from services.runtime.auth.identity import DEFAULT, Identity, acting_as
 from tests.memory.conftest import Kept, Serve
@@ -131,6 +131,6 @@ async def test_export_and_import_keep_the_owner(folder: Path, tmp_path: Path, se
         with acting_as(ADA):
             chat_id, _ = await memory.begin_and_end("hers")
     with closing(Disk(folder)) as disk, closing(Disk(tmp_path / "new")) as other:
-        async with opened(disk) as store, opened(other) as new:
-            await new.take_in(chat_id, await store.log(await store.chat(chat_id)), [])
-            assert (await new.entry(chat_id)).owner == ADA
+        async with open_files(disk) as store, open_files(other) as new:
+            await new.chats.import_log(chat_id, await store.chats.export(await store.chats.load(chat_id)))
+            assert (await new.index.find_entry(chat_id)).owner == ADA

@@ -7,6 +7,7 @@ one that found its blob there.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import threading
@@ -14,15 +15,19 @@ import uuid
 from typing import TYPE_CHECKING
 
 from services.memory.log.blobs import Blob, is_blob_id
+from services.memory.storage.files.disk import disk_errors
+from services.memory.storage.leases import now_ms
 from services.runtime.disk import sync_folder
 from services.runtime.rpc.field_rules import is_uuid
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
+    from services.memory.storage.files.index import Index
 
-class Blobs:
+
+class BlobFolder:
     """The blobs of all chats of a folder. May be used from several threads."""
 
     def __init__(self, folder: Path) -> None:
@@ -61,7 +66,7 @@ class Blobs:
         mime_type, _, data = kept.partition(b"\n")
         return Blob(mime_type.decode(), data)
 
-    def all(self, chat_id: str) -> Iterator[Blob]:
+    def iterate(self, chat_id: str) -> Iterator[Blob]:
         """Every blob of a chat, one at a time in memory."""
         folder = self._chat_folder(chat_id)
         for name in sorted(os.listdir(folder)) if folder.exists() else ():
@@ -70,7 +75,7 @@ class Blobs:
 
     def copy(self, source: str, target: str) -> None:
         """Give the chat `target` all blobs of `source`."""
-        for blob in self.all(source):
+        for blob in self.iterate(source):
             self.put(target, blob)
 
     def delete(self, chat_id: str) -> None:
@@ -78,14 +83,14 @@ class Blobs:
         if self._chat_folder(chat_id).exists():
             shutil.rmtree(self._chat_folder(chat_id))
 
-    def unwanted_since(self, time_s: float) -> list[str]:
+    def list_unused_since(self, time_s: float) -> list[str]:
         """Chats in whose folder nobody has wanted to put anything since `time_s` (Unix)."""
         if not self._folder.exists():
             return []
         with os.scandir(self._folder) as entries:
             return [entry.name for entry in entries if is_uuid(entry.name) and entry.stat().st_mtime < time_s]
 
-    def delete_unwanted(self, chat_id: str, time_s: float) -> bool:
+    def delete_unused(self, chat_id: str, time_s: float) -> bool:
         """Remove all blobs of a chat unless somebody has wanted to put one since `time_s`; whether they are gone."""
         with self._wanted:
             if self._chat_folder(chat_id).stat().st_mtime >= time_s:
@@ -99,6 +104,33 @@ class Blobs:
     def _chat_folder(self, chat_id: str) -> Path:
         assert is_uuid(chat_id), "nothing but a UUID becomes a path"
         return self._folder / chat_id
+
+
+class FileBlobs:
+    """The blobs of all chats, reached in threads."""
+
+    def __init__(self, folder: BlobFolder, index: Index) -> None:
+        self._folder = folder
+        self._index = index
+
+    async def put_all(self, chat_id: str, blobs: Iterable[Blob]) -> None:
+        for blob in blobs:
+            with disk_errors(chat_id):
+                await asyncio.to_thread(self._folder.put, chat_id, blob)
+
+    def find(self, chat_id: str, blob_id: str) -> Blob | None:
+        with disk_errors(chat_id):
+            return self._folder.find(chat_id, blob_id)
+
+    async def list_all(self, chat_id: str) -> list[Blob]:
+        return await asyncio.to_thread(lambda: list(self._folder.iterate(chat_id)))
+
+    async def delete_orphans(self, age_s: float) -> list[str]:
+        before_s = now_ms() / 1000 - age_s
+        unused = await asyncio.to_thread(self._folder.list_unused_since, before_s)
+        chats = set(await self._index.list_chats()) if unused else set[str]()
+        orphans = [chat_id for chat_id in unused if chat_id not in chats]
+        return [orphan for orphan in orphans if await asyncio.to_thread(self._folder.delete_unused, orphan, before_s)]
 
 
 def _make(folder: Path) -> None:

@@ -1,0 +1,77 @@
+"""Whose chats the user of the current call may use: those of others are reported as if they did not exist.
+
+A chat's owner stands in its first line. An append is held against the owner where it is held against everything else
+(Chat.admit). What a store does on its own account (retention, export, taking runs over) is not limited to a user.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.errors import NotFound
+from services.memory.log.chat import Chat, not_found
+from services.runtime.auth import identity
+
+if TYPE_CHECKING:
+    from services.memory.storage.engine import Engine
+    from services.memory.storage.index_rows import ChatEntry
+    from services.runtime.auth.identity import Identity
+
+RUNS_MAX = 10_000
+"""Runs whose owners are cached: each live one renews its lease every few seconds."""
+
+
+class ChatAccess:
+    """Finds chats and runs for the user of the current call."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._chats = engine.chats
+        self._index = engine.index
+        self._run_owners: dict[str, Identity] = {}
+        """The owner of a run never changes."""
+
+    async def load_chat(self, chat_id: str) -> Chat:
+        """Return the user's chat. Raises NotFound."""
+        chat = await self._chats.load(chat_id)
+        if chat.facts.owner != identity.require_identity():
+            raise not_found(chat_id)
+        return chat
+
+    async def load_chat_or_empty(self, chat_id: str) -> Chat:
+        """Return the user's chat, or an empty one. Nothing can be appended to that if the id is another user's."""
+        try:
+            return await self.load_chat(chat_id)
+        except NotFound:
+            return Chat.empty(chat_id)
+
+    async def find_entry(self, chat_id: str) -> ChatEntry:
+        """Return the row of the user's chat. Raises NotFound."""
+        entry = await self._index.find_entry(chat_id)
+        if entry.owner != identity.require_identity():
+            raise not_found(chat_id)
+        return entry
+
+    async def find_chat_of_run(self, run_id: str) -> str | None:
+        """Return the chat that the user's run belongs to."""
+        chat_id = await self._index.find_chat_of_run(run_id)
+        return chat_id if chat_id is not None and await self.owns_run(run_id) else None
+
+    async def may_use_id(self, chat_id: str) -> bool:
+        """Whether the chat is the user's, or does not exist yet."""
+        try:
+            return (await self._index.find_entry(chat_id)).owner == identity.require_identity()
+        except NotFound:
+            return True
+
+    async def owns_run(self, run_id: str) -> bool:
+        """Whether the run exists and is the user's."""
+        owner = self._run_owners.get(run_id)
+        if owner is None:
+            chat_id = await self._index.find_chat_of_run(run_id)
+            if chat_id is None:
+                return False
+            owner = (await self._index.find_entry(chat_id)).owner
+            self._run_owners[run_id] = owner
+            if len(self._run_owners) > RUNS_MAX:
+                del self._run_owners[next(iter(self._run_owners))]
+        return owner == identity.require_identity()

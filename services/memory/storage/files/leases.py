@@ -1,0 +1,31 @@
+"""Who owns the runs of a folder's chats."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from services.memory.storage.leases import Lease, check_owned
+
+if TYPE_CHECKING:
+    from services.memory.storage.files.chats import FileChats
+    from services.memory.storage.files.commits import Commits
+    from services.memory.storage.files.lease_table import LeaseTable
+
+
+class FileLeases:
+    """The leases of all runs. Touched on the event loop only."""
+
+    def __init__(self, chats: FileChats, commits: Commits, table: LeaseTable) -> None:
+        self._chats = chats
+        self._commits = commits
+        self._table = table
+        self.create_first = table.create_first
+        self.renew = table.renew
+        self.release = table.release
+
+    async def acquire(self, chat_id: str, run_id: str, owner: str, ttl_ms: int) -> Lease:
+        run = check_owned((await self._chats.load(chat_id)).facts.runs.get(run_id), chat_id, run_id)
+        lease = await self._table.acquire(run_id, run.generation, owner, ttl_ms)
+        # What the former owner asked for before is committed first; whatever comes later is refused.
+        await self._commits.settled()
+        return lease

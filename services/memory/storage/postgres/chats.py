@@ -1,0 +1,129 @@
+"""The logs of chats in a database that several services write to."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from typing import TYPE_CHECKING
+
+from headrace.errors import InvalidRequest
+from services.memory.log.chat import Chat, Span, check_chat, not_found
+from services.memory.log.recovery import chat_of
+from services.memory.storage import log_copy
+from services.memory.storage.index_rows import whole
+from services.memory.storage.leases import Lease, now_ms
+from services.memory.storage.postgres.blobs import copy_blobs, delete_blobs
+from services.memory.storage.postgres.cached_chat import CachedChat, ChatCache
+from services.memory.storage.postgres.statements import store
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from services.memory.log.lines import Known
+    from services.memory.storage.postgres.appending import Appending
+    from services.memory.storage.postgres.connection.pool import Database
+    from services.memory.storage.postgres.connection.session import Connection
+    from services.memory.storage.postgres.index import PostgresIndex
+    from services.memory.storage.postgres.notifications import Wakeups
+
+_EXPORT = "SELECT data FROM lines JOIN chats ON chats.id = lines.chat WHERE chat_id = $1 AND n <= $2 ORDER BY n"
+
+
+class PostgresChats:
+    """The logs of all chats. Touched on the event loop only."""
+
+    def __init__(
+        self, database: Database, cache: ChatCache, index: PostgresIndex, appending: Appending, peers: Wakeups
+    ) -> None:
+        self._database = database
+        self._cache = cache
+        self._index = index
+        self._appending = appending
+        self._peers = peers
+
+    async def load(self, chat_id: str) -> Chat:
+        cached = self._cache.use(chat_id)
+        await self._update(cached)
+        if not cached.row:
+            raise not_found(chat_id)
+        return cached.chat
+
+    async def follow(self, chat_id: str) -> None:
+        """Read what others have committed to a chat that is in use here."""
+        cached = self._cache.find(chat_id)
+        if cached is not None:
+            await self._update(cached)
+
+    async def append(
+        self,
+        chat_id: str,
+        lines: list[Known],
+        size_bytes: int,
+        lease: Lease | None = None,
+        beside: Collection[str] | None = None,
+    ) -> tuple[Chat, Span | str]:
+        run_id = lines[0].run_id
+        if run_id and run_id not in self._cache.use(chat_id).chat.facts.runs:
+            check_chat(run_id, chat_id, await self._index.find_chat_of_run(run_id))
+        return await self._appending.append(chat_id, lines, size_bytes, lease, beside)
+
+    async def export(self, chat: Chat) -> bytes:
+        values = (chat.chat_id, len(chat.log))
+        rows = await self._database.run(lambda connection: connection.fetch(_EXPORT, *values))
+        return b"".join(row[0] + b"\n" for row in rows)
+
+    async def fork(self, chat_id: str, n: int) -> str:
+        chat = await self.load(chat_id)
+        log_copy.check(chat, n)
+        target, cut = str(uuid.uuid4()), log_copy.Cut(await self.export(chat), n, list(chat.facts.runs))
+        log = await asyncio.to_thread(cut.copy, chat_id, target)
+
+        async def make(connection: Connection) -> None:
+            async with connection.transaction():
+                await copy_blobs(chat_id, target, connection)
+                await _make(target, log, connection)
+
+        await self._database.run(make)
+        return target
+
+    async def import_log(self, chat_id: str, log: bytes) -> None:
+        async def make(connection: Connection) -> bool:
+            async with connection.transaction():
+                return await _make(chat_id, log, connection)
+
+        if not await self._database.run(make):
+            raise InvalidRequest.of("chatId", f"chat {chat_id} exists already")
+
+    async def delete(self, chat_id: str) -> None:
+        cached = self._cache.use(chat_id)
+
+        async def delete(connection: Connection) -> None:
+            async with connection.transaction():
+                await cached.lock_row(connection)
+                cached.chat.check_delete()
+                await connection.execute("DELETE FROM chats WHERE id = $1", cached.row)
+                await delete_blobs(chat_id, connection)
+
+        async with cached.lock:
+            await self._database.run(delete)
+        self._cache.drop(chat_id)
+        self._peers.tell(chat_id)
+
+    async def _update(self, cached: CachedChat) -> None:
+        """Read what others have committed."""
+        async with cached.lock:
+            await self._database.run(cached.read)
+        self._cache.keep(cached)
+
+
+async def _make(chat_id: str, log: bytes, connection: Connection) -> bool:
+    """Make a chat of a log that holds valid lines alone; False when there is such a chat."""
+    cached = CachedChat.nothing(chat_id)
+    if not await cached.make(connection):
+        return False
+    await cached.lock_row(connection)
+    chat = await asyncio.to_thread(chat_of, chat_id, log)
+    numbered = list(enumerate(log.split(b"\n")[:-1], 1))
+    # Higher than any generation that was given where the chat comes from.
+    leases = {run.run_id: Lease("", now_ms(), 0) for run in chat.facts.unfinished()}
+    return await store(connection, (cached.row, cached.version), numbered, whole(chat, 0), leases=leases)

@@ -1,0 +1,56 @@
+"""The store of chats over a database: its parts, and the tasks that write to it and follow other services."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+
+from services.memory.storage.engine import Engine
+from services.memory.storage.leases import now_ms
+from services.memory.storage.lru import HOT_BYTES_MAX
+from services.memory.storage.postgres.appending import Appending
+from services.memory.storage.postgres.blobs import PostgresBlobs
+from services.memory.storage.postgres.cached_chat import ChatCache
+from services.memory.storage.postgres.chats import PostgresChats
+from services.memory.storage.postgres.connection.pool import Limits, connected
+from services.memory.storage.postgres.index import PostgresIndex
+from services.memory.storage.postgres.leases import PostgresLeases
+from services.memory.storage.postgres.migrations import migrate
+from services.memory.storage.postgres.notifications import Wakeups
+from services.memory.storage.postgres.user_facts import PostgresUserFacts
+
+
+@asynccontextmanager
+async def open_postgres(
+    url: str,
+    limits: Limits,
+    *,
+    cache_bytes_max: int = HOT_BYTES_MAX,
+    clock: Callable[[], int] = now_ms,
+) -> AsyncGenerator[Engine]:
+    """Open the chats of the database at `url`, and make tables that are missing; leaving the block commits what waits.
+
+    Leases end by `clock`, in Unix milliseconds.
+
+    Raises:
+        OSError: The database cannot be reached, or is of a later version.
+    """
+    async with connected(url, limits) as database:
+        if not await database.run(migrate):
+            raise OSError("the database is of a later version than this program: it is too old")
+        peers = Wakeups(url, database.use)
+        cache = ChatCache(cache_bytes_max)
+        appending = Appending(database, cache, peers)
+        index = PostgresIndex(database, clock)
+        chats = PostgresChats(database, cache, index, appending, peers)
+        leases = PostgresLeases(database, cache, clock)
+        blobs, facts = PostgresBlobs(database), PostgresUserFacts(database)
+        writing, telling = asyncio.create_task(appending.run()), asyncio.create_task(peers.run(chats.follow))
+        try:
+            yield Engine(chats, index, leases, blobs, facts, peers, lambda: database.presence.is_up)
+        finally:
+            appending.close()
+            await writing
+            telling.cancel()
+            await asyncio.wait([telling])
