@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from services.memory.log.lines import Unknown, decode, encode
+from services.memory.log.lines import Unknown, decode_line, encode_line
 
 
 def check(data: bytes) -> None:
     """Decode; and again after encoding what came out."""
-    line = decode(data)
+    line = decode_line(data)
     if line is None or isinstance(line, Unknown):
         return
-    assert decode(encode(line).removesuffix(b"\n")) == line
+    assert decode_line(encode_line(line).removesuffix(b"\n")) == line

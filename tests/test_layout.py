@@ -82,10 +82,7 @@ PRIVATE_SHIM = "services/runtime/http2/h2_state.py"
 UNDERSCORED = {"_exit", "_replace", "_asdict", "_fields"}
 """Public names of the standard library, which underscores them for reasons of its own."""
 
-PRIVATE_LEFT: set[str] = {
-    "services/memory/storage/files/database.py: _db",
-    "services/memory/storage/postgres/staging.py: _admit",
-}
+PRIVATE_LEFT: set[str] = {}
 """Uses of another object's private names that are still to go, as "file: name". A line is removed, never added."""
 
 ROOM_FILES_MAX = 16

@@ -9,15 +9,15 @@ from headrace.v1 import memory_pb2
 from headrace.v1.llm_pb2_grpc import LlmServiceStub
 from headrace.v1.memory_pb2_grpc import add_MemoryServiceServicer_to_server
 from services.memory.access.chat_access import ChatAccess
-from services.memory.access.retention import tidying
-from services.memory.compaction.compactor import Compacting
+from services.memory.access.retention import run_daily_cleanup
+from services.memory.compaction.compactor import Compactor
 from services.memory.compaction.summariser import SUMMARY_TIMEOUT_S
 from services.memory.config import Config
-from services.memory.context.context_view import Window
-from services.memory.context.token_counter import Counting
+from services.memory.context.context_view import ContextWindow
+from services.memory.context.token_counter import TokenCounters
 from services.memory.engines import open_engine
 from services.memory.requests.append_decoder import AppendDecoder
-from services.memory.requests.context_loader import Loading
+from services.memory.requests.context_loader import ContextLoader
 from services.memory.service import MemoryService
 from services.runtime.auth.caller_credentials import build_caller_metadata
 from services.runtime.auth.callers import MEMORY
@@ -36,8 +36,8 @@ async def main(config: Config) -> None:
     async with (
         open_channel(config.llm_gateway_address, build_caller_metadata(config.server.auth, MEMORY)) as channel,
         open_engine(config) as engine,
-        tidying(engine, config.chat_retention_days),
-        serving_grpc(config.server, [served(engine, config, LlmServiceStub(channel))], is_usable=engine.is_up),
+        run_daily_cleanup(engine, config.chat_retention_days),
+        serving_grpc(config.server, [build_service(engine, config, LlmServiceStub(channel))], is_usable=engine.is_up),
         asyncio.TaskGroup() as group,
     ):
         # It takes a third of a second, for which the first append would have to wait.
@@ -45,18 +45,18 @@ async def main(config: Config) -> None:
         await program.wait_for_stop()
 
 
-def served(
+def build_service(
     engine: Engine,
     config: Config,
     llm: LlmServiceAsyncStub | None = None,
     summary_timeout_s: float = SUMMARY_TIMEOUT_S,
 ) -> GrpcService:
     """The service over `engine`; without `llm` every compaction falls back."""
-    window, counting = Window(config.chat_k, config.message_history_max), Counting(engine)
+    window, counting = ContextWindow(config.chat_k, config.message_history_max), TokenCounters(engine)
     access = ChatAccess(engine)
     loading, compacting = (
-        Loading(window, counting),
-        Compacting(engine, access, window, counting, llm, summary_timeout_s),
+        ContextLoader(window, counting),
+        Compactor(engine, access, window, counting, llm, summary_timeout_s),
     )
     servicer = MemoryService(engine, access, AppendDecoder(counting, config.action_tools), loading, compacting)
     name = memory_pb2.DESCRIPTOR.services_by_name["MemoryService"].full_name

@@ -13,15 +13,15 @@ from headrace.errors import InvalidRequest, NotFound
 from headrace.v1 import memory_pb2
 from headrace.v1.memory_pb2_grpc import MemoryServiceServicer
 from services.memory.log.blobs import Blob
-from services.memory.log.chat import first_n, not_found
-from services.memory.log.chat_info import ALL
+from services.memory.log.chat import chat_not_found, get_first_n
+from services.memory.log.chat_info import SCOPE_ALL
 from services.memory.log.lines import Revert
-from services.memory.log.session_state import context_key, state_line
+from services.memory.log.session_state import get_context_key, make_state_line
 from services.memory.requests import chat_history
-from services.memory.requests.append_decoder import stamp
-from services.memory.requests.append_encoder import appended
+from services.memory.requests.append_decoder import make_stamp
+from services.memory.requests.append_encoder import encode_lines
 from services.memory.storage import log_copy
-from services.memory.storage.leases import lost
+from services.memory.storage.leases import lease_lost
 from services.memory.storage.paging import Page
 from services.memory.storage.search import Question
 from services.runtime.auth import identity
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
     from services.memory.access.chat_access import ChatAccess
-    from services.memory.compaction.compactor import Compacting
+    from services.memory.compaction.compactor import Compactor
     from services.memory.requests.append_decoder import AppendDecoder
-    from services.memory.requests.context_loader import Loading
+    from services.memory.requests.context_loader import ContextLoader
     from services.memory.storage.engine import Engine
 
 Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
@@ -46,8 +46,8 @@ class MemoryService(MemoryServiceServicer):
         engine: Engine,
         access: ChatAccess,
         decoder: AppendDecoder,
-        loading: Loading,
-        compacting: Compacting,
+        loading: ContextLoader,
+        compacting: Compactor,
     ) -> None:
         self._engine = engine
         self._access = access
@@ -56,19 +56,19 @@ class MemoryService(MemoryServiceServicer):
         self._compacting = compacting
 
     async def Append(self, request: memory_pb2.AppendRequest, context: Context) -> memory_pb2.AppendResponse:
-        lines, blobs = await self._decoder.decode(request)
+        lines, blobs = await self._decoder.decode_append(request)
         if blobs:
             await self._put_blobs(request.chat_id, blobs)
         lease = self._engine.leases.create_first(request.owner, request.ttl_ms) if request.owner else None
         beside = frozenset(request.beside) if lease else None
         chat, answer = await self._engine.chats.append(request.chat_id, lines, request.ByteSize(), lease, beside)
         if isinstance(answer, str):
-            return memory_pb2.AppendResponse(chat_name=chat.facts.name, duplicate_run_id=answer)
+            return memory_pb2.AppendResponse(chat_name=chat.info.name, duplicate_run_id=answer)
         return memory_pb2.AppendResponse(
             first_n=answer.first_n,
             last_n=answer.last_n,
             chat_created=answer.first_n == 1,
-            chat_name=chat.facts.name,
+            chat_name=chat.info.name,
             checkpoint_id=answer.checkpoint,
         )
 
@@ -78,7 +78,9 @@ class MemoryService(MemoryServiceServicer):
         is_pending = request.HasField("pending_query")
         chat = await (self._access.load_chat_or_empty if is_pending else self._access.load_chat)(request.chat_id)
         pending = await self._decoder.decode_pending(request) if is_pending else None
-        return await self._loading.load(chat, request, pending, partial(self._engine.blobs.find, request.chat_id))
+        return await self._loading.load_context(
+            chat, request, pending, partial(self._engine.blobs.find, request.chat_id)
+        )
 
     async def Compact(
         self, request: memory_pb2.CompactRequest, context: Context
@@ -89,7 +91,7 @@ class MemoryService(MemoryServiceServicer):
 
     async def ListChats(self, request: memory_pb2.ListChatsRequest, context: Context) -> memory_pb2.ListChatsResponse:
         page, next_page_token = await self._engine.index.list_page(
-            identity.require_identity(), Page.of(request.page_size, request.page_token)
+            identity.require_identity(), Page.parse(request.page_size, request.page_token)
         )
         chats = [
             memory_pb2.Chat(
@@ -105,7 +107,7 @@ class MemoryService(MemoryServiceServicer):
 
     async def GetChat(self, request: memory_pb2.GetChatRequest, context: Context) -> memory_pb2.GetChatResponse:
         run_id = request.run_id or None
-        chat_id = await self._chat_id(request.chat_id, run_id)
+        chat_id = await self._resolve_chat_id(request.chat_id, run_id)
         if request.without_events:
             entry = await self._access.find_entry(chat_id)
             return memory_pb2.GetChatResponse(
@@ -113,13 +115,13 @@ class MemoryService(MemoryServiceServicer):
             )
         chat = await self._access.load_chat(chat_id)
         log = await self._engine.chats.export(chat) if request.include_raw_messages else None
-        shown = chat_history.Shown.of(chat, run_id)
+        shown = chat_history.ChatHistory.from_chat(chat, run_id)
         # A long chat takes longer than others should wait.
-        response = await asyncio.to_thread(shown.response, log, partial(self._engine.blobs.find, chat_id))
+        response = await asyncio.to_thread(shown.build_response, log, partial(self._engine.blobs.find, chat_id))
         if request.include_lines:
             if run_id is None:
                 raise InvalidRequest.of("runId", "is required where lines are wanted")
-            response.lines.extend(appended(line for line in chat.log if line.run_id == run_id))
+            response.lines.extend(encode_lines(line for line in chat.log if line.run_id == run_id))
         return response
 
     async def DeleteChat(
@@ -155,29 +157,29 @@ class MemoryService(MemoryServiceServicer):
         chat = await self._access.load_chat(request.chat_id)
         n = request.seq if request.HasField("seq") else len(chat.log)
         if request.HasField("run_id"):
-            n = min(n, log_copy.last_n(chat, request.run_id))
+            n = min(n, log_copy.find_last_n(chat, request.run_id))
         return memory_pb2.ForkChatResponse(chat_id=await self._engine.chats.fork(request.chat_id, n))
 
     async def Revert(self, request: memory_pb2.RevertRequest, context: Context) -> memory_pb2.RevertResponse:
         await self._access.load_chat(request.chat_id)
         line = Revert(
-            **stamp(request.chat_id, request.run_id, request.generation),
+            **make_stamp(request.chat_id, request.run_id, request.generation),
             to_checkpoint_id=request.checkpoint_id,
-            scope=request.scope or ALL,
+            scope=request.scope or SCOPE_ALL,
         )
         _, answer = await self._engine.chats.append(request.chat_id, [line], request.ByteSize())
-        return memory_pb2.RevertResponse(n=first_n(answer))
+        return memory_pb2.RevertResponse(n=get_first_n(answer))
 
     async def GetState(self, request: memory_pb2.GetStateRequest, context: Context) -> memory_pb2.GetStateResponse:
-        state = (await self._access.load_chat(request.chat_id)).state(context_key(request.context_id))
+        state = (await self._access.load_chat(request.chat_id)).get_state(get_context_key(request.context_id))
         return memory_pb2.GetStateResponse(version=state.version, state=state.json)
 
     async def UpdateState(
         self, request: memory_pb2.UpdateStateRequest, context: Context
     ) -> memory_pb2.UpdateStateResponse:
         chat = await self._access.load_chat(request.chat_id)
-        stamped = stamp(request.chat_id, request.run_id, request.generation)
-        line = state_line(stamped, chat.state(context_key(request.context_id)), request)
+        stamped = make_stamp(request.chat_id, request.run_id, request.generation)
+        line = make_state_line(stamped, chat.get_state(get_context_key(request.context_id)), request)
         await self._engine.chats.append(request.chat_id, [line], request.ByteSize())
         return memory_pb2.UpdateStateResponse(version=line.version)
 
@@ -192,7 +194,7 @@ class MemoryService(MemoryServiceServicer):
         self, request: memory_pb2.RenewLeaseRequest, context: Context
     ) -> memory_pb2.RenewLeaseResponse:
         if not await self._access.owns_run(request.run_id):
-            raise lost(request.run_id, request.generation)
+            raise lease_lost(request.run_id, request.generation)
         lease = await self._engine.leases.renew(request.run_id, request.generation, request.ttl_ms)
         return memory_pb2.RenewLeaseResponse(expires_at=lease.expires_at)
 
@@ -204,7 +206,7 @@ class MemoryService(MemoryServiceServicer):
         return memory_pb2.ReleaseLeaseResponse()
 
     async def PutBlob(self, request: memory_pb2.PutBlobRequest, context: Context) -> memory_pb2.PutBlobResponse:
-        blob = Blob.of(request.mime_type, request.data)
+        blob = Blob.create(request.mime_type, request.data)
         await self._put_blobs(request.chat_id, [blob])
         return memory_pb2.PutBlobResponse(blob_id=blob.id)
 
@@ -218,7 +220,7 @@ class MemoryService(MemoryServiceServicer):
 
     async def Search(self, request: memory_pb2.SearchRequest, context: Context) -> memory_pb2.SearchResponse:
         hits = await self._engine.index.search(
-            identity.require_identity(), Question.of(request.query, request.scope, request.limit)
+            identity.require_identity(), Question.parse(request.query, request.scope, request.limit)
         )
         return memory_pb2.SearchResponse(
             hits=[
@@ -233,10 +235,10 @@ class MemoryService(MemoryServiceServicer):
 
     async def _put_blobs(self, chat_id: str, blobs: list[Blob]) -> None:
         if not await self._access.may_use_id(chat_id):
-            raise not_found(chat_id)
+            raise chat_not_found(chat_id)
         await self._engine.blobs.put_all(chat_id, blobs)
 
-    async def _chat_id(self, chat_id: str, run_id: str | None) -> str:
+    async def _resolve_chat_id(self, chat_id: str, run_id: str | None) -> str:
         """The chat that is asked for, by itself or by one of its runs."""
         if run_id is None:
             if not chat_id:

@@ -132,9 +132,9 @@ def read_frame(text: str, folder: Path, more: str) -> None:
 
 
 def read_line(text: str, _folder: Path, _: str) -> None:
-    line = lines.decode(text.strip().encode())
+    line = lines.decode_line(text.strip().encode())
     assert isinstance(line, lines.Run)
-    assert lines.encode(line).decode() == text
+    assert lines.encode_line(line).decode() == text
 
 
 READERS: dict[str, Callable[[str, Path, str], None]] = {

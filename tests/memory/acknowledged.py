@@ -30,7 +30,7 @@ class Acknowledged:
     def check(self, chat_id: str, log: bytes) -> int:
         """Hold the chat's log against it; how many bytes of the log are whole."""
         own = {request_id: span for (chat, request_id), span in self.spans.items() if chat == chat_id}
-        reading = recovery.read(log, chat_id)
+        reading = recovery.read_log(log, chat_id)
         assert not reading.is_damaged
         lines = reading.lines
         assert [line.n for line in lines] == list(range(1, len(lines) + 1))

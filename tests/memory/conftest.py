@@ -21,16 +21,16 @@ import pytest
 
 from benchmarks.postgresql import FAST, Server, programs, running
 from headrace.v1.memory_pb2_grpc import MemoryServiceStub
-from services.memory.__main__ import served
+from services.memory.__main__ import build_service
 from services.memory.compaction.summariser import SUMMARY_TIMEOUT_S
 from services.memory.config import Config
 from services.memory.storage.files.disk import Disk
 from services.memory.storage.files.engine import open_files
 from services.memory.storage.leases import now_ms
-from services.memory.storage.lru import HOT_BYTES_MAX
+from services.memory.storage.lru import CACHE_BYTES_MAX
 from services.memory.storage.postgres.connection.pool import PATIENCE_S, Limits
 from services.memory.storage.postgres.engine import open_postgres
-from services.memory.storage.postgres.notifications import Wakeups
+from services.memory.storage.postgres.notifications import Notifications
 from services.runtime.auth.caller_credentials import build_caller_metadata
 from services.runtime.auth.callers import ORCHESTRATOR
 from services.runtime.auth.settings import AuthSettings
@@ -81,7 +81,7 @@ async def memory_over(
     folder: Path,
     *,
     sync: Callable[[int], None] = os.fdatasync,
-    cache_bytes_max: int = HOT_BYTES_MAX,
+    cache_bytes_max: int = CACHE_BYTES_MAX,
     clock: Callable[[], int] = now_ms,
     **options: Any,
 ) -> AsyncGenerator[Memory]:
@@ -98,7 +98,7 @@ async def memory_over(
 async def memory_in(
     url: str,
     *,
-    cache_bytes_max: int = HOT_BYTES_MAX,
+    cache_bytes_max: int = CACHE_BYTES_MAX,
     clock: Callable[[], int] = now_ms,
     patience_s: float = PATIENCE_S,
     tells: bool = True,
@@ -108,8 +108,8 @@ async def memory_in(
     limits = Limits(CONNECTIONS_MAX, STATEMENT_TIMEOUT_S, patience_s)
     async with open_postgres(url, limits, cache_bytes_max=cache_bytes_max, clock=clock) as engine:
         if not tells:
-            assert isinstance(engine.peers, Wakeups)
-            engine.peers.tell = _ignore
+            assert isinstance(engine.peers, Notifications)
+            engine.peers.notify_change = _ignore
         async with _serving(engine, **options) as memory:
             yield memory
 
@@ -128,7 +128,7 @@ async def _serving(
 ) -> AsyncGenerator[Memory]:
     settings = ServerSettings(listen="127.0.0.1:0", drain_s=1, auth=KNOWN)
     async with (
-        serving_grpc(settings, [served(engine, Config(**config), llm, summary_timeout_s)]) as running,
+        serving_grpc(settings, [build_service(engine, Config(**config), llm, summary_timeout_s)]) as running,
         open_channel(running.addresses[0], build_caller_metadata(KNOWN, ORCHESTRATOR)) as channel,
     ):
         yield Memory(MemoryServiceStub(channel))

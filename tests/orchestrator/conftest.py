@@ -16,7 +16,7 @@ import pytest
 from headrace.client import Client
 from headrace.errors import HeadraceError, NotFound, ProviderAuthentication
 from headrace.v1 import agent_pb2, llm_pb2, llm_pb2_grpc, memory_pb2, tools_pb2, tools_pb2_grpc
-from services.memory.__main__ import served as memory_served
+from services.memory.__main__ import build_service as memory_served
 from services.memory.config import Config as MemoryConfig
 from services.memory.storage.files.disk import Disk
 from services.memory.storage.files.engine import open_files

@@ -23,7 +23,7 @@ from headrace.errors import from_rpc_error
 from headrace.v1 import agent_pb2, llm_pb2, llm_pb2_grpc
 from services.facade import service as facade
 from services.facade.config import Config as FacadeConfig
-from services.memory.__main__ import served as memory_served
+from services.memory.__main__ import build_service as memory_served
 from services.memory.config import Config as MemoryConfig
 from services.memory.storage.files.disk import Disk
 from services.memory.storage.files.engine import open_files

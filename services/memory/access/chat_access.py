@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.errors import NotFound
-from services.memory.log.chat import Chat, not_found
+from services.memory.log.chat import Chat, chat_not_found
 from services.runtime.auth import identity
 
 if TYPE_CHECKING:
@@ -33,8 +33,8 @@ class ChatAccess:
     async def load_chat(self, chat_id: str) -> Chat:
         """Return the user's chat. Raises NotFound."""
         chat = await self._chats.load(chat_id)
-        if chat.facts.owner != identity.require_identity():
-            raise not_found(chat_id)
+        if chat.info.owner != identity.require_identity():
+            raise chat_not_found(chat_id)
         return chat
 
     async def load_chat_or_empty(self, chat_id: str) -> Chat:
@@ -48,7 +48,7 @@ class ChatAccess:
         """Return the row of the user's chat. Raises NotFound."""
         entry = await self._index.find_entry(chat_id)
         if entry.owner != identity.require_identity():
-            raise not_found(chat_id)
+            raise chat_not_found(chat_id)
         return entry
 
     async def find_chat_of_run(self, run_id: str) -> str | None:

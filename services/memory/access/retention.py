@@ -23,7 +23,7 @@ ORPHAN_AGE_S = DAY_S
 log = structlog.get_logger()
 
 
-async def prune(engine: Engine, days: float) -> list[str]:
+async def prune_chats(engine: Engine, days: float) -> list[str]:
     """Delete chats whose last line is older than `days` and whose runs have all ended; their ids."""
     gone: list[str] = []
     for chat_id in await engine.index.list_unchanged_since(round((time.time() - days * DAY_S) * 1000)):
@@ -37,9 +37,9 @@ async def prune(engine: Engine, days: float) -> list[str]:
 
 
 @asynccontextmanager
-async def tidying(engine: Engine, days: float | None) -> AsyncGenerator[None]:
+async def run_daily_cleanup(engine: Engine, days: float | None) -> AsyncGenerator[None]:
     """Inside the block, tidy up every day; without `days` no chat is ever deleted."""
-    daily = asyncio.create_task(_daily(engine, days))
+    daily = asyncio.create_task(_clean_up_daily(engine, days))
     try:
         yield
     finally:
@@ -47,11 +47,11 @@ async def tidying(engine: Engine, days: float | None) -> AsyncGenerator[None]:
         await asyncio.wait([daily])
 
 
-async def _daily(engine: Engine, days: float | None) -> None:
+async def _clean_up_daily(engine: Engine, days: float | None) -> None:
     while True:
         try:
             orphans = await engine.blobs.delete_orphans(ORPHAN_AGE_S)
-            gone = [] if days is None else await prune(engine, days)
+            gone = [] if days is None else await prune_chats(engine, days)
             log.info("chats tidied", orphans=len(orphans), pruned=len(gone), older_than_days=days)
         except Exception:
             log.exception("chats not tidied")  # tomorrow is another day

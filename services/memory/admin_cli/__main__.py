@@ -22,7 +22,7 @@ from services.memory.engines import open_engine
 from services.memory.importing import chat_files
 from services.memory.storage import user_facts
 from services.memory.storage.engine import Engine
-from services.memory.storage.files.database import new_database, opened_database
+from services.memory.storage.files.database import create_database, open_database
 from services.memory.storage.files.disk import Disk
 from services.memory.storage.files.index_recovery import INDEX_NAME
 from services.runtime.process import config as settings
@@ -37,19 +37,19 @@ _DAYS = {"d": 1.0, "h": 1 / 24, "m": 1 / 24 / 60}
 
 def main() -> None:
     """Parse the arguments, do it, say what was done."""
-    arguments = _parser().parse_args()
+    arguments = _build_parser().parse_args()
     env = dict(os.environ)
     if arguments.data_dir:
         env |= {"HEADRACE_DATA_DIR": arguments.data_dir, "HEADRACE_DATABASE_URL": ""}
     try:
         config = settings.load_settings(Config, "MEMORY", env)
         logs.configure_logging("WARNING", "memory")
-        asyncio.run(_run(config, arguments))
-    except (settings.ConfigError, chat_files.Unreadable, HeadraceError, OSError) as error:
+        asyncio.run(run_command(config, arguments))
+    except (settings.ConfigError, chat_files.UnreadableFile, HeadraceError, OSError) as error:
         sys.exit(str(error))
 
 
-async def _run(config: Config, arguments: argparse.Namespace) -> None:
+async def run_command(config: Config, arguments: argparse.Namespace) -> None:
     """Run the command over the chats of `config`."""
     is_reindex = arguments.command == "reindex"
     if config.database_url:
@@ -59,74 +59,74 @@ async def _run(config: Config, arguments: argparse.Namespace) -> None:
         raise OSError(f"{config.logs_dir}: there are no chats")
     elif is_reindex:
         with closing(Disk(config.logs_dir)) as disk:
-            _forget(disk)
+            _clear_index(disk)
     async with open_engine(config) as engine:
         await _COMMANDS[arguments.command](engine, arguments)
 
 
-def _forget(disk: Disk) -> None:
+def _clear_index(disk: Disk) -> None:
     """Have the index read every log again. Leases stay, where the old one can be read."""
     path = disk.folder / INDEX_NAME
     try:
-        with closing(opened_database(path, is_first=False)) as database:
-            database.clear()
+        with closing(open_database(path, is_first=False)) as database:
+            database.clear_logs()
     except Exception:  # whatever is wrong with it: this is how it is put right
-        new_database(path, is_first=False).close()
+        create_database(path, is_first=False).close()
 
 
-async def _reindex(engine: Engine, arguments: argparse.Namespace) -> None:
-    _say(f"{len(await engine.index.list_chats())} chats")
+async def _report_reindex(engine: Engine, arguments: argparse.Namespace) -> None:
+    _print_line(f"{len(await engine.index.list_chats())} chats")
 
 
-async def _prune(engine: Engine, arguments: argparse.Namespace) -> None:
-    gone = await retention.prune(engine, arguments.older_than)
+async def _prune_chats(engine: Engine, arguments: argparse.Namespace) -> None:
+    gone = await retention.prune_chats(engine, arguments.older_than)
     for chat_id in gone:
-        _say(chat_id)
+        _print_line(chat_id)
 
 
-async def _export(engine: Engine, arguments: argparse.Namespace) -> None:
+async def _export_chats(engine: Engine, arguments: argparse.Namespace) -> None:
     output: Path | None = arguments.output
     chat_ids = arguments.chat_id or await engine.index.list_chats()
     if output is None and len(chat_ids) > 1:
         raise OSError("several chats go into a folder: give one with --output")
     for chat_id in chat_ids:
         chat = await engine.chats.load(chat_id)
-        data = chat_files.exported(await engine.chats.export(chat), await engine.blobs.list_all(chat_id))
+        data = chat_files.format_export(await engine.chats.export(chat), await engine.blobs.list_all(chat_id))
         if output is None:
             sys.stdout.buffer.write(data)
         else:
-            await asyncio.to_thread(_write, output, f"{chat_id}.jsonl", data)
+            await asyncio.to_thread(_write_file, output, f"{chat_id}.jsonl", data)
     if output is not None and not arguments.chat_id and (facts := await engine.facts.list_all()):
-        await asyncio.to_thread(_write, output, FACTS, b"".join(map(user_facts.encode, facts)))
+        await asyncio.to_thread(_write_file, output, FACTS, b"".join(map(user_facts.encode_fact, facts)))
 
 
-async def _import(engine: Engine, arguments: argparse.Namespace) -> None:
-    for path in (file for given in arguments.path for file in chat_files.files(given)):
+async def _import_chats(engine: Engine, arguments: argparse.Namespace) -> None:
+    for path in (file for given in arguments.path for file in chat_files.list_files(given)):
         if path.name == FACTS:
-            await engine.facts.import_all(_facts(path))
+            await engine.facts.import_all(_read_facts(path))
             continue
-        found = await asyncio.to_thread(chat_files.read, path)
+        found = await asyncio.to_thread(chat_files.read_chat_file, path)
         await engine.blobs.put_all(found.chat_id, found.blobs)
         await engine.chats.import_log(found.chat_id, found.log)
-        _say(found.chat_id)
+        _print_line(found.chat_id)
 
 
-_COMMANDS = {"export": _export, "import": _import, "prune": _prune, "reindex": _reindex}
+_COMMANDS = {"export": _export_chats, "import": _import_chats, "prune": _prune_chats, "reindex": _report_reindex}
 
 
-def _facts(path: Path) -> list[user_facts.Fact]:
+def _read_facts(path: Path) -> list[user_facts.Fact]:
     try:
-        return [user_facts.decode(line) for line in path.read_bytes().splitlines()]
+        return [user_facts.decode_fact(line) for line in path.read_bytes().splitlines()]
     except msgspec.DecodeError as error:
-        raise chat_files.Unreadable(f"{path} holds what are no facts: {error}") from error
+        raise chat_files.UnreadableFile(f"{path} holds what are no facts: {error}") from error
 
 
-def _write(folder: Path, name: str, data: bytes) -> None:
+def _write_file(folder: Path, name: str, data: bytes) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / name).write_bytes(data)
 
 
-def _parser() -> argparse.ArgumentParser:
+def _build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="headrace chats", description="Chats of a folder that no service owns now, or of HEADRACE_DATABASE_URL."
     )
@@ -142,19 +142,19 @@ def _parser() -> argparse.ArgumentParser:
     )
     bring.add_argument("path", nargs="+", type=Path, help="files, or folders of them")
     prune = commands.add_parser("prune", help="delete chats that nobody has used for long")
-    prune.add_argument("--older-than", type=_days, required=True, metavar="AGE", help="7d, 12h or 30m")
+    prune.add_argument("--older-than", type=_parse_days, required=True, metavar="AGE", help="7d, 12h or 30m")
     commands.add_parser("reindex", help="make the index anew from the logs")
     return parser
 
 
-def _days(text: str) -> float:
+def _parse_days(text: str) -> float:
     found = _AGE.fullmatch(text)
     if found is None:
         raise argparse.ArgumentTypeError(f"{text!r}: expected an age such as 7d, 12h or 30m")
     return int(found[1]) * _DAYS[found[2]]
 
 
-def _say(text: str) -> None:
+def _print_line(text: str) -> None:
     sys.stdout.write(f"{text}\n")
 
 

@@ -15,10 +15,10 @@ import structlog
 
 from headrace.v1 import agent_pb2, memory_pb2
 from services.memory.compaction import summariser
-from services.memory.compaction.draft import Draft, Result
-from services.memory.compaction.pinned import intent_of, pinned, todos_of
+from services.memory.compaction.draft import CompactionDraft, CompactionResult
+from services.memory.compaction.pinned import find_intent, format_pins, read_todos
 from services.memory.compaction.plan import FALLBACK, SUMMARY, is_broken
-from services.memory.context.context_source import place, story
+from services.memory.context.context_source import get_position, select_source
 from services.memory.log import images
 from services.memory.log.lines import CompactBoundary, CompactMetadata, CompactSummary, Known, RetainedFrom
 from services.memory.log.session_state import SessionState
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from headrace.v1 import llm_pb2
     from headrace.v1.llm_pb2_grpc import LlmServiceAsyncStub
     from services.memory.access.chat_access import ChatAccess
-    from services.memory.context.context_view import Window
-    from services.memory.context.token_counter import Counter, Counting
+    from services.memory.context.context_view import ContextWindow
+    from services.memory.context.token_counter import TokenCounter, TokenCounters
     from services.memory.log.chat import Chat
     from services.memory.log.lines import Line
     from services.memory.storage.engine import Engine
@@ -37,15 +37,15 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 
-class Compacting:
+class Compactor:
     """Compacts the chats of one store. Touched on the event loop only; what counts is done in threads."""
 
     def __init__(
         self,
         engine: Engine,
         access: ChatAccess,
-        window: Window,
-        counting: Counting,
+        window: ContextWindow,
+        counting: TokenCounters,
         llm: LlmServiceAsyncStub | None,
         timeout_s: float,
     ) -> None:
@@ -64,42 +64,42 @@ class Compacting:
             StaleLease: The run has another owner.
         """
         chat = await self._access.load_chat(request.chat_id)
-        draft = self._draft(chat, request)
+        draft = self._make_draft(chat, request)
         before = await asyncio.to_thread(lambda: draft.tokens)
-        yield memory_pb2.CompactDelta(start=agent_pb2.CompactionStart(pre_tokens=before, **_head(request)))
-        if refusal := await asyncio.to_thread(_refusal, draft):
-            yield _fail(request, refusal)
+        yield memory_pb2.CompactDelta(start=agent_pb2.CompactionStart(pre_tokens=before, **_describe_request(request)))
+        if refusal := await asyncio.to_thread(_find_refusal, draft):
+            yield _report_failure(request, refusal)
             return
         model = request.summary_model if request.HasField("summary_model") else request.limits
-        counter = self._counting.counter(chat, model.model)
-        asked = await asyncio.to_thread(self._asked, draft, counter)
-        written = await summariser.write(self._llm, asked, self._timeout_s)
+        counter = self._counting.create_counter(chat, model.model)
+        asked = await asyncio.to_thread(self._build_request, draft, counter)
+        written = await summariser.request_summary(self._llm, asked, self._timeout_s)
         if written.usage is not None:
             yield memory_pb2.CompactDelta(usage=written.usage)
-        failure, result = await asyncio.to_thread(_result, draft, written)
+        failure, result = await asyncio.to_thread(_make_result, draft, written)
         if result.tokens >= before:
-            yield _fail(request, "NOTHING_TO_COMPACT")
+            yield _report_failure(request, "NOTHING_TO_COMPACT")
         elif _is_overtaken(await self._access.load_chat(chat.chat_id), draft):
-            yield _fail(request, "ALREADY_COMPACTED")
+            yield _report_failure(request, "ALREADY_COMPACTED")
         else:
-            await self._commit(chat, draft, result, FALLBACK if failure else SUMMARY)
-            yield _done(request, before, result, failure)
+            await self._commit_result(chat, draft, result, FALLBACK if failure else SUMMARY)
+            yield _report_result(request, before, result, failure)
 
-    def _draft(self, chat: Chat, request: memory_pb2.CompactRequest) -> Draft:
+    def _make_draft(self, chat: Chat, request: memory_pb2.CompactRequest) -> CompactionDraft:
         runs = chat.copy_runs()
-        told = story(runs, request.run_id, request.context_id or None)
-        todos = todos_of(chat.states.get(request.context_id, SessionState()))
-        pins = pinned(told, intent_of(runs, told), todos)
-        counter = self._counting.counter(chat, request.limits.model)
-        return Draft(told, request, self._window.asked(request.message_history_max), counter, pins)
+        told = select_source(runs, request.run_id, request.context_id or None)
+        todos = read_todos(chat.states.get(request.context_id, SessionState()))
+        pins = format_pins(told, find_intent(runs, told), todos)
+        counter = self._counting.create_counter(chat, request.limits.model)
+        return CompactionDraft(told, request, self._window.resize(request.message_history_max), counter, pins)
 
-    def _asked(self, draft: Draft, counter: Counter) -> llm_pb2.ChatRequest:
-        request = draft.chat_request(counter)
-        images.filled(request.messages, partial(self._engine.blobs.find, draft.request.chat_id))
+    def _build_request(self, draft: CompactionDraft, counter: TokenCounter) -> llm_pb2.ChatRequest:
+        request = draft.build_chat_request(counter)
+        images.fill_images(request.messages, partial(self._engine.blobs.find, draft.request.chat_id))
         return request
 
-    async def _commit(self, chat: Chat, draft: Draft, result: Result, strategy: str) -> None:
-        lines = _lines(draft, result, strategy)
+    async def _commit_result(self, chat: Chat, draft: CompactionDraft, result: CompactionResult, strategy: str) -> None:
+        lines = _make_lines(draft, result, strategy)
         await self._engine.chats.append(chat.chat_id, lines, len(result.content) * 4)
         log.info(
             "context compacted",
@@ -110,31 +110,31 @@ class Compacting:
         )
 
 
-def _is_overtaken(chat: Chat, draft: Draft) -> bool:
+def _is_overtaken(chat: Chat, draft: CompactionDraft) -> bool:
     """Whether the context was compacted by somebody else meanwhile."""
     told = draft.story
-    return story(chat.copy_runs(), told.run_id, told.context_id).compacted != told.compacted
+    return select_source(chat.copy_runs(), told.run_id, told.context_id).compacted != told.compacted
 
 
-def _refusal(draft: Draft) -> str:
+def _find_refusal(draft: CompactionDraft) -> str:
     """Why not even a summary is asked for; empty: it is."""
     if draft.request.trigger == "auto" and is_broken(draft.story):
         return "TOO_MANY_FAILURES"
     return "" if draft.is_worth_it() else "NOTHING_TO_COMPACT"
 
 
-def _result(draft: Draft, written: summariser.Written) -> tuple[str, Result]:
+def _make_result(draft: CompactionDraft, written: summariser.SummaryAnswer) -> tuple[str, CompactionResult]:
     """Why there is no summary (empty: there is one), and what would stand in the log."""
     if written.failure:
-        return written.failure, draft.fallen_back()
-    result = draft.summarised(written.text)
-    return ("", result) if result is not None else ("SUMMARY_TOO_LONG", draft.fallen_back())
+        return written.failure, draft.fall_back()
+    result = draft.apply_summary(written.text)
+    return ("", result) if result is not None else ("SUMMARY_TOO_LONG", draft.fall_back())
 
 
-def _lines(draft: Draft, result: Result, strategy: str) -> list[Known]:
+def _make_lines(draft: CompactionDraft, result: CompactionResult, strategy: str) -> list[Known]:
     request, units = draft.request, result.plan.units
-    start = place(units[result.plan.start])
-    last = place(units[result.plan.start - 1]).n if result.plan.start else start.n
+    start = get_position(units[result.plan.start])
+    last = get_position(units[result.plan.start - 1]).n if result.plan.start else start.n
     writer = identity.require_identity()
     stamp: dict[str, Any] = {
         "n": 0,
@@ -162,7 +162,7 @@ def _lines(draft: Draft, result: Result, strategy: str) -> list[Known]:
         **stamp,
         uuid=str(uuid.uuid4()),
         parent_uuid=boundary.uuid,
-        logical_parent_uuid=_uuid_of([*draft.story.before, draft.story.lines], last),
+        logical_parent_uuid=_find_uuid([*draft.story.before, draft.story.lines], last),
         role="user",
         is_compact_summary=True,
         content=result.content,
@@ -172,22 +172,24 @@ def _lines(draft: Draft, result: Result, strategy: str) -> list[Known]:
     return [boundary, summary]
 
 
-def _uuid_of(runs: Sequence[Sequence[Line]], n: int) -> str:
+def _find_uuid(runs: Sequence[Sequence[Line]], n: int) -> str:
     return next((line.uuid for lines in runs for line in lines if line.n == n), "")
 
 
-def _head(request: memory_pb2.CompactRequest) -> dict[str, Any]:
+def _describe_request(request: memory_pb2.CompactRequest) -> dict[str, Any]:
     turn = {"turn": request.turn} if request.HasField("turn") else {}
     return {"chat_id": request.chat_id, "trigger": request.trigger or "manual", **turn}
 
 
-def _fail(request: memory_pb2.CompactRequest, reason: str) -> memory_pb2.CompactDelta:
+def _report_failure(request: memory_pb2.CompactRequest, reason: str) -> memory_pb2.CompactDelta:
     return memory_pb2.CompactDelta(fail=agent_pb2.CompactionFail(chat_id=request.chat_id, reason=reason))
 
 
-def _done(request: memory_pb2.CompactRequest, before: int, result: Result, failure: str) -> memory_pb2.CompactDelta:
+def _report_result(
+    request: memory_pb2.CompactRequest, before: int, result: CompactionResult, failure: str
+) -> memory_pb2.CompactDelta:
     told: dict[str, Any] = {
-        **_head(request),
+        **_describe_request(request),
         "pre_tokens": before,
         "post_tokens": result.tokens,
         "files_included": result.files,

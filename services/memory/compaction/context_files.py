@@ -13,31 +13,31 @@ KEPT_RATIO = 0.1
 """Of the limit: what all kept files may take together."""
 
 
-def bounded(files: Iterable[memory_pb2.ContextFile]) -> list[memory_pb2.ContextFile]:
+def limit_files(files: Iterable[memory_pb2.ContextFile]) -> list[memory_pb2.ContextFile]:
     """The first files, each with its first lines, whatever the caller sends."""
-    return [_cut(file) for file in list(files)[:FILES_MAX]]
+    return [_cut_file(file) for file in list(files)[:FILES_MAX]]
 
 
-def block(file: memory_pb2.ContextFile) -> str:
+def format_file(file: memory_pb2.ContextFile) -> str:
     """A file as it stands in the request and behind the summary."""
     note = f"\n[{file.lines_omitted:,} more lines]" if file.lines_omitted else ""
     return f"[File: {file.path}]\n{file.text}{note}"
 
 
-def fitting(
+def select_fitting(
     files: Sequence[memory_pb2.ContextFile], room: int, count: Callable[[str], int]
 ) -> list[memory_pb2.ContextFile]:
     """The files that have place in `room` tokens together, the first first."""
     found: list[memory_pb2.ContextFile] = []
     for file in files:
-        cost = count(block(file))
+        cost = count(format_file(file))
         if cost <= room:
             room -= cost
             found.append(file)
     return found
 
 
-def _cut(file: memory_pb2.ContextFile) -> memory_pb2.ContextFile:
+def _cut_file(file: memory_pb2.ContextFile) -> memory_pb2.ContextFile:
     lines = file.text.splitlines()
     if len(lines) <= LINES_MAX:
         return file

@@ -8,17 +8,24 @@ from typing import TYPE_CHECKING
 
 from headrace.v1 import llm_pb2, memory_pb2
 from services.memory.compaction import context_files as context_files
-from services.memory.compaction.plan import DUE_RATIO, FALLBACK_RATIO, GAIN_RATIO, RETAINED_RATIO, Plan, planned
-from services.memory.compaction.prompt import content_of, instruction, summary_of
-from services.memory.context.context_source import place
-from services.memory.context.context_view import UNBOUNDED, Window, request_messages, view
-from services.memory.context.message_pairing import Unit, text_message
-from services.memory.context.token_limits import request_tokens_max
-from services.memory.context.truncation import fitted
+from services.memory.compaction.plan import (
+    DUE_RATIO,
+    FALLBACK_RATIO,
+    GAIN_RATIO,
+    RETAINED_RATIO,
+    CompactionPlan,
+    make_plan,
+)
+from services.memory.compaction.prompt import build_content, build_instruction, extract_summary
+from services.memory.context.context_source import get_position
+from services.memory.context.context_view import UNBOUNDED, ContextWindow, build_messages, build_view
+from services.memory.context.message_pairing import MessageGroup, make_text_message
+from services.memory.context.token_limits import get_request_tokens_max
+from services.memory.context.truncation import truncate_groups
 
 if TYPE_CHECKING:
-    from services.memory.context.context_source import Story
-    from services.memory.context.token_counter import Counter
+    from services.memory.context.context_source import ContextSource
+    from services.memory.context.token_counter import TokenCounter
     from services.memory.log.lines import Tokens
 
 TEMPERATURE = 0.2
@@ -26,10 +33,10 @@ TEMPERATURE = 0.2
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class CompactionResult:
     """What would stand in the log."""
 
-    plan: Plan
+    plan: CompactionPlan
     content: str
     content_tokens: Tokens
     files: list[str]
@@ -39,56 +46,58 @@ class Result:
 
 
 @dataclass(frozen=True)
-class Draft:
+class CompactionDraft:
     """One compaction. Counts, so it belongs into a thread; used by one at a time."""
 
-    story: Story
+    story: ContextSource
     request: memory_pb2.CompactRequest
-    window: Window
-    counter: Counter
+    window: ContextWindow
+    counter: TokenCounter
     pins: str
 
     @cached_property
-    def units(self) -> list[Unit]:
+    def units(self) -> list[MessageGroup]:
         """All that was said since the last compaction, whatever the window shows of it."""
-        everything = view(self.story, UNBOUNDED)
+        everything = build_view(self.story, UNBOUNDED)
         return [*everything.earlier, *everything.own]
 
     @cached_property
-    def former(self) -> Unit | None:
+    def former(self) -> MessageGroup | None:
         """The summary that is in force."""
         return None if self.story.compacted is None else self.story.compacted.unit
 
     @cached_property
     def tokens_max(self) -> int:
-        return request_tokens_max(self.request.limits)
+        return get_request_tokens_max(self.request.limits)
 
     @cached_property
     def tokens(self) -> int:
         """Of the context as it is."""
-        return self.counter.scaled(self._frame + self._former_cost + self.counter.units(self.units))
+        return self.counter.to_model_tokens(self._frame + self._former_cost + self.counter.count_groups(self.units))
 
     def is_worth_it(self) -> bool:
         """Whether there is enough to be replaced."""
-        plan = self._plan(RETAINED_RATIO, self.counter.unscaled(self.tokens_max))
-        return self.counter.scaled(self.counter.units(plan.replaced)) >= max(1, GAIN_RATIO * self.tokens)
+        plan = self._make_plan(RETAINED_RATIO, self.counter.from_model_tokens(self.tokens_max))
+        return self.counter.to_model_tokens(self.counter.count_groups(plan.replaced)) >= max(
+            1, GAIN_RATIO * self.tokens
+        )
 
-    def chat_request(self, counter: Counter) -> llm_pb2.ChatRequest:
+    def build_chat_request(self, counter: TokenCounter) -> llm_pb2.ChatRequest:
         """The request for a summary, in the summariser's window; `counter` counts for it.
 
         Its system, tools and messages are those of the context's own requests, so that a prefix cache hits.
         """
         given = self.request
         model = given.summary_model if given.HasField("summary_model") else given.limits
-        room = counter.unscaled(request_tokens_max(model)) - counter.frame(given.system, given.tools)
-        files = context_files.fitting(context_files.bounded(given.files), room // 2, counter.text)
-        last = text_message("user", instruction(files, given.hint))
+        room = counter.from_model_tokens(get_request_tokens_max(model)) - counter.count_frame(given.system, given.tools)
+        files = context_files.select_fitting(context_files.limit_files(given.files), room // 2, counter.count_text)
+        last = make_text_message("user", build_instruction(files, given.hint))
         told = [*([] if self.former is None else [self.former]), *self.units]
-        told = fitted(told, counter, room - counter.message(last), summary=self.former is not None)
+        told = truncate_groups(told, counter, room - counter.count_message(last), summary=self.former is not None)
         request = llm_pb2.ChatRequest(
             provider_key=model.provider_key,
             model=model.model,
-            messages=[*request_messages(given.system, told, ""), last],
+            messages=[*build_messages(given.system, told, ""), last],
             tools=given.tools,
             temperature=TEMPERATURE,
             stage="compact",
@@ -97,48 +106,52 @@ class Draft:
             request.tool_choice = "none"
         return request
 
-    def summarised(self, text: str) -> Result | None:
+    def apply_summary(self, text: str) -> CompactionResult | None:
         """With a model's summary; None: it is no shorter than what it replaces."""
-        room = int(context_files.KEPT_RATIO * self.counter.unscaled(self.tokens_max))
-        files = context_files.fitting(context_files.bounded(self.request.files), room, self.counter.text)
-        result = self._result(RETAINED_RATIO, text, files)
-        replaced = self._former_cost + self.counter.units(result.plan.replaced)
-        return result if self.counter.text(text) < replaced else None
+        room = int(context_files.KEPT_RATIO * self.counter.from_model_tokens(self.tokens_max))
+        files = context_files.select_fitting(
+            context_files.limit_files(self.request.files), room, self.counter.count_text
+        )
+        result = self._make_result(RETAINED_RATIO, text, files)
+        replaced = self._former_cost + self.counter.count_groups(result.plan.replaced)
+        return result if self.counter.count_text(text) < replaced else None
 
-    def fallen_back(self) -> Result:
+    def fall_back(self) -> CompactionResult:
         """Without one: the former summary, and a note of what it does not tell."""
-        plan = self._plan(FALLBACK_RATIO, self.counter.unscaled(self.tokens_max))
-        count = sum(len(unit.all()) for unit in plan.replaced)
+        plan = self._make_plan(FALLBACK_RATIO, self.counter.from_model_tokens(self.tokens_max))
+        count = sum(len(unit.list_messages()) for unit in plan.replaced)
         note = f"[{count:,} older messages were left out without a summary.]"
-        former = "" if self.story.compacted is None else summary_of(self.story.compacted.summary.content)
-        return self._result(FALLBACK_RATIO, f"{former}\n{note}".strip(), [])
+        former = "" if self.story.compacted is None else extract_summary(self.story.compacted.summary.content)
+        return self._make_result(FALLBACK_RATIO, f"{former}\n{note}".strip(), [])
 
-    def _result(self, ratio: float, text: str, files: list[memory_pb2.ContextFile]) -> Result:
-        content = content_of(text, self.pins, files)
-        content_tokens = self.counter.stored(text_message("user", content))
+    def _make_result(self, ratio: float, text: str, files: list[memory_pb2.ContextFile]) -> CompactionResult:
+        content = build_content(text, self.pins, files)
+        content_tokens = self.counter.count_for_log(make_text_message("user", content))
         cost = self._frame + content_tokens.count
         # What is left must not be due again at once.
-        plan = self._plan(ratio, int(DUE_RATIO * self.counter.unscaled(self.tokens_max)) - cost)
-        tokens = self.counter.scaled(cost + self.counter.units(plan.kept))
-        return Result(plan, content, content_tokens, [file.path for file in files], tokens)
+        plan = self._make_plan(ratio, int(DUE_RATIO * self.counter.from_model_tokens(self.tokens_max)) - cost)
+        tokens = self.counter.to_model_tokens(cost + self.counter.count_groups(plan.kept))
+        return CompactionResult(plan, content, content_tokens, [file.path for file in files], tokens)
 
-    def _plan(self, ratio: float, room: int) -> Plan:
-        return planned(self.units, ratio, self.counter, room, first=self._first_shown)
+    def _make_plan(self, ratio: float, room: int) -> CompactionPlan:
+        return make_plan(self.units, ratio, self.counter, room, first=self._first_shown)
 
     @cached_property
     def _first_shown(self) -> int:
         """The first unit from which on the window shows all."""
-        shown = view(self.story, self.window)
-        places = [place(unit) for unit in (*shown.earlier, *shown.own)]
+        shown = build_view(self.story, self.window)
+        places = [get_position(unit) for unit in (*shown.earlier, *shown.own)]
         common = 0
-        while common < min(len(places), len(self.units)) and places[-1 - common] == place(self.units[-1 - common]):
+        while common < min(len(places), len(self.units)) and places[-1 - common] == get_position(
+            self.units[-1 - common]
+        ):
             common += 1
         return len(self.units) - common
 
     @cached_property
     def _frame(self) -> int:
-        return self.counter.frame(self.request.system, self.request.tools)
+        return self.counter.count_frame(self.request.system, self.request.tools)
 
     @cached_property
     def _former_cost(self) -> int:
-        return 0 if self.former is None else self.counter.unit(self.former)
+        return 0 if self.former is None else self.counter.count_group(self.former)

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from headrace.v1 import memory_pb2
-from services.memory.log.chat_info import ASKED
+from services.memory.log.chat_info import QUERY_FIELDS
 from services.memory.log.lines import Event, Intent, Query, Step
-from services.memory.log.proto_json import load, load_delta
+from services.memory.log.proto_json import load_delta, load_proto
 
 if TYPE_CHECKING:
-    from services.memory.context.context_source import Story
-    from services.memory.context.message_pairing import Unit
+    from services.memory.context.context_source import ContextSource
+    from services.memory.context.message_pairing import MessageGroup
     from services.memory.log.lines import Line
     from services.memory.log.session_state import SessionState
 
@@ -36,21 +36,21 @@ _APPROVAL = b'"approval.'
 _TODOS = msgspec.json.Decoder(list[Todo])
 
 
-def pinned(story: Story, intent: str, todos: Iterable[Todo]) -> str:
+def format_pins(story: ContextSource, intent: str, todos: Iterable[Todo]) -> str:
     """The goal, the todos, the plan's open tasks, and what waits for an answer; empty when there is nothing."""
     sections = {
         "Intent": [intent] if intent else [],
         "Todos": [f"[{todo.status}] {todo.content}" for todo in todos if todo.content],
-        "Open tasks of the plan": open_tasks(story.lines, story.context_id),
-        "Tool calls without a result": open_calls(story.own()),
-        "Approvals that are waited for": open_approvals(story.lines, story.context_id),
+        "Open tasks of the plan": list_open_tasks(story.lines, story.context_id),
+        "Tool calls without a result": list_open_calls(story.read_own_run()),
+        "Approvals that are waited for": list_open_approvals(story.lines, story.context_id),
     }
     return "\n\n".join(
         f"{name}:\n" + "\n".join(f"- {item}" for item in items) for name, items in sections.items() if items
     )
 
 
-def todos_of(state: SessionState) -> list[Todo]:
+def read_todos(state: SessionState) -> list[Todo]:
     """The todos of a context's session state; none where they have another form than ours."""
     try:
         return _TODOS.decode(state.values.get("todos", b"[]"))
@@ -58,22 +58,24 @@ def todos_of(state: SessionState) -> list[Todo]:
         return []
 
 
-def intent_of(runs: Mapping[str, Sequence[Line]], story: Story) -> str:
+def find_intent(runs: Mapping[str, Sequence[Line]], story: ContextSource) -> str:
     """The goal of a context: the last that was told, else its first user message."""
     lines = [line for run in runs.values() for line in run]
     told = [line.text for line in lines if isinstance(line, Intent) and line.context_id == story.context_id]
     if told:
         return told[-1][:INTENT_CHARS_MAX]
     if story.context_id is None:
-        asked = (ASKED.decode(line.query).message for line in lines if isinstance(line, Query))
+        asked = (QUERY_FIELDS.decode(line.query).message for line in lines if isinstance(line, Query))
     else:
         asked = (
-            "".join(part.text for part in unit.said.message.content) for unit in story.own() if unit.role == "user"
+            "".join(part.text for part in unit.head.message.content)
+            for unit in story.read_own_run()
+            if unit.role == "user"
         )
     return next(asked, "")[:INTENT_CHARS_MAX]
 
 
-def open_tasks(lines: Sequence[Line], context_id: str | None) -> list[str]:
+def list_open_tasks(lines: Sequence[Line], context_id: str | None) -> list[str]:
     """The tasks of the context's last plan that are not done."""
     last = next(
         (line for line in reversed(lines) if isinstance(line, Step) and line.context_id == context_id and line.plan),
@@ -82,7 +84,7 @@ def open_tasks(lines: Sequence[Line], context_id: str | None) -> list[str]:
     if last is None:
         return []
     plan = memory_pb2.Plan()
-    load(last.plan, plan)
+    load_proto(last.plan, plan)
     return [
         f"{task.task_id}: {task.description} ({task.status or 'init'})"
         for task in plan.tasks
@@ -90,16 +92,16 @@ def open_tasks(lines: Sequence[Line], context_id: str | None) -> list[str]:
     ]
 
 
-def open_calls(units: Sequence[Unit]) -> list[str]:
+def list_open_calls(units: Sequence[MessageGroup]) -> list[str]:
     """The calls of the last answer that have no result: an earlier answer's get none any more."""
     last = next((unit for unit in reversed(units) if unit.role == "assistant"), None)
     if last is None:
         return []
-    calls = enumerate(last.said.message.tool_calls)
-    return [f"{call.name} {call.arguments} ({call.id})" for index, call in calls if index not in last.answers]
+    calls = enumerate(last.head.message.tool_calls)
+    return [f"{call.name} {call.arguments} ({call.id})" for index, call in calls if index not in last.results]
 
 
-def open_approvals(lines: Iterable[Line], context_id: str | None) -> list[str]:
+def list_open_approvals(lines: Iterable[Line], context_id: str | None) -> list[str]:
     """What people were asked to allow in a context and have not answered."""
     waiting: dict[str, str] = {}
     for line in lines:

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from services.memory.context.context_source import kept
+from services.memory.context.context_source import keep_from
 from services.memory.log.lines import CompactBoundary
 
 if TYPE_CHECKING:
-    from services.memory.context.context_source import Story
-    from services.memory.context.message_pairing import Unit
-    from services.memory.context.token_counter import Counter
+    from services.memory.context.context_source import ContextSource
+    from services.memory.context.message_pairing import MessageGroup
+    from services.memory.context.token_counter import TokenCounter
 
 DUE_RATIO = 0.8
 """Of the limit: from there on a context is compacted before the next turn."""
@@ -35,46 +35,50 @@ FALLBACK = "fallback"
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class CompactionPlan:
     """A cut through what was said since the last compaction."""
 
-    units: Sequence[Unit]
+    units: Sequence[MessageGroup]
     """All of it, a former summary left out."""
     start: int
     """The first unit that stays."""
 
     @property
-    def kept(self) -> list[Unit]:
+    def kept(self) -> list[MessageGroup]:
         """What stays beside the summary: behind the user message that is being answered."""
-        return kept(self.units, self.start)
+        return keep_from(self.units, self.start)
 
     @property
-    def replaced(self) -> list[Unit]:
+    def replaced(self) -> list[MessageGroup]:
         """What only the summary tells from now on."""
         kept = self.kept
         return [unit for unit in self.units[: self.start] if unit is not kept[0]] if kept else []
 
 
-def planned(units: Sequence[Unit], ratio: float, counter: Counter, room: int, *, first: int = 0) -> Plan:
+def make_plan(
+    units: Sequence[MessageGroup], ratio: float, counter: TokenCounter, room: int, *, first: int = 0
+) -> CompactionPlan:
     """The cut that keeps the last `ratio` of the messages, whole units, the last one always.
 
     From there the oldest go until what is kept has place in `room` tokens, not scaled; nothing before index `first`
     is kept: the window does not show it.
     """
-    counts = [len(unit.all()) for unit in units]
+    counts = [len(unit.list_messages()) for unit in units]
     wanted, start, found = sum(counts) * ratio, len(units), 0
     while start > 0 and found < wanted:
         start -= 1
         found += counts[start]
     start = max(start, min(first, len(units) - 1))
-    cost = counter.units(units[start:])
+    cost = counter.count_groups(units[start:])
     while start < len(units) - 1 and cost > room:
-        cost -= counter.unit(units[start])
+        cost -= counter.count_group(units[start])
         start += 1
-    return Plan(units, max(start, 0))
+    return CompactionPlan(units, max(start, 0))
 
 
-def is_due(story: Story, units: Sequence[Unit], counter: Counter, tokens: int, tokens_max: int) -> bool:
+def is_due(
+    story: ContextSource, units: Sequence[MessageGroup], counter: TokenCounter, tokens: int, tokens_max: int
+) -> bool:
     """Whether a context of `tokens` is to be compacted before its next turn. `units` are shown beside the summary."""
     if tokens < DUE_RATIO * tokens_max or is_broken(story):
         return False
@@ -83,11 +87,11 @@ def is_due(story: Story, units: Sequence[Unit], counter: Counter, tokens: int, t
         gained = last.pre_tokens - last.post_tokens >= GAIN_RATIO * last.pre_tokens
         if not gained and tokens < (1 + GAIN_RATIO) * last.post_tokens:
             return False
-    plan = planned(units, RETAINED_RATIO, counter, tokens_max)
-    return counter.scaled(counter.units(plan.replaced)) >= GAIN_RATIO * tokens
+    plan = make_plan(units, RETAINED_RATIO, counter, tokens_max)
+    return counter.to_model_tokens(counter.count_groups(plan.replaced)) >= GAIN_RATIO * tokens
 
 
-def is_broken(story: Story) -> bool:
+def is_broken(story: ContextSource) -> bool:
     """Whether this run's last compactions have all failed to get a summary."""
     strategies = [
         line.compact_metadata.strategy

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from services.memory.compaction.context_files import block
+from services.memory.compaction.context_files import format_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -42,19 +42,19 @@ _SUMMARY = re.compile(r"<summary>(.*?)(?:</summary>|\Z)", re.DOTALL)
 _ANALYSIS = re.compile(r"<analysis>.*?(?:</analysis>|\Z)", re.DOTALL)
 
 
-def instruction(files: Iterable[memory_pb2.ContextFile], hint: str) -> str:
+def build_instruction(files: Iterable[memory_pb2.ContextFile], hint: str) -> str:
     """The last message of the request."""
-    blocks = [block(file) for file in files]
+    blocks = [format_file(file) for file in files]
     return "\n\n".join([*([FILES, *blocks] if blocks else []), INSTRUCTION, *([HINT, hint] if hint else [])])
 
 
-def content_of(summary: str, pins: str, files: Iterable[memory_pb2.ContextFile]) -> str:
+def build_content(summary: str, pins: str, files: Iterable[memory_pb2.ContextFile]) -> str:
     """What the views show for what was replaced."""
-    parts = [HEAD, f"<summary>\n{summary}\n</summary>", pins, *map(block, files)]
+    parts = [HEAD, f"<summary>\n{summary}\n</summary>", pins, *map(format_file, files)]
     return "\n\n".join(part for part in parts if part)
 
 
-def summary_of(answer: str) -> str:
+def extract_summary(answer: str) -> str:
     """The summary in a model's answer; all of it but the analysis where it has no tags. Empty: there is none."""
     found = _SUMMARY.search(answer)
     return (found[1] if found else _ANALYSIS.sub("", answer)).strip()

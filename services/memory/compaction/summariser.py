@@ -11,7 +11,7 @@ import grpc
 from headrace.errors import HeadraceError, ProviderUnavailable
 from headrace.streams import reading
 from headrace.v1 import common_pb2
-from services.memory.compaction.prompt import summary_of
+from services.memory.compaction.prompt import extract_summary
 from services.runtime.rpc.call_ids import forward_metadata
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ SUMMARY_TIMEOUT_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class SummaryAnswer:
     """What came of asking for a summary."""
 
     text: str
@@ -34,10 +34,12 @@ class Written:
     """Why there is none, in the words of the error table or ours; empty: there is one."""
 
 
-async def write(llm: LlmServiceAsyncStub | None, request: llm_pb2.ChatRequest, timeout_s: float) -> Written:
+async def request_summary(
+    llm: LlmServiceAsyncStub | None, request: llm_pb2.ChatRequest, timeout_s: float
+) -> SummaryAnswer:
     """Ask for a summary, and wait so long for it at most."""
     if llm is None:
-        return Written("", None, ProviderUnavailable.reason)
+        return SummaryAnswer("", None, ProviderUnavailable.reason)
     answer: list[str] = []
     usage: common_pb2.Usage | None = None
     failure = ""
@@ -60,8 +62,8 @@ async def write(llm: LlmServiceAsyncStub | None, request: llm_pb2.ChatRequest, t
         failure = error.reason
     except (TimeoutError, grpc.aio.AioRpcError) as error:
         failure = "TIMEOUT" if _is_late(error) else "SUMMARY_FAILED"
-    text = "" if failure else summary_of("".join(answer))
-    return Written(text, usage, failure or ("" if text else "EMPTY_SUMMARY"))
+    text = "" if failure else extract_summary("".join(answer))
+    return SummaryAnswer(text, usage, failure or ("" if text else "EMPTY_SUMMARY"))
 
 
 def _is_late(error: Exception) -> bool:

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 
 from headrace.errors import InvalidRequest
 from headrace.v1 import llm_pb2
-from services.memory.context.message_pairing import Said, Unit, messages_of, text_message
-from services.memory.context.reminders import remind
+from services.memory.context.message_pairing import MessageGroup, PairedMessage, flatten_groups, make_text_message
+from services.memory.context.reminders import append_reminder
 from services.memory.log.blobs import SCHEME
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from services.memory.context.context_source import Story
+    from services.memory.context.context_source import ContextSource
 
 MESSAGES_MIN, MESSAGES_MAX = 10, 100
 """Bounds of a window in messages."""
@@ -31,63 +31,63 @@ SHORTENED = "shortened"
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class ContextWindow:
     """How much of earlier runs a model sees."""
 
     runs_max: int
     messages_max: int
 
-    def asked(self, messages_max: int) -> Window:
+    def resize(self, messages_max: int) -> ContextWindow:
         """This window with the size that a request asks for; 0: no other."""
         if messages_max == 0:
             return self
         if not MESSAGES_MIN <= messages_max <= MESSAGES_MAX:
             raise InvalidRequest.of("messageHistoryMax", f"must be {MESSAGES_MIN} to {MESSAGES_MAX}, or 0")
-        return Window(self.runs_max, messages_max)
+        return ContextWindow(self.runs_max, messages_max)
 
 
-UNBOUNDED = Window(sys.maxsize, sys.maxsize)
+UNBOUNDED = ContextWindow(sys.maxsize, sys.maxsize)
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class ContextView:
     """What the next request of a run is made of, in this order."""
 
-    summary: Unit | None
+    summary: MessageGroup | None
     """Of what was compacted."""
-    earlier: list[Unit]
+    earlier: list[MessageGroup]
     """Of earlier runs."""
-    own: list[Unit]
+    own: list[MessageGroup]
     """Of the run itself."""
 
     @property
-    def units(self) -> list[Unit]:
+    def groups(self) -> list[MessageGroup]:
         return [*([] if self.summary is None else [self.summary]), *self.earlier, *self.own]
 
 
-def request_messages(system: str, units: Sequence[Unit], reminder: str) -> list[llm_pb2.Message]:
+def build_messages(system: str, units: Sequence[MessageGroup], reminder: str) -> list[llm_pb2.Message]:
     """The messages of a request: system first, the reminder last, each when it is not empty."""
-    messages = [text_message("system", system)] if system else []
-    messages += messages_of(units)
-    remind(messages, reminder)
+    messages = [make_text_message("system", system)] if system else []
+    messages += flatten_groups(units)
+    append_reminder(messages, reminder)
     return messages
 
 
-def view(story: Story, window: Window) -> View:
+def build_view(story: ContextSource, window: ContextWindow) -> ContextView:
     """What the next request is made of."""
-    earlier = [_shortened(unit) for unit in _earlier(story, window)]
+    earlier = [_shorten_group(unit) for unit in _select_earlier(story, window)]
     if story.compacted is not None:
-        return View(story.compacted.unit, earlier, story.own())
-    return View(None, _from_user(earlier), story.own())
+        return ContextView(story.compacted.unit, earlier, story.read_own_run())
+    return ContextView(None, _skip_to_user(earlier), story.read_own_run())
 
 
-def _earlier(story: Story, window: Window) -> list[Unit]:
+def _select_earlier(story: ContextSource, window: ContextWindow) -> list[MessageGroup]:
     """What a compaction kept of earlier runs, which stays, and the window over what came later."""
     compacted = story.compacted
-    retained: list[list[Unit]] = []
-    later: list[list[Unit]] = []
+    retained: list[list[MessageGroup]] = []
+    later: list[list[MessageGroup]] = []
     count = 0
-    for index, units in enumerate(story.earlier()):
+    for index, units in enumerate(story.read_earlier_runs()):
         has_room = index < window.runs_max and count < window.messages_max
         if compacted is None and not has_room:
             break
@@ -95,50 +95,50 @@ def _earlier(story: Story, window: Window) -> list[Unit]:
         retained.append(kept)
         if has_room:
             later.append(units[len(kept) :])
-            count += _count(later[-1])
-    return _in_order(retained) + _windowed(_in_order(later), window.messages_max)
+            count += _count_messages(later[-1])
+    return _flatten_reversed(retained) + _cut_to_window(_flatten_reversed(later), window.messages_max)
 
 
-def _in_order(runs: Sequence[list[Unit]]) -> list[Unit]:
+def _flatten_reversed(runs: Sequence[list[MessageGroup]]) -> list[MessageGroup]:
     """The units of runs that stand in reverse."""
     return [unit for units in reversed(runs) for unit in units]
 
 
-def _windowed(units: list[Unit], messages_max: int) -> list[Unit]:
+def _cut_to_window(units: list[MessageGroup], messages_max: int) -> list[MessageGroup]:
     """The last units, of so many messages at most; a cut is made before a user message."""
-    count = _count(units)
+    count = _count_messages(units)
     if count <= messages_max:
         return units
     first = 0
     while count > messages_max:
-        count -= _count(units[first : first + 1])
+        count -= _count_messages(units[first : first + 1])
         first += 1
-    return _from_user(units[first:])
+    return _skip_to_user(units[first:])
 
 
-def _from_user(units: list[Unit]) -> list[Unit]:
+def _skip_to_user(units: list[MessageGroup]) -> list[MessageGroup]:
     first = next((index for index, unit in enumerate(units) if unit.role == "user"), len(units))
     return units[first:]
 
 
-def _count(units: Sequence[Unit]) -> int:
+def _count_messages(units: Sequence[MessageGroup]) -> int:
     """Messages of `units`."""
-    return sum(1 + len(unit.said.message.tool_calls) for unit in units)
+    return sum(1 + len(unit.head.message.tool_calls) for unit in units)
 
 
-def _shortened(unit: Unit) -> Unit:
+def _shorten_group(unit: MessageGroup) -> MessageGroup:
     """A unit of an earlier run: images by name, long tool results cut."""
-    for said in (unit.said, *unit.answers.values()):
+    for said in (unit.head, *unit.results.values()):
         for index, part in enumerate(said.message.content):
             if part.WhichOneof("part") == "image":
-                said.message.content[index].CopyFrom(llm_pb2.ContentPart(text=_image_note(part.image)))
+                said.message.content[index].CopyFrom(llm_pb2.ContentPart(text=_describe_image(part.image)))
                 said.form = SHORTENED
-    for answer in unit.answers.values():
+    for answer in unit.results.values():
         _shorten_result(answer)
     return unit
 
 
-def _shorten_result(said: Said) -> None:
+def _shorten_result(said: PairedMessage) -> None:
     text = "".join(part.text for part in said.message.content)
     if len(text) > RESULT_CHARS_MAX:
         note = f"\n[shortened: the first {RESULT_CHARS_MAX:,} of {len(text):,} characters]"
@@ -147,7 +147,7 @@ def _shorten_result(said: Said) -> None:
         said.form = SHORTENED
 
 
-def _image_note(image: llm_pb2.ImagePart) -> str:
+def _describe_image(image: llm_pb2.ImagePart) -> str:
     if image.url.startswith(("data:", SCHEME)):
         return "[image]"
     return f"[image: {image.url.rpartition('/')[2]}, {image.url}]"

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.v1 import llm_pb2
-from services.memory.log.messages import content
+from services.memory.log.messages import decode_content
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -35,7 +35,7 @@ class Position(NamedTuple):
 
 
 @dataclass(slots=True)
-class Said:
+class PairedMessage:
     """A message as a model takes it."""
 
     message: llm_pb2.Message
@@ -51,30 +51,33 @@ class Said:
 
 
 @dataclass(slots=True)
-class Unit:
+class MessageGroup:
     """What stays in a request or leaves it as one: a message, and the results of its calls."""
 
-    said: Said
+    head: PairedMessage
     msg_id: str | None = None
-    answers: dict[int, Said] = field(default_factory=dict[int, Said])
+    results: dict[int, PairedMessage] = field(default_factory=dict[int, PairedMessage])
     """Results in the log, by the position of their call."""
 
     @property
     def role(self) -> str:
-        return self.said.message.role
+        return self.head.message.role
 
     @property
     def is_open(self) -> bool:
         """Whether a call of it has no result."""
-        return len(self.answers) < len(self.said.message.tool_calls)
+        return len(self.results) < len(self.head.message.tool_calls)
 
-    def all(self) -> list[Said]:
+    def list_messages(self) -> list[PairedMessage]:
         """The message, followed by exactly one result for each call, in the order of its calls."""
-        calls = self.said.message.tool_calls
-        return [self.said, *(self.answers.get(index) or _interrupted(call) for index, call in enumerate(calls))]
+        calls = self.head.message.tool_calls
+        return [
+            self.head,
+            *(self.results.get(index) or _make_interrupted_result(call) for index, call in enumerate(calls)),
+        ]
 
 
-class Dialogue:
+class MessagePairing:
     """Takes messages in the order of the log."""
 
     def __init__(self, *, with_reasoning: bool) -> None:
@@ -82,43 +85,43 @@ class Dialogue:
         how earlier runs are shown, which another provider may have answered.
         """
         self._with_reasoning = with_reasoning
-        self._units: list[Unit] = []
-        self._open: dict[str, list[tuple[Unit, int]]] = {}
+        self._units: list[MessageGroup] = []
+        self._open: dict[str, list[tuple[MessageGroup, int]]] = {}
         """Calls without a result, by id: ids are unique in one answer at best."""
 
-    def ask(self, text: str, at: Position, tokens: Tokens | None) -> None:
+    def add_query(self, text: str, at: Position, tokens: Tokens | None) -> None:
         """A user message of one text."""
-        self._units.append(Unit(Said(text_message("user", text), at, tokens=[tokens])))
+        self._units.append(MessageGroup(PairedMessage(make_text_message("user", text), at, tokens=[tokens])))
 
-    def add(self, messages: Sequence[StoredMessage], n: int) -> None:
+    def add_messages(self, messages: Sequence[StoredMessage], n: int) -> None:
         """The next messages of the log: those of line `n`."""
         for index, message in enumerate(messages):
             at = Position(n, index)
             match message.role:
                 case "assistant":
-                    self._say(message, at)
+                    self._add_answer(message, at)
                 case "tool":
-                    self._answer(message, at)
+                    self._add_result(message, at)
                 case _:
-                    said = llm_pb2.Message(role="user", content=content(message.content))
-                    self._units.append(Unit(Said(said, at, tokens=[message.tokens])))
+                    said = llm_pb2.Message(role="user", content=decode_content(message.content))
+                    self._units.append(MessageGroup(PairedMessage(said, at, tokens=[message.tokens])))
 
-    def units(self) -> list[Unit]:
+    def list_groups(self) -> list[MessageGroup]:
         """All that was said. Reasoning alone is left out: providers refuse an assistant message that says nothing."""
-        return [unit for unit in self._units if unit.said.message.content or unit.said.message.tool_calls]
+        return [unit for unit in self._units if unit.head.message.content or unit.head.message.tool_calls]
 
-    def _say(self, piece: StoredMessage, at: Position) -> None:
+    def _add_answer(self, piece: StoredMessage, at: Position) -> None:
         unit = self._units[-1] if self._units else None
-        if unit is None or piece.msg_id is None or unit.msg_id != piece.msg_id or unit.answers:
-            unit = Unit(Said(llm_pb2.Message(role="assistant"), at, 0), piece.msg_id)
+        if unit is None or piece.msg_id is None or unit.msg_id != piece.msg_id or unit.results:
+            unit = MessageGroup(PairedMessage(llm_pb2.Message(role="assistant"), at, 0), piece.msg_id)
             self._units.append(unit)
-        unit.said.pieces += 1
-        message = unit.said.message
+        unit.head.pieces += 1
+        message = unit.head.message
         # An empty text says nothing, and some providers refuse it.
         message.content.extend(
-            part for part in content(piece.content) if part.WhichOneof("part") != "text" or part.text
+            part for part in decode_content(piece.content) if part.WhichOneof("part") != "text" or part.text
         )
-        self._think(unit.said, piece)
+        self._add_reasoning(unit.head, piece)
         for call in piece.tool_calls or ():
             waiting = self._open.setdefault(call.id, [])
             if waiting and waiting[0][0] is not unit:
@@ -126,7 +129,7 @@ class Dialogue:
             waiting.append((unit, len(message.tool_calls)))
             message.tool_calls.add(id=call.id, name=call.function.name, arguments=call.function.arguments)
 
-    def _think(self, said: Said, piece: StoredMessage) -> None:
+    def _add_reasoning(self, said: PairedMessage, piece: StoredMessage) -> None:
         if not self._with_reasoning:
             if piece.reasoning_content:
                 said.form = WITHOUT_REASONING
@@ -141,30 +144,30 @@ class Dialogue:
         if piece.provider_state:
             said.message.provider_state = bytes(piece.provider_state).decode()
 
-    def _answer(self, piece: StoredMessage, at: Position) -> None:
+    def _add_result(self, piece: StoredMessage, at: Position) -> None:
         call_id = piece.tool_call_id or ""
         if waiting := self._open.get(call_id):
             unit, index = waiting.pop(0)
-            result = _result(call_id, unit.said.message.tool_calls[index].name)
-            result.content.extend(content(piece.content) or [llm_pb2.ContentPart(text="")])
-            unit.answers[index] = Said(result, at, is_error=piece.ok is False, tokens=[piece.tokens])
+            result = _make_result(call_id, unit.head.message.tool_calls[index].name)
+            result.content.extend(decode_content(piece.content) or [llm_pb2.ContentPart(text="")])
+            unit.results[index] = PairedMessage(result, at, is_error=piece.ok is False, tokens=[piece.tokens])
 
 
-def text_message(role: str, text: str) -> llm_pb2.Message:
+def make_text_message(role: str, text: str) -> llm_pb2.Message:
     """A message of one text."""
     return llm_pb2.Message(role=role, content=[llm_pb2.ContentPart(text=text)])
 
 
-def messages_of(units: Iterable[Unit]) -> list[llm_pb2.Message]:
+def flatten_groups(units: Iterable[MessageGroup]) -> list[llm_pb2.Message]:
     """All messages of `units`, in order."""
-    return [said.message for unit in units for said in unit.all()]
+    return [said.message for unit in units for said in unit.list_messages()]
 
 
-def _interrupted(call: llm_pb2.ToolCall) -> Said:
-    result = _result(call.id, call.name)
+def _make_interrupted_result(call: llm_pb2.ToolCall) -> PairedMessage:
+    result = _make_result(call.id, call.name)
     result.content.add(text=INTERRUPTED)
-    return Said(result, None)
+    return PairedMessage(result, None)
 
 
-def _result(call_id: str, name: str) -> llm_pb2.Message:
+def _make_result(call_id: str, name: str) -> llm_pb2.Message:
     return llm_pb2.Message(role="tool", tool_call_id=call_id, name=name)

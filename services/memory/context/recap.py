@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from services.memory.context.reminders import reminder
+from services.memory.context.reminders import format_reminder
 from services.memory.log.lines import Insight
 
 if TYPE_CHECKING:
     from headrace.v1 import memory_pb2
-    from services.memory.context.context_source import Story
-    from services.memory.context.message_pairing import Said, Unit
-    from services.memory.context.token_counter import Counter
+    from services.memory.context.context_source import ContextSource
+    from services.memory.context.message_pairing import MessageGroup, PairedMessage
+    from services.memory.context.token_counter import TokenCounter
 
 TOKENS_MAX = 4000
 WINDOW = 5
@@ -31,21 +31,21 @@ INSIGHT = "insight"
 CUT = "\n[…]\n"
 
 
-def insights(story: Story, units: Sequence[Unit]) -> list[tuple[Said, str]]:
+def collect_insights(story: ContextSource, units: Sequence[MessageGroup]) -> list[tuple[PairedMessage, str]]:
     """The results of a run's tools, but for errors, each with its insight."""
     lines = [line for line in story.lines if isinstance(line, Insight) and line.context_id == story.context_id]
     written = {line.tool_call_id: line.text for line in lines if line.tool_call_id}
-    answers = [answer for unit in units for _, answer in sorted(unit.answers.items()) if not answer.is_error]
-    return [(answer, written.get(answer.message.tool_call_id) or preview(answer)) for answer in answers]
+    answers = [answer for unit in units for _, answer in sorted(unit.results.items()) if not answer.is_error]
+    return [(answer, written.get(answer.message.tool_call_id) or preview_result(answer)) for answer in answers]
 
 
-def preview(answer: Said) -> str:
+def preview_result(answer: PairedMessage) -> str:
     """A result's own beginning, in one line."""
     text = "".join(part.text for part in answer.message.content)
     return f"[{answer.message.name}] {' '.join(text[: 2 * PREVIEW_CHARS].split())[:PREVIEW_CHARS]}"
 
 
-def condense(found: Sequence[tuple[Said, str]], window: int) -> None:
+def condense_results(found: Sequence[tuple[PairedMessage, str]], window: int) -> None:
     """Let the older results stand as their insights.
 
     A window of them goes as soon as half a window of later ones is there: what a model has just been told stays.
@@ -58,45 +58,45 @@ def condense(found: Sequence[tuple[Said, str]], window: int) -> None:
             answer.form = INSIGHT
 
 
-def active_part(
-    goal: str, found: Sequence[str], tasks: Sequence[str], counter: Counter, system: str, tokens_max: int
+def format_active_part(
+    goal: str, found: Sequence[str], tasks: Sequence[str], counter: TokenCounter, system: str, tokens_max: int
 ) -> str:
     """Goal, insights and open tasks, in what the system message leaves of `tokens_max`.
 
     Insights go first, the oldest before the others; then the middle is cut.
     """
-    room = counter.unscaled(tokens_max) - counter.text(system)
+    room = counter.from_model_tokens(tokens_max) - counter.count_text(system)
     for first in range(len(found) + 1):
-        text = _sections(goal, found[first:], tasks)
-        if counter.text(reminder([text])) <= room:
+        text = _format_sections(goal, found[first:], tasks)
+        if counter.count_text(format_reminder([text])) <= room:
             return text
-    return _cut(_sections(goal, [], tasks), counter, room)
+    return _cut_middle(_format_sections(goal, [], tasks), counter, room)
 
 
-def settings_of(given: memory_pb2.RecapSettings) -> tuple[int, int]:
+def read_settings(given: memory_pb2.RecapSettings) -> tuple[int, int]:
     """The greatest size in tokens, and the window."""
     return given.active_prompt_tokens_max or TOKENS_MAX, max(1, given.insights_window_size or WINDOW)
 
 
-def _sections(goal: str, found: Sequence[str], tasks: Sequence[str]) -> str:
+def _format_sections(goal: str, found: Sequence[str], tasks: Sequence[str]) -> str:
     sections = {"Goal": [goal] if goal else [], "Insights": found, "Open tasks": tasks}
     return "\n\n".join(
         f"{name}:\n" + "\n".join(f"- {item}" for item in items) for name, items in sections.items() if items
     )
 
 
-def _cut(text: str, counter: Counter, room: int) -> str:
+def _cut_middle(text: str, counter: TokenCounter, room: int) -> str:
     """The first third and the last two thirds of what there is room for; empty when there is none."""
     low, high = 0, len(text)
     while low < high:
         middle = (low + high + 1) // 2
-        if counter.text(reminder([_without_middle(text, middle)])) <= room:
+        if counter.count_text(format_reminder([_drop_middle(text, middle)])) <= room:
             low = middle
         else:
             high = middle - 1
-    return _without_middle(text, low) if low else ""
+    return _drop_middle(text, low) if low else ""
 
 
-def _without_middle(text: str, chars: int) -> str:
+def _drop_middle(text: str, chars: int) -> str:
     head = chars // 3
     return text[:head] + CUT + text[len(text) - (chars - head) :]

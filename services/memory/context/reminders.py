@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from services.memory.context.message_pairing import text_message
+from services.memory.context.message_pairing import make_text_message
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
     from headrace.v1 import llm_pb2
 
 
-def reminder(texts: Iterable[str]) -> str:
+def format_reminder(texts: Iterable[str]) -> str:
     """The text of the part; empty when there is nothing to be reminded of."""
     text = "\n".join(text for text in texts if text)
     return f"<system_reminder>\n{text}\n</system_reminder>" if text else ""
 
 
-def remind(messages: list[llm_pb2.Message], text: str) -> None:
+def append_reminder(messages: list[llm_pb2.Message], text: str) -> None:
     """Add `text` to the last message where that is a user's, else after it. Images of that message stay images."""
     if not text:
         return
@@ -29,4 +29,4 @@ def remind(messages: list[llm_pb2.Message], text: str) -> None:
         last.content.add(text=text)
         messages[-1] = last
     else:
-        messages.append(text_message("user", text))
+        messages.append(make_text_message("user", text))

@@ -19,7 +19,7 @@ SEPARATOR = "."
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
+class ContextScope:
     """A context, and the one it was copied from."""
 
     context_id: str | None
@@ -33,20 +33,20 @@ class Scope:
         """Whether earlier runs are told before it."""
         return self.context_id is None or (self.base is None and self.forked_at > 0)
 
-    def has(self, context_id: str | None, n: int) -> bool:
+    def includes(self, context_id: str | None, n: int) -> bool:
         """Whether line `n` of that context is told."""
         return context_id == self.context_id or (context_id == self.base and n < self.forked_at)
 
 
-def scope_of(context_id: str | None, lines: Iterable[Line]) -> Scope:
+def find_scope(context_id: str | None, lines: Iterable[Line]) -> ContextScope:
     """The scope of a context in the lines of its run."""
     agent, separator, task = (context_id or "").rpartition(SEPARATOR)
     if context_id is None or not task.startswith(TASK):
-        return Scope(context_id)
+        return ContextScope(context_id)
     own = (line.n for line in lines if getattr(line, "context_id", None) == context_id)
-    return Scope(context_id, agent if separator else None, next(own, maxsize))
+    return ContextScope(context_id, agent if separator else None, next(own, maxsize))
 
 
-def agent_of(context_id: str) -> str:
+def get_agent_id(context_id: str) -> str:
     """The sub-agent that a context is part of; for a task of the run itself its own id."""
     return context_id.partition(SEPARATOR)[0]

@@ -10,21 +10,21 @@ if TYPE_CHECKING:
     from headrace.v1 import memory_pb2
 
 
-def window_tokens(limits: memory_pb2.ModelLimits) -> int:
+def get_window_tokens(limits: memory_pb2.ModelLimits) -> int:
     """Tokens of request and answer together; of a model that nobody knows, the smallest window in use."""
     return limits.context_window_tokens or model_table.facts(limits.model).context_window
 
 
-def answer_tokens(limits: memory_pb2.ModelLimits) -> int:
+def get_answer_tokens(limits: memory_pb2.ModelLimits) -> int:
     """Tokens kept free for the answer.
 
     Never more than half of the window: provider files that give a model's whole window as its greatest answer would
     leave no room to ask anything.
     """
     known = model_table.known_facts(limits.model) or model_table.UNKNOWN
-    return min(limits.output_tokens or known.max_output, window_tokens(limits) // 2)
+    return min(limits.output_tokens or known.max_output, get_window_tokens(limits) // 2)
 
 
-def request_tokens_max(limits: memory_pb2.ModelLimits) -> int:
+def get_request_tokens_max(limits: memory_pb2.ModelLimits) -> int:
     """Tokens that a request may have."""
-    return window_tokens(limits) - answer_tokens(limits)
+    return get_window_tokens(limits) - get_answer_tokens(limits)

@@ -35,57 +35,57 @@ LINES_MAX = 1000
 """Of a chat, from its end, that are looked through for what its model has taught before a restart."""
 
 
-class Ratios:
+class TokenRatios:
     """The ratios of all models. Touched on the event loop only."""
 
     def __init__(self) -> None:
         self._ratios: OrderedDict[str, float] = OrderedDict()
         self._asked: OrderedDict[tuple[str, str | None], tuple[str, int]] = OrderedDict()
 
-    def of(self, model: str, log: Sequence[Line]) -> float:
+    def get_ratio(self, model: str, log: Sequence[Line]) -> float:
         """The ratio of a model, in a chat with this log."""
         if (known := self._ratios.get(model)) is not None:
             return known
         for line in islice(reversed(log), LINES_MAX):
             if isinstance(line, Step) and line.learned is not None and line.learned.model == model:
-                self._keep(model, _bounded(line.learned.ratio))
+                self._store_ratio(model, _clamp_ratio(line.learned.ratio))
                 return self._ratios[model]
         return count.ESTIMATE_RATIO
 
-    def asked(self, run_id: str, context_id: str | None, model: str, count: int) -> None:
+    def note_request(self, run_id: str, context_id: str | None, model: str, count: int) -> None:
         """A request of `count` tokens, not scaled, is made by a context of a run."""
         self._asked[run_id, context_id] = (model, count)
         self._asked.move_to_end((run_id, context_id))
         if len(self._asked) > REQUESTS_MAX:
             self._asked.popitem(last=False)
 
-    def learned(self, request: memory_pb2.AppendRequest) -> dict[int, Learned]:
+    def learn_ratios(self, request: memory_pb2.AppendRequest) -> dict[int, Learned]:
         """What the usage in `request` teaches, by index of its line."""
         found: dict[int, Learned] = {}
         for index, line in enumerate(request.lines):
             if line.WhichOneof("line") == "step":
                 reported = (message.usage for message in line.step.messages if message.HasField("usage"))
                 input_tokens = next((usage.input_tokens for usage in reported if not usage.estimated), 0)
-                if taught := self._reported(request.run_id, line.step.context_id or None, input_tokens):
+                if taught := self._learn_usage(request.run_id, line.step.context_id or None, input_tokens):
                     found[index] = taught
         return found
 
-    def _reported(self, run_id: str, context_id: str | None, input_tokens: int) -> Learned | None:
+    def _learn_usage(self, run_id: str, context_id: str | None, input_tokens: int) -> Learned | None:
         model, count = self._asked.get((run_id, context_id), ("", 0))
         if not count or not input_tokens:
             return None
         del self._asked[run_id, context_id]
-        ratio = _bounded(input_tokens / count)
+        ratio = _clamp_ratio(input_tokens / count)
         before = self._ratios.get(model)
-        self._keep(model, ratio if before is None else RATIO_INERTIA * before + (1 - RATIO_INERTIA) * ratio)
+        self._store_ratio(model, ratio if before is None else RATIO_INERTIA * before + (1 - RATIO_INERTIA) * ratio)
         return Learned(model, round(self._ratios[model], 4))
 
-    def _keep(self, model: str, ratio: float) -> None:
+    def _store_ratio(self, model: str, ratio: float) -> None:
         self._ratios[model] = ratio
         self._ratios.move_to_end(model)
         if len(self._ratios) > MODELS_MAX:
             self._ratios.popitem(last=False)
 
 
-def _bounded(ratio: float) -> float:
+def _clamp_ratio(ratio: float) -> float:
     return min(max(ratio, RATIO_MIN), RATIO_MAX)

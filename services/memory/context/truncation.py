@@ -8,16 +8,18 @@ from typing import TYPE_CHECKING
 from headrace.errors import ContextLengthExceeded
 
 if TYPE_CHECKING:
-    from services.memory.context.message_pairing import Unit
-    from services.memory.context.token_counter import Counter
+    from services.memory.context.message_pairing import MessageGroup
+    from services.memory.context.token_counter import TokenCounter
 
 
-def fitted(units: Sequence[Unit], counter: Counter, room: int, *, summary: bool) -> list[Unit]:
+def truncate_groups(
+    units: Sequence[MessageGroup], counter: TokenCounter, room: int, *, summary: bool
+) -> list[MessageGroup]:
     """The units that have place in `room` tokens, not scaled. The last user message stays.
 
     With `summary` the first unit is one; it goes after all others: it stands for more than they do.
     """
-    costs = [counter.unit(unit) for unit in units]
+    costs = [counter.count_group(unit) for unit in units]
     total = sum(costs)
     if total <= room:
         return list(units)
@@ -27,20 +29,20 @@ def fitted(units: Sequence[Unit], counter: Counter, room: int, *, summary: bool)
         order = [*order[1:], 0]
     gone: set[int] = set()
     for index in order:
-        if total <= room and not _begins_badly(units, gone):
+        if total <= room and not _begins_without_user(units, gone):
             break
         gone.add(index)
         total -= costs[index]
     return [unit for index, unit in enumerate(units) if index not in gone]
 
 
-def _begins_badly(units: Sequence[Unit], gone: set[int]) -> bool:
+def _begins_without_user(units: Sequence[MessageGroup], gone: set[int]) -> bool:
     """Whether what is left begins with an answer to what has gone."""
     first = next((unit for index, unit in enumerate(units) if index not in gone), None)
     return first is not None and first.role != "user"
 
 
-def check(tokens: int, tokens_max: int, system: int, user: int) -> None:
+def check_fits(tokens: int, tokens_max: int, system: int, user: int) -> None:
     """Raise the error for a request of `tokens` that cannot be smaller; `system` and `user` are what those cost."""
     if tokens > tokens_max:
         role = "system" if system > user else "user"

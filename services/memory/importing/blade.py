@@ -8,44 +8,53 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator
 
-from services.memory.importing.log_builder import Writing
-from services.memory.importing.messages import Json, call, dict_of, list_of, new_msg_id, parts, result, text_in
-from services.memory.importing.timestamps import milliseconds
+from services.memory.importing.log_builder import LogBuilder
+from services.memory.importing.messages import (
+    Json,
+    make_call,
+    make_msg_id,
+    make_result,
+    read_parts,
+    to_dict,
+    to_list,
+    to_text,
+)
+from services.memory.importing.timestamps import to_milliseconds
 from services.memory.log.lines import StoredMessage, TextPart
 
 
-def take_in(writing: Writing, entries: list[Json]) -> None:
+def convert_entries(writing: LogBuilder, entries: list[Json]) -> None:
     """Write a conversation: each message of the user begins a run."""
     names: dict[str, str] = {}
     boundary: Json = {}
-    for entry in _path(entries):
-        ts = milliseconds(entry.get("timestamp", entry.get("updatedAt")))
-        inner = dict_of(entry.get("message"))
+    for entry in _select_path(entries):
+        ts = to_milliseconds(entry.get("timestamp", entry.get("updatedAt")))
+        inner = to_dict(entry.get("message"))
         content = inner.get("content", entry.get("content"))
         role = inner.get("role") or entry.get("role") or entry.get("type")
         if entry.get("subtype") == "compact_boundary":
-            boundary = dict_of(entry.get("compactMetadata"))
+            boundary = to_dict(entry.get("compactMetadata"))
         elif entry.get("isCompactSummary"):
             tokens = boundary.get("preTokens")
             trigger = "auto" if boundary.get("trigger") == "auto" else "manual"
-            writing.compacted(_text(content), ts, trigger, tokens if isinstance(tokens, int) else 0)
-        elif role in ("user", "human") and _is_asked(content):
-            writing.query(str(uuid.uuid4()), {"message": _text(content), "role": "user"}, ts)
-            if images := [part for part in parts(_own(content)) if not isinstance(part, TextPart)]:
-                writing.step(writing.run_id, [StoredMessage(role="user", content=list(images), ts=ts)], ts)
-        elif said := list(_said(entry, content, str(role), ts, names)):
-            writing.step(writing.run_id or str(uuid.uuid4()), said, ts)
+            writing.add_compaction(_join_text(content), ts, trigger, tokens if isinstance(tokens, int) else 0)
+        elif role in ("user", "human") and _is_question(content):
+            writing.add_query(str(uuid.uuid4()), {"message": _join_text(content), "role": "user"}, ts)
+            if images := [part for part in read_parts(_drop_tool_blocks(content)) if not isinstance(part, TextPart)]:
+                writing.add_step(writing.run_id, [StoredMessage(role="user", content=list(images), ts=ts)], ts)
+        elif said := list(_read_messages(entry, content, str(role), ts, names)):
+            writing.add_step(writing.run_id or str(uuid.uuid4()), said, ts)
 
 
-def _path(entries: list[Json]) -> list[Json]:
+def _select_path(entries: list[Json]) -> list[Json]:
     """The entries of the conversation, in order; all of them where they name no parents."""
-    by_id = {text_in(entry.get("uuid")): entry for entry in entries if entry.get("uuid")}
+    by_id = {to_text(entry.get("uuid")): entry for entry in entries if entry.get("uuid")}
     linked = [entry for entry in entries if entry.get("parentUuid") in by_id or entry.get("logicalParentUuid") in by_id]
     if not linked:
         return entries
     path: list[Json] = []
     known: set[str] = set()
-    at: str | None = text_in(next(entry for entry in reversed(entries) if entry.get("uuid"))["uuid"])
+    at: str | None = to_text(next(entry for entry in reversed(entries) if entry.get("uuid"))["uuid"])
     while at in by_id and at not in known:
         known.add(at)
         path.append(by_id[at])
@@ -53,35 +62,35 @@ def _path(entries: list[Json]) -> list[Json]:
     return path[::-1]
 
 
-def _said(entry: Json, content: object, role: str, ts: int, names: dict[str, str]) -> Iterator[StoredMessage]:
+def _read_messages(entry: Json, content: object, role: str, ts: int, names: dict[str, str]) -> Iterator[StoredMessage]:
     """The messages of an entry that is no question."""
-    msg_id = new_msg_id()
+    msg_id = make_msg_id()
     is_alone = entry.get("type") in ("tool_use", "tool_result")
-    for block in [entry] if is_alone else list_of(content):
+    for block in [entry] if is_alone else to_list(content):
         kind = block.get("type") if isinstance(block, dict) else None
         if kind == "tool_use":
-            call_id = text_in(block.get("id") or block.get("tool_use_id") or block.get("uuid"))
-            names[call_id] = text_in(block.get("name"))
-            yield call(call_id, names[call_id], block.get("input", {}), ts, msg_id, {"tool_id": call_id})
+            call_id = to_text(block.get("id") or block.get("tool_use_id") or block.get("uuid"))
+            names[call_id] = to_text(block.get("name"))
+            yield make_call(call_id, names[call_id], block.get("input", {}), ts, msg_id, {"tool_id": call_id})
         elif kind == "tool_result":
-            call_id = text_in(block.get("tool_use_id") or block.get("id"))
+            call_id = to_text(block.get("tool_use_id") or block.get("id"))
             ids: Json = {"is_error": bool(block.get("is_error")), "tool_id": call_id}
-            yield result(call_id, block.get("content"), ts, ids, names.get(call_id) or None)
+            yield make_result(call_id, block.get("content"), ts, ids, names.get(call_id) or None)
         elif kind == "thinking":
-            if thought := text_in(block.get("thinking")):
+            if thought := to_text(block.get("thinking")):
                 yield StoredMessage(role="assistant", reasoning_content=[TextPart(thought)], ts=ts, msg_id=msg_id)
-        elif role == "assistant" and (found := parts(block)):
+        elif role == "assistant" and (found := read_parts(block)):
             yield StoredMessage(role="assistant", content=found, ts=ts, msg_id=msg_id)
 
 
-def _is_asked(content: object) -> bool:
+def _is_question(content: object) -> bool:
     """Whether a user's entry says something; one that only brings results does not."""
-    return bool(parts(_own(content)))
+    return bool(read_parts(_drop_tool_blocks(content)))
 
 
-def _own(content: object) -> list[object]:
-    return [item for item in list_of(content) if dict_of(item).get("type") not in ("tool_result", "tool_use")]
+def _drop_tool_blocks(content: object) -> list[object]:
+    return [item for item in to_list(content) if to_dict(item).get("type") not in ("tool_result", "tool_use")]
 
 
-def _text(content: object) -> str:
-    return "\n".join(part.text for part in parts(_own(content)) if isinstance(part, TextPart))
+def _join_text(content: object) -> str:
+    return "\n".join(part.text for part in read_parts(_drop_tool_blocks(content)) if isinstance(part, TextPart))

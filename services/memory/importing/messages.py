@@ -16,63 +16,63 @@ from services.memory.log.lines import ABSENT, Call, Function, ImagePart, ImageUr
 Json = dict[str, Any]
 
 
-def dict_of(value: Any) -> Json:
+def to_dict(value: Any) -> Json:
     """`value` if it is an object; else an empty one."""
     return value if isinstance(value, dict) else {}
 
 
-def list_of(value: Any) -> list[Any]:
+def to_list(value: Any) -> list[Any]:
     """`value` if it is a list; a list of it when it is anything else but nothing."""
     if isinstance(value, list):
         return value
     return [] if value is None else [value]
 
 
-def text_in(value: Any) -> str:
+def to_text(value: Any) -> str:
     """`value` as text."""
     if isinstance(value, str):
         return value
     return "" if value is None else json.dumps(value, ensure_ascii=False)
 
 
-def raw(value: Any) -> msgspec.Raw:
+def to_raw(value: Any) -> msgspec.Raw:
     """`value` as JSON inside a line; absent when there is nothing."""
     return ABSENT if value is None else msgspec.Raw(json.dumps(value, ensure_ascii=False).encode())
 
 
-def parts(value: Any) -> list[Part]:
+def read_parts(value: Any) -> list[Part]:
     """Content: text, or a list of parts of either vendor's form."""
-    return [part for item in list_of(value) if (part := _part(item))]
+    return [part for item in to_list(value) if (part := _read_part(item))]
 
 
-def pieces(message: Json, ts: int) -> Iterator[StoredMessage]:
+def read_message(message: Json, ts: int) -> Iterator[StoredMessage]:
     """The pieces of one message in OpenAI's form; none of a system message."""
     role = message.get("role")
     if role == "tool":
-        yield result(
-            text_in(message.get("tool_call_id")), message.get("content"), message_ts(message, ts), _ids(message)
+        yield make_result(
+            to_text(message.get("tool_call_id")), message.get("content"), get_ts(message, ts), _read_ids(message)
         )
     elif role == "assistant":
-        yield from _answer(message, ts)
-    elif role != "system" and (content := parts(message.get("content"))):
-        yield StoredMessage(role="user", content=content, ts=message_ts(message, ts))
+        yield from _read_answer(message, ts)
+    elif role != "system" and (content := read_parts(message.get("content"))):
+        yield StoredMessage(role="user", content=content, ts=get_ts(message, ts))
 
 
-def result(call_id: str, content: Any, ts: int, ids: Json, name: str | None = None) -> StoredMessage:
+def make_result(call_id: str, content: Any, ts: int, ids: Json, name: str | None = None) -> StoredMessage:
     """A tool's result."""
     is_error = ids.pop("is_error", None)
     return StoredMessage(
         role="tool",
         name=name or ids.pop("name", None),
         tool_call_id=call_id,
-        content=parts(content) or [TextPart("")],
+        content=read_parts(content) or [TextPart("")],
         ts=ts,
         ok=None if is_error is None else not is_error,
         **{key: value for key, value in ids.items() if key != "name"},
     )
 
 
-def call(call_id: str, name: str, arguments: Any, ts: int, msg_id: str | None, ids: Json) -> StoredMessage:
+def make_call(call_id: str, name: str, arguments: Any, ts: int, msg_id: str | None, ids: Json) -> StoredMessage:
     """A call of a tool."""
     text = arguments if isinstance(arguments, str) else json.dumps(arguments or {}, ensure_ascii=False)
     try:
@@ -89,40 +89,40 @@ def call(call_id: str, name: str, arguments: Any, ts: int, msg_id: str | None, i
     )
 
 
-def message_ts(message: Json, otherwise: int) -> int:
+def get_ts(message: Json, otherwise: int) -> int:
     """When a message was made, Unix milliseconds."""
     ts = message.get("ts")
     return ts if isinstance(ts, int) and ts > 0 else otherwise
 
 
-def new_msg_id() -> str:
+def make_msg_id() -> str:
     return f"m_{uuid.uuid4().hex[:8]}"
 
 
-def _answer(message: Json, ts: int) -> Iterator[StoredMessage]:
+def _read_answer(message: Json, ts: int) -> Iterator[StoredMessage]:
     """An answer may hold everything at once; its pieces share an id."""
-    ts, own = message_ts(message, ts), _ids(message)
-    msg_id = text_in(message.get("_msgId")) or new_msg_id()
+    ts, own = get_ts(message, ts), _read_ids(message)
+    msg_id = to_text(message.get("_msgId")) or make_msg_id()
     common: Json = {"role": "assistant", "ts": ts, "msg_id": msg_id}
-    thought = "".join(part.text for part in parts(message.get("reasoning_content")) if isinstance(part, TextPart))
+    thought = "".join(part.text for part in read_parts(message.get("reasoning_content")) if isinstance(part, TextPart))
     if thought:
         reasoning_id = message.get("_reasoningId")
         yield StoredMessage(
-            **common, reasoning_content=[TextPart(thought)], reasoning_id=reasoning_id, **_extras(message)
+            **common, reasoning_content=[TextPart(thought)], reasoning_id=reasoning_id, **_read_extras(message)
         )
-    if content := parts(message.get("content")):
-        yield StoredMessage(**common, content=content, content_id=message.get("_contentId"), **_extras(message))
-    for asked in map(dict_of, list_of(message.get("tool_calls"))):
-        function = dict_of(asked.get("function"))
-        ids = {**_ids(asked), **own}  # V3 has them inside the call
-        name = text_in(function.get("name") or asked.get("name"))
+    if content := read_parts(message.get("content")):
+        yield StoredMessage(**common, content=content, content_id=message.get("_contentId"), **_read_extras(message))
+    for asked in map(to_dict, to_list(message.get("tool_calls"))):
+        function = to_dict(asked.get("function"))
+        ids = {**_read_ids(asked), **own}  # V3 has them inside the call
+        name = to_text(function.get("name") or asked.get("name"))
         ids.pop("name", None)
         ids.pop("is_error", None)
-        piece = call(text_in(asked.get("id")), name, function.get("arguments"), ts, msg_id, ids)
-        yield msgspec.structs.replace(piece, **_extras(message))
+        piece = make_call(to_text(asked.get("id")), name, function.get("arguments"), ts, msg_id, ids)
+        yield msgspec.structs.replace(piece, **_read_extras(message))
 
 
-def _ids(holder: Json) -> Json:
+def _read_ids(holder: Json) -> Json:
     """What a call or a result is called in events, and whether it failed."""
     found: Json = {}
     for key, name in (("_toolId", "tool_id"), ("_actionId", "action_id"), ("name", "name")):
@@ -133,31 +133,31 @@ def _ids(holder: Json) -> Json:
     return found
 
 
-def _extras(message: Json) -> Json:
-    timing = dict_of(message.get("_timing"))
+def _read_extras(message: Json) -> Json:
+    timing = to_dict(message.get("_timing"))
     start, end = timing.get("startedAt"), timing.get("endedAt")
     usage = message.get("_usage")
     return {
         "timing": Timing(start, end) if isinstance(start, int) and isinstance(end, int) else None,
-        "usage": raw(usage if isinstance(usage, dict) else None),
-        "provider_state": raw(message.get("_providerState")),
+        "usage": to_raw(usage if isinstance(usage, dict) else None),
+        "provider_state": to_raw(message.get("_providerState")),
     }
 
 
-def _part(item: Any) -> Part | None:
+def _read_part(item: Any) -> Part | None:
     if isinstance(item, str):
         return TextPart(item) if item else None
-    given = dict_of(item)
+    given = to_dict(item)
     match given.get("type"):
         case "text" if isinstance(given.get("text"), str):
             return TextPart(given["text"]) if given["text"] else None
         case "image_url":
             image = given.get("image_url")
-            url = image if isinstance(image, str) else dict_of(image).get("url")
-            return ImagePart(ImageUrl(text_in(url), text_in(dict_of(image).get("detail"))))
+            url = image if isinstance(image, str) else to_dict(image).get("url")
+            return ImagePart(ImageUrl(to_text(url), to_text(to_dict(image).get("detail"))))
         case "image":
-            source = dict_of(given.get("source"))
-            kind, data = text_in(source.get("media_type")), text_in(source.get("data"))
-            return ImagePart(ImageUrl(text_in(source.get("url")) or f"data:{kind};base64,{data}"))
+            source = to_dict(given.get("source"))
+            kind, data = to_text(source.get("media_type")), to_text(source.get("data"))
+            return ImagePart(ImageUrl(to_text(source.get("url")) or f"data:{kind};base64,{data}"))
         case _:
-            return TextPart(text_in(item))
+            return TextPart(to_text(item))

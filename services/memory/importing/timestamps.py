@@ -9,7 +9,7 @@ SECONDS_MAX = 100_000_000_000
 """A greater number is milliseconds: as seconds it would be after the year 5000."""
 
 
-def milliseconds(value: Any) -> int:
+def to_milliseconds(value: Any) -> int:
     """A time in Unix milliseconds: a number of seconds or milliseconds, or ISO text; 0 when it is none."""
     if isinstance(value, bool):
         return 0
@@ -17,7 +17,7 @@ def milliseconds(value: Any) -> int:
         return int(value if value > SECONDS_MAX else value * 1000)
     if isinstance(value, str):
         if value.isdecimal():
-            return milliseconds(int(value[:16]))
+            return to_milliseconds(int(value[:16]))
         try:
             time = datetime.fromisoformat(value)
         except ValueError:

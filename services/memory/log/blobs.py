@@ -32,7 +32,7 @@ class Blob:
         return SCHEME + self.id
 
     @classmethod
-    def of(cls, mime_type: str, data: bytes) -> Blob:
+    def create(cls, mime_type: str, data: bytes) -> Blob:
         """The blob of a caller.
 
         Raises:
@@ -48,7 +48,7 @@ def is_blob_id(text: str) -> bool:
     return _ID.fullmatch(text) is not None
 
 
-def blob_id(reference: str) -> str | None:
+def parse_reference(reference: str) -> str | None:
     """The blob that a URL in a log stands for; None for any other URL."""
     found = reference.removeprefix(SCHEME)
     return found if reference.startswith(SCHEME) and is_blob_id(found) else None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from headrace.errors import ChatBusy, InvalidRequest, LogDamaged, NotFound, StaleLease
 from services.memory.log import session_state
-from services.memory.log.chat_info import ASKED, ChatFacts, folded
+from services.memory.log.chat_info import QUERY_FIELDS, ChatInfo, read_info
 from services.memory.log.lines import Known, Line, Query, Revert, State
 from services.memory.log.session_state import SessionState
 from services.memory.log.timeline import Timeline
@@ -35,14 +35,14 @@ class Chat:
     """
 
     chat_id: str
-    facts: ChatFacts
+    info: ChatInfo
     size_bytes: int = 0
     """Length of the log file, as far as it is acknowledged."""
     log: list[Line] = field(default_factory=list[Line])
     """All committed lines."""
-    runs: dict[str, list[Line]] = field(default_factory=dict[str, "list[Line]"])
+    model_runs: dict[str, list[Line]] = field(default_factory=dict[str, "list[Line]"])
     """What a model is told, by run, runs in the order of their first line."""
-    shown: dict[str, list[Line]] = field(default_factory=dict[str, "list[Line]"])
+    visible_runs: dict[str, list[Line]] = field(default_factory=dict[str, "list[Line]"])
     """What people see, by run."""
     states: dict[str, SessionState] = field(default_factory=dict[str, SessionState])
     """The session state of each context; the run's own is under the empty id."""
@@ -52,28 +52,28 @@ class Chat:
     _timeline: Timeline = field(default_factory=Timeline)
 
     @classmethod
-    def of(cls, chat_id: str, lines: list[Line], size_bytes: int, *, is_damaged: bool) -> Chat:
+    def from_lines(cls, chat_id: str, lines: list[Line], size_bytes: int, *, is_damaged: bool) -> Chat:
         """The chat that a log file holds."""
-        chat = cls(chat_id, ChatFacts(chat_id, is_damaged=is_damaged), size_bytes)
-        chat.extend(lines)
+        chat = cls(chat_id, ChatInfo(chat_id, is_damaged=is_damaged), size_bytes)
+        chat.append_committed(lines)
         return chat
 
     @classmethod
     def empty(cls, chat_id: str) -> Chat:
         """The chat that has no log."""
-        return cls(chat_id, ChatFacts(chat_id))
+        return cls(chat_id, ChatInfo(chat_id))
 
     @property
     def is_reverted(self) -> bool:
         """Whether the views hide lines of the log."""
-        return self.shown is not self.runs
+        return self.visible_runs is not self.model_runs
 
-    def extend(self, lines: Sequence[Line]) -> None:
+    def append_committed(self, lines: Sequence[Line]) -> None:
         """Lines that are committed and were not held against this chat: a log's, or another process's."""
         for line in lines:
-            self.appends[line.uuid] = Span(line.n, line.n + line.lines - 1, self.facts.checkpoints)
-            self.facts.note(line)
-        self.take(lines)
+            self.appends[line.uuid] = Span(line.n, line.n + line.lines - 1, self.info.checkpoints)
+            self.info.add_line(line)
+        self.commit_lines(lines)
 
     def admit(self, lines: Sequence[Known], lease_generation: int, beside: Collection[str] | None = None) -> Span | str:
         """Hold an append against the chat and give its lines their numbers: to be committed now, and taken, or taken
@@ -81,65 +81,65 @@ class Chat:
         has their query's request id. Raises: see check; ChatBusy: a run that has not ended is none of `beside`.
         """
         first = lines[0]
-        if self.facts.last_n and Identity.from_stored(first.tenant, first.user) != self.facts.owner:
-            raise not_found(self.chat_id)
+        if self.info.last_n and Identity.from_stored(first.tenant, first.user) != self.info.owner:
+            raise chat_not_found(self.chat_id)
         if known := self.appends.get(first.uuid):
             return known
-        if run_id := self.duplicate(lines):
+        if run_id := self.find_duplicate(lines):
             return run_id
         self.check(lines, lease_generation)
         if beside is not None:
             self._check_beside(beside)
-        checkpoint = self.facts.checkpoints
+        checkpoint = self.info.checkpoints
         # Never backwards, whatever the clock does.
-        now_ms = max(time.time_ns() // 1_000_000, self.facts.updated_at)
+        now_ms = max(time.time_ns() // 1_000_000, self.info.updated_at)
         for line in lines:
-            line.n, line.updated_at = self.facts.last_n + 1, now_ms
-            self.facts.note(line)
+            line.n, line.updated_at = self.info.last_n + 1, now_ms
+            self.info.add_line(line)
         self.appends[first.uuid] = Span(first.n, lines[-1].n, checkpoint)
         return self.appends[first.uuid]
 
     def check_delete(self) -> None:
         """Raise the error for a chat that cannot be deleted."""
-        if self.is_deleted or not self.facts.last_n:
-            raise not_found(self.chat_id)
-        if busy := self.facts.unfinished():
+        if self.is_deleted or not self.info.last_n:
+            raise chat_not_found(self.chat_id)
+        if busy := self.info.list_unfinished():
             raise ChatBusy(
                 f"run {busy[0].run_id} of chat {self.chat_id} has not ended; cancel it first",
                 chatId=self.chat_id,
                 runId=busy[0].run_id,
             )
 
-    def take(self, lines: Sequence[Line]) -> None:
+    def commit_lines(self, lines: Sequence[Line]) -> None:
         """Lines that are committed now."""
         self.log.extend(lines)
         for line in lines:
-            self._timeline.take(line)
+            self._timeline.add_line(line)
         if any(isinstance(line, Revert) for line in lines):
-            self._look_again()
+            self._rebuild_views()
         else:
-            self._look_on(lines)
+            self._extend_views(lines)
 
-    def state(self, context: str) -> SessionState:
+    def get_state(self, context: str) -> SessionState:
         """The session state of a context, by its key."""
         return self.states.get(context, SessionState())
 
     def copy_runs(self) -> dict[str, Sequence[Line]]:
         """The committed lines by run as they are now, to be read in another thread while the chat goes on."""
-        return {run_id: list(lines) for run_id, lines in self.runs.items()}
+        return {run_id: list(lines) for run_id, lines in self.model_runs.items()}
 
-    def duplicate(self, lines: Sequence[Known]) -> str | None:
+    def find_duplicate(self, lines: Sequence[Known]) -> str | None:
         """The run that has the request id of the query in `lines` already."""
         first = lines[0]
-        request_id = ASKED.decode(first.query).request_id if isinstance(first, Query) else ""
-        return self.facts.run_asked_as(request_id) if request_id else None
+        request_id = QUERY_FIELDS.decode(first.query).request_id if isinstance(first, Query) else ""
+        return self.info.find_run_by_request(request_id) if request_id else None
 
     def check(self, lines: Sequence[Known], lease_generation: int = 0) -> None:
         """Raise the error for lines that this log cannot take; `lease_generation` is that of the run's lease."""
         first, chat_id = lines[0], self.chat_id
-        if self.is_deleted or (not self.facts.last_n and not isinstance(first, Query)):
-            raise not_found(chat_id)
-        if self.facts.is_damaged:
+        if self.is_deleted or (not self.info.last_n and not isinstance(first, Query)):
+            raise chat_not_found(chat_id)
+        if self.info.is_damaged:
             raise LogDamaged(f"the log of chat {chat_id} is damaged; it can be read, not written", chatId=chat_id)
         # The session state and reverts are the chat's own where no run writes them.
         if first.run_id or not isinstance(first, State | Revert):
@@ -147,12 +147,12 @@ class Chat:
         self._check_position(first)
 
     def _check_run(self, first: Known, lease_generation: int) -> None:
-        run = self.facts.runs.get(first.run_id)
+        run = self.info.runs.get(first.run_id)
         if isinstance(first, Query):
             if run is not None:
                 raise InvalidRequest.of("lines[0].query", f"must be the run's only one: run {run.run_id} has begun")
         elif run is None:
-            raise no_run(first.run_id, self.chat_id)
+            raise run_not_found(first.run_id, self.chat_id)
         elif run.is_ended:
             raise StaleLease(f"run {run.run_id} has ended and takes no more lines", runId=run.run_id)
         elif first.generation < (generation := max(run.generation, lease_generation)):
@@ -164,65 +164,65 @@ class Chat:
 
     def _check_beside(self, beside: Collection[str]) -> None:
         # By the log alone, so that whoever commits one line after the other decides it: leases are kept elsewhere.
-        if other := next((run for run in self.facts.unfinished() if run.run_id not in beside), None):
+        if other := next((run for run in self.info.list_unfinished() if run.run_id not in beside), None):
             raise ChatBusy(f"run {other.run_id} of chat {self.chat_id} is another owner's", runId=other.run_id)
 
     def _check_position(self, line: Known) -> None:
-        if isinstance(line, Revert) and not 0 <= line.to_checkpoint_id < self.facts.checkpoints:
+        if isinstance(line, Revert) and not 0 <= line.to_checkpoint_id < self.info.checkpoints:
             raise NotFound(
-                f"chat {self.chat_id} has no checkpoint {line.to_checkpoint_id}; it has {self.facts.checkpoints}",
+                f"chat {self.chat_id} has no checkpoint {line.to_checkpoint_id}; it has {self.info.checkpoints}",
                 chatId=self.chat_id,
                 checkpointId=line.to_checkpoint_id,
             )
         if isinstance(line, State):
-            version = self.facts.state_versions.get(line.context_id or "", 0)
+            version = self.info.state_versions.get(line.context_id or "", 0)
             if line.version != version + 1:
-                raise session_state.stale_state(self.chat_id, version)
+                raise session_state.stale_state_error(self.chat_id, version)
 
-    def _look_on(self, lines: Sequence[Line]) -> None:
+    def _extend_views(self, lines: Sequence[Line]) -> None:
         """Show `lines` at the end of the views."""
         for line in lines:
-            self.runs.setdefault(line.run_id, []).append(line)
+            self.model_runs.setdefault(line.run_id, []).append(line)
             if self.is_reverted:
-                self.shown.setdefault(line.run_id, []).append(line)
-            session_state.take(self.states, line)
+                self.visible_runs.setdefault(line.run_id, []).append(line)
+            session_state.update_states(self.states, line)
 
-    def _look_again(self) -> None:
+    def _rebuild_views(self) -> None:
         """Make the views anew, from the whole log."""
-        told = self._timeline.told()
-        self.runs, self.shown = _by_run(told), _by_run(self._timeline.shown())
+        told = self._timeline.list_for_model()
+        self.model_runs, self.visible_runs = _group_by_run(told), _group_by_run(self._timeline.list_visible())
         # A revert is a change of every state.
-        versions = folded(self.chat_id, self.log).state_versions
-        values = session_state.folded_states(told)
+        versions = read_info(self.chat_id, self.log).state_versions
+        values = session_state.read_states(told)
         self.states = {key: SessionState(values.get(key, SessionState()).values, versions[key]) for key in versions}
 
     def __post_init__(self) -> None:
-        self.shown = self.runs  # one and the same, until something is reverted
+        self.visible_runs = self.model_runs  # one and the same, until something is reverted
 
 
-def not_found(chat_id: str) -> NotFound:
+def chat_not_found(chat_id: str) -> NotFound:
     """The error for a chat that is not there."""
     return NotFound(f"chat {chat_id} does not exist", chatId=chat_id)
 
 
-def no_run(run_id: str, chat_id: str) -> NotFound:
+def run_not_found(run_id: str, chat_id: str) -> NotFound:
     """The error for lines of a run that the chat does not have."""
     return NotFound(f"run {run_id} has no query line in chat {chat_id}", runId=run_id)
 
 
-def check_chat(run_id: str, chat_id: str, known: str | None) -> None:
+def check_run_chat(run_id: str, chat_id: str, known: str | None) -> None:
     """Raise NotFound for lines of a run in `chat_id` where the run is known to be another chat's."""
     if known not in (None, chat_id):
-        raise no_run(run_id, chat_id)
+        raise run_not_found(run_id, chat_id)
 
 
-def first_n(answer: Span | str) -> int:
+def get_first_n(answer: Span | str) -> int:
     """The number of the first line of an append that has no query."""
     assert isinstance(answer, Span), "only a query can be a repetition of another"
     return answer.first_n
 
 
-def _by_run(lines: Sequence[Line]) -> dict[str, list[Line]]:
+def _group_by_run(lines: Sequence[Line]) -> dict[str, list[Line]]:
     runs: dict[str, list[Line]] = {}
     for line in lines:
         runs.setdefault(line.run_id, []).append(line)

@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 CHAT_NAME_CODE_POINTS = 10
 CHAT_NAME_EMPTY = "New chat"
 
-ALL = "all"
+SCOPE_ALL = "all"
 """The scope of a revert that people see too."""
 
 
-class Asked(msgspec.Struct, rename="camel", gc=False):
+class QueryFields(msgspec.Struct, rename="camel", gc=False):
     """The part of a query that the log's own rules need."""
 
     message: str = ""
@@ -28,16 +28,16 @@ class Asked(msgspec.Struct, rename="camel", gc=False):
     agent_key: str = ""
 
 
-class _Seq(msgspec.Struct, gc=False):
+class _EventFields(msgspec.Struct, gc=False):
     seq: int = 0
 
 
-ASKED = msgspec.json.Decoder(Asked)
-_SEQ = msgspec.json.Decoder(_Seq)
+QUERY_FIELDS = msgspec.json.Decoder(QueryFields)
+_EVENT_FIELDS = msgspec.json.Decoder(_EventFields)
 
 
 @dataclass(frozen=True, slots=True)
-class RunFacts:
+class RunInfo:
     """A run, as far as the log tells."""
 
     run_id: str
@@ -55,7 +55,7 @@ class RunFacts:
 
 
 @dataclass(slots=True)
-class ChatFacts:
+class ChatInfo:
     """A chat, as far as its log tells."""
 
     chat_id: str
@@ -68,7 +68,7 @@ class ChatFacts:
     last_n: int = 0
     is_damaged: bool = False
     """Whether the log can be read only."""
-    runs: dict[str, RunFacts] = field(default_factory=dict[str, RunFacts])
+    runs: dict[str, RunInfo] = field(default_factory=dict[str, RunInfo])
     """In the order of their query lines, reverted ones too."""
     checkpoints: int = 0
     """How many there are: one before each query and step that people see, with ids from 0."""
@@ -80,53 +80,53 @@ class ChatFacts:
         """The agent of its last run."""
         return self.runs[next(reversed(self.runs))].agent_key if self.runs else ""
 
-    def run_asked_as(self, request_id: str) -> str | None:
+    def find_run_by_request(self, request_id: str) -> str | None:
         """The run whose query has this request id, if there is one."""
         return next((run.run_id for run in self.runs.values() if run.request_id == request_id), None)
 
-    def unfinished(self) -> list[RunFacts]:
+    def list_unfinished(self) -> list[RunInfo]:
         """Runs to take over; none in a damaged log, to which nobody can write their end."""
         return [] if self.is_damaged else [run for run in self.runs.values() if not run.is_ended]
 
-    def copy(self) -> ChatFacts:
+    def copy(self) -> ChatInfo:
         """The same facts, that go their own way."""
         return replace(self, runs=dict(self.runs), state_versions=dict(self.state_versions))
 
-    def note(self, line: Line) -> None:
+    def add_line(self, line: Line) -> None:
         """Take the next line in."""
         self.last_n = line.n
         self.updated_at = line.updated_at
         self.created_at = self.created_at or line.updated_at
         if isinstance(line, Query):
-            self._note_query(line)
+            self._add_query(line)
         else:
-            self._note_position(line)
+            self._add_position(line)
         if not isinstance(line, Query | Unknown) and (run := self.runs.get(line.run_id)):
             self.runs[run.run_id] = replace(
                 run,
                 generation=line.generation,
-                last_seq=max(run.last_seq, last_seq(line)),
+                last_seq=max(run.last_seq, get_last_seq(line)),
                 is_ended=isinstance(line, Run),
             )
 
-    def _note_query(self, line: Query) -> None:
-        asked = ASKED.decode(line.query)
+    def _add_query(self, line: Query) -> None:
+        asked = QUERY_FIELDS.decode(line.query)
         if not self.runs:
             self.owner = Identity.from_stored(line.tenant, line.user)
-            self.name = chat_name(asked.message)
+            self.name = make_chat_name(asked.message)
             self.first_agent_key = asked.agent_key
-        self.runs[line.run_id] = RunFacts(
+        self.runs[line.run_id] = RunInfo(
             run_id=line.run_id,
             request_id=asked.request_id,
             agent_key=asked.agent_key,
             started_at=line.updated_at,
             generation=line.generation,
-            last_seq=derived_events(line),
+            last_seq=count_derived_events(line),
             checkpoint=self.checkpoints,
         )
         self.checkpoints += 1
 
-    def _note_position(self, line: Line) -> None:
+    def _add_position(self, line: Line) -> None:
         match line:
             case Step():
                 self.checkpoints += 1
@@ -134,12 +134,12 @@ class ChatFacts:
                 self.state_versions[line.context_id or ""] = line.version
             case Revert():
                 self.state_versions = {key: version + 1 for key, version in self.state_versions.items()}
-                if line.scope == ALL:
-                    self._revert(line.to_checkpoint_id)
+                if line.scope == SCOPE_ALL:
+                    self._revert_to(line.to_checkpoint_id)
             case _:
                 pass
 
-    def _revert(self, checkpoint: int) -> None:
+    def _revert_to(self, checkpoint: int) -> None:
         """Ids go on from there, with the queries that are kept (see Timeline)."""
         self.checkpoints = checkpoint
         for run in self.runs.values():
@@ -148,38 +148,38 @@ class ChatFacts:
                 self.checkpoints += 1
 
 
-def folded(chat_id: str, lines: Iterable[Line], *, is_damaged: bool = False) -> ChatFacts:
+def read_info(chat_id: str, lines: Iterable[Line], *, is_damaged: bool = False) -> ChatInfo:
     """The facts of a whole log."""
-    facts = ChatFacts(chat_id, is_damaged=is_damaged)
+    facts = ChatInfo(chat_id, is_damaged=is_damaged)
     for line in lines:
-        facts.note(line)
+        facts.add_line(line)
     return facts
 
 
-def derived_events(line: Query) -> int:
+def count_derived_events(line: Query) -> int:
     """How many events a query line implies: request.query, chat.start in a new chat, run.start."""
     return 3 if line.n == 1 else 2
 
 
-def last_seq(line: Line) -> int:
+def get_last_seq(line: Line) -> int:
     """The last event that a line covers; 0: none."""
     match line:
         case Step():
-            return max(_end(line.events), *(_end(message.events) for message in line.messages), 0)
+            return max(_get_last(line.events), *(_get_last(message.events) for message in line.messages), 0)
         case Event():
-            return _SEQ.decode(line.event).seq
+            return _EVENT_FIELDS.decode(line.event).seq
         case Run():
             return line.events.last
         case _:
             return 0
 
 
-def chat_name(message: str) -> str:
+def make_chat_name(message: str) -> str:
     """First 10 code points of the message with its white space collapsed (http.md). NUL is none of a name's: not
     everything that keeps names can hold it.
     """
     return " ".join(message.replace("\0", " ").split())[:CHAT_NAME_CODE_POINTS] or CHAT_NAME_EMPTY
 
 
-def _end(events: Range | None) -> int:
+def _get_last(events: Range | None) -> int:
     return events.last if events else 0

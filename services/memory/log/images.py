@@ -9,37 +9,37 @@ from collections.abc import Callable, Iterable
 
 from headrace.errors import InvalidRequest
 from headrace.v1 import llm_pb2
-from services.memory.log.blobs import SCHEME, Blob, blob_id
+from services.memory.log.blobs import SCHEME, Blob, parse_reference
 
-Find = Callable[[str], Blob | None]
+FindBlob = Callable[[str], Blob | None]
 """The blob with an id, if the chat has it. May block."""
 
 _REFERENCE = re.compile(rb'"url":"%b([0-9a-f]{64})"' % SCHEME.encode())
 _DATA_URL = re.compile(r"data:([^;,]*)((?:;[^;,]*)*),")
 
 
-def apart(image: llm_pb2.ImagePart, path: str) -> Blob | None:
+def extract_blob(image: llm_pb2.ImagePart, path: str) -> Blob | None:
     """The content that an image brings along; None when its URL points elsewhere. `path` names it in an error.
 
     Raises:
         InvalidRequest: The content cannot be read.
     """
     if image.data:
-        return Blob.of(image.mime_type, image.data)
+        return Blob.create(image.mime_type, image.data)
     head = _DATA_URL.match(image.url)
     if head is None or not head[2].endswith(";base64"):
         return None
     try:
-        return Blob.of(head[1], base64.b64decode(image.url[head.end() :], validate=True))
+        return Blob.create(head[1], base64.b64decode(image.url[head.end() :], validate=True))
     except binascii.Error:
         raise InvalidRequest.of(path, "must be valid base64") from None
 
 
-def filled(messages: Iterable[llm_pb2.Message], find: Find) -> None:
+def fill_images(messages: Iterable[llm_pb2.Message], find: FindBlob) -> None:
     """Put the contents of images that stand as references into `messages`."""
     for message in messages:
         for part in message.content:
-            if part.WhichOneof("part") == "image" and (wanted := blob_id(part.image.url)):
+            if part.WhichOneof("part") == "image" and (wanted := parse_reference(part.image.url)):
                 blob = find(wanted)
                 if blob is None:
                     part.text = "[image]"  # a reference that a caller made up: a provider would refuse it
@@ -48,17 +48,17 @@ def filled(messages: Iterable[llm_pb2.Message], find: Find) -> None:
                     part.image.CopyFrom(image)
 
 
-def with_images(message: llm_pb2.Message, find: Find) -> llm_pb2.Message:
+def copy_with_images(message: llm_pb2.Message, find: FindBlob) -> llm_pb2.Message:
     """The message with the contents of its images: itself where it has all of them."""
-    if not any(part.HasField("image") and blob_id(part.image.url) for part in message.content):
+    if not any(part.HasField("image") and parse_reference(part.image.url) for part in message.content):
         return message
     whole = llm_pb2.Message()
     whole.CopyFrom(message)
-    filled([whole], find)
+    fill_images([whole], find)
     return whole
 
 
-def filled_json(text: str, find: Find) -> str:
+def fill_json_images(text: str, find: FindBlob) -> str:
     """Put the contents of images into stored messages as JSON, as data URLs."""
 
     def url(found: re.Match[bytes]) -> bytes:

@@ -243,12 +243,12 @@ _UNKNOWN = msgspec.json.Decoder(Unknown)
 _ENCODER = msgspec.json.Encoder()
 
 
-def encode(line: Known) -> bytes:
+def encode_line(line: Known) -> bytes:
     """The line as it goes into the file, its line break included."""
     return _ENCODER.encode(line) + b"\n"
 
 
-def decode(data: bytes) -> Line | None:
+def decode_line(data: bytes) -> Line | None:
     """The line that `data` (without its line break) is; None when it is none."""
     try:
         data.decode()  # msgspec does not look into the strings of Raw fields

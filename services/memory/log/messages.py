@@ -9,7 +9,7 @@ import orjson
 from headrace.errors import InvalidRequest
 from headrace.v1 import llm_pb2, memory_pb2
 from services.memory.log.blobs import Blob
-from services.memory.log.images import apart
+from services.memory.log.images import extract_blob
 from services.memory.log.lines import (
     ABSENT,
     Call,
@@ -23,10 +23,10 @@ from services.memory.log.lines import (
     Timing,
     Tokens,
 )
-from services.memory.log.proto_json import dump, embedded
+from services.memory.log.proto_json import dump_proto, embed_json
 
 
-def stored(
+def encode_message(
     given: memory_pb2.LogMessage,
     path: str,
     action_tools: frozenset[str],
@@ -39,14 +39,14 @@ def stored(
         InvalidRequest: It has not the shape of its role.
     """
     message = given.message
-    _check(message, path)
+    _check_message(message, path)
     call = message.tool_calls[0] if message.tool_calls else None
     is_whole = call is None or _is_object(call.arguments)
     is_action = given.HasField("action_id") or (call.name if call else message.name) in action_tools
     event_id = (given.action_id or given.tool_id) or None
     return StoredMessage(
         role=message.role,
-        content=[_part(part, path, blobs) for part in message.content] or None,
+        content=[_encode_part(part, path, blobs) for part in message.content] or None,
         reasoning_content=[TextPart(message.reasoning_content)] if message.HasField("reasoning_content") else None,
         tool_calls=[Call(call.id, Function(call.name, call.arguments if is_whole else "{}"))] if call else None,
         name=message.name or None,
@@ -58,32 +58,32 @@ def stored(
         msg_id=given.msg_id or None,
         tool_id=None if is_action else event_id,
         action_id=event_id if is_action else None,
-        tool_params=embedded(given.tool_params) if given.tool_params else ABSENT,
+        tool_params=embed_json(given.tool_params) if given.tool_params else ABSENT,
         ok=given.ok if given.HasField("ok") else None,
         timing=Timing(given.timing.started_at, given.timing.ended_at) if given.HasField("timing") else None,
-        usage=dump(given.usage) if given.HasField("usage") else ABSENT,
+        usage=dump_proto(given.usage) if given.HasField("usage") else ABSENT,
         finish_reason=given.finish_reason or None,
-        provider_state=embedded(message.provider_state) if message.provider_state else ABSENT,
-        events=stored_range(given),
-        tokens=count(message if is_whole else _with_empty_arguments(message)),
+        provider_state=embed_json(message.provider_state) if message.provider_state else ABSENT,
+        events=encode_range(given),
+        tokens=count(message if is_whole else _clear_arguments(message)),
     )
 
 
-def stored_range(given: memory_pb2.LogMessage | memory_pb2.StepLine | memory_pb2.RunLine) -> Range | None:
+def encode_range(given: memory_pb2.LogMessage | memory_pb2.StepLine | memory_pb2.RunLine) -> Range | None:
     return Range(given.events.first_seq, given.events.last_seq) if given.HasField("events") else None
 
 
-def content(parts: list[Part] | None) -> list[llm_pb2.ContentPart]:
+def decode_content(parts: list[Part] | None) -> list[llm_pb2.ContentPart]:
     """Content of the log as the contract has it."""
-    return [_content_part(part) for part in parts or ()]
+    return [_decode_part(part) for part in parts or ()]
 
 
-def text_of(parts: list[Part] | list[TextPart] | None) -> str:
+def join_text(parts: list[Part] | list[TextPart] | None) -> str:
     """The text of all text parts, in order."""
     return "".join(part.text for part in parts or () if isinstance(part, TextPart))
 
 
-def _check(message: llm_pb2.Message, path: str) -> None:
+def _check_message(message: llm_pb2.Message, path: str) -> None:
     has_reasoning = message.HasField("reasoning_content")
     if message.role == "assistant":
         if bool(message.content) + has_reasoning + len(message.tool_calls) != 1:
@@ -97,7 +97,7 @@ def _check(message: llm_pb2.Message, path: str) -> None:
         raise InvalidRequest.of(f"{path}.toolCallId", "must be set in tool messages, and only there")
 
 
-def _with_empty_arguments(message: llm_pb2.Message) -> llm_pb2.Message:
+def _clear_arguments(message: llm_pb2.Message) -> llm_pb2.Message:
     """The call as a model is told of it."""
     told = llm_pb2.Message()
     told.CopyFrom(message)
@@ -113,17 +113,17 @@ def _is_object(arguments: str) -> bool:
         return False
 
 
-def _part(part: llm_pb2.ContentPart, path: str, blobs: list[Blob]) -> Part:
+def _encode_part(part: llm_pb2.ContentPart, path: str, blobs: list[Blob]) -> Part:
     if part.WhichOneof("part") == "text":
         return TextPart(part.text)
-    blob = apart(part.image, path)
+    blob = extract_blob(part.image, path)
     if blob is None:
         return ImagePart(ImageUrl(part.image.url, part.image.detail))
     blobs.append(blob)
     return ImagePart(ImageUrl(blob.reference, part.image.detail))
 
 
-def _content_part(part: Part) -> llm_pb2.ContentPart:
+def _decode_part(part: Part) -> llm_pb2.ContentPart:
     if isinstance(part, TextPart):
         return llm_pb2.ContentPart(text=part.text)
     return llm_pb2.ContentPart(image=llm_pb2.ImagePart(url=part.image_url.url, detail=part.image_url.detail))

@@ -27,7 +27,7 @@ _LINE_BREAKS = str.maketrans("\r\n", "  ")
 _PAYLOAD = agent_pb2.AgentDelta.DESCRIPTOR.oneofs_by_name["payload"]
 
 
-def embedded(text: str) -> msgspec.Raw:
+def embed_json(text: str) -> msgspec.Raw:
     """JSON text that may stand inside a line of a log.
 
     A line break in valid JSON can only be white space between its words, so a blank says the same.
@@ -35,18 +35,18 @@ def embedded(text: str) -> msgspec.Raw:
     return msgspec.Raw(text.translate(_LINE_BREAKS).encode())
 
 
-def dump(message: Message) -> msgspec.Raw:
+def dump_proto(message: Message) -> msgspec.Raw:
     """The JSON form of `message`."""
     return msgspec.Raw(encode(message))
 
 
-def load(data: msgspec.Raw, message: Message) -> None:
+def load_proto(data: msgspec.Raw, message: Message) -> None:
     """Fill `message` from its JSON form; names that it does not know are passed over.
 
     Raises:
         ValueError: `data` is no JSON form of such a message.
     """
-    _fill(message, _OBJECT.decode(data))
+    _fill_message(message, _OBJECT.decode(data))
 
 
 def load_delta(data: msgspec.Raw) -> agent_pb2.AgentDelta | None:
@@ -59,14 +59,14 @@ def load_delta(data: msgspec.Raw) -> agent_pb2.AgentDelta | None:
         return None
     payload = getattr(delta, name)
     payload.SetInParent()
-    _fill(payload, values)
-    own = _by_json_name(payload.DESCRIPTOR)
-    _fill(delta, {key: value for key, value in values.items() if key not in own})
+    _fill_message(payload, values)
+    own = _map_json_names(payload.DESCRIPTOR)
+    _fill_message(delta, {key: value for key, value in values.items() if key not in own})
     return delta
 
 
 @cache
-def _by_json_name(descriptor: Descriptor) -> dict[str, FieldDescriptor]:
+def _map_json_names(descriptor: Descriptor) -> dict[str, FieldDescriptor]:
     return {field.json_name: field for field in descriptor.fields}
 
 
@@ -75,8 +75,8 @@ def _is_json(field: FieldDescriptor) -> bool:
     return rules_of(field).json
 
 
-def _fill(message: Message, values: dict[str, msgspec.Raw]) -> None:
-    fields = _by_json_name(message.DESCRIPTOR)
+def _fill_message(message: Message, values: dict[str, msgspec.Raw]) -> None:
+    fields = _map_json_names(message.DESCRIPTOR)
     for name, value in values.items():
         field = fields.get(name)
         if field is None or value == _NULL:
@@ -86,7 +86,7 @@ def _fill(message: Message, values: dict[str, msgspec.Raw]) -> None:
         elif field.message_type is not None:
             inner = getattr(message, field.name)
             inner.SetInParent()
-            _fill(inner, _OBJECT.decode(value))
+            _fill_message(inner, _OBJECT.decode(value))
         else:
             setattr(message, field.name, bytes(value).decode() if _is_json(field) else _SCALAR.decode(value))
 
@@ -94,6 +94,6 @@ def _fill(message: Message, values: dict[str, msgspec.Raw]) -> None:
 def _fill_list(field: FieldDescriptor, into: Any, value: msgspec.Raw) -> None:
     for item in _LIST.decode(value):
         if field.message_type is not None:
-            _fill(into.add(), _OBJECT.decode(item))
+            _fill_message(into.add(), _OBJECT.decode(item))
         else:
             into.append(_SCALAR.decode(item))

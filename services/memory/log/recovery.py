@@ -10,11 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from services.memory.log.chat import Chat
-from services.memory.log.lines import Line, decode
+from services.memory.log.lines import Line, decode_line
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class LogReading:
     """What a log file holds."""
 
     lines: list[Line]
@@ -26,14 +26,14 @@ class Reading:
     is_damaged: bool
 
 
-def read(data: bytes, chat_id: str) -> Reading:
+def read_log(data: bytes, chat_id: str) -> LogReading:
     """Read the log of `chat_id`."""
     lines: list[Line] = []
     ends: list[int] = []
     end, tail, is_damaged = 0, len(data), False
     for text in data.split(b"\n")[:-1]:
         start, end = end, end + len(text) + 1
-        line = decode(text)
+        line = decode_line(text)
         if line is None:
             tail = min(tail, start)
             continue
@@ -42,12 +42,12 @@ def read(data: bytes, chat_id: str) -> Reading:
         lines.append(line)
         ends.append(end)
     if is_damaged:
-        return Reading(lines, len(data), True)
-    whole = _whole_appends(lines)
-    return Reading(lines[:whole], ends[whole - 1] if whole else 0, False)
+        return LogReading(lines, len(data), True)
+    whole = _count_whole_lines(lines)
+    return LogReading(lines[:whole], ends[whole - 1] if whole else 0, False)
 
 
-def _whole_appends(lines: list[Line]) -> int:
+def _count_whole_lines(lines: list[Line]) -> int:
     """How many of `lines` belong to appends that are there to their last line."""
     whole = 0
     while whole < len(lines) and whole + lines[whole].lines <= len(lines):
@@ -55,7 +55,7 @@ def _whole_appends(lines: list[Line]) -> int:
     return whole
 
 
-def chat_of(chat_id: str, log: bytes) -> Chat:
+def read_chat(chat_id: str, log: bytes) -> Chat:
     """The chat that a log's content is."""
-    reading = read(log, chat_id)
-    return Chat.of(chat_id, reading.lines, reading.whole_bytes, is_damaged=reading.is_damaged)
+    reading = read_log(log, chat_id)
+    return Chat.from_lines(chat_id, reading.lines, reading.whole_bytes, is_damaged=reading.is_damaged)

@@ -11,7 +11,7 @@ import msgspec
 from headrace.errors import InvalidRequest, StaleLease
 from headrace.v1 import memory_pb2
 from services.memory.log.lines import Line, State
-from services.memory.log.proto_json import embedded
+from services.memory.log.proto_json import embed_json
 
 _OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
@@ -31,59 +31,59 @@ class SessionState:
     def json(self) -> str:
         return msgspec.json.encode(self.values).decode()
 
-    def after(self, line: State) -> SessionState:
+    def apply_line(self, line: State) -> SessionState:
         """The state that `line` makes of this one."""
         kept = {key: value for key, value in self.values.items() if key not in line.removed}
         return SessionState(kept | line.changed, line.version)
 
-    def changes(self, text: str) -> tuple[dict[str, msgspec.Raw], list[str]]:
+    def find_changes(self, text: str) -> tuple[dict[str, msgspec.Raw], list[str]]:
         """What makes this state the JSON object `text`: values to set, and names to remove.
 
         Raises:
             InvalidRequest: `text` is no object.
         """
         try:
-            wanted = _OBJECT.decode(bytes(embedded(text)))
+            wanted = _OBJECT.decode(bytes(embed_json(text)))
         except (msgspec.DecodeError, RecursionError):
             raise InvalidRequest.of("state", "must be a JSON object") from None
         changed = {key: value for key, value in wanted.items() if self.values.get(key) != value}
         return changed, [key for key in self.values if key not in wanted]
 
 
-def folded_states(lines: Iterable[Line]) -> dict[str, SessionState]:
+def read_states(lines: Iterable[Line]) -> dict[str, SessionState]:
     """The state of each context after `lines`."""
     states: dict[str, SessionState] = {}
     for line in lines:
-        take(states, line)
+        update_states(states, line)
     return states
 
 
-def take(states: dict[str, SessionState], line: Line) -> None:
+def update_states(states: dict[str, SessionState], line: Line) -> None:
     """Take the next line in."""
     if isinstance(line, State):
         key = line.context_id or ""
-        states[key] = states.get(key, SessionState()).after(line)
+        states[key] = states.get(key, SessionState()).apply_line(line)
 
 
-def context_key(context_id: str) -> str:
+def get_context_key(context_id: str) -> str:
     """The context that a caller means; empty: the run's own."""
     return "" if context_id == MAIN else context_id
 
 
-def state_line(stamped: dict[str, Any], before: SessionState, request: memory_pb2.UpdateStateRequest) -> State:
+def make_state_line(stamped: dict[str, Any], before: SessionState, request: memory_pb2.UpdateStateRequest) -> State:
     """The line that `request` asks for, where the state is `before`.
 
     Raises:
         StaleLease: The state is not the one that it was made from.
     """
     if request.expected_version != before.version:
-        raise stale_state(request.chat_id, before.version)
-    changed, removed = before.changes(request.state)
-    context_id = context_key(request.context_id) or None
+        raise stale_state_error(request.chat_id, before.version)
+    changed, removed = before.find_changes(request.state)
+    context_id = get_context_key(request.context_id) or None
     return State(**stamped, context_id=context_id, version=before.version + 1, changed=changed, removed=removed)
 
 
-def stale_state(chat_id: str, version: int) -> StaleLease:
+def stale_state_error(chat_id: str, version: int) -> StaleLease:
     """The error for a state that was made from another than the one of `version`."""
     return StaleLease(
         f"the state is at version {version} now; get it and change it again", chatId=chat_id, version=version

@@ -9,7 +9,7 @@ from __future__ import annotations
 from array import array
 from typing import TYPE_CHECKING
 
-from services.memory.log.chat_info import ALL
+from services.memory.log.chat_info import SCOPE_ALL
 from services.memory.log.lines import Line, Query, Revert, Run, Step
 
 if TYPE_CHECKING:
@@ -29,59 +29,59 @@ class Timeline:
         self._open: dict[str, int] = {}
         """Queries of runs that have not ended: their nodes in the chain that people see."""
 
-    def take(self, line: Line) -> None:
+    def add_line(self, line: Line) -> None:
         """The next line of the log."""
         if isinstance(line, Revert):
-            self._revert(line)
+            self._revert_to(line)
             return
-        node = self._add(line)
+        node = self._add_node(line)
         self._last_shown = self._last_told = node
         if isinstance(line, Query):
             self._open[line.run_id] = node
         elif isinstance(line, Run):
             self._open.pop(line.run_id, None)
 
-    def shown(self) -> list[Line]:
+    def list_visible(self) -> list[Line]:
         """What people see, in order."""
-        return self._chain(self._last_shown, self._before_shown)
+        return self._list_chain(self._last_shown, self._before_shown)
 
-    def told(self) -> list[Line]:
+    def list_for_model(self) -> list[Line]:
         """What a model is told, in order."""
-        return self._chain(self._last_told, self._before_told)
+        return self._list_chain(self._last_told, self._before_told)
 
-    def _revert(self, line: Revert) -> None:
-        target = self._checkpoint(line.to_checkpoint_id)
+    def _revert_to(self, line: Revert) -> None:
+        target = self._find_checkpoint(line.to_checkpoint_id)
         if target is None:
             return  # in no log of ours: a revert is held against its chat before it is committed
         kept = {run_id: node for run_id, node in self._open.items() if node >= target}
         self._last_told = self._before_told[target]
-        if line.scope == ALL:
+        if line.scope == SCOPE_ALL:
             self._last_shown = self._before_shown[target]
         for run_id, query in kept.items():
-            node = self._add(self._nodes[query])
+            node = self._add_node(self._nodes[query])
             self._last_told = node
-            if line.scope == ALL:
+            if line.scope == SCOPE_ALL:
                 self._last_shown = self._open[run_id] = node
 
-    def _add(self, line: Line) -> int:
+    def _add_node(self, line: Line) -> int:
         self._nodes.append(line)
         self._before_shown.append(self._last_shown)
         self._before_told.append(self._last_told)
         return len(self._nodes) - 1
 
-    def _checkpoint(self, wanted: int) -> int | None:
+    def _find_checkpoint(self, wanted: int) -> int | None:
         """The node before which the checkpoint is."""
-        is_one = (node for node in self._walk(self._last_shown, self._before_shown) if self._is_checkpoint(node))
+        is_one = (node for node in self._walk_back(self._last_shown, self._before_shown) if self._is_checkpoint(node))
         checkpoints = list(is_one)[::-1]
         return checkpoints[wanted] if 0 <= wanted < len(checkpoints) else None
 
     def _is_checkpoint(self, node: int) -> bool:
         return isinstance(self._nodes[node], Query | Step)
 
-    def _chain(self, last: int, before: array[int]) -> list[Line]:
-        return [self._nodes[node] for node in self._walk(last, before)][::-1]
+    def _list_chain(self, last: int, before: array[int]) -> list[Line]:
+        return [self._nodes[node] for node in self._walk_back(last, before)][::-1]
 
-    def _walk(self, node: int, before: array[int]) -> Iterator[int]:
+    def _walk_back(self, node: int, before: array[int]) -> Iterator[int]:
         """The nodes of a chain, the last first."""
         while node != _NOTHING:
             yield node

@@ -10,21 +10,21 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.errors import InvalidRequest
 from headrace.v1 import llm_pb2, memory_pb2
-from services.memory.context.message_pairing import text_message
+from services.memory.context.message_pairing import make_text_message
 from services.memory.context.token_counter import INLINE_BYTES_MAX
 from services.memory.log.blobs import Blob
 from services.memory.log.lines import ABSENT, Event, Insight, Intent, Known, Learned, Query, Run, Step, Tokens
-from services.memory.log.messages import stored, stored_range
-from services.memory.log.proto_json import dump
+from services.memory.log.messages import encode_message, encode_range
+from services.memory.log.proto_json import dump_proto
 from services.runtime.auth import identity
 from services.runtime.tokens.encodings import is_loaded
 
 if TYPE_CHECKING:
-    from services.memory.context.token_counter import Counting
+    from services.memory.context.token_counter import TokenCounters
 
 
 @dataclass(frozen=True, slots=True)
-class Drafting:
+class LineContext:
     """What goes into lines beside what their request says."""
 
     action_tools: frozenset[str]
@@ -38,11 +38,11 @@ class Drafting:
 class AppendDecoder:
     """Makes log lines of Append requests: small ones on the event loop, others in a thread."""
 
-    def __init__(self, counting: Counting, action_tools: frozenset[str]) -> None:
+    def __init__(self, counting: TokenCounters, action_tools: frozenset[str]) -> None:
         self._counting = counting
         self._action_tools = action_tools
 
-    async def decode(self, request: memory_pb2.AppendRequest) -> tuple[list[Known], list[Blob]]:
+    async def decode_append(self, request: memory_pb2.AppendRequest) -> tuple[list[Known], list[Blob]]:
         """The lines of `request` with the counts of their messages, and the blobs to be kept before they are committed.
 
         Raises:
@@ -60,27 +60,27 @@ class AppendDecoder:
     async def _decode(
         self, request: memory_pb2.AppendRequest, action_tools: frozenset[str]
     ) -> tuple[list[Known], list[Blob]]:
-        counter = self._counting.draft_counter(request.chat_id)
-        drafting = Drafting(action_tools, counter.stored, self._counting.learn(request))
+        counter = self._counting.create_append_counter(request.chat_id)
+        drafting = LineContext(action_tools, counter.count_for_log, self._counting.learn_ratios(request))
         if is_loaded(counter.encoding) and request.ByteSize() <= INLINE_BYTES_MAX and not _has_images(request):
-            return drafted(request, drafting), drafting.blobs
-        return await asyncio.to_thread(drafted, request, drafting), drafting.blobs
+            return decode_lines(request, drafting), drafting.blobs
+        return await asyncio.to_thread(decode_lines, request, drafting), drafting.blobs
 
 
-def drafted(request: memory_pb2.AppendRequest, drafting: Drafting) -> list[Known]:
+def decode_lines(request: memory_pb2.AppendRequest, drafting: LineContext) -> list[Known]:
     """The lines of `request`, without number and time. Counts, so a large request belongs into a thread.
 
     Raises:
         InvalidRequest: Naming the line that breaks the format.
     """
     _check_order([line.WhichOneof("line") for line in request.lines])
-    lines = [_line(request, index, drafting) for index in range(len(request.lines))]
+    lines = [_decode_line(request, index, drafting) for index in range(len(request.lines))]
     lines[0].uuid = request.request_id
     lines[0].lines = len(lines)
     return lines
 
 
-def stamp(chat_id: str, run_id: str, generation: int) -> dict[str, Any]:
+def make_stamp(chat_id: str, run_id: str, generation: int) -> dict[str, Any]:
     """What every line has, before its number and time are known."""
     writer = identity.require_identity()
     return {
@@ -105,23 +105,25 @@ def _check_order(kinds: list[str | None]) -> None:
             raise InvalidRequest.of(f"lines[{index}].run", "must be the run's last line")
 
 
-def _line(request: memory_pb2.AppendRequest, index: int, drafting: Drafting) -> Known:
+def _decode_line(request: memory_pb2.AppendRequest, index: int, drafting: LineContext) -> Known:
     given, path = request.lines[index], f"lines[{index}]"
-    stamped = stamp(request.chat_id, request.run_id, request.generation)
+    stamped = make_stamp(request.chat_id, request.run_id, request.generation)
     match given.WhichOneof("line"):
         case "query":
             query = given.query.query
-            tokens = drafting.count(text_message("user", query.message))
+            tokens = drafting.count(make_text_message("user", query.message))
             agent_hash, traceparent = given.query.agent_hash, given.query.traceparent
-            return Query(**stamped, query=dump(query), agent_hash=agent_hash, traceparent=traceparent, tokens=tokens)
+            return Query(
+                **stamped, query=dump_proto(query), agent_hash=agent_hash, traceparent=traceparent, tokens=tokens
+            )
         case "step":
-            step = _step(given.step, f"{path}.step", stamped, drafting)
+            step = _decode_step(given.step, f"{path}.step", stamped, drafting)
             step.learned = drafting.learned.get(index)
             return step
         case "event":
-            return _event(given.event, f"{path}.event", stamped)
+            return _decode_event(given.event, f"{path}.event", stamped)
         case "run":
-            return _run(given.run, f"{path}.run", stamped)
+            return _decode_run(given.run, f"{path}.run", stamped)
         case "insight":
             note = given.insight
             return Insight(
@@ -134,7 +136,7 @@ def _line(request: memory_pb2.AppendRequest, index: int, drafting: Drafting) -> 
             return Intent(**stamped, context_id=given.intent.context_id or None, text=given.intent.text)
 
 
-def _step(given: memory_pb2.StepLine, path: str, stamped: dict[str, Any], drafting: Drafting) -> Step:
+def _decode_step(given: memory_pb2.StepLine, path: str, stamped: dict[str, Any], drafting: LineContext) -> Step:
     return Step(
         **stamped,
         stage=given.stage,
@@ -142,31 +144,31 @@ def _step(given: memory_pb2.StepLine, path: str, stamped: dict[str, Any], drafti
         task_id=given.task_id or None,
         context_id=given.context_id or None,
         system=given.system if given.HasField("system") else None,
-        plan=dump(given.plan) if given.HasField("plan") else ABSENT,
+        plan=dump_proto(given.plan) if given.HasField("plan") else ABSENT,
         messages=[
-            stored(message, f"{path}.messages[{index}]", drafting.action_tools, drafting.blobs, drafting.count)
+            encode_message(message, f"{path}.messages[{index}]", drafting.action_tools, drafting.blobs, drafting.count)
             for index, message in enumerate(given.messages)
         ],
-        events=stored_range(given),
+        events=encode_range(given),
     )
 
 
-def _event(given: memory_pb2.EventLine, path: str, stamped: dict[str, Any]) -> Event:
+def _decode_event(given: memory_pb2.EventLine, path: str, stamped: dict[str, Any]) -> Event:
     if given.event.WhichOneof("payload") is None:
         raise InvalidRequest.of(f"{path}.event", "must have a payload")
-    return Event(**stamped, context_id=given.context_id or None, event=dump(given.event))
+    return Event(**stamped, context_id=given.context_id or None, event=dump_proto(given.event))
 
 
-def _run(given: memory_pb2.RunLine, path: str, stamped: dict[str, Any]) -> Run:
-    events = stored_range(given)
+def _decode_run(given: memory_pb2.RunLine, path: str, stamped: dict[str, Any]) -> Run:
+    events = encode_range(given)
     if events is None:
         raise InvalidRequest.of(f"{path}.events", "must be the terminal event's seq, twice")
     return Run(
         **stamped,
         state=given.state,
         finish_reason=given.finish_reason or None,
-        error=dump(given.error) if given.HasField("error") else ABSENT,
-        usage=dump(given.usage) if given.HasField("usage") else ABSENT,
+        error=dump_proto(given.error) if given.HasField("error") else ABSENT,
+        usage=dump_proto(given.usage) if given.HasField("usage") else ABSENT,
         events=events,
     )
 

@@ -6,26 +6,26 @@ from collections.abc import Iterable, Iterator
 
 from headrace.v1 import llm_pb2, memory_pb2
 from services.memory.log.lines import Event, Insight, Intent, Line, Query, Range, Run, Step, StoredMessage
-from services.memory.log.messages import content, text_of
-from services.memory.log.proto_json import load, load_delta
+from services.memory.log.messages import decode_content, join_text
+from services.memory.log.proto_json import load_delta, load_proto
 
 
-def appended(lines: Iterable[Line]) -> Iterator[memory_pb2.LogLine]:
+def encode_lines(lines: Iterable[Line]) -> Iterator[memory_pb2.LogLine]:
     """The lines that an append can make, in order; those that memory makes itself are none of them."""
     for line in lines:
         match line:
             case Query():
                 query = memory_pb2.QueryLine(agent_hash=line.agent_hash, traceparent=line.traceparent)
-                load(line.query, query.query)
+                load_proto(line.query, query.query)
                 yield memory_pb2.LogLine(query=query)
             case Step():
-                yield memory_pb2.LogLine(step=_step(line))
+                yield memory_pb2.LogLine(step=_encode_step(line))
             case Event():
                 delta = load_delta(line.event)
                 if delta is not None:
                     yield memory_pb2.LogLine(event=memory_pb2.EventLine(context_id=line.context_id, event=delta))
             case Run():
-                yield memory_pb2.LogLine(run=_run(line))
+                yield memory_pb2.LogLine(run=_encode_run(line))
             case Insight():
                 note = memory_pb2.NoteLine(context_id=line.context_id, text=line.text, tool_call_id=line.tool_call_id)
                 yield memory_pb2.LogLine(insight=note)
@@ -35,28 +35,28 @@ def appended(lines: Iterable[Line]) -> Iterator[memory_pb2.LogLine]:
                 pass
 
 
-def _step(line: Step) -> memory_pb2.StepLine:
+def _encode_step(line: Step) -> memory_pb2.StepLine:
     step = memory_pb2.StepLine(
         stage=line.stage,
         seq=line.seq,
         task_id=line.task_id,
         context_id=line.context_id,
         system=line.system,
-        messages=[_message(message) for message in line.messages],
-        events=_range(line.events),
+        messages=[_encode_message(message) for message in line.messages],
+        events=_encode_range(line.events),
     )
     if line.plan:
-        load(line.plan, step.plan)
+        load_proto(line.plan, step.plan)
     return step
 
 
-def _message(stored: StoredMessage) -> memory_pb2.LogMessage:
+def _encode_message(stored: StoredMessage) -> memory_pb2.LogMessage:
     message = llm_pb2.Message(
         role=stored.role,
-        content=content(stored.content),
+        content=decode_content(stored.content),
         tool_call_id=stored.tool_call_id,
         name=stored.name,
-        reasoning_content=text_of(stored.reasoning_content) if stored.reasoning_content else None,
+        reasoning_content=join_text(stored.reasoning_content) if stored.reasoning_content else None,
         provider_state=bytes(stored.provider_state).decode() if stored.provider_state else None,
     )
     for call in stored.tool_calls or ():
@@ -70,7 +70,7 @@ def _message(stored: StoredMessage) -> memory_pb2.LogMessage:
         content_id=stored.content_id,
         tool_id=stored.tool_id,
         action_id=stored.action_id,
-        events=_range(stored.events),
+        events=_encode_range(stored.events),
         ok=stored.ok,
         tool_params=bytes(stored.tool_params).decode() if stored.tool_params else None,
         finish_reason=stored.finish_reason,
@@ -78,18 +78,18 @@ def _message(stored: StoredMessage) -> memory_pb2.LogMessage:
     if stored.timing is not None:
         given.timing.started_at, given.timing.ended_at = stored.timing.started_at, stored.timing.ended_at
     if stored.usage:
-        load(stored.usage, given.usage)
+        load_proto(stored.usage, given.usage)
     return given
 
 
-def _run(line: Run) -> memory_pb2.RunLine:
-    run = memory_pb2.RunLine(state=line.state, finish_reason=line.finish_reason, events=_range(line.events))
+def _encode_run(line: Run) -> memory_pb2.RunLine:
+    run = memory_pb2.RunLine(state=line.state, finish_reason=line.finish_reason, events=_encode_range(line.events))
     if line.error:
-        load(line.error, run.error)
+        load_proto(line.error, run.error)
     if line.usage:
-        load(line.usage, run.usage)
+        load_proto(line.usage, run.usage)
     return run
 
 
-def _range(events: Range | None) -> memory_pb2.EventRange | None:
+def _encode_range(events: Range | None) -> memory_pb2.EventRange | None:
     return None if events is None else memory_pb2.EventRange(first_seq=events.first, last_seq=events.last)

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from headrace.v1 import agent_pb2, common_pb2, memory_pb2
-from services.memory.log.chat_info import Asked, chat_name, derived_events
-from services.memory.log.images import Find, filled_json
+from services.memory.log.chat_info import QueryFields, count_derived_events, make_chat_name
+from services.memory.log.images import FindBlob, fill_json_images
 from services.memory.log.lines import Event, Line, Query, Run, Step, StoredMessage, TextPart
-from services.memory.log.proto_json import load, load_delta
-from services.memory.requests.snapshots import snapshots
+from services.memory.log.proto_json import load_delta, load_proto
+from services.memory.requests.snapshots import make_snapshots
 
 if TYPE_CHECKING:
     from services.memory.log.chat import Chat
@@ -26,7 +26,7 @@ class _RawMessages(msgspec.Struct, rename="camel"):
     run_id: str = ""
     n: int = msgspec.field(default=0, name="_n")
     updated_at: int = 0
-    query: Asked | None = None
+    query: QueryFields | None = None
     messages: list[msgspec.Raw] = []
 
 
@@ -34,7 +34,7 @@ _RAW_MESSAGES = msgspec.json.Decoder(_RawMessages)
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ChatHistory:
     """What people see of a chat at a moment: of all its runs, or of one."""
 
     chat_id: str
@@ -45,34 +45,34 @@ class Shown:
     """Of the lines that are shown; None: all are."""
 
     @classmethod
-    def of(cls, chat: Chat, run_id: str | None) -> Shown:
+    def from_chat(cls, chat: Chat, run_id: str | None) -> ChatHistory:
         """What is shown of `chat` now; the chat goes on."""
-        runs = [list(lines) for key, lines in chat.shown.items() if run_id in (None, key)]
+        runs = [list(lines) for key, lines in chat.visible_runs.items() if run_id in (None, key)]
         numbers = frozenset(line.n for lines in runs for line in lines) if chat.is_reverted else None
-        return cls(chat.chat_id, chat.facts.name, run_id, runs, numbers)
+        return cls(chat.chat_id, chat.info.name, run_id, runs, numbers)
 
-    def response(self, log: bytes | None, find: Find) -> memory_pb2.GetChatResponse:
+    def build_response(self, log: bytes | None, find: FindBlob) -> memory_pb2.GetChatResponse:
         """As it is answered, with the messages of `log` when it is given. `find` gives the contents of images."""
         return memory_pb2.GetChatResponse(
             chat_id=self.chat_id,
             chat_name=self.name,
-            events=[event for lines in self.runs for event in events(lines)],
-            references=references(line for lines in self.runs for line in lines),
-            raw_messages=None if log is None else filled_json(raw_messages(log, self._has), find),
+            events=[event for lines in self.runs for event in list_events(lines)],
+            references=list_references(line for lines in self.runs for line in lines),
+            raw_messages=None if log is None else fill_json_images(join_raw_messages(log, self._is_visible), find),
         )
 
-    def _has(self, run_id: str, n: int) -> bool:
+    def _is_visible(self, run_id: str, n: int) -> bool:
         return self.run_id in (None, run_id) and (self.numbers is None or n in self.numbers)
 
 
-def events(lines: Sequence[Line]) -> list[agent_pb2.AgentDelta]:
+def list_events(lines: Sequence[Line]) -> list[agent_pb2.AgentDelta]:
     """The events of one run, in order of seq. All that its query implies is given, even while it waits its turn."""
-    return sorted((event for line in lines for event in _events(line)), key=lambda event: event.seq)
+    return sorted((event for line in lines for event in _derive_events(line)), key=lambda event: event.seq)
 
 
-def references(lines: Iterable[Line]) -> list[common_pb2.Reference]:
+def list_references(lines: Iterable[Line]) -> list[common_pb2.Reference]:
     """All references of the queries in `lines`, in order, each id once."""
-    queries = (_query(line) for line in lines if isinstance(line, Query))
+    queries = (_load_query(line) for line in lines if isinstance(line, Query))
     found: dict[str, common_pb2.Reference] = {}
     for query in queries:
         for reference in query.references:
@@ -80,7 +80,7 @@ def references(lines: Iterable[Line]) -> list[common_pb2.Reference]:
     return list(found.values())
 
 
-def raw_messages(log: bytes, is_shown: Callable[[str, int], bool]) -> str:
+def join_raw_messages(log: bytes, is_shown: Callable[[str, int], bool]) -> str:
     """The messages of a log file as one JSON array: a query as the user message it is to a model, the others as they
     are stored; only those of lines whose run and number are shown.
     """
@@ -99,47 +99,47 @@ def raw_messages(log: bytes, is_shown: Callable[[str, int], bool]) -> str:
     return msgspec.json.encode(found).decode()
 
 
-def _query(line: Query) -> agent_pb2.QueryRequest:
+def _load_query(line: Query) -> agent_pb2.QueryRequest:
     query = agent_pb2.QueryRequest()
-    load(line.query, query)
+    load_proto(line.query, query)
     return query
 
 
-def _events(line: Line) -> Iterator[agent_pb2.AgentDelta]:
+def _derive_events(line: Line) -> Iterator[agent_pb2.AgentDelta]:
     match line:
         case Query():
-            yield from _derived(line)
+            yield from _derive_query_events(line)
         case Step():
-            yield from snapshots(line)
+            yield from make_snapshots(line)
         case Event():
             delta = load_delta(line.event)
             if delta is not None:
                 yield delta
         case Run():
-            yield _terminal(line)
+            yield _make_terminal_event(line)
         case _:
             pass
 
 
-def _derived(line: Query) -> Iterator[agent_pb2.AgentDelta]:
-    query = _query(line)
+def _derive_query_events(line: Query) -> Iterator[agent_pb2.AgentDelta]:
+    query = _load_query(line)
     asked = agent_pb2.RequestQuery()
-    load(line.query, asked)  # the fields of a RequestQuery are fields of the query
+    load_proto(line.query, asked)  # the fields of a RequestQuery are fields of the query
     asked.chat_id, asked.role = line.chat_id, query.role or "user"
     yield agent_pb2.AgentDelta(seq=1, timestamp=line.updated_at, request_query=asked)
     if line.n == 1:
-        start = agent_pb2.ChatStart(chat_id=line.chat_id, chat_name=chat_name(query.message))
+        start = agent_pb2.ChatStart(chat_id=line.chat_id, chat_name=make_chat_name(query.message))
         yield agent_pb2.AgentDelta(seq=2, timestamp=line.updated_at, chat_start=start)
     run = agent_pb2.RunStart(run_id=line.run_id, chat_id=line.chat_id, agent_key=query.agent_key)
-    yield agent_pb2.AgentDelta(seq=derived_events(line), timestamp=line.updated_at, run_start=run)
+    yield agent_pb2.AgentDelta(seq=count_derived_events(line), timestamp=line.updated_at, run_start=run)
 
 
-def _terminal(line: Run) -> agent_pb2.AgentDelta:
+def _make_terminal_event(line: Run) -> agent_pb2.AgentDelta:
     usage, error = common_pb2.Usage(), common_pb2.Failure()
     if line.usage:
-        load(line.usage, usage)
+        load_proto(line.usage, usage)
     if line.error:
-        load(line.error, error)
+        load_proto(line.error, error)
     delta = agent_pb2.AgentDelta(seq=line.events.last, timestamp=line.updated_at)
     match line.state:
         case "completed":

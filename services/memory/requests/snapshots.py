@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from headrace.v1 import agent_pb2
-from services.memory.context.scopes import agent_of
+from services.memory.context.scopes import get_agent_id
 from services.memory.log.lines import Call, Step, StoredMessage
-from services.memory.log.messages import text_of
+from services.memory.log.messages import join_text
 
 SUBAGENT = "subagent-"
 """What a sub-agent's id begins with, and every context id within it."""
 
 
-def snapshots(line: Step) -> Iterator[agent_pb2.AgentDelta]:
+def make_snapshots(line: Step) -> Iterator[agent_pb2.AgentDelta]:
     """The events of a step. A message without an event range was never sent (a draft), and is not shown."""
     for message in line.messages:
         if message.events is None:
             continue
-        delta = _snapshot(line.run_id, message)
+        delta = _make_snapshot(line.run_id, message)
         if delta is None:
             continue
         delta.seq = message.events.last
@@ -26,29 +26,29 @@ def snapshots(line: Step) -> Iterator[agent_pb2.AgentDelta]:
         if line.task_id is not None:
             delta.task_id = line.task_id
         if line.context_id is not None and line.context_id.startswith(SUBAGENT):
-            delta.subagent_id = agent_of(line.context_id)
+            delta.subagent_id = get_agent_id(line.context_id)
         yield delta
 
 
-def _snapshot(run_id: str, message: StoredMessage) -> agent_pb2.AgentDelta | None:
+def _make_snapshot(run_id: str, message: StoredMessage) -> agent_pb2.AgentDelta | None:
     if message.role == "tool":
-        return _result(message)
+        return _make_result_event(message)
     if message.role != "assistant":
         return None
     if message.tool_calls:
-        return _call(message, message.tool_calls[0])
+        return _make_call_snapshot(message, message.tool_calls[0])
     if message.reasoning_content is not None:
         reasoning = agent_pb2.ReasoningSnapshot(
-            reasoning_id=message.reasoning_id or "", run_id=run_id, text=text_of(message.reasoning_content)
+            reasoning_id=message.reasoning_id or "", run_id=run_id, text=join_text(message.reasoning_content)
         )
         return agent_pb2.AgentDelta(reasoning_snapshot=reasoning)
     content = agent_pb2.ContentSnapshot(
-        content_id=message.content_id or "", run_id=run_id, text=text_of(message.content)
+        content_id=message.content_id or "", run_id=run_id, text=join_text(message.content)
     )
     return agent_pb2.AgentDelta(content_snapshot=content)
 
 
-def _call(message: StoredMessage, call: Call) -> agent_pb2.AgentDelta:
+def _make_call_snapshot(message: StoredMessage, call: Call) -> agent_pb2.AgentDelta:
     arguments = call.function.arguments if message.raw_arguments is None else None
     # Arguments with braces that nobody resolved were refused (argument templates): they are none to run with.
     params = None if arguments and "{{" in arguments else arguments
@@ -66,8 +66,8 @@ def _call(message: StoredMessage, call: Call) -> agent_pb2.AgentDelta:
     return agent_pb2.AgentDelta(tool_snapshot=tool)
 
 
-def _result(message: StoredMessage) -> agent_pb2.AgentDelta:
-    text = text_of(message.content)
+def _make_result_event(message: StoredMessage) -> agent_pb2.AgentDelta:
+    text = join_text(message.content)
     if message.action_id is not None:
         return agent_pb2.AgentDelta(action_result=agent_pb2.ActionResult(action_id=message.action_id, result=text))
     tool_id = message.tool_id or message.tool_call_id or ""

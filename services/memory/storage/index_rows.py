@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from services.memory.log.chat_info import ASKED, RunFacts
+from services.memory.log.chat_info import QUERY_FIELDS, RunInfo
 from services.memory.log.lines import CompactSummary, Insight, Line, Query, Step
-from services.memory.log.messages import text_of
+from services.memory.log.messages import join_text
 from services.runtime.auth.identity import Identity
 
 if TYPE_CHECKING:
@@ -51,14 +51,14 @@ class ChatEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class IndexChange:
     """What an append makes of a chat's entry."""
 
     chat: ChatEntry
     size_bytes: int
     """Of its log, which tells at the next start whether the index has seen all of it."""
     mtime_ns: int
-    runs: Sequence[RunFacts]
+    runs: Sequence[RunInfo]
     texts: Sequence[Text]
     is_whole: bool = False
     """Whether nothing else is known of the chat: other runs and texts go."""
@@ -81,29 +81,29 @@ class UnfinishedEntry:
     user: str = ""
 
 
-def change(chat: Chat, lines: Sequence[Line], mtime_ns: int) -> Change:
+def make_change(chat: Chat, lines: Sequence[Line], mtime_ns: int) -> IndexChange:
     """What `lines`, committed now, change; all there is where something was reverted."""
     if chat.is_reverted:
-        return whole(chat, mtime_ns)
-    facts = chat.facts
+        return make_full_change(chat, mtime_ns)
+    facts = chat.info
     runs = [facts.runs[run_id] for run_id in {line.run_id: None for line in lines} if run_id in facts.runs]
-    return Change(_entry(chat), chat.size_bytes, mtime_ns, runs, texts(lines))
+    return IndexChange(_make_entry(chat), chat.size_bytes, mtime_ns, runs, extract_texts(lines))
 
 
-def whole(chat: Chat, mtime_ns: int) -> Change:
+def make_full_change(chat: Chat, mtime_ns: int) -> IndexChange:
     """All that there is of a chat."""
-    runs = list(chat.facts.runs.values())
-    shown = sorted((line for lines in chat.shown.values() for line in lines), key=lambda line: line.n)
-    return Change(_entry(chat), chat.size_bytes, mtime_ns, runs, texts(shown), is_whole=True)
+    runs = list(chat.info.runs.values())
+    shown = sorted((line for lines in chat.visible_runs.values() for line in lines), key=lambda line: line.n)
+    return IndexChange(_make_entry(chat), chat.size_bytes, mtime_ns, runs, extract_texts(shown), is_whole=True)
 
 
-def texts(lines: Iterable[Line]) -> list[Text]:
+def extract_texts(lines: Iterable[Line]) -> list[Text]:
     """What is searched of `lines`: what people and models said, not what tools answered."""
-    return [found for line in lines if (found := _text(line)).text]
+    return [found for line in lines if (found := _extract_text(line)).text]
 
 
-def _entry(chat: Chat) -> ChatEntry:
-    facts = chat.facts
+def _make_entry(chat: Chat) -> ChatEntry:
+    facts = chat.info
     return ChatEntry(
         chat_id=chat.chat_id,
         name=facts.name,
@@ -117,13 +117,13 @@ def _entry(chat: Chat) -> ChatEntry:
     )
 
 
-def _text(line: Line) -> Text:
+def _extract_text(line: Line) -> Text:
     kind: Kind = "chat"
     match line:
         case Query():
-            text = ASKED.decode(line.query).message
+            text = QUERY_FIELDS.decode(line.query).message
         case Step():
-            said = (text_of(message.content) for message in line.messages if message.role != "tool")
+            said = (join_text(message.content) for message in line.messages if message.role != "tool")
             text = "\n".join(filter(None, said))
         case Insight():
             kind, text = "insight", line.text

@@ -10,7 +10,7 @@ import time
 from dataclasses import dataclass
 
 from headrace.errors import InvalidRequest, NotFound, StaleLease
-from services.memory.log.chat_info import RunFacts
+from services.memory.log.chat_info import RunInfo
 
 TTL_MS_MAX = 10 * 60 * 1000
 """A lease that holds longer says nothing about whether its owner is alive."""
@@ -31,7 +31,7 @@ class Lease:
     """Unix milliseconds; 0: given up, or never had."""
 
     @classmethod
-    def until(cls, owner: str, generation: int, now: int, ttl_ms: int) -> Lease:
+    def start_at(cls, owner: str, generation: int, now: int, ttl_ms: int) -> Lease:
         """A lease from now on. Raises InvalidRequest: the time is out of bounds."""
         if not 0 < ttl_ms <= TTL_MS_MAX:
             raise InvalidRequest.of("ttlMs", f"must be 1 to {TTL_MS_MAX}")
@@ -47,12 +47,12 @@ NO_LEASE = Lease("", 0, 0)
 """Of a run that nobody ever owned."""
 
 
-def lost(run_id: str, generation: int) -> StaleLease:
+def lease_lost(run_id: str, generation: int) -> StaleLease:
     """The error for a lease that is another's now."""
     return StaleLease(f"the lease of run {run_id} with generation {generation} was lost", runId=run_id)
 
 
-def check_owned(run: RunFacts | None, chat_id: str, run_id: str) -> RunFacts:
+def check_can_own(run: RunInfo | None, chat_id: str, run_id: str) -> RunInfo:
     """The run, which can have an owner. Raises NotFound: there is none; StaleLease: it has ended."""
     if run is None:
         raise NotFound(f"run {run_id} does not exist in chat {chat_id}", runId=run_id)

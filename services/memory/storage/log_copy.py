@@ -17,8 +17,8 @@ import msgspec
 
 from headrace.errors import LogDamaged, NotFound, OutOfRange
 from services.memory.log import recovery
-from services.memory.log.chat_info import folded, last_seq
-from services.memory.log.lines import Line, Range, Run, decode, encode
+from services.memory.log.chat_info import get_last_seq, read_info
+from services.memory.log.lines import Line, Range, Run, decode_line, encode_line
 
 if TYPE_CHECKING:
     from services.memory.log.chat import Chat
@@ -27,7 +27,7 @@ _ID = re.compile(rb'"([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{1
 _OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
-def last_n(chat: Chat, run_id: str) -> int:
+def find_last_n(chat: Chat, run_id: str) -> int:
     """The number of a run's last line.
 
     Raises:
@@ -39,41 +39,41 @@ def last_n(chat: Chat, run_id: str) -> int:
     return n
 
 
-def check(chat: Chat, n: int) -> None:
+def check_copy(chat: Chat, n: int) -> None:
     """Raise the error for a chat whose first `n` lines cannot be copied.
 
     Raises:
         LogDamaged: Nobody knows what its first lines are.
         OutOfRange: It has fewer.
     """
-    if chat.facts.is_damaged:
+    if chat.info.is_damaged:
         raise LogDamaged(f"the log of chat {chat.chat_id} is damaged; it can be read, not copied", chatId=chat.chat_id)
     if not 1 <= n <= len(chat.log):
         raise OutOfRange(f"seq: chat {chat.chat_id} has lines 1 to {len(chat.log)}", chatId=chat.chat_id)
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class LogCut:
     """The first lines of a log, and the runs of the whole."""
 
     log: bytes
     n: int
     run_ids: list[str]
 
-    def copy(self, source: str, target: str) -> bytes:
+    def copy_log(self, source: str, target: str) -> bytes:
         """The lines under other ids, wherever one stands as a JSON string of its own: in lines, events, references.
         Runs that the cut leaves open have ended in it.
         """
         names = {run_id.encode(): str(uuid.uuid4()).encode() for run_id in self.run_ids}
         names[source.encode()] = target.encode()
-        log = _ID.sub(lambda found: b'"%b"' % names.get(found[1], found[1]), _cut(self.log, self.n))
-        return log + _ends(recovery.read(log, target).lines, time.time_ns() // 1_000_000)
+        log = _ID.sub(lambda found: b'"%b"' % names.get(found[1], found[1]), _cut_log(self.log, self.n))
+        return log + _make_run_ends(recovery.read_log(log, target).lines, time.time_ns() // 1_000_000)
 
 
-def _cut(log: bytes, n: int) -> bytes:
+def _cut_log(log: bytes, n: int) -> bytes:
     """The first `n` lines of a log that is whole. An append that is cut says how much of it there is."""
     texts = log.split(b"\n", n)[:n]
-    lines = [line for text in texts if (line := decode(text))]
+    lines = [line for text in texts if (line := decode_line(text))]
     for index, line in enumerate(lines):
         if line.lines > len(lines) - index:
             members = _OBJECT.decode(texts[index]) | {"_lines": msgspec.Raw(b"%d" % (len(lines) - index))}
@@ -81,14 +81,14 @@ def _cut(log: bytes, n: int) -> bytes:
     return b"".join(text + b"\n" for text in texts)
 
 
-def _ends(lines: Sequence[Line], updated_at: int) -> bytes:
+def _make_run_ends(lines: Sequence[Line], updated_at: int) -> bytes:
     """Lines that end the runs that a cut left open: nobody drives them in the copy."""
     if not lines:
         return b""
-    facts = folded(lines[0].chat_id, lines)
+    facts = read_info(lines[0].chat_id, lines)
     found: list[bytes] = []
-    for run in facts.unfinished():
-        seq = max(run.last_seq, *(last_seq(line) for line in lines if line.run_id == run.run_id)) + 1
+    for run in facts.list_unfinished():
+        seq = max(run.last_seq, *(get_last_seq(line) for line in lines if line.run_id == run.run_id)) + 1
         end = Run(
             n=facts.last_n + len(found) + 1,
             uuid=str(uuid.uuid4()),
@@ -101,5 +101,5 @@ def _ends(lines: Sequence[Line], updated_at: int) -> bytes:
             state="cancelled",
             events=Range(seq, seq),
         )
-        found.append(encode(end))
+        found.append(encode_line(end))
     return b"".join(found)

@@ -7,14 +7,14 @@ from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
-HOT_BYTES_MAX = 32 * 1024 * 1024
+CACHE_BYTES_MAX = 32 * 1024 * 1024
 """Length of the logs whose lines are kept; parsed they take about three times as much."""
 
 COST_BYTES = 16 * 1024
 """Counted for a chat beside its log, so that many small ones are bounded too."""
 
 
-class Hot(Generic[T]):
+class LruCache(Generic[T]):
     """Chats by id, whatever they are to their owner."""
 
     def __init__(self, bytes_max: int) -> None:
@@ -23,19 +23,19 @@ class Hot(Generic[T]):
         """The last used at the end, with what was counted for it."""
         self._bytes = 0
 
-    def get(self, chat_id: str) -> T | None:
+    def find_chat(self, chat_id: str) -> T | None:
         kept = self._kept.get(chat_id)
         return kept[0] if kept else None
 
-    def keep(self, chat_id: str, chat: T, size_bytes: int) -> None:
+    def put_chat(self, chat_id: str, chat: T, size_bytes: int) -> None:
         """Keep a chat with a log of so many bytes as the last used; those that were used long ago may go."""
-        self.let_go(chat_id)
+        self.drop_chat(chat_id)
         cost_bytes = COST_BYTES + size_bytes
         self._kept[chat_id] = (chat, cost_bytes)
         self._bytes += cost_bytes
         while self._bytes > self._bytes_max and len(self._kept) > 1:
-            self.let_go(next(iter(self._kept)))
+            self.drop_chat(next(iter(self._kept)))
 
-    def let_go(self, chat_id: str) -> None:
+    def drop_chat(self, chat_id: str) -> None:
         _, cost_bytes = self._kept.pop(chat_id, (None, 0))
         self._bytes -= cost_bytes

@@ -26,7 +26,7 @@ class Page:
     """Its place begins after this: the time, negated, and the id of a chat."""
 
     @classmethod
-    def of(cls, size: int, token: str) -> Page:
+    def parse(cls, size: int, token: str) -> Page:
         """The page of a caller (size 0: the default).
 
         Raises:
@@ -34,15 +34,15 @@ class Page:
         """
         if not 0 <= size <= PAGE_MAX:
             raise InvalidRequest.of("pageSize", f"must be 1 to {PAGE_MAX}, or 0 for {PAGE_DEFAULT}")
-        return cls(size or PAGE_DEFAULT, _parse(token) if token else None)
+        return cls(size or PAGE_DEFAULT, _parse_token(token) if token else None)
 
-    def cut(self, chats: list[ChatEntry]) -> tuple[list[ChatEntry], str]:
+    def split(self, chats: list[ChatEntry]) -> tuple[list[ChatEntry], str]:
         """The page and the token of the next one, where `chats` are one more than it holds if there are more."""
         page = chats[: self.size]
         return page, f"{page[-1].updated_at}.{page[-1].chat_id}" if len(chats) > self.size else ""
 
 
-def _parse(token: str) -> tuple[int, str]:
+def _parse_token(token: str) -> tuple[int, str]:
     match = _TOKEN.fullmatch(token)
     if match is None:
         raise InvalidRequest.of("pageToken", "must be the nextPageToken of an earlier answer")

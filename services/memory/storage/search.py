@@ -51,7 +51,7 @@ class Question:
     hits_max: int
 
     @classmethod
-    def of(cls, query: str, scope: str, limit: int) -> Question:
+    def parse(cls, query: str, scope: str, limit: int) -> Question:
         """The question of a caller.
 
         Raises:
@@ -59,14 +59,14 @@ class Question:
         """
         if not 0 <= limit <= HITS_MAX:
             raise InvalidRequest.of("limit", f"must be 1 to {HITS_MAX}, or 0 for {HITS_DEFAULT}")
-        return cls(_terms(query), _KINDS.get(scope, _ALL), limit or HITS_DEFAULT)
+        return cls(_split_terms(query), _KINDS.get(scope, _ALL), limit or HITS_DEFAULT)
 
-    def by_length(self) -> tuple[list[str], list[str]]:
+    def split_by_length(self) -> tuple[list[str], list[str]]:
         """The terms that an index of trigrams finds, and those that are too short for it."""
         long = [term for term in self.terms if len(term) >= _TRIGRAM]
         return long, [term for term in self.terms if len(term) < _TRIGRAM]
 
-    def excerpt(self, text: str) -> str:
+    def make_excerpt(self, text: str) -> str:
         """The part of `text` around the first term that is in it."""
         found = (re.search(re.escape(term), text, re.IGNORECASE) for term in self.terms)
         at = min((match.start() for match in found if match), default=0)
@@ -76,23 +76,23 @@ class Question:
         return ("…" if start else "") + part + ("…" if end < len(text) else "")
 
 
-def _terms(query: str) -> list[str]:
+def _split_terms(query: str) -> list[str]:
     """What is looked for: words; every three characters of scripts that have no spaces between them."""
     terms: dict[str, None] = {}
     for word in _WORD.findall(query):
         start = 0
         for run in _UNSPACED.finditer(word):
             terms |= dict.fromkeys(filter(None, [word[start : run.start()]]))
-            terms |= dict.fromkeys(_trigrams(run[0]))
+            terms |= dict.fromkeys(_split_trigrams(run[0]))
             start = run.end()
         terms |= dict.fromkeys(filter(None, [word[start:]]))
     return list(terms)[:TERMS_MAX]
 
 
-def _trigrams(text: str) -> list[str]:
+def _split_trigrams(text: str) -> list[str]:
     return [text[index : index + _TRIGRAM] for index in range(max(1, len(text) - _TRIGRAM + 1))]
 
 
-def pattern(term: str) -> str:
+def make_like_pattern(term: str) -> str:
     """A LIKE pattern of texts that hold `term`."""
     return "%" + re.sub(r"([\\%_])", r"\\\1", term) + "%"

@@ -27,7 +27,7 @@ class Fact(msgspec.Struct, frozen=True, tag_field="_type", tag="fact", rename="c
     tenant: str = msgspec.field(name="_tenant", default="")
 
     @classmethod
-    def new(cls, owner: Identity, text: str, request_id: str) -> Fact:
+    def create(cls, owner: Identity, text: str, request_id: str) -> Fact:
         """A fact about `owner`, as of now."""
         now_ms = time.time_ns() // 1_000_000
         return cls(0, str(uuid.uuid4()), request_id, now_ms, owner.user, text, owner.tenant)
@@ -45,16 +45,16 @@ class Fact(msgspec.Struct, frozen=True, tag_field="_type", tag="fact", rename="c
 _FACT = msgspec.json.Decoder(Fact)
 
 
-def encode(fact: Fact) -> bytes:
+def encode_fact(fact: Fact) -> bytes:
     """The fact as it goes into a file, its line break included."""
     return msgspec.json.encode(fact) + b"\n"
 
 
-def decode(data: bytes) -> Fact:
+def decode_fact(data: bytes) -> Fact:
     """The fact that a line is. Raises msgspec.DecodeError: it is none."""
     return _FACT.decode(data)
 
 
-def text_of(fact: Fact) -> tuple[Identity, Text]:
+def make_fact_text(fact: Fact) -> tuple[Identity, Text]:
     """Whose it is, and what is searched."""
     return fact.owner, Text(fact.n, "", "fact", fact.text)

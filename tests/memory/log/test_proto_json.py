@@ -9,7 +9,7 @@ import pytest
 from google.protobuf.message import Message
 
 from headrace.v1 import agent_pb2, common_pb2
-from services.memory.log.proto_json import dump, load, load_delta
+from services.memory.log.proto_json import dump_proto, load_delta, load_proto
 from services.runtime.json_form import rules_of
 
 PAYLOADS = [field.name for field in agent_pb2.AgentDelta.DESCRIPTOR.oneofs_by_name["payload"].fields]
@@ -39,7 +39,7 @@ def filled(message: Any) -> Any:
 def test_every_event_comes_back_as_it_was(name: str) -> None:
     delta = agent_pb2.AgentDelta(seq=2**63 + 1, timestamp=2**53 + 1)
     filled(getattr(delta, name))
-    again = load_delta(dump(delta))
+    again = load_delta(dump_proto(delta))
     assert again == delta
 
 
@@ -47,17 +47,17 @@ def test_every_event_comes_back_as_it_was(name: str) -> None:
 def test_an_event_without_values_comes_back_too(name: str) -> None:
     delta = agent_pb2.AgentDelta(seq=1, subagent_id="subagent-1", task_id="t")
     getattr(delta, name).SetInParent()
-    again = load_delta(dump(delta))
+    again = load_delta(dump_proto(delta))
     assert again is not None
     assert again.WhichOneof("payload") == name
-    assert dump(again) == dump(delta)
+    assert dump_proto(again) == dump_proto(delta)
 
 
 def test_an_event_is_flat_and_leaves_out_what_is_absent() -> None:
     delta = agent_pb2.AgentDelta(
         seq=7, timestamp=8, tool_snapshot=agent_pb2.ToolSnapshot(tool_id="t", arguments="[ 1]")
     )
-    assert bytes(dump(delta)) == b'{"seq":7,"type":"tool.snapshot","toolId":"t","arguments":[ 1],"timestamp":8}'
+    assert bytes(dump_proto(delta)) == b'{"seq":7,"type":"tool.snapshot","toolId":"t","arguments":[ 1],"timestamp":8}'
 
 
 def test_an_unknown_type_is_none_and_unknown_fields_are_passed_over() -> None:
@@ -69,16 +69,16 @@ def test_an_unknown_type_is_none_and_unknown_fields_are_passed_over() -> None:
 
 def test_json_over_several_lines_stands_on_one_and_keeps_its_numbers() -> None:
     reference = common_pb2.Reference(id="1", meta='{\r\n\t"n": 1.10,\n\t"m": "a\\nb"\n}')
-    data = bytes(dump(reference))
+    data = bytes(dump_proto(reference))
     assert b"\n" not in data
     assert b"\r" not in data
     again = common_pb2.Reference()
-    load(msgspec.Raw(data), again)
+    load_proto(msgspec.Raw(data), again)
     assert again.meta == '{  \t"n": 1.10, \t"m": "a\\nb" }'
 
 
 @pytest.mark.parametrize("message", [common_pb2.Usage(cost_usd=float("nan")), common_pb2.Reference(meta="")])
 def test_what_json_cannot_say_is_absent(message: Message) -> None:
     again = type(message)()
-    load(dump(message), again)
+    load_proto(dump_proto(message), again)
     assert again == type(message)()

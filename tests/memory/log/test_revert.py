@@ -14,7 +14,7 @@ from msgspec import Raw
 from headrace.errors import NotFound, StaleLease
 from headrace.v1 import memory_pb2
 from services.memory.log.chat import Chat
-from services.memory.log.lines import Known, Query, Range, Revert, Run, State, Step, decode, encode
+from services.memory.log.lines import Known, Query, Range, Revert, Run, State, Step, decode_line, encode_line
 from tests.memory.conftest import Serve
 from tests.memory.writing import Memory, content, events, new_id, query_line, run_line, step_line
 
@@ -205,7 +205,7 @@ STAMP: dict[str, Any] = {"chat_id": "c", "updated_at": 1, "tenant": "", "user": 
 @settings(max_examples=300, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(["query", "step", "end", "all", "model", "state"]), st.integers(0, 7))))
 def test_any_sequence_of_reverts_shows_what_the_rule_says(moves: list[tuple[str, int]]) -> None:
-    chat = Chat.of("c", [], 0, is_damaged=False)
+    chat = Chat.from_lines("c", [], 0, is_damaged=False)
     log: Lines = []
     for kind, number in moves:
         run_id = f"r{number % 3}"
@@ -213,28 +213,33 @@ def test_any_sequence_of_reverts_shows_what_the_rule_says(moves: list[tuple[str,
         line = _line(kind, number, stamp, chat)
         if line is None:
             continue
-        chat.facts.note(line)
-        chat.take([line])
+        chat.info.add_line(line)
+        chat.commit_lines([line])
         log.append(line)
         shown, told = model_of(log)
-        assert _numbers(chat.shown) == sorted(line.n for line in shown)
-        assert _numbers(chat.runs) == sorted(line.n for line in told)
-        assert chat.facts.checkpoints == sum(isinstance(line, Query | Step) for line in shown)
-    again = Chat.of("c", [line for text in map(encode, log) if (line := decode(text[:-1]))], 0, is_damaged=False)
-    assert (_numbers(again.shown), _numbers(again.runs)) == (_numbers(chat.shown), _numbers(chat.runs))
+        assert _numbers(chat.visible_runs) == sorted(line.n for line in shown)
+        assert _numbers(chat.model_runs) == sorted(line.n for line in told)
+        assert chat.info.checkpoints == sum(isinstance(line, Query | Step) for line in shown)
+    again = Chat.from_lines(
+        "c", [line for text in map(encode_line, log) if (line := decode_line(text[:-1]))], 0, is_damaged=False
+    )
+    assert (_numbers(again.visible_runs), _numbers(again.model_runs)) == (
+        _numbers(chat.visible_runs),
+        _numbers(chat.model_runs),
+    )
     assert again.states == chat.states
 
 
 def _line(kind: str, number: int, stamp: dict[str, Any], chat: Chat) -> Known | None:
     """A line of a kind, if this chat can take one."""
-    run = chat.facts.runs.get(stamp["run_id"])
+    run = chat.info.runs.get(stamp["run_id"])
     own: dict[str, Any] = {**stamp, "run_id": ""}
     match kind:
         case "all" | "model":
-            is_there = number < chat.facts.checkpoints
+            is_there = number < chat.info.checkpoints
             return Revert(**own, to_checkpoint_id=number, scope=kind) if is_there else None
         case "state":
-            version = chat.facts.state_versions.get("", 0) + 1
+            version = chat.info.state_versions.get("", 0) + 1
             return State(**own, version=version, changed={}, removed=[])
         case "query":
             return None if run else Query(**stamp, query=Raw(b'{"message":"x"}'))

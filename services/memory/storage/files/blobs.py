@@ -35,11 +35,11 @@ class BlobFolder:
         self._wanted = threading.Lock()
         """Held while a chat's folder is made or found wanted, and while one that is not wanted is deleted."""
 
-    def put(self, chat_id: str, blob: Blob) -> None:
+    def put_blob(self, chat_id: str, blob: Blob) -> None:
         """Keep a blob; on disk when this returns. One that is there already stays as it is."""
-        path = self._path(chat_id, blob.id)
+        path = self._get_path(chat_id, blob.id)
         with self._wanted:
-            _make(path.parent)
+            _make_folder(path.parent)
             os.utime(path.parent)
         if path.exists():
             return
@@ -55,33 +55,33 @@ class BlobFolder:
             raise
         sync_folder(path.parent)
 
-    def find(self, chat_id: str, blob_id: str) -> Blob | None:
+    def find_blob(self, chat_id: str, blob_id: str) -> Blob | None:
         """The blob with this id, if the chat has it."""
         if not is_blob_id(blob_id):
             return None
         try:
-            kept = self._path(chat_id, blob_id).read_bytes()
+            kept = self._get_path(chat_id, blob_id).read_bytes()
         except FileNotFoundError:
             return None
         mime_type, _, data = kept.partition(b"\n")
         return Blob(mime_type.decode(), data)
 
-    def iterate(self, chat_id: str) -> Iterator[Blob]:
+    def iterate_blobs(self, chat_id: str) -> Iterator[Blob]:
         """Every blob of a chat, one at a time in memory."""
-        folder = self._chat_folder(chat_id)
+        folder = self._get_chat_folder(chat_id)
         for name in sorted(os.listdir(folder)) if folder.exists() else ():
-            if blob := self.find(chat_id, name):
+            if blob := self.find_blob(chat_id, name):
                 yield blob
 
-    def copy(self, source: str, target: str) -> None:
+    def copy_blobs(self, source: str, target: str) -> None:
         """Give the chat `target` all blobs of `source`."""
-        for blob in self.iterate(source):
-            self.put(target, blob)
+        for blob in self.iterate_blobs(source):
+            self.put_blob(target, blob)
 
-    def delete(self, chat_id: str) -> None:
+    def delete_blobs(self, chat_id: str) -> None:
         """Remove all blobs of a chat."""
-        if self._chat_folder(chat_id).exists():
-            shutil.rmtree(self._chat_folder(chat_id))
+        if self._get_chat_folder(chat_id).exists():
+            shutil.rmtree(self._get_chat_folder(chat_id))
 
     def list_unused_since(self, time_s: float) -> list[str]:
         """Chats in whose folder nobody has wanted to put anything since `time_s` (Unix)."""
@@ -93,15 +93,15 @@ class BlobFolder:
     def delete_unused(self, chat_id: str, time_s: float) -> bool:
         """Remove all blobs of a chat unless somebody has wanted to put one since `time_s`; whether they are gone."""
         with self._wanted:
-            if self._chat_folder(chat_id).stat().st_mtime >= time_s:
+            if self._get_chat_folder(chat_id).stat().st_mtime >= time_s:
                 return False
-            self.delete(chat_id)
+            self.delete_blobs(chat_id)
         return True
 
-    def _path(self, chat_id: str, blob_id: str) -> Path:
-        return self._chat_folder(chat_id) / blob_id
+    def _get_path(self, chat_id: str, blob_id: str) -> Path:
+        return self._get_chat_folder(chat_id) / blob_id
 
-    def _chat_folder(self, chat_id: str) -> Path:
+    def _get_chat_folder(self, chat_id: str) -> Path:
         assert is_uuid(chat_id), "nothing but a UUID becomes a path"
         return self._folder / chat_id
 
@@ -116,14 +116,14 @@ class FileBlobs:
     async def put_all(self, chat_id: str, blobs: Iterable[Blob]) -> None:
         for blob in blobs:
             with disk_errors(chat_id):
-                await asyncio.to_thread(self._folder.put, chat_id, blob)
+                await asyncio.to_thread(self._folder.put_blob, chat_id, blob)
 
     def find(self, chat_id: str, blob_id: str) -> Blob | None:
         with disk_errors(chat_id):
-            return self._folder.find(chat_id, blob_id)
+            return self._folder.find_blob(chat_id, blob_id)
 
     async def list_all(self, chat_id: str) -> list[Blob]:
-        return await asyncio.to_thread(lambda: list(self._folder.iterate(chat_id)))
+        return await asyncio.to_thread(lambda: list(self._folder.iterate_blobs(chat_id)))
 
     async def delete_orphans(self, age_s: float) -> list[str]:
         before_s = now_ms() / 1000 - age_s
@@ -133,7 +133,7 @@ class FileBlobs:
         return [orphan for orphan in orphans if await asyncio.to_thread(self._folder.delete_unused, orphan, before_s)]
 
 
-def _make(folder: Path) -> None:
+def _make_folder(folder: Path) -> None:
     """Make a chat's folder, its name on disk."""
     if not folder.exists():
         folder.mkdir(parents=True, exist_ok=True)

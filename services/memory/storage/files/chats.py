@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
 from headrace.errors import InvalidRequest
-from services.memory.log.chat import Chat, Span, check_chat, not_found
-from services.memory.log.recovery import chat_of
+from services.memory.log.chat import Chat, Span, chat_not_found, check_run_chat
+from services.memory.log.recovery import read_chat
 from services.memory.storage import log_copy
 from services.memory.storage.files.disk import Disk, disk_errors
-from services.memory.storage.files.index_recovery import loaded
-from services.memory.storage.index_rows import Change, whole
-from services.memory.storage.lru import HOT_BYTES_MAX, Hot
+from services.memory.storage.files.index_recovery import load_chat
+from services.memory.storage.index_rows import IndexChange, make_full_change
+from services.memory.storage.lru import CACHE_BYTES_MAX, LruCache
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -30,7 +30,7 @@ class FileChats:
     """The logs of all chats. Touched on the event loop only; the disk is reached in threads."""
 
     def __init__(
-        self, disk: Disk, blobs: BlobFolder, index: Index, commits: Commits, cache_bytes_max: int = HOT_BYTES_MAX
+        self, disk: Disk, blobs: BlobFolder, index: Index, commits: Commits, cache_bytes_max: int = CACHE_BYTES_MAX
     ) -> None:
         self._disk = disk
         self._blobs = blobs
@@ -38,16 +38,16 @@ class FileChats:
         self._commits = commits
         self._open: WeakValueDictionary[str, Chat] = WeakValueDictionary()
         """Every chat that anybody holds: there are never two objects of one chat."""
-        self._cache: Hot[Chat] = Hot(cache_bytes_max)
+        self._cache: LruCache[Chat] = LruCache(cache_bytes_max)
         """The chats that were used last, whether anybody holds them or not."""
         self._loading = asyncio.Lock()
         """One log is read at a time: the disk is one, and no chat is read twice."""
 
     async def load(self, chat_id: str) -> Chat:
-        chat = await self._opened(chat_id)
-        if not chat.log and not chat.facts.is_damaged:
-            raise not_found(chat_id)
-        self._keep(chat)
+        chat = await self._open_chat(chat_id)
+        if not chat.log and not chat.info.is_damaged:
+            raise chat_not_found(chat_id)
+        self._cache_chat(chat)
         return chat
 
     async def append(
@@ -58,66 +58,68 @@ class FileChats:
         lease: Lease | None = None,
         beside: Collection[str] | None = None,
     ) -> tuple[Chat, Span | str]:
-        chat = await self._opened(chat_id)
+        chat = await self._open_chat(chat_id)
         run_id = lines[0].run_id
-        if run_id and run_id not in chat.facts.runs:
-            check_chat(run_id, chat_id, await self._index.find_chat_of_run(run_id))
-        answer = await self._commits.append(chat, lines, size_bytes, lease, beside)
-        self._keep(chat)
+        if run_id and run_id not in chat.info.runs:
+            check_run_chat(run_id, chat_id, await self._index.find_chat_of_run(run_id))
+        answer = await self._commits.append_lines(chat, lines, size_bytes, lease, beside)
+        self._cache_chat(chat)
         return chat, answer
 
     async def fork(self, chat_id: str, n: int) -> str:
         chat = await self.load(chat_id)
-        log_copy.check(chat, n)
+        log_copy.check_copy(chat, n)
         target = str(uuid.uuid4())
-        log, run_ids = await self.export(chat), list(chat.facts.runs)
-        self._index.put(await asyncio.to_thread(self._copy, chat_id, target, log_copy.Cut(log, n, run_ids)))
+        log, run_ids = await self.export(chat), list(chat.info.runs)
+        self._index.put_change(
+            await asyncio.to_thread(self._copy_chat, chat_id, target, log_copy.LogCut(log, n, run_ids))
+        )
         return target
 
     async def import_log(self, chat_id: str, log: bytes) -> None:
-        self._index.put(await asyncio.to_thread(self._write_new, chat_id, log))
+        self._index.put_change(await asyncio.to_thread(self._write_new, chat_id, log))
 
     async def delete(self, chat_id: str) -> None:
-        await self._commits.delete(await self.load(chat_id))
-        self._cache.let_go(chat_id)
+        await self._commits.delete_chat(await self.load(chat_id))
+        self._cache.drop_chat(chat_id)
         self._open.pop(chat_id, None)
         with disk_errors(chat_id):
-            await asyncio.to_thread(self._blobs.delete, chat_id)
+            await asyncio.to_thread(self._blobs.delete_blobs, chat_id)
 
     async def export(self, chat: Chat) -> bytes:
         """The chat's log, as far as it is acknowledged."""
         size_bytes = chat.size_bytes
         with disk_errors(chat.chat_id):
-            return (await asyncio.to_thread(self._disk.read, chat.chat_id))[:size_bytes]
+            return (await asyncio.to_thread(self._disk.read_log, chat.chat_id))[:size_bytes]
 
-    async def _opened(self, chat_id: str) -> Chat:
+    async def _open_chat(self, chat_id: str) -> Chat:
         """The one object of a chat, new where it has no log."""
         chat = self._open.get(chat_id)
         if chat is None and self._is_new(chat_id):
             chat = self._open[chat_id] = Chat.empty(chat_id)
         if chat is None:
             async with self._loading:
-                chat = self._open.get(chat_id) or await asyncio.to_thread(loaded, self._disk, chat_id)
+                chat = self._open.get(chat_id) or await asyncio.to_thread(load_chat, self._disk, chat_id)
                 self._open[chat_id] = chat
         return chat
 
     def _is_new(self, chat_id: str) -> bool:
         with disk_errors(chat_id):
-            return not self._disk.has(chat_id)
+            return not self._disk.has_log(chat_id)
 
-    def _copy(self, source: str, target: str, cut: log_copy.Cut) -> Change:
+    def _copy_chat(self, source: str, target: str, cut: log_copy.LogCut) -> IndexChange:
         with disk_errors(target):
-            self._blobs.copy(source, target)
-        return self._write_new(target, cut.copy(source, target))
+            self._blobs.copy_blobs(source, target)
+        return self._write_new(target, cut.copy_log(source, target))
 
-    def _write_new(self, chat_id: str, log: bytes) -> Change:
+    def _write_new(self, chat_id: str, log: bytes) -> IndexChange:
         with disk_errors(chat_id):
-            if chat_id in self._disk.logs():
+            if chat_id in self._disk.list_logs():
                 raise InvalidRequest.of("chatId", f"chat {chat_id} exists already")
             mtime_ns = self._disk.append(chat_id, 0, log)
-        return whole(chat_of(chat_id, log), mtime_ns)
+        return make_full_change(read_chat(chat_id, log), mtime_ns)
 
-    def _keep(self, chat: Chat) -> None:
+    def _cache_chat(self, chat: Chat) -> None:
         """Keep the chat in memory as one of the last used."""
         if not chat.is_deleted:
-            self._cache.keep(chat.chat_id, chat, chat.size_bytes)
+            self._cache.put_chat(chat.chat_id, chat, chat.size_bytes)

@@ -15,11 +15,11 @@ import structlog
 
 from headrace.errors import HeadraceError, LogDamaged, Overloaded
 from services.memory.log.chat import Chat, Span
-from services.memory.log.chat_info import folded
-from services.memory.log.lines import Known, Query, Run, encode
+from services.memory.log.chat_info import read_info
+from services.memory.log.lines import Known, Query, Run, encode_line
 from services.memory.storage.engine import APPEND_COST_BYTES, WAITING_BYTES_MAX
 from services.memory.storage.files.disk import Disk, Piece, disk_errors
-from services.memory.storage.index_rows import change, whole
+from services.memory.storage.index_rows import make_change, make_full_change
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -70,7 +70,7 @@ Job: TypeAlias = Append | Delete | Settle
 
 
 @dataclass(slots=True, eq=False)
-class _Staged:
+class _StagedChat:
     """What a round does to one chat."""
 
     chat: Chat
@@ -80,9 +80,9 @@ class _Staged:
     end: int = 0
     """Where the log will end."""
 
-    def piece(self) -> Piece:
+    def encode_lines(self) -> Piece:
         """The lines as they go into the file."""
-        data = b"".join(map(encode, self.lines))
+        data = b"".join(map(encode_line, self.lines))
         self.end = self.chat.size_bytes + len(data)
         return Piece(self.chat.chat_id, self.chat.size_bytes, data)
 
@@ -99,7 +99,7 @@ class Commits:
         self._wake = asyncio.Event()
         self._is_closed = False
 
-    async def append(
+    async def append_lines(
         self,
         chat: Chat,
         lines: list[Known],
@@ -123,13 +123,13 @@ class Commits:
         self._enqueue(job)
         return await job.done
 
-    async def settled(self) -> None:
+    async def settle(self) -> None:
         """Wait until every append that was asked for before is answered."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._enqueue(Settle(done))
         await done
 
-    async def delete(self, chat: Chat) -> None:
+    async def delete_chat(self, chat: Chat) -> None:
         """Delete the chat's log.
 
         Raises:
@@ -145,89 +145,89 @@ class Commits:
         self._is_closed = True
         self._wake.set()
 
-    async def run(self) -> None:
+    async def run_commits(self) -> None:
         """Commit what waits, until closed."""
         with ThreadPoolExecutor(SYNCS_MAX, "commit") as threads:
             while self._waiting or not self._is_closed:
                 await self._wake.wait()
                 self._wake.clear()
                 jobs, self._waiting, self._waiting_bytes = self._waiting, [], 0
-                staged = self._stage(jobs)
+                staged = self._stage_jobs(jobs)
                 count = min(SYNCS_MAX, -(-len(staged) // FILES_MIN))
                 async with asyncio.TaskGroup() as group:
                     for first in range(count):
                         group.create_task(self._commit_batch(staged[first::count], threads))
                 for job in jobs:
                     if isinstance(job, Settle):
-                        _answer(job.done, None)
-                await self._index.room()
+                        _answer_job(job.done, None)
+                await self._index.wait_for_room()
 
     def _enqueue(self, job: Job) -> None:
         self._waiting.append(job)
         self._wake.set()
 
-    def _stage(self, jobs: list[Job]) -> list[_Staged]:
+    def _stage_jobs(self, jobs: list[Job]) -> list[_StagedChat]:
         """Hold the jobs against their chats, in order; those refused are answered."""
         # By chat, not by its id: one that is deleted may still be asked beside the new one of its id.
-        staged: dict[Chat, _Staged] = {}
+        staged: dict[Chat, _StagedChat] = {}
         for job in jobs:
             if isinstance(job, Settle):
                 continue
-            item = staged.setdefault(job.chat, _Staged(job.chat))
+            item = staged.setdefault(job.chat, _StagedChat(job.chat))
             try:
                 if isinstance(job, Append):
-                    item.appends.append((job, self._admit(job, item)))
+                    item.appends.append((job, self._admit_append(job, item)))
                 else:
                     job.chat.check_delete()
                     job.chat.is_deleted = True
                     item.deletes.append(job)
             except HeadraceError as error:
-                _refuse(job, error)
+                _refuse_job(job, error)
             except Exception as error:
                 log.exception("append failed", chat_id=job.chat.chat_id)
-                _refuse(job, error)
+                _refuse_job(job, error)
         return list(staged.values())
 
-    def _admit(self, job: Append, item: _Staged) -> Span | str:
+    def _admit_append(self, job: Append, item: _StagedChat) -> Span | str:
         first = job.lines[0]
-        answer = job.chat.admit(job.lines, self._leases.generation(first.run_id), job.beside)
+        answer = job.chat.admit(job.lines, self._leases.get_generation(first.run_id), job.beside)
         if first.n:
             item.lines += job.lines
             if job.lease is not None and isinstance(first, Query):
                 # Before the run is in any list: whoever looks for runs without an owner must not find it.
-                self._leases.begin(first.run_id, job.lease)
+                self._leases.add_first(first.run_id, job.lease)
         return answer
 
-    async def _commit_batch(self, batch: list[_Staged], threads: ThreadPoolExecutor) -> None:
+    async def _commit_batch(self, batch: list[_StagedChat], threads: ThreadPoolExecutor) -> None:
         """Write what is staged for some chats, in one thread, and answer."""
         loop = asyncio.get_running_loop()
         items = [item for item in batch if item.lines]
         outcomes: Sequence[int | Exception] = []
         try:
-            pieces = [item.piece() for item in items]
+            pieces = [item.encode_lines() for item in items]
             if pieces:
                 outcomes = await loop.run_in_executor(threads, self._disk.append_each, pieces)
         except Exception as error:
             outcomes = [error] * len(items)
         by_item = dict(zip(items, outcomes, strict=True))
         for item in batch:
-            await self._finish(item, by_item.get(item, 0), threads)
+            await self._finish_chat(item, by_item.get(item, 0), threads)
 
-    async def _finish(self, item: _Staged, outcome: int | Exception, threads: ThreadPoolExecutor) -> None:
+    async def _finish_chat(self, item: _StagedChat, outcome: int | Exception, threads: ThreadPoolExecutor) -> None:
         """Take in what was written for one chat and answer. `outcome` is the file's time of change, if it was."""
         try:
             if isinstance(outcome, Exception):
                 with disk_errors(item.chat.chat_id):
                     raise outcome
             if item.lines:
-                self._take(item, outcome)
+                self._apply_lines(item, outcome)
             for job, answer in item.appends:
-                _answer(job.done, answer)
+                _answer_job(job.done, answer)
             if item.deletes:
-                await asyncio.get_running_loop().run_in_executor(threads, self._delete, item.chat)
-                self._index.remove(item.chat.chat_id)
+                await asyncio.get_running_loop().run_in_executor(threads, self._delete_log, item.chat)
+                self._index.remove_chat(item.chat.chat_id)
             for job in item.deletes:
-                _answer(job.done, None)
+                _answer_job(job.done, None)
         except HeadraceError as error:
             log.error("not stored", chat_id=item.chat.chat_id, error=error.message)
             self._roll_back(item, error)
@@ -235,41 +235,41 @@ class Commits:
             log.exception("commit failed", chat_id=item.chat.chat_id)
             self._roll_back(item, error)
 
-    def _take(self, item: _Staged, mtime_ns: int) -> None:
+    def _apply_lines(self, item: _StagedChat, mtime_ns: int) -> None:
         """Make what is on disk now part of the chat."""
         item.chat.size_bytes = item.end
-        item.chat.take(item.lines)
+        item.chat.commit_lines(item.lines)
         begun = {
             line.run_id: lease
             for line in item.lines
-            if isinstance(line, Query) and (lease := self._leases.first(line.run_id))
+            if isinstance(line, Query) and (lease := self._leases.find_first(line.run_id))
         }
-        self._index.put(replace(change(item.chat, item.lines, mtime_ns), leases=begun))
-        self._leases.forget(line.run_id for line in item.lines if isinstance(line, Run))
+        self._index.put_change(replace(make_change(item.chat, item.lines, mtime_ns), leases=begun))
+        self._leases.drop_runs(line.run_id for line in item.lines if isinstance(line, Run))
 
-    def _delete(self, chat: Chat) -> None:
+    def _delete_log(self, chat: Chat) -> None:
         with disk_errors(chat.chat_id):
-            self._disk.delete(chat.chat_id)
+            self._disk.delete_log(chat.chat_id)
 
-    def _roll_back(self, item: _Staged, error: Exception) -> None:
+    def _roll_back(self, item: _StagedChat, error: Exception) -> None:
         """Forget what was staged: the file is as it was, or nobody may write to it any more."""
         chat = item.chat
-        is_damaged = chat.facts.is_damaged or isinstance(error, LogDamaged)
-        chat.facts = folded(chat.chat_id, chat.log, is_damaged=is_damaged)
-        chat.appends = {key: span for key, span in chat.appends.items() if span.last_n <= chat.facts.last_n}
+        is_damaged = chat.info.is_damaged or isinstance(error, LogDamaged)
+        chat.info = read_info(chat.chat_id, chat.log, is_damaged=is_damaged)
+        chat.appends = {key: span for key, span in chat.appends.items() if span.last_n <= chat.info.last_n}
         chat.is_deleted = False
-        self._leases.forget(line.run_id for line in item.lines if isinstance(line, Query))
-        if is_damaged and chat.facts.last_n:
-            self._index.put(whole(chat, 0))
+        self._leases.drop_runs(line.run_id for line in item.lines if isinstance(line, Query))
+        if is_damaged and chat.info.last_n:
+            self._index.put_change(make_full_change(chat, 0))
         for job in (*(job for job, _ in item.appends), *item.deletes):
-            _refuse(job, error)
+            _refuse_job(job, error)
 
 
-def _answer(done: asyncio.Future[Span | str] | asyncio.Future[None], answer: Span | str | None) -> None:
+def _answer_job(done: asyncio.Future[Span | str] | asyncio.Future[None], answer: Span | str | None) -> None:
     if not done.done():  # its caller may have left
         done.set_result(answer)  # pyright: ignore[reportArgumentType] - each job is answered in its own kind
 
 
-def _refuse(job: Append | Delete, error: Exception) -> None:
+def _refuse_job(job: Append | Delete, error: Exception) -> None:
     if not job.done.done():
         job.done.set_exception(error)

@@ -16,7 +16,7 @@ from pathlib import Path
 import structlog
 
 from headrace.errors import Overloaded
-from services.memory.storage.index_rows import Change, ChatEntry, Text, UnfinishedEntry
+from services.memory.storage.index_rows import ChatEntry, IndexChange, Text, UnfinishedEntry
 from services.runtime.auth.identity import Identity
 
 VERSION = 2
@@ -60,30 +60,30 @@ def database_errors() -> Generator[None]:
         raise Overloaded(f"the index of the chats cannot be used: {error}; try again later") from error
 
 
-def opened_database(path: Path, *, is_first: bool) -> Database:
+def open_database(path: Path, *, is_first: bool) -> IndexDatabase:
     """The index at `path`, or a new one where there is none or one of another version; see new_database.
 
     Raises:
         sqlite3.DatabaseError: It cannot be read.
     """
     if not path.exists():
-        return new_database(path, is_first=is_first)
+        return create_database(path, is_first=is_first)
     try:
-        return Database(path)
+        return IndexDatabase(path)
     except _OtherVersion as error:
         log.warning("index made anew", reason=str(error))
-        return new_database(path, is_first=is_first)
+        return create_database(path, is_first=is_first)
 
 
-def new_database(path: Path, *, is_first: bool) -> Database:
+def create_database(path: Path, *, is_first: bool) -> IndexDatabase:
     """An empty index in place of whatever is at `path`.
 
     Without `is_first` its generations begin with the time, which is higher than any that was given before.
     """
     for suffix in ("", "-wal", "-shm"):
         path.with_name(path.name + suffix).unlink(missing_ok=True)
-    database = Database(path, is_new=True)
-    database.set_floor(0 if is_first else time.time_ns() // 1_000_000)
+    database = IndexDatabase(path, is_new=True)
+    database.set_generation_floor(0 if is_first else time.time_ns() // 1_000_000)
     return database
 
 
@@ -91,11 +91,11 @@ class _OtherVersion(Exception):
     """The file's tables are not those of this version."""
 
 
-class Database:
+class IndexDatabase:
     """One connection, used by one thread at a time."""
 
-    def __init__(self, path: Path, *, is_new: bool = False) -> None:
-        """Open `path`; with `is_new` make its tables.
+    def __init__(self, path: Path, *, is_new: bool = False, is_reader: bool = False) -> None:
+        """Open `path`; with `is_new` make its tables; a reader waits for no lock.
 
         Raises:
             sqlite3.DatabaseError, _OtherVersion: It is none of ours.
@@ -111,6 +111,8 @@ class Database:
             version = self._db.execute("PRAGMA user_version").fetchone()[0]
             if version != VERSION:
                 raise _OtherVersion(f"version {version}, not {VERSION}")
+            if is_reader:
+                self._db.execute("PRAGMA busy_timeout=0")
         except BaseException:
             self._db.close()
             raise
@@ -118,49 +120,47 @@ class Database:
     def close(self) -> None:
         self._db.close()
 
-    def beside(self) -> Database:
+    def open_reader(self) -> IndexDatabase:
         """Another connection to the file, which reads while this one writes, and waits for nothing."""
-        reader = Database(self._path)
-        reader._db.execute("PRAGMA busy_timeout=0")
-        return reader
+        return IndexDatabase(self._path, is_reader=True)
 
-    def logs(self) -> dict[str, tuple[int, int]]:
+    def list_logs(self) -> dict[str, tuple[int, int]]:
         """Length and time of each log that the index has seen."""
         rows = self._db.execute("SELECT chat_id, size_bytes, mtime_ns FROM chats")
         return {chat_id: (size_bytes, mtime_ns) for chat_id, size_bytes, mtime_ns in rows}
 
-    def apply(self, changes: Iterable[Change | str]) -> None:
+    def apply_changes(self, changes: Iterable[IndexChange | str]) -> None:
         """Take changes in, in order; a chat id alone is a chat that is gone."""
         with self._transaction():
-            together: list[Change] = []
+            together: list[IndexChange] = []
             chats: set[str] = set()
             for change in changes:
                 chat_id = change if isinstance(change, str) else change.chat.chat_id
                 if isinstance(change, str) or change.is_whole:
                     if chat_id in chats:
-                        self._put(together)
+                        self._put_changes(together)
                         together, chats = [], set()
-                    self._remove(chat_id)
-                if isinstance(change, Change):
+                    self._remove_chat(chat_id)
+                if isinstance(change, IndexChange):
                     together.append(change)
                     chats.add(chat_id)
-            self._put(together)
+            self._put_changes(together)
 
-    def chat(self, chat_id: str) -> ChatEntry | None:
+    def find_chat(self, chat_id: str) -> ChatEntry | None:
         rows = self._db.execute(f"SELECT {_CHAT} FROM chats WHERE chat_id=?", (chat_id,)).fetchall()
-        return _chat(rows[0]) if rows else None
+        return _make_entry(rows[0]) if rows else None
 
-    def page(self, owner: Identity, count: int, after: tuple[int, str] | None) -> list[ChatEntry]:
+    def list_page(self, owner: Identity, count: int, after: tuple[int, str] | None) -> list[ChatEntry]:
         """Up to `count` chats of `owner`, the last changed first, after the one of this time and id."""
         behind = "AND (-updated_at, chat_id) > (?, ?)" if after else ""
         query = f"SELECT {_CHAT} FROM chats WHERE tenant=? AND user=? {behind} ORDER BY -updated_at, chat_id LIMIT ?"
-        return [_chat(row) for row in self._db.execute(query, (owner.tenant, owner.user, *(after or ()), count))]
+        return [_make_entry(row) for row in self._db.execute(query, (owner.tenant, owner.user, *(after or ()), count))]
 
-    def chat_of(self, run_id: str) -> str | None:
+    def find_chat_of_run(self, run_id: str) -> str | None:
         row = self._db.execute("SELECT chat_id FROM runs WHERE run_id=?", (run_id,)).fetchone()
         return row[0] if row else None
 
-    def unfinished(self, chat_id: str | None = None, expired_at: int | None = None) -> list[UnfinishedEntry]:
+    def list_unfinished(self, chat_id: str | None = None, expired_at: int | None = None) -> list[UnfinishedEntry]:
         """The oldest first. Those of a damaged log are none: nobody can write their end."""
         rows = self._db.execute(
             "SELECT chat_id, run_id, agent_key, max(runs.generation, ifnull(leases.generation, 0)), last_seq,"
@@ -172,7 +172,7 @@ class Database:
         )
         return [UnfinishedEntry(*row) for row in rows]
 
-    def unchanged_since(self, updated_at: int) -> list[str]:
+    def list_unchanged_since(self, updated_at: int) -> list[str]:
         """Chats whose last line is older, and whose runs have all ended."""
         rows = self._db.execute(
             "SELECT chat_id FROM chats WHERE updated_at < ? AND chat_id NOT IN"
@@ -181,14 +181,14 @@ class Database:
         )
         return [row[0] for row in rows]
 
-    def floor(self) -> int:
+    def get_generation_floor(self) -> int:
         """A generation that is given to nobody, nor any below it."""
         return self._db.execute("SELECT max(generation) FROM floor").fetchone()[0]
 
-    def set_floor(self, generation: int) -> None:
+    def set_generation_floor(self, generation: int) -> None:
         self._db.execute("INSERT INTO floor VALUES (?)", (generation,))
 
-    def leases(self) -> Mapping[str, tuple[str, int, int]]:
+    def list_leases(self) -> Mapping[str, tuple[str, int, int]]:
         """Owner, generation and end of each lease, by run."""
         rows = self._db.execute("SELECT run_id, owner, generation, expires_at FROM leases")
         return {run_id: (owner, generation, expires_at) for run_id, owner, generation, expires_at in rows}
@@ -202,7 +202,7 @@ class Database:
         finally:
             self._db.execute("PRAGMA synchronous=NORMAL")
 
-    def texts(
+    def find_texts(
         self, owner: Identity, match: str, likes: list[str], kinds: list[str], count: int
     ) -> list[tuple[str, str, str, float]]:
         """Chat, run, text and rank (lower is better) of `owner`'s best texts: by an FTS5 expression, or by patterns."""
@@ -218,26 +218,26 @@ class Database:
         )
         return self._db.execute(query, (*words, *kinds, owner.tenant, owner.user, count)).fetchall()
 
-    def remember(self, facts: Sequence[tuple[Identity, Text]]) -> None:
+    def add_facts(self, facts: Sequence[tuple[Identity, Text]]) -> None:
         """Take in facts; those that are there already stay as they are."""
         with self._transaction():
             self._put_texts(("", owner, fact) for owner, fact in facts)
 
-    def remember_all(self, facts: Sequence[tuple[Identity, Text]]) -> None:
+    def replace_facts(self, facts: Sequence[tuple[Identity, Text]]) -> None:
         """Have these facts and no others."""
         count = self._db.execute("SELECT count(*) FROM places WHERE chat_id=''").fetchone()[0]
         if count != len(facts):
             with self._transaction():
-                self._remove("")
+                self._remove_chat("")
                 self._put_texts(("", owner, fact) for owner, fact in facts)
 
-    def clear(self) -> None:
+    def clear_logs(self) -> None:
         """Forget all that is in the logs; leases stay."""
         with self._transaction():
             for table in ("chats", "runs", "places", "texts"):
                 self._db.execute(f"DELETE FROM {table}")
 
-    def _put(self, changes: list[Change]) -> None:
+    def _put_changes(self, changes: list[IndexChange]) -> None:
         """Take in what is new. Rows of a chat or run that changes more than once are written once."""
         chats = {change.chat.chat_id: change for change in changes}
         runs = {run.run_id: (change.chat.chat_id, run) for change in changes for run in change.runs}
@@ -269,7 +269,7 @@ class Database:
             if added.rowcount:
                 self._db.execute("INSERT INTO texts(rowid, text) VALUES (?, ?)", (added.lastrowid, text.text))
 
-    def _remove(self, chat_id: str) -> None:
+    def _remove_chat(self, chat_id: str) -> None:
         self._db.execute("DELETE FROM texts WHERE rowid IN (SELECT id FROM places WHERE chat_id=?)", (chat_id,))
         for table in ("places", "runs", "chats"):
             self._db.execute(f"DELETE FROM {table} WHERE chat_id=?", (chat_id,))
@@ -290,5 +290,5 @@ _CHAT = "chat_id, name, first_agent_key, last_agent_key, created_at, updated_at,
 _columns = attrgetter(*_CHAT.split(", "))
 
 
-def _chat(row: tuple[str, str, str, str, int, int, int, str, str]) -> ChatEntry:
+def _make_entry(row: tuple[str, str, str, str, int, int, int, str, str]) -> ChatEntry:
     return ChatEntry(*row[:6], bool(row[6]), *row[7:])

@@ -61,21 +61,21 @@ class Disk:
     def close(self) -> None:
         os.close(self._lock)
 
-    def logs(self) -> dict[str, tuple[int, int]]:
+    def list_logs(self) -> dict[str, tuple[int, int]]:
         """Length and time of change (ns) of each chat's file. Other files are none of ours."""
         with os.scandir(self.folder) as entries:
             chats = ((name.removesuffix(_SUFFIX), entry) for entry in entries if (name := entry.name).endswith(_SUFFIX))
             return {chat_id: _seen(entry.stat()) for chat_id, entry in chats if is_uuid(chat_id)}
 
-    def has(self, chat_id: str) -> bool:
+    def has_log(self, chat_id: str) -> bool:
         """Whether there is a log. Does not block for longer than a hop to a thread takes: systems remember names."""
-        return self._path(chat_id).exists()
+        return self._get_path(chat_id).exists()
 
-    def read(self, chat_id: str) -> bytes:
-        return self._path(chat_id).read_bytes()
+    def read_log(self, chat_id: str) -> bytes:
+        return self._get_path(chat_id).read_bytes()
 
-    def mtime_ns(self, chat_id: str) -> int:
-        return self._path(chat_id).stat().st_mtime_ns
+    def get_mtime_ns(self, chat_id: str) -> int:
+        return self._get_path(chat_id).stat().st_mtime_ns
 
     def append(self, chat_id: str, end: int, data: bytes) -> int:
         """Store `data` at byte `end` of a log; on disk when this returns.
@@ -100,28 +100,28 @@ class Disk:
         outcomes: list[int | OSError | LogDamaged] = []
         for first in range(0, len(pieces), OPEN_MAX):
             some = pieces[first : first + OPEN_MAX]
-            files = [_outcome(self._written, piece) for piece in some]
+            files = [_catch_disk_error(self._write_piece, piece) for piece in some]
             for piece, fd in zip(some, files, strict=True):
-                outcomes.append(_outcome(self._synced, piece, fd) if isinstance(fd, int) else fd)
+                outcomes.append(_catch_disk_error(self._sync_piece, piece, fd) if isinstance(fd, int) else fd)
         return outcomes
 
-    def _written(self, piece: Piece) -> int:
+    def _write_piece(self, piece: Piece) -> int:
         """The open file that has the piece, not yet on disk."""
         # A log that somebody has removed must not come back with a hole at its beginning.
         create = os.O_CREAT if piece.end == 0 else 0
-        fd = os.open(self._path(piece.chat_id), os.O_WRONLY | os.O_CLOEXEC | create, 0o600)
+        fd = os.open(self._get_path(piece.chat_id), os.O_WRONLY | os.O_CLOEXEC | create, 0o600)
         try:
-            with _put_right(fd, piece):
-                _write(fd, piece.data, piece.end)
+            with _undoing_on_error(fd, piece):
+                _write_all(fd, piece.data, piece.end)
         except BaseException:
             os.close(fd)
             raise
         return fd
 
-    def _synced(self, piece: Piece, fd: int) -> int:
+    def _sync_piece(self, piece: Piece, fd: int) -> int:
         """Make the piece durable and close its file, whose time of change is returned."""
         try:
-            with _put_right(fd, piece):
+            with _undoing_on_error(fd, piece):
                 self._sync(fd)
                 if piece.end == 0:
                     os.fsync(self._lock)  # the file's name
@@ -131,40 +131,40 @@ class Disk:
 
     def set_aside(self, chat_id: str, whole_bytes: int, tail: bytes) -> None:
         """Move the damaged end of a log to the file beside it, before it can be lost."""
-        with open(self._damaged_path(chat_id), "ab") as beside:
+        with open(self._get_damaged_path(chat_id), "ab") as beside:
             beside.write(tail)
             beside.flush()
             os.fsync(beside.fileno())
         os.fsync(self._lock)
-        with open(self._path(chat_id), "rb+") as log:
+        with open(self._get_path(chat_id), "rb+") as log:
             log.truncate(whole_bytes)
             os.fsync(log.fileno())
 
-    def delete(self, chat_id: str) -> None:
-        self._path(chat_id).unlink(missing_ok=True)
-        self._damaged_path(chat_id).unlink(missing_ok=True)
+    def delete_log(self, chat_id: str) -> None:
+        self._get_path(chat_id).unlink(missing_ok=True)
+        self._get_damaged_path(chat_id).unlink(missing_ok=True)
         os.fsync(self._lock)
 
-    def _path(self, chat_id: str) -> Path:
+    def _get_path(self, chat_id: str) -> Path:
         assert is_uuid(chat_id), "nothing but a UUID becomes a path"
         return self.folder / (chat_id + _SUFFIX)
 
-    def _damaged_path(self, chat_id: str) -> Path:
-        return self._path(chat_id).with_suffix(f"{_SUFFIX}.damaged")
+    def _get_damaged_path(self, chat_id: str) -> Path:
+        return self._get_path(chat_id).with_suffix(f"{_SUFFIX}.damaged")
 
 
 def _seen(stat: os.stat_result) -> tuple[int, int]:
     return stat.st_size, stat.st_mtime_ns
 
 
-def _write(fd: int, data: bytes, at: int) -> None:
+def _write_all(fd: int, data: bytes, at: int) -> None:
     rest = memoryview(data)
     while rest:
         written = os.pwrite(fd, rest, at)
         rest, at = rest[written:], at + written
 
 
-def _outcome(do: Callable[..., int], *given: object) -> int | OSError | LogDamaged:
+def _catch_disk_error(do: Callable[..., int], *given: object) -> int | OSError | LogDamaged:
     """What comes of one of several, as a value: the others go on."""
     try:
         return do(*given)
@@ -173,18 +173,18 @@ def _outcome(do: Callable[..., int], *given: object) -> int | OSError | LogDamag
 
 
 @contextmanager
-def _put_right(fd: int, piece: Piece) -> Generator[None]:
+def _undoing_on_error(fd: int, piece: Piece) -> Generator[None]:
     """After an OSError, take back what the file has got of the piece."""
     try:
         yield
     except OSError:
-        with _torn(piece.chat_id):
+        with _marking_damaged(piece.chat_id):
             os.ftruncate(fd, piece.end)
         raise
 
 
 @contextmanager
-def _torn(chat_id: str) -> Generator[None]:
+def _marking_damaged(chat_id: str) -> Generator[None]:
     try:
         yield
     except OSError as error:

@@ -13,15 +13,15 @@ from services.memory.storage.files.blobs import BlobFolder, FileBlobs
 from services.memory.storage.files.chats import FileChats
 from services.memory.storage.files.commits import Commits
 from services.memory.storage.files.index import Index
-from services.memory.storage.files.index_recovery import entry, indexed
+from services.memory.storage.files.index_recovery import open_index, read_change
 from services.memory.storage.files.lease_table import LeaseTable
 from services.memory.storage.files.leases import FileLeases
 from services.memory.storage.files.user_facts import FactLog, FileUserFacts
 from services.memory.storage.leases import Lease, now_ms
-from services.memory.storage.lru import HOT_BYTES_MAX
+from services.memory.storage.lru import CACHE_BYTES_MAX
 
 if TYPE_CHECKING:
-    from services.memory.storage.files.database import Database
+    from services.memory.storage.files.database import IndexDatabase
     from services.memory.storage.files.disk import Disk
 
 
@@ -37,19 +37,19 @@ class NoPeers:
 
 @asynccontextmanager
 async def open_files(
-    disk: Disk, *, cache_bytes_max: int = HOT_BYTES_MAX, clock: Callable[[], int] = now_ms
+    disk: Disk, *, cache_bytes_max: int = CACHE_BYTES_MAX, clock: Callable[[], int] = now_ms
 ) -> AsyncGenerator[Engine]:
     """Open the chats of `disk`; leaving the block commits what waits. Leases end by `clock`, in Unix milliseconds."""
     database = await _open_index(disk)
-    held = {run_id: Lease(*lease) for run_id, lease in database.leases().items()}
-    index = Index(database, lambda chat_id: entry(disk, chat_id), clock)
-    table = LeaseTable(index, held, database.floor(), clock)
+    held = {run_id: Lease(*lease) for run_id, lease in database.list_leases().items()}
+    index = Index(database, lambda chat_id: read_change(disk, chat_id), clock)
+    table = LeaseTable(index, held, database.get_generation_floor(), clock)
     commits = Commits(disk, index, table)
     fact_log = await asyncio.to_thread(FactLog, disk.folder / "facts")
     facts, blobs = FileUserFacts(fact_log, index), BlobFolder(disk.folder / "blobs")
     chats = FileChats(disk, blobs, index, commits, cache_bytes_max)
     leases = FileLeases(chats, commits, table)
-    writing, indexing = asyncio.create_task(commits.run()), asyncio.create_task(index.run())
+    writing, indexing = asyncio.create_task(commits.run_commits()), asyncio.create_task(index.run_writes())
     try:
         await facts.update_index()
         yield Engine(chats, index, leases, FileBlobs(blobs, index), facts, NoPeers(), lambda: True)
@@ -61,10 +61,10 @@ async def open_files(
         fact_log.close()
 
 
-async def _open_index(disk: Disk) -> Database:
+async def _open_index(disk: Disk) -> IndexDatabase:
     """Bring the index up to date, which may take minutes: a cancellation in the meantime is obeyed."""
     stopped = threading.Event()
-    indexing = asyncio.create_task(asyncio.to_thread(indexed, disk, stopped))
+    indexing = asyncio.create_task(asyncio.to_thread(open_index, disk, stopped))
     try:
         return await asyncio.shield(indexing)
     except asyncio.CancelledError:

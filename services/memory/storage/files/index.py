@@ -16,10 +16,10 @@ from typing import TypeVar
 import structlog
 
 from headrace.errors import Overloaded
-from services.memory.log.chat import not_found
-from services.memory.storage.files.database import Database, database_errors
-from services.memory.storage.files.search import search
-from services.memory.storage.index_rows import Change, ChatEntry, UnfinishedEntry
+from services.memory.log.chat import chat_not_found
+from services.memory.storage.files.database import IndexDatabase, database_errors
+from services.memory.storage.files.search import search_texts
+from services.memory.storage.index_rows import ChatEntry, IndexChange, UnfinishedEntry
 from services.memory.storage.leases import now_ms
 from services.memory.storage.paging import Page
 from services.memory.storage.search import Hit, Question
@@ -41,7 +41,7 @@ class Index:
     """Committed facts of all chats. Touched on the event loop only; `run` is its task."""
 
     def __init__(
-        self, database: Database, read: Callable[[str], Change | str], clock: Callable[[], int] = now_ms
+        self, database: IndexDatabase, read: Callable[[str], IndexChange | str], clock: Callable[[], int] = now_ms
     ) -> None:
         """Own `database`. `read` gives all that a chat's log holds, in the index's thread; leases end by `clock`, in
         Unix milliseconds.
@@ -50,8 +50,8 @@ class Index:
         self._read = read
         self._clock = clock
         self._thread = ThreadPoolExecutor(1, "index")
-        self._reader = database.beside()
-        self._waiting: list[Change | str] = []
+        self._reader = database.open_reader()
+        self._waiting: list[IndexChange | str] = []
         self._unwritten: dict[str, str] = {}
         """Chats of runs whose changes the file does not have, by run."""
         self._removals = 0
@@ -62,22 +62,22 @@ class Index:
         self._room = asyncio.Event()
         self._closed = asyncio.Event()
 
-    def put(self, change: Change) -> None:
+    def put_change(self, change: IndexChange) -> None:
         """Take over what is known of a chat now."""
         self._unwritten |= dict.fromkeys((run.run_id for run in change.runs), change.chat.chat_id)
         self._enqueue(change)
 
-    def remove(self, chat_id: str) -> None:
+    def remove_chat(self, chat_id: str) -> None:
         self._removals += 1
         self._enqueue(chat_id)
 
-    async def room(self) -> None:
+    async def wait_for_room(self) -> None:
         """Wait until changes do not pile up."""
         while len(self._waiting) > WAITING_MAX:
             self._room.clear()
             await self._room.wait()
 
-    async def run(self) -> None:
+    async def run_writes(self) -> None:
         """Write changes until closed, and close the file."""
         try:
             while self._waiting or not self._closed.is_set():
@@ -86,7 +86,7 @@ class Index:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(GATHER_S):
                         await self._closed.wait()
-                await self._write()
+                await self._write_waiting()
                 self._room.set()
         finally:
             self._thread.shutdown()
@@ -98,26 +98,26 @@ class Index:
         self._closed.set()
         self._wake.set()
 
-    async def ask(self, question: Callable[[Database], T]) -> T:
+    async def query_file(self, question: Callable[[IndexDatabase], T]) -> T:
         """The file's answer, with everything in it that was committed before.
 
         Raises:
             Overloaded: The file cannot be used now.
         """
         # Of its own: a question whose caller leaves may never be asked, and what was committed must still be written.
-        self._write()
-        return await asyncio.get_running_loop().run_in_executor(self._thread, self._answer, question, self._database)
+        self._write_waiting()
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._run_query, question, self._database)
 
-    def _answer(self, question: Callable[[Database], T], database: Database) -> T:
+    def _run_query(self, question: Callable[[IndexDatabase], T], database: IndexDatabase) -> T:
         if self._behind:
             raise Overloaded("the index is behind the logs: the disk refuses it; try again later")
         with database_errors():
             return question(database)
 
     async def find_entry(self, chat_id: str) -> ChatEntry:
-        entry = await self.ask(lambda database: database.chat(chat_id))
+        entry = await self.query_file(lambda database: database.find_chat(chat_id))
         if entry is None:
-            raise not_found(chat_id)
+            raise chat_not_found(chat_id)
         return entry
 
     async def find_chat_of_run(self, run_id: str) -> str | None:
@@ -127,49 +127,49 @@ class Index:
             Overloaded: The file cannot be used now.
         """
 
-        def find(database: Database) -> str | None:
-            return database.chat_of(run_id)
+        def find(database: IndexDatabase) -> str | None:
+            return database.find_chat_of_run(run_id)
 
         if self._removals or self._behind:
-            return await self.ask(find)
+            return await self.query_file(find)
         if (chat_id := self._unwritten.get(run_id)) is not None:
             return chat_id
         try:
             # One row by its key, some 10 µs: a hop to a thread takes a hundred, and every new run is held against this.
-            return self._answer(find, self._reader)
+            return self._run_query(find, self._reader)
         except Overloaded:  # the file is locked for a moment
-            return await self.ask(find)
+            return await self.query_file(find)
 
     async def list_unfinished(
         self, chat_id: str | None = None, *, without_owner: bool = False
     ) -> list[UnfinishedEntry]:
         expired_at = self._clock() if without_owner else None
-        return await self.ask(lambda database: database.unfinished(chat_id, expired_at))
+        return await self.query_file(lambda database: database.list_unfinished(chat_id, expired_at))
 
     async def list_page(self, owner: Identity, page: Page) -> tuple[list[ChatEntry], str]:
-        return page.cut(await self.ask(lambda database: database.page(owner, page.size + 1, page.after)))
+        return page.split(await self.query_file(lambda database: database.list_page(owner, page.size + 1, page.after)))
 
     async def list_chats(self) -> list[str]:
-        return sorted(await self.ask(lambda database: database.logs()))
+        return sorted(await self.query_file(lambda database: database.list_logs()))
 
     async def list_unchanged_since(self, updated_at: int) -> list[str]:
-        return await self.ask(lambda database: database.unchanged_since(updated_at))
+        return await self.query_file(lambda database: database.list_unchanged_since(updated_at))
 
     async def search(self, owner: Identity, question: Question) -> list[Hit]:
-        return await self.ask(lambda database: search(question, database, owner))
+        return await self.query_file(lambda database: search_texts(question, database, owner))
 
-    def _enqueue(self, change: Change | str) -> None:
+    def _enqueue(self, change: IndexChange | str) -> None:
         self._waiting.append(change)
         self._wake.set()
 
-    def _write(self) -> asyncio.Future[None]:
+    def _write_waiting(self) -> asyncio.Future[None]:
         """Have what waits written, in the thread."""
         changes, self._waiting = self._waiting, []
-        written = asyncio.get_running_loop().run_in_executor(self._thread, self._apply, changes)
-        written.add_done_callback(lambda _: self._forget(changes))
+        written = asyncio.get_running_loop().run_in_executor(self._thread, self._apply_changes, changes)
+        written.add_done_callback(lambda _: self._note_written(changes))
         return written
 
-    def _forget(self, changes: list[Change | str]) -> None:
+    def _note_written(self, changes: list[IndexChange | str]) -> None:
         """The file has the changes, or says that it is behind."""
         for change in changes:
             if isinstance(change, str):
@@ -178,13 +178,13 @@ class Index:
                 for run in change.runs:
                     self._unwritten.pop(run.run_id, None)
 
-    def _apply(self, changes: list[Change | str]) -> None:
+    def _apply_changes(self, changes: list[IndexChange | str]) -> None:
         """Write `changes`, in the thread; those that are refused are kept in mind."""
         if not changes and not self._behind:
             return
         try:
             with database_errors():
-                self._database.apply([*changes, *map(self._read, sorted(self._behind))])
+                self._database.apply_changes([*changes, *map(self._read, sorted(self._behind))])
             self._behind.clear()
         except Exception:
             # The appends are acknowledged: whatever it is, what was to be written is read from the logs again.

@@ -13,10 +13,10 @@ import structlog
 
 from services.memory.log import recovery
 from services.memory.log.chat import Chat
-from services.memory.log.recovery import chat_of
-from services.memory.storage.files.database import Database, new_database, opened_database
+from services.memory.log.recovery import read_chat
+from services.memory.storage.files.database import IndexDatabase, create_database, open_database
 from services.memory.storage.files.disk import Disk, disk_errors
-from services.memory.storage.index_rows import Change, whole
+from services.memory.storage.index_rows import IndexChange, make_full_change
 
 if TYPE_CHECKING:
     import threading
@@ -24,17 +24,17 @@ if TYPE_CHECKING:
 
 INDEX_NAME = "index.sqlite"
 
-TOGETHER_MAX, TOGETHER_BYTES_MAX = 1000, 16 << 20
+BATCH_LOGS_MAX, BATCH_BYTES_MAX = 1000, 16 << 20
 """Logs, and bytes of them, that are taken in by one transaction: a chat of 4 KB costs 0.35 ms of CPU among a thousand
 and 0.7 alone (2026-11). All logs together may be larger than memory."""
 
-TELL_EVERY_S = 5.0
+REPORT_EVERY_S = 5.0
 """How far a long start is. `headrace up` waits for as long as it hears of it (headrace/cli/progress.py)."""
 
 log = structlog.get_logger()
 
 
-def indexed(disk: Disk, stopped: threading.Event) -> Database:
+def open_index(disk: Disk, stopped: threading.Event) -> IndexDatabase:
     """The index of `disk`, up to date; logs that a crash has cut are put right.
 
     Once `stopped` is set it returns soon, with an index that the next start goes on with.
@@ -42,10 +42,10 @@ def indexed(disk: Disk, stopped: threading.Event) -> Database:
     Raises:
         OSError: It cannot be written.
     """
-    path, logs = disk.folder / INDEX_NAME, disk.logs()
+    path, logs = disk.folder / INDEX_NAME, disk.list_logs()
     database = None
     try:
-        database = opened_database(path, is_first=not logs)
+        database = open_database(path, is_first=not logs)
         catch_up(database, disk, logs, stopped)
     except sqlite3.OperationalError as error:
         raise OSError(f"{path}: {error}") from error
@@ -53,34 +53,36 @@ def indexed(disk: Disk, stopped: threading.Event) -> Database:
         log.warning("index damaged", error=str(error))
         if database is not None:
             database.close()
-        database = new_database(path, is_first=not logs)
+        database = create_database(path, is_first=not logs)
         catch_up(database, disk, logs, stopped)
     return database
 
 
-def catch_up(database: Database, disk: Disk, logs: Mapping[str, tuple[int, int]], stopped: threading.Event) -> None:
+def catch_up(
+    database: IndexDatabase, disk: Disk, logs: Mapping[str, tuple[int, int]], stopped: threading.Event
+) -> None:
     """Take in every log of `logs` (length and time, by chat) that has changed since `database` saw it."""
-    seen = database.logs()
-    database.apply(chat_id for chat_id in seen if chat_id not in logs)
+    seen = database.list_logs()
+    database.apply_changes(chat_id for chat_id in seen if chat_id not in logs)
     changed = {chat_id: logs[chat_id][0] for chat_id in sorted(logs) if seen.get(chat_id) != logs[chat_id]}
     done, told_s = 0, time.monotonic()
-    for some in _together(changed):
+    for some in _batch_chats(changed):
         if stopped.is_set():
             return
-        database.apply(_changes(disk, some))
+        database.apply_changes(_read_changes(disk, some))
         done += len(some)
-        if (now_s := time.monotonic()) - told_s > TELL_EVERY_S:
+        if (now_s := time.monotonic()) - told_s > REPORT_EVERY_S:
             # No INFO: who starts the service has to know that it gets on.
             log.warning("indexing", chats_done=done, chats=len(changed))
             told_s = now_s
 
 
-def _together(sizes: Mapping[str, int]) -> Iterator[list[str]]:
+def _batch_chats(sizes: Mapping[str, int]) -> Iterator[list[str]]:
     """The chats of `sizes` (bytes of each log) in the portions that are taken in together."""
     some: list[str] = []
     some_bytes = 0
     for chat_id, size_bytes in sizes.items():
-        if some and (len(some) == TOGETHER_MAX or some_bytes + size_bytes > TOGETHER_BYTES_MAX):
+        if some and (len(some) == BATCH_LOGS_MAX or some_bytes + size_bytes > BATCH_BYTES_MAX):
             yield some
             some, some_bytes = [], 0
         some.append(chat_id)
@@ -89,34 +91,34 @@ def _together(sizes: Mapping[str, int]) -> Iterator[list[str]]:
         yield some
 
 
-def _changes(disk: Disk, chat_ids: list[str]) -> Iterator[Change]:
+def _read_changes(disk: Disk, chat_ids: list[str]) -> Iterator[IndexChange]:
     for chat_id in chat_ids:
-        chat = loaded(disk, chat_id)
-        if chat.log or chat.facts.is_damaged:
-            yield whole(chat, disk.mtime_ns(chat_id))
+        chat = load_chat(disk, chat_id)
+        if chat.log or chat.info.is_damaged:
+            yield make_full_change(chat, disk.get_mtime_ns(chat_id))
 
 
-def loaded(disk: Disk, chat_id: str) -> Chat:
+def load_chat(disk: Disk, chat_id: str) -> Chat:
     """The chat as its log tells it, put right when a crash has cut it; empty where there is no log."""
     with disk_errors(chat_id):
         try:
-            data = disk.read(chat_id)
+            data = disk.read_log(chat_id)
         except FileNotFoundError:
             return Chat.empty(chat_id)
-        reading = recovery.read(data, chat_id)
+        reading = recovery.read_log(data, chat_id)
         if reading.is_damaged:
             log.error("log damaged", chat_id=chat_id, lines_read=len(reading.lines), size_bytes=len(data))
         elif reading.whole_bytes < len(data):
             tail = data[reading.whole_bytes :]
             disk.set_aside(chat_id, reading.whole_bytes, tail)
             log.warning("damaged tail set aside", chat_id=chat_id, size_bytes=len(tail))
-    return Chat.of(chat_id, reading.lines, reading.whole_bytes, is_damaged=reading.is_damaged)
+    return Chat.from_lines(chat_id, reading.lines, reading.whole_bytes, is_damaged=reading.is_damaged)
 
 
-def entry(disk: Disk, chat_id: str) -> Change | str:
+def read_change(disk: Disk, chat_id: str) -> IndexChange | str:
     """What the log of a chat that may be in use says to the index; the chat's id when it is gone."""
     try:
-        mtime_ns, data = disk.mtime_ns(chat_id), disk.read(chat_id)
+        mtime_ns, data = disk.get_mtime_ns(chat_id), disk.read_log(chat_id)
     except FileNotFoundError:
         return chat_id
-    return whole(chat_of(chat_id, data), mtime_ns)
+    return make_full_change(read_chat(chat_id, data), mtime_ns)

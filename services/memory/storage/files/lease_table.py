@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from services.memory.storage.leases import NO_LEASE, Lease, lost
+from services.memory.storage.leases import NO_LEASE, Lease, lease_lost
 
 if TYPE_CHECKING:
     from services.memory.storage.files.index import Index
@@ -22,20 +22,20 @@ class LeaseTable:
         self._floor = floor
         self._clock = clock
 
-    def generation(self, run_id: str) -> int:
+    def get_generation(self, run_id: str) -> int:
         """Of the run's lease; 0: it never had one."""
         lease = self._held.get(run_id)
         return lease.generation if lease else 0
 
     def create_first(self, owner: str, ttl_ms: int) -> Lease:
         """The lease of a run that `owner` is about to begin. Raises InvalidRequest: the time is out of bounds."""
-        return Lease.until(owner, 0, self._clock(), ttl_ms)
+        return Lease.start_at(owner, 0, self._clock(), ttl_ms)
 
-    def begin(self, run_id: str, lease: Lease) -> None:
+    def add_first(self, run_id: str, lease: Lease) -> None:
         """Take in the first lease of a run; the index gets it with the run itself."""
         self._held[run_id] = lease
 
-    def first(self, run_id: str) -> Lease | None:
+    def find_first(self, run_id: str) -> Lease | None:
         """The lease that the run began with, while nobody has taken the run over."""
         lease = self._held.get(run_id)
         return lease if lease and not lease.generation else None
@@ -50,7 +50,7 @@ class LeaseTable:
         lease = self._held.get(run_id, NO_LEASE)
         lease.check_free(run_id, owner, self._clock())
         before = max(lease.generation, written, self._floor)
-        return await self._keep(run_id, Lease.until(owner, before + 1, self._clock(), ttl_ms))
+        return await self._store_lease(run_id, Lease.start_at(owner, before + 1, self._clock(), ttl_ms))
 
     async def renew(self, run_id: str, generation: int, ttl_ms: int) -> Lease:
         """Prolong a lease, from now on.
@@ -61,26 +61,26 @@ class LeaseTable:
         """
         lease = self._held.get(run_id)
         if lease is None or lease.generation != generation or not lease.expires_at:
-            raise lost(run_id, generation)
-        return await self._keep(run_id, Lease.until(lease.owner, generation, self._clock(), ttl_ms))
+            raise lease_lost(run_id, generation)
+        return await self._store_lease(run_id, Lease.start_at(lease.owner, generation, self._clock(), ttl_ms))
 
     async def release(self, run_id: str, generation: int) -> None:
         """Give a lease up, if it still is one; who had it stays known."""
         lease = self._held.get(run_id)
         if lease and lease.generation == generation and lease.expires_at:
-            await self._keep(run_id, replace(lease, expires_at=0))
+            await self._store_lease(run_id, replace(lease, expires_at=0))
 
-    def forget(self, run_ids: Iterable[str]) -> None:
+    def drop_runs(self, run_ids: Iterable[str]) -> None:
         """Runs that have ended: their logs fence everybody."""
         for run_id in run_ids:
             self._held.pop(run_id, None)
 
-    async def _keep(self, run_id: str, lease: Lease) -> Lease:
+    async def _store_lease(self, run_id: str, lease: Lease) -> Lease:
         # First in memory: whoever asks meanwhile is held against it.
         before = self._held.get(run_id)
         self._held[run_id] = lease
         try:
-            await self._index.ask(
+            await self._index.query_file(
                 lambda database: database.put_lease(run_id, lease.owner, lease.generation, lease.expires_at)
             )
         except BaseException:

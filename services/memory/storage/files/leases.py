@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from services.memory.storage.leases import Lease, check_owned
+from services.memory.storage.leases import Lease, check_can_own
 
 if TYPE_CHECKING:
     from services.memory.storage.files.chats import FileChats
@@ -24,8 +24,8 @@ class FileLeases:
         self.release = table.release
 
     async def acquire(self, chat_id: str, run_id: str, owner: str, ttl_ms: int) -> Lease:
-        run = check_owned((await self._chats.load(chat_id)).facts.runs.get(run_id), chat_id, run_id)
+        run = check_can_own((await self._chats.load(chat_id)).info.runs.get(run_id), chat_id, run_id)
         lease = await self._table.acquire(run_id, run.generation, owner, ttl_ms)
         # What the former owner asked for before is committed first; whatever comes later is refused.
-        await self._commits.settled()
+        await self._commits.settle()
         return lease

@@ -2,31 +2,35 @@
 
 from __future__ import annotations
 
-from services.memory.storage.files.database import Database
-from services.memory.storage.search import Hit, Question, pattern
+from services.memory.storage.files.database import IndexDatabase
+from services.memory.storage.search import Hit, Question, make_like_pattern
 from services.runtime.auth.identity import Identity
 
 
-def search(question: Question, database: Database, owner: Identity) -> list[Hit]:
+def search_texts(question: Question, database: IndexDatabase, owner: Identity) -> list[Hit]:
     """The best places in what is `owner`'s, the best first. Blocks."""
     if not question.terms:
         return []
-    long, short = question.by_length()
+    long, short = question.split_by_length()
     match = " OR ".join('"' + term.replace('"', '""') + '"' for term in long)
-    found = database.texts(owner, match, [], question.kinds, question.hits_max) if long else []
+    found = database.find_texts(owner, match, [], question.kinds, question.hits_max) if long else []
     if len(found) < question.hits_max and short:
         known = {(chat_id, run_id, text) for chat_id, run_id, text, _ in found}
-        more = database.texts(
-            owner, "", [pattern(form) for term in short for form in _forms(term)], question.kinds, question.hits_max
+        more = database.find_texts(
+            owner,
+            "",
+            [make_like_pattern(form) for term in short for form in _list_case_forms(term)],
+            question.kinds,
+            question.hits_max,
         )
         # What only short words find comes after: they are in many texts.
         found += [(*row[:3], 1 / (1 - row[3])) for row in more if row[:3] not in known]
     return [
-        Hit(chat_id, run_id, question.excerpt(text), -rank)
+        Hit(chat_id, run_id, question.make_excerpt(text), -rank)
         for chat_id, run_id, text, rank in found[: question.hits_max]
     ]
 
 
-def _forms(term: str) -> set[str]:
+def _list_case_forms(term: str) -> set[str]:
     """A short word as it may be written: LIKE knows upper and lower case of ASCII letters alone."""
     return {term.lower(), term.upper(), term.capitalize()} if not term.isascii() else {term}

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from services.memory.storage.files.disk import Disk, disk_errors
-from services.memory.storage.user_facts import Fact, decode, encode, text_of
+from services.memory.storage.user_facts import Fact, decode_fact, encode_fact, make_fact_text
 from services.runtime.auth.identity import Identity
 
 if TYPE_CHECKING:
@@ -33,46 +33,46 @@ class FactLog:
         self._lock = Lock()
         self._known: dict[tuple[Identity, str], Fact] = {}
         self._end = 0
-        self._read()
+        self._read_file()
 
     def close(self) -> None:
         self._disk.close()
 
-    def add(self, owner: Identity, text: str, request_id: str) -> tuple[Fact, bool]:
+    def add_fact(self, owner: Identity, text: str, request_id: str) -> tuple[Fact, bool]:
         """Keep a fact, on disk when this returns; and whether it is new, by its request id."""
         with self._lock:
             if request_id and (known := self._known.get((owner, request_id))):
                 return known, False
-            return self._keep(Fact.new(owner, text, request_id)), True
+            return self._store_fact(Fact.create(owner, text, request_id)), True
 
-    def take_in(self, facts: Iterable[Fact]) -> None:
+    def import_all(self, facts: Iterable[Fact]) -> None:
         """Keep facts of another place as they are; what is known stays."""
         with self._lock:
             for fact in facts:
                 if (fact.owner, fact.key) not in self._known:
-                    self._keep(fact)
+                    self._store_fact(fact)
 
     def list_all(self) -> list[Fact]:
         """In the order in which they were kept."""
         with self._lock:
             return list(self._known.values())
 
-    def _keep(self, fact: Fact) -> Fact:
+    def _store_fact(self, fact: Fact) -> Fact:
         fact = msgspec.structs.replace(fact, n=len(self._known) + 1)
-        data = encode(fact)
+        data = encode_fact(fact)
         with disk_errors(_FILE):
             self._disk.append(_FILE, self._end, data)
         self._end += len(data)
         self._known[fact.owner, fact.key] = fact
         return fact
 
-    def _read(self) -> None:
-        if _FILE not in self._disk.logs():
+    def _read_file(self) -> None:
+        if _FILE not in self._disk.list_logs():
             return
-        data = self._disk.read(_FILE)
+        data = self._disk.read_log(_FILE)
         for text in data.splitlines(keepends=True):
             try:
-                fact = decode(text)
+                fact = decode_fact(text)
             except msgspec.DecodeError:
                 break
             if not text.endswith(b"\n"):
@@ -91,18 +91,18 @@ class FileUserFacts:
         self._index = index
 
     async def remember(self, owner: Identity, text: str, request_id: str) -> str:
-        fact, _ = await asyncio.to_thread(self._log.add, owner, text, request_id)
-        await self._index.ask(lambda database: database.remember([text_of(fact)]))
+        fact, _ = await asyncio.to_thread(self._log.add_fact, owner, text, request_id)
+        await self._index.query_file(lambda database: database.add_facts([make_fact_text(fact)]))
         return fact.uuid
 
     async def list_all(self) -> list[Fact]:
         return self._log.list_all()
 
     async def import_all(self, facts: Iterable[Fact]) -> None:
-        await asyncio.to_thread(self._log.take_in, facts)
+        await asyncio.to_thread(self._log.import_all, facts)
         await self.update_index()
 
     async def update_index(self) -> None:
         """Bring the index to what the log holds."""
-        texts = [text_of(fact) for fact in self._log.list_all()]
-        await self._index.ask(lambda database: database.remember_all(texts))
+        texts = [make_fact_text(fact) for fact in self._log.list_all()]
+        await self._index.query_file(lambda database: database.replace_facts(texts))

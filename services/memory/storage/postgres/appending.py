@@ -13,7 +13,7 @@ import structlog
 
 from headrace.errors import HeadraceError, Overloaded
 from services.memory.storage.engine import APPEND_COST_BYTES, WAITING_BYTES_MAX
-from services.memory.storage.postgres.committing import commit
+from services.memory.storage.postgres.committing import commit_appends
 from services.memory.storage.postgres.staging import Append
 
 if TYPE_CHECKING:
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
     from services.memory.storage.leases import Lease
     from services.memory.storage.postgres.cached_chat import CachedChat, ChatCache
     from services.memory.storage.postgres.connection.pool import Database
-    from services.memory.storage.postgres.notifications import Wakeups
+    from services.memory.storage.postgres.notifications import Notifications
     from services.memory.storage.postgres.staging import Answers
 
 log = structlog.get_logger()
 
 
-class Appending:
+class AppendQueue:
     """All appends of this process. `append` may be called by any task; `run` owns those that write."""
 
-    def __init__(self, database: Database, cache: ChatCache, peers: Wakeups) -> None:
+    def __init__(self, database: Database, cache: ChatCache, peers: Notifications) -> None:
         self._database = database
         self._cache = cache
         self._peers = peers
@@ -43,7 +43,7 @@ class Appending:
         self._writing = asyncio.TaskGroup()
         self._closed = asyncio.Event()
 
-    async def run(self) -> None:
+    async def run_commits(self) -> None:
         """Write until closed and nothing waits any more."""
         async with self._writing:
             await self._closed.wait()
@@ -69,28 +69,28 @@ class Appending:
             self._waiting[chat_id].append(append)
         else:
             self._waiting[chat_id] = [append]
-            self._writing.create_task(self._write(chat_id))
+            self._writing.create_task(self._write_chat(chat_id))
         return await append.done
 
-    async def _write(self, chat_id: str) -> None:
+    async def _write_chat(self, chat_id: str) -> None:
         """Commit what waits for a chat until nothing does."""
         while self._waiting[chat_id]:
-            cached = self._cache.use(chat_id)
+            cached = self._cache.use_chat(chat_id)
             async with cached.lock:  # let go after each round: others read the chat
                 appends, self._waiting[chat_id] = self._waiting[chat_id], []
-                for append, answer in await self._answers(cached, appends):
-                    append.answer(cached.chat, answer)
+                for append, answer in await self._commit_appends(cached, appends):
+                    append.set_answer(cached.chat, answer)
                 self._waiting_bytes -= sum(append.cost_bytes for append in appends)
         del self._waiting[chat_id]
 
-    async def _answers(self, cached: CachedChat, appends: list[Append]) -> Answers:
+    async def _commit_appends(self, cached: CachedChat, appends: list[Append]) -> Answers:
         try:
-            answers = await self._database.run(partial(commit, cached, appends))
+            answers = await self._database.run(partial(commit_appends, cached, appends))
         except HeadraceError as error:
             return [(append, error) for append in appends]
         except Exception as error:
             log.exception("append failed", chat_id=cached.chat.chat_id)
             return [(append, error) for append in appends]
-        self._cache.keep(cached)
-        self._peers.tell(cached.chat.chat_id)
+        self._cache.keep_chat(cached)
+        self._peers.notify_change(cached.chat.chat_id)
         return answers

@@ -8,10 +8,10 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from services.memory.log.chat import Chat
-from services.memory.log.lines import decode
-from services.memory.log.recovery import chat_of
-from services.memory.storage.lru import Hot
-from services.memory.storage.postgres.connection.session import server_of
+from services.memory.log.lines import decode_line
+from services.memory.log.recovery import read_chat
+from services.memory.storage.lru import LruCache
+from services.memory.storage.postgres.connection.session import get_server
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -52,15 +52,15 @@ class CachedChat:
     """Held by the one task that reads or writes the chat."""
 
     @classmethod
-    def nothing(cls, chat_id: str) -> CachedChat:
+    def empty(cls, chat_id: str) -> CachedChat:
         """A chat of which nothing was read."""
         return cls(Chat.empty(chat_id))
 
-    async def read(self, connection: Connection) -> None:
+    async def read_new_lines(self, connection: Connection) -> None:
         """Take in what others have committed. The lock is held."""
         chat_id = self.chat.chat_id
-        known, server = self.row if self.is_of(connection) else 0, server_of(connection)
-        rows = await connection.fetch(_READ, chat_id, known, self.chat.facts.last_n)
+        known, server = self.row if self.is_from_server(connection) else 0, get_server(connection)
+        rows = await connection.fetch(_READ, chat_id, known, self.chat.info.last_n)
         if not rows:
             self.chat, self.row, self.version = Chat.empty(chat_id), 0, 0
             self.server = server
@@ -69,32 +69,34 @@ class CachedChat:
         data = [found[3] for found in rows if found[2]]
         if row != known:
             log = b"".join(line + b"\n" for line in data)
-            self.chat = await asyncio.to_thread(chat_of, chat_id, log)
+            self.chat = await asyncio.to_thread(read_chat, chat_id, log)
         elif data:
-            self.chat.extend(await _decoded(data))
+            self.chat.append_committed(await _decode_lines(data))
             self.chat.size_bytes += sum(map(len, data)) + len(data)
         self.row, self.version, self.server = row, version, server
 
-    def is_of(self, connection: Connection) -> bool:
+    def is_from_server(self, connection: Connection) -> bool:
         """Whether what is known of the chat is of the server behind `connection`."""
-        return self.server is not None and self.server == server_of(connection)
+        return self.server is not None and self.server == get_server(connection)
 
     async def lock_row(self, connection: Connection) -> None:
         """Have the chat to oneself until the end of the transaction, as it is now; without a row there is none."""
         await connection.execute("SELECT FROM chats WHERE chat_id = $1 FOR UPDATE", self.chat.chat_id)
-        await self.read(connection)  # a statement of its own: it sees what was committed while the first one waited
+        await self.read_new_lines(
+            connection
+        )  # a statement of its own: it sees what was committed while the first one waited
 
-    async def make(self, connection: Connection) -> bool:
+    async def make_row(self, connection: Connection) -> bool:
         """Make a row where there is none, of version 0, and say whether: nobody sees it before it has lines."""
         return await connection.fetchval(_MAKE, self.chat.chat_id) is not None
 
-    async def unmake(self, connection: Connection) -> None:
+    async def delete_row(self, connection: Connection) -> None:
         """Take back what `make` has made."""
         await connection.execute("DELETE FROM chats WHERE id = $1", self.row)
 
-    def take(self, lines: Sequence[Known], data: Sequence[bytes]) -> None:
+    def commit_lines(self, lines: Sequence[Known], data: Sequence[bytes]) -> None:
         """Lines that were held against the chat and are committed now, and what was stored of them."""
-        self.chat.take(lines)
+        self.chat.commit_lines(lines)
         self.chat.size_bytes += sum(map(len, data)) + len(data)
         self.version += 1
 
@@ -103,33 +105,33 @@ class ChatCache:
     """The chats that this process used last. Touched on the event loop only."""
 
     def __init__(self, bytes_max: int) -> None:
-        self._chats: Hot[CachedChat] = Hot(bytes_max)
+        self._chats: LruCache[CachedChat] = LruCache(bytes_max)
 
-    def find(self, chat_id: str) -> CachedChat | None:
-        return self._chats.get(chat_id)
+    def find_chat(self, chat_id: str) -> CachedChat | None:
+        return self._chats.find_chat(chat_id)
 
-    def use(self, chat_id: str) -> CachedChat:
+    def use_chat(self, chat_id: str) -> CachedChat:
         """Return the chat as this process has it; one that nothing was read of where it has none."""
-        cached = self._chats.get(chat_id)
+        cached = self._chats.find_chat(chat_id)
         if cached is None:
-            cached = CachedChat.nothing(chat_id)
-            self.keep(cached)
+            cached = CachedChat.empty(chat_id)
+            self.keep_chat(cached)
         return cached
 
-    def keep(self, cached: CachedChat) -> None:
+    def keep_chat(self, cached: CachedChat) -> None:
         """Keep a chat as the last that was used, with the size that it has now."""
-        self._chats.keep(cached.chat.chat_id, cached, cached.chat.size_bytes)
+        self._chats.put_chat(cached.chat.chat_id, cached, cached.chat.size_bytes)
 
-    def drop(self, chat_id: str) -> None:
-        self._chats.let_go(chat_id)
+    def drop_chat(self, chat_id: str) -> None:
+        self._chats.drop_chat(chat_id)
 
 
-async def _decoded(data: list[bytes]) -> list[Line]:
+async def _decode_lines(data: list[bytes]) -> list[Line]:
     if sum(map(len, data)) <= INLINE_BYTES_MAX:
-        return _lines(data)
-    return await asyncio.to_thread(_lines, data)
+        return _decode_here(data)
+    return await asyncio.to_thread(_decode_here, data)
 
 
-def _lines(data: list[bytes]) -> list[Line]:
+def _decode_here(data: list[bytes]) -> list[Line]:
     # What is stored was encoded by a service: nothing of it is lost here, or cannot be read.
-    return [line for found in data if (line := decode(found)) is not None]
+    return [line for found in data if (line := decode_line(found)) is not None]

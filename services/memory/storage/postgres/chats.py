@@ -7,24 +7,24 @@ import uuid
 from typing import TYPE_CHECKING
 
 from headrace.errors import InvalidRequest
-from services.memory.log.chat import Chat, Span, check_chat, not_found
-from services.memory.log.recovery import chat_of
+from services.memory.log.chat import Chat, Span, chat_not_found, check_run_chat
+from services.memory.log.recovery import read_chat
 from services.memory.storage import log_copy
-from services.memory.storage.index_rows import whole
+from services.memory.storage.index_rows import make_full_change
 from services.memory.storage.leases import Lease, now_ms
 from services.memory.storage.postgres.blobs import copy_blobs, delete_blobs
 from services.memory.storage.postgres.cached_chat import CachedChat, ChatCache
-from services.memory.storage.postgres.statements import store
+from services.memory.storage.postgres.statements import store_lines
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
     from services.memory.log.lines import Known
-    from services.memory.storage.postgres.appending import Appending
+    from services.memory.storage.postgres.appending import AppendQueue
     from services.memory.storage.postgres.connection.pool import Database
     from services.memory.storage.postgres.connection.session import Connection
     from services.memory.storage.postgres.index import PostgresIndex
-    from services.memory.storage.postgres.notifications import Wakeups
+    from services.memory.storage.postgres.notifications import Notifications
 
 _EXPORT = "SELECT data FROM lines JOIN chats ON chats.id = lines.chat WHERE chat_id = $1 AND n <= $2 ORDER BY n"
 
@@ -33,7 +33,7 @@ class PostgresChats:
     """The logs of all chats. Touched on the event loop only."""
 
     def __init__(
-        self, database: Database, cache: ChatCache, index: PostgresIndex, appending: Appending, peers: Wakeups
+        self, database: Database, cache: ChatCache, index: PostgresIndex, appending: AppendQueue, peers: Notifications
     ) -> None:
         self._database = database
         self._cache = cache
@@ -42,17 +42,17 @@ class PostgresChats:
         self._peers = peers
 
     async def load(self, chat_id: str) -> Chat:
-        cached = self._cache.use(chat_id)
-        await self._update(cached)
+        cached = self._cache.use_chat(chat_id)
+        await self._read_new_lines(cached)
         if not cached.row:
-            raise not_found(chat_id)
+            raise chat_not_found(chat_id)
         return cached.chat
 
-    async def follow(self, chat_id: str) -> None:
+    async def follow_chat(self, chat_id: str) -> None:
         """Read what others have committed to a chat that is in use here."""
-        cached = self._cache.find(chat_id)
+        cached = self._cache.find_chat(chat_id)
         if cached is not None:
-            await self._update(cached)
+            await self._read_new_lines(cached)
 
     async def append(
         self,
@@ -63,8 +63,8 @@ class PostgresChats:
         beside: Collection[str] | None = None,
     ) -> tuple[Chat, Span | str]:
         run_id = lines[0].run_id
-        if run_id and run_id not in self._cache.use(chat_id).chat.facts.runs:
-            check_chat(run_id, chat_id, await self._index.find_chat_of_run(run_id))
+        if run_id and run_id not in self._cache.use_chat(chat_id).chat.info.runs:
+            check_run_chat(run_id, chat_id, await self._index.find_chat_of_run(run_id))
         return await self._appending.append(chat_id, lines, size_bytes, lease, beside)
 
     async def export(self, chat: Chat) -> bytes:
@@ -74,14 +74,14 @@ class PostgresChats:
 
     async def fork(self, chat_id: str, n: int) -> str:
         chat = await self.load(chat_id)
-        log_copy.check(chat, n)
-        target, cut = str(uuid.uuid4()), log_copy.Cut(await self.export(chat), n, list(chat.facts.runs))
-        log = await asyncio.to_thread(cut.copy, chat_id, target)
+        log_copy.check_copy(chat, n)
+        target, cut = str(uuid.uuid4()), log_copy.LogCut(await self.export(chat), n, list(chat.info.runs))
+        log = await asyncio.to_thread(cut.copy_log, chat_id, target)
 
         async def make(connection: Connection) -> None:
             async with connection.transaction():
                 await copy_blobs(chat_id, target, connection)
-                await _make(target, log, connection)
+                await _make_chat(target, log, connection)
 
         await self._database.run(make)
         return target
@@ -89,13 +89,13 @@ class PostgresChats:
     async def import_log(self, chat_id: str, log: bytes) -> None:
         async def make(connection: Connection) -> bool:
             async with connection.transaction():
-                return await _make(chat_id, log, connection)
+                return await _make_chat(chat_id, log, connection)
 
         if not await self._database.run(make):
             raise InvalidRequest.of("chatId", f"chat {chat_id} exists already")
 
     async def delete(self, chat_id: str) -> None:
-        cached = self._cache.use(chat_id)
+        cached = self._cache.use_chat(chat_id)
 
         async def delete(connection: Connection) -> None:
             async with connection.transaction():
@@ -106,24 +106,26 @@ class PostgresChats:
 
         async with cached.lock:
             await self._database.run(delete)
-        self._cache.drop(chat_id)
-        self._peers.tell(chat_id)
+        self._cache.drop_chat(chat_id)
+        self._peers.notify_change(chat_id)
 
-    async def _update(self, cached: CachedChat) -> None:
+    async def _read_new_lines(self, cached: CachedChat) -> None:
         """Read what others have committed."""
         async with cached.lock:
-            await self._database.run(cached.read)
-        self._cache.keep(cached)
+            await self._database.run(cached.read_new_lines)
+        self._cache.keep_chat(cached)
 
 
-async def _make(chat_id: str, log: bytes, connection: Connection) -> bool:
+async def _make_chat(chat_id: str, log: bytes, connection: Connection) -> bool:
     """Make a chat of a log that holds valid lines alone; False when there is such a chat."""
-    cached = CachedChat.nothing(chat_id)
-    if not await cached.make(connection):
+    cached = CachedChat.empty(chat_id)
+    if not await cached.make_row(connection):
         return False
     await cached.lock_row(connection)
-    chat = await asyncio.to_thread(chat_of, chat_id, log)
+    chat = await asyncio.to_thread(read_chat, chat_id, log)
     numbered = list(enumerate(log.split(b"\n")[:-1], 1))
     # Higher than any generation that was given where the chat comes from.
-    leases = {run.run_id: Lease("", now_ms(), 0) for run in chat.facts.unfinished()}
-    return await store(connection, (cached.row, cached.version), numbered, whole(chat, 0), leases=leases)
+    leases = {run.run_id: Lease("", now_ms(), 0) for run in chat.info.list_unfinished()}
+    return await store_lines(
+        connection, (cached.row, cached.version), numbered, make_full_change(chat, 0), leases=leases
+    )

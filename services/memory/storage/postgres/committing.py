@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from services.memory.storage.postgres.staging import Staged
-from services.memory.storage.postgres.statements import store
+from services.memory.storage.postgres.staging import StagedAppends
+from services.memory.storage.postgres.statements import store_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -19,55 +19,55 @@ if TYPE_CHECKING:
 _GENERATIONS = "SELECT run_id, lease_generation FROM runs WHERE chat = $1 AND run_id = ANY($2)"
 
 
-async def commit(cached: CachedChat, appends: list[Append], connection: Connection) -> Answers:
+async def commit_appends(cached: CachedChat, appends: list[Append], connection: Connection) -> Answers:
     """Commit what the chat can take, all lines of an append or none. The lock of `cached` is held.
 
     May be repeated when nobody knows whether it was done: lines that are there by their uuid are not stored again.
     """
-    if cached.row and cached.is_of(connection):
-        staged = Staged.of(cached.chat, appends, {})
+    if cached.row and cached.is_from_server(connection):
+        staged = StagedAppends.stage(cached.chat, appends, {})
         try:
-            is_stored = staged.is_plain and await _store(cached.row, cached.version, staged, connection)
+            is_stored = staged.is_plain and await _store_staged(cached.row, cached.version, staged, connection)
         except BaseException:
-            staged.undo()
+            staged.roll_back()
             raise
         if is_stored:
-            cached.take(staged.lines, staged.data)
+            cached.commit_lines(staged.lines, staged.data)
             return staged.answers
-        staged.undo()
+        staged.roll_back()
     return await _commit_locked(cached, appends, connection)
 
 
 async def _commit_locked(cached: CachedChat, appends: list[Append], connection: Connection) -> Answers:
-    staged: Staged | None = None
+    staged: StagedAppends | None = None
     try:
         async with connection.transaction():
-            await cached.make(connection)
+            await cached.make_row(connection)
             await cached.lock_row(connection)
-            staged = Staged.of(cached.chat, appends, await _generations(cached.row, appends, connection))
+            staged = StagedAppends.stage(cached.chat, appends, await _read_generations(cached.row, appends, connection))
             if staged.lines:
-                is_stored = await _store(cached.row, cached.version, staged, connection)
+                is_stored = await _store_staged(cached.row, cached.version, staged, connection)
                 assert is_stored, "nobody else writes to a chat that is locked"
             elif not cached.version:
-                await cached.unmake(connection)
+                await cached.delete_row(connection)
     except BaseException:
         if staged is not None:
-            staged.undo()
+            staged.roll_back()
         raise
     if staged.lines:
-        cached.take(staged.lines, staged.data)
+        cached.commit_lines(staged.lines, staged.data)
     return staged.answers
 
 
-async def _generations(row: int, appends: Iterable[Append], connection: Connection) -> dict[str, int]:
+async def _read_generations(row: int, appends: Iterable[Append], connection: Connection) -> dict[str, int]:
     """Of the leases of the runs that are written to."""
     run_ids = list({append.lines[0].run_id for append in appends})
     return dict(await connection.fetch(_GENERATIONS, row, run_ids))
 
 
-async def _store(row: int, version: int, staged: Staged, connection: Connection) -> bool:
-    change = staged.change()
+async def _store_staged(row: int, version: int, staged: StagedAppends, connection: Connection) -> bool:
+    change = staged.make_change()
     if change.is_whole:
         await connection.execute("DELETE FROM texts WHERE chat = $1", row)
     numbered = [(line.n, data) for line, data in zip(staged.lines, staged.data, strict=True)]
-    return await store(connection, (row, version), numbered, change, staged.writers(), staged.leases)
+    return await store_lines(connection, (row, version), numbered, change, staged.list_writers(), staged.leases)

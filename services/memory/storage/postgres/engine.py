@@ -8,16 +8,16 @@ from contextlib import asynccontextmanager
 
 from services.memory.storage.engine import Engine
 from services.memory.storage.leases import now_ms
-from services.memory.storage.lru import HOT_BYTES_MAX
-from services.memory.storage.postgres.appending import Appending
+from services.memory.storage.lru import CACHE_BYTES_MAX
+from services.memory.storage.postgres.appending import AppendQueue
 from services.memory.storage.postgres.blobs import PostgresBlobs
 from services.memory.storage.postgres.cached_chat import ChatCache
 from services.memory.storage.postgres.chats import PostgresChats
-from services.memory.storage.postgres.connection.pool import Limits, connected
+from services.memory.storage.postgres.connection.pool import Limits, open_database
 from services.memory.storage.postgres.index import PostgresIndex
 from services.memory.storage.postgres.leases import PostgresLeases
-from services.memory.storage.postgres.migrations import migrate
-from services.memory.storage.postgres.notifications import Wakeups
+from services.memory.storage.postgres.migrations import migrate_tables
+from services.memory.storage.postgres.notifications import Notifications
 from services.memory.storage.postgres.user_facts import PostgresUserFacts
 
 
@@ -26,7 +26,7 @@ async def open_postgres(
     url: str,
     limits: Limits,
     *,
-    cache_bytes_max: int = HOT_BYTES_MAX,
+    cache_bytes_max: int = CACHE_BYTES_MAX,
     clock: Callable[[], int] = now_ms,
 ) -> AsyncGenerator[Engine]:
     """Open the chats of the database at `url`, and make tables that are missing; leaving the block commits what waits.
@@ -36,17 +36,20 @@ async def open_postgres(
     Raises:
         OSError: The database cannot be reached, or is of a later version.
     """
-    async with connected(url, limits) as database:
-        if not await database.run(migrate):
+    async with open_database(url, limits) as database:
+        if not await database.run(migrate_tables):
             raise OSError("the database is of a later version than this program: it is too old")
-        peers = Wakeups(url, database.use)
+        peers = Notifications(url, database.leave_other_servers)
         cache = ChatCache(cache_bytes_max)
-        appending = Appending(database, cache, peers)
+        appending = AppendQueue(database, cache, peers)
         index = PostgresIndex(database, clock)
         chats = PostgresChats(database, cache, index, appending, peers)
         leases = PostgresLeases(database, cache, clock)
         blobs, facts = PostgresBlobs(database), PostgresUserFacts(database)
-        writing, telling = asyncio.create_task(appending.run()), asyncio.create_task(peers.run(chats.follow))
+        writing, telling = (
+            asyncio.create_task(appending.run_commits()),
+            asyncio.create_task(peers.run_connection(chats.follow_chat)),
+        )
         try:
             yield Engine(chats, index, leases, blobs, facts, peers, lambda: database.presence.is_up)
         finally:

@@ -9,10 +9,10 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from services.memory.log.chat import not_found
+from services.memory.log.chat import chat_not_found
 from services.memory.storage.index_rows import ChatEntry, UnfinishedEntry
-from services.memory.storage.postgres.statements import plain
-from services.memory.storage.search import Hit, Question, pattern
+from services.memory.storage.postgres.statements import strip_nul
+from services.memory.storage.search import Hit, Question, make_like_pattern
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -61,7 +61,7 @@ class PostgresIndex:
     async def find_entry(self, chat_id: str) -> ChatEntry:
         row = await self._database.run(lambda connection: connection.fetchrow(f"{_CHAT} WHERE chat_id = $1", chat_id))
         if row is None:
-            raise not_found(chat_id)
+            raise chat_not_found(chat_id)
         return ChatEntry(*row)
 
     async def list_page(self, owner: Identity, page: Page) -> tuple[list[ChatEntry], str]:
@@ -69,7 +69,7 @@ class PostgresIndex:
         query = f"{_CHAT} WHERE tenant = $2 AND user_name = $3 {behind} ORDER BY -updated_at, chat_id LIMIT $1"
         values = (page.size + 1, owner.tenant, owner.user, *after)
         rows = await self._database.run(lambda connection: connection.fetch(query, *values))
-        return page.cut([ChatEntry(*row) for row in rows])
+        return page.split([ChatEntry(*row) for row in rows])
 
     async def find_chat_of_run(self, run_id: str) -> str | None:
         return await self._database.run(lambda connection: connection.fetchval(_CHAT_OF_RUN, run_id))
@@ -91,31 +91,31 @@ class PostgresIndex:
         return [row[0] for row in await self._database.run(lambda connection: connection.fetch(query, *values))]
 
     async def search(self, owner: Identity, question: Question) -> list[Hit]:
-        return await self._database.run(partial(_search, owner, question))
+        return await self._database.run(partial(_search_texts, owner, question))
 
 
-async def _search(owner: Identity, question: Question, connection: Connection) -> list[Hit]:
+async def _search_texts(owner: Identity, question: Question, connection: Connection) -> list[Hit]:
     """The best places in what is `owner`'s, the best first."""
-    long, short = question.by_length()
-    found = [(*row, float(held)) for *row, held in await _texts(long, owner, question, connection)]
+    long, short = question.split_by_length()
+    found = [(*row, float(held)) for *row, held in await _find_texts(long, owner, question, connection)]
     if len(found) < question.hits_max:
         known = {row[:3] for row in found}
-        more = await _texts(short, owner, question, connection)
+        more = await _find_texts(short, owner, question, connection)
         # What only short words find comes after: they are in many texts.
         found += [(*row, held / (1 + held)) for *row, held in more if tuple(row) not in known]
     return [
-        Hit(chat_id, run_id, question.excerpt(text), score)
+        Hit(chat_id, run_id, question.make_excerpt(text), score)
         for chat_id, run_id, text, score in found[: question.hits_max]
     ]
 
 
-async def _texts(
+async def _find_texts(
     terms: list[str], owner: Identity, question: Question, connection: Connection
 ) -> list[tuple[str, str, str, int]]:
     """Chat, run, text of the best texts with any of the terms, and how many of the terms each holds."""
     if not terms:
         return []
-    patterns = [pattern(plain(term).casefold()) for term in terms]
+    patterns = [make_like_pattern(strip_nul(term).casefold()) for term in terms]
     # One condition for each: the index takes no list of them.
     tests = [f"folded LIKE ${index}" for index in range(5, 5 + len(patterns))]
     query = _SEARCH.format(held=" + ".join(f"({test})::int" for test in tests), any=" OR ".join(tests))

@@ -8,8 +8,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from services.memory.storage.leases import Lease, check_owned, lost
-from services.memory.storage.postgres.statements import plain
+from services.memory.storage.leases import Lease, check_can_own, lease_lost
+from services.memory.storage.postgres.statements import strip_nul
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,32 +43,32 @@ class PostgresLeases:
         self._clock = clock
 
     def create_first(self, owner: str, ttl_ms: int) -> Lease:
-        return Lease.until(owner, 0, self._clock(), ttl_ms)
+        return Lease.start_at(owner, 0, self._clock(), ttl_ms)
 
     async def acquire(self, chat_id: str, run_id: str, owner: str, ttl_ms: int) -> Lease:
-        cached = self._cache.use(chat_id)
+        cached = self._cache.use_chat(chat_id)
         async with cached.lock:
-            lease = await self._database.run(partial(self._acquire, cached, run_id, plain(owner), ttl_ms))
-        self._cache.keep(cached)
+            lease = await self._database.run(partial(self._acquire, cached, run_id, strip_nul(owner), ttl_ms))
+        self._cache.keep_chat(cached)
         return lease
 
     async def _acquire(self, cached: CachedChat, run_id: str, owner: str, ttl_ms: int, connection: Connection) -> Lease:
         async with connection.transaction():
             await cached.lock_row(connection)
-            run = check_owned(cached.chat.facts.runs.get(run_id), cached.chat.chat_id, run_id)
+            run = check_can_own(cached.chat.info.runs.get(run_id), cached.chat.chat_id, run_id)
             before = Lease(*await connection.fetchrow(_LEASE, run_id))
             before.check_free(run_id, owner, self._clock())
-            lease = Lease.until(owner, max(before.generation, run.generation) + 1, self._clock(), ttl_ms)
+            lease = Lease.start_at(owner, max(before.generation, run.generation) + 1, self._clock(), ttl_ms)
             await connection.execute(_ACQUIRE, cached.row, run_id, lease.owner, lease.generation, lease.expires_at)
         cached.version += 1
         return lease
 
     async def renew(self, run_id: str, generation: int, ttl_ms: int) -> Lease:
         async def renew(connection: Connection) -> Lease:
-            lease = Lease.until("", generation, self._clock(), ttl_ms)
+            lease = Lease.start_at("", generation, self._clock(), ttl_ms)
             owner = await connection.fetchval(_RENEW, run_id, generation, lease.expires_at)
             if owner is None:
-                raise lost(run_id, generation)
+                raise lease_lost(run_id, generation)
             return Lease(owner, generation, lease.expires_at)
 
         return await self._database.run(renew)

@@ -18,9 +18,9 @@ import asyncpg
 import structlog
 
 from headrace.errors import HeadraceError
-from services.memory.storage.postgres.connection.hosts import dial
-from services.memory.storage.postgres.connection.pool import AWAY, CONNECT_TIMEOUT_S, settings
-from services.memory.storage.postgres.connection.session import started_at
+from services.memory.storage.postgres.connection.hosts import open_connection
+from services.memory.storage.postgres.connection.pool import AWAY, CONNECT_TIMEOUT_S, make_server_settings
+from services.memory.storage.postgres.connection.session import read_start_time
 
 if TYPE_CHECKING:
     from services.memory.storage.postgres.connection.session import Connection
@@ -50,7 +50,7 @@ _CHAT, _NEWS = "chat ", "news "
 log = structlog.get_logger()
 
 
-class Wakeups:
+class Notifications:
     """One connection that tells and hears. `run` is its task."""
 
     def __init__(self, url: str, found: Callable[[datetime], None]) -> None:
@@ -63,9 +63,9 @@ class Wakeups:
         self._wake = asyncio.Event()
         self._is_heard = asyncio.Event()
 
-    def tell(self, chat_id: str) -> None:
+    def notify_change(self, chat_id: str) -> None:
         """Tell the others that a chat has changed, soon."""
-        self._put(self._told, _CHAT + chat_id, self._wake)
+        self._put_news(self._told, _CHAT + chat_id, self._wake)
 
     def listen(self, receive: Callable[[str], None]) -> None:
         self._receive = receive
@@ -73,15 +73,15 @@ class Wakeups:
     def share(self, news: str) -> None:
         """Tell the others something else; news that are too long are dropped."""
         if len(news) <= NEWS_CHARS_MAX:
-            self._put(self._told, _NEWS + news, self._wake)
+            self._put_news(self._told, _NEWS + news, self._wake)
 
-    async def run(self, follow: Callable[[str], Awaitable[None]]) -> None:
+    async def run_connection(self, follow: Callable[[str], Awaitable[None]]) -> None:
         """Tell and hear until cancelled; `follow` is called with each chat that another service has changed."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._follow(follow))
+            group.create_task(self._follow_chats(follow))
             group.create_task(self._stay_connected())
 
-    async def _follow(self, follow: Callable[[str], Awaitable[None]]) -> None:
+    async def _follow_chats(self, follow: Callable[[str], Awaitable[None]]) -> None:
         """A task of its own: while calls wait for a server that is gone, this does too, and it must be missed."""
         while True:
             await self._is_heard.wait()
@@ -96,16 +96,16 @@ class Wakeups:
         is_said = False
         while True:
             try:
-                connection: Connection = await dial(
+                connection: Connection = await open_connection(
                     self._url,
                     timeout=CONNECT_TIMEOUT_S,
                     command_timeout=ANSWER_TIMEOUT_S,
                     # A notification is on no disk: nothing is lost with one that a crash forgets.
-                    server_settings=settings(ANSWER_TIMEOUT_S) | {"synchronous_commit": "off"},
+                    server_settings=make_server_settings(ANSWER_TIMEOUT_S) | {"synchronous_commit": "off"},
                 )
                 is_said = False
                 try:
-                    await self._serve(connection)
+                    await self._serve_connection(connection)
                 finally:
                     connection.terminate()
             except (*AWAY, asyncpg.PostgresError) as error:
@@ -114,10 +114,10 @@ class Wakeups:
                 is_said = True
             await asyncio.sleep(RECONNECT_S)
 
-    async def _serve(self, connection: Connection) -> None:
-        self._found(await started_at(connection))
-        await connection.add_listener(CHANNEL, self._hear)
-        connection.add_termination_listener(self._end)
+    async def _serve_connection(self, connection: Connection) -> None:
+        self._found(await read_start_time(connection))
+        await connection.add_listener(CHANNEL, self._on_notification)
+        connection.add_termination_listener(self._on_termination)
         while not connection.is_closed():
             with suppress(TimeoutError):
                 async with asyncio.timeout(HEARTBEAT_S):
@@ -129,18 +129,18 @@ class Wakeups:
             if told:
                 await connection.execute(_TELL, CHANNEL, list(told))
 
-    def _hear(self, connection: Connection, pid: int, channel: str, told: str) -> None:
+    def _on_notification(self, connection: Connection, pid: int, channel: str, told: str) -> None:
         if pid == connection.get_server_pid():
             return  # what we tell comes back too
         if told.startswith(_CHAT):
-            self._put(self._heard, told.removeprefix(_CHAT), self._is_heard)
+            self._put_news(self._heard, told.removeprefix(_CHAT), self._is_heard)
         elif self._receive:
             self._receive(told.removeprefix(_NEWS))
 
-    def _end(self, connection: Connection) -> None:
+    def _on_termination(self, connection: Connection) -> None:
         self._wake.set()
 
-    def _put(self, waiting: dict[str, None], news: str, wake: asyncio.Event) -> None:
+    def _put_news(self, waiting: dict[str, None], news: str, wake: asyncio.Event) -> None:
         if len(waiting) < WAITING_MAX:
             waiting[news] = None
         wake.set()

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from headrace.errors import HeadraceError
 from services.memory.log.chat import Chat, Span
-from services.memory.log.lines import Known, Query, Revert, encode
-from services.memory.storage.index_rows import Change, change, whole
+from services.memory.log.lines import Known, Query, Revert, encode_line
+from services.memory.storage.index_rows import IndexChange, make_change, make_full_change
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from services.memory.log.chat_info import ChatFacts
+    from services.memory.log.chat_info import ChatInfo
     from services.memory.storage.leases import Lease
 
 
@@ -33,7 +33,7 @@ class Append:
     cost_bytes: int
     done: asyncio.Future[tuple[Chat, Span | str]]
 
-    def answer(self, chat: Chat, answer: Span | str | Exception) -> None:
+    def set_answer(self, chat: Chat, answer: Span | str | Exception) -> None:
         if self.done.done():  # its caller may have left
             return
         if isinstance(answer, Exception):
@@ -47,7 +47,7 @@ Answers: TypeAlias = list[tuple[Append, Span | str | Exception]]
 
 
 @dataclass(slots=True, eq=False)
-class Staged:
+class StagedAppends:
     """Appends of one chat. Its facts run ahead until they are committed, or `undo` is called."""
 
     chat: Chat
@@ -57,24 +57,24 @@ class Staged:
     answers: Answers = field(default_factory=list[tuple[Append, Span | str | Exception]])
     leases: dict[str, Lease] = field(default_factory=dict[str, "Lease"])
     """Of the runs that begin."""
-    _before: ChatFacts = field(init=False)
+    _before: ChatInfo = field(init=False)
 
     def __post_init__(self) -> None:
-        self._before = self.chat.facts.copy()
+        self._before = self.chat.info.copy()
 
     @classmethod
-    def of(cls, chat: Chat, appends: Sequence[Append], generations: Mapping[str, int]) -> Staged:
+    def stage(cls, chat: Chat, appends: Sequence[Append], generations: Mapping[str, int]) -> StagedAppends:
         """Hold `appends` against the chat, in order. `generations` are of the runs' leases, where they are known."""
         staged = cls(chat)
         try:
             for append in appends:
-                staged._admit(append, generations)
+                staged.admit_append(append, generations)
         except BaseException:
-            staged.undo()
+            staged.roll_back()
             raise
         return staged
 
-    def _admit(self, append: Append, generations: Mapping[str, int]) -> None:
+    def admit_append(self, append: Append, generations: Mapping[str, int]) -> None:
         first = append.lines[0]
         first.n = 0  # it may have been staged before
         try:
@@ -85,7 +85,7 @@ class Staged:
         if not first.n:
             return
         self.lines += append.lines
-        self.data += [encode(line)[:-1] for line in append.lines]
+        self.data += [encode_line(line)[:-1] for line in append.lines]
         if append.lease is not None and isinstance(first, Query):
             self.leases[first.run_id] = append.lease
 
@@ -100,20 +100,22 @@ class Staged:
     def _is_whole(self) -> bool:
         return self.chat.is_reverted or any(isinstance(line, Revert) for line in self.lines)
 
-    def undo(self) -> None:
+    def roll_back(self) -> None:
         """Nothing was committed."""
-        self.chat.facts = self._before
+        self.chat.info = self._before
         for append, _ in self.answers:
             if append.lines[0].n:
                 self.chat.appends.pop(append.lines[0].uuid, None)
 
-    def change(self) -> Change:
+    def make_change(self) -> IndexChange:
         """What the lines make of the index; all there is when something is or was reverted."""
         if self._is_whole:
-            return whole(Chat.of(self.chat.chat_id, [*self.chat.log, *self.lines], 0, is_damaged=False), 0)
-        return change(self.chat, self.lines, 0)
+            return make_full_change(
+                Chat.from_lines(self.chat.chat_id, [*self.chat.log, *self.lines], 0, is_damaged=False), 0
+            )
+        return make_change(self.chat, self.lines, 0)
 
-    def writers(self) -> dict[str, int]:
+    def list_writers(self) -> dict[str, int]:
         """The lowest generation of the lines of each run: no lease may have a higher one."""
         found: dict[str, int] = {}
         for line in self.lines:

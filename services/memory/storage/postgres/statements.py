@@ -9,7 +9,7 @@ from services.memory.storage.leases import NO_LEASE
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from services.memory.storage.index_rows import Change, Text
+    from services.memory.storage.index_rows import IndexChange, Text
     from services.memory.storage.leases import Lease
     from services.memory.storage.postgres.connection.session import Connection
 
@@ -42,11 +42,11 @@ SELECT version FROM chat
 of an owner is committed after a later one has the run (that changes the version too)."""
 
 
-async def store(
+async def store_lines(
     connection: Connection,
     place: tuple[int, int],
     numbered: Sequence[tuple[int, bytes]],
-    change: Change,
+    change: IndexChange,
     writers: Mapping[str, int] | None = None,
     leases: Mapping[str, Lease] | None = None,
 ) -> bool:
@@ -58,24 +58,30 @@ async def store(
     version = await connection.fetchval(
         _STORE,
         *place,
-        *(plain(chat.name), plain(chat.first_agent_key), plain(chat.last_agent_key), chat.created_at, chat.updated_at),
+        *(
+            strip_nul(chat.name),
+            strip_nul(chat.first_agent_key),
+            strip_nul(chat.last_agent_key),
+            chat.created_at,
+            chat.updated_at,
+        ),
         *(list(writers), list(writers.values())),
-        *columns(numbered, 2),
-        *columns(
+        *to_columns(numbered, 2),
+        *to_columns(
             (
-                (run.run_id, plain(run.agent_key), run.started_at, run.generation, run.last_seq, run.is_ended)
+                (run.run_id, strip_nul(run.agent_key), run.started_at, run.generation, run.last_seq, run.is_ended)
                 for run in change.runs
             ),
             6,
         ),
-        *columns(((plain(lease.owner), lease.generation, lease.expires_at) for lease in owners), 3),
-        *columns((searched(text) for text in change.texts), 4),
+        *to_columns(((strip_nul(lease.owner), lease.generation, lease.expires_at) for lease in owners), 3),
+        *to_columns((make_text_row(text) for text in change.texts), 4),
         *(chat.tenant, chat.user),
     )
     return version is not None
 
 
-def columns(rows: Iterable[Sequence[Any]], count: int) -> list[list[Any]]:
+def to_columns(rows: Iterable[Sequence[Any]], count: int) -> list[list[Any]]:
     """Rows as the arrays of their columns: one statement takes any number of them."""
     found: list[list[Any]] = [[] for _ in range(count)]
     for row in rows:
@@ -84,12 +90,12 @@ def columns(rows: Iterable[Sequence[Any]], count: int) -> list[list[Any]]:
     return found
 
 
-def searched(text: Text) -> tuple[str, str, str, str]:
+def make_text_row(text: Text) -> tuple[str, str, str, str]:
     """A text as its row is: run, kind, text, and what is searched of it."""
-    said = plain(text.text)
+    said = strip_nul(text.text)
     return text.run_id, text.kind, said, said.casefold()
 
 
-def plain(text: str) -> str:
+def strip_nul(text: str) -> str:
     """`text` without what the type text cannot hold. Lines hold it all."""
     return text.replace("\0", "")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from services.memory.storage.postgres.statements import plain
+from services.memory.storage.postgres.statements import strip_nul
 from services.memory.storage.user_facts import Fact
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class PostgresUserFacts:
         self._database = database
 
     async def remember(self, owner: Identity, text: str, request_id: str) -> str:
-        return await self._database.run(partial(_store_fact, Fact.new(owner, text, request_id)))
+        return await self._database.run(partial(_store_fact, Fact.create(owner, text, request_id)))
 
     async def list_all(self) -> list[Fact]:
         return [Fact(*row) for row in await self._database.run(lambda connection: connection.fetch(_LIST))]
@@ -47,8 +47,8 @@ class PostgresUserFacts:
 
 async def _store_fact(fact: Fact, connection: Connection) -> str:
     """Store a fact unless it is known, and return the id of the one that is stored."""
-    key, text = plain(fact.key), plain(fact.text)
-    values = (fact.uuid, key, plain(fact.request_id), fact.updated_at, text, text.casefold())
+    key, text = strip_nul(fact.key), strip_nul(fact.text)
+    values = (fact.uuid, key, strip_nul(fact.request_id), fact.updated_at, text, text.casefold())
     owner = (fact.owner.tenant, fact.owner.user)
     await connection.execute(_REMEMBER, *values, *owner)
     return await connection.fetchval(_KEPT, key, *owner)

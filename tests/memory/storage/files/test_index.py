@@ -15,10 +15,10 @@ import pytest
 
 from headrace.errors import ChatBusy, InvalidRequest, NotFound, Overloaded
 from headrace.v1 import agent_pb2, memory_pb2
-from services.memory.log.chat_info import RunFacts
-from services.memory.storage.files.database import Database
+from services.memory.log.chat_info import RunInfo
+from services.memory.storage.files.database import IndexDatabase
 from services.memory.storage.files.index import Index
-from services.memory.storage.index_rows import Change, ChatEntry
+from services.memory.storage.index_rows import ChatEntry, IndexChange
 from tests.memory.conftest import Serve
 from tests.memory.writing import Memory, content, event_line, events, new_id, query_line, run_line, step_line
 
@@ -181,10 +181,10 @@ async def test_logs_that_come_and_go_while_nobody_looks_are_noticed(serve: Serve
 async def test_what_the_index_refused_is_read_from_the_logs_later(tmp_path: Path) -> None:
     refusing = Refusing(tmp_path / "index.sqlite")
     index = Index(refusing, lambda chat_id: chat_id)
-    running = asyncio.create_task(index.run())
+    running = asyncio.create_task(index.run_writes())
     async with asyncio.timeout(10):
         refusing.refuses = True
-        index.remove("a")
+        index.remove_chat("a")
         with pytest.raises(Overloaded):
             await index.find_chat_of_run("run")
         with pytest.raises(Overloaded):
@@ -199,13 +199,13 @@ async def test_what_the_index_refused_is_read_from_the_logs_later(tmp_path: Path
 async def test_whose_a_run_is_waits_for_no_change(tmp_path: Path) -> None:
     slow = Slow(tmp_path / "index.sqlite")
     index = Index(slow, lambda chat_id: chat_id)
-    running = asyncio.create_task(index.run())
+    running = asyncio.create_task(index.run_writes())
     async with asyncio.timeout(10):
-        index.put(_change("a", "run of a"))
+        index.put_change(_change("a", "run of a"))
         writing = asyncio.create_task(index.find_entry("a"))
         while not slow.is_writing:
             await asyncio.sleep(0.005)
-        index.put(_change("b", "run of b"))
+        index.put_change(_change("b", "run of b"))
         assert await index.find_chat_of_run("run of a") == "a"
         assert await index.find_chat_of_run("run of b") == "b"
         assert await index.find_chat_of_run("another") is None
@@ -213,19 +213,19 @@ async def test_whose_a_run_is_waits_for_no_change(tmp_path: Path) -> None:
         await writing
         assert await index.find_entry("b") is not None
         assert await index.find_chat_of_run("run of a") == "a", "the file says it now"
-        index.remove("a")
+        index.remove_chat("a")
         assert await index.find_chat_of_run("run of a") is None
         index.close()
         await running
 
 
-def _change(chat_id: str, run_id: str) -> Change:
-    facts = RunFacts(run_id, "request", "assistant", started_at=1, generation=0, last_seq=0, checkpoint=0)
+def _change(chat_id: str, run_id: str) -> IndexChange:
+    facts = RunInfo(run_id, "request", "assistant", started_at=1, generation=0, last_seq=0, checkpoint=0)
     entry = ChatEntry(chat_id, "name", "assistant", "assistant", 1, 1, False, "default", "default")
-    return Change(entry, 1, 1, [facts], [])
+    return IndexChange(entry, 1, 1, [facts], [])
 
 
-class Slow(Database):
+class Slow(IndexDatabase):
     """An index file that is written when it is told to go on."""
 
     def __init__(self, path: Path) -> None:
@@ -233,21 +233,21 @@ class Slow(Database):
         self.is_writing = False
         self.go_on = threading.Event()
 
-    def apply(self, changes: Iterable[Change | str]) -> None:
+    def apply_changes(self, changes: Iterable[IndexChange | str]) -> None:
         self.is_writing = True
         self.go_on.wait(10)
-        super().apply(changes)
+        super().apply_changes(changes)
 
 
-class Refusing(Database):
+class Refusing(IndexDatabase):
     """An index file that refuses to be written, while it is told to."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, is_new=True)
         self.refuses = False
-        self.applied: list[Change | str] = []
+        self.applied: list[IndexChange | str] = []
 
-    def apply(self, changes: Iterable[Change | str]) -> None:
+    def apply_changes(self, changes: Iterable[IndexChange | str]) -> None:
         if self.refuses:
             raise sqlite3.OperationalError("database or disk is full")
         self.applied += changes

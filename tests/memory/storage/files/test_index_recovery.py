@@ -12,11 +12,11 @@ import pytest
 from services.memory.storage.files import index_recovery
 from services.memory.storage.files.disk import Disk
 from services.memory.storage.files.engine import open_files
-from services.memory.storage.files.index_recovery import INDEX_NAME, indexed
+from services.memory.storage.files.index_recovery import INDEX_NAME, open_index
 from tests.memory.conftest import Serve
 from tests.memory.writing import new_id
 
-CHATS = index_recovery.TOGETHER_MAX * 2 + 1
+CHATS = index_recovery.BATCH_LOGS_MAX * 2 + 1
 
 
 async def copies(serve: Serve, folder: Path, count: int = CHATS) -> set[str]:
@@ -36,10 +36,10 @@ async def copies(serve: Serve, folder: Path, count: int = CHATS) -> set[str]:
 
 async def test_every_log_is_taken_in_however_many_there_are(serve: Serve, folder: Path) -> None:
     chats = await copies(serve, folder)
-    with closing(Disk(folder)) as disk, closing(indexed(disk, threading.Event())) as database:
-        assert set(database.logs()) == chats
-        assert database.logs() == disk.logs()
-        entry = database.chat(min(chats))
+    with closing(Disk(folder)) as disk, closing(open_index(disk, threading.Event())) as database:
+        assert set(database.list_logs()) == chats
+        assert database.list_logs() == disk.list_logs()
+        entry = database.find_chat(min(chats))
     assert entry is not None
     assert entry.name == "水车"
 
@@ -51,9 +51,9 @@ async def test_logs_that_are_large_together_are_taken_in_portions(serve: Serve, 
             line = log.readline()
             log.truncate(0)
             log.seek(0)
-            log.write(line.replace("水车".encode(), b"x" * (index_recovery.TOGETHER_BYTES_MAX // 2 + 1)))
-    with closing(Disk(folder)) as disk, closing(indexed(disk, threading.Event())) as database:
-        assert set(database.logs()) == chats
+            log.write(line.replace("水车".encode(), b"x" * (index_recovery.BATCH_BYTES_MAX // 2 + 1)))
+    with closing(Disk(folder)) as disk, closing(open_index(disk, threading.Event())) as database:
+        assert set(database.list_logs()) == chats
 
 
 async def test_a_start_that_is_stopped_leaves_what_the_next_one_goes_on_with(serve: Serve, folder: Path) -> None:
@@ -68,7 +68,7 @@ async def test_a_start_that_is_stopped_leaves_what_the_next_one_goes_on_with(ser
                 await opening_it
         stopped = threading.Event()
         stopped.set()
-        with closing(indexed(disk, stopped)) as database:
-            assert len(database.logs()) < len(chats)
-        with closing(indexed(disk, threading.Event())) as database:
-            assert set(database.logs()) == chats
+        with closing(open_index(disk, stopped)) as database:
+            assert len(database.list_logs()) < len(chats)
+        with closing(open_index(disk, threading.Event())) as database:
+            assert set(database.list_logs()) == chats

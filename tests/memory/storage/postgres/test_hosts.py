@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from services.memory.storage.postgres.connection.hosts import each_host
+from services.memory.storage.postgres.connection.hosts import split_hosts
 
 
 @pytest.mark.parametrize(
@@ -20,6 +20,6 @@ from services.memory.storage.postgres.connection.hosts import each_host
     ],
 )
 def test_each_server_has_a_url(url: str, each: list[str]) -> None:
-    assert [one.removeprefix("postgresql://") for one in each_host(url)] == [
+    assert [one.removeprefix("postgresql://") for one in split_hosts(url)] == [
         one.removeprefix("postgresql://") for one in each
     ]

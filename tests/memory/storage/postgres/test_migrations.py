@@ -10,14 +10,14 @@ import pytest
 from benchmarks.postgresql import Server
 from services.memory.storage.postgres.connection.pool import Limits
 from services.memory.storage.postgres.engine import open_postgres
-from services.memory.storage.postgres.migrations import versions
+from services.memory.storage.postgres.migrations import list_versions
 from tests.memory.conftest import memory_in
 
 LIMITS = Limits(2, 10.0)
 
 
 def test_versions_have_no_gap() -> None:
-    assert list(versions()) == list(range(1, len(versions()) + 1))
+    assert list(list_versions()) == list(range(1, len(list_versions()) + 1))
 
 
 async def test_services_that_start_at_the_same_moment_make_the_tables_once(postgres: Server) -> None:
@@ -34,7 +34,7 @@ async def test_services_that_start_at_the_same_moment_make_the_tables_once(postg
         applied = await connection.fetch("SELECT version FROM headrace_version ORDER BY version")
     finally:
         await connection.close()
-    assert [row[0] for row in applied] == list(versions())
+    assert [row[0] for row in applied] == list(list_versions())
 
 
 async def test_tables_of_a_later_version_are_left_alone(postgres: Server) -> None:

@@ -14,7 +14,7 @@ from headrace.v1 import common_pb2, memory_pb2
 from services.memory.storage.engine import Engine
 from services.memory.storage.postgres.connection.pool import Limits
 from services.memory.storage.postgres.engine import open_postgres
-from services.memory.storage.postgres.notifications import Wakeups
+from services.memory.storage.postgres.notifications import Notifications
 from tests.cluster.links import link
 from tests.cluster.pair import SOCKET
 from tests.memory.conftest import Tables, memory_in
@@ -87,13 +87,13 @@ async def test_a_server_that_is_gone_without_a_word_is_missed_though_what_was_he
         first, second = [await stack.enter_async_context(link(folder / SOCKET, target)) for folder in folders]
         second.cut()
         parts = urlsplit(database_url)
-        here = Wakeups(parts._replace(query=f"host={folders[0]},{folders[1]}").geturl(), found.put_nowait)
-        there = Wakeups(database_url, lambda server: None)
-        for task in (here.run(wait_for_ever), there.run(wait_for_ever)):
+        here = Notifications(parts._replace(query=f"host={folders[0]},{folders[1]}").geturl(), found.put_nowait)
+        there = Notifications(database_url, lambda server: None)
+        for task in (here.run_connection(wait_for_ever), there.run_connection(wait_for_ever)):
             stack.callback(asyncio.create_task(task).cancel)
         await found.get()
         while not waits.is_set():
-            there.tell(new_id())
+            there.notify_change(new_id())
             await asyncio.sleep(0.02)
         first.cut()
         second.mend()

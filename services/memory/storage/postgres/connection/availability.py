@@ -15,7 +15,7 @@ _UP = Gauge("headrace_database_up", "1 while the database can be used.")
 log = structlog.get_logger()
 
 
-class Presence:
+class Availability:
     """Of one database. Belongs to its pool."""
 
     def __init__(self) -> None:
@@ -24,7 +24,7 @@ class Presence:
         self._said_at = float("-inf")
         _UP.set(1)
 
-    def missed(self, error: BaseException) -> None:
+    def note_failure(self, error: BaseException) -> None:
         """A call could not use the database."""
         self.is_up = False
         _UP.set(0)
@@ -33,7 +33,7 @@ class Presence:
             self._is_said, self._said_at = True, now
             log.warning("database away", kind=type(error).__name__)
 
-    def seen(self) -> None:
+    def note_success(self) -> None:
         """A call could."""
         if self.is_up:
             return

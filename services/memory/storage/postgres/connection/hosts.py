@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from services.memory.storage.postgres.connection.session import Connection
 
 
-async def dial(url: str, **options: Any) -> Connection:
+async def open_connection(url: str, **options: Any) -> Connection:
     """A connection to the server that takes writes; `options` are asyncpg.connect's.
 
     Raises what the driver has raised, of a server that has answered where one has.
@@ -35,7 +35,7 @@ async def dial(url: str, **options: Any) -> Connection:
 
     try:
         async with asyncio.TaskGroup() as group:
-            asked = [group.create_task(ask(each)) for each in each_host(url)]
+            asked = [group.create_task(ask(each)) for each in split_hosts(url)]
     except BaseException:
         for connection in opened:
             connection.terminate()
@@ -47,7 +47,7 @@ async def dial(url: str, **options: Any) -> Connection:
     return opened[0]
 
 
-def each_host(url: str) -> list[str]:
+def split_hosts(url: str) -> list[str]:
     """`url` for each of its hosts alone: it names them as host:port,host:port, or in its query as host= and port=."""
     parts = urlsplit(url)
     user, at, hosts = parts.netloc.rpartition("@")

@@ -17,9 +17,9 @@ from weakref import WeakSet
 import asyncpg
 
 from headrace.errors import Overloaded
-from services.memory.storage.postgres.connection.availability import Presence
-from services.memory.storage.postgres.connection.hosts import dial
-from services.memory.storage.postgres.connection.session import Connection, Session, started_at
+from services.memory.storage.postgres.connection.availability import Availability
+from services.memory.storage.postgres.connection.hosts import open_connection
+from services.memory.storage.postgres.connection.session import Connection, Session, read_start_time
 
 T = TypeVar("T")
 
@@ -84,13 +84,15 @@ def database_errors() -> Generator[None]:
 class Database:
     """A pool of connections. May be shared by all tasks of one event loop."""
 
-    def __init__(self, pool: asyncpg.Pool, sessions: WeakSet[Session], patience_s: float, presence: Presence) -> None:
+    def __init__(
+        self, pool: asyncpg.Pool, sessions: WeakSet[Session], patience_s: float, presence: Availability
+    ) -> None:
         self.presence = presence
         self._pool = pool
         self._sessions = sessions
         self._patience_s = patience_s
 
-    def use(self, server: datetime) -> None:
+    def leave_other_servers(self, server: datetime) -> None:
         """End what waits for any other server: its calls are made again at this one."""
         for session in list(self._sessions):
             if session.server != server:
@@ -108,19 +110,19 @@ class Database:
         with database_errors():
             while True:
                 try:
-                    done = await self._once(do)
+                    done = await self._run_once(do)
                 except AWAY as error:
                     if isinstance(error, asyncpg.DataError):
                         raise
-                    self.presence.missed(error)
+                    self.presence.note_failure(error)
                     if loop.time() >= until:
                         raise
                     await asyncio.sleep(RETRY_DELAY_S)
                 else:
-                    self.presence.seen()
+                    self.presence.note_success()
                     return done
 
-    async def _once(self, do: Callable[[Connection], Awaitable[T]]) -> T:
+    async def _run_once(self, do: Callable[[Connection], Awaitable[T]]) -> T:
         connection = await self._pool.acquire(timeout=self._patience_s)
         try:
             return await do(connection)
@@ -132,7 +134,7 @@ class Database:
 
 
 @asynccontextmanager
-async def connected(url: str, limits: Limits) -> AsyncGenerator[Database]:
+async def open_database(url: str, limits: Limits) -> AsyncGenerator[Database]:
     """The database at `url`.
 
     Raises:
@@ -141,12 +143,12 @@ async def connected(url: str, limits: Limits) -> AsyncGenerator[Database]:
     sessions = WeakSet[Session]()
 
     async def begin(session: Session) -> None:
-        session.server = await started_at(session)
+        session.server = await read_start_time(session)
         sessions.add(session)
 
     pool = asyncpg.create_pool(
         url,
-        connect=dial,
+        connect=open_connection,
         connection_class=Session,
         init=begin,
         min_size=0,  # a pool that keeps one looks for a database that is away by itself, with a traceback each time
@@ -154,10 +156,10 @@ async def connected(url: str, limits: Limits) -> AsyncGenerator[Database]:
         max_inactive_connection_lifetime=IDLE_S,
         timeout=CONNECT_TIMEOUT_S,
         command_timeout=limits.statement_timeout_s + CLIENT_SLACK_S,
-        server_settings=settings(limits.statement_timeout_s),
+        server_settings=make_server_settings(limits.statement_timeout_s),
     )
-    presence = Presence()
-    await _opened(pool, presence)
+    presence = Availability()
+    await _wait_until_open(pool, presence)
     try:
         yield Database(pool, sessions, limits.patience_s, presence)
     finally:
@@ -168,7 +170,7 @@ async def connected(url: str, limits: Limits) -> AsyncGenerator[Database]:
             pool.terminate()
 
 
-def settings(statement_timeout_s: float) -> dict[str, str]:
+def make_server_settings(statement_timeout_s: float) -> dict[str, str]:
     """What the server is told of a connection: nothing of ours may hold a lock for longer than a statement may take."""
     timeout_ms = str(round(statement_timeout_s * 1000))
     return {
@@ -178,19 +180,19 @@ def settings(statement_timeout_s: float) -> dict[str, str]:
     }
 
 
-async def _opened(pool: asyncpg.Pool, presence: Presence) -> None:
+async def _wait_until_open(pool: asyncpg.Pool, presence: Availability) -> None:
     loop = asyncio.get_running_loop()
     until = loop.time() + START_PATIENCE_S
     while True:
         try:
             await pool
             async with pool.acquire():
-                presence.seen()
+                presence.note_success()
                 return
         except AWAY as error:
             if loop.time() >= until:
                 raise OSError(f"the database cannot be reached: {type(error).__name__}") from error
-            presence.missed(error)
+            presence.note_failure(error)
             await asyncio.sleep(RETRY_DELAY_S * 10)
         except asyncpg.PostgresError as error:  # a password, a database that is not there
             raise OSError(f"the database refuses: {error}") from error

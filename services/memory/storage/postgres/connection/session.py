@@ -19,11 +19,11 @@ class Session(asyncpg.Connection):
     the one holds for the other."""
 
 
-def server_of(connection: Connection) -> datetime | None:
+def get_server(connection: Connection) -> datetime | None:
     """Which server a connection is to; None when it was lost meanwhile: a pool takes it back then, and all it has."""
     return getattr(connection, "server", None)
 
 
-async def started_at(connection: Connection) -> datetime:
+async def read_start_time(connection: Connection) -> datetime:
     """When the server behind a connection has started, by which one is told from another."""
     return await connection.fetchval("SELECT pg_postmaster_start_time()")

@@ -19,16 +19,16 @@ LOCK = 0x6865616472616365
 log = structlog.get_logger()
 
 
-def versions() -> dict[int, str]:
+def list_versions() -> dict[int, str]:
     """The statements of each version, in order."""
     files = (file for file in resources.files(__name__).iterdir() if file.name.endswith(".sql"))
     found = {int(file.name.split("_")[0]): file.read_text() for file in files}
     return dict(sorted(found.items()))
 
 
-async def migrate(connection: Connection) -> bool:
+async def migrate_tables(connection: Connection) -> bool:
     """Bring the tables to the last version that this program knows; False when they are of a later one."""
-    known = versions()
+    known = list_versions()
     async with connection.transaction():
         await connection.execute("SET LOCAL statement_timeout = 0")  # a large table takes what it takes
         await connection.execute("SELECT pg_advisory_xact_lock($1)", LOCK)
