@@ -82,7 +82,7 @@ PRIVATE_SHIM = "services/runtime/http2/h2_state.py"
 UNDERSCORED = {"_exit", "_replace", "_asdict", "_fields"}
 """Public names of the standard library, which underscores them for reasons of its own."""
 
-PRIVATE_LEFT: set[str] = {}
+PRIVATE_LEFT: set[str] = set()
 """Uses of another object's private names that are still to go, as "file: name". A line is removed, never added."""
 
 ROOM_FILES_MAX = 16

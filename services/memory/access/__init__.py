@@ -1,1 +1,1 @@
-"""Whose chats a caller may use, and how long chats are kept."""
+"""Access of users to their own chats, and how long chats are kept."""

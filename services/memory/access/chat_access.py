@@ -1,4 +1,4 @@
-"""Whose chats the user of the current call may use: those of others are reported as if they did not exist.
+"""Access of the current call's user to chats: those of others are reported as if they did not exist.
 
 A chat's owner stands in its first line. An append is held against the owner where it is held against everything else
 (Chat.admit). What a store does on its own account (retention, export, taking runs over) is not limited to a user.
@@ -57,14 +57,14 @@ class ChatAccess:
         return chat_id if chat_id is not None and await self.owns_run(run_id) else None
 
     async def may_use_id(self, chat_id: str) -> bool:
-        """Whether the chat is the user's, or does not exist yet."""
+        """Return whether the chat is the user's, or does not exist yet."""
         try:
             return (await self._index.find_entry(chat_id)).owner == identity.require_identity()
         except NotFound:
             return True
 
     async def owns_run(self, run_id: str) -> bool:
-        """Whether the run exists and is the user's."""
+        """Return whether the run exists and is the user's."""
         owner = self._run_owners.get(run_id)
         if owner is None:
             chat_id = await self._index.find_chat_of_run(run_id)

@@ -1,4 +1,4 @@
-"""Compaction: what a context holds is replaced by a summary and its last messages (memory.md, Compaction).
+"""Compaction: the messages of a context are replaced by a summary and the last of them.
 
 The log keeps everything. Two lines are added, and from then on the views begin with them.
 """

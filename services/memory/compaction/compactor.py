@@ -111,7 +111,7 @@ class Compactor:
 
 
 def _is_overtaken(chat: Chat, draft: CompactionDraft) -> bool:
-    """Whether the context was compacted by somebody else meanwhile."""
+    """Return whether the context was compacted by somebody else meanwhile."""
     told = draft.story
     return select_source(chat.copy_runs(), told.run_id, told.context_id).compacted != told.compacted
 

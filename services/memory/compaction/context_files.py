@@ -10,7 +10,7 @@ FILES_MAX = 5
 LINES_MAX = 1000
 
 KEPT_RATIO = 0.1
-"""Of the limit: what all kept files may take together."""
+"""Share of the limit that all kept files may take together."""
 
 
 def limit_files(files: Iterable[memory_pb2.ContextFile]) -> list[memory_pb2.ContextFile]:

@@ -34,7 +34,7 @@ TEMPERATURE = 0.2
 
 @dataclass(frozen=True, slots=True)
 class CompactionResult:
-    """What would stand in the log."""
+    """The content of the two lines that a compaction would append."""
 
     plan: CompactionPlan
     content: str
@@ -42,7 +42,7 @@ class CompactionResult:
     files: list[str]
     """Paths of the files in it."""
     tokens: int
-    """Of the context from then on."""
+    """Tokens of the context after the compaction."""
 
 
 @dataclass(frozen=True)
@@ -72,11 +72,11 @@ class CompactionDraft:
 
     @cached_property
     def tokens(self) -> int:
-        """Of the context as it is."""
+        """Tokens of the context before the compaction."""
         return self.counter.to_model_tokens(self._frame + self._former_cost + self.counter.count_groups(self.units))
 
     def is_worth_it(self) -> bool:
-        """Whether there is enough to be replaced."""
+        """Return whether there is enough to be replaced."""
         plan = self._make_plan(RETAINED_RATIO, self.counter.from_model_tokens(self.tokens_max))
         return self.counter.to_model_tokens(self.counter.count_groups(plan.replaced)) >= max(
             1, GAIN_RATIO * self.tokens

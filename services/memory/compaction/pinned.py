@@ -1,4 +1,4 @@
-"""What no compaction may lose, whatever a model writes: it is put behind the summary as it stands in the log."""
+"""Facts that no compaction may lose, whatever a model writes: they follow the summary as they stand in the log."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Todo(msgspec.Struct):
 
 
 _APPROVAL = b'"approval.'
-"""What an event of an approval has in it: most others need not be read."""
+"""A part of every approval event: most other events need not be parsed."""
 
 _TODOS = msgspec.json.Decoder(list[Todo])
 
@@ -102,7 +102,7 @@ def list_open_calls(units: Sequence[MessageGroup]) -> list[str]:
 
 
 def list_open_approvals(lines: Iterable[Line], context_id: str | None) -> list[str]:
-    """What people were asked to allow in a context and have not answered."""
+    """List the approvals of a context that nobody has answered."""
     waiting: dict[str, str] = {}
     for line in lines:
         if not isinstance(line, Event) or line.context_id != context_id or _APPROVAL not in bytes(line.event):

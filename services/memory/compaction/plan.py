@@ -1,4 +1,4 @@
-"""What a compaction would replace and what it would keep, and whether it is worth it."""
+"""The cut of a compaction: which messages it replaces and keeps, and whether it is worth it."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ if TYPE_CHECKING:
     from services.memory.context.token_counter import TokenCounter
 
 DUE_RATIO = 0.8
-"""Of the limit: from there on a context is compacted before the next turn."""
+"""Share of the limit from which a context is compacted before the next turn."""
 
 RETAINED_RATIO = 0.2
-"""Of the messages: what stays beside a summary."""
+"""Share of the messages that stays beside a summary."""
 
 FALLBACK_RATIO = 0.3
-"""The same where the summary failed."""
+"""Share of the messages that stays where the summary failed."""
 
 GAIN_RATIO = 0.1
-"""Of the tokens: a compaction that gains less is not worth a model call, or its repetition."""
+"""Share of the tokens that a compaction must gain to be worth a model call, or its repetition."""
 
 FAILURES_MAX = 3
-"""In a row, in one run: then no more is tried in it."""
+"""Failures in a row after which a run's context is not compacted automatically any more."""
 
 SUMMARY = "summary"
 FALLBACK = "fallback"
@@ -45,12 +45,12 @@ class CompactionPlan:
 
     @property
     def kept(self) -> list[MessageGroup]:
-        """What stays beside the summary: behind the user message that is being answered."""
+        """The messages that stay beside the summary, after the user message that they answer."""
         return keep_from(self.units, self.start)
 
     @property
     def replaced(self) -> list[MessageGroup]:
-        """What only the summary tells from now on."""
+        """The messages that only the summary represents from now on."""
         kept = self.kept
         return [unit for unit in self.units[: self.start] if unit is not kept[0]] if kept else []
 
@@ -79,7 +79,7 @@ def make_plan(
 def is_due(
     story: ContextSource, units: Sequence[MessageGroup], counter: TokenCounter, tokens: int, tokens_max: int
 ) -> bool:
-    """Whether a context of `tokens` is to be compacted before its next turn. `units` are shown beside the summary."""
+    """Return whether a context of `tokens` must be compacted before its next turn; `units` stand beside the summary."""
     if tokens < DUE_RATIO * tokens_max or is_broken(story):
         return False
     if story.compacted is not None:
@@ -92,7 +92,7 @@ def is_due(
 
 
 def is_broken(story: ContextSource) -> bool:
-    """Whether this run's last compactions have all failed to get a summary."""
+    """Return whether this run's last compactions have all failed to get a summary."""
     strategies = [
         line.compact_metadata.strategy
         for line in story.lines

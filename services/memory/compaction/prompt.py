@@ -1,4 +1,4 @@
-"""What a model is told to write a summary, and what is taken of its answer."""
+"""The prompt for a summary, and the summary in the model's answer."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def build_instruction(files: Iterable[memory_pb2.ContextFile], hint: str) -> str
 
 
 def build_content(summary: str, pins: str, files: Iterable[memory_pb2.ContextFile]) -> str:
-    """What the views show for what was replaced."""
+    """Return the message that the views show instead of the replaced ones."""
     parts = [HEAD, f"<summary>\n{summary}\n</summary>", pins, *map(format_file, files)]
     return "\n\n".join(part for part in parts if part)
 

@@ -24,7 +24,7 @@ SUMMARY_TIMEOUT_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class SummaryAnswer:
-    """What came of asking for a summary."""
+    """The outcome of a request for a summary."""
 
     text: str
     """Empty: there is none."""

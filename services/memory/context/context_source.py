@@ -1,4 +1,4 @@
-"""What there is to tell a model in one context of a run: all that was said since the last compaction that applies.
+"""The messages of one context of a run: all since the last compaction that applies.
 
 Runs stand in the order of their queries, and a run sees none that was asked after it: neither its lines nor what it
 compacted. Which lines of its run a sub-agent or a plan task is told, scopes.py says.
@@ -33,7 +33,7 @@ HIDDEN_STAGES = frozenset({"compact", "verify"})
 """Stages that are none of the conversation: a compaction, and a candidate answer that was corrected."""
 
 HIDDEN_STAGES_LATER = HIDDEN_STAGES | {"plan", "execute"}
-"""Of an earlier run with a plan the query and the final answer are told."""
+"""Stages that later runs do not see either: of a run with a plan they see the query and the final answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class AppliedCompaction:
         return MessageGroup(PairedMessage(make_text_message("user", self.summary.content), at, tokens=tokens))
 
     def retains(self, unit: MessageGroup) -> bool:
-        """Whether `unit` was there and was kept."""
+        """Return whether the compaction saw the group and kept it."""
         return unit.head.at is not None and unit.head.at.n < self.summary.n
 
 
@@ -66,9 +66,9 @@ class ContextSource:
     run_id: str
     scope: ContextScope
     lines: Sequence[Line]
-    """Of the run, whatever their context."""
+    """The lines of the run, of all its contexts."""
     before: Sequence[Sequence[Line]]
-    """Of each earlier run; the first may have to be told in part."""
+    """The lines of each earlier run; of the first only a part may apply."""
     compacted: AppliedCompaction | None
 
     @property
@@ -77,11 +77,11 @@ class ContextSource:
         return self.scope.context_id
 
     def read_own_run(self) -> list[MessageGroup]:
-        """What was said in the run itself, with its reasoning."""
+        """Read the messages of the run itself, with its reasoning."""
         return self._read_groups(self.lines, self.scope, is_own=True)
 
     def read_earlier_runs(self) -> Iterator[list[MessageGroup]]:
-        """What was said in each earlier run, the last first."""
+        """Read the messages of each earlier run, the last run first."""
         return (self._read_groups(lines, ContextScope(None), is_own=False) for lines in reversed(self.before))
 
     def _read_groups(self, lines: Sequence[Line], scope: ContextScope, *, is_own: bool) -> list[MessageGroup]:
@@ -130,7 +130,7 @@ def find_last_compaction(runs: Iterable[Sequence[Line]], scope: ContextScope) ->
 
 
 def read_groups(lines: Iterable[Line], scope: ContextScope, *, is_own: bool) -> list[MessageGroup]:
-    """What was said in one context of one run, the one that is asked for (`is_own`) or an earlier one."""
+    """Read the messages of one context of one run: the run of the request (`is_own`) or an earlier one."""
     dialogue = MessagePairing(with_reasoning=is_own)
     untold = HIDDEN_STAGES if is_own else HIDDEN_STAGES_LATER
     for line in lines:
@@ -144,7 +144,7 @@ def read_groups(lines: Iterable[Line], scope: ContextScope, *, is_own: bool) -> 
 
 
 def keep_from(units: Sequence[MessageGroup], start: int) -> list[MessageGroup]:
-    """What a compaction keeps of a run: its units from `start`, behind the user message that they answer."""
+    """Return the groups from `start` on, after the user message that they answer."""
     if start < len(units) and units[start].role == "user":
         return list(units[start:])
     asked = next((unit for unit in reversed(units[:start]) if unit.role == "user"), None)
@@ -152,6 +152,5 @@ def keep_from(units: Sequence[MessageGroup], start: int) -> list[MessageGroup]:
 
 
 def get_position(unit: MessageGroup) -> Position:
-    """Where a unit of a dialogue begins."""
     assert unit.head.at is not None, "all that was said is in the log"
     return unit.head.at

@@ -1,4 +1,4 @@
-"""The view for the model: what the next request of a run holds (memory.md, View for the model).
+"""The view for the model: the messages of a run's next request.
 
 Earlier runs are windowed and shortened, the same way at every turn of this run; its own messages all stay as they are.
 """
@@ -24,7 +24,7 @@ MESSAGES_MIN, MESSAGES_MAX = 10, 100
 """Bounds of a window in messages."""
 
 RESULT_CHARS_MAX = 1000
-"""Of a tool result of an earlier run."""
+"""Length that a tool result of an earlier run is cut to."""
 
 SHORTENED = "shortened"
 """The form of a message of an earlier run, where it differs from the whole."""
@@ -32,7 +32,7 @@ SHORTENED = "shortened"
 
 @dataclass(frozen=True, slots=True)
 class ContextWindow:
-    """How much of earlier runs a model sees."""
+    """The bounds of what a model sees of earlier runs."""
 
     runs_max: int
     messages_max: int
@@ -51,14 +51,11 @@ UNBOUNDED = ContextWindow(sys.maxsize, sys.maxsize)
 
 @dataclass(frozen=True, slots=True)
 class ContextView:
-    """What the next request of a run is made of, in this order."""
+    """The groups of a run's next request, in this order."""
 
     summary: MessageGroup | None
-    """Of what was compacted."""
     earlier: list[MessageGroup]
-    """Of earlier runs."""
     own: list[MessageGroup]
-    """Of the run itself."""
 
     @property
     def groups(self) -> list[MessageGroup]:
@@ -74,7 +71,7 @@ def build_messages(system: str, units: Sequence[MessageGroup], reminder: str) ->
 
 
 def build_view(story: ContextSource, window: ContextWindow) -> ContextView:
-    """What the next request is made of."""
+    """Select the groups of the next request."""
     earlier = [_shorten_group(unit) for unit in _select_earlier(story, window)]
     if story.compacted is not None:
         return ContextView(story.compacted.unit, earlier, story.read_own_run())
@@ -82,7 +79,7 @@ def build_view(story: ContextSource, window: ContextWindow) -> ContextView:
 
 
 def _select_earlier(story: ContextSource, window: ContextWindow) -> list[MessageGroup]:
-    """What a compaction kept of earlier runs, which stays, and the window over what came later."""
+    """Select what a compaction kept of earlier runs, and of later ones what is in the window."""
     compacted = story.compacted
     retained: list[list[MessageGroup]] = []
     later: list[list[MessageGroup]] = []

@@ -22,11 +22,11 @@ WITHOUT_REASONING = "without reasoning"
 """The form of an answer that has lost its reasoning."""
 
 INTERRUPTED = '{"ok":false,"error":"interrupted"}'
-"""What a model is told of a call that has no result."""
+"""The result that a model sees for a call that has none."""
 
 
 class Position(NamedTuple):
-    """Where a message stands in a log."""
+    """The place of a message in a log."""
 
     n: int
     """Number of its line."""
@@ -43,16 +43,16 @@ class PairedMessage:
     """Its first piece; None: it is in no log."""
     pieces: int = 1
     form: str = ""
-    """Which of the forms that a stored message can take; empty: the whole of it."""
+    """The form of the stored message, such as "shortened"; empty: the whole of it."""
     is_error: bool = False
-    """Of a result: whether its tool failed."""
+    """Whether the message is a result of a tool that failed."""
     tokens: list[Tokens | None] = field(default_factory=list["Tokens | None"])
     """Counts of its pieces, as the log has them; None: not counted, or not as it is told."""
 
 
 @dataclass(slots=True)
 class MessageGroup:
-    """What stays in a request or leaves it as one: a message, and the results of its calls."""
+    """A message and the results of its calls, which stay in a request or leave it together."""
 
     head: PairedMessage
     msg_id: str | None = None
@@ -65,7 +65,6 @@ class MessageGroup:
 
     @property
     def is_open(self) -> bool:
-        """Whether a call of it has no result."""
         return len(self.results) < len(self.head.message.tool_calls)
 
     def list_messages(self) -> list[PairedMessage]:

@@ -1,7 +1,7 @@
 """Recap: goal, insights and open tasks are told at every turn, and older results of the run stand as their insight.
 
 An insight is one line about a tool's result. Results are replaced a window at a time, so that between two
-replacements a request still begins with the bytes of the one before (memory.md, Intent, insights, active prompt).
+replacements a request still begins with the bytes of the one before.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 TOKENS_MAX = 4000
 WINDOW = 5
-"""Where the agent does not say."""
+"""The window where the agent sets none."""
 
 PREVIEW_CHARS = 100
-"""Of a result that no model has written an insight about."""
+"""Length of the preview of a result that has no insight."""
 
 INSIGHT = "insight"
 """The form of a result that stands as its insight."""

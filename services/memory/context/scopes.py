@@ -1,4 +1,4 @@
-"""Which lines of a run one context of it is told: its own, and what a plan task had before it when it began.
+"""The lines of a run that one of its contexts sees: its own, and for a plan task those before it began.
 
 A context is the run's own (no id), a sub-agent's (`subagent-<8 hex>`), or a plan task's (`task-<taskId>`, within a
 sub-agent `subagent-<8 hex>.task-<taskId>`). A sub-agent begins with nothing; a task's executor begins with a copy of
@@ -15,7 +15,7 @@ from services.memory.log.lines import Line
 
 TASK = "task-"
 SEPARATOR = "."
-"""Between a sub-agent and its task."""
+"""Separates a sub-agent's id from its task's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +30,11 @@ class ContextScope:
 
     @property
     def is_main(self) -> bool:
-        """Whether earlier runs are told before it."""
+        """Whether the context sees earlier runs."""
         return self.context_id is None or (self.base is None and self.forked_at > 0)
 
     def includes(self, context_id: str | None, n: int) -> bool:
-        """Whether line `n` of that context is told."""
+        """Return whether the context sees line `n` of `context_id`."""
         return context_id == self.context_id or (context_id == self.base and n < self.forked_at)
 
 

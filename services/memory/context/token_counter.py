@@ -1,4 +1,4 @@
-"""What messages cost in tokens: each counted once, when it is appended, in the encoding of its chat's model.
+"""Token counts of messages: each counted once, when it is appended, in the encoding of its chat's model.
 
 Exact for OpenAI's encodings. Other models are counted in one of them, times a ratio that their reported usage teaches.
 What the log has no count of (older lines, another encoding, shortened forms) is counted when it is needed, and kept
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from services.runtime.tokens.encodings import EncodingName
 
 INLINE_BYTES_MAX = 16 * 1024
-"""Of lines that are made, or told, on the event loop: some 0.5 ms; a thread costs small ones more than that."""
+"""Size of lines that are encoded or read on the event loop: some 0.5 ms; a thread costs more than that."""
 
 _WHOLE = ("", WITHOUT_REASONING)
 """Forms whose pieces are told as they are, or not at all."""
@@ -62,21 +62,21 @@ class TokenCounter:
 
     encoding: EncodingName
     ratio: float
-    """What a token of that encoding is in tokens of the model."""
+    """Tokens of the model for one token of that encoding."""
     known: _Counts
     find: FindBlob
     """Contents of images that stand as references. May block."""
 
     def count_text(self, text: str) -> int:
-        """Of text that is part of a message."""
+        """Count text that is part of a message."""
         return count.count_text(text, self.encoding)
 
     def count_message(self, message: llm_pb2.Message) -> int:
-        """Of a message that is in no log."""
+        """Count a message that is in no log."""
         return count.count_message(copy_with_images(message, self.find), self.encoding)
 
     def count_for_log(self, message: llm_pb2.Message) -> Tokens:
-        """The same as the log keeps it."""
+        """Count a message, in the form that the log keeps."""
         return Tokens(self.encoding, self.count_message(message))
 
     def count_paired(self, said: PairedMessage) -> int:
@@ -111,12 +111,12 @@ class TokenCounter:
         return sum(map(self.count_group, units))
 
     def count_frame(self, system: str, schemas: Sequence[llm_pb2.ToolSchema]) -> int:
-        """Of a request beside its units and reminder: its list, its system message, its tools."""
+        """Count a request without its groups and reminder: its list, its system message, its tools."""
         tools = tuple(schema.SerializeToString(deterministic=True) for schema in schemas)
         return _count_request_frame(system, tools, self.encoding)
 
     def count_reminder(self, text: str, units: Sequence[MessageGroup]) -> int:
-        """Of a reminder behind `units`: a part of their last message where that is a user's, else a message."""
+        """Count a reminder after `units`: a part of their last message where that is a user's, else a message."""
         if not text:
             return 0
         if units and units[-1].role == "user":
@@ -134,7 +134,7 @@ class TokenCounter:
 
 @cache
 def _count_empty_message(role: str, encoding: EncodingName) -> int:
-    """Of a message that says nothing."""
+    """Count a message without content."""
     return count.count_message(llm_pb2.Message(role=role), encoding)
 
 
@@ -163,7 +163,7 @@ class TokenCounters:
         engine.peers.listen(self._receive_news)
         self._known: WeakKeyDictionary[Chat, _Counts] = WeakKeyDictionary()
         self._encodings: OrderedDict[str, EncodingName] = OrderedDict()
-        """Of the model that a chat was last told to, by chat."""
+        """The encoding of the model that last read a chat, by chat."""
         self._ratios = TokenRatios()
 
     def create_counter(self, chat: Chat, model: str) -> TokenCounter:
@@ -181,7 +181,7 @@ class TokenCounters:
         )
 
     def learn_ratios(self, request: memory_pb2.AppendRequest) -> dict[int, Learned]:
-        """What the usage in `request` teaches of its model's tokens, by index of its line."""
+        """Learn ratios from the usage in `request`, and return them by index of the line."""
         return self._ratios.learn_ratios(request)
 
     def note_request(self, chat: Chat, told: ContextSource, model: str, count: int) -> None:

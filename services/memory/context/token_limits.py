@@ -1,4 +1,4 @@
-"""What a request may hold: the model's window less the room that its answer is given."""
+"""Limits of a request: the model's window less the room for its answer."""
 
 from __future__ import annotations
 

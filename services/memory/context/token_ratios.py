@@ -1,4 +1,4 @@
-"""What a token of our counts is in tokens of a model whose encoding nobody knows: learned from the usage it reports.
+"""Ratios of a model's tokens to our counts, where its encoding is unknown: learned from the usage that it reports.
 
 A request is counted when it is made, its usage comes with the answer; what that has taught goes into the answer's line,
 so that it is known after a restart.
@@ -32,7 +32,7 @@ REQUESTS_MAX = 10_000
 """Requests whose usage may still be reported."""
 
 LINES_MAX = 1000
-"""Of a chat, from its end, that are looked through for what its model has taught before a restart."""
+"""Lines from a chat's end that are searched for the ratio that was learned before a restart."""
 
 
 class TokenRatios:
@@ -60,7 +60,7 @@ class TokenRatios:
             self._asked.popitem(last=False)
 
     def learn_ratios(self, request: memory_pb2.AppendRequest) -> dict[int, Learned]:
-        """What the usage in `request` teaches, by index of its line."""
+        """Learn ratios from the usage in `request`, and return them by index of the line."""
         found: dict[int, Learned] = {}
         for index, line in enumerate(request.lines):
             if line.WhichOneof("line") == "step":

@@ -1,4 +1,4 @@
-"""The last resort: what does not fit a model's window goes, the oldest first (memory.md, View for the model, 6)."""
+"""The last resort: messages that do not fit a model's window are dropped, the oldest first."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def truncate_groups(
 
 
 def _begins_without_user(units: Sequence[MessageGroup], gone: set[int]) -> bool:
-    """Whether what is left begins with an answer to what has gone."""
+    """Return whether the first group that is left answers one that is gone."""
     first = next((unit for index, unit in enumerate(units) if index not in gone), None)
     return first is not None and first.role != "user"
 

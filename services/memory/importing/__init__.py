@@ -1,4 +1,4 @@
-"""Logs that others wrote, read with tolerance (memory.md, Read with tolerance): V3, V3.1, and Blade-style entries.
+"""Logs that other programs wrote, read with tolerance: V3, V3.1, and Blade-style entries.
 
 Each form has a file that reads it; all write one new log, in order, through Writing.
 """

@@ -205,7 +205,7 @@ def _get_seq(line: Json) -> int:
 
 
 def _get_text(message: StoredMessage) -> str | None:
-    """What a user message says, if it is one of text alone."""
+    """Return the text of a user message; None if it holds anything else."""
     parts = message.content or []
     if message.role != "user" or not all(isinstance(part, TextPart) for part in parts):
         return None

@@ -123,7 +123,7 @@ def _read_answer(message: Json, ts: int) -> Iterator[StoredMessage]:
 
 
 def _read_ids(holder: Json) -> Json:
-    """What a call or a result is called in events, and whether it failed."""
+    """Read the ids of a call or result in events, and whether it failed."""
     found: Json = {}
     for key, name in (("_toolId", "tool_id"), ("_actionId", "action_id"), ("name", "name")):
         if isinstance(holder.get(key), str):

@@ -44,7 +44,6 @@ class Blob:
 
 
 def is_blob_id(text: str) -> bool:
-    """Whether a blob may have this id."""
     return _ID.fullmatch(text) is not None
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """What an append got."""
+    """The numbers that an append's lines got."""
 
     first_n: int
     last_n: int
@@ -41,13 +41,13 @@ class Chat:
     log: list[Line] = field(default_factory=list[Line])
     """All committed lines."""
     model_runs: dict[str, list[Line]] = field(default_factory=dict[str, "list[Line]"])
-    """What a model is told, by run, runs in the order of their first line."""
+    """The lines that a model sees, by run, runs in the order of their first line."""
     visible_runs: dict[str, list[Line]] = field(default_factory=dict[str, "list[Line]"])
-    """What people see, by run."""
+    """The lines that people see, by run; the same object as `model_runs` until something is reverted."""
     states: dict[str, SessionState] = field(default_factory=dict[str, SessionState])
     """The session state of each context; the run's own is under the empty id."""
     appends: dict[str, Span] = field(default_factory=dict[str, Span])
-    """By request id: the uuid of the first line, which alone knows the last; nobody asks for the others."""
+    """Committed and staged appends by request id, the uuid of their first line."""
     is_deleted: bool = False
     _timeline: Timeline = field(default_factory=Timeline)
 
@@ -65,7 +65,6 @@ class Chat:
 
     @property
     def is_reverted(self) -> bool:
-        """Whether the views hide lines of the log."""
         return self.visible_runs is not self.model_runs
 
     def append_committed(self, lines: Sequence[Line]) -> None:

@@ -1,4 +1,4 @@
-"""What the lines of a chat say about it and its runs: a fold over the log, small enough to be kept for every chat."""
+"""The properties of a chat and its runs: a fold over the log, small enough to be kept for every chat."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class RunInfo:
     started_at: int
     """When its query line was committed, Unix milliseconds."""
     generation: int
-    """Of the last writer; an earlier one is refused."""
+    """The generation of the last writer; a lower one is refused."""
     last_seq: int
     """The last event that the lines cover or imply."""
     checkpoint: int
@@ -60,20 +60,19 @@ class ChatInfo:
 
     chat_id: str
     owner: Identity = DEFAULT
-    """Whose chat it is: the first line says so."""
+    """The tenant and user of the first line."""
     name: str = CHAT_NAME_EMPTY
     first_agent_key: str = ""
     created_at: int = 0
     updated_at: int = 0
     last_n: int = 0
     is_damaged: bool = False
-    """Whether the log can be read only."""
     runs: dict[str, RunInfo] = field(default_factory=dict[str, RunInfo])
-    """In the order of their query lines, reverted ones too."""
+    """The runs in the order of their query lines, reverted ones included."""
     checkpoints: int = 0
-    """How many there are: one before each query and step that people see, with ids from 0."""
+    """The number of checkpoints: one before each query and step that people see, with ids from 0."""
     state_versions: dict[str, int] = field(default_factory=dict[str, int])
-    """Of the session state of each context."""
+    """The version of each context's session state."""
 
     @property
     def last_agent_key(self) -> str:
@@ -89,7 +88,6 @@ class ChatInfo:
         return [] if self.is_damaged else [run for run in self.runs.values() if not run.is_ended]
 
     def copy(self) -> ChatInfo:
-        """The same facts, that go their own way."""
         return replace(self, runs=dict(self.runs), state_versions=dict(self.state_versions))
 
     def add_line(self, line: Line) -> None:
@@ -157,7 +155,7 @@ def read_info(chat_id: str, lines: Iterable[Line], *, is_damaged: bool = False) 
 
 
 def count_derived_events(line: Query) -> int:
-    """How many events a query line implies: request.query, chat.start in a new chat, run.start."""
+    """Return the number of events that a query line implies: request.query, chat.start in a new chat, run.start."""
     return 3 if line.n == 1 else 2
 
 
@@ -175,7 +173,7 @@ def get_last_seq(line: Line) -> int:
 
 
 def make_chat_name(message: str) -> str:
-    """First 10 code points of the message with its white space collapsed (http.md). NUL is none of a name's: not
+    """Return the first 10 code points of the message, its white space collapsed. NUL is left out: not
     everything that keeps names can hold it.
     """
     return " ".join(message.replace("\0", " ").split())[:CHAT_NAME_CODE_POINTS] or CHAT_NAME_EMPTY

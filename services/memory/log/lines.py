@@ -1,4 +1,4 @@
-"""The lines of a chat's log as they stand in its file (memory.md, The log; Chat Memory V3.1).
+"""The lines of a chat's log as they stand in its file (docs/reference/chat-log.md; Chat Memory V3.1).
 
 One JSON object a line. What only the views need (a query, a plan, usage, an event) is kept as the JSON it is and
 read when a view asks for it.
@@ -57,14 +57,14 @@ class Timing(Struct, frozen=True, gc=False, rename="camel"):
 
 
 class Tokens(Struct, frozen=True, gc=False):
-    """What a message costs in a request, counted when it was appended and never again."""
+    """The cost of a message in a request, counted once, when it was appended."""
 
     encoding: str
     count: int
 
 
 class Learned(Struct, frozen=True, gc=False):
-    """What a token of our counts is in tokens of a model, by all usage that was reported until then."""
+    """The ratio of a model's own tokens to our counts, by all usage that was reported until then."""
 
     model: str
     ratio: float
@@ -81,7 +81,7 @@ class StoredMessage(Struct, frozen=True, omit_defaults=True, kw_only=True):
     tool_call_id: str | None = None
     ts: int = 0
     raw_arguments: str | None = field(default=None, name="_rawArguments")
-    """What the model wrote, where that is no JSON object."""
+    """The arguments that the model wrote, if they are no JSON object."""
     reasoning_id: str | None = field(default=None, name="_reasoningId")
     content_id: str | None = field(default=None, name="_contentId")
     msg_id: str | None = field(default=None, name="_msgId")
@@ -95,16 +95,16 @@ class StoredMessage(Struct, frozen=True, omit_defaults=True, kw_only=True):
     provider_state: Raw = field(default=ABSENT, name="_providerState")
     events: Range | None = field(default=None, name="_events")
     tokens: Tokens | None = field(default=None, name="_tokens")
-    """Of this piece as a message of its own; absent in older logs."""
+    """The cost of this piece as a message of its own; absent in older logs."""
 
 
 class Stamped(Struct, tag_field="_type", omit_defaults=True, kw_only=True, rename="camel"):
-    """What every line has. A line gets its number and time when it is committed."""
+    """The fields of every line. A line gets its number and time when it is committed."""
 
     n: int = field(name="_n")
     """Its number in the file, from 1, without gaps."""
     uuid: str
-    """Of an append's first line: the append's request id."""
+    """A unique id; in an append's first line the append's request id."""
     chat_id: str
     run_id: str = ""
     updated_at: int
@@ -112,7 +112,7 @@ class Stamped(Struct, tag_field="_type", omit_defaults=True, kw_only=True, renam
     user: str = field(name="_user")
     generation: int = field(name="_gen")
     lines: Annotated[int, Meta(ge=1)] = field(default=1, name="_lines")
-    """Of an append's first line: how many lines it has. They count together or not at all."""
+    """In an append's first line the number of its lines, which count together or not at all; 1 in the others."""
 
 
 class Query(Stamped, kw_only=True, tag="query"):
@@ -132,7 +132,6 @@ class Step(Stamped, kw_only=True, tag="step"):
     messages: list[StoredMessage]
     events: Range | None = field(default=None, name="_events")
     learned: Learned | None = field(default=None, name="_learned")
-    """What the usage in it has taught."""
 
 
 class Event(Stamped, kw_only=True, tag="event"):
@@ -162,8 +161,6 @@ class Intent(Stamped, kw_only=True, tag="intent"):
 
 
 class CompactMetadata(Struct, frozen=True, gc=False, rename="camel"):
-    """How a compaction went."""
-
     trigger: str
     """auto or manual."""
     pre_tokens: int
@@ -217,7 +214,7 @@ class State(Stamped, kw_only=True, tag="state"):
 
     context_id: str | None = None
     version: int
-    """Of the state that it makes."""
+    """The version of the state that the line makes."""
     changed: dict[str, Raw] = field(name="set")
     removed: list[str] = field(name="unset")
 

@@ -106,7 +106,7 @@ def _clear_arguments(message: llm_pb2.Message) -> llm_pb2.Message:
 
 
 def _is_object(arguments: str) -> bool:
-    """Whether a provider takes these arguments back: chat templates and APIs fail on anything but an object."""
+    """Return whether the text is a JSON object: chat templates and APIs take back nothing else as arguments."""
     try:
         return isinstance(orjson.loads(arguments), dict)
     except ValueError:

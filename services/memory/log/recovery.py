@@ -15,13 +15,13 @@ from services.memory.log.lines import Line, decode_line
 
 @dataclass(frozen=True, slots=True)
 class LogReading:
-    """What a log file holds."""
+    """The readable content of a log file."""
 
     lines: list[Line]
     """All that can be read, in the order of the file."""
 
     whole_bytes: int
-    """Where the tail begins that is to be set aside; the file's length when there is none."""
+    """The offset of the tail that is to be set aside; the file's length when there is none."""
 
     is_damaged: bool
 
@@ -48,7 +48,7 @@ def read_log(data: bytes, chat_id: str) -> LogReading:
 
 
 def _count_whole_lines(lines: list[Line]) -> int:
-    """How many of `lines` belong to appends that are there to their last line."""
+    """Count the lines that belong to complete appends."""
     whole = 0
     while whole < len(lines) and whole + lines[whole].lines <= len(lines):
         whole += lines[whole].lines

@@ -1,4 +1,4 @@
-"""Session state: a JSON object for each context, kept in the log as its changes (memory.md, Session state)."""
+"""Session state: a JSON object for each context, kept in the log as its changes (docs/reference/chat-log.md)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 MAIN = "main"
-"""What the run's own context may be called; in the log it has no name."""
+"""The name that callers may use for the run's own context; in the log it has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class SessionState:
         return SessionState(kept | line.changed, line.version)
 
     def find_changes(self, text: str) -> tuple[dict[str, msgspec.Raw], list[str]]:
-        """What makes this state the JSON object `text`: values to set, and names to remove.
+        """Return the values to set and the names to remove that turn this state into the JSON object `text`.
 
         Raises:
             InvalidRequest: `text` is no object.

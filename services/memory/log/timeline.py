@@ -1,4 +1,4 @@
-"""Which lines the views show when some were reverted.
+"""The lines that the views show after reverts.
 
 Every line knows what was shown before it, so that a revert is a step back to what its checkpoint knew. A run that has
 not ended keeps its query, whatever is reverted: it has been accepted, and its model is still to answer it.
@@ -42,11 +42,11 @@ class Timeline:
             self._open.pop(line.run_id, None)
 
     def list_visible(self) -> list[Line]:
-        """What people see, in order."""
+        """Return the lines that people see, in order."""
         return self._list_chain(self._last_shown, self._before_shown)
 
     def list_for_model(self) -> list[Line]:
-        """What a model is told, in order."""
+        """Return the lines that a model sees, in order."""
         return self._list_chain(self._last_told, self._before_told)
 
     def _revert_to(self, line: Revert) -> None:

@@ -1,1 +1,1 @@
-"""What the requests of MemoryService say, and what they are answered with."""
+"""The contents of MemoryService's requests and responses."""

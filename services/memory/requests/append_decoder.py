@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LineContext:
-    """What goes into lines beside what their request says."""
+    """The parts of lines that do not come from their request."""
 
     action_tools: frozenset[str]
     count: Callable[[llm_pb2.Message], Tokens]
     learned: Mapping[int, Learned]
-    """By index of the line whose usage has taught it."""
+    """Learned ratios by index of the line whose usage taught them."""
     blobs: list[Blob] = field(default_factory=list[Blob])
     """Out: what is to be kept beside the log first."""
 
@@ -81,7 +81,7 @@ def decode_lines(request: memory_pb2.AppendRequest, drafting: LineContext) -> li
 
 
 def make_stamp(chat_id: str, run_id: str, generation: int) -> dict[str, Any]:
-    """What every line has, before its number and time are known."""
+    """Make the fields of every line, before its number and time are known."""
     writer = identity.require_identity()
     return {
         "n": 0,

@@ -1,4 +1,4 @@
-"""The view for people: a chat's log as events, as if they had been watched in snapshots (events.md, History).
+"""The view for people: a chat's log as events, as if they had been watched in snapshots.
 
 What a query or run line implies is derived from it; a step gives snapshots; event lines are as they were sent.
 """
@@ -35,24 +35,24 @@ _RAW_MESSAGES = msgspec.json.Decoder(_RawMessages)
 
 @dataclass(frozen=True, slots=True)
 class ChatHistory:
-    """What people see of a chat at a moment: of all its runs, or of one."""
+    """The lines of a chat that people see at a moment, of all its runs or of one."""
 
     chat_id: str
     name: str
     run_id: str | None
     runs: list[list[Line]]
     numbers: frozenset[int] | None
-    """Of the lines that are shown; None: all are."""
+    """Numbers of the visible lines; None: all are visible."""
 
     @classmethod
     def from_chat(cls, chat: Chat, run_id: str | None) -> ChatHistory:
-        """What is shown of `chat` now; the chat goes on."""
+        """Copy the visible lines of `chat`, which goes on."""
         runs = [list(lines) for key, lines in chat.visible_runs.items() if run_id in (None, key)]
         numbers = frozenset(line.n for lines in runs for line in lines) if chat.is_reverted else None
         return cls(chat.chat_id, chat.info.name, run_id, runs, numbers)
 
     def build_response(self, log: bytes | None, find: FindBlob) -> memory_pb2.GetChatResponse:
-        """As it is answered, with the messages of `log` when it is given. `find` gives the contents of images."""
+        """Build the response, with the messages of `log` when it is given. `find` gives the contents of images."""
         return memory_pb2.GetChatResponse(
             chat_id=self.chat_id,
             chat_name=self.name,

@@ -73,7 +73,7 @@ async def _run_load(
     *,
     is_short: bool,
 ) -> tuple[memory_pb2.LoadContextResponse, int]:
-    """What `load` gives: at once where that is little work and needs no file, else in a thread."""
+    """Call `load` at once where that is little work and needs no file, else in a thread."""
     if is_short:
         with suppress(_NeedsFile):
             return load(replace(counter, find=_refuse_blob), _refuse_blob)

@@ -10,7 +10,7 @@ from services.memory.log.lines import Call, Step, StoredMessage
 from services.memory.log.messages import join_text
 
 SUBAGENT = "subagent-"
-"""What a sub-agent's id begins with, and every context id within it."""
+"""Prefix of a sub-agent's id, and of every context id within it."""
 
 
 def make_snapshots(line: Step) -> Iterator[agent_pb2.AgentDelta]:

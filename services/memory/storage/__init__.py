@@ -1,1 +1,1 @@
-"""Where chats are kept. `engine` names what a store does; `files` and `postgres` are the two that do it."""
+"""The stores of chats. `engine` is their interface; `files` and `postgres` implement it."""

@@ -1,4 +1,4 @@
-"""What a store of chats does, in parts. There are two: storage/files, which one process owns, and storage/postgres.
+"""The interface of a store of chats, in parts. storage/files, which one process owns, and storage/postgres implement it.
 
 The views of a chat (context, history, state, checkpoints) are made of its lines, whatever keeps them. A call that has
 returned has stored what it says.
@@ -70,7 +70,7 @@ class ChatLogs(Protocol):
 
 
 class ChatIndex(Protocol):
-    """What is known of all chats without their lines."""
+    """The rows of all chats, which answer without reading their lines."""
 
     async def find_entry(self, chat_id: str) -> ChatEntry:
         """Return the chat's row. Raises NotFound."""
@@ -145,7 +145,7 @@ class Blobs(Protocol):
 
 
 class UserFacts(Protocol):
-    """What is remembered about users."""
+    """Facts that are remembered about users."""
 
     async def remember(self, owner: Identity, text: str, request_id: str) -> str:
         """Keep a fact and return its id; for a request id that is known, the id of the fact that it made."""

@@ -1,4 +1,4 @@
-"""What the index keeps of a chat: a row, its runs, and the texts that are searched. Made of lines and facts alone."""
+"""The rows of a chat in the index: its own, its runs, and the texts that are searched."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from services.memory.storage.leases import Lease
 
 TEXT_CHARS_MAX = 100_000
-"""Of one line that are searched: a longer one is a file that somebody pasted, and would fill the index."""
+"""Characters of one line that are searched: a longer one is a pasted file, and would fill the index."""
 
 Kind: TypeAlias = Literal["chat", "insight", "summary", "fact"]
 
@@ -52,18 +52,18 @@ class ChatEntry:
 
 @dataclass(frozen=True, slots=True)
 class IndexChange:
-    """What an append makes of a chat's entry."""
+    """The change that an append makes to a chat's rows."""
 
     chat: ChatEntry
     size_bytes: int
-    """Of its log, which tells at the next start whether the index has seen all of it."""
+    """Size of the log, by which the next start sees whether the index has all of it."""
     mtime_ns: int
     runs: Sequence[RunInfo]
     texts: Sequence[Text]
     is_whole: bool = False
-    """Whether nothing else is known of the chat: other runs and texts go."""
+    """Whether runs and texts that are not in the change are deleted."""
     leases: Mapping[str, Lease] = field(default_factory=dict[str, "Lease"])
-    """Of runs that have begun."""
+    """The leases of runs that have begun."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class UnfinishedEntry:
 
 
 def make_change(chat: Chat, lines: Sequence[Line], mtime_ns: int) -> IndexChange:
-    """What `lines`, committed now, change; all there is where something was reverted."""
+    """Make the change of `lines`, committed now; of the whole chat where something was reverted."""
     if chat.is_reverted:
         return make_full_change(chat, mtime_ns)
     facts = chat.info
@@ -98,7 +98,7 @@ def make_full_change(chat: Chat, mtime_ns: int) -> IndexChange:
 
 
 def extract_texts(lines: Iterable[Line]) -> list[Text]:
-    """What is searched of `lines`: what people and models said, not what tools answered."""
+    """Return the texts that are searched: those of people and models, not results of tools."""
     return [found for line in lines if (found := _extract_text(line)).text]
 
 

@@ -44,7 +44,7 @@ class Lease:
 
 
 NO_LEASE = Lease("", 0, 0)
-"""Of a run that nobody ever owned."""
+"""The lease of a run that nobody ever owned."""
 
 
 def lease_lost(run_id: str, generation: int) -> StaleLease:

@@ -1,4 +1,4 @@
-"""What was used last is kept in memory, as much of it as a bound in bytes allows."""
+"""A cache of the chats that were used last, bounded in bytes."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from headrace.errors import InvalidRequest
 HITS_MAX, HITS_DEFAULT = 100, 20
 
 TERMS_MAX = 32
-"""Of one question: a page of text that is pasted in is no better a question than its first words."""
+"""Terms of one question: a page of text that is pasted in is no better a question than its first words."""
 
 EXCERPT_CHARS = 160
 
@@ -44,7 +44,7 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What to look for."""
+    """A search that a caller asks for."""
 
     terms: list[str]
     kinds: list[str]
@@ -77,7 +77,7 @@ class Question:
 
 
 def _split_terms(query: str) -> list[str]:
-    """What is looked for: words; every three characters of scripts that have no spaces between them."""
+    """Split a query into words; into every three characters where the script has no spaces."""
     terms: dict[str, None] = {}
     for word in _WORD.findall(query):
         start = 0

@@ -38,7 +38,7 @@ class Fact(msgspec.Struct, frozen=True, tag_field="_type", tag="fact", rename="c
 
     @property
     def key(self) -> str:
-        """What no two facts of a user have in common."""
+        """A key that is unique among a user's facts."""
         return self.request_id or self.uuid
 
 
@@ -56,5 +56,5 @@ def decode_fact(data: bytes) -> Fact:
 
 
 def make_fact_text(fact: Fact) -> tuple[Identity, Text]:
-    """Whose it is, and what is searched."""
+    """Return the fact's owner, and the text that is searched."""
     return fact.owner, Text(fact.n, "", "fact", fact.text)

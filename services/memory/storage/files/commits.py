@@ -46,7 +46,7 @@ class Append:
     done: asyncio.Future[Span | str]
     """The lines' numbers, or the run that the query is a repetition of."""
     lease: Lease | None = None
-    """Of the run that the lines begin."""
+    """The lease of the run that the lines begin."""
     beside: Collection[str] | None = None
     """The other unfinished runs that its chat may have; None: any."""
 
@@ -71,14 +71,14 @@ Job: TypeAlias = Append | Delete | Settle
 
 @dataclass(slots=True, eq=False)
 class _StagedChat:
-    """What a round does to one chat."""
+    """The effect of a round on one chat."""
 
     chat: Chat
     lines: list[Known] = field(default_factory=list[Known])
     appends: list[tuple[Append, Span | str]] = field(default_factory=list[tuple[Append, "Span | str"]])
     deletes: list[Delete] = field(default_factory=list[Delete])
     end: int = 0
-    """Where the log will end."""
+    """The length of the log after the round."""
 
     def encode_lines(self) -> Piece:
         """The lines as they go into the file."""

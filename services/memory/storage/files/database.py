@@ -20,10 +20,10 @@ from services.memory.storage.index_rows import ChatEntry, IndexChange, Text, Unf
 from services.runtime.auth.identity import Identity
 
 VERSION = 2
-"""Of the tables. A file of another version is made anew."""
+"""Version of the tables. A file of another version is made anew."""
 
 WAL_PAGES = 8000
-"""Of 4 KiB, before they are moved into the file: that syncs, and appends wait for the same disk."""
+"""Pages of 4 KiB before they are moved into the file: that syncs, and appends wait for the same disk."""
 
 _TABLES = """
 CREATE TABLE chats(

@@ -29,7 +29,7 @@ def disk_errors(chat_id: str) -> AbstractContextManager[None]:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """What is to be stored at the end of a log."""
+    """Data to be stored at the end of a log."""
 
     chat_id: str
     end: int
@@ -68,7 +68,7 @@ class Disk:
             return {chat_id: _seen(entry.stat()) for chat_id, entry in chats if is_uuid(chat_id)}
 
     def has_log(self, chat_id: str) -> bool:
-        """Whether there is a log. Does not block for longer than a hop to a thread takes: systems remember names."""
+        """Return whether there is a log. It takes no longer than a hop to a thread: systems cache names."""
         return self._get_path(chat_id).exists()
 
     def read_log(self, chat_id: str) -> bytes:
@@ -165,7 +165,7 @@ def _write_all(fd: int, data: bytes, at: int) -> None:
 
 
 def _catch_disk_error(do: Callable[..., int], *given: object) -> int | OSError | LogDamaged:
-    """What comes of one of several, as a value: the others go on."""
+    """Call `do` and return its error as a value, so that the other pieces go on."""
     try:
         return do(*given)
     except (OSError, LogDamaged) as error:

@@ -1,4 +1,4 @@
-"""What is known of every chat without opening its log: the index's file, written behind the logs and read after that.
+"""The index of all chats: a file that is written after the logs and read after that.
 
 Changes wait for the file's one thread; a question waits until those before it are in, so that it sees every append
 that was acknowledged. Only the chat of a run, which every new run is held against, is known without that. What the file

@@ -29,7 +29,7 @@ BATCH_LOGS_MAX, BATCH_BYTES_MAX = 1000, 16 << 20
 and 0.7 alone (2026-11). All logs together may be larger than memory."""
 
 REPORT_EVERY_S = 5.0
-"""How far a long start is. `headrace up` waits for as long as it hears of it (headrace/cli/progress.py)."""
+"""Interval of progress reports of a long start, for which `headrace up` waits."""
 
 log = structlog.get_logger()
 
@@ -116,7 +116,7 @@ def load_chat(disk: Disk, chat_id: str) -> Chat:
 
 
 def read_change(disk: Disk, chat_id: str) -> IndexChange | str:
-    """What the log of a chat that may be in use says to the index; the chat's id when it is gone."""
+    """Read the change that a log makes to the index; the chat's id when the log is gone. The chat may be in use."""
     try:
         mtime_ns, data = disk.get_mtime_ns(chat_id), disk.read_log(chat_id)
     except FileNotFoundError:

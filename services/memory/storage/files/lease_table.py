@@ -23,7 +23,7 @@ class LeaseTable:
         self._clock = clock
 
     def get_generation(self, run_id: str) -> int:
-        """Of the run's lease; 0: it never had one."""
+        """Return the generation of the run's lease; 0 if it never had one."""
         lease = self._held.get(run_id)
         return lease.generation if lease else 0
 

@@ -33,7 +33,7 @@ VALUES ($1, 0, '', '', '', 0, 0, '', '') ON CONFLICT DO NOTHING RETURNING id
 """
 
 INLINE_BYTES_MAX = 64 * 1024
-"""Of lines that are decoded on the event loop: some 1 ms."""
+"""Size of lines that are decoded on the event loop: some 1 ms."""
 
 
 @dataclass(slots=True, eq=False)
@@ -45,11 +45,11 @@ class CachedChat:
     row: int = 0
     """The chat's in the database; 0: there was none."""
     version: int = 0
-    """Of that row when it was read."""
+    """The version of that row when it was read."""
     server: datetime | None = None
     """The one that it was read of, as a connection tells it."""
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """Held by the one task that reads or writes the chat."""
+    """The lock of the one task that reads or writes the chat."""
 
     @classmethod
     def empty(cls, chat_id: str) -> CachedChat:
@@ -76,7 +76,7 @@ class CachedChat:
         self.row, self.version, self.server = row, version, server
 
     def is_from_server(self, connection: Connection) -> bool:
-        """Whether what is known of the chat is of the server behind `connection`."""
+        """Return whether the chat was read from the server behind `connection`."""
         return self.server is not None and self.server == get_server(connection)
 
     async def lock_row(self, connection: Connection) -> None:

@@ -1,4 +1,4 @@
-"""What an append is to the database: one statement while nobody else writes to the chat; else, and where there is
+"""An append in the database: one statement while nobody else writes to the chat; else, and where there is
 nothing to store, the chat is locked and read first.
 """
 
@@ -60,7 +60,7 @@ async def _commit_locked(cached: CachedChat, appends: list[Append], connection: 
 
 
 async def _read_generations(row: int, appends: Iterable[Append], connection: Connection) -> dict[str, int]:
-    """Of the leases of the runs that are written to."""
+    """Read the generations of the leases of the runs that are written to."""
     run_ids = list({append.lines[0].run_id for append in appends})
     return dict(await connection.fetch(_GENERATIONS, row, run_ids))
 

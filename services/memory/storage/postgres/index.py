@@ -1,4 +1,4 @@
-"""What is known of chats without reading their lines, and the search of their texts.
+"""The rows of chats, which answer without reading their lines, and the search of their texts.
 
 The words of a question are looked for as parts of texts, which an index of trigrams finds in any script. A text is
 better the more of the words it holds; of texts that hold as many, the shorter one is better.

@@ -1,4 +1,4 @@
-"""What services over one database tell each other: which chats have changed, and what requests were counted.
+"""Notifications between services over one database: chats that have changed, and requests that were counted.
 
 Nothing that is right depends on it: a chat is brought up to date whenever it is read. A service that was told reads
 the lines before somebody asks. Told by a connection of its own, many at once: transactions that notify are committed
@@ -45,7 +45,7 @@ NEWS_CHARS_MAX = 1_000
 _TELL = "SELECT pg_notify($1, told) FROM unnest($2::text[]) AS told"
 
 _CHAT, _NEWS = "chat ", "news "
-"""What a notification begins with."""
+"""The first word of a notification."""
 
 log = structlog.get_logger()
 

@@ -1,4 +1,4 @@
-"""What one transaction would do to a chat: lines with their numbers, and an answer for each append.
+"""The effect of one transaction on a chat: lines with their numbers, and an answer for each append.
 
 An append is held against the chat as this process knows it; whether that is how it is, the database says.
 """
@@ -27,7 +27,7 @@ class Append:
 
     lines: list[Known]
     lease: Lease | None
-    """Of the run that they begin."""
+    """The lease of the run that they begin."""
     beside: Collection[str] | None
     """The other unfinished runs that its chat may have; None: any."""
     cost_bytes: int
@@ -56,7 +56,7 @@ class StagedAppends:
     """The lines as they are stored."""
     answers: Answers = field(default_factory=list[tuple[Append, Span | str | Exception]])
     leases: dict[str, Lease] = field(default_factory=dict[str, "Lease"])
-    """Of the runs that begin."""
+    """The leases of the runs that begin."""
     _before: ChatInfo = field(init=False)
 
     def __post_init__(self) -> None:
@@ -91,7 +91,7 @@ class StagedAppends:
 
     @property
     def is_plain(self) -> bool:
-        """Whether one statement can store it, and says with that that every answer is right, refusals too: it stores
+        """Whether one statement can store it. Its success says that every answer is right, refusals too: it stores
         nothing when the chat is another by now. A revert changes what is searched of other lines.
         """
         return bool(self.lines) and not self._is_whole
@@ -108,7 +108,7 @@ class StagedAppends:
                 self.chat.appends.pop(append.lines[0].uuid, None)
 
     def make_change(self) -> IndexChange:
-        """What the lines make of the index; all there is when something is or was reverted."""
+        """Return the change of the index; the whole of it when something is or was reverted."""
         if self._is_whole:
             return make_full_change(
                 Chat.from_lines(self.chat.chat_id, [*self.chat.log, *self.lines], 0, is_damaged=False), 0

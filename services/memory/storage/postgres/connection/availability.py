@@ -1,4 +1,4 @@
-"""Whether the database can be used, as the last call found it: for health, in the metrics, and in the log."""
+"""The availability of the database by the last call: for health, in the metrics, and in the log."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ log = structlog.get_logger()
 
 
 class Availability:
-    """Of one database. Belongs to its pool."""
+    """The availability of one database, owned by its pool."""
 
     def __init__(self) -> None:
         self.is_up = True

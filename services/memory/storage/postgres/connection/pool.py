@@ -27,10 +27,10 @@ PATIENCE_S = 15.0
 """How long a call waits for a database that is away; half of what our callers wait for us."""
 
 START_PATIENCE_S = 60.0
-"""The same for a service that starts: the database may be starting too."""
+"""How long a service that starts waits for the database, which may be starting too."""
 
 RETRY_DELAY_S = 0.1
-"""Between two attempts: a restart takes about a second, and the others of the pool ask too."""
+"""Delay between two attempts: a restart takes about a second, and all connections of the pool try."""
 
 CONNECT_TIMEOUT_S = 5
 CLOSE_TIMEOUT_S = 5.0
@@ -40,7 +40,7 @@ RELEASE_TIMEOUT_S = 1.0
 PATIENCE_S there must be something left for another one."""
 
 CLIENT_SLACK_S = 2.0
-"""By which the server gives a statement up earlier than we do: then it is not running any more."""
+"""Time by which the server gives a statement up earlier than the client: then it is not running any more."""
 
 IDLE_S = 300.0
 """After which a connection that nobody has used is closed."""
@@ -56,12 +56,12 @@ AWAY = (
     asyncpg.ReadOnlySQLTransactionError,  # a standby, which a fail-over has not made the primary yet
     asyncpg.InsufficientResourcesError,  # too many connections; the disk is full
 )
-"""What passes when the database is back."""
+"""Errors that pass when the database is back."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a service takes of a database, and stands from it."""
+    """The connections that a service uses, and how long it waits for them."""
 
     connections_max: int
     statement_timeout_s: float
@@ -99,7 +99,7 @@ class Database:
                 session.terminate()
 
     async def run(self, do: Callable[[Connection], Awaitable[T]]) -> T:
-        """What `do` gives with a connection; done again when the database went away meanwhile, whether the first time
+        """Call `do` with a connection; again when the database went away meanwhile, whether the first call
         had its effect or not.
 
         Raises:
@@ -171,7 +171,7 @@ async def open_database(url: str, limits: Limits) -> AsyncGenerator[Database]:
 
 
 def make_server_settings(statement_timeout_s: float) -> dict[str, str]:
-    """What the server is told of a connection: nothing of ours may hold a lock for longer than a statement may take."""
+    """Make the server's settings of a connection: it holds no lock for longer than a statement may take."""
     timeout_ms = str(round(statement_timeout_s * 1000))
     return {
         "application_name": "headrace-memory",

@@ -20,7 +20,7 @@ class Session(asyncpg.Connection):
 
 
 def get_server(connection: Connection) -> datetime | None:
-    """Which server a connection is to; None when it was lost meanwhile: a pool takes it back then, and all it has."""
+    """Return the server of a connection; None when it was lost meanwhile, and taken back by the pool."""
     return getattr(connection, "server", None)
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from services.memory.storage.postgres.connection.session import Connection
 
 LOCK = 0x6865616472616365
-"""Of PostgreSQL's advisory locks, the one that nobody else uses: "headrace"."""
+"""The advisory lock that nobody else uses: "headrace" in hexadecimal."""
 
 log = structlog.get_logger()
 
