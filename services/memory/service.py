@@ -239,7 +239,7 @@ class MemoryService(MemoryServiceServicer):
         await self._engine.blobs.put_all(chat_id, blobs)
 
     async def _resolve_chat_id(self, chat_id: str, run_id: str | None) -> str:
-        """The chat that is asked for, by itself or by one of its runs."""
+        """Return the chat of the request, named by itself or by one of its runs."""
         if run_id is None:
             if not chat_id:
                 raise InvalidRequest.of("chatId", "is required where no runId is given")

@@ -24,7 +24,7 @@ log = structlog.get_logger()
 
 
 async def prune_chats(engine: Engine, days: float) -> list[str]:
-    """Delete chats whose last line is older than `days` and whose runs have all ended; their ids."""
+    """Delete chats whose last line is older than `days` and whose runs have all ended; return their ids."""
     gone: list[str] = []
     for chat_id in await engine.index.list_unchanged_since(round((time.time() - days * DAY_S) * 1000)):
         try:
@@ -38,7 +38,7 @@ async def prune_chats(engine: Engine, days: float) -> list[str]:
 
 @asynccontextmanager
 async def run_daily_cleanup(engine: Engine, days: float | None) -> AsyncGenerator[None]:
-    """Inside the block, tidy up every day; without `days` no chat is ever deleted."""
+    """Clean up every day while inside the block; without `days` no chat is ever deleted."""
     daily = asyncio.create_task(_clean_up_daily(engine, days))
     try:
         yield

@@ -36,7 +36,6 @@ _DAYS = {"d": 1.0, "h": 1 / 24, "m": 1 / 24 / 60}
 
 
 def main() -> None:
-    """Parse the arguments, do it, say what was done."""
     arguments = _build_parser().parse_args()
     env = dict(os.environ)
     if arguments.data_dir:
@@ -50,7 +49,6 @@ def main() -> None:
 
 
 async def run_command(config: Config, arguments: argparse.Namespace) -> None:
-    """Run the command over the chats of `config`."""
     is_reindex = arguments.command == "reindex"
     if config.database_url:
         if is_reindex:
@@ -65,7 +63,7 @@ async def run_command(config: Config, arguments: argparse.Namespace) -> None:
 
 
 def _clear_index(disk: Disk) -> None:
-    """Have the index read every log again. Leases stay, where the old one can be read."""
+    """Empty the index, so that every log is read again. Leases stay where the old index can be read."""
     path = disk.folder / INDEX_NAME
     try:
         with closing(open_database(path, is_first=False)) as database:

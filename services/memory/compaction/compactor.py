@@ -38,7 +38,7 @@ log = structlog.get_logger()
 
 
 class Compactor:
-    """Compacts the chats of one store. Touched on the event loop only; what counts is done in threads."""
+    """Compacts the chats of one store. Used on the event loop only; counting is done in threads."""
 
     def __init__(
         self,
@@ -111,20 +111,19 @@ class Compactor:
 
 
 def _is_overtaken(chat: Chat, draft: CompactionDraft) -> bool:
-    """Return whether the context was compacted by somebody else meanwhile."""
     told = draft.story
     return select_source(chat.copy_runs(), told.run_id, told.context_id).compacted != told.compacted
 
 
 def _find_refusal(draft: CompactionDraft) -> str:
-    """Why not even a summary is asked for; empty: it is."""
+    """Return why not even a summary is requested; empty if it is."""
     if draft.request.trigger == "auto" and is_broken(draft.story):
         return "TOO_MANY_FAILURES"
     return "" if draft.is_worth_it() else "NOTHING_TO_COMPACT"
 
 
 def _make_result(draft: CompactionDraft, written: summariser.SummaryAnswer) -> tuple[str, CompactionResult]:
-    """Why there is no summary (empty: there is one), and what would stand in the log."""
+    """Return why there is no summary (empty if there is one), and the content of the lines."""
     if written.failure:
         return written.failure, draft.fall_back()
     result = draft.apply_summary(written.text)

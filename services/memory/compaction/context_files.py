@@ -14,12 +14,11 @@ KEPT_RATIO = 0.1
 
 
 def limit_files(files: Iterable[memory_pb2.ContextFile]) -> list[memory_pb2.ContextFile]:
-    """The first files, each with its first lines, whatever the caller sends."""
+    """Return the first files, each with its first lines, whatever the caller sends."""
     return [_cut_file(file) for file in list(files)[:FILES_MAX]]
 
 
 def format_file(file: memory_pb2.ContextFile) -> str:
-    """A file as it stands in the request and behind the summary."""
     note = f"\n[{file.lines_omitted:,} more lines]" if file.lines_omitted else ""
     return f"[File: {file.path}]\n{file.text}{note}"
 
@@ -27,7 +26,7 @@ def format_file(file: memory_pb2.ContextFile) -> str:
 def select_fitting(
     files: Sequence[memory_pb2.ContextFile], room: int, count: Callable[[str], int]
 ) -> list[memory_pb2.ContextFile]:
-    """The files that have place in `room` tokens together, the first first."""
+    """Return the files that fit in `room` tokens together, in order."""
     found: list[memory_pb2.ContextFile] = []
     for file in files:
         cost = count(format_file(file))

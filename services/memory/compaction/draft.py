@@ -47,7 +47,7 @@ class CompactionResult:
 
 @dataclass(frozen=True)
 class CompactionDraft:
-    """One compaction. Counts, so it belongs into a thread; used by one at a time."""
+    """One compaction as it is worked out. It counts, so it belongs in a thread; used by one task at a time."""
 
     story: ContextSource
     request: memory_pb2.CompactRequest
@@ -57,13 +57,12 @@ class CompactionDraft:
 
     @cached_property
     def units(self) -> list[MessageGroup]:
-        """All that was said since the last compaction, whatever the window shows of it."""
+        """All messages since the last compaction, whatever the window shows of them."""
         everything = build_view(self.story, UNBOUNDED)
         return [*everything.earlier, *everything.own]
 
     @cached_property
     def former(self) -> MessageGroup | None:
-        """The summary that is in force."""
         return None if self.story.compacted is None else self.story.compacted.unit
 
     @cached_property
@@ -76,7 +75,6 @@ class CompactionDraft:
         return self.counter.to_model_tokens(self._frame + self._former_cost + self.counter.count_groups(self.units))
 
     def is_worth_it(self) -> bool:
-        """Return whether there is enough to be replaced."""
         plan = self._make_plan(RETAINED_RATIO, self.counter.from_model_tokens(self.tokens_max))
         return self.counter.to_model_tokens(self.counter.count_groups(plan.replaced)) >= max(
             1, GAIN_RATIO * self.tokens
@@ -107,7 +105,7 @@ class CompactionDraft:
         return request
 
     def apply_summary(self, text: str) -> CompactionResult | None:
-        """With a model's summary; None: it is no shorter than what it replaces."""
+        """Return the result with a model's summary; None if that is no shorter than what it replaces."""
         room = int(context_files.KEPT_RATIO * self.counter.from_model_tokens(self.tokens_max))
         files = context_files.select_fitting(
             context_files.limit_files(self.request.files), room, self.counter.count_text
@@ -117,7 +115,7 @@ class CompactionDraft:
         return result if self.counter.count_text(text) < replaced else None
 
     def fall_back(self) -> CompactionResult:
-        """Without one: the former summary, and a note of what it does not tell."""
+        """Return the result without a summary: the former one, and a note of what it does not cover."""
         plan = self._make_plan(FALLBACK_RATIO, self.counter.from_model_tokens(self.tokens_max))
         count = sum(len(unit.list_messages()) for unit in plan.replaced)
         note = f"[{count:,} older messages were left out without a summary.]"
@@ -138,7 +136,7 @@ class CompactionDraft:
 
     @cached_property
     def _first_shown(self) -> int:
-        """The first unit from which on the window shows all."""
+        """Index of the first group from which on the window shows all."""
         shown = build_view(self.story, self.window)
         places = [get_position(unit) for unit in (*shown.earlier, *shown.own)]
         common = 0

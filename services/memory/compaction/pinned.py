@@ -24,8 +24,6 @@ OPEN_TASKS = frozenset({"", "init", "in_progress"})
 
 
 class Todo(msgspec.Struct):
-    """An entry of the session state's todos."""
-
     content: str = ""
     status: str = ""
 
@@ -37,7 +35,7 @@ _TODOS = msgspec.json.Decoder(list[Todo])
 
 
 def format_pins(story: ContextSource, intent: str, todos: Iterable[Todo]) -> str:
-    """The goal, the todos, the plan's open tasks, and what waits for an answer; empty when there is nothing."""
+    """Format the goal, the todos, the plan's open tasks, and what waits for an answer; empty if there is nothing."""
     sections = {
         "Intent": [intent] if intent else [],
         "Todos": [f"[{todo.status}] {todo.content}" for todo in todos if todo.content],
@@ -51,7 +49,7 @@ def format_pins(story: ContextSource, intent: str, todos: Iterable[Todo]) -> str
 
 
 def read_todos(state: SessionState) -> list[Todo]:
-    """The todos of a context's session state; none where they have another form than ours."""
+    """Read the todos of a session state; none if they have another form than ours."""
     try:
         return _TODOS.decode(state.values.get("todos", b"[]"))
     except msgspec.DecodeError:
@@ -59,7 +57,7 @@ def read_todos(state: SessionState) -> list[Todo]:
 
 
 def find_intent(runs: Mapping[str, Sequence[Line]], story: ContextSource) -> str:
-    """The goal of a context: the last that was told, else its first user message."""
+    """Return the goal of a context: its last intent line, else its first user message."""
     lines = [line for run in runs.values() for line in run]
     told = [line.text for line in lines if isinstance(line, Intent) and line.context_id == story.context_id]
     if told:
@@ -76,7 +74,6 @@ def find_intent(runs: Mapping[str, Sequence[Line]], story: ContextSource) -> str
 
 
 def list_open_tasks(lines: Sequence[Line], context_id: str | None) -> list[str]:
-    """The tasks of the context's last plan that are not done."""
     last = next(
         (line for line in reversed(lines) if isinstance(line, Step) and line.context_id == context_id and line.plan),
         None,
@@ -93,7 +90,7 @@ def list_open_tasks(lines: Sequence[Line], context_id: str | None) -> list[str]:
 
 
 def list_open_calls(units: Sequence[MessageGroup]) -> list[str]:
-    """The calls of the last answer that have no result: an earlier answer's get none any more."""
+    """List the calls of the last answer that have no result: an earlier answer's calls get none any more."""
     last = next((unit for unit in reversed(units) if unit.role == "assistant"), None)
     if last is None:
         return []
@@ -102,7 +99,6 @@ def list_open_calls(units: Sequence[MessageGroup]) -> list[str]:
 
 
 def list_open_approvals(lines: Iterable[Line], context_id: str | None) -> list[str]:
-    """List the approvals of a context that nobody has answered."""
     waiting: dict[str, str] = {}
     for line in lines:
         if not isinstance(line, Event) or line.context_id != context_id or _APPROVAL not in bytes(line.event):

@@ -36,7 +36,7 @@ FALLBACK = "fallback"
 
 @dataclass(frozen=True, slots=True)
 class CompactionPlan:
-    """A cut through what was said since the last compaction."""
+    """A cut through the messages since the last compaction."""
 
     units: Sequence[MessageGroup]
     """All of it, a former summary left out."""
@@ -92,7 +92,6 @@ def is_due(
 
 
 def is_broken(story: ContextSource) -> bool:
-    """Return whether this run's last compactions have all failed to get a summary."""
     strategies = [
         line.compact_metadata.strategy
         for line in story.lines

@@ -43,7 +43,6 @@ _ANALYSIS = re.compile(r"<analysis>.*?(?:</analysis>|\Z)", re.DOTALL)
 
 
 def build_instruction(files: Iterable[memory_pb2.ContextFile], hint: str) -> str:
-    """The last message of the request."""
     blocks = [format_file(file) for file in files]
     return "\n\n".join([*([FILES, *blocks] if blocks else []), INSTRUCTION, *([HINT, hint] if hint else [])])
 
@@ -55,6 +54,6 @@ def build_content(summary: str, pins: str, files: Iterable[memory_pb2.ContextFil
 
 
 def extract_summary(answer: str) -> str:
-    """The summary in a model's answer; all of it but the analysis where it has no tags. Empty: there is none."""
+    """Return the summary in a model's answer: all but the analysis if it has no tags; empty if there is none."""
     found = _SUMMARY.search(answer)
     return (found[1] if found else _ANALYSIS.sub("", answer)).strip()

@@ -37,7 +37,6 @@ class SummaryAnswer:
 async def request_summary(
     llm: LlmServiceAsyncStub | None, request: llm_pb2.ChatRequest, timeout_s: float
 ) -> SummaryAnswer:
-    """Ask for a summary, and wait so long for it at most."""
     if llm is None:
         return SummaryAnswer("", None, ProviderUnavailable.reason)
     answer: list[str] = []

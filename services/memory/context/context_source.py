@@ -38,30 +38,28 @@ HIDDEN_STAGES_LATER = HIDDEN_STAGES | {"plan", "execute"}
 
 @dataclass(frozen=True, slots=True)
 class AppliedCompaction:
-    """A compaction that applies."""
+    """A compaction that applies to a context."""
 
     boundary: CompactBoundary
     summary: CompactSummary
 
     @property
     def start(self) -> Position:
-        """The first message that is told beside the summary."""
+        """The first message that stands beside the summary."""
         return Position(self.summary.retained_from.n, self.summary.retained_from.message)
 
     @property
     def unit(self) -> MessageGroup:
-        """The summary as a message."""
         at, tokens = Position(self.summary.n, 0), [self.summary.tokens]
         return MessageGroup(PairedMessage(make_text_message("user", self.summary.content), at, tokens=tokens))
 
     def retains(self, unit: MessageGroup) -> bool:
-        """Return whether the compaction saw the group and kept it."""
         return unit.head.at is not None and unit.head.at.n < self.summary.n
 
 
 @dataclass(frozen=True, slots=True)
 class ContextSource:
-    """A context, as far as it is told."""
+    """The lines that one context of a run is made of."""
 
     run_id: str
     scope: ContextScope
@@ -81,7 +79,7 @@ class ContextSource:
         return self._read_groups(self.lines, self.scope, is_own=True)
 
     def read_earlier_runs(self) -> Iterator[list[MessageGroup]]:
-        """Read the messages of each earlier run, the last run first."""
+        """Read the messages of each earlier run, the last run first, without reasoning."""
         return (self._read_groups(lines, ContextScope(None), is_own=False) for lines in reversed(self.before))
 
     def _read_groups(self, lines: Sequence[Line], scope: ContextScope, *, is_own: bool) -> list[MessageGroup]:
@@ -116,7 +114,7 @@ def select_source(runs: Mapping[str, Sequence[Line]], run_id: str, context_id: s
 
 
 def find_last_compaction(runs: Iterable[Sequence[Line]], scope: ContextScope) -> AppliedCompaction | None:
-    """The last compaction of a context. A boundary without its summary is none."""
+    """Return the last compaction of a context. A boundary without its summary is none."""
     boundaries: dict[str, CompactBoundary] = {}
     found: AppliedCompaction | None = None
     for lines in runs:

@@ -38,7 +38,7 @@ class ContextWindow:
     messages_max: int
 
     def resize(self, messages_max: int) -> ContextWindow:
-        """This window with the size that a request asks for; 0: no other."""
+        """Return the window with the size that a request asks for; 0 keeps this one's."""
         if messages_max == 0:
             return self
         if not MESSAGES_MIN <= messages_max <= MESSAGES_MAX:
@@ -63,7 +63,7 @@ class ContextView:
 
 
 def build_messages(system: str, units: Sequence[MessageGroup], reminder: str) -> list[llm_pb2.Message]:
-    """The messages of a request: system first, the reminder last, each when it is not empty."""
+    """Build a request's messages: system first, the reminder last, each if it is not empty."""
     messages = [make_text_message("system", system)] if system else []
     messages += flatten_groups(units)
     append_reminder(messages, reminder)
@@ -71,7 +71,6 @@ def build_messages(system: str, units: Sequence[MessageGroup], reminder: str) ->
 
 
 def build_view(story: ContextSource, window: ContextWindow) -> ContextView:
-    """Select the groups of the next request."""
     earlier = [_shorten_group(unit) for unit in _select_earlier(story, window)]
     if story.compacted is not None:
         return ContextView(story.compacted.unit, earlier, story.read_own_run())
@@ -97,12 +96,11 @@ def _select_earlier(story: ContextSource, window: ContextWindow) -> list[Message
 
 
 def _flatten_reversed(runs: Sequence[list[MessageGroup]]) -> list[MessageGroup]:
-    """The units of runs that stand in reverse."""
     return [unit for units in reversed(runs) for unit in units]
 
 
 def _cut_to_window(units: list[MessageGroup], messages_max: int) -> list[MessageGroup]:
-    """The last units, of so many messages at most; a cut is made before a user message."""
+    """Return the last groups, of at most `messages_max` messages; the cut is before a user message."""
     count = _count_messages(units)
     if count <= messages_max:
         return units
@@ -119,12 +117,11 @@ def _skip_to_user(units: list[MessageGroup]) -> list[MessageGroup]:
 
 
 def _count_messages(units: Sequence[MessageGroup]) -> int:
-    """Messages of `units`."""
     return sum(1 + len(unit.head.message.tool_calls) for unit in units)
 
 
 def _shorten_group(unit: MessageGroup) -> MessageGroup:
-    """A unit of an earlier run: images by name, long tool results cut."""
+    """Name images instead of showing them, and cut long tool results."""
     for said in (unit.head, *unit.results.values()):
         for index, part in enumerate(said.message.content):
             if part.WhichOneof("part") == "image":

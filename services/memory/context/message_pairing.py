@@ -26,8 +26,6 @@ INTERRUPTED = '{"ok":false,"error":"interrupted"}'
 
 
 class Position(NamedTuple):
-    """The place of a message in a log."""
-
     n: int
     """Number of its line."""
     message: int
@@ -68,7 +66,7 @@ class MessageGroup:
         return len(self.results) < len(self.head.message.tool_calls)
 
     def list_messages(self) -> list[PairedMessage]:
-        """The message, followed by exactly one result for each call, in the order of its calls."""
+        """Return the message, followed by exactly one result for each call, in the order of its calls."""
         calls = self.head.message.tool_calls
         return [
             self.head,
@@ -77,7 +75,7 @@ class MessageGroup:
 
 
 class MessagePairing:
-    """Takes messages in the order of the log."""
+    """Joins and pairs the messages of a run, added in the order of the log."""
 
     def __init__(self, *, with_reasoning: bool) -> None:
         """Without reasoning nothing of it stays: neither its text nor what the provider wants back with it. That is
@@ -89,11 +87,10 @@ class MessagePairing:
         """Calls without a result, by id: ids are unique in one answer at best."""
 
     def add_query(self, text: str, at: Position, tokens: Tokens | None) -> None:
-        """A user message of one text."""
         self._units.append(MessageGroup(PairedMessage(make_text_message("user", text), at, tokens=[tokens])))
 
     def add_messages(self, messages: Sequence[StoredMessage], n: int) -> None:
-        """The next messages of the log: those of line `n`."""
+        """Add the messages of line `n`."""
         for index, message in enumerate(messages):
             at = Position(n, index)
             match message.role:
@@ -106,7 +103,7 @@ class MessagePairing:
                     self._units.append(MessageGroup(PairedMessage(said, at, tokens=[message.tokens])))
 
     def list_groups(self) -> list[MessageGroup]:
-        """All that was said. Reasoning alone is left out: providers refuse an assistant message that says nothing."""
+        """Return all groups. Reasoning alone is left out: providers refuse an assistant message without content."""
         return [unit for unit in self._units if unit.head.message.content or unit.head.message.tool_calls]
 
     def _add_answer(self, piece: StoredMessage, at: Position) -> None:
@@ -153,12 +150,10 @@ class MessagePairing:
 
 
 def make_text_message(role: str, text: str) -> llm_pb2.Message:
-    """A message of one text."""
     return llm_pb2.Message(role=role, content=[llm_pb2.ContentPart(text=text)])
 
 
 def flatten_groups(units: Iterable[MessageGroup]) -> list[llm_pb2.Message]:
-    """All messages of `units`, in order."""
     return [said.message for unit in units for said in unit.list_messages()]
 
 

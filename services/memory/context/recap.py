@@ -32,7 +32,7 @@ CUT = "\n[…]\n"
 
 
 def collect_insights(story: ContextSource, units: Sequence[MessageGroup]) -> list[tuple[PairedMessage, str]]:
-    """The results of a run's tools, but for errors, each with its insight."""
+    """Return the results of a run's tools, but for errors, each with its insight."""
     lines = [line for line in story.lines if isinstance(line, Insight) and line.context_id == story.context_id]
     written = {line.tool_call_id: line.text for line in lines if line.tool_call_id}
     answers = [answer for unit in units for _, answer in sorted(unit.results.items()) if not answer.is_error]
@@ -40,7 +40,7 @@ def collect_insights(story: ContextSource, units: Sequence[MessageGroup]) -> lis
 
 
 def preview_result(answer: PairedMessage) -> str:
-    """A result's own beginning, in one line."""
+    """Return a result's beginning, in one line."""
     text = "".join(part.text for part in answer.message.content)
     return f"[{answer.message.name}] {' '.join(text[: 2 * PREVIEW_CHARS].split())[:PREVIEW_CHARS]}"
 
@@ -74,7 +74,7 @@ def format_active_part(
 
 
 def read_settings(given: memory_pb2.RecapSettings) -> tuple[int, int]:
-    """The greatest size in tokens, and the window."""
+    """Return the greatest size in tokens, and the window."""
     return given.active_prompt_tokens_max or TOKENS_MAX, max(1, given.insights_window_size or WINDOW)
 
 
@@ -86,7 +86,7 @@ def _format_sections(goal: str, found: Sequence[str], tasks: Sequence[str]) -> s
 
 
 def _cut_middle(text: str, counter: TokenCounter, room: int) -> str:
-    """The first third and the last two thirds of what there is room for; empty when there is none."""
+    """Keep the first third and the last two thirds of the room; empty if there is none."""
     low, high = 0, len(text)
     while low < high:
         middle = (low + high + 1) // 2

@@ -13,13 +13,12 @@ if TYPE_CHECKING:
 
 
 def format_reminder(texts: Iterable[str]) -> str:
-    """The text of the part; empty when there is nothing to be reminded of."""
     text = "\n".join(text for text in texts if text)
     return f"<system_reminder>\n{text}\n</system_reminder>" if text else ""
 
 
 def append_reminder(messages: list[llm_pb2.Message], text: str) -> None:
-    """Add `text` to the last message where that is a user's, else after it. Images of that message stay images."""
+    """Add `text` to the last message if that is a user's, else after it."""
     if not text:
         return
     if messages and messages[-1].role == "user":

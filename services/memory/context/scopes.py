@@ -30,16 +30,13 @@ class ContextScope:
 
     @property
     def is_main(self) -> bool:
-        """Whether the context sees earlier runs."""
         return self.context_id is None or (self.base is None and self.forked_at > 0)
 
     def includes(self, context_id: str | None, n: int) -> bool:
-        """Return whether the context sees line `n` of `context_id`."""
         return context_id == self.context_id or (context_id == self.base and n < self.forked_at)
 
 
 def find_scope(context_id: str | None, lines: Iterable[Line]) -> ContextScope:
-    """The scope of a context in the lines of its run."""
     agent, separator, task = (context_id or "").rpartition(SEPARATOR)
     if context_id is None or not task.startswith(TASK):
         return ContextScope(context_id)
@@ -48,5 +45,5 @@ def find_scope(context_id: str | None, lines: Iterable[Line]) -> ContextScope:
 
 
 def get_agent_id(context_id: str) -> str:
-    """The sub-agent that a context is part of; for a task of the run itself its own id."""
+    """Return the sub-agent that a context is part of; for a task of the run itself the task's own id."""
     return context_id.partition(SEPARATOR)[0]

@@ -58,7 +58,7 @@ _Counts: TypeAlias = "dict[_Key, int]"
 
 @dataclass(frozen=True, slots=True)
 class TokenCounter:
-    """Counts in the encoding of one model. May be used in any thread: a count is the same whoever makes it."""
+    """Counts in the encoding of one model. May be used in any thread: every thread gets the same count."""
 
     encoding: EncodingName
     ratio: float
@@ -68,15 +68,12 @@ class TokenCounter:
     """Contents of images that stand as references. May block."""
 
     def count_text(self, text: str) -> int:
-        """Count text that is part of a message."""
         return count.count_text(text, self.encoding)
 
     def count_message(self, message: llm_pb2.Message) -> int:
-        """Count a message that is in no log."""
         return count.count_message(copy_with_images(message, self.find), self.encoding)
 
     def count_for_log(self, message: llm_pb2.Message) -> Tokens:
-        """Count a message, in the form that the log keeps."""
         return Tokens(self.encoding, self.count_message(message))
 
     def count_paired(self, said: PairedMessage) -> int:
@@ -91,7 +88,7 @@ class TokenCounter:
         return count
 
     def _sum_log_counts(self, said: PairedMessage) -> int | None:
-        """The sum of what its pieces cost by the log; None: it does not say, or in another encoding."""
+        """Sum the counts of the message's pieces in the log; None if one is missing or in another encoding."""
         count = 0
         for piece in said.tokens:
             if piece is None or piece.encoding != self.encoding:
@@ -124,17 +121,15 @@ class TokenCounter:
         return self.count_message(llm_pb2.Message(role="user", content=[llm_pb2.ContentPart(text=text)]))
 
     def to_model_tokens(self, count: int) -> int:
-        """`count` in the model's own tokens, as far as we know."""
         return math.ceil(count * self.ratio)
 
     def from_model_tokens(self, tokens_max: int) -> int:
-        """The greatest count that is not more than `tokens_max` of the model's own tokens."""
+        """Return the greatest count that is at most `tokens_max` of the model's own tokens."""
         return math.floor(tokens_max / self.ratio)
 
 
 @cache
 def _count_empty_message(role: str, encoding: EncodingName) -> int:
-    """Count a message without content."""
     return count.count_message(llm_pb2.Message(role=role), encoding)
 
 
@@ -145,8 +140,6 @@ def _count_request_frame(system: str, tools: tuple[bytes, ...], encoding: Encodi
 
 
 class _CountedRequest(msgspec.Struct, array_like=True):
-    """A request that was counted."""
-
     chat_id: str
     run_id: str
     context_id: str | None
@@ -155,7 +148,7 @@ class _CountedRequest(msgspec.Struct, array_like=True):
 
 
 class TokenCounters:
-    """All counts of a service. Touched on the event loop only."""
+    """The counters of a service, and what they have learned. Used on the event loop only."""
 
     def __init__(self, engine: Engine) -> None:
         self._find_blob = engine.blobs.find
@@ -167,7 +160,6 @@ class TokenCounters:
         self._ratios = TokenRatios()
 
     def create_counter(self, chat: Chat, model: str) -> TokenCounter:
-        """The counter of a chat's messages for `model`."""
         known = self._known.setdefault(chat, {})
         find = partial(self._find_blob, chat.chat_id)
         if encoding := _find_exact_encoding(model):
@@ -175,17 +167,16 @@ class TokenCounters:
         return TokenCounter(count.ESTIMATE_ENCODING, self._ratios.get_ratio(model, chat.log), known, find)
 
     def create_append_counter(self, chat_id: str) -> TokenCounter:
-        """The counter of messages that are about to be appended to a chat, for the log."""
+        """Create the counter of messages that are about to be appended to a chat."""
         return TokenCounter(
             self._encodings.get(chat_id, count.ESTIMATE_ENCODING), 1.0, {}, partial(self._find_blob, chat_id)
         )
 
     def learn_ratios(self, request: memory_pb2.AppendRequest) -> dict[int, Learned]:
-        """Learn ratios from the usage in `request`, and return them by index of the line."""
         return self._ratios.learn_ratios(request)
 
     def note_request(self, chat: Chat, told: ContextSource, model: str, count: int) -> None:
-        """A request of `count` tokens, not scaled, is made to `model`; another service may get what it has cost."""
+        """Note a request of `count` tokens, not scaled: its usage may be reported to this service or to another."""
         asked = _CountedRequest(chat.chat_id, told.run_id, told.context_id, model, count)
         self._store_request(asked)
         self._share(msgspec.json.encode(asked).decode())
@@ -204,6 +195,5 @@ class TokenCounters:
 
 
 def _find_exact_encoding(model: str) -> EncodingName | None:
-    """The encoding of a model of OpenAI's."""
     facts = model_table.known_facts(model)
     return None if facts is None else facts.encoding

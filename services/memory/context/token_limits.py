@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def get_window_tokens(limits: memory_pb2.ModelLimits) -> int:
-    """Tokens of request and answer together; of a model that nobody knows, the smallest window in use."""
+    """Return the tokens of request and answer together; for an unknown model the smallest window in use."""
     return limits.context_window_tokens or model_table.facts(limits.model).context_window
 
 
@@ -26,5 +26,4 @@ def get_answer_tokens(limits: memory_pb2.ModelLimits) -> int:
 
 
 def get_request_tokens_max(limits: memory_pb2.ModelLimits) -> int:
-    """Tokens that a request may have."""
     return get_window_tokens(limits) - get_answer_tokens(limits)

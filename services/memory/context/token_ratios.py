@@ -36,14 +36,13 @@ LINES_MAX = 1000
 
 
 class TokenRatios:
-    """The ratios of all models. Touched on the event loop only."""
+    """The ratios of all models. Used on the event loop only."""
 
     def __init__(self) -> None:
         self._ratios: OrderedDict[str, float] = OrderedDict()
         self._asked: OrderedDict[tuple[str, str | None], tuple[str, int]] = OrderedDict()
 
     def get_ratio(self, model: str, log: Sequence[Line]) -> float:
-        """The ratio of a model, in a chat with this log."""
         if (known := self._ratios.get(model)) is not None:
             return known
         for line in islice(reversed(log), LINES_MAX):
@@ -53,7 +52,7 @@ class TokenRatios:
         return count.ESTIMATE_RATIO
 
     def note_request(self, run_id: str, context_id: str | None, model: str, count: int) -> None:
-        """A request of `count` tokens, not scaled, is made by a context of a run."""
+        """Note a request of `count` tokens, not scaled, by a context of a run."""
         self._asked[run_id, context_id] = (model, count)
         self._asked.move_to_end((run_id, context_id))
         if len(self._asked) > REQUESTS_MAX:

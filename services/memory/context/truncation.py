@@ -37,13 +37,12 @@ def truncate_groups(
 
 
 def _begins_without_user(units: Sequence[MessageGroup], gone: set[int]) -> bool:
-    """Return whether the first group that is left answers one that is gone."""
     first = next((unit for index, unit in enumerate(units) if index not in gone), None)
     return first is not None and first.role != "user"
 
 
 def check_fits(tokens: int, tokens_max: int, system: int, user: int) -> None:
-    """Raise the error for a request of `tokens` that cannot be smaller; `system` and `user` are what those cost."""
+    """Raise the error for a request that cannot be smaller; `system` and `user` are tokens of those messages."""
     if tokens > tokens_max:
         role = "system" if system > user else "user"
         raise ContextLengthExceeded(

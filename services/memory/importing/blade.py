@@ -24,7 +24,7 @@ from services.memory.log.lines import StoredMessage, TextPart
 
 
 def convert_entries(writing: LogBuilder, entries: list[Json]) -> None:
-    """Write a conversation: each message of the user begins a run."""
+    """Convert a conversation: each message of the user begins a run."""
     names: dict[str, str] = {}
     boundary: Json = {}
     for entry in _select_path(entries):
@@ -47,7 +47,7 @@ def convert_entries(writing: LogBuilder, entries: list[Json]) -> None:
 
 
 def _select_path(entries: list[Json]) -> list[Json]:
-    """The entries of the conversation, in order; all of them where they name no parents."""
+    """Return the entries of the conversation, in order; all of them if they name no parents."""
     by_id = {to_text(entry.get("uuid")): entry for entry in entries if entry.get("uuid")}
     linked = [entry for entry in entries if entry.get("parentUuid") in by_id or entry.get("logicalParentUuid") in by_id]
     if not linked:
@@ -63,7 +63,6 @@ def _select_path(entries: list[Json]) -> list[Json]:
 
 
 def _read_messages(entry: Json, content: object, role: str, ts: int, names: dict[str, str]) -> Iterator[StoredMessage]:
-    """The messages of an entry that is no question."""
     msg_id = make_msg_id()
     is_alone = entry.get("type") in ("tool_use", "tool_result")
     for block in [entry] if is_alone else to_list(content):
@@ -84,7 +83,7 @@ def _read_messages(entry: Json, content: object, role: str, ts: int, names: dict
 
 
 def _is_question(content: object) -> bool:
-    """Whether a user's entry says something; one that only brings results does not."""
+    """Return whether a user's entry has content of its own, not only tool results."""
     return bool(read_parts(_drop_tool_blocks(content)))
 
 

@@ -23,20 +23,18 @@ _SUFFIXES = frozenset({".json", ".jsonl"})
 
 
 class UnreadableFile(Exception):
-    """A file that is no log of a form that is known."""
+    """A file that is no log of a known form."""
 
 
 @dataclass(frozen=True, slots=True)
 class ImportedChat:
-    """A chat that was read."""
-
     chat_id: str
     log: bytes
     blobs: list[Blob]
 
 
 def list_files(path: Path) -> list[Path]:
-    """The files that may be logs: `path` itself, or those of a folder."""
+    """List the files that may be logs: `path` itself, or those of a folder."""
     if not path.is_dir():
         return [path]
     found = (file for file in path.iterdir() if file.suffix in _SUFFIXES and file.name != INDEX)
@@ -66,7 +64,7 @@ def read_chat_file(path: Path) -> ImportedChat:
 
 
 def format_export(log: bytes, blobs: list[Blob]) -> bytes:
-    """A chat as one file, which `read` gives back as it was: its log, and its blobs a line each."""
+    """Format a chat as one file, which `read_chat_file` gives back as it was: its log, and a line for each blob."""
     return log + b"".join(map(_format_blob, blobs))
 
 
@@ -87,7 +85,7 @@ def _parse_blob(text: bytes) -> Blob:
 
 
 def _find_own_chat(log: bytes) -> str | None:
-    """The chat of a log that is whole in the form that is written now."""
+    """Return the chat of a log that is complete in today's form."""
     try:
         chat_id = to_text(json.loads(log[: log.find(b"\n") + 1])["chatId"])
     except (ValueError, KeyError, TypeError):
@@ -98,7 +96,7 @@ def _find_own_chat(log: bytes) -> str | None:
 
 
 def _parse_entries(log: bytes, path: Path) -> list[Json]:
-    """The objects of a file: one a line, or one list of them."""
+    """Parse the objects of a file: one a line, or one list of them."""
     text = log.decode(errors="replace").strip()
     try:
         found: list[Any] = (
@@ -113,7 +111,7 @@ def _parse_entries(log: bytes, path: Path) -> list[Json]:
 
 
 def _split_lines(text: str) -> list[str]:
-    """The lines of a log; the last one may have been cut by a crash."""
+    """Split a log; its last line may have been cut by a crash."""
     lines = [line for line in text.split("\n") if line.strip()]
     try:
         json.loads(lines[-1]) if lines else None
@@ -123,7 +121,7 @@ def _split_lines(text: str) -> list[str]:
 
 
 def _choose_chat_id(entries: list[Json], path: Path) -> str:
-    """The chat that the entries name, or their file does; else a new one."""
+    """Return the chat that the entries name, or the file; else a new one."""
     names = (to_text(entry.get("chatId") or entry.get("sessionId")) for entry in entries)
     name = next(filter(None, names), path.stem)
     return make_uuid(name) if name else str(uuid.uuid4())

@@ -41,14 +41,12 @@ STAGES = frozenset({"oneshot", "react", "plan", "execute", "summary", "verify", 
 
 
 def make_uuid(name: str) -> str:
-    """`name` if it is a UUID, else the one that always stands for it: chats and runs have no other ids."""
+    """Return `name` if it is a UUID, else the UUID that always stands for it."""
     return name if is_uuid(name) else str(uuid.uuid5(_NAMES, name))
 
 
 @dataclass(slots=True)
 class _OpenRun:
-    """A run that has begun."""
-
     last_seq: int
     question: str
     steps: int = 0
@@ -57,7 +55,7 @@ class _OpenRun:
 
 @dataclass(slots=True)
 class LogBuilder:
-    """Takes a chat in the order of its log."""
+    """Builds the log of a chat, in the order of its lines."""
 
     chat_id: str
     data: list[bytes] = field(default_factory=list[bytes])
@@ -69,7 +67,7 @@ class LogBuilder:
     _ts: int = 0
 
     def add_query(self, run_id: str, query: Json, ts: int, uuid: str = "", agent_hash: str = "") -> None:
-        """A run begins; a run that has begun is not begun twice."""
+        """Begin a run, unless it has begun."""
         if run_id in self._runs:
             return
         self._runs[run_id] = _OpenRun(2 if self.data else 3, str(query.get("message") or ""))
@@ -79,7 +77,7 @@ class LogBuilder:
         self._write_line(line)
 
     def add_step(self, run_id: str, messages: Sequence[StoredMessage], ts: int, **given: Any) -> None:
-        """Messages of a run; what has no event number yet gets one, so that history shows it."""
+        """Add messages of a run; those without an event number get one, so that history shows them."""
         run = self._get_run(run_id, ts)
         if not run.steps and messages and _get_text(messages[0]) == run.question:
             messages = messages[1:]  # the query says it already
@@ -92,7 +90,7 @@ class LogBuilder:
         )
 
     def end_run(self, run_id: str, ts: int, state: str = "completed", **given: Any) -> None:
-        """A run has ended; it does so once."""
+        """End a run, unless it has ended."""
         run = self._get_run(run_id, ts)
         if run.is_ended:
             return
@@ -104,7 +102,7 @@ class LogBuilder:
         )
 
     def add_compaction(self, summary: str, ts: int, trigger: str, tokens: int) -> None:
-        """A summary of everything before stands for it from here on."""
+        """Add a summary that stands for everything before it."""
         if not self.run_id:
             return
         boundary = CompactBoundary(
@@ -130,7 +128,7 @@ class LogBuilder:
         )
 
     def add_other(self, line: Json, run_id: str, ts: int) -> None:
-        """A line of a kind that is kept as it is."""
+        """Add a line of another kind as it is."""
         if run_id:
             self._get_run(run_id, ts)
             self._runs[run_id].last_seq = max(self._runs[run_id].last_seq, _get_seq(line))
@@ -143,7 +141,7 @@ class LogBuilder:
         self.data.append(json.dumps(members, ensure_ascii=False).encode() + b"\n")
 
     def build_log(self) -> bytes:
-        """The whole log; runs without an end have ended with it."""
+        """Return the whole log, after ending the runs that have no end."""
         for run_id in self._runs:
             self.end_run(run_id, self._ts)
         return b"".join(self.data)
@@ -158,7 +156,6 @@ class LogBuilder:
         return self._runs[run_id]
 
     def _extract_images(self, message: StoredMessage) -> StoredMessage:
-        """The message, its images by reference."""
         content = [self._extract_image(part) for part in message.content or ()]
         return msgspec.structs.replace(message, content=content or None)
 
@@ -205,7 +202,6 @@ def _get_seq(line: Json) -> int:
 
 
 def _get_text(message: StoredMessage) -> str | None:
-    """Return the text of a user message; None if it holds anything else."""
     parts = message.content or []
     if message.role != "user" or not all(isinstance(part, TextPart) for part in parts):
         return None

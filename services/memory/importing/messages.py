@@ -17,36 +17,34 @@ Json = dict[str, Any]
 
 
 def to_dict(value: Any) -> Json:
-    """`value` if it is an object; else an empty one."""
+    """Return `value` if it is an object, else an empty one."""
     return value if isinstance(value, dict) else {}
 
 
 def to_list(value: Any) -> list[Any]:
-    """`value` if it is a list; a list of it when it is anything else but nothing."""
+    """Return `value` if it is a list, else a list of it; empty for None."""
     if isinstance(value, list):
         return value
     return [] if value is None else [value]
 
 
 def to_text(value: Any) -> str:
-    """`value` as text."""
     if isinstance(value, str):
         return value
     return "" if value is None else json.dumps(value, ensure_ascii=False)
 
 
 def to_raw(value: Any) -> msgspec.Raw:
-    """`value` as JSON inside a line; absent when there is nothing."""
     return ABSENT if value is None else msgspec.Raw(json.dumps(value, ensure_ascii=False).encode())
 
 
 def read_parts(value: Any) -> list[Part]:
-    """Content: text, or a list of parts of either vendor's form."""
+    """Read content: text, or a list of parts of either vendor's form."""
     return [part for item in to_list(value) if (part := _read_part(item))]
 
 
 def read_message(message: Json, ts: int) -> Iterator[StoredMessage]:
-    """The pieces of one message in OpenAI's form; none of a system message."""
+    """Yield the pieces of one message in OpenAI's form; none of a system message."""
     role = message.get("role")
     if role == "tool":
         yield make_result(
@@ -59,7 +57,6 @@ def read_message(message: Json, ts: int) -> Iterator[StoredMessage]:
 
 
 def make_result(call_id: str, content: Any, ts: int, ids: Json, name: str | None = None) -> StoredMessage:
-    """A tool's result."""
     is_error = ids.pop("is_error", None)
     return StoredMessage(
         role="tool",
@@ -73,7 +70,6 @@ def make_result(call_id: str, content: Any, ts: int, ids: Json, name: str | None
 
 
 def make_call(call_id: str, name: str, arguments: Any, ts: int, msg_id: str | None, ids: Json) -> StoredMessage:
-    """A call of a tool."""
     text = arguments if isinstance(arguments, str) else json.dumps(arguments or {}, ensure_ascii=False)
     try:
         is_object = isinstance(json.loads(text), dict)
@@ -90,7 +86,6 @@ def make_call(call_id: str, name: str, arguments: Any, ts: int, msg_id: str | No
 
 
 def get_ts(message: Json, otherwise: int) -> int:
-    """When a message was made, Unix milliseconds."""
     ts = message.get("ts")
     return ts if isinstance(ts, int) and ts > 0 else otherwise
 
@@ -100,7 +95,7 @@ def make_msg_id() -> str:
 
 
 def _read_answer(message: Json, ts: int) -> Iterator[StoredMessage]:
-    """An answer may hold everything at once; its pieces share an id."""
+    """Yield the pieces of an answer, which share an id: it may hold everything at once."""
     ts, own = get_ts(message, ts), _read_ids(message)
     msg_id = to_text(message.get("_msgId")) or make_msg_id()
     common: Json = {"role": "assistant", "ts": ts, "msg_id": msg_id}
@@ -123,7 +118,6 @@ def _read_answer(message: Json, ts: int) -> Iterator[StoredMessage]:
 
 
 def _read_ids(holder: Json) -> Json:
-    """Read the ids of a call or result in events, and whether it failed."""
     found: Json = {}
     for key, name in (("_toolId", "tool_id"), ("_actionId", "action_id"), ("name", "name")):
         if isinstance(holder.get(key), str):

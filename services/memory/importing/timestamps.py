@@ -10,7 +10,7 @@ SECONDS_MAX = 100_000_000_000
 
 
 def to_milliseconds(value: Any) -> int:
-    """A time in Unix milliseconds: a number of seconds or milliseconds, or ISO text; 0 when it is none."""
+    """Convert a number of seconds or milliseconds, or ISO text, to Unix milliseconds; 0 if it is no time."""
     if isinstance(value, bool):
         return 0
     if isinstance(value, int | float) and 0 < value < 1e15:

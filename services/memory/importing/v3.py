@@ -11,7 +11,6 @@ from services.memory.log.lines import ABSENT
 
 
 def convert_lines(writing: LogBuilder, lines: list[Json]) -> None:
-    """Write a chat's lines again as they are written now."""
     for line in lines:
         ts = to_milliseconds(line.get("updatedAt"))
         run_id = (
@@ -60,7 +59,7 @@ def _end_run(writing: LogBuilder, line: Json, run_id: str, ts: int) -> None:
 
 
 def _read_plan(line: Json) -> Any:
-    """The plan, whatever it and its tasks are called."""
+    """Read the plan, whatever it and its tasks are called."""
     plan = line.get("plan", line.get("planSnapshot"))
     if not isinstance(plan, dict):
         return ABSENT

@@ -18,8 +18,6 @@ _FALLBACK = "application/octet-stream"
 
 @dataclass(frozen=True, slots=True)
 class Blob:
-    """A content and its type."""
-
     mime_type: str
     data: bytes
 
@@ -48,6 +46,6 @@ def is_blob_id(text: str) -> bool:
 
 
 def parse_reference(reference: str) -> str | None:
-    """The blob that a URL in a log stands for; None for any other URL."""
+    """Return the blob id in a URL of a log; None for any other URL."""
     found = reference.removeprefix(SCHEME)
     return found if reference.startswith(SCHEME) and is_blob_id(found) else None

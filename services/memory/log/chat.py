@@ -30,8 +30,8 @@ class Span:
 
 @dataclass(slots=True, weakref_slot=True, eq=False)
 class Chat:
-    """One for each chat that is in use. Touched on the event loop only; its facts may run ahead of the disk while
-    an append is being written, its lines never do.
+    """A chat in use. Touched on the event loop only; `info` may be ahead of the disk while an append is written, the
+    lines never are.
     """
 
     chat_id: str
@@ -53,14 +53,12 @@ class Chat:
 
     @classmethod
     def from_lines(cls, chat_id: str, lines: list[Line], size_bytes: int, *, is_damaged: bool) -> Chat:
-        """The chat that a log file holds."""
         chat = cls(chat_id, ChatInfo(chat_id, is_damaged=is_damaged), size_bytes)
         chat.append_committed(lines)
         return chat
 
     @classmethod
     def empty(cls, chat_id: str) -> Chat:
-        """The chat that has no log."""
         return cls(chat_id, ChatInfo(chat_id))
 
     @property
@@ -68,7 +66,7 @@ class Chat:
         return self.visible_runs is not self.model_runs
 
     def append_committed(self, lines: Sequence[Line]) -> None:
-        """Lines that are committed and were not held against this chat: a log's, or another process's."""
+        """Add committed lines that were not checked against this chat: a log's, or another process's."""
         for line in lines:
             self.appends[line.uuid] = Span(line.n, line.n + line.lines - 1, self.info.checkpoints)
             self.info.add_line(line)
@@ -99,7 +97,6 @@ class Chat:
         return self.appends[first.uuid]
 
     def check_delete(self) -> None:
-        """Raise the error for a chat that cannot be deleted."""
         if self.is_deleted or not self.info.last_n:
             raise chat_not_found(self.chat_id)
         if busy := self.info.list_unfinished():
@@ -110,7 +107,6 @@ class Chat:
             )
 
     def commit_lines(self, lines: Sequence[Line]) -> None:
-        """Lines that are committed now."""
         self.log.extend(lines)
         for line in lines:
             self._timeline.add_line(line)
@@ -120,15 +116,14 @@ class Chat:
             self._extend_views(lines)
 
     def get_state(self, context: str) -> SessionState:
-        """The session state of a context, by its key."""
         return self.states.get(context, SessionState())
 
     def copy_runs(self) -> dict[str, Sequence[Line]]:
-        """The committed lines by run as they are now, to be read in another thread while the chat goes on."""
+        """Copy the lines by run, to be read in another thread while the chat goes on."""
         return {run_id: list(lines) for run_id, lines in self.model_runs.items()}
 
     def find_duplicate(self, lines: Sequence[Known]) -> str | None:
-        """The run that has the request id of the query in `lines` already."""
+        """Return the run that already has the request id of the query in `lines`."""
         first = lines[0]
         request_id = QUERY_FIELDS.decode(first.query).request_id if isinstance(first, Query) else ""
         return self.info.find_run_by_request(request_id) if request_id else None
@@ -179,7 +174,6 @@ class Chat:
                 raise session_state.stale_state_error(self.chat_id, version)
 
     def _extend_views(self, lines: Sequence[Line]) -> None:
-        """Show `lines` at the end of the views."""
         for line in lines:
             self.model_runs.setdefault(line.run_id, []).append(line)
             if self.is_reverted:
@@ -187,7 +181,6 @@ class Chat:
             session_state.update_states(self.states, line)
 
     def _rebuild_views(self) -> None:
-        """Make the views anew, from the whole log."""
         told = self._timeline.list_for_model()
         self.model_runs, self.visible_runs = _group_by_run(told), _group_by_run(self._timeline.list_visible())
         # A revert is a change of every state.
@@ -200,23 +193,21 @@ class Chat:
 
 
 def chat_not_found(chat_id: str) -> NotFound:
-    """The error for a chat that is not there."""
     return NotFound(f"chat {chat_id} does not exist", chatId=chat_id)
 
 
 def run_not_found(run_id: str, chat_id: str) -> NotFound:
-    """The error for lines of a run that the chat does not have."""
     return NotFound(f"run {run_id} has no query line in chat {chat_id}", runId=run_id)
 
 
 def check_run_chat(run_id: str, chat_id: str, known: str | None) -> None:
-    """Raise NotFound for lines of a run in `chat_id` where the run is known to be another chat's."""
+    """Raise NotFound if the run is known to belong to another chat."""
     if known not in (None, chat_id):
         raise run_not_found(run_id, chat_id)
 
 
 def get_first_n(answer: Span | str) -> int:
-    """The number of the first line of an append that has no query."""
+    """Return the number of the first line of an append without a query."""
     assert isinstance(answer, Span), "only a query can be a repetition of another"
     return answer.first_n
 

@@ -21,7 +21,7 @@ SCOPE_ALL = "all"
 
 
 class QueryFields(msgspec.Struct, rename="camel", gc=False):
-    """The part of a query that the log's own rules need."""
+    """The fields of a query that the log's own rules need."""
 
     message: str = ""
     request_id: str = ""
@@ -38,8 +38,6 @@ _EVENT_FIELDS = msgspec.json.Decoder(_EventFields)
 
 @dataclass(frozen=True, slots=True)
 class RunInfo:
-    """A run, as far as the log tells."""
-
     run_id: str
     request_id: str
     agent_key: str
@@ -56,8 +54,6 @@ class RunInfo:
 
 @dataclass(slots=True)
 class ChatInfo:
-    """A chat, as far as its log tells."""
-
     chat_id: str
     owner: Identity = DEFAULT
     """The tenant and user of the first line."""
@@ -76,22 +72,19 @@ class ChatInfo:
 
     @property
     def last_agent_key(self) -> str:
-        """The agent of its last run."""
         return self.runs[next(reversed(self.runs))].agent_key if self.runs else ""
 
     def find_run_by_request(self, request_id: str) -> str | None:
-        """The run whose query has this request id, if there is one."""
         return next((run.run_id for run in self.runs.values() if run.request_id == request_id), None)
 
     def list_unfinished(self) -> list[RunInfo]:
-        """Runs to take over; none in a damaged log, to which nobody can write their end."""
+        """List runs to take over: none in a damaged log, to which nobody can write their end."""
         return [] if self.is_damaged else [run for run in self.runs.values() if not run.is_ended]
 
     def copy(self) -> ChatInfo:
         return replace(self, runs=dict(self.runs), state_versions=dict(self.state_versions))
 
     def add_line(self, line: Line) -> None:
-        """Take the next line in."""
         self.last_n = line.n
         self.updated_at = line.updated_at
         self.created_at = self.created_at or line.updated_at
@@ -138,7 +131,7 @@ class ChatInfo:
                 pass
 
     def _revert_to(self, checkpoint: int) -> None:
-        """Ids go on from there, with the queries that are kept (see Timeline)."""
+        """Continue the ids from a checkpoint, with the queries that are kept (see Timeline)."""
         self.checkpoints = checkpoint
         for run in self.runs.values():
             if not run.is_ended and run.checkpoint >= checkpoint:
@@ -147,7 +140,6 @@ class ChatInfo:
 
 
 def read_info(chat_id: str, lines: Iterable[Line], *, is_damaged: bool = False) -> ChatInfo:
-    """The facts of a whole log."""
     facts = ChatInfo(chat_id, is_damaged=is_damaged)
     for line in lines:
         facts.add_line(line)
@@ -160,7 +152,7 @@ def count_derived_events(line: Query) -> int:
 
 
 def get_last_seq(line: Line) -> int:
-    """The last event that a line covers; 0: none."""
+    """Return the last event that a line covers; 0 if it covers none."""
     match line:
         case Step():
             return max(_get_last(line.events), *(_get_last(message.events) for message in line.messages), 0)

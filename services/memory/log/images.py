@@ -36,7 +36,7 @@ def extract_blob(image: llm_pb2.ImagePart, path: str) -> Blob | None:
 
 
 def fill_images(messages: Iterable[llm_pb2.Message], find: FindBlob) -> None:
-    """Put the contents of images that stand as references into `messages`."""
+    """Replace image references in `messages` by the images' content."""
     for message in messages:
         for part in message.content:
             if part.WhichOneof("part") == "image" and (wanted := parse_reference(part.image.url)):
@@ -49,7 +49,7 @@ def fill_images(messages: Iterable[llm_pb2.Message], find: FindBlob) -> None:
 
 
 def copy_with_images(message: llm_pb2.Message, find: FindBlob) -> llm_pb2.Message:
-    """The message with the contents of its images: itself where it has all of them."""
+    """Return the message with the content of its images; itself if it has no references."""
     if not any(part.HasField("image") and parse_reference(part.image.url) for part in message.content):
         return message
     whole = llm_pb2.Message()
@@ -59,7 +59,7 @@ def copy_with_images(message: llm_pb2.Message, find: FindBlob) -> llm_pb2.Messag
 
 
 def fill_json_images(text: str, find: FindBlob) -> str:
-    """Put the contents of images into stored messages as JSON, as data URLs."""
+    """Replace image references in stored messages as JSON by data URLs."""
 
     def url(found: re.Match[bytes]) -> bytes:
         blob = find(found[1].decode())

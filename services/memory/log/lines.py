@@ -64,7 +64,7 @@ class Tokens(Struct, frozen=True, gc=False):
 
 
 class Learned(Struct, frozen=True, gc=False):
-    """The ratio of a model's own tokens to our counts, by all usage that was reported until then."""
+    """The ratio of a model's own tokens to our counts."""
 
     model: str
     ratio: float
@@ -184,7 +184,7 @@ class CompactBoundary(Stamped, kw_only=True, tag="compact_boundary"):
 
 
 class RetainedFrom(Struct, frozen=True, gc=False):
-    """The first position that is told beside a summary."""
+    """The first position that stands beside a summary."""
 
     n: int
     message: int
@@ -241,12 +241,12 @@ _ENCODER = msgspec.json.Encoder()
 
 
 def encode_line(line: Known) -> bytes:
-    """The line as it goes into the file, its line break included."""
+    """Encode the line as it stands in the file, its line break included."""
     return _ENCODER.encode(line) + b"\n"
 
 
 def decode_line(data: bytes) -> Line | None:
-    """The line that `data` (without its line break) is; None when it is none."""
+    """Decode a line without its line break; None if it is no line."""
     try:
         data.decode()  # msgspec does not look into the strings of Raw fields
         try:

@@ -74,12 +74,10 @@ def encode_range(given: memory_pb2.LogMessage | memory_pb2.StepLine | memory_pb2
 
 
 def decode_content(parts: list[Part] | None) -> list[llm_pb2.ContentPart]:
-    """Content of the log as the contract has it."""
     return [_decode_part(part) for part in parts or ()]
 
 
 def join_text(parts: list[Part] | list[TextPart] | None) -> str:
-    """The text of all text parts, in order."""
     return "".join(part.text for part in parts or () if isinstance(part, TextPart))
 
 
@@ -98,7 +96,7 @@ def _check_message(message: llm_pb2.Message, path: str) -> None:
 
 
 def _clear_arguments(message: llm_pb2.Message) -> llm_pb2.Message:
-    """The call as a model is told of it."""
+    """Copy the call with empty arguments, as a model sees it."""
     told = llm_pb2.Message()
     told.CopyFrom(message)
     told.tool_calls[0].arguments = "{}"
@@ -106,7 +104,7 @@ def _clear_arguments(message: llm_pb2.Message) -> llm_pb2.Message:
 
 
 def _is_object(arguments: str) -> bool:
-    """Return whether the text is a JSON object: chat templates and APIs take back nothing else as arguments."""
+    """Return whether the text is a JSON object: providers take nothing else back as arguments."""
     try:
         return isinstance(orjson.loads(arguments), dict)
     except ValueError:

@@ -36,7 +36,6 @@ def embed_json(text: str) -> msgspec.Raw:
 
 
 def dump_proto(message: Message) -> msgspec.Raw:
-    """The JSON form of `message`."""
     return msgspec.Raw(encode(message))
 
 
@@ -50,7 +49,7 @@ def load_proto(data: msgspec.Raw, message: Message) -> None:
 
 
 def load_delta(data: msgspec.Raw) -> agent_pb2.AgentDelta | None:
-    """The event whose flat JSON form this is; None for a type that this version does not know."""
+    """Load an event from its flat JSON form; None for a type that this version does not know."""
     delta = agent_pb2.AgentDelta()
     values = _OBJECT.decode(data)
     name = _TEXT.decode(values.pop("type")).replace(".", "_", 1)

@@ -27,7 +27,6 @@ class LogReading:
 
 
 def read_log(data: bytes, chat_id: str) -> LogReading:
-    """Read the log of `chat_id`."""
     lines: list[Line] = []
     ends: list[int] = []
     end, tail, is_damaged = 0, len(data), False
@@ -48,7 +47,6 @@ def read_log(data: bytes, chat_id: str) -> LogReading:
 
 
 def _count_whole_lines(lines: list[Line]) -> int:
-    """Count the lines that belong to complete appends."""
     whole = 0
     while whole < len(lines) and whole + lines[whole].lines <= len(lines):
         whole += lines[whole].lines
@@ -56,6 +54,5 @@ def _count_whole_lines(lines: list[Line]) -> int:
 
 
 def read_chat(chat_id: str, log: bytes) -> Chat:
-    """The chat that a log's content is."""
     reading = read_log(log, chat_id)
     return Chat.from_lines(chat_id, reading.lines, reading.whole_bytes, is_damaged=reading.is_damaged)

@@ -22,8 +22,6 @@ MAIN = "main"
 
 @dataclass(frozen=True, slots=True)
 class SessionState:
-    """A context's state as the log tells it."""
-
     values: dict[str, msgspec.Raw] = field(default_factory=dict[str, msgspec.Raw])
     version: int = 0
 
@@ -32,7 +30,6 @@ class SessionState:
         return msgspec.json.encode(self.values).decode()
 
     def apply_line(self, line: State) -> SessionState:
-        """The state that `line` makes of this one."""
         kept = {key: value for key, value in self.values.items() if key not in line.removed}
         return SessionState(kept | line.changed, line.version)
 
@@ -51,7 +48,6 @@ class SessionState:
 
 
 def read_states(lines: Iterable[Line]) -> dict[str, SessionState]:
-    """The state of each context after `lines`."""
     states: dict[str, SessionState] = {}
     for line in lines:
         update_states(states, line)
@@ -59,14 +55,13 @@ def read_states(lines: Iterable[Line]) -> dict[str, SessionState]:
 
 
 def update_states(states: dict[str, SessionState], line: Line) -> None:
-    """Take the next line in."""
     if isinstance(line, State):
         key = line.context_id or ""
         states[key] = states.get(key, SessionState()).apply_line(line)
 
 
 def get_context_key(context_id: str) -> str:
-    """The context that a caller means; empty: the run's own."""
+    """Return the key of the context that a caller means; empty for the run's own."""
     return "" if context_id == MAIN else context_id
 
 
@@ -84,7 +79,6 @@ def make_state_line(stamped: dict[str, Any], before: SessionState, request: memo
 
 
 def stale_state_error(chat_id: str, version: int) -> StaleLease:
-    """The error for a state that was made from another than the one of `version`."""
     return StaleLease(
         f"the state is at version {version} now; get it and change it again", chatId=chat_id, version=version
     )

@@ -19,7 +19,7 @@ _NOTHING = -1
 
 
 class Timeline:
-    """Two chains through the lines of a log: what people see, and what a model is told."""
+    """Two chains through the lines of a log: what people see, and what a model sees."""
 
     def __init__(self) -> None:
         self._nodes: list[Line] = []
@@ -30,7 +30,6 @@ class Timeline:
         """Queries of runs that have not ended: their nodes in the chain that people see."""
 
     def add_line(self, line: Line) -> None:
-        """The next line of the log."""
         if isinstance(line, Revert):
             self._revert_to(line)
             return
@@ -42,11 +41,9 @@ class Timeline:
             self._open.pop(line.run_id, None)
 
     def list_visible(self) -> list[Line]:
-        """Return the lines that people see, in order."""
         return self._list_chain(self._last_shown, self._before_shown)
 
     def list_for_model(self) -> list[Line]:
-        """Return the lines that a model sees, in order."""
         return self._list_chain(self._last_told, self._before_told)
 
     def _revert_to(self, line: Revert) -> None:
@@ -70,7 +67,7 @@ class Timeline:
         return len(self._nodes) - 1
 
     def _find_checkpoint(self, wanted: int) -> int | None:
-        """The node before which the checkpoint is."""
+        """Return the node after the checkpoint."""
         is_one = (node for node in self._walk_back(self._last_shown, self._before_shown) if self._is_checkpoint(node))
         checkpoints = list(is_one)[::-1]
         return checkpoints[wanted] if 0 <= wanted < len(checkpoints) else None
@@ -82,7 +79,7 @@ class Timeline:
         return [self._nodes[node] for node in self._walk_back(last, before)][::-1]
 
     def _walk_back(self, node: int, before: array[int]) -> Iterator[int]:
-        """The nodes of a chain, the last first."""
+        """Yield the nodes of a chain, the last first."""
         while node != _NOTHING:
             yield node
             node = before[node]

@@ -36,7 +36,7 @@ class LineContext:
 
 
 class AppendDecoder:
-    """Makes log lines of Append requests: small ones on the event loop, others in a thread."""
+    """Makes log lines of Append requests: of small ones on the event loop, of others in a thread."""
 
     def __init__(self, counting: TokenCounters, action_tools: frozenset[str]) -> None:
         self._counting = counting
@@ -51,7 +51,6 @@ class AppendDecoder:
         return await self._decode(request, self._action_tools)
 
     async def decode_pending(self, request: memory_pb2.LoadContextRequest) -> Known:
-        """The pending query as the line that its append will make."""
         line = memory_pb2.LogLine(query=memory_pb2.QueryLine(query=request.pending_query))
         appending = memory_pb2.AppendRequest(chat_id=request.chat_id, run_id=request.run_id, lines=[line])
         lines, _ = await self._decode(appending, frozenset())
@@ -81,7 +80,6 @@ def decode_lines(request: memory_pb2.AppendRequest, drafting: LineContext) -> li
 
 
 def make_stamp(chat_id: str, run_id: str, generation: int) -> dict[str, Any]:
-    """Make the fields of every line, before its number and time are known."""
     writer = identity.require_identity()
     return {
         "n": 0,

@@ -11,7 +11,7 @@ from services.memory.log.proto_json import load_delta, load_proto
 
 
 def encode_lines(lines: Iterable[Line]) -> Iterator[memory_pb2.LogLine]:
-    """The lines that an append can make, in order; those that memory makes itself are none of them."""
+    """Yield the lines that an append can make, in order; those that memory makes itself are left out."""
     for line in lines:
         match line:
             case Query():

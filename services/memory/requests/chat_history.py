@@ -46,13 +46,12 @@ class ChatHistory:
 
     @classmethod
     def from_chat(cls, chat: Chat, run_id: str | None) -> ChatHistory:
-        """Copy the visible lines of `chat`, which goes on."""
         runs = [list(lines) for key, lines in chat.visible_runs.items() if run_id in (None, key)]
         numbers = frozenset(line.n for lines in runs for line in lines) if chat.is_reverted else None
         return cls(chat.chat_id, chat.info.name, run_id, runs, numbers)
 
     def build_response(self, log: bytes | None, find: FindBlob) -> memory_pb2.GetChatResponse:
-        """Build the response, with the messages of `log` when it is given. `find` gives the contents of images."""
+        """Build the response, with the messages of `log` if it is given."""
         return memory_pb2.GetChatResponse(
             chat_id=self.chat_id,
             chat_name=self.name,
@@ -66,12 +65,12 @@ class ChatHistory:
 
 
 def list_events(lines: Sequence[Line]) -> list[agent_pb2.AgentDelta]:
-    """The events of one run, in order of seq. All that its query implies is given, even while it waits its turn."""
+    """List the events of one run by seq, including those that its query implies while it waits its turn."""
     return sorted((event for line in lines for event in _derive_events(line)), key=lambda event: event.seq)
 
 
 def list_references(lines: Iterable[Line]) -> list[common_pb2.Reference]:
-    """All references of the queries in `lines`, in order, each id once."""
+    """List all references of the queries in `lines`, in order, each id once."""
     queries = (_load_query(line) for line in lines if isinstance(line, Query))
     found: dict[str, common_pb2.Reference] = {}
     for query in queries:
@@ -81,8 +80,8 @@ def list_references(lines: Iterable[Line]) -> list[common_pb2.Reference]:
 
 
 def join_raw_messages(log: bytes, is_shown: Callable[[str, int], bool]) -> str:
-    """The messages of a log file as one JSON array: a query as the user message it is to a model, the others as they
-    are stored; only those of lines whose run and number are shown.
+    """Join the messages of a log file to one JSON array, a query as the user message that a model sees; only of lines
+    that `is_shown` by run and number.
     """
     found: list[msgspec.Raw] = []
     for text in log.splitlines():

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class _NeedsFile(Exception):
-    """An image is needed, which lies in a file."""
+    """An image must be read from a file."""
 
 
 def _refuse_blob(_: str) -> Blob | None:
@@ -38,7 +38,7 @@ def _refuse_blob(_: str) -> Blob | None:
 
 
 class ContextLoader:
-    """Builds requests. Touched on the event loop only; but for short chats the work is done in threads."""
+    """Builds requests. Used on the event loop only; but for short chats the work is done in threads."""
 
     def __init__(self, window: ContextWindow, counting: TokenCounters) -> None:
         self.window = window
@@ -47,8 +47,8 @@ class ContextLoader:
     async def load_context(
         self, chat: Chat, request: memory_pb2.LoadContextRequest, pending: Known | None, find: images.FindBlob
     ) -> memory_pb2.LoadContextResponse:
-        """The request's messages, with their tokens where its model's limits are given; `find` has their images. A
-        `pending` query stands at the end, where the log does not have its run yet.
+        """Return the request's messages, with their tokens if its model's limits are given. A `pending` query stands at
+        the end if the log does not have its run yet.
         """
         window = self.window.resize(request.message_history_max)
         runs = chat.copy_runs()
@@ -88,7 +88,7 @@ def _build_response(
     counter: TokenCounter,
     find: images.FindBlob,
 ) -> tuple[memory_pb2.LoadContextResponse, int]:
-    """The response, and what it costs before the model's ratio (0: not counted)."""
+    """Return the response, and its tokens before the model's ratio (0: not counted)."""
     shown = build_view(told, window)
     texts = list(request.reminders)
     if request.HasField("recap"):
@@ -110,7 +110,7 @@ def _apply_recap(
     request: memory_pb2.LoadContextRequest,
     counter: TokenCounter,
 ) -> str:
-    """Condense what is shown of the run, and return what its model is reminded of."""
+    """Condense what is shown of the run, and return the text of its reminder."""
     tokens_max, window = recap.read_settings(request.recap)
     found = recap.collect_insights(told, shown.own)
     goal, tasks = find_intent(runs, told), list_open_tasks(told.lines, told.context_id)

@@ -14,7 +14,7 @@ SUBAGENT = "subagent-"
 
 
 def make_snapshots(line: Step) -> Iterator[agent_pb2.AgentDelta]:
-    """The events of a step. A message without an event range was never sent (a draft), and is not shown."""
+    """Yield the events of a step. A message without an event range was never sent (a draft), and is left out."""
     for message in line.messages:
         if message.events is None:
             continue

@@ -1,4 +1,4 @@
-"""The interface of a store of chats, in parts. storage/files, which one process owns, and storage/postgres implement it.
+"""The interface of a store of chats, in parts: storage/files, which one process owns, and storage/postgres have it.
 
 The views of a chat (context, history, state, checkpoints) are made of its lines, whatever keeps them. A call that has
 returned has stored what it says.

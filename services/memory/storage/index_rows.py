@@ -23,8 +23,6 @@ Kind: TypeAlias = Literal["chat", "insight", "summary", "fact"]
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """The text of a line."""
-
     n: int
     run_id: str
     kind: Kind
@@ -33,8 +31,6 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class ChatEntry:
-    """A chat as the index tells of it without its log."""
-
     chat_id: str
     name: str
     first_agent_key: str
@@ -68,8 +64,6 @@ class IndexChange:
 
 @dataclass(frozen=True, slots=True)
 class UnfinishedEntry:
-    """A run that has begun and not ended."""
-
     chat_id: str
     run_id: str
     agent_key: str
@@ -91,7 +85,6 @@ def make_change(chat: Chat, lines: Sequence[Line], mtime_ns: int) -> IndexChange
 
 
 def make_full_change(chat: Chat, mtime_ns: int) -> IndexChange:
-    """All that there is of a chat."""
     runs = list(chat.info.runs.values())
     shown = sorted((line for lines in chat.visible_runs.values() for line in lines), key=lambda line: line.n)
     return IndexChange(_make_entry(chat), chat.size_bytes, mtime_ns, runs, extract_texts(shown), is_whole=True)

@@ -17,7 +17,6 @@ TTL_MS_MAX = 10 * 60 * 1000
 
 
 def now_ms() -> int:
-    """Unix milliseconds."""
     return time.time_ns() // 1_000_000
 
 
@@ -32,13 +31,13 @@ class Lease:
 
     @classmethod
     def start_at(cls, owner: str, generation: int, now: int, ttl_ms: int) -> Lease:
-        """A lease from now on. Raises InvalidRequest: the time is out of bounds."""
+        """Make a lease that begins `now`. Raises InvalidRequest: the time is out of bounds."""
         if not 0 < ttl_ms <= TTL_MS_MAX:
             raise InvalidRequest.of("ttlMs", f"must be 1 to {TTL_MS_MAX}")
         return cls(owner, generation, now + ttl_ms)
 
     def check_free(self, run_id: str, owner: str, now: int) -> None:
-        """Raise StaleLease where this lease keeps `owner` from having the run."""
+        """Raise StaleLease if this lease keeps `owner` from having the run."""
         if self.owner != owner and self.expires_at > now:
             raise StaleLease(f"run {run_id} has an owner; its lease holds", runId=run_id, expiresAt=self.expires_at)
 
@@ -48,12 +47,11 @@ NO_LEASE = Lease("", 0, 0)
 
 
 def lease_lost(run_id: str, generation: int) -> StaleLease:
-    """The error for a lease that is another's now."""
     return StaleLease(f"the lease of run {run_id} with generation {generation} was lost", runId=run_id)
 
 
 def check_can_own(run: RunInfo | None, chat_id: str, run_id: str) -> RunInfo:
-    """The run, which can have an owner. Raises NotFound: there is none; StaleLease: it has ended."""
+    """Return the run if it can have an owner. Raises NotFound if there is none, StaleLease if it has ended."""
     if run is None:
         raise NotFound(f"run {run_id} does not exist in chat {chat_id}", runId=run_id)
     if run.is_ended:

@@ -54,15 +54,15 @@ def check_copy(chat: Chat, n: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class LogCut:
-    """The first lines of a log, and the runs of the whole."""
+    """The first `n` lines of a log, and the runs of the whole."""
 
     log: bytes
     n: int
     run_ids: list[str]
 
     def copy_log(self, source: str, target: str) -> bytes:
-        """The lines under other ids, wherever one stands as a JSON string of its own: in lines, events, references.
-        Runs that the cut leaves open have ended in it.
+        """Return the lines under new ids, wherever an id stands as a JSON string of its own, with an end for runs that
+        the cut leaves open.
         """
         names = {run_id.encode(): str(uuid.uuid4()).encode() for run_id in self.run_ids}
         names[source.encode()] = target.encode()
@@ -71,7 +71,7 @@ class LogCut:
 
 
 def _cut_log(log: bytes, n: int) -> bytes:
-    """The first `n` lines of a log that is whole. An append that is cut says how much of it there is."""
+    """Return the first `n` lines of a complete log. A cut append gets its new number of lines."""
     texts = log.split(b"\n", n)[:n]
     lines = [line for text in texts if (line := decode_line(text))]
     for index, line in enumerate(lines):
@@ -82,7 +82,7 @@ def _cut_log(log: bytes, n: int) -> bytes:
 
 
 def _make_run_ends(lines: Sequence[Line], updated_at: int) -> bytes:
-    """Lines that end the runs that a cut left open: nobody drives them in the copy."""
+    """Make lines that end the runs that a cut left open: nobody drives them in the copy."""
     if not lines:
         return b""
     facts = read_info(lines[0].chat_id, lines)

@@ -15,7 +15,7 @@ COST_BYTES = 16 * 1024
 
 
 class LruCache(Generic[T]):
-    """Chats by id, whatever they are to their owner."""
+    """Chats by id, of any type."""
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
@@ -28,7 +28,7 @@ class LruCache(Generic[T]):
         return kept[0] if kept else None
 
     def put_chat(self, chat_id: str, chat: T, size_bytes: int) -> None:
-        """Keep a chat with a log of so many bytes as the last used; those that were used long ago may go."""
+        """Put a chat with a log of this size as the last used; those that were used long ago may go."""
         self.drop_chat(chat_id)
         cost_bytes = COST_BYTES + size_bytes
         self._kept[chat_id] = (chat, cost_bytes)

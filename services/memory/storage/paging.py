@@ -19,8 +19,6 @@ _TOKEN = re.compile(r"([0-9]{1,15})\.([0-9a-f-]{36})")
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A page that is asked for."""
-
     size: int
     after: tuple[int, str] | None
     """Its place begins after this: the time, negated, and the id of a chat."""
@@ -37,7 +35,7 @@ class Page:
         return cls(size or PAGE_DEFAULT, _parse_token(token) if token else None)
 
     def split(self, chats: list[ChatEntry]) -> tuple[list[ChatEntry], str]:
-        """The page and the token of the next one, where `chats` are one more than it holds if there are more."""
+        """Return the page and the next one's token; `chats` holds one more than the page if there are more."""
         page = chats[: self.size]
         return page, f"{page[-1].updated_at}.{page[-1].chat_id}" if len(chats) > self.size else ""
 

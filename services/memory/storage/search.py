@@ -32,8 +32,6 @@ _TRIGRAM = 3
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A place that answers a question."""
-
     chat_id: str
     """Empty for a fact that was remembered."""
     run_id: str
@@ -44,8 +42,6 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A search that a caller asks for."""
-
     terms: list[str]
     kinds: list[str]
     hits_max: int
@@ -62,12 +58,12 @@ class Question:
         return cls(_split_terms(query), _KINDS.get(scope, _ALL), limit or HITS_DEFAULT)
 
     def split_by_length(self) -> tuple[list[str], list[str]]:
-        """The terms that an index of trigrams finds, and those that are too short for it."""
+        """Return the terms that an index of trigrams finds, and those that are too short for it."""
         long = [term for term in self.terms if len(term) >= _TRIGRAM]
         return long, [term for term in self.terms if len(term) < _TRIGRAM]
 
     def make_excerpt(self, text: str) -> str:
-        """The part of `text` around the first term that is in it."""
+        """Return the part of `text` around the first term in it."""
         found = (re.search(re.escape(term), text, re.IGNORECASE) for term in self.terms)
         at = min((match.start() for match in found if match), default=0)
         start = max(0, min(at - EXCERPT_CHARS // 3, len(text) - EXCERPT_CHARS))
@@ -94,5 +90,4 @@ def _split_trigrams(text: str) -> list[str]:
 
 
 def make_like_pattern(term: str) -> str:
-    """A LIKE pattern of texts that hold `term`."""
     return "%" + re.sub(r"([\\%_])", r"\\\1", term) + "%"

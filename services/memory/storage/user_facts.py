@@ -16,7 +16,7 @@ from services.runtime.auth.identity import Identity
 
 
 class Fact(msgspec.Struct, frozen=True, tag_field="_type", tag="fact", rename="camel"):
-    """A line of such a log."""
+    """A line of the fact log."""
 
     n: int = msgspec.field(name="_n")
     uuid: str
@@ -28,7 +28,6 @@ class Fact(msgspec.Struct, frozen=True, tag_field="_type", tag="fact", rename="c
 
     @classmethod
     def create(cls, owner: Identity, text: str, request_id: str) -> Fact:
-        """A fact about `owner`, as of now."""
         now_ms = time.time_ns() // 1_000_000
         return cls(0, str(uuid.uuid4()), request_id, now_ms, owner.user, text, owner.tenant)
 
@@ -46,12 +45,11 @@ _FACT = msgspec.json.Decoder(Fact)
 
 
 def encode_fact(fact: Fact) -> bytes:
-    """The fact as it goes into a file, its line break included."""
     return msgspec.json.encode(fact) + b"\n"
 
 
 def decode_fact(data: bytes) -> Fact:
-    """The fact that a line is. Raises msgspec.DecodeError: it is none."""
+    """Decode a line. Raises msgspec.DecodeError if it is no fact."""
     return _FACT.decode(data)
 
 

@@ -36,7 +36,7 @@ class BlobFolder:
         """Held while a chat's folder is made or found wanted, and while one that is not wanted is deleted."""
 
     def put_blob(self, chat_id: str, blob: Blob) -> None:
-        """Keep a blob; on disk when this returns. One that is there already stays as it is."""
+        """Keep a blob, on disk when this returns. An existing one stays as it is."""
         path = self._get_path(chat_id, blob.id)
         with self._wanted:
             _make_folder(path.parent)
@@ -56,7 +56,6 @@ class BlobFolder:
         sync_folder(path.parent)
 
     def find_blob(self, chat_id: str, blob_id: str) -> Blob | None:
-        """The blob with this id, if the chat has it."""
         if not is_blob_id(blob_id):
             return None
         try:
@@ -67,31 +66,29 @@ class BlobFolder:
         return Blob(mime_type.decode(), data)
 
     def iterate_blobs(self, chat_id: str) -> Iterator[Blob]:
-        """Every blob of a chat, one at a time in memory."""
+        """Yield every blob of a chat, one at a time in memory."""
         folder = self._get_chat_folder(chat_id)
         for name in sorted(os.listdir(folder)) if folder.exists() else ():
             if blob := self.find_blob(chat_id, name):
                 yield blob
 
     def copy_blobs(self, source: str, target: str) -> None:
-        """Give the chat `target` all blobs of `source`."""
         for blob in self.iterate_blobs(source):
             self.put_blob(target, blob)
 
     def delete_blobs(self, chat_id: str) -> None:
-        """Remove all blobs of a chat."""
         if self._get_chat_folder(chat_id).exists():
             shutil.rmtree(self._get_chat_folder(chat_id))
 
     def list_unused_since(self, time_s: float) -> list[str]:
-        """Chats in whose folder nobody has wanted to put anything since `time_s` (Unix)."""
+        """List chats in whose folder nothing was put since `time_s` (Unix)."""
         if not self._folder.exists():
             return []
         with os.scandir(self._folder) as entries:
             return [entry.name for entry in entries if is_uuid(entry.name) and entry.stat().st_mtime < time_s]
 
     def delete_unused(self, chat_id: str, time_s: float) -> bool:
-        """Remove all blobs of a chat unless somebody has wanted to put one since `time_s`; whether they are gone."""
+        """Delete all blobs of a chat unless one was put since `time_s`; return whether they are gone."""
         with self._wanted:
             if self._get_chat_folder(chat_id).stat().st_mtime >= time_s:
                 return False
@@ -134,7 +131,6 @@ class FileBlobs:
 
 
 def _make_folder(folder: Path) -> None:
-    """Make a chat's folder, its name on disk."""
     if not folder.exists():
         folder.mkdir(parents=True, exist_ok=True)
         sync_folder(folder.parent)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class FileChats:
-    """The logs of all chats. Touched on the event loop only; the disk is reached in threads."""
+    """The logs of all chats. Used on the event loop only; the disk is reached in threads."""
 
     def __init__(
         self, disk: Disk, blobs: BlobFolder, index: Index, commits: Commits, cache_bytes_max: int = CACHE_BYTES_MAX
@@ -87,13 +87,12 @@ class FileChats:
             await asyncio.to_thread(self._blobs.delete_blobs, chat_id)
 
     async def export(self, chat: Chat) -> bytes:
-        """The chat's log, as far as it is acknowledged."""
         size_bytes = chat.size_bytes
         with disk_errors(chat.chat_id):
             return (await asyncio.to_thread(self._disk.read_log, chat.chat_id))[:size_bytes]
 
     async def _open_chat(self, chat_id: str) -> Chat:
-        """The one object of a chat, new where it has no log."""
+        """Return the one object of a chat, empty if it has no log."""
         chat = self._open.get(chat_id)
         if chat is None and self._is_new(chat_id):
             chat = self._open[chat_id] = Chat.empty(chat_id)
@@ -120,6 +119,5 @@ class FileChats:
         return make_full_change(read_chat(chat_id, log), mtime_ns)
 
     def _cache_chat(self, chat: Chat) -> None:
-        """Keep the chat in memory as one of the last used."""
         if not chat.is_deleted:
             self._cache.put_chat(chat.chat_id, chat, chat.size_bytes)

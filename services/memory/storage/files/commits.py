@@ -39,8 +39,6 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Append:
-    """Lines that wait for their numbers."""
-
     chat: Chat
     lines: list[Known]
     done: asyncio.Future[Span | str]
@@ -53,16 +51,12 @@ class Append:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """A chat that is to go."""
-
     chat: Chat
     done: asyncio.Future[None]
 
 
 @dataclass(frozen=True, slots=True)
 class Settle:
-    """A wish to know when everything before it is done."""
-
     done: asyncio.Future[None]
 
 
@@ -81,14 +75,13 @@ class _StagedChat:
     """The length of the log after the round."""
 
     def encode_lines(self) -> Piece:
-        """The lines as they go into the file."""
         data = b"".join(map(encode_line, self.lines))
         self.end = self.chat.size_bytes + len(data)
         return Piece(self.chat.chat_id, self.chat.size_bytes, data)
 
 
 class Commits:
-    """The one writer of all logs. `run` is its task; `append` and `delete` may be called by any other."""
+    """The one writer of all logs. `run_commits` is its task; any other may call `append_lines` and `delete_chat`."""
 
     def __init__(self, disk: Disk, index: Index, leases: LeaseTable) -> None:
         self._disk = disk
@@ -124,7 +117,7 @@ class Commits:
         return await job.done
 
     async def settle(self) -> None:
-        """Wait until every append that was asked for before is answered."""
+        """Wait until every earlier append is answered."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._enqueue(Settle(done))
         await done
@@ -141,12 +134,11 @@ class Commits:
         await job.done
 
     def close(self) -> None:
-        """Let `run` end when nothing waits any more."""
+        """Let `run_commits` end when nothing waits any more."""
         self._is_closed = True
         self._wake.set()
 
     async def run_commits(self) -> None:
-        """Commit what waits, until closed."""
         with ThreadPoolExecutor(SYNCS_MAX, "commit") as threads:
             while self._waiting or not self._is_closed:
                 await self._wake.wait()
@@ -167,7 +159,7 @@ class Commits:
         self._wake.set()
 
     def _stage_jobs(self, jobs: list[Job]) -> list[_StagedChat]:
-        """Hold the jobs against their chats, in order; those refused are answered."""
+        """Check the jobs against their chats, in order; those refused are answered."""
         # By chat, not by its id: one that is deleted may still be asked beside the new one of its id.
         staged: dict[Chat, _StagedChat] = {}
         for job in jobs:
@@ -214,7 +206,7 @@ class Commits:
             await self._finish_chat(item, by_item.get(item, 0), threads)
 
     async def _finish_chat(self, item: _StagedChat, outcome: int | Exception, threads: ThreadPoolExecutor) -> None:
-        """Take in what was written for one chat and answer. `outcome` is the file's time of change, if it was."""
+        """Apply what was written for one chat, and answer. `outcome` is the file's time of change, or the error."""
         try:
             if isinstance(outcome, Exception):
                 with disk_errors(item.chat.chat_id):
@@ -236,7 +228,6 @@ class Commits:
             self._roll_back(item, error)
 
     def _apply_lines(self, item: _StagedChat, mtime_ns: int) -> None:
-        """Make what is on disk now part of the chat."""
         item.chat.size_bytes = item.end
         item.chat.commit_lines(item.lines)
         begun = {

@@ -88,7 +88,7 @@ def create_database(path: Path, *, is_first: bool) -> IndexDatabase:
 
 
 class _OtherVersion(Exception):
-    """The file's tables are not those of this version."""
+    pass
 
 
 class IndexDatabase:
@@ -121,16 +121,16 @@ class IndexDatabase:
         self._db.close()
 
     def open_reader(self) -> IndexDatabase:
-        """Another connection to the file, which reads while this one writes, and waits for nothing."""
+        """Open another connection to the file, which reads while this one writes, and waits for no lock."""
         return IndexDatabase(self._path, is_reader=True)
 
     def list_logs(self) -> dict[str, tuple[int, int]]:
-        """Length and time of each log that the index has seen."""
+        """Return length and time of each log that the index has seen."""
         rows = self._db.execute("SELECT chat_id, size_bytes, mtime_ns FROM chats")
         return {chat_id: (size_bytes, mtime_ns) for chat_id, size_bytes, mtime_ns in rows}
 
     def apply_changes(self, changes: Iterable[IndexChange | str]) -> None:
-        """Take changes in, in order; a chat id alone is a chat that is gone."""
+        """Apply changes in order; a chat id alone deletes the chat."""
         with self._transaction():
             together: list[IndexChange] = []
             chats: set[str] = set()
@@ -151,7 +151,7 @@ class IndexDatabase:
         return _make_entry(rows[0]) if rows else None
 
     def list_page(self, owner: Identity, count: int, after: tuple[int, str] | None) -> list[ChatEntry]:
-        """Up to `count` chats of `owner`, the last changed first, after the one of this time and id."""
+        """List up to `count` chats of `owner`, the last changed first, after the one of this time and id."""
         behind = "AND (-updated_at, chat_id) > (?, ?)" if after else ""
         query = f"SELECT {_CHAT} FROM chats WHERE tenant=? AND user=? {behind} ORDER BY -updated_at, chat_id LIMIT ?"
         return [_make_entry(row) for row in self._db.execute(query, (owner.tenant, owner.user, *(after or ()), count))]
@@ -161,7 +161,7 @@ class IndexDatabase:
         return row[0] if row else None
 
     def list_unfinished(self, chat_id: str | None = None, expired_at: int | None = None) -> list[UnfinishedEntry]:
-        """The oldest first. Those of a damaged log are none: nobody can write their end."""
+        """List unfinished runs, the oldest first; none of damaged logs: nobody can write their end."""
         rows = self._db.execute(
             "SELECT chat_id, run_id, agent_key, max(runs.generation, ifnull(leases.generation, 0)), last_seq,"
             " ifnull(owner, ''), ifnull(expires_at, 0), tenant, user"
@@ -173,7 +173,6 @@ class IndexDatabase:
         return [UnfinishedEntry(*row) for row in rows]
 
     def list_unchanged_since(self, updated_at: int) -> list[str]:
-        """Chats whose last line is older, and whose runs have all ended."""
         rows = self._db.execute(
             "SELECT chat_id FROM chats WHERE updated_at < ? AND chat_id NOT IN"
             " (SELECT chat_id FROM runs WHERE NOT is_ended) ORDER BY updated_at",
@@ -182,14 +181,14 @@ class IndexDatabase:
         return [row[0] for row in rows]
 
     def get_generation_floor(self) -> int:
-        """A generation that is given to nobody, nor any below it."""
+        """Return the generation that every new one must be above."""
         return self._db.execute("SELECT max(generation) FROM floor").fetchone()[0]
 
     def set_generation_floor(self, generation: int) -> None:
         self._db.execute("INSERT INTO floor VALUES (?)", (generation,))
 
     def list_leases(self) -> Mapping[str, tuple[str, int, int]]:
-        """Owner, generation and end of each lease, by run."""
+        """Return owner, generation and end of each lease, by run."""
         rows = self._db.execute("SELECT run_id, owner, generation, expires_at FROM leases")
         return {run_id: (owner, generation, expires_at) for run_id, owner, generation, expires_at in rows}
 
@@ -205,7 +204,7 @@ class IndexDatabase:
     def find_texts(
         self, owner: Identity, match: str, likes: list[str], kinds: list[str], count: int
     ) -> list[tuple[str, str, str, float]]:
-        """Chat, run, text and rank (lower is better) of `owner`'s best texts: by an FTS5 expression, or by patterns."""
+        """Return chat, run, text and rank (lower is better) of the best texts, by an FTS5 expression or by patterns."""
         marks = ",".join("?" * len(kinds))
         if match:
             where, rank, words = "texts MATCH ?", "bm25(texts)", [match]
@@ -219,12 +218,11 @@ class IndexDatabase:
         return self._db.execute(query, (*words, *kinds, owner.tenant, owner.user, count)).fetchall()
 
     def add_facts(self, facts: Sequence[tuple[Identity, Text]]) -> None:
-        """Take in facts; those that are there already stay as they are."""
+        """Add facts; those that exist stay as they are."""
         with self._transaction():
             self._put_texts(("", owner, fact) for owner, fact in facts)
 
     def replace_facts(self, facts: Sequence[tuple[Identity, Text]]) -> None:
-        """Have these facts and no others."""
         count = self._db.execute("SELECT count(*) FROM places WHERE chat_id=''").fetchone()[0]
         if count != len(facts):
             with self._transaction():
@@ -232,13 +230,13 @@ class IndexDatabase:
                 self._put_texts(("", owner, fact) for owner, fact in facts)
 
     def clear_logs(self) -> None:
-        """Forget all that is in the logs; leases stay."""
+        """Delete all that is in the logs; leases stay."""
         with self._transaction():
             for table in ("chats", "runs", "places", "texts"):
                 self._db.execute(f"DELETE FROM {table}")
 
     def _put_changes(self, changes: list[IndexChange]) -> None:
-        """Take in what is new. Rows of a chat or run that changes more than once are written once."""
+        """Write changes. Rows of a chat or run that changes more than once are written once."""
         chats = {change.chat.chat_id: change for change in changes}
         runs = {run.run_id: (change.chat.chat_id, run) for change in changes for run in change.runs}
         self._db.executemany(

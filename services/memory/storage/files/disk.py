@@ -29,8 +29,6 @@ def disk_errors(chat_id: str) -> AbstractContextManager[None]:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Data to be stored at the end of a log."""
-
     chat_id: str
     end: int
     """The byte where what was acknowledged ends."""
@@ -62,7 +60,7 @@ class Disk:
         os.close(self._lock)
 
     def list_logs(self) -> dict[str, tuple[int, int]]:
-        """Length and time of change (ns) of each chat's file. Other files are none of ours."""
+        """Return length and time of change (ns) of each chat's file."""
         with os.scandir(self.folder) as entries:
             chats = ((name.removesuffix(_SUFFIX), entry) for entry in entries if (name := entry.name).endswith(_SUFFIX))
             return {chat_id: _seen(entry.stat()) for chat_id, entry in chats if is_uuid(chat_id)}
@@ -106,7 +104,7 @@ class Disk:
         return outcomes
 
     def _write_piece(self, piece: Piece) -> int:
-        """The open file that has the piece, not yet on disk."""
+        """Write the piece, not yet durable, and return the open file."""
         # A log that somebody has removed must not come back with a hole at its beginning.
         create = os.O_CREAT if piece.end == 0 else 0
         fd = os.open(self._get_path(piece.chat_id), os.O_WRONLY | os.O_CLOEXEC | create, 0o600)
@@ -119,7 +117,7 @@ class Disk:
         return fd
 
     def _sync_piece(self, piece: Piece, fd: int) -> int:
-        """Make the piece durable and close its file, whose time of change is returned."""
+        """Make the piece durable, close its file, and return the file's time of change."""
         try:
             with _undoing_on_error(fd, piece):
                 self._sync(fd)
@@ -130,7 +128,7 @@ class Disk:
             os.close(fd)
 
     def set_aside(self, chat_id: str, whole_bytes: int, tail: bytes) -> None:
-        """Move the damaged end of a log to the file beside it, before it can be lost."""
+        """Move the damaged end of a log to the file beside it."""
         with open(self._get_damaged_path(chat_id), "ab") as beside:
             beside.write(tail)
             beside.flush()
@@ -174,7 +172,7 @@ def _catch_disk_error(do: Callable[..., int], *given: object) -> int | OSError |
 
 @contextmanager
 def _undoing_on_error(fd: int, piece: Piece) -> Generator[None]:
-    """After an OSError, take back what the file has got of the piece."""
+    """After an OSError, cut what the file has got of the piece."""
     try:
         yield
     except OSError:

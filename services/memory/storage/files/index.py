@@ -38,7 +38,7 @@ log = structlog.get_logger()
 
 
 class Index:
-    """Committed facts of all chats. Touched on the event loop only; `run` is its task."""
+    """The rows of all chats. Used on the event loop only; `run_writes` is its task."""
 
     def __init__(
         self, database: IndexDatabase, read: Callable[[str], IndexChange | str], clock: Callable[[], int] = now_ms
@@ -63,7 +63,6 @@ class Index:
         self._closed = asyncio.Event()
 
     def put_change(self, change: IndexChange) -> None:
-        """Take over what is known of a chat now."""
         self._unwritten |= dict.fromkeys((run.run_id for run in change.runs), change.chat.chat_id)
         self._enqueue(change)
 
@@ -72,13 +71,11 @@ class Index:
         self._enqueue(chat_id)
 
     async def wait_for_room(self) -> None:
-        """Wait until changes do not pile up."""
         while len(self._waiting) > WAITING_MAX:
             self._room.clear()
             await self._room.wait()
 
     async def run_writes(self) -> None:
-        """Write changes until closed, and close the file."""
         try:
             while self._waiting or not self._closed.is_set():
                 await self._wake.wait()
@@ -94,7 +91,7 @@ class Index:
             self._database.close()
 
     def close(self) -> None:
-        """Let `run` end when nothing waits any more."""
+        """Let `run_writes` end when nothing waits any more."""
         self._closed.set()
         self._wake.set()
 
@@ -163,14 +160,13 @@ class Index:
         self._wake.set()
 
     def _write_waiting(self) -> asyncio.Future[None]:
-        """Have what waits written, in the thread."""
+        """Write waiting changes in the thread."""
         changes, self._waiting = self._waiting, []
         written = asyncio.get_running_loop().run_in_executor(self._thread, self._apply_changes, changes)
         written.add_done_callback(lambda _: self._note_written(changes))
         return written
 
     def _note_written(self, changes: list[IndexChange | str]) -> None:
-        """The file has the changes, or says that it is behind."""
         for change in changes:
             if isinstance(change, str):
                 self._removals -= 1
@@ -179,7 +175,7 @@ class Index:
                     self._unwritten.pop(run.run_id, None)
 
     def _apply_changes(self, changes: list[IndexChange | str]) -> None:
-        """Write `changes`, in the thread; those that are refused are kept in mind."""
+        """Write `changes`, in the thread; chats of refused ones are remembered."""
         if not changes and not self._behind:
             return
         try:

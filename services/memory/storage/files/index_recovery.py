@@ -61,7 +61,7 @@ def open_index(disk: Disk, stopped: threading.Event) -> IndexDatabase:
 def catch_up(
     database: IndexDatabase, disk: Disk, logs: Mapping[str, tuple[int, int]], stopped: threading.Event
 ) -> None:
-    """Take in every log of `logs` (length and time, by chat) that has changed since `database` saw it."""
+    """Apply every log of `logs` (length and time, by chat) that has changed since `database` saw it."""
     seen = database.list_logs()
     database.apply_changes(chat_id for chat_id in seen if chat_id not in logs)
     changed = {chat_id: logs[chat_id][0] for chat_id in sorted(logs) if seen.get(chat_id) != logs[chat_id]}
@@ -78,7 +78,7 @@ def catch_up(
 
 
 def _batch_chats(sizes: Mapping[str, int]) -> Iterator[list[str]]:
-    """The chats of `sizes` (bytes of each log) in the portions that are taken in together."""
+    """Split the chats of `sizes` (bytes of each log) into batches."""
     some: list[str] = []
     some_bytes = 0
     for chat_id, size_bytes in sizes.items():
@@ -99,7 +99,7 @@ def _read_changes(disk: Disk, chat_ids: list[str]) -> Iterator[IndexChange]:
 
 
 def load_chat(disk: Disk, chat_id: str) -> Chat:
-    """The chat as its log tells it, put right when a crash has cut it; empty where there is no log."""
+    """Load a chat from its log, mended if a crash has cut it; empty if there is no log."""
     with disk_errors(chat_id):
         try:
             data = disk.read_log(chat_id)

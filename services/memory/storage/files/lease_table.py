@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 
 class LeaseTable:
-    """The leases of runs that have not ended. Touched on the event loop only."""
+    """The leases of unfinished runs. Used on the event loop only."""
 
     def __init__(self, index: Index, held: dict[str, Lease], floor: int, clock: Callable[[], int]) -> None:
-        """`held` is what the index has kept; `floor` is no generation that may be given."""
+        """`held` are the leases in the index; generations are given above `floor`."""
         self._index = index
         self._held = held
         self._floor = floor
@@ -28,15 +28,14 @@ class LeaseTable:
         return lease.generation if lease else 0
 
     def create_first(self, owner: str, ttl_ms: int) -> Lease:
-        """The lease of a run that `owner` is about to begin. Raises InvalidRequest: the time is out of bounds."""
         return Lease.start_at(owner, 0, self._clock(), ttl_ms)
 
     def add_first(self, run_id: str, lease: Lease) -> None:
-        """Take in the first lease of a run; the index gets it with the run itself."""
+        """Add the first lease of a run; the index gets it with the run itself."""
         self._held[run_id] = lease
 
     def find_first(self, run_id: str) -> Lease | None:
-        """The lease that the run began with, while nobody has taken the run over."""
+        """Return the lease that the run began with, while nobody has taken the run over."""
         lease = self._held.get(run_id)
         return lease if lease and not lease.generation else None
 
@@ -65,13 +64,12 @@ class LeaseTable:
         return await self._store_lease(run_id, Lease.start_at(lease.owner, generation, self._clock(), ttl_ms))
 
     async def release(self, run_id: str, generation: int) -> None:
-        """Give a lease up, if it still is one; who had it stays known."""
         lease = self._held.get(run_id)
         if lease and lease.generation == generation and lease.expires_at:
             await self._store_lease(run_id, replace(lease, expires_at=0))
 
     def drop_runs(self, run_ids: Iterable[str]) -> None:
-        """Runs that have ended: their logs fence everybody."""
+        """Forget runs that have ended: their logs fence everybody."""
         for run_id in run_ids:
             self._held.pop(run_id, None)
 

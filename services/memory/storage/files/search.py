@@ -8,7 +8,7 @@ from services.runtime.auth.identity import Identity
 
 
 def search_texts(question: Question, database: IndexDatabase, owner: Identity) -> list[Hit]:
-    """The best places in what is `owner`'s, the best first. Blocks."""
+    """Return the places of the owner's texts that match best, the best first. Blocks."""
     if not question.terms:
         return []
     long, short = question.split_by_length()
@@ -32,5 +32,5 @@ def search_texts(question: Question, database: IndexDatabase, owner: Identity) -
 
 
 def _list_case_forms(term: str) -> set[str]:
-    """A short word as it may be written: LIKE knows upper and lower case of ASCII letters alone."""
+    """List the ways to write a short word: LIKE ignores the case of ASCII letters alone."""
     return {term.lower(), term.upper(), term.capitalize()} if not term.isascii() else {term}

@@ -26,8 +26,6 @@ _FILE = str(uuid.uuid5(uuid.UUID("6f0f7a3e-3a0b-4d0e-9d57-6f3b6d0c7f11"), ""))
 
 
 class FactLog:
-    """The facts of all users. May be used from several threads."""
-
     def __init__(self, folder: Path) -> None:
         self._disk = Disk(folder)
         self._lock = Lock()
@@ -39,21 +37,19 @@ class FactLog:
         self._disk.close()
 
     def add_fact(self, owner: Identity, text: str, request_id: str) -> tuple[Fact, bool]:
-        """Keep a fact, on disk when this returns; and whether it is new, by its request id."""
+        """Keep a fact, on disk when this returns; return it, and whether it is new by its request id."""
         with self._lock:
             if request_id and (known := self._known.get((owner, request_id))):
                 return known, False
             return self._store_fact(Fact.create(owner, text, request_id)), True
 
     def import_all(self, facts: Iterable[Fact]) -> None:
-        """Keep facts of another place as they are; what is known stays."""
         with self._lock:
             for fact in facts:
                 if (fact.owner, fact.key) not in self._known:
                     self._store_fact(fact)
 
     def list_all(self) -> list[Fact]:
-        """In the order in which they were kept."""
         with self._lock:
             return list(self._known.values())
 
@@ -84,8 +80,6 @@ class FactLog:
 
 
 class FileUserFacts:
-    """The facts of all users: kept in their log, searched in the index."""
-
     def __init__(self, log: FactLog, index: Index) -> None:
         self._log = log
         self._index = index
@@ -103,6 +97,5 @@ class FileUserFacts:
         await self.update_index()
 
     async def update_index(self) -> None:
-        """Bring the index to what the log holds."""
         texts = [make_fact_text(fact) for fact in self._log.list_all()]
         await self._index.query_file(lambda database: database.replace_facts(texts))

@@ -31,7 +31,7 @@ log = structlog.get_logger()
 
 
 class AppendQueue:
-    """All appends of this process. `append` may be called by any task; `run` owns those that write."""
+    """All appends of this process. Any task may call `append`; `run_commits` owns the tasks that write."""
 
     def __init__(self, database: Database, cache: ChatCache, peers: Notifications) -> None:
         self._database = database
@@ -44,7 +44,6 @@ class AppendQueue:
         self._closed = asyncio.Event()
 
     async def run_commits(self) -> None:
-        """Write until closed and nothing waits any more."""
         async with self._writing:
             await self._closed.wait()
 
@@ -59,7 +58,7 @@ class AppendQueue:
         lease: Lease | None,
         beside: Collection[str] | None = None,
     ) -> tuple[Chat, Span | str]:
-        """Commit `lines`. Raises HeadraceError: nothing was appended, or, where it is Overloaded, nobody knows."""
+        """Commit `lines`. After a HeadraceError nothing was appended; after Overloaded nobody knows."""
         cost_bytes = size_bytes + APPEND_COST_BYTES
         if self._waiting_bytes and self._waiting_bytes + cost_bytes > WAITING_BYTES_MAX:
             raise Overloaded("too many appends wait for the database; try again later")
@@ -73,7 +72,6 @@ class AppendQueue:
         return await append.done
 
     async def _write_chat(self, chat_id: str) -> None:
-        """Commit what waits for a chat until nothing does."""
         while self._waiting[chat_id]:
             cached = self._cache.use_chat(chat_id)
             async with cached.lock:  # let go after each round: others read the chat

@@ -33,7 +33,7 @@ RETURNING chat_id
 
 
 class PostgresBlobs:
-    """The blobs of all chats. Made on the event loop."""
+    """The blobs of all chats. Made on the event loop, whose thread must not call `find`."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -61,7 +61,6 @@ class PostgresBlobs:
 
 
 async def copy_blobs(source: str, target: str, connection: Connection) -> None:
-    """Give the chat `target` all blobs of `source`."""
     await connection.execute(_COPY, source, target)
 
 

@@ -38,7 +38,7 @@ INLINE_BYTES_MAX = 64 * 1024
 
 @dataclass(slots=True, eq=False)
 class CachedChat:
-    """One for each chat that is in use, for all tasks; two of one chat would be as right as two processes are."""
+    """A chat in use, shared by all tasks; two objects of one chat would be as right as two processes are."""
 
     chat: Chat
     """Another one when the chat was deleted and made again."""
@@ -53,11 +53,10 @@ class CachedChat:
 
     @classmethod
     def empty(cls, chat_id: str) -> CachedChat:
-        """A chat of which nothing was read."""
         return cls(Chat.empty(chat_id))
 
     async def read_new_lines(self, connection: Connection) -> None:
-        """Take in what others have committed. The lock is held."""
+        """Read what others have committed. The lock must be held."""
         chat_id = self.chat.chat_id
         known, server = self.row if self.is_from_server(connection) else 0, get_server(connection)
         rows = await connection.fetch(_READ, chat_id, known, self.chat.info.last_n)
@@ -76,33 +75,30 @@ class CachedChat:
         self.row, self.version, self.server = row, version, server
 
     def is_from_server(self, connection: Connection) -> bool:
-        """Return whether the chat was read from the server behind `connection`."""
         return self.server is not None and self.server == get_server(connection)
 
     async def lock_row(self, connection: Connection) -> None:
-        """Have the chat to oneself until the end of the transaction, as it is now; without a row there is none."""
+        """Lock the chat until the end of the transaction and read it as it is now; without a row nothing is locked."""
         await connection.execute("SELECT FROM chats WHERE chat_id = $1 FOR UPDATE", self.chat.chat_id)
         await self.read_new_lines(
             connection
         )  # a statement of its own: it sees what was committed while the first one waited
 
     async def make_row(self, connection: Connection) -> bool:
-        """Make a row where there is none, of version 0, and say whether: nobody sees it before it has lines."""
+        """Make a row of version 0 if there is none, and return whether: nobody sees it before it has lines."""
         return await connection.fetchval(_MAKE, self.chat.chat_id) is not None
 
     async def delete_row(self, connection: Connection) -> None:
-        """Take back what `make` has made."""
         await connection.execute("DELETE FROM chats WHERE id = $1", self.row)
 
     def commit_lines(self, lines: Sequence[Known], data: Sequence[bytes]) -> None:
-        """Lines that were held against the chat and are committed now, and what was stored of them."""
         self.chat.commit_lines(lines)
         self.chat.size_bytes += sum(map(len, data)) + len(data)
         self.version += 1
 
 
 class ChatCache:
-    """The chats that this process used last. Touched on the event loop only."""
+    """The chats that this process used last. Used on the event loop only."""
 
     def __init__(self, bytes_max: int) -> None:
         self._chats: LruCache[CachedChat] = LruCache(bytes_max)
@@ -111,7 +107,7 @@ class ChatCache:
         return self._chats.find_chat(chat_id)
 
     def use_chat(self, chat_id: str) -> CachedChat:
-        """Return the chat as this process has it; one that nothing was read of where it has none."""
+        """Return the chat as this process has it, empty if it has not."""
         cached = self._chats.find_chat(chat_id)
         if cached is None:
             cached = CachedChat.empty(chat_id)
@@ -119,7 +115,6 @@ class ChatCache:
         return cached
 
     def keep_chat(self, cached: CachedChat) -> None:
-        """Keep a chat as the last that was used, with the size that it has now."""
         self._chats.put_chat(cached.chat.chat_id, cached, cached.chat.size_bytes)
 
     def drop_chat(self, chat_id: str) -> None:

@@ -30,7 +30,7 @@ _EXPORT = "SELECT data FROM lines JOIN chats ON chats.id = lines.chat WHERE chat
 
 
 class PostgresChats:
-    """The logs of all chats. Touched on the event loop only."""
+    """The logs of all chats. Used on the event loop only."""
 
     def __init__(
         self, database: Database, cache: ChatCache, index: PostgresIndex, appending: AppendQueue, peers: Notifications
@@ -110,14 +110,13 @@ class PostgresChats:
         self._peers.notify_change(chat_id)
 
     async def _read_new_lines(self, cached: CachedChat) -> None:
-        """Read what others have committed."""
         async with cached.lock:
             await self._database.run(cached.read_new_lines)
         self._cache.keep_chat(cached)
 
 
 async def _make_chat(chat_id: str, log: bytes, connection: Connection) -> bool:
-    """Make a chat of a log that holds valid lines alone; False when there is such a chat."""
+    """Make a chat of a log that holds valid lines alone; False if the chat exists."""
     cached = CachedChat.empty(chat_id)
     if not await cached.make_row(connection):
         return False

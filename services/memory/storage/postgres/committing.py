@@ -60,7 +60,6 @@ async def _commit_locked(cached: CachedChat, appends: list[Append], connection: 
 
 
 async def _read_generations(row: int, appends: Iterable[Append], connection: Connection) -> dict[str, int]:
-    """Read the generations of the leases of the runs that are written to."""
     run_ids = list({append.lines[0].run_id for append in appends})
     return dict(await connection.fetch(_GENERATIONS, row, run_ids))
 

@@ -51,8 +51,6 @@ ORDER BY held DESC, length(folded), texts.id DESC LIMIT $2
 
 
 class PostgresIndex:
-    """The rows of all chats, their runs and texts."""
-
     def __init__(self, database: Database, clock: Callable[[], int]) -> None:
         """Leases end by `clock`, in Unix milliseconds."""
         self._database = database
@@ -95,7 +93,6 @@ class PostgresIndex:
 
 
 async def _search_texts(owner: Identity, question: Question, connection: Connection) -> list[Hit]:
-    """The best places in what is `owner`'s, the best first."""
     long, short = question.split_by_length()
     found = [(*row, float(held)) for *row, held in await _find_texts(long, owner, question, connection)]
     if len(found) < question.hits_max:
@@ -112,7 +109,7 @@ async def _search_texts(owner: Identity, question: Question, connection: Connect
 async def _find_texts(
     terms: list[str], owner: Identity, question: Question, connection: Connection
 ) -> list[tuple[str, str, str, int]]:
-    """Chat, run, text of the best texts with any of the terms, and how many of the terms each holds."""
+    """Return chat, run and text of the best texts with any of the terms, and how many terms each holds."""
     if not terms:
         return []
     patterns = [make_like_pattern(strip_nul(term).casefold()) for term in terms]

@@ -34,8 +34,6 @@ _RELEASE = "UPDATE runs SET expires_at = 0 WHERE run_id = $1 AND lease_generatio
 
 
 class PostgresLeases:
-    """The leases of all runs, as they are in the database."""
-
     def __init__(self, database: Database, cache: ChatCache, clock: Callable[[], int]) -> None:
         """Leases end by `clock`, in Unix milliseconds."""
         self._database = database

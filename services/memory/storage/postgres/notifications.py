@@ -51,10 +51,10 @@ log = structlog.get_logger()
 
 
 class Notifications:
-    """One connection that tells and hears. `run` is its task."""
+    """One connection that sends and receives. `run_connection` is its task."""
 
     def __init__(self, url: str, found: Callable[[datetime], None]) -> None:
-        """`found` is called with the server that was connected to, each time."""
+        """`found` is called with the server of each new connection."""
         self._receive: Callable[[str], None] | None = None
         self._url = url
         self._found = found
@@ -64,25 +64,26 @@ class Notifications:
         self._is_heard = asyncio.Event()
 
     def notify_change(self, chat_id: str) -> None:
-        """Tell the others that a chat has changed, soon."""
         self._put_news(self._told, _CHAT + chat_id, self._wake)
 
     def listen(self, receive: Callable[[str], None]) -> None:
         self._receive = receive
 
     def share(self, news: str) -> None:
-        """Tell the others something else; news that are too long are dropped."""
+        """Send news to the others; news that are too long are dropped."""
         if len(news) <= NEWS_CHARS_MAX:
             self._put_news(self._told, _NEWS + news, self._wake)
 
     async def run_connection(self, follow: Callable[[str], Awaitable[None]]) -> None:
-        """Tell and hear until cancelled; `follow` is called with each chat that another service has changed."""
+        """Send and receive until cancelled; `follow` is called with each chat that another service has changed."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._follow_chats(follow))
             group.create_task(self._stay_connected())
 
     async def _follow_chats(self, follow: Callable[[str], Awaitable[None]]) -> None:
-        """A task of its own: while calls wait for a server that is gone, this does too, and it must be missed."""
+        """Follow chats in a task of its own: while calls wait for a server that is gone, the connection must notice
+        that.
+        """
         while True:
             await self._is_heard.wait()
             self._is_heard.clear()
@@ -92,7 +93,6 @@ class Notifications:
                     await follow(chat_id)
 
     async def _stay_connected(self) -> None:
-        """One connection after the other."""
         is_said = False
         while True:
             try:

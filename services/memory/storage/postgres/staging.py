@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Append:
-    """Lines that wait for their numbers."""
-
     lines: list[Known]
     lease: Lease | None
     """The lease of the run that they begin."""
@@ -48,7 +46,7 @@ Answers: TypeAlias = list[tuple[Append, Span | str | Exception]]
 
 @dataclass(slots=True, eq=False)
 class StagedAppends:
-    """Appends of one chat. Its facts run ahead until they are committed, or `undo` is called."""
+    """Appends of one chat, whose info is ahead of the database until they are committed or rolled back."""
 
     chat: Chat
     lines: list[Known] = field(default_factory=list[Known])
@@ -64,7 +62,7 @@ class StagedAppends:
 
     @classmethod
     def stage(cls, chat: Chat, appends: Sequence[Append], generations: Mapping[str, int]) -> StagedAppends:
-        """Hold `appends` against the chat, in order. `generations` are of the runs' leases, where they are known."""
+        """Check `appends` against the chat, in order. `generations` are of the runs' leases, where known."""
         staged = cls(chat)
         try:
             for append in appends:
@@ -101,14 +99,12 @@ class StagedAppends:
         return self.chat.is_reverted or any(isinstance(line, Revert) for line in self.lines)
 
     def roll_back(self) -> None:
-        """Nothing was committed."""
         self.chat.info = self._before
         for append, _ in self.answers:
             if append.lines[0].n:
                 self.chat.appends.pop(append.lines[0].uuid, None)
 
     def make_change(self) -> IndexChange:
-        """Return the change of the index; the whole of it when something is or was reverted."""
         if self._is_whole:
             return make_full_change(
                 Chat.from_lines(self.chat.chat_id, [*self.chat.log, *self.lines], 0, is_damaged=False), 0
@@ -116,7 +112,7 @@ class StagedAppends:
         return make_change(self.chat, self.lines, 0)
 
     def list_writers(self) -> dict[str, int]:
-        """The lowest generation of the lines of each run: no lease may have a higher one."""
+        """Return the lowest generation of each run's lines: no lease may have a higher one."""
         found: dict[str, int] = {}
         for line in self.lines:
             if line.run_id:

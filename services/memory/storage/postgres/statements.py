@@ -50,8 +50,8 @@ async def store_lines(
     writers: Mapping[str, int] | None = None,
     leases: Mapping[str, Lease] | None = None,
 ) -> bool:
-    """Store lines, with what they change, in the chat of `place` (row, version). False: the chat has another version by
-    now, or a run of `writers` has a lease with a higher generation; nothing was stored.
+    """Store lines and what they change in the chat at `place` (row, version). Returns False, with nothing stored, if
+    the chat has another version by now or a run of `writers` a lease with a higher generation.
     """
     chat, writers, leases = change.chat, writers or {}, leases or {}
     owners = [leases.get(run.run_id, NO_LEASE) for run in change.runs]
@@ -82,7 +82,7 @@ async def store_lines(
 
 
 def to_columns(rows: Iterable[Sequence[Any]], count: int) -> list[list[Any]]:
-    """Rows as the arrays of their columns: one statement takes any number of them."""
+    """Turn rows into arrays of their columns: one statement takes any number of them."""
     found: list[list[Any]] = [[] for _ in range(count)]
     for row in rows:
         for column, value in zip(found, row, strict=True):
@@ -91,11 +91,10 @@ def to_columns(rows: Iterable[Sequence[Any]], count: int) -> list[list[Any]]:
 
 
 def make_text_row(text: Text) -> tuple[str, str, str, str]:
-    """A text as its row is: run, kind, text, and what is searched of it."""
     said = strip_nul(text.text)
     return text.run_id, text.kind, said, said.casefold()
 
 
 def strip_nul(text: str) -> str:
-    """`text` without what the type text cannot hold. Lines hold it all."""
+    """Remove NUL, which the type text cannot hold. Lines hold everything."""
     return text.replace("\0", "")

@@ -29,8 +29,6 @@ _LIST = "SELECT n, fact_id, request_id, updated_at, user_name, text, tenant FROM
 
 
 class PostgresUserFacts:
-    """The facts of all users."""
-
     def __init__(self, database: Database) -> None:
         self._database = database
 

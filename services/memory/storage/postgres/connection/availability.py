@@ -16,8 +16,6 @@ log = structlog.get_logger()
 
 
 class Availability:
-    """The availability of one database, owned by its pool."""
-
     def __init__(self) -> None:
         self.is_up = True
         self._is_said = False
@@ -25,7 +23,6 @@ class Availability:
         _UP.set(1)
 
     def note_failure(self, error: BaseException) -> None:
-        """A call could not use the database."""
         self.is_up = False
         _UP.set(0)
         now = time.monotonic()
@@ -34,7 +31,6 @@ class Availability:
             log.warning("database away", kind=type(error).__name__)
 
     def note_success(self) -> None:
-        """A call could."""
         if self.is_up:
             return
         self.is_up = True

@@ -48,7 +48,9 @@ async def open_connection(url: str, **options: Any) -> Connection:
 
 
 def split_hosts(url: str) -> list[str]:
-    """`url` for each of its hosts alone: it names them as host:port,host:port, or in its query as host= and port=."""
+    """Return `url` for each of its hosts alone: it names them as host:port,host:port, or in its query as host= and
+    port=.
+    """
     parts = urlsplit(url)
     user, at, hosts = parts.netloc.rpartition("@")
     if hosts:

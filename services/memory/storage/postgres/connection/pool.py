@@ -61,8 +61,6 @@ AWAY = (
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The connections that a service uses, and how long it waits for them."""
-
     connections_max: int
     statement_timeout_s: float
     patience_s: float = PATIENCE_S
@@ -93,7 +91,7 @@ class Database:
         self._patience_s = patience_s
 
     def leave_other_servers(self, server: datetime) -> None:
-        """End what waits for any other server: its calls are made again at this one."""
+        """Close the connections to any other server: their calls are made again at this one."""
         for session in list(self._sessions):
             if session.server != server:
                 session.terminate()

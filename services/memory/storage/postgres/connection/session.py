@@ -12,18 +12,16 @@ Connection: TypeAlias = Any
 
 
 class Session(asyncpg.Connection):
-    """A connection that knows which server it is to."""
-
     server: datetime | None = None
     """When it has started. Another one may lack what this one shows and has not acknowledged: nothing that was read of
     the one holds for the other."""
 
 
 def get_server(connection: Connection) -> datetime | None:
-    """Return the server of a connection; None when it was lost meanwhile, and taken back by the pool."""
+    """Return the server of a connection; None if it was lost meanwhile."""
     return getattr(connection, "server", None)
 
 
 async def read_start_time(connection: Connection) -> datetime:
-    """When the server behind a connection has started, by which one is told from another."""
+    """Return when the server has started, which tells one server from another."""
     return await connection.fetchval("SELECT pg_postmaster_start_time()")

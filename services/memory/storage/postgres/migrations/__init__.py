@@ -20,14 +20,14 @@ log = structlog.get_logger()
 
 
 def list_versions() -> dict[int, str]:
-    """The statements of each version, in order."""
+    """Return the statements of each version, in order."""
     files = (file for file in resources.files(__name__).iterdir() if file.name.endswith(".sql"))
     found = {int(file.name.split("_")[0]): file.read_text() for file in files}
     return dict(sorted(found.items()))
 
 
 async def migrate_tables(connection: Connection) -> bool:
-    """Bring the tables to the last version that this program knows; False when they are of a later one."""
+    """Bring the tables to the last version that this program knows; False if they are of a later one."""
     known = list_versions()
     async with connection.transaction():
         await connection.execute("SET LOCAL statement_timeout = 0")  # a large table takes what it takes
