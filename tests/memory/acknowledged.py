@@ -14,7 +14,7 @@ from services.memory.log import recovery
 
 @dataclass(slots=True)
 class Acknowledged:
-    """What a writer was told."""
+    """The appends that a writer got an answer to."""
 
     spans: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict[tuple[str, str], tuple[int, int]])
     """First and last number, by chat and request id."""

@@ -205,12 +205,14 @@ async def empty(url: str) -> None:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Tests marked `engines` run with each of them; all others with the embedded one."""
     if "engine" in metafunc.fixturenames:
-        is_each = metafunc.definition.get_closest_marker("engines") and "folder" not in _given(metafunc.function)
+        is_each = metafunc.definition.get_closest_marker("engines") and "folder" not in list_parameters(
+            metafunc.function
+        )
         metafunc.parametrize("engine", EACH if is_each else ["embedded"])
 
 
-def _given(function: Callable[..., Any]) -> Collection[str]:
-    """What a test asks for itself: one that asks for a folder looks into it."""
+def list_parameters(function: Callable[..., Any]) -> Collection[str]:
+    """Return the fixtures that a test names itself: one that names a folder looks into it."""
     return inspect.signature(function).parameters
 
 

@@ -25,16 +25,18 @@ async def main(place: str, turn: str, chat_ids: list[str]) -> None:
 
 async def write(memory: Memory, chat_id: str, turn: str) -> None:
     """One run: a query, steps of two lines, an end."""
-    run_id = named(chat_id, turn, "run")
+    run_id = make_id(chat_id, turn, "run")
     lines: list[list[memory_pb2.LogLine]] = [[query_line("go")]]
     lines += [[step_line(user("x" * 1500)), step_line(content(str(index)))] for index in range(APPENDS)]
     lines += [[run_line()]]
     for index, appended in enumerate(lines):
-        if not await tried(memory, chat_id, run_id, named(chat_id, turn, str(index)), appended):
+        if not await try_append(memory, chat_id, run_id, make_id(chat_id, turn, str(index)), appended):
             return
 
 
-async def tried(memory: Memory, chat_id: str, run_id: str, request_id: str, lines: list[memory_pb2.LogLine]) -> bool:
+async def try_append(
+    memory: Memory, chat_id: str, run_id: str, request_id: str, lines: list[memory_pb2.LogLine]
+) -> bool:
     """Append, again and again while the disk refuses; whether the chat takes more."""
     for _ in range(TRIES):
         try:
@@ -49,7 +51,7 @@ async def tried(memory: Memory, chat_id: str, run_id: str, request_id: str, line
     return False
 
 
-def named(*names: str) -> str:
+def make_id(*names: str) -> str:
     """The id that always stands for these names."""
     return str(uuid.uuid5(uuid.NAMESPACE_OID, " ".join(names)))
 

@@ -120,7 +120,7 @@ class Memory:
         with rpc_errors():
             await self.stub.DeleteChat(memory_pb2.DeleteChatRequest(chat_id=chat_id))
 
-    async def unfinished(self) -> list[memory_pb2.UnfinishedRun]:
+    async def list_unfinished(self) -> list[memory_pb2.UnfinishedRun]:
         with rpc_errors():
             return list((await self.stub.ListUnfinishedRuns(memory_pb2.ListUnfinishedRunsRequest())).runs)
 

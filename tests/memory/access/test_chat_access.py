@@ -1,4 +1,4 @@
-"""Whose a chat is: its first line says so, in either engine, and whatever becomes of the index."""
+"""The owner of a chat: its first line says so, in either engine, and whatever becomes of the index."""
 
 from __future__ import annotations
 
@@ -84,7 +84,9 @@ async def test_who_goes_on_with_a_run_is_told_whose_it_is(memory: Memory) -> Non
     with acting_as(ADA):
         _, run_id = await memory.begin("hello")
     with acting_as(None):
-        assert [(run.run_id, run.tenant, run.user) for run in await memory.unfinished()] == [(run_id, "acme", "ada")]
+        assert [(run.run_id, run.tenant, run.user) for run in await memory.list_unfinished()] == [
+            (run_id, "acme", "ada")
+        ]
 
 
 async def test_after_a_restart_it_is_the_same(serve: Serve) -> None:

@@ -17,7 +17,7 @@ from tests.memory.writing import Memory, content, new_id, query_line, run_line, 
 
 
 async def tool(folder: Path, *arguments: str, url: str = "", exit_code: int = 0) -> str:
-    """What the tool prints, about the chats in `folder`, or in the database at `url`."""
+    """Run the tool, and return what it prints, about the chats in `folder`, or in the database at `url`."""
     env = {"PATH": os.environ["PATH"], "HEADRACE_MEMORY_CHAT_DIR": str(folder), "HEADRACE_DATABASE_URL": url}
     command = [sys.executable, "-m", "headrace.cli", "chats", *arguments]
     async with asyncio.timeout(30):
@@ -77,10 +77,10 @@ async def test_reindex_reads_every_log_again(serve: Serve, folder: Path) -> None
     async with serve() as memory:
         chat_id, run_id = await memory.begin("hello")
         assert await memory.acquire(chat_id, run_id, "a:1") == 1
-        before = [await memory.chats(), await memory.unfinished(), await memory.search("hello")]
+        before = [await memory.chats(), await memory.list_unfinished(), await memory.search("hello")]
     assert await tool(folder, "reindex") == "1 chats\n"
     async with serve() as memory:
-        assert [await memory.chats(), await memory.unfinished(), await memory.search("hello")] == before
+        assert [await memory.chats(), await memory.list_unfinished(), await memory.search("hello")] == before
     (folder / "index.sqlite").write_bytes(b"garbage")
     assert await tool(folder, "reindex") == "1 chats\n"
     async with serve() as memory:
@@ -169,14 +169,14 @@ COMPACTED = [
 ]  # fmt: skip
 
 
-async def imported(folder: Path, tmp_path: Path, entries: list[dict[str, Any]]) -> str:
+async def import_chat(folder: Path, tmp_path: Path, entries: list[dict[str, Any]]) -> str:
     path = tmp_path / "old.jsonl"
     path.write_bytes(b"".join(orjson.dumps(entry) + b"\n" for entry in entries))
     return (await tool(folder, "import", str(path))).strip()
 
 
-async def told(memory: Memory, chat_id: str) -> list[str]:
-    """What the model of the next run is told."""
+async def load_next_context(memory: Memory, chat_id: str) -> list[str]:
+    """Load the context of the next run."""
     _, run_id = await memory.begin("?", chat_id)
     found: list[str] = []
     for message in (await memory.context(chat_id, run_id))[:-1]:
@@ -186,7 +186,7 @@ async def told(memory: Memory, chat_id: str) -> list[str]:
 
 
 async def test_v3_logs_are_read_with_their_old_names(serve: Serve, folder: Path, tmp_path: Path) -> None:
-    chat_id = await imported(folder, tmp_path, V3)
+    chat_id = await import_chat(folder, tmp_path, V3)
     lines = [orjson.loads(line) for line in (folder / f"{chat_id}.json").read_bytes().splitlines()]
     assert [line["_n"] for line in lines] == list(range(1, 8))
     assert lines[1]["plan"] == {
@@ -202,7 +202,7 @@ async def test_v3_logs_are_read_with_their_old_names(serve: Serve, folder: Path,
             "content_snapshot", "run_complete", "request_query", "run_start", "content_snapshot", "tool_snapshot",
             "run_complete",
         ]  # fmt: skip
-        assert await told(memory, chat_id) == [
+        assert await load_next_context(memory, chat_id) == [
             "user: Weather in Paris?",
             'assistant: weather{"city":"Paris"}',
             "tool: sunny",
@@ -214,11 +214,11 @@ async def test_v3_logs_are_read_with_their_old_names(serve: Serve, folder: Path,
 
 
 async def test_blade_style_entries_are_the_path_to_the_last_one(serve: Serve, folder: Path, tmp_path: Path) -> None:
-    chat_id = await imported(folder, tmp_path, BLADE)
+    chat_id = await import_chat(folder, tmp_path, BLADE)
     async with serve() as memory:
         (chat,) = (await memory.chats()).chats
         assert (chat.created_at, chat.chat_name) == (1_714_557_600_000, "Weather in")
-        assert await told(memory, chat_id) == [
+        assert await load_next_context(memory, chat_id) == [
             "user: Weather in Paris?",
             'assistant: I will look.weather{"city": "Paris"}',
             "tool: sunny",
@@ -231,9 +231,9 @@ async def test_blade_style_entries_are_the_path_to_the_last_one(serve: Serve, fo
 
 
 async def test_a_summary_of_others_stands_for_what_was_before(serve: Serve, folder: Path, tmp_path: Path) -> None:
-    chat_id = await imported(folder, tmp_path, COMPACTED)
+    chat_id = await import_chat(folder, tmp_path, COMPACTED)
     async with serve() as memory:
-        assert await told(memory, chat_id) == [
+        assert await load_next_context(memory, chat_id) == [
             "user: They asked for the weather.",
             "user: Thanks.",
             "assistant: Gladly.",

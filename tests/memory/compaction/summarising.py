@@ -18,7 +18,7 @@ from tests.memory.conftest import memory_over
 from tests.memory.writing import Memory
 
 Answer: TypeAlias = str | Exception | float
-"""What a model writes, an error, or seconds of silence."""
+"""The answer of a model: a text, an error, or seconds of silence."""
 
 SUMMARY = "<analysis>hm</analysis>\n<summary>\nThey spoke of the weather.\n</summary>"
 COST = common_pb2.Usage(input_tokens=900, output_tokens=50, model_calls=1)
@@ -53,7 +53,7 @@ class Summariser(llm_pb2_grpc.LlmServiceServicer):
 
 @dataclass(frozen=True, slots=True)
 class Compacted:
-    """What a whole Compact stream gave."""
+    """The events of a whole Compact stream."""
 
     kinds: list[str]
     last: Any

@@ -12,7 +12,7 @@ from headrace.errors import Overloaded, StaleLease
 from headrace.v1 import agent_pb2, llm_pb2, memory_pb2
 from tests.memory.compaction.summarising import COST, SUMMARY, Summariser, compact, summarising, texts
 from tests.memory.conftest import Serve
-from tests.memory.context.test_context import check_paired, shown, text_of
+from tests.memory.context.test_context import check_paired, text_of, to_tuples
 from tests.memory.writing import (
     Memory,
     call,
@@ -384,7 +384,7 @@ async def test_by_hand_the_command_itself_is_no_message(folder: Path) -> None:
         _, run_id = await memory.begin("go on", chat_id)
         after = await memory.context(chat_id, run_id)
     assert done.last.trigger == "manual"
-    assert shown(after)[-3:] == [("user", "the last question"), ("assistant", "Yes."), ("user", "go on")]
+    assert to_tuples(after)[-3:] == [("user", "the last question"), ("assistant", "Yes."), ("user", "go on")]
 
 
 async def test_three_failures_in_a_row_open_the_breaker_of_the_run(folder: Path) -> None:

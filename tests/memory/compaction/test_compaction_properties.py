@@ -119,7 +119,7 @@ class Chat:
         check_compacted(done, before, after)
 
     async def contexts(self) -> list[list[llm_pb2.Message]]:
-        """Of all runs, and of a sub-agent in each."""
+        """The contexts of all runs, and of a sub-agent in each."""
         found: list[list[llm_pb2.Message]] = []
         for run_id in self.runs:
             for context_id in CONTEXTS:

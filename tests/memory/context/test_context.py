@@ -29,7 +29,7 @@ from tests.memory.writing import (
 )
 
 
-def shown(messages: Sequence[llm_pb2.Message]) -> list[Any]:
+def to_tuples(messages: Sequence[llm_pb2.Message]) -> list[Any]:
     """Messages as short tuples: role, text, and calls or the call answered."""
     return [
         (message.role, text_of(message))
@@ -71,7 +71,7 @@ async def test_the_pieces_of_one_answer_are_one_message_followed_by_its_results(
     await memory.append(chat_id, run_id, step_line(result("t1", "sun")))
     await memory.append(chat_id, run_id, step_line(content("Mixed.", msg_id="m_00000002")))
     messages = await memory.context(chat_id, run_id, system="You are")
-    assert shown(messages) == [
+    assert to_tuples(messages) == [
         ("system", "You are"),
         ("user", "weather?"),
         ("assistant", "Let me look.", (("t1", "{}"), ("t2", '{"b": 1}'))),
@@ -118,7 +118,7 @@ async def test_images_of_earlier_runs_stand_as_their_names(memory: Memory) -> No
 async def test_a_call_without_result_gets_a_typed_one_and_a_result_without_call_goes(memory: Memory) -> None:
     chat_id, run_id = await memory.begin("hi")
     await memory.append(chat_id, run_id, step_line(result("t0"), call("t1"), call("t2"), result("t2"), result("t2")))
-    assert shown(await memory.context(chat_id, run_id)) == [
+    assert to_tuples(await memory.context(chat_id, run_id)) == [
         ("user", "hi"),
         ("assistant", "", (("t1", "{}"), ("t2", "{}"))),
         ("tool", INTERRUPTED, "t1"),
@@ -129,14 +129,17 @@ async def test_a_call_without_result_gets_a_typed_one_and_a_result_without_call_
 async def test_an_answer_ends_with_its_first_result(memory: Memory) -> None:
     chat_id, run_id = await memory.begin("hi")
     await memory.append(chat_id, run_id, step_line(call("t1"), result("t1"), content("the same msg_id")))
-    assert shown(await memory.context(chat_id, run_id))[2:] == [("tool", "ok", "t1"), ("assistant", "the same msg_id")]
+    assert to_tuples(await memory.context(chat_id, run_id))[2:] == [
+        ("tool", "ok", "t1"),
+        ("assistant", "the same msg_id"),
+    ]
 
 
 async def test_a_result_belongs_to_the_newest_call_of_its_id(memory: Memory) -> None:
     chat_id, run_id = await memory.begin("hi")
     again = call("t1", '{"again": 1}', msg_id="m_00000002")
     await memory.append(chat_id, run_id, step_line(call("t1"), again, result("t1", "yes")))
-    assert shown(await memory.context(chat_id, run_id))[1:] == [
+    assert to_tuples(await memory.context(chat_id, run_id))[1:] == [
         ("assistant", "", (("t1", "{}"),)),
         ("tool", INTERRUPTED, "t1"),
         ("assistant", "", (("t1", '{"again": 1}'),)),
@@ -164,7 +167,7 @@ async def test_arguments_and_texts_are_byte_for_byte(memory: Memory) -> None:
 async def test_an_answer_that_says_nothing_is_left_out(memory: Memory) -> None:
     chat_id, run_id = await memory.begin("hi")
     await memory.append(chat_id, run_id, step_line(reasoning("cut"), content("", msg_id="m_00000002")))
-    assert shown(await memory.context(chat_id, run_id)) == [("user", "hi")]
+    assert to_tuples(await memory.context(chat_id, run_id)) == [("user", "hi")]
 
 
 async def test_the_last_k_earlier_runs_are_shown(serve: Serve) -> None:
@@ -183,7 +186,7 @@ async def test_no_earlier_run_is_shown_with_k_0(serve: Serve) -> None:
         chat_id, run_id = await memory.begin("0")
         await end(memory, chat_id, run_id, content("a"))
         _, run_id = await memory.begin("1", chat_id)
-        assert shown(await memory.context(chat_id, run_id)) == [("user", "1")]
+        assert to_tuples(await memory.context(chat_id, run_id)) == [("user", "1")]
 
 
 async def test_the_window_begins_with_a_user_message_and_cuts_no_pair(memory: Memory) -> None:
@@ -227,8 +230,8 @@ async def test_a_query_that_waits_is_not_shown_to_the_run_before_it(memory: Memo
     chat_id, first = await memory.begin("first")
     _, waiting = await memory.begin("waiting", chat_id)
     await memory.append(chat_id, first, step_line(content("answer")))
-    assert shown(await memory.context(chat_id, first)) == [("user", "first"), ("assistant", "answer")]
-    assert shown(await memory.context(chat_id, waiting)) == [
+    assert to_tuples(await memory.context(chat_id, first)) == [("user", "first"), ("assistant", "answer")]
+    assert to_tuples(await memory.context(chat_id, waiting)) == [
         ("user", "first"), ("assistant", "answer"), ("user", "waiting"),
     ]  # fmt: skip
 
@@ -237,8 +240,8 @@ async def test_a_context_of_its_own_sees_its_own_lines_and_the_main_one_does_not
     chat_id, run_id = await memory.begin("main")
     own = {"context_id": "subagent-00000001"}
     await memory.append(chat_id, run_id, step_line(user("task"), content("done"), **own), step_line(content("so")))
-    assert shown(await memory.context(chat_id, run_id, **own)) == [("user", "task"), ("assistant", "done")]
-    assert shown(await memory.context(chat_id, run_id)) == [("user", "main"), ("assistant", "so")]
+    assert to_tuples(await memory.context(chat_id, run_id, **own)) == [("user", "task"), ("assistant", "done")]
+    assert to_tuples(await memory.context(chat_id, run_id)) == [("user", "main"), ("assistant", "so")]
 
 
 async def test_reminders_are_one_trailing_part_that_is_not_stored(memory: Memory) -> None:
@@ -248,7 +251,7 @@ async def test_reminders_are_one_trailing_part_that_is_not_stored(memory: Memory
     assert [part.text for part in asked.content] == ["hi", reminder]
     await memory.append(chat_id, run_id, step_line(call("t1"), result("t1")))
     messages = await memory.context(chat_id, run_id, reminders=["one", "two"])
-    assert shown(messages)[3:] == [("user", reminder)]
+    assert to_tuples(messages)[3:] == [("user", reminder)]
     assert len(await memory.context(chat_id, run_id)) == 3
 
 
@@ -272,7 +275,7 @@ log_messages = st.one_of(
 any_appends = st.lists(
     st.tuples(st.integers(0, 2), st.one_of(st.none(), st.lists(log_messages, max_size=6))), min_size=1, max_size=12
 )
-"""What happens to up to three runs of a chat: messages in any order, or (None) its end."""
+"""The events of up to three runs of a chat: messages in any order, or (None) its end."""
 
 
 @settings(max_examples=60, deadline=None)

@@ -12,7 +12,9 @@ from tests.memory.context.test_token_limits import load
 from tests.memory.writing import Memory, content, new_id, query_line, run_line, step_line
 
 
-async def told(memory: Memory, chat_id: str, run_id: str, **fields: Any) -> memory_pb2.LoadContextResponse:
+async def load_with_reminder(
+    memory: Memory, chat_id: str, run_id: str, **fields: Any
+) -> memory_pb2.LoadContextResponse:
     return await load(memory, chat_id, run_id, system="Be brief.", reminders=["now"], **fields)
 
 
@@ -23,9 +25,9 @@ async def test_it_is_told_as_if_it_were_stored(memory: Memory, runs: int) -> Non
         _, earlier = await memory.begin(f"question {number}", chat_id)
         await memory.append(chat_id, earlier, step_line(content(f"answer {number}")), run_line())
     line = query_line("and this?")
-    before = await told(memory, chat_id, run_id, pending_query=line.query.query)
+    before = await load_with_reminder(memory, chat_id, run_id, pending_query=line.query.query)
     await memory.append(chat_id, run_id, line)
-    after = await told(memory, chat_id, run_id)
+    after = await load_with_reminder(memory, chat_id, run_id)
     assert before == after
     assert after.messages[-1].content[0].text == "and this?"
     assert len(after.messages) == 2 + 2 * runs
@@ -35,12 +37,14 @@ async def test_once_it_is_stored_the_log_is_told(memory: Memory) -> None:
     chat_id, run_id = await memory.begin("as it was stored")
     await memory.append(chat_id, run_id, step_line(content("and answered")))
     other = agent_pb2.QueryRequest(message="something else")
-    assert await told(memory, chat_id, run_id, pending_query=other) == await told(memory, chat_id, run_id)
+    assert await load_with_reminder(memory, chat_id, run_id, pending_query=other) == await load_with_reminder(
+        memory, chat_id, run_id
+    )
 
 
 async def test_it_stores_nothing(memory: Memory) -> None:
     chat_id, run_id = new_id(), new_id()
-    await told(memory, chat_id, run_id, pending_query=agent_pb2.QueryRequest(message="hello"))
+    await load_with_reminder(memory, chat_id, run_id, pending_query=agent_pb2.QueryRequest(message="hello"))
     assert not (await memory.chats()).chats
     with pytest.raises(NotFound):
-        await told(memory, chat_id, run_id)
+        await load_with_reminder(memory, chat_id, run_id)

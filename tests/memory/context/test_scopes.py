@@ -1,4 +1,4 @@
-"""What plan tasks and sub-agents are told, and what is left of a plan for the planner and for later runs."""
+"""The lines that plan tasks and sub-agents see, and what is left of a plan for the planner and for later runs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ TASK, OTHER = "task-0a0b0c0d", "task-11111111"
 AGENT = "subagent-0a0b0c0d"
 
 
-def said(messages: Sequence[llm_pb2.Message]) -> list[str]:
+def list_texts(messages: Sequence[llm_pb2.Message]) -> list[str]:
     """The texts, calls by their name."""
     return [
         "".join(part.text for part in message.content) or ",".join(call.name for call in message.tool_calls)
@@ -19,7 +19,7 @@ def said(messages: Sequence[llm_pb2.Message]) -> list[str]:
     ]
 
 
-async def planned(memory: Memory) -> tuple[str, str]:
+async def begin_with_plan(memory: Memory) -> tuple[str, str]:
     """A run whose plan is made."""
     chat_id, run_id = await memory.begin("trip to Paris")
     plan = step_line(call("call_p", name="_plan_add_tasks_"), result("call_p", "two tasks"), stage="plan")
@@ -28,56 +28,56 @@ async def planned(memory: Memory) -> tuple[str, str]:
 
 
 async def test_a_task_is_told_what_its_plan_had_before_it_began_and_its_own_lines(memory: Memory) -> None:
-    chat_id, run_id = await planned(memory)
+    chat_id, run_id = await begin_with_plan(memory)
     for context_id in (TASK, OTHER):
         step = step_line(user(f"do {context_id}"), stage="execute", context_id=context_id)
         await memory.append(chat_id, run_id, step)
     await memory.append(chat_id, run_id, step_line(user("late report"), stage="execute"))
-    told = said(await memory.context(chat_id, run_id, context_id=TASK))
+    told = list_texts(await memory.context(chat_id, run_id, context_id=TASK))
     assert told == ["trip to Paris", "_plan_add_tasks_", "two tasks", f"do {TASK}"]
-    assert said(await memory.context(chat_id, run_id, context_id=OTHER))[-1] == f"do {OTHER}"
+    assert list_texts(await memory.context(chat_id, run_id, context_id=OTHER))[-1] == f"do {OTHER}"
 
 
 async def test_a_task_that_has_not_begun_is_told_what_its_plan_has(memory: Memory) -> None:
-    chat_id, run_id = await planned(memory)
-    told = said(await memory.context(chat_id, run_id, context_id=TASK))
+    chat_id, run_id = await begin_with_plan(memory)
+    told = list_texts(await memory.context(chat_id, run_id, context_id=TASK))
     assert told == ["trip to Paris", "_plan_add_tasks_", "two tasks"]
 
 
 async def test_the_planner_is_told_reports_and_nothing_of_the_work(memory: Memory) -> None:
-    chat_id, run_id = await planned(memory)
+    chat_id, run_id = await begin_with_plan(memory)
     work = step_line(user("do it"), call("call_1"), result("call_1"), stage="execute", context_id=TASK)
     await memory.append(chat_id, run_id, work, step_line(user("report: done"), stage="execute"))
-    told = said(await memory.context(chat_id, run_id))
+    told = list_texts(await memory.context(chat_id, run_id))
     assert told == ["trip to Paris", "_plan_add_tasks_", "two tasks", "report: done"]
 
 
 async def test_later_runs_are_told_the_query_and_the_final_answer(memory: Memory) -> None:
-    chat_id, run_id = await planned(memory)
+    chat_id, run_id = await begin_with_plan(memory)
     report, answer = step_line(user("report"), stage="execute"), step_line(content("Have fun."), stage="summary")
     await memory.append(chat_id, run_id, report, answer, run_line())
     _, next_id = await memory.begin("thanks", chat_id)
-    assert said(await memory.context(chat_id, next_id)) == ["trip to Paris", "Have fun.", "thanks"]
-    earlier = said(await memory.context(chat_id, next_id, context_id=TASK))
+    assert list_texts(await memory.context(chat_id, next_id)) == ["trip to Paris", "Have fun.", "thanks"]
+    earlier = list_texts(await memory.context(chat_id, next_id, context_id=TASK))
     assert earlier == ["trip to Paris", "Have fun.", "thanks"]
 
 
 async def test_a_candidate_answer_that_is_verified_is_in_no_view(memory: Memory) -> None:
     chat_id, run_id = await memory.begin("2 + 2?")
     await memory.append(chat_id, run_id, step_line(content("5"), stage="verify"))
-    assert said(await memory.context(chat_id, run_id)) == ["2 + 2?"]
+    assert list_texts(await memory.context(chat_id, run_id)) == ["2 + 2?"]
     await memory.append(chat_id, run_id, step_line(content("4", msg_id="m_00000002"), stage="react"), run_line())
     _, next_id = await memory.begin("sure?", chat_id)
-    assert said(await memory.context(chat_id, next_id)) == ["2 + 2?", "4", "sure?"]
+    assert list_texts(await memory.context(chat_id, next_id)) == ["2 + 2?", "4", "sure?"]
 
 
 async def test_a_sub_agent_is_told_its_own_lines_and_its_tasks_those_of_its_plan(memory: Memory) -> None:
-    chat_id, run_id = await planned(memory)
+    chat_id, run_id = await begin_with_plan(memory)
     inner = f"{AGENT}.{TASK}"
     await memory.append(chat_id, run_id, step_line(user("goal"), context_id=AGENT))
     await memory.append(chat_id, run_id, step_line(user("sub-task"), stage="execute", context_id=inner))
-    assert said(await memory.context(chat_id, run_id, context_id=AGENT)) == ["goal"]
-    assert said(await memory.context(chat_id, run_id, context_id=inner)) == ["goal", "sub-task"]
+    assert list_texts(await memory.context(chat_id, run_id, context_id=AGENT)) == ["goal"]
+    assert list_texts(await memory.context(chat_id, run_id, context_id=inner)) == ["goal", "sub-task"]
 
 
 async def test_events_inside_a_sub_agents_task_carry_the_sub_agents_id(memory: Memory) -> None:

@@ -12,7 +12,7 @@ from headrace.v1 import common_pb2, llm_pb2, memory_pb2
 from services.memory.context.token_ratios import RATIO_MAX
 from services.runtime.tokens import count
 from tests.memory.conftest import Serve
-from tests.memory.context.test_context import check_paired, shown, text_of
+from tests.memory.context.test_context import check_paired, text_of, to_tuples
 from tests.memory.writing import Memory, call, content, new_id, reasoning, result, run_line, step_line, user
 
 TOOLS = [llm_pb2.ToolSchema(name="weather", description="Tells it.", parameters='{"type": "object"}')]
@@ -118,7 +118,7 @@ async def test_the_oldest_pairs_go_where_all_does_not_fit(memory: Memory) -> Non
     check_paired(loaded.messages)
     assert loaded.tokens <= 700
     assert loaded.compaction_due
-    assert shown(loaded.messages)[:2] == [("system", "You are"), ("user", "the question")]
+    assert to_tuples(loaded.messages)[:2] == [("system", "You are"), ("user", "the question")]
     ids = [message.tool_call_id for message in loaded.messages if message.role == "tool"]
     assert ids == [f"t{index}" for index in range(10 - len(ids), 10)]
     assert len(ids) == 5

@@ -15,11 +15,11 @@ from services.runtime.json_form import rules_of
 PAYLOADS = [field.name for field in agent_pb2.AgentDelta.DESCRIPTOR.oneofs_by_name["payload"].fields]
 
 
-def filled(message: Any) -> Any:
+def fill_message(message: Any) -> Any:
     """`message` with every field set to something that shows when it is lost."""
     for number, field in enumerate(message.DESCRIPTOR.fields):
         if field.message_type is not None:
-            filled(getattr(message, field.name).add() if field.is_repeated else getattr(message, field.name))
+            fill_message(getattr(message, field.name).add() if field.is_repeated else getattr(message, field.name))
             continue
         samples: dict[str, Any] = {
             "string": '{"n": 12345678901234567890123}' if rules_of(field).json else f"\n{field.name}\t水",
@@ -38,7 +38,7 @@ def filled(message: Any) -> Any:
 @pytest.mark.parametrize("name", PAYLOADS)
 def test_every_event_comes_back_as_it_was(name: str) -> None:
     delta = agent_pb2.AgentDelta(seq=2**63 + 1, timestamp=2**53 + 1)
-    filled(getattr(delta, name))
+    fill_message(getattr(delta, name))
     again = load_delta(dump_proto(delta))
     assert again == delta
 

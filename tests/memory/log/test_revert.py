@@ -22,12 +22,12 @@ pytestmark = pytest.mark.engines
 
 
 async def texts(memory: Memory, chat_id: str, run_id: str) -> list[str]:
-    """What the model is told."""
+    """Return the texts that the model sees."""
     return [message.content[0].text for message in await memory.context(chat_id, run_id)]
 
 
-async def seen(memory: Memory, chat_id: str) -> list[str]:
-    """What people see, in events and raw messages, which say the same."""
+async def list_visible_texts(memory: Memory, chat_id: str) -> list[str]:
+    """Return the texts that people see, in events and raw messages, which say the same."""
     chat = await memory.chat(chat_id=chat_id, include_raw_messages=True)
     shown = [
         event.request_query.message or event.content_snapshot.text
@@ -41,11 +41,11 @@ async def seen(memory: Memory, chat_id: str) -> list[str]:
 
 async def say(memory: Memory, chat_id: str, question: str, answer: str) -> str:
     run_id = new_id()
-    await memory.append(chat_id, run_id, query_line(question), said(answer), run_line())
+    await memory.append(chat_id, run_id, query_line(question), make_answer(answer), run_line())
     return run_id
 
 
-def said(text: str) -> memory_pb2.LogLine:
+def make_answer(text: str) -> memory_pb2.LogLine:
     return step_line(content(text, events=events(5)))
 
 
@@ -68,13 +68,13 @@ async def test_a_revert_shows_the_log_as_it_was_and_ids_go_on_from_there(serve: 
         await say(memory, chat_id, "two", "2")
         assert await memory.revert(chat_id, 2) == 7
         if not restart:
-            assert await seen(memory, chat_id) == ["one", "1"]
+            assert await list_visible_texts(memory, chat_id) == ["one", "1"]
     async with serve() as memory:
-        assert await seen(memory, chat_id) == ["one", "1"]
+        assert await list_visible_texts(memory, chat_id) == ["one", "1"]
         run_id = new_id()
         assert (await memory.append(chat_id, run_id, query_line("three"))).checkpoint_id == 2
         assert await texts(memory, chat_id, run_id) == ["one", "1", "three"]
-        assert await seen(memory, chat_id) == ["one", "1", "three"]
+        assert await list_visible_texts(memory, chat_id) == ["one", "1", "three"]
 
 
 async def test_a_revert_for_the_model_leaves_what_people_see(memory: Memory) -> None:
@@ -85,13 +85,13 @@ async def test_a_revert_for_the_model_leaves_what_people_see(memory: Memory) -> 
     run_id = new_id()
     assert (await memory.append(chat_id, run_id, query_line("three"))).checkpoint_id == 4
     assert await texts(memory, chat_id, run_id) == ["one", "1", "three"]
-    assert await seen(memory, chat_id) == ["one", "1", "two", "2", "three"]
+    assert await list_visible_texts(memory, chat_id) == ["one", "1", "two", "2", "three"]
     await memory.append(chat_id, run_id, run_line())
     # The log as it was at 3 told the model everything.
     await memory.revert(chat_id, 3)
     _, run_id = await memory.begin("four", chat_id)
     assert await texts(memory, chat_id, run_id) == ["one", "1", "two", "four"]
-    assert await seen(memory, chat_id) == ["one", "1", "two", "four"]
+    assert await list_visible_texts(memory, chat_id) == ["one", "1", "two", "four"]
 
 
 async def test_a_run_that_has_not_ended_keeps_its_query(serve: Serve) -> None:
@@ -99,14 +99,14 @@ async def test_a_run_that_has_not_ended_keeps_its_query(serve: Serve) -> None:
     async with serve() as memory:
         cancelled = (await memory.begin("wrong", chat_id))[1]
         _, waiting = await memory.begin("right", chat_id)
-        await memory.append(chat_id, cancelled, said("late"), run_line("cancelled"))
+        await memory.append(chat_id, cancelled, make_answer("late"), run_line("cancelled"))
         await memory.revert(chat_id, 0, scope="model", run_id=waiting)
         assert await texts(memory, chat_id, waiting) == ["right"]
-        await memory.append(chat_id, waiting, said("yes"))
+        await memory.append(chat_id, waiting, make_answer("yes"))
         before = await texts(memory, chat_id, waiting)
     async with serve() as memory:
         assert await texts(memory, chat_id, waiting) == before == ["right", "yes"]
-        assert await seen(memory, chat_id) == ["wrong", "late", "right", "yes"]
+        assert await list_visible_texts(memory, chat_id) == ["wrong", "late", "right", "yes"]
 
 
 async def test_a_step_of_a_run_can_be_taken_back_while_it_goes_on(memory: Memory) -> None:
@@ -165,7 +165,7 @@ Lines = list[Known]
 
 
 def model_of(log: Lines) -> tuple[Lines, Lines]:
-    """What people see, and what a model is told."""
+    """Return the lines that people see, and those that a model sees."""
     shown: Lines = []
     told: Lines = []
     at: list[tuple[Lines, Lines]] = []

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.engines
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(256))
 
 
-def seen(*images: llm_pb2.ImagePart) -> memory_pb2.LogLine:
+def make_image_step(*images: llm_pb2.ImagePart) -> memory_pb2.LogLine:
     message = user("look")
     message.message.content.extend(llm_pb2.ContentPart(image=image) for image in images)
     return step_line(message)
@@ -54,7 +54,7 @@ async def test_images_are_kept_by_reference_and_given_back(memory: Memory, kept:
     inline = llm_pb2.ImagePart(data=PNG, mime_type="image/png", detail="low")
     url = llm_pb2.ImagePart(url="data:image/gif;base64,R0lGODdh")
     away = llm_pb2.ImagePart(url="https://example.org/a.png")
-    await memory.append(chat_id, run_id, seen(inline, url, away))
+    await memory.append(chat_id, run_id, make_image_step(inline, url, away))
     log = await kept.log(chat_id)
     parts = orjson.loads(log.splitlines()[1])["messages"][0]["content"]
     assert parts[1]["image_url"] == {"url": "blob:" + hashlib.sha256(PNG).hexdigest(), "detail": "low"}
@@ -69,10 +69,10 @@ async def test_images_are_kept_by_reference_and_given_back(memory: Memory, kept:
 
 async def test_a_reference_that_nobody_stored_is_no_image(memory: Memory) -> None:
     chat_id, run_id = await memory.begin()
-    await memory.append(chat_id, run_id, seen(llm_pb2.ImagePart(url="blob:" + "0" * 64)))
+    await memory.append(chat_id, run_id, make_image_step(llm_pb2.ImagePart(url="blob:" + "0" * 64)))
     assert (await memory.context(chat_id, run_id))[1].content[1].text == "[image]"
     with pytest.raises(InvalidRequest, match="base64"):
-        await memory.append(chat_id, run_id, seen(llm_pb2.ImagePart(url="data:image/png;base64,*")))
+        await memory.append(chat_id, run_id, make_image_step(llm_pb2.ImagePart(url="data:image/png;base64,*")))
 
 
 async def test_blobs_go_with_their_chat(memory: Memory, folder: Path) -> None:

@@ -64,7 +64,7 @@ async def test_a_run_may_begin_with_its_owners_lease(serve: Serve) -> None:
         with pytest.raises(InvalidRequest), rpc_errors():
             await memory.stub.Append(request)
     async with serve(clock=clock) as memory:
-        [run] = await memory.unfinished()
+        [run] = await memory.list_unfinished()
         assert (run.owner, run.generation, run.lease_expires_at) == (A, 0, clock.now_ms + 15_000)
         clock.now_ms += 15_000
         assert await memory.acquire(chat_id, run_id, B) == 1
@@ -101,15 +101,15 @@ async def test_unfinished_runs_name_their_owner(serve: Serve) -> None:
     async with serve(clock=clock) as memory:
         chat_id, run_id = await memory.begin()
         await memory.acquire(chat_id, run_id, A)
-        before = await memory.unfinished()
+        before = await memory.list_unfinished()
         assert [(run.owner, run.lease_expires_at, run.generation) for run in before] == [(A, 1_015_000, 1)]
     async with serve(clock=clock) as memory:
-        assert await memory.unfinished() == before
+        assert await memory.list_unfinished() == before
         with pytest.raises(StaleLease):
             await memory.acquire(chat_id, run_id, B)
         await memory.release(run_id, 1)
         await memory.release(run_id, 1)
-        assert [(run.owner, run.lease_expires_at) for run in await memory.unfinished()] == [(A, 0)]
+        assert [(run.owner, run.lease_expires_at) for run in await memory.list_unfinished()] == [(A, 0)]
         with pytest.raises(StaleLease):
             await memory.renew(run_id, 1)
         assert await memory.acquire(chat_id, run_id, B) == 2
@@ -154,6 +154,6 @@ async def test_what_services_ask_all_the_time_is_no_line_of_the_log(serve: Serve
     with capture_logs() as said:
         async with serve() as memory:
             await memory.begin()
-            await memory.unfinished()
+            await memory.list_unfinished()
     levels = {line["method"].rpartition("/")[2]: line["log_level"] for line in said if line["event"] == "rpc done"}
     assert (levels["Append"], levels["ListUnfinishedRuns"]) == ("info", "debug")

@@ -67,7 +67,7 @@ async def test_a_fork_ends_with_a_run_or_a_line(memory: Memory, kept: Kept) -> N
         assert (lines[-1]["_type"], lines[-1]["state"]) == ("run", "completed" if n % 4 == 0 else "cancelled")
         assert {line["chatId"] for line in lines} == {copy}
         assert len(await texts(memory, copy)) == (n + 2) // 4 + (n + 3) // 4
-    assert await memory.unfinished() == []
+    assert await memory.list_unfinished() == []
 
 
 async def test_a_fork_takes_reverts_along(memory: Memory) -> None:

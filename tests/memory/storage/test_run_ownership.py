@@ -62,16 +62,16 @@ async def test_a_run_is_listed_with_those_of_its_chat_and_by_whether_it_has_an_o
         second = query(chat_id, A, first.run_id)
         for request in (first, other, second):
             await begin(memory, request)
-        assert await listed(memory, run_id=second.run_id) == [first.run_id, second.run_id]
-        assert await listed(memory, run_id=new_id()) == []
-        assert await listed(memory, without_owner=True) == []
+        assert await list_run_ids(memory, run_id=second.run_id) == [first.run_id, second.run_id]
+        assert await list_run_ids(memory, run_id=new_id()) == []
+        assert await list_run_ids(memory, without_owner=True) == []
         await memory.release(second.run_id, 0)
-        assert await listed(memory, without_owner=True) == [second.run_id]
+        assert await list_run_ids(memory, without_owner=True) == [second.run_id]
         clock.now_ms += 15_000
-        assert await listed(memory, without_owner=True) == await listed(memory)
-        assert len(await listed(memory)) == 3
+        assert await list_run_ids(memory, without_owner=True) == await list_run_ids(memory)
+        assert len(await list_run_ids(memory)) == 3
 
 
-async def listed(memory: Memory, **fields: object) -> list[str]:
+async def list_run_ids(memory: Memory, **fields: object) -> list[str]:
     request = memory_pb2.ListUnfinishedRunsRequest(**fields)  # pyright: ignore[reportArgumentType] - each is of its field
     return [run.run_id for run in (await memory.stub.ListUnfinishedRuns(request)).runs]

@@ -25,7 +25,7 @@ async def chat_of(memory: Memory, question: str, *lines: memory_pb2.LogLine) -> 
     return chat_id
 
 
-async def found(memory: Memory, query: str, scope: str = "") -> list[str]:
+async def search_texts(memory: Memory, query: str, scope: str = "") -> list[str]:
     return [hit.chat_id for hit in await memory.search(query, scope)]
 
 
@@ -35,12 +35,12 @@ async def test_words_of_questions_and_answers_are_found(serve: Serve, restart: b
         mill = await chat_of(memory, "How does a water mill work?", step_line(content("The headrace feeds the wheel.")))
         bread = await chat_of(memory, "Bread recipe", step_line(content("Flour, water, salt."), user("and yeast?")))
         if not restart:
-            assert await found(memory, "HEADRACE") == [mill]
+            assert await search_texts(memory, "HEADRACE") == [mill]
     async with serve() as memory:
-        assert await found(memory, "headrace") == [mill]
-        assert await found(memory, "yeast") == [bread]
-        assert set(await found(memory, "water")) == {mill, bread}
-        assert await found(memory, "zebra") == []
+        assert await search_texts(memory, "headrace") == [mill]
+        assert await search_texts(memory, "yeast") == [bread]
+        assert set(await search_texts(memory, "water")) == {mill, bread}
+        assert await search_texts(memory, "zebra") == []
         hit = (await memory.search("wheel"))[0]
         assert hit.excerpt == "The headrace feeds the wheel."
         assert hit.run_id
@@ -62,15 +62,15 @@ async def test_the_more_words_a_text_holds_the_better(memory: Memory) -> None:
 async def test_any_script_is_found_by_any_part(memory: Memory, query: str) -> None:
     chat_id = await chat_of(memory, "古代水车的历史。한국어를 배우다 ひらがなとカタカナ Ёлка ÖKO 'a_b' 100%")
     await chat_of(memory, "something else")
-    assert await found(memory, query) == [chat_id]
+    assert await search_texts(memory, query) == [chat_id]
 
 
 async def test_signs_of_the_query_language_are_only_signs(memory: Memory) -> None:
     chat_id = await chat_of(memory, 'say "NEAR(" AND NOT x*')
     for query in ('"', "AND", 'NEAR("', "*", "a AND b OR", "'; DROP TABLE texts", "\\", "%", "_", "(((", "text:x"):
         await memory.search(query)
-    assert await found(memory, "NEAR AND") == [chat_id]
-    assert await found(memory, "%") == await found(memory, "...") == []
+    assert await search_texts(memory, "NEAR AND") == [chat_id]
+    assert await search_texts(memory, "%") == await search_texts(memory, "...") == []
 
 
 async def test_a_scope_is_one_kind_of_text(memory: Memory) -> None:
@@ -78,7 +78,7 @@ async def test_a_scope_is_one_kind_of_text(memory: Memory) -> None:
     assert [hit.excerpt for hit in await memory.search("cucumber", "insights")] == ["cucumber salad needs salt"]
     assert [hit.excerpt for hit in await memory.search("cucumber", "chats")] == ["cucumber"]
     assert await memory.search("cucumber", "summaries") == []
-    assert await found(memory, "cucumber", "all") == [chat_id, chat_id]
+    assert await search_texts(memory, "cucumber", "all") == [chat_id, chat_id]
 
 
 async def test_what_tools_answered_and_models_thought_is_not_searched(memory: Memory) -> None:

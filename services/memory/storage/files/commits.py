@@ -100,14 +100,7 @@ class Commits:
         lease: Lease | None = None,
         beside: Collection[str] | None = None,
     ) -> Span | str:
-        """Commit `lines` and return their numbers; or the run id of the first run of a repeated query. A run that
-        they begin has `lease`, where its chat has no other unfinished runs than `beside`.
-
-        A caller that leaves does not take its lines back.
-
-        Raises:
-            HeadraceError: Nothing was appended.
-        """
+        """Commit `lines`, even if the caller leaves; see ChatLogs.append. A HeadraceError: nothing was appended."""
         cost_bytes = size_bytes + APPEND_COST_BYTES
         if self._waiting and self._waiting_bytes + cost_bytes > WAITING_BYTES_MAX:
             raise Overloaded("too many appends wait for the disk; try again later", waitingBytes=self._waiting_bytes)

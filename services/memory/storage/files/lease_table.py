@@ -40,24 +40,13 @@ class LeaseTable:
         return lease if lease and not lease.generation else None
 
     async def acquire(self, run_id: str, written: int, owner: str, ttl_ms: int) -> Lease:
-        """Make `owner` the owner of a run whose lines have generation `written` at most.
-
-        Raises:
-            StaleLease: Another owner's lease holds.
-            InvalidRequest: The time is out of bounds.
-        """
+        """Make `owner` the owner of a run whose lines have generation `written` at most; see Leases.acquire."""
         lease = self._held.get(run_id, NO_LEASE)
         lease.check_free(run_id, owner, self._clock())
         before = max(lease.generation, written, self._floor)
         return await self._store_lease(run_id, Lease.start_at(owner, before + 1, self._clock(), ttl_ms))
 
     async def renew(self, run_id: str, generation: int, ttl_ms: int) -> Lease:
-        """Prolong a lease, from now on.
-
-        Raises:
-            StaleLease: It was lost.
-            InvalidRequest: The time is out of bounds.
-        """
         lease = self._held.get(run_id)
         if lease is None or lease.generation != generation or not lease.expires_at:
             raise lease_lost(run_id, generation)

@@ -45,7 +45,7 @@ async def test_after_every_kill_the_log_goes_on_where_it_was(serve: Serve, folde
                 check(told, folder, chat_id)
                 await write(memory, chat_id, turn)
                 check(told, folder, chat_id)
-            assert await memory.unfinished() == []
+            assert await memory.list_unfinished() == []
             assert len((await memory.chats()).chats) == CHATS
             for chat_id in chat_ids:
                 chat = await memory.chat(chat_id=chat_id)
@@ -69,14 +69,14 @@ INJECTIONS = [
 @pytest.mark.parametrize("injection", INJECTIONS)
 async def test_a_call_that_fails_loses_and_doubles_nothing(serve: Serve, folder: Path, injection: str) -> None:
     chat_ids, told = [new_id() for _ in range(CHATS)], Acknowledged()
-    await injected(folder, chat_ids, told, f"inject={injection}")
+    await run_injected(folder, chat_ids, told, f"inject={injection}")
     assert told.spans
     async with asyncio.timeout(60), serve() as memory:
         for chat_id in chat_ids:
             check(told, folder, chat_id)
             await write(memory, chat_id, "turn")
             check(told, folder, chat_id)
-        assert await memory.unfinished() == []
+        assert await memory.list_unfinished() == []
         assert len((await memory.chats()).chats) == CHATS
 
 
@@ -86,14 +86,14 @@ async def test_an_append_that_cannot_be_taken_back_stops_its_chat_until_the_next
 ) -> None:
     chat_ids, told = [new_id() for _ in range(CHATS)], Acknowledged()
     both = ("inject=fdatasync:error=EIO:when=8+1", "-e", "inject=ftruncate:error=EIO")
-    await injected(folder, chat_ids, told, *both)
+    await run_injected(folder, chat_ids, told, *both)
     for chat_id in chat_ids:
         check(told, folder, chat_id, may_be_damaged=True)
     async with asyncio.timeout(60), serve() as memory:
         for chat_id in chat_ids:
             check(told, folder, chat_id)
             await write(memory, chat_id, "turn")
-        assert await memory.unfinished() == []
+        assert await memory.list_unfinished() == []
 
 
 @needs_strace
@@ -103,7 +103,7 @@ async def test_an_index_that_the_disk_refuses_loses_no_append(serve: Serve, fold
     names = ("index.sqlite", "index.sqlite-wal", "index.sqlite-shm")
     async with serve():
         pass  # makes the index, without which nothing starts
-    await injected(folder, chat_ids, told, f"inject={injection}", names=names)
+    await run_injected(folder, chat_ids, told, f"inject={injection}", names=names)
     assert told.spans
     async with asyncio.timeout(60), serve() as memory:
         for chat_id in chat_ids:
@@ -113,7 +113,7 @@ async def test_an_index_that_the_disk_refuses_loses_no_append(serve: Serve, fold
         assert {hit.chat_id for hit in await memory.search("go", limit=100)} == known
 
 
-async def injected(
+async def run_injected(
     folder: Path, chat_ids: list[str], told: Acknowledged, *expressions: str, names: tuple[str, ...] = ()
 ) -> None:
     """Run a writer whose calls on the log's files, or on those named, fail as strace is told."""

@@ -53,10 +53,10 @@ async def test_a_refused_end_leaves_the_run_unfinished(serve: Serve) -> None:
         sync.fails = True
         with pytest.raises(Overloaded):
             await memory.append(chat_id, run_id, run_line())
-        assert [run.run_id for run in await memory.unfinished()] == [run_id]
+        assert [run.run_id for run in await memory.list_unfinished()] == [run_id]
         sync.fails = False
         await memory.append(chat_id, run_id, run_line())
-        assert await memory.unfinished() == []
+        assert await memory.list_unfinished() == []
 
 
 async def test_a_new_chat_whose_first_append_fails_does_not_exist(serve: Serve) -> None:

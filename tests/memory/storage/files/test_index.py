@@ -1,4 +1,4 @@
-"""What is known of all chats: the list, unfinished runs and deletion, before and after a restart."""
+"""The index of all chats: the list, unfinished runs and deletion, before and after a restart."""
 
 from __future__ import annotations
 
@@ -62,16 +62,16 @@ async def test_runs_without_an_end_are_listed_with_the_last_seq_and_writer(serve
         await memory.append(going_chat, going, step_line(content("x", events=events(9)), events=covered))
         reset = agent_pb2.AttemptReset(run_id=going, from_seq=11)
         await memory.append(going_chat, going, event_line(seq=2_000_001, attempt_reset=reset), generation=2)
-        before = await memory.unfinished()
+        before = await memory.list_unfinished()
     assert sorted(before[:2], key=lambda run: run.run_id != waiting) == [
-        _unfinished(run_id=waiting, chat_id=waiting_chat, agent_key="writer", last_seq=3),
-        _unfinished(run_id=second, chat_id=waiting_chat, agent_key="writer", last_seq=2),
+        _list_unfinished(run_id=waiting, chat_id=waiting_chat, agent_key="writer", last_seq=3),
+        _list_unfinished(run_id=second, chat_id=waiting_chat, agent_key="writer", last_seq=2),
     ]
     assert before[2:] == [
-        _unfinished(run_id=going, chat_id=going_chat, agent_key="planner", generation=2, last_seq=2_000_001)
+        _list_unfinished(run_id=going, chat_id=going_chat, agent_key="planner", generation=2, last_seq=2_000_001)
     ]
     async with serve() as memory:
-        assert await memory.unfinished() == before
+        assert await memory.list_unfinished() == before
 
 
 async def test_a_chat_with_an_unfinished_run_is_not_deleted(memory: Memory) -> None:
@@ -155,10 +155,10 @@ async def test_an_index_that_cannot_be_used_is_made_anew(
         await memory.delete((await memory.begin_and_end("gone"))[0])
         chat_id, run_id = await memory.begin("水车 turns")
         await memory.append(chat_id, run_id, step_line(content("as ever")))
-        before = [await memory.chats(), await memory.unfinished(), await memory.search("ever")]
+        before = [await memory.chats(), await memory.list_unfinished(), await memory.search("ever")]
     harm(folder / "index.sqlite")
     async with serve() as memory:
-        assert [await memory.chats(), await memory.unfinished(), await memory.search("ever")] == before
+        assert [await memory.chats(), await memory.list_unfinished(), await memory.search("ever")] == before
         assert (await memory.chat(run_id=run_id)).chat_id == chat_id
         assert {chat.chat_id for chat in (await memory.chats()).chats} == {ended, chat_id}
 
@@ -253,5 +253,5 @@ class Refusing(IndexDatabase):
         self.applied += changes
 
 
-def _unfinished(**fields: Any) -> memory_pb2.UnfinishedRun:
+def _list_unfinished(**fields: Any) -> memory_pb2.UnfinishedRun:
     return memory_pb2.UnfinishedRun(**fields, tenant="default", user="default")

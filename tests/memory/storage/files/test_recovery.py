@@ -131,7 +131,7 @@ async def test_damage_before_valid_lines_makes_the_chat_read_only(serve: Serve, 
         assert (await memory.context(chat_id, run_id))[-1].content[0].text == "c"
         raw = orjson.loads((await memory.chat(chat_id=chat_id, include_raw_messages=True)).raw_messages)
         assert raw[-1]["content"][0]["text"] == "c"
-        assert await memory.unfinished() == [], "nobody can end a run in a log that takes no lines"
+        assert await memory.list_unfinished() == [], "nobody can end a run in a log that takes no lines"
         assert path.read_bytes() == damaged
         await memory.delete(chat_id)
     assert logs_in(folder) == []
@@ -195,4 +195,4 @@ async def test_after_kill_9_every_acknowledged_line_is_there(serve: Serve, folde
                 written = numbers(folder / f"{chat.chat_id}.json")
                 assert written == list(range(1, len(written) + 1))
                 assert len(written) >= acknowledged[chat.chat_id]
-            assert len(await memory.unfinished()) == 4
+            assert len(await memory.list_unfinished()) == 4

@@ -73,7 +73,7 @@ async def test_whatever_becomes_of_the_database_the_log_goes_on(own: Server, is_
             await note_the_rest(writer, told)
             for chat_id in chat_ids:
                 told.check(chat_id, await Tables(own.url()).log(chat_id))
-            assert await memory.unfinished() == []
+            assert await memory.list_unfinished() == []
         assert len(told.spans) == CHATS * 2 * 32
         await asyncio.gather(*map(memory.delete, chat_ids))
 
@@ -88,7 +88,7 @@ async def test_after_every_kill_of_the_service_the_log_goes_on_where_it_was(data
                 told.check(chat_id, await Tables(database_url).log(chat_id))
                 await write(memory, chat_id, turn)
                 told.check(chat_id, await Tables(database_url).log(chat_id))
-            assert await memory.unfinished() == []
+            assert await memory.list_unfinished() == []
 
 
 async def test_an_append_whose_answer_is_lost_is_there_once(there: Path, cable: Wire, database_url: str) -> None:

@@ -42,7 +42,7 @@ async def test_what_one_has_acknowledged_all_show(replicas: list[Memory]) -> Non
     assert await texts(third, chat_id, run_id) == said
     await third.append(chat_id, run_id, run_line())
     for memory in replicas:
-        assert await memory.unfinished() == []
+        assert await memory.list_unfinished() == []
         assert [chat.chat_id for chat in (await memory.chats()).chats] == [chat_id]
         with pytest.raises(StaleLease, match="has ended"):
             await memory.append(chat_id, run_id, step_line(user("late")))
@@ -193,7 +193,7 @@ async def test_whatever_is_done_at_the_same_moment_every_chat_is_whole(
     views = [await memory.chat(chat_id=chat_id, include_raw_messages=True) for memory in replicas]
     async with memory_in(database_url) as fresh:
         assert [await fresh.chat(chat_id=chat_id, include_raw_messages=True)] * 3 == views
-        assert await fresh.unfinished() == []
+        assert await fresh.list_unfinished() == []
     numbers = [
         line.split(b'"_n":')[1].split(b",")[0] for line in (await Tables(database_url).log(chat_id)).splitlines()
     ]

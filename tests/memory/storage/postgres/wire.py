@@ -19,7 +19,7 @@ class Wire:
         self.is_cut = False
         """Nobody gets through."""
         self.swallows = b""
-        """What the service says last: it arrives, and its answer and all after it is lost. Said once."""
+        """The last words of the service: it arrives, and its answer and all after it is lost. Said once."""
 
     async def carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if self.is_cut:
