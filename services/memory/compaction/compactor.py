@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from services.memory.context.context_view import ContextWindow
     from services.memory.context.token_counter import TokenCounter, TokenCounters
     from services.memory.log.chat import Chat
-    from services.memory.log.lines import Line
     from services.memory.storage.engine import Engine
 
 log = structlog.get_logger()
@@ -144,6 +143,7 @@ def _make_lines(draft: CompactionDraft, result: CompactionResult, strategy: str)
         "user": writer.user,
         "generation": request.generation,
     }
+    lines = (line for run in (*draft.story.before, draft.story.lines) for line in run)
     boundary = CompactBoundary(
         **stamp,
         uuid=str(uuid.uuid4()),
@@ -161,7 +161,7 @@ def _make_lines(draft: CompactionDraft, result: CompactionResult, strategy: str)
         **stamp,
         uuid=str(uuid.uuid4()),
         parent_uuid=boundary.uuid,
-        logical_parent_uuid=_find_uuid([*draft.story.before, draft.story.lines], last),
+        logical_parent_uuid=next((line.uuid for line in lines if line.n == last), ""),
         role="user",
         is_compact_summary=True,
         content=result.content,
@@ -169,10 +169,6 @@ def _make_lines(draft: CompactionDraft, result: CompactionResult, strategy: str)
         tokens=result.content_tokens,
     )
     return [boundary, summary]
-
-
-def _find_uuid(runs: Sequence[Sequence[Line]], n: int) -> str:
-    return next((line.uuid for lines in runs for line in lines if line.n == n), "")
 
 
 def _describe_request(request: memory_pb2.CompactRequest) -> dict[str, Any]:

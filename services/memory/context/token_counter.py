@@ -153,7 +153,7 @@ class TokenCounters:
     def __init__(self, engine: Engine) -> None:
         self._find_blob = engine.blobs.find
         self._share = engine.peers.share
-        engine.peers.listen(self._receive_news)
+        engine.peers.listen(lambda news: self._store_request(msgspec.json.decode(news, type=_CountedRequest)))
         self._known: WeakKeyDictionary[Chat, _Counts] = WeakKeyDictionary()
         self._encodings: OrderedDict[str, EncodingName] = OrderedDict()
         """The encoding of the model that last read a chat, by chat."""
@@ -180,9 +180,6 @@ class TokenCounters:
         asked = _CountedRequest(chat.chat_id, told.run_id, told.context_id, model, count)
         self._store_request(asked)
         self._share(msgspec.json.encode(asked).decode())
-
-    def _receive_news(self, news: str) -> None:
-        self._store_request(msgspec.json.decode(news, type=_CountedRequest))
 
     def _store_request(self, asked: _CountedRequest) -> None:
         encoding = _find_exact_encoding(asked.model)

@@ -38,7 +38,7 @@ def convert_entries(writing: LogBuilder, entries: list[Json]) -> None:
             tokens = boundary.get("preTokens")
             trigger = "auto" if boundary.get("trigger") == "auto" else "manual"
             writing.add_compaction(_join_text(content), ts, trigger, tokens if isinstance(tokens, int) else 0)
-        elif role in ("user", "human") and _is_question(content):
+        elif role in ("user", "human") and read_parts(_drop_tool_blocks(content)):
             writing.add_query(str(uuid.uuid4()), {"message": _join_text(content), "role": "user"}, ts)
             if images := [part for part in read_parts(_drop_tool_blocks(content)) if not isinstance(part, TextPart)]:
                 writing.add_step(writing.run_id, [StoredMessage(role="user", content=list(images), ts=ts)], ts)
@@ -80,11 +80,6 @@ def _read_messages(entry: Json, content: object, role: str, ts: int, names: dict
                 yield StoredMessage(role="assistant", reasoning_content=[TextPart(thought)], ts=ts, msg_id=msg_id)
         elif role == "assistant" and (found := read_parts(block)):
             yield StoredMessage(role="assistant", content=found, ts=ts, msg_id=msg_id)
-
-
-def _is_question(content: object) -> bool:
-    """Return whether a user's entry has content of its own, not only tool results."""
-    return bool(read_parts(_drop_tool_blocks(content)))
 
 
 def _drop_tool_blocks(content: object) -> list[object]:

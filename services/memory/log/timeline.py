@@ -68,12 +68,13 @@ class Timeline:
 
     def _find_checkpoint(self, wanted: int) -> int | None:
         """Return the node after the checkpoint."""
-        is_one = (node for node in self._walk_back(self._last_shown, self._before_shown) if self._is_checkpoint(node))
-        checkpoints = list(is_one)[::-1]
+        nodes = (
+            node
+            for node in self._walk_back(self._last_shown, self._before_shown)
+            if isinstance(self._nodes[node], Query | Step)
+        )
+        checkpoints = list(nodes)[::-1]
         return checkpoints[wanted] if 0 <= wanted < len(checkpoints) else None
-
-    def _is_checkpoint(self, node: int) -> bool:
-        return isinstance(self._nodes[node], Query | Step)
 
     def _list_chain(self, last: int, before: array[int]) -> list[Line]:
         return [self._nodes[node] for node in self._walk_back(last, before)][::-1]

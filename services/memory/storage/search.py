@@ -79,14 +79,10 @@ def _split_terms(query: str) -> list[str]:
         start = 0
         for run in _UNSPACED.finditer(word):
             terms |= dict.fromkeys(filter(None, [word[start : run.start()]]))
-            terms |= dict.fromkeys(_split_trigrams(run[0]))
+            terms |= dict.fromkeys(run[0][at : at + _TRIGRAM] for at in range(max(1, len(run[0]) - _TRIGRAM + 1)))
             start = run.end()
         terms |= dict.fromkeys(filter(None, [word[start:]]))
     return list(terms)[:TERMS_MAX]
-
-
-def _split_trigrams(text: str) -> list[str]:
-    return [text[index : index + _TRIGRAM] for index in range(max(1, len(text) - _TRIGRAM + 1))]
 
 
 def make_like_pattern(term: str) -> str:

@@ -94,17 +94,15 @@ class FileChats:
     async def _open_chat(self, chat_id: str) -> Chat:
         """Return the one object of a chat, empty if it has no log."""
         chat = self._open.get(chat_id)
-        if chat is None and self._is_new(chat_id):
-            chat = self._open[chat_id] = Chat.empty(chat_id)
+        if chat is None:
+            with disk_errors(chat_id):
+                if not self._disk.has_log(chat_id):
+                    chat = self._open[chat_id] = Chat.empty(chat_id)
         if chat is None:
             async with self._loading:
                 chat = self._open.get(chat_id) or await asyncio.to_thread(load_chat, self._disk, chat_id)
                 self._open[chat_id] = chat
         return chat
-
-    def _is_new(self, chat_id: str) -> bool:
-        with disk_errors(chat_id):
-            return not self._disk.has_log(chat_id)
 
     def _copy_chat(self, source: str, target: str, cut: log_copy.LogCut) -> IndexChange:
         with disk_errors(target):

@@ -209,8 +209,10 @@ class Commits:
             for job, answer in item.appends:
                 _answer_job(job.done, answer)
             if item.deletes:
-                await asyncio.get_running_loop().run_in_executor(threads, self._delete_log, item.chat)
-                self._index.remove_chat(item.chat.chat_id)
+                chat_id = item.chat.chat_id
+                with disk_errors(chat_id):
+                    await asyncio.get_running_loop().run_in_executor(threads, self._disk.delete_log, chat_id)
+                self._index.remove_chat(chat_id)
             for job in item.deletes:
                 _answer_job(job.done, None)
         except HeadraceError as error:
@@ -230,10 +232,6 @@ class Commits:
         }
         self._index.put_change(replace(make_change(item.chat, item.lines, mtime_ns), leases=begun))
         self._leases.drop_runs(line.run_id for line in item.lines if isinstance(line, Run))
-
-    def _delete_log(self, chat: Chat) -> None:
-        with disk_errors(chat.chat_id):
-            self._disk.delete_log(chat.chat_id)
 
     def _roll_back(self, item: _StagedChat, error: Exception) -> None:
         """Forget what was staged: the file is as it was, or nobody may write to it any more."""

@@ -63,7 +63,11 @@ class Disk:
         """Return length and time of change (ns) of each chat's file."""
         with os.scandir(self.folder) as entries:
             chats = ((name.removesuffix(_SUFFIX), entry) for entry in entries if (name := entry.name).endswith(_SUFFIX))
-            return {chat_id: _read_size_and_time(entry.stat()) for chat_id, entry in chats if is_uuid(chat_id)}
+            return {
+                chat_id: ((stat := entry.stat()).st_size, stat.st_mtime_ns)
+                for chat_id, entry in chats
+                if is_uuid(chat_id)
+            }
 
     def has_log(self, chat_id: str) -> bool:
         """Return whether there is a log. It takes no longer than a hop to a thread: systems cache names."""
@@ -149,10 +153,6 @@ class Disk:
 
     def _get_damaged_path(self, chat_id: str) -> Path:
         return self._get_path(chat_id).with_suffix(f"{_SUFFIX}.damaged")
-
-
-def _read_size_and_time(stat: os.stat_result) -> tuple[int, int]:
-    return stat.st_size, stat.st_mtime_ns
 
 
 def _write_all(fd: int, data: bytes, at: int) -> None:
