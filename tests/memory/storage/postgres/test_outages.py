@@ -95,12 +95,10 @@ async def test_an_append_whose_answer_is_lost_is_there_once(there: Path, cable: 
     async with asyncio.timeout(30), memory_in(f"postgresql://headrace@/postgres?host={there}") as memory:
         chat_id, run_id = new_id(), new_id()
         cable.swallows = b"COMMIT"
-        asyncio.get_running_loop().call_later(0.5, cable.mend)
         first = await memory.append(chat_id, run_id, query_line("hello"))
         assert (first.first_n, first.last_n, first.chat_created) == (1, 1, True)
         assert not cable.swallows, "it was lost"
         cable.swallows = b"the second"
-        asyncio.get_running_loop().call_later(0.5, cable.mend)
         second = await memory.append(chat_id, run_id, step_line(user("the second")), step_line(user("b")))
         assert (second.first_n, second.last_n) == (2, 3)
         assert not cable.swallows, "it was lost"

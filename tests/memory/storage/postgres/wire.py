@@ -19,7 +19,7 @@ class Wire:
         self.is_cut = False
         """Nobody gets through."""
         self.swallows = b""
-        """The last words of the service: it arrives, and its answer and all after it is lost. Said once."""
+        """The last words of the service, once: they arrive, and their answer and all after it is lost for a moment."""
 
     async def carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if self.is_cut:
@@ -40,6 +40,7 @@ class Wire:
             if is_last:
                 await asyncio.sleep(0.2)  # the server does it
                 self.cut()
+                asyncio.get_running_loop().call_later(0.3, self.mend)
         writer.close()
 
     async def _back(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
