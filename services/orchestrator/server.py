@@ -10,8 +10,8 @@ from functools import partial
 from headrace.v1 import agent_pb2_grpc
 from services.orchestrator import metrics
 from services.orchestrator.agents.registry import Registry
-from services.orchestrator.cluster.forwarding import Relays
-from services.orchestrator.cluster.peer_channels import Lanes
+from services.orchestrator.cluster.forwarding import Forwarder
+from services.orchestrator.cluster.peer_channels import PeerChannels
 from services.orchestrator.cluster.recovery import patiently
 from services.orchestrator.cluster.takeover import Takeover
 from services.orchestrator.config import Config
@@ -61,7 +61,7 @@ async def orchestrator(config: Config) -> AsyncGenerator[RunningServer]:
         )
         stack.callback(rules_watcher.cancel)
         owner = leases.Owner(config.advertise or config.server.listen.partition(",")[0], config.lease_s)
-        lanes = await stack.enter_async_context(Lanes(shown))
+        lanes = await stack.enter_async_context(PeerChannels(shown))
         fair_use = FairUse(config.tenant_runs_max, config.tenant_waiting_max)
         if config.server.auth.is_none:
             fair_use = NoLimits()
@@ -76,7 +76,7 @@ async def orchestrator(config: Config) -> AsyncGenerator[RunningServer]:
         await takeover.at_start()
         for beside in (takeover.watch(), lanes.tidy()):
             stack.callback(group.create_task(beside).cancel)
-        service = AgentService(registry, runs, Relays(runs, takeover, lanes, owner.lease_s), peers)
+        service = AgentService(registry, runs, Forwarder(runs, takeover, lanes, owner.lease_s), peers)
         served = GrpcService(NAME, service, agent_pb2_grpc.add_AgentServiceServicer_to_server)
         yield await stack.enter_async_context(
             serving_grpc(

@@ -8,11 +8,11 @@ from headrace.v1 import agent_pb2, agent_pb2_grpc, memory_pb2
 from services.orchestrator import ids
 from services.orchestrator.agents.definition import Definition
 from services.orchestrator.agents.registry import Registry
-from services.orchestrator.cluster.forwarding import Relays
+from services.orchestrator.cluster.forwarding import Forwarder
 from services.orchestrator.lifecycle.follow import follow_compaction, follow_query, follow_run
 from services.orchestrator.lifecycle.live_calls import run_list, submit_rpc
 from services.orchestrator.lifecycle.runs import Runs
-from services.orchestrator.lifecycle.start_result import Elsewhere, Repeated
+from services.orchestrator.lifecycle.start_result import OwnedElsewhere, RepeatedQuery
 from services.orchestrator.peers import stored_runs
 from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.run.run import Run
@@ -23,7 +23,7 @@ from services.runtime.rpc.push_stream import MessageSink, opening_sink
 class AgentService(agent_pb2_grpc.AgentServiceServicer):
     """Answers for live runs from `runs`, for ended ones from memory, and for those of others by asking them."""
 
-    def __init__(self, registry: Registry, runs: Runs, relays: Relays, peers: Peers) -> None:
+    def __init__(self, registry: Registry, runs: Runs, relays: Forwarder, peers: Peers) -> None:
         self._registry = registry
         self._runs = runs
         self._relays = relays
@@ -35,20 +35,20 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
         async with opening_sink(context) as out:
             here = partial(follow_query, self._runs, request, out)
             sent = await self._relays.stream("Query", request, context, out, here)
-            return await self._attach(sent, context, out) if isinstance(sent, Repeated) else sent
+            return await self._attach(sent, context, out) if isinstance(sent, RepeatedQuery) else sent
 
     async def Compact(self, request: agent_pb2.CompactChatRequest, context: Context) -> int:  # pyright: ignore[reportIncompatibleMethodOverride] - as Query
         async with opening_sink(context) as out:
             here = partial(follow_compaction, self._runs, request, out)
             sent = await self._relays.stream("Compact", request, context, out, here)
-            return await self._attach(sent, context, out) if isinstance(sent, Repeated) else sent
+            return await self._attach(sent, context, out) if isinstance(sent, RepeatedQuery) else sent
 
     async def Attach(self, request: agent_pb2.AttachRequest, context: Context) -> int:  # pyright: ignore[reportIncompatibleMethodOverride] - as Query
         async with opening_sink(context) as out:
             here = partial(follow_run, self._peers, request, out)
             return await self._relays.stream("Attach", request, context, out, here)
 
-    async def _attach(self, repeated: Repeated, context: Context, out: MessageSink) -> int:
+    async def _attach(self, repeated: RepeatedQuery, context: Context, out: MessageSink) -> int:
         """Send the events of the run that a query repeats."""
         request = agent_pb2.AttachRequest(run_id=repeated.run_id)
         return await self._relays.stream(
@@ -66,19 +66,19 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
     async def Steer(self, request: agent_pb2.SteerRequest, context: Context) -> agent_pb2.SteerResponse:
         request.request_id = request.request_id or ids.new_uuid()
 
-        async def here(run: Run | None) -> agent_pb2.SteerResponse | Elsewhere:
+        async def here(run: Run | None) -> agent_pb2.SteerResponse | OwnedElsewhere:
             return await self._runs.steer(run, request)
 
         return await self._relays.answer("Steer", request, context, here)
 
     async def ListAgents(self, request: agent_pb2.ListAgentsRequest, context: Context) -> agent_pb2.ListAgentsResponse:
-        agents = [_agent(agent) for agent in self._registry.all()]
+        agents = [_make_agent(agent) for agent in self._registry.all()]
         wanted = request.tag.lower()
-        return agent_pb2.ListAgentsResponse(agents=[agent for agent in agents if _has(agent, wanted)])
+        return agent_pb2.ListAgentsResponse(agents=[agent for agent in agents if _mentions(agent, wanted)])
 
     async def GetAgent(self, request: agent_pb2.GetAgentRequest, context: Context) -> agent_pb2.GetAgentResponse:
         definition = self._registry.get(request.agent_key)
-        agent = _agent(definition)
+        agent = _make_agent(definition)
         agent.instructions = definition.primary.system_prompt
         return agent_pb2.GetAgentResponse(agent=agent)
 
@@ -111,7 +111,7 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
         return await self._runs.submit(run, request)
 
 
-def _agent(definition: Definition) -> agent_pb2.Agent:
+def _make_agent(definition: Definition) -> agent_pb2.Agent:
     return agent_pb2.Agent(
         key=definition.key,
         name=definition.name or definition.key,
@@ -124,5 +124,5 @@ def _agent(definition: Definition) -> agent_pb2.Agent:
     )
 
 
-def _has(agent: agent_pb2.Agent, wanted: str) -> bool:
+def _mentions(agent: agent_pb2.Agent, wanted: str) -> bool:
     return any(wanted in text.lower() for text in (agent.key, agent.description, *agent.tools, *agent.skills))

@@ -28,12 +28,12 @@ TOOL_FAILED = "tool_failed"
 
 def begun(run: Run) -> AbstractContextManager[Span]:
     """The span of a run that has begun here."""
-    return spans.start_span(_invoke(run.agent.key), _run(run))
+    return spans.start_span(_make_span_name(run.agent.key), _run_attributes(run))
 
 
 def taken_over(run: Run) -> AbstractContextManager[Span]:
     """The span of a run that another owner has begun."""
-    return spans.start_linked_span(_invoke(run.agent.key), run.past.traceparent, _run(run))
+    return spans.start_linked_span(_make_span_name(run.agent.key), run.past.traceparent, _run_attributes(run))
 
 
 def ended(line: memory_pb2.RunLine) -> None:
@@ -74,7 +74,7 @@ def delegated(scope: Scope) -> Generator[None]:
         names.SUBAGENT_ID: scope.subagent_id or "",
     }
     stopped: Stopped | None = None
-    with spans.start_span(_invoke(scope.agent.key), attributes):
+    with spans.start_span(_make_span_name(scope.agent.key), attributes):
         try:
             yield
         except Stopped as error:
@@ -95,11 +95,11 @@ def compaction_ended(span: Span, kind: str) -> None:
         spans.mark_failed(span, "compaction_failed")
 
 
-def _invoke(agent_key: str) -> str:
+def _make_span_name(agent_key: str) -> str:
     return f"{names.INVOKE_AGENT} {agent_key}"
 
 
-def _run(run: Run) -> spans.Attributes:
+def _run_attributes(run: Run) -> spans.Attributes:
     return {
         names.OPERATION: names.INVOKE_AGENT,
         names.AGENT_ID: run.agent.key,

@@ -15,7 +15,7 @@ from services.orchestrator.calls import outcomes
 from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.run.answers import arguments
 from services.orchestrator.run.answers.call import Call
-from services.orchestrator.run.plan.active_plan import Planned
+from services.orchestrator.run.plan.active_plan import ActivePlan
 from services.orchestrator.run.plan.plan import STATUSES, PlanProblem, Task
 from services.orchestrator.run.scope import Scope
 
@@ -86,17 +86,17 @@ class _UpdateArguments(msgspec.Struct):
     description: str = ""
 
 
-async def _add_tasks(planned: Planned, scope: Scope, call: Call) -> tools_pb2.ToolOutcome:
+async def _add_tasks(planned: ActivePlan, scope: Scope, call: Call) -> tools_pb2.ToolOutcome:
     added = await planned.add(_parse_tasks(call), call.call_id)
     return outcomes.make_success(tasks=[_describe_task(task) for task in added])
 
 
-async def _restate_tasks(planned: Planned, scope: Scope, call: Call) -> tools_pb2.ToolOutcome:
+async def _restate_tasks(planned: ActivePlan, scope: Scope, call: Call) -> tools_pb2.ToolOutcome:
     remaining = await planned.restate(_parse_tasks(call), call.call_id)
     return outcomes.make_success(tasks=[_describe_task(task) for task in remaining])
 
 
-async def _update_task(planned: Planned, scope: Scope, call: Call) -> tools_pb2.ToolOutcome:
+async def _update_task(planned: ActivePlan, scope: Scope, call: Call) -> tools_pb2.ToolOutcome:
     given = msgspec.json.decode(call.effective, type=_UpdateArguments)
     task = planned.plan.find(given.taskId)
     if task.task_id != scope.ids.task_id:
@@ -105,11 +105,11 @@ async def _update_task(planned: Planned, scope: Scope, call: Call) -> tools_pb2.
     return outcomes.make_success(**_describe_task(task))
 
 
-async def _get_tasks(planned: Planned, scope: Scope, call: Call) -> tools_pb2.ToolOutcome:
+async def _get_tasks(planned: ActivePlan, scope: Scope, call: Call) -> tools_pb2.ToolOutcome:
     return outcomes.make_success(tasks=[_describe_task(task) for task in planned.plan.tasks])
 
 
-_CHANGES: dict[str, Callable[[Planned, Scope, Call], Awaitable[tools_pb2.ToolOutcome]]] = {
+_CHANGES: dict[str, Callable[[ActivePlan, Scope, Call], Awaitable[tools_pb2.ToolOutcome]]] = {
     ADD.name: _add_tasks,
     UPDATE.name: _update_task,
     GET.name: _get_tasks,

@@ -21,10 +21,10 @@ from google.protobuf.message import Message
 from headrace.errors import HeadraceError, Overloaded, ProviderUnavailable
 from headrace.streams import reading, rpc_errors
 from headrace.v1 import agent_pb2
-from services.orchestrator.cluster.peer_channels import Lanes
+from services.orchestrator.cluster.peer_channels import PeerChannels
 from services.orchestrator.cluster.takeover import Takeover
 from services.orchestrator.lifecycle.runs import Runs
-from services.orchestrator.lifecycle.start_result import Elsewhere, stopping
+from services.orchestrator.lifecycle.start_result import OwnedElsewhere, stopping
 from services.orchestrator.run.run import Run
 from services.runtime.rpc.call_ids import forward_metadata
 from services.runtime.rpc.interceptors import Context
@@ -44,16 +44,16 @@ SPARE_S = 5.0
 
 Reply = TypeVar("Reply")
 Passed = TypeVar("Passed")
-Here = Callable[[Run | None], Awaitable[Reply | Elsewhere]]
+Here = Callable[[Run | None], Awaitable[Reply | OwnedElsewhere]]
 """What answers where the run is live here, or nobody's any more (None)."""
 
 log = structlog.get_logger()
 
 
-class Relays:
+class Forwarder:
     """Finds who is to answer, for the RPCs of the service."""
 
-    def __init__(self, runs: Runs, takeover: Takeover, lanes: Lanes, lease_s: float) -> None:
+    def __init__(self, runs: Runs, takeover: Takeover, lanes: PeerChannels, lease_s: float) -> None:
         self._runs = runs
         self._takeover = takeover
         self._lanes = lanes
@@ -62,7 +62,9 @@ class Relays:
 
     async def answer(self, rpc: str, request: Any, context: Context, here: Here[Reply]) -> Reply:
         """The answer of whoever has the run that `request` names."""
-        return await self._found(request.run_id, context, here, partial(self._ask, rpc, request, context))
+        return await self._answer_or_forward(
+            request.run_id, context, here, partial(self._call_owner, rpc, request, context)
+        )
 
     async def stream(
         self, rpc: str, request: Any, context: Context, out: MessageSink, here: Here[Reply]
@@ -71,7 +73,9 @@ class Relays:
         none begins a run, here or where its chat's runs are.
         """
         run_id: str = getattr(request, "run_id", "")
-        return await self._found(run_id, context, here, partial(self._pass_on, rpc, request, context, out))
+        return await self._answer_or_forward(
+            run_id, context, here, partial(self._pass_stream, rpc, request, context, out)
+        )
 
     async def told(self, rpc: str, request: Message, context: Context, run_id: str) -> Any:
         """What the owner of a run says; None: it is not another's, or its owner does not answer."""
@@ -79,12 +83,12 @@ class Relays:
             return None
         address = await self._takeover.owner_of(run_id)
         try:
-            return None if address is None else await self._ask(rpc, request, context, address)
+            return None if address is None else await self._call_owner(rpc, request, context, address)
         except (Overloaded, ProviderUnavailable) as error:
             log.warning("owner not asked", run_id=run_id, owner=address, reason=error.reason)
             return None
 
-    async def _found(
+    async def _answer_or_forward(
         self, run_id: str, context: Context, here: Here[Reply], there: Callable[[str], Awaitable[Passed]]
     ) -> Reply | Passed:
         """The answer of the first who gives one, of those who have the run, or its chat, one after the other."""
@@ -103,25 +107,27 @@ class Relays:
                 await asyncio.sleep(LOOK_AGAIN_S)
                 continue
             answer = await here(home)
-            if not isinstance(answer, Elsewhere):
+            if not isinstance(answer, OwnedElsewhere):
                 return answer
             run_id = answer.run_id
 
-    async def _ask(self, rpc: str, request: Message, context: Context, address: str) -> Any:
+    async def _call_owner(self, rpc: str, request: Message, context: Context, address: str) -> Any:
         timeout_s = min(context.time_remaining() or ANSWER_TIMEOUT_S, ANSWER_TIMEOUT_S)
         async with self._lanes.to(address) as channel:
-            call: Any = channel.unary_unary(_path(rpc), type(request).SerializeToString, _reply(rpc).FromString)
+            call: Any = channel.unary_unary(
+                _rpc_path(rpc), type(request).SerializeToString, _response_type(rpc).FromString
+            )
             with _owner_errors():
-                return await call(request, timeout=timeout_s, metadata=_metadata())
+                return await call(request, timeout=timeout_s, metadata=_make_metadata())
 
-    async def _pass_on(self, rpc: str, request: Message, context: Context, out: MessageSink, address: str) -> int:
+    async def _pass_stream(self, rpc: str, request: Message, context: Context, out: MessageSink, address: str) -> int:
         if self._runs.is_draining:
             # It would be cut a moment later, and its reader would come back once more than it must.
             raise stopping()
         sent = 0
         async with self._lanes.to(address) as channel:
-            call: Any = channel.unary_stream(_path(rpc), type(request).SerializeToString)
-            opened = call(request, timeout=context.time_remaining(), metadata=_metadata())
+            call: Any = channel.unary_stream(_rpc_path(rpc), type(request).SerializeToString)
+            opened = call(request, timeout=context.time_remaining(), metadata=_make_metadata())
             try:
                 with _owner_errors():
                     async with reading(opened) as messages:
@@ -155,13 +161,13 @@ def _is_relayed(context: Context) -> bool:
     return any(key == RELAYED for key, _ in context.invocation_metadata() or ())
 
 
-def _metadata() -> tuple[tuple[str, str], ...]:
+def _make_metadata() -> tuple[tuple[str, str], ...]:
     return (*forward_metadata(), (RELAYED, "1"))
 
 
-def _path(rpc: str) -> str:
+def _rpc_path(rpc: str) -> str:
     return f"/headrace.v1.AgentService/{rpc}"
 
 
-def _reply(rpc: str) -> Any:
+def _response_type(rpc: str) -> Any:
     return getattr(agent_pb2, f"{rpc}Response")

@@ -21,20 +21,20 @@ UNUSED_S = 60.0
 
 
 @dataclass(slots=True)
-class _Lane:
+class _PeerChannel:
     channel: grpc.aio.Channel
     calls: int = 0
     used_s: float = 0.0
 
 
-class Lanes:
+class PeerChannels:
     """All lanes of this process. Open it with `async with`; `tidy` is a task of its owner's."""
 
     def __init__(self, badge: CallerMetadata) -> None:
         self._badge = badge
-        self._lanes: dict[str, _Lane] = {}
+        self._lanes: dict[str, _PeerChannel] = {}
 
-    async def __aenter__(self) -> Lanes:
+    async def __aenter__(self) -> PeerChannels:
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -53,7 +53,7 @@ class Lanes:
         if lane is None:
             if len(self._lanes) >= LANES_MAX:
                 raise Overloaded(f"{LANES_MAX} orchestrators are called already; try again later")
-            lane = self._lanes[address] = _Lane(self._channel(address))
+            lane = self._lanes[address] = _PeerChannel(self._open_channel(address))
         lane.calls += 1
         try:
             yield lane.channel
@@ -61,7 +61,7 @@ class Lanes:
             lane.calls -= 1
             lane.used_s = asyncio.get_running_loop().time()
 
-    def _channel(self, address: str) -> grpc.aio.Channel:
+    def _open_channel(self, address: str) -> grpc.aio.Channel:
         try:
             return open_channel(address, self._badge)
         except ValueError as error:

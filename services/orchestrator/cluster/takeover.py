@@ -27,7 +27,7 @@ from services.orchestrator.peers import stored_runs
 from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers, translating_peer_errors
 from services.orchestrator.run.replay.attempt_resets import CRASHED, HANDED_OVER, crashes
 from services.orchestrator.run.replay.replay import Recording
-from services.orchestrator.run.replay.resume_point import Past
+from services.orchestrator.run.replay.resume_point import ResumePoint
 from services.orchestrator.run.run import Run
 from services.runtime.auth.identity import Identity, acting_as
 
@@ -68,7 +68,7 @@ class Takeover:
 
     async def at_start(self) -> None:
         """Take over what there is; waits for memory as long as it takes."""
-        await patiently(self._look)
+        await patiently(self._take_unowned)
 
     async def watch(self) -> None:
         """Take over what comes, until cancelled."""
@@ -78,14 +78,14 @@ class Takeover:
             await asyncio.sleep(self._owner.lease_s / LOOKS_PER_LEASE * random.uniform(*JITTER))
             try:
                 # What this process has lost without knowing it still has a lease of ours: that is looked for, too.
-                await self._look(without_owner=bool(looks % LOOKS_PER_LEASE))
+                await self._take_unowned(without_owner=bool(looks % LOOKS_PER_LEASE))
             except HeadraceError as error:
                 log.warning("runs not looked for", reason=error.reason)
             except Exception:
                 # The supervisor: what one look stumbles over must not end all that follow.
                 log.exception("runs not looked for")
 
-    async def _look(self, *, without_owner: bool = False) -> None:
+    async def _take_unowned(self, *, without_owner: bool = False) -> None:
         if self._runs.is_draining:
             return
         with acting_as(None):
@@ -99,16 +99,16 @@ class Takeover:
 
     async def _take_chat(self, run: memory_pb2.UnfinishedRun) -> None:
         """Take over what is left of the run's chat."""
-        with acting_as(_whose(run)):
+        with acting_as(_owner_identity(run)):
             for entry in await stored_runs.list_unfinished_of_chat(self._peers, run.run_id):
                 # A chat's runs keep their order: none goes before one that is still another's.
-                if entry.run_id not in self._runs.unstored and not await self._attempt(entry):
+                if entry.run_id not in self._runs.unstored and not await self._try_take_over(entry):
                     break
 
     def _is_wanted(self, entry: memory_pb2.UnfinishedRun) -> bool:
         if self._runs.live.has(entry.run_id) or entry.run_id in self._runs.unstored:
             return False
-        return not self._is_another_s(entry)
+        return not self._is_owned_elsewhere(entry)
 
     async def find(self, run_id: str) -> Run | str | None:
         """The run, live here, taken over where nobody runs it; the address of the process that has its chat's runs;
@@ -120,26 +120,26 @@ class Takeover:
         if (run := self._runs.live.find(run_id)) is not None:
             return run
         for entry in await stored_runs.list_unfinished_of_chat(self._peers, run_id):
-            if self._is_another_s(entry):
+            if self._is_owned_elsewhere(entry):
                 return entry.owner
             if self._is_left(entry, run_id):
-                async with self._lock(entry.chat_id):
-                    return await self._take(run_id)
+                async with self._chat_lock(entry.chat_id):
+                    return await self._take_run(run_id)
         return self._runs.live.find(run_id)
 
-    async def _take(self, run_id: str) -> Run | str | None:
+    async def _take_run(self, run_id: str) -> Run | str | None:
         """As `find`; takes over what is left of the chat up to the run."""
         # Read once more: while others took over, what is left has been taken, or has ended.
         for entry in await stored_runs.list_unfinished_of_chat(self._peers, run_id):
-            if self._is_another_s(entry):
+            if self._is_owned_elsewhere(entry):
                 return entry.owner
             if self._is_left(entry, run_id):
-                run = await self._taken(entry)
+                run = await self._take_over(entry)
                 if entry.run_id == run_id:
                     return run
         return self._runs.live.find(run_id)
 
-    def _lock(self, chat_id: str) -> asyncio.Lock:
+    def _chat_lock(self, chat_id: str) -> asyncio.Lock:
         return self._taking.setdefault(chat_id, asyncio.Lock())
 
     def _is_left(self, entry: memory_pb2.UnfinishedRun, run_id: str) -> bool:
@@ -151,14 +151,16 @@ class Takeover:
     async def owner_of(self, run_id: str) -> str | None:
         """The address of another process that has the run; nothing is taken over."""
         beside = await stored_runs.list_unfinished_of_chat(self._peers, run_id)
-        return next((entry.owner for entry in beside if entry.run_id == run_id and self._is_another_s(entry)), None)
+        return next(
+            (entry.owner for entry in beside if entry.run_id == run_id and self._is_owned_elsewhere(entry)), None
+        )
 
-    async def _attempt(self, entry: memory_pb2.UnfinishedRun) -> bool:
+    async def _try_take_over(self, entry: memory_pb2.UnfinishedRun) -> bool:
         """Take the run over if nobody has it. Whether it is another's no more."""
         try:
-            async with self._lock(entry.chat_id):
-                if not self._is_another_s(entry):
-                    await self._taken(entry)
+            async with self._chat_lock(entry.chat_id):
+                if not self._is_owned_elsewhere(entry):
+                    await self._take_over(entry)
                     return True
         except ProviderUnavailable:
             raise
@@ -172,32 +174,32 @@ class Takeover:
             log.exception("run not taken over", run_id=entry.run_id)
         return False
 
-    def _is_another_s(self, entry: memory_pb2.UnfinishedRun) -> bool:
+    def _is_owned_elsewhere(self, entry: memory_pb2.UnfinishedRun) -> bool:
         return entry.owner not in ("", self._owner.address) and entry.lease_expires_at > ids.now_ms()
 
-    async def _taken(self, entry: memory_pb2.UnfinishedRun) -> Run | None:
+    async def _take_over(self, entry: memory_pb2.UnfinishedRun) -> Run | None:
         """The run, which goes on here now; None: it had ended, or was ended."""
-        with acting_as(_whose(entry)):
+        with acting_as(_owner_identity(entry)):
             if run := self._runs.live.find(entry.run_id):
                 return run
             if self._runs.is_draining:
                 raise stopping()
-            if self._is_another_s(entry):
-                raise _moved()
-            generation = await self._acquired(entry)
+            if self._is_owned_elsewhere(entry):
+                raise _make_moved_error()
+            generation = await self._acquire_lease(entry)
             if generation is None:
                 return None
             request = memory_pb2.GetChatRequest(chat_id=entry.chat_id, run_id=entry.run_id, include_lines=True)
             chat = await stored_runs.get_chat(self._peers, request)
-            return await self._gone_on_with(entry, chat, generation)
+            return await self._resume_or_end(entry, chat, generation)
 
-    async def _gone_on_with(
+    async def _resume_or_end(
         self, entry: memory_pb2.UnfinishedRun, chat: memory_pb2.GetChatResponse, generation: int
     ) -> Run | None:
         recording = Recording(chat.lines)
         query = next(line.query for line in chat.lines if line.HasField("query"))
-        agent = self._agent(query, recording)
-        base_seq = _base(generation, entry.last_seq)
+        agent = self._find_agent(query, recording)
+        base_seq = _first_seq_base(generation, entry.last_seq)
         told = self._runs.unstored.get(entry.run_id)
         if told is not None or agent is None or crashes(recording) >= CRASHES_MAX:
             with translating_peer_errors():
@@ -207,12 +209,12 @@ class Takeover:
             return None
         reason = HANDED_OVER if entry.owner and not entry.lease_expires_at else CRASHED
         is_changed = agent.hash != query.agent_hash
-        past = Past(generation, base_seq, chat.events, recording, reason, is_changed, query.traceparent)
+        past = ResumePoint(generation, base_seq, chat.events, recording, reason, is_changed, query.traceparent)
         run = self._runs.resume(entry.run_id, agent, query.query, past)
         log.warning("run taken over", run_id=run.id, generation=generation, last_seq=entry.last_seq, reason=reason)
         return run
 
-    def _agent(self, query: memory_pb2.QueryLine, recording: Recording) -> Definition | None:
+    def _find_agent(self, query: memory_pb2.QueryLine, recording: Recording) -> Definition | None:
         """The run's agent as it is now; None: there is none any more, or it works in another mode."""
         try:
             agent = self._registry.get(query.query.agent_key)
@@ -223,7 +225,7 @@ class Takeover:
         others = STAGES.keys() - {stage.name for stage in MODES[agent.mode].stages}
         return None if recording.stages & others else agent
 
-    async def _acquired(self, entry: memory_pb2.UnfinishedRun) -> int | None:
+    async def _acquire_lease(self, entry: memory_pb2.UnfinishedRun) -> int | None:
         """Our generation; None: the run has ended meanwhile. Raises Overloaded: another was faster."""
         request = memory_pb2.AcquireLeaseRequest(
             chat_id=entry.chat_id, run_id=entry.run_id, owner=self._owner.address, ttl_ms=self._owner.ttl_ms
@@ -235,18 +237,18 @@ class Takeover:
             chat = await stored_runs.get_chat(self._peers, memory_pb2.GetChatRequest(run_id=entry.run_id))
             if stored_runs.has_ended(chat):
                 return None
-            raise _moved() from None
+            raise _make_moved_error() from None
 
 
-def _whose(entry: memory_pb2.UnfinishedRun) -> Identity:
+def _owner_identity(entry: memory_pb2.UnfinishedRun) -> Identity:
     return Identity.from_stored(entry.tenant, entry.user)
 
 
-def _moved() -> Overloaded:
+def _make_moved_error() -> Overloaded:
     return Overloaded("another process has the run; try again", retry_after_s=0)
 
 
-def _base(generation: int, last_seq: int) -> int:
+def _first_seq_base(generation: int, last_seq: int) -> int:
     """The seq behind which an owner's events are numbered."""
     if generation > GENERATION_MAX:
         generation = last_seq // SEQ_PER_GENERATION + 1

@@ -56,14 +56,14 @@ async def working_ahead(run: Run, peers: Peers, opening: Opening) -> AsyncGenera
 
 async def _work_ahead(run: Run, peers: Peers, opening: Opening) -> str:
     await asyncio.sleep(0)  # the append is about to be sent: it is what everything waits for
-    return await _work(run, peers, opening)
+    return await _run_mode(run, peers, opening)
 
 
 async def execute(run: Run, peers: Peers, opening: Opening) -> memory_pb2.RunLine | None:
     """Do the work, begun ahead or not, and say how it ended; None: it has not, and is left to its next owner."""
     control, clock = run.control, run.spending.clock
     clock.start(run.recording.worked_ms / 1000)
-    work = control.work or asyncio.create_task(_work(run, peers, opening))
+    work = control.work or asyncio.create_task(_run_mode(run, peers, opening))
     control.begin_work(work)
     clock.watch(run.expire)
     run.state.start()
@@ -95,7 +95,7 @@ async def execute(run: Run, peers: Peers, opening: Opening) -> memory_pb2.RunLin
         return memory_pb2.RunLine(state="failed", error=INTERNAL)
 
 
-async def _work(run: Run, peers: Peers, opening: Opening) -> str:
+async def _run_mode(run: Run, peers: Peers, opening: Opening) -> str:
     """From what readers are told first to the end of the mode; the finish reason."""
     if opening.resets is not None:
         await run.release_resets(opening.resets)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from headrace.v1 import agent_pb2
 from services.orchestrator.lifecycle.runs import Runs
-from services.orchestrator.lifecycle.start_result import Begun, Elsewhere, Repeated
+from services.orchestrator.lifecycle.start_result import OwnedElsewhere, RepeatedQuery, StartResult
 from services.orchestrator.peers import stored_runs
 from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.run.run import Run
@@ -13,7 +13,7 @@ from services.runtime.rpc.push_stream import MessageSink
 
 async def follow_query(
     runs: Runs, request: agent_pb2.QueryRequest, out: MessageSink, _: Run | None
-) -> int | Repeated | Elsewhere:
+) -> int | RepeatedQuery | OwnedElsewhere:
     """Begin a run and send its events; how many were sent."""
     started = await runs.start(request)
     if not isinstance(started, Run) or request.on_disconnect != "cancel":
@@ -27,12 +27,12 @@ async def follow_query(
 
 async def follow_compaction(
     runs: Runs, request: agent_pb2.CompactChatRequest, out: MessageSink, _: Run | None
-) -> int | Repeated | Elsewhere:
+) -> int | RepeatedQuery | OwnedElsewhere:
     """Begin a run that compacts its chat, and send its events; how many were sent."""
     return await _follow_started(await runs.compact(request.chat_id), out)
 
 
-async def _follow_started(started: Begun, out: MessageSink) -> int | Repeated | Elsewhere:
+async def _follow_started(started: StartResult, out: MessageSink) -> int | RepeatedQuery | OwnedElsewhere:
     return await started.feed.follow(0, out) if isinstance(started, Run) else started
 
 

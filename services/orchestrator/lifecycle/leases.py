@@ -55,7 +55,7 @@ async def keep(live: Callable[[], Iterable[Run]], peers: Peers, owner: Owner) ->
         async with asyncio.TaskGroup() as group:
             for run in live():
                 if run.state.is_stored and not run.log.is_lost:
-                    group.create_task(_renew(run, peers, gate, owner))
+                    group.create_task(_renew_lease(run, peers, gate, owner))
 
 
 async def release(run: Run, peers: Peers) -> None:
@@ -65,7 +65,7 @@ async def release(run: Run, peers: Peers) -> None:
         await peers.memory.ReleaseLease(request, timeout=RELEASE_TIMEOUT_S)
 
 
-async def _renew(run: Run, peers: Peers, gate: asyncio.Semaphore, owner: Owner) -> None:
+async def _renew_lease(run: Run, peers: Peers, gate: asyncio.Semaphore, owner: Owner) -> None:
     try:
         async with gate:
             request = memory_pb2.RenewLeaseRequest(run_id=run.id, generation=run.log.generation, ttl_ms=owner.ttl_ms)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from headrace.errors import ChatBusy
 from headrace.v1 import memory_pb2
-from services.orchestrator.lifecycle.start_result import Elsewhere, Repeated, stopping
+from services.orchestrator.lifecycle.start_result import OwnedElsewhere, RepeatedQuery, stopping
 from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers, translating_peer_errors
 from services.runtime.rpc.call_ids import forward_metadata
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from services.orchestrator.lifecycle.live_runs import LiveRuns
     from services.orchestrator.run.run import Run
 
-Caller: TypeAlias = "asyncio.Future[Repeated | Elsewhere | None]"
+Caller: TypeAlias = "asyncio.Future[RepeatedQuery | OwnedElsewhere | None]"
 """Gets why there is no run to execute, or the error; None: the run is stored."""
 
 
@@ -50,7 +50,7 @@ class QueryLog:
             reply = await self.append(run, traceparent)
         except ChatBusy as error:
             if not caller.done():
-                caller.set_result(Elsewhere(error.metadata["runId"]))
+                caller.set_result(OwnedElsewhere(error.metadata["runId"]))
             return None
         except Exception as error:  # every one is the caller's
             if not caller.done():
@@ -62,7 +62,7 @@ class QueryLog:
             raise
         is_repeated = reply.HasField("duplicate_run_id")
         if not caller.done():
-            caller.set_result(Repeated(reply.duplicate_run_id) if is_repeated else None)
+            caller.set_result(RepeatedQuery(reply.duplicate_run_id) if is_repeated else None)
         if is_repeated:
             return None
         run.chat.store(reply.checkpoint_id)

@@ -17,13 +17,13 @@ from services.orchestrator.lifecycle.live_calls import steer_rpc, submit_rpc
 from services.orchestrator.lifecycle.live_runs import LiveRuns
 from services.orchestrator.lifecycle.persist import Caller, QueryLog
 from services.orchestrator.lifecycle.query_copies import query_event, steer_query
-from services.orchestrator.lifecycle.start_result import Begun, Elsewhere
+from services.orchestrator.lifecycle.start_result import OwnedElsewhere, StartResult
 from services.orchestrator.modes.subagents import run_subagent
 from services.orchestrator.peers import stored_runs
 from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.run.approvals.file import RulesFile
 from services.orchestrator.run.control.steer_queue import Steer
-from services.orchestrator.run.replay.resume_point import NEW, Past
+from services.orchestrator.run.replay.resume_point import NEW, ResumePoint
 from services.orchestrator.run.run import Run, RunServices
 from services.orchestrator.turn import compact_command
 from services.runtime.rpc.call_ids import bind_run_id
@@ -68,7 +68,7 @@ class Runs:
     def is_draining(self) -> bool:
         return self._admission.is_draining
 
-    async def start(self, request: agent_pb2.QueryRequest) -> Begun:
+    async def start(self, request: agent_pb2.QueryRequest) -> StartResult:
         """Begin a run: the query's line is committed when this returns one. Raises what `Admission.admit` raises."""
         async with self._admission.admit(request) as admitted:
             routed = admitted.routed
@@ -78,13 +78,13 @@ class Runs:
             if routed.usage is not None:
                 run.spending.recall_model_call(routed.usage)
             notices = [("AGENT_NOT_PICKED", routed.problem)] if routed.problem else []
-            return await self._launch(run, Opening(notices=notices))
+            return await self._launch_run(run, Opening(notices=notices))
 
-    async def _launch(self, run: Run, opening: Opening) -> Begun:
+    async def _launch_run(self, run: Run, opening: Opening) -> StartResult:
         """Give the run its task; return when its query is stored, or is found not to begin a run."""
         self.live.add(run)
         caller: Caller = asyncio.get_running_loop().create_future()
-        self._tasks[run.id] = self._group.create_task(self._run(run, opening, caller))
+        self._tasks[run.id] = self._group.create_task(self._run_from_query(run, opening, caller))
         try:
             return await caller or run
         except asyncio.CancelledError:
@@ -93,7 +93,7 @@ class Runs:
                 run.control.cancel()
             raise
 
-    async def _run(self, run: Run, opening: Opening, caller: Caller) -> None:
+    async def _run_from_query(self, run: Run, opening: Opening, caller: Caller) -> None:
         """The task of a run that begins here: persist, execute, finish. `caller` learns what becomes of the query."""
         try:
             bind_run_id(run.id)
@@ -115,7 +115,7 @@ class Runs:
                 run.main.publish(start)
                 await self._execute_and_finish(run, opening)
         finally:
-            self._forget(run)
+            self._forget_run(run)
 
     def _cancel_earlier(self, run: Run) -> None:
         """End the chat's earlier runs, where the query asks for that."""
@@ -139,21 +139,21 @@ class Runs:
     async def _ask_next(self, run: Run, message: Steer) -> None:
         """Ask what `run` was told too late. No limit refuses it: it was accepted."""
         query = steer_query(run.query, message.request_id, message.text)
-        begun = await self._launch(self._make_run(ids.new_uuid(), run.agent, query), NOTHING)
-        if isinstance(begun, Elsewhere):
+        begun = await self._launch_run(self._make_run(ids.new_uuid(), run.agent, query), NOTHING)
+        if isinstance(begun, OwnedElsewhere):
             raise Overloaded("the chat is being moved to another process; try again")
         if self._admission.is_handing_over and isinstance(begun, Run):
             begun.control.give_up()
 
-    def resume(self, run_id: str, agent: Definition, query: agent_pb2.QueryRequest, past: Past) -> Run:
+    def resume(self, run_id: str, agent: Definition, query: agent_pb2.QueryRequest, past: ResumePoint) -> Run:
         """Go on with a run that was taken over, behind its chat's earlier ones."""
         run = self._make_run(run_id, agent, query, past)
         opening = Opening(run.hold_resets(), [AGENT_CHANGED] if past.is_changed else [])
         self.live.add(run)
-        self._tasks[run.id] = self._group.create_task(self._run_on(run, opening))
+        self._tasks[run.id] = self._group.create_task(self._run_from_recording(run, opening))
         return run
 
-    async def _run_on(self, run: Run, opening: Opening) -> None:
+    async def _run_from_recording(self, run: Run, opening: Opening) -> None:
         """The task of a run that was taken over: execute what is left, finish."""
         try:
             bind_run_id(run.id)
@@ -164,17 +164,17 @@ class Runs:
                 await run.state.wait_for_turn()
                 await self._execute_and_finish(run, opening)
         finally:
-            self._forget(run)
+            self._forget_run(run)
 
-    def _make_run(self, run_id: str, agent: Definition, query: agent_pb2.QueryRequest, past: Past = NEW) -> Run:
+    def _make_run(self, run_id: str, agent: Definition, query: agent_pb2.QueryRequest, past: ResumePoint = NEW) -> Run:
         services = RunServices(self._peers, self._registry.by_key, self._rules, run_subagent, self.live.rest)
         return Run(run_id, agent, query, services, past)
 
-    def _forget(self, run: Run) -> None:
+    def _forget_run(self, run: Run) -> None:
         del self._tasks[run.id]
         self.live.remove(run)
 
-    async def compact(self, chat_id: str) -> Begun:
+    async def compact(self, chat_id: str) -> StartResult:
         """Start a run that only compacts the chat. Raises NotFound for an unknown chat, and what `start` raises."""
         request = memory_pb2.GetChatRequest(chat_id=chat_id, without_events=True)
         agent_key = (await stored_runs.get_chat(self._peers, request)).last_agent_key
@@ -188,7 +188,7 @@ class Runs:
         """Take what a person decided for a live run."""
         return await submit_rpc.submit(run, request, self._group)
 
-    async def steer(self, run: Run | None, request: agent_pb2.SteerRequest) -> agent_pb2.SteerResponse | Elsewhere:
+    async def steer(self, run: Run | None, request: agent_pb2.SteerRequest) -> agent_pb2.SteerResponse | OwnedElsewhere:
         """Take a message for a run; one that hears nothing any more (None: it has ended) leaves it to the next query.
 
         Raises:
@@ -202,7 +202,7 @@ class Runs:
         if query is None:
             return steer_rpc.accepted(request.run_id)
         begun = await self.start(steer_query(query, request_id, request.message))
-        if isinstance(begun, Elsewhere):
+        if isinstance(begun, OwnedElsewhere):
             return begun
         return agent_pb2.SteerResponse(run_id=begun.id if isinstance(begun, Run) else begun.run_id, status="queued")
 

@@ -10,21 +10,21 @@ from services.orchestrator.run.run import Run
 
 
 @dataclass(frozen=True, slots=True)
-class Repeated:
+class RepeatedQuery:
     """The chat has a run of this very query."""
 
     run_id: str
 
 
 @dataclass(frozen=True, slots=True)
-class Elsewhere:
+class OwnedElsewhere:
     """Nothing was begun: the chat's runs are another's, who keeps their order."""
 
     run_id: str
     """One of them."""
 
 
-Begun: TypeAlias = Run | Repeated | Elsewhere
+StartResult: TypeAlias = Run | RepeatedQuery | OwnedElsewhere
 
 
 def stopping() -> Overloaded:

@@ -72,7 +72,7 @@ class Attention:
 
     def reminders(self) -> list[str]:
         """The texts, in order; without reason to remind of anything there are none."""
-        texts = [self._todos(), self._uploads()]
+        texts = [self._remind_of_todos(), self._remind_of_uploads()]
         if self.tools:
             texts.append(f"The user asks for these tools: {', '.join(self.tools)}.")
         if self.skills:
@@ -86,7 +86,7 @@ class Attention:
             texts.append(prompts.fill_placeholders(prompts.load_text("verify"), {"draft": self.draft}))
         return [text for text in texts if text]
 
-    def _todos(self) -> str:
+    def _remind_of_todos(self) -> str:
         if not self.todos:
             return ""
         left = [todo for todo in self.todos if todo.status != "completed"]
@@ -99,7 +99,7 @@ class Attention:
         parts += [f"{len(waiting) - 1} more after that"] if len(waiting) > 1 else []
         return f"Your todos: {'; '.join(parts)}. Finish all before stopping."
 
-    def _uploads(self) -> str:
+    def _remind_of_uploads(self) -> str:
         if not self.uploads:
             return ""
         lines = [f"Uploaded files: {len(self.uploads)}."]

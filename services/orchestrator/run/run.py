@@ -18,12 +18,12 @@ from services.orchestrator.run.approvals.rules import Rules
 from services.orchestrator.run.control.budget import Spending
 from services.orchestrator.run.control.chat_position import ChatPosition
 from services.orchestrator.run.control.state import RunState
-from services.orchestrator.run.control.steer_queue import Steering
+from services.orchestrator.run.control.steer_queue import SteerQueue
 from services.orchestrator.run.control.stop_control import StopControl
 from services.orchestrator.run.events.feed import Feed
 from services.orchestrator.run.replay.attempt_resets import find_resets
 from services.orchestrator.run.replay.replay import Recording
-from services.orchestrator.run.replay.resume_point import NEW, Past
+from services.orchestrator.run.replay.resume_point import NEW, ResumePoint
 from services.orchestrator.run.scope import Scope
 from services.runtime.auth import identity
 
@@ -104,7 +104,12 @@ class Run:
     )
 
     def __init__(
-        self, run_id: str, agent: Definition, query: agent_pb2.QueryRequest, services: RunServices, past: Past = NEW
+        self,
+        run_id: str,
+        agent: Definition,
+        query: agent_pb2.QueryRequest,
+        services: RunServices,
+        past: ResumePoint = NEW,
     ) -> None:
         """`past` is what an earlier owner of the run has left."""
         self.id = run_id
@@ -126,7 +131,7 @@ class Run:
         self.control = StopControl(self.state, is_live=not past.recording.steps)
         self.log = past.log(query.chat_id, run_id, services.peers)
         self.waits = past.waits()
-        self.steering = Steering(past.recording.told("request_steer"))
+        self.steering = SteerQueue(past.recording.told("request_steer"))
         self.scopes = ScopeTree(Scope(self, agent, agent.primary))
 
     @property

@@ -23,7 +23,7 @@ from services.orchestrator.run.answers.call import Call, result_event
 from services.orchestrator.run.answers.toolbox import Toolbox
 from services.orchestrator.run.attention import Attention
 from services.orchestrator.run.notes import ScopeNotes
-from services.orchestrator.run.plan.active_plan import Planned
+from services.orchestrator.run.plan.active_plan import ActivePlan
 from services.orchestrator.run.stage import ActiveStage
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class Scope:
         """What an earlier owner of the run has done here: it is gone through again first."""
         self.stage = ActiveStage(settings, self.recording.last_system)
         self.notes = ScopeNotes(self.recording.artifact_ids, thoughts)
-        self.planned: Planned | None = None
+        self.planned: ActivePlan | None = None
         """The plan that the scope made, or is part of."""
         self.attention = Attention()
         """What its model is reminded of."""
@@ -158,7 +158,7 @@ class Scope:
         """Let the model call these tools, and no others."""
         self.tools = Toolbox(tools, self.tools.results)
 
-    def follow_plan(self, planned: Planned) -> None:
+    def follow_plan(self, planned: ActivePlan) -> None:
         """Log this plan with the steps."""
         self.planned = planned
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 
 
-class Flag:
+class SingleWaiterEvent:
     """Set or not; waited for by one task at a time."""
 
     __slots__ = ("_is_set", "_waiting")

@@ -6,11 +6,11 @@ import asyncio
 
 import pytest
 
-from services.orchestrator.run.single_waiter_event import Flag
+from services.orchestrator.run.single_waiter_event import SingleWaiterEvent
 
 
 async def test_one_that_is_set_is_not_waited_for() -> None:
-    flag = Flag()
+    flag = SingleWaiterEvent()
     flag.set()
     flag.set()
     async with asyncio.timeout(5):
@@ -19,7 +19,7 @@ async def test_one_that_is_set_is_not_waited_for() -> None:
 
 
 async def test_setting_it_wakes_who_waits_and_clearing_it_makes_the_next_one_wait() -> None:
-    flag = Flag()
+    flag = SingleWaiterEvent()
     waiting = asyncio.create_task(flag.wait())
     await asyncio.sleep(0)
     assert not waiting.done()
@@ -33,7 +33,7 @@ async def test_setting_it_wakes_who_waits_and_clearing_it_makes_the_next_one_wai
 
 
 async def test_a_waiter_that_was_cancelled_leaves_it_to_the_next() -> None:
-    flag = Flag()
+    flag = SingleWaiterEvent()
     left = asyncio.create_task(flag.wait())
     await asyncio.sleep(0)
     left.cancel()

@@ -10,7 +10,7 @@ from headrace.errors import ChatBusy, Overloaded, QueueFull
 from headrace.v1 import agent_pb2
 from services.orchestrator import ids
 from services.orchestrator.agents.registry import Registry
-from services.orchestrator.lifecycle.admission.agent_router import Routed
+from services.orchestrator.lifecycle.admission.agent_router import AgentChoice
 from services.orchestrator.lifecycle.admission.agent_selection import choose
 from services.orchestrator.lifecycle.admission.fair_use import FairUse
 from services.orchestrator.lifecycle.live_runs import LiveRuns
@@ -24,13 +24,13 @@ WAITING_MAX = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Admitted:
+class AdmittedQuery:
     """A query that may begin a run."""
 
     query: agent_pb2.QueryRequest
     """The caller's query, with everything filled in that it left out."""
 
-    routed: Routed
+    routed: AgentChoice
     opens_chat: bool
 
 
@@ -57,7 +57,7 @@ class Admission:
         self.is_handing_over = True
 
     @asynccontextmanager
-    async def admit(self, request: agent_pb2.QueryRequest) -> AsyncGenerator[Admitted]:
+    async def admit(self, request: agent_pb2.QueryRequest) -> AsyncGenerator[AdmittedQuery]:
         """Begin the query's run inside the block, which is entered when it is the tenant's turn.
 
         Raises:
@@ -77,7 +77,7 @@ class Admission:
             query.role = request.role or "user"
             self._check_capacity(query.chat_id)
             self._check_busy(query)
-            yield Admitted(query, routed, opens_chat=not request.chat_id)
+            yield AdmittedQuery(query, routed, opens_chat=not request.chat_id)
 
     def _check_capacity(self, chat_id: str) -> None:
         # A chat that has a run here has no other place: its next one is handed over with it.

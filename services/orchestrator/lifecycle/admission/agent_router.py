@@ -41,7 +41,7 @@ log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
-class Routed:
+class AgentChoice:
     """Which agent takes a message."""
 
     agent: Definition
@@ -52,19 +52,19 @@ class Routed:
     """What the user is told of a choice that could not be made."""
 
 
-async def route(message: str, default: Definition, agents: Sequence[Definition], peers: Peers) -> Routed:
+async def route(message: str, default: Definition, agents: Sequence[Definition], peers: Peers) -> AgentChoice:
     """The one of `agents` that is for `message`, as the default agent's model says."""
     candidates = {agent.key.casefold(): agent for agent in agents if HIDDEN not in agent.tags}
     if len(candidates) < 2:
-        return Routed(next(iter(candidates.values()), default))
+        return AgentChoice(next(iter(candidates.values()), default))
     usage = common_pb2.Usage()
-    answer = (await _ask(message, default, candidates.values(), peers, usage)).strip(QUOTES)
+    answer = (await _ask_router(message, default, candidates.values(), peers, usage)).strip(QUOTES)
     if chosen := candidates.get(answer.casefold()):
-        return Routed(chosen, usage)
-    return Routed(default, usage, f"no agent could be picked for this message; {default.key!r} takes it")
+        return AgentChoice(chosen, usage)
+    return AgentChoice(default, usage, f"no agent could be picked for this message; {default.key!r} takes it")
 
 
-async def _ask(
+async def _ask_router(
     message: str, default: Definition, agents: Iterable[Definition], peers: Peers, usage: common_pb2.Usage
 ) -> str:
     """The model's answer, whose cost goes into `usage`; empty where it fails."""

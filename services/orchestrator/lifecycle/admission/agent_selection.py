@@ -10,36 +10,40 @@ from headrace.v1 import agent_pb2, memory_pb2
 from services.orchestrator.agents.definition import Definition
 from services.orchestrator.agents.registry import Registry
 from services.orchestrator.lifecycle.admission import agent_router
-from services.orchestrator.lifecycle.admission.agent_router import Routed
+from services.orchestrator.lifecycle.admission.agent_router import AgentChoice
 from services.orchestrator.peers import stored_runs
 from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.run.run import Run
 
 
-async def choose(request: agent_pb2.QueryRequest, beside: Iterable[Run], registry: Registry, peers: Peers) -> Routed:
+async def choose(
+    request: agent_pb2.QueryRequest, beside: Iterable[Run], registry: Registry, peers: Peers
+) -> AgentChoice:
     """The agent of a query; `beside` are the live runs of its chat.
 
     Raises:
         NotFound, InvalidRequest: There is no such agent.
     """
     if request.agent_key == agent_router.KEY:
-        routed = await _routed(request, beside, registry, peers)
+        routed = await _pick_or_repeat(request, beside, registry, peers)
     else:
-        routed = Routed(await _named(request, registry, peers))
+        routed = AgentChoice(await _find_named(request, registry, peers))
     if not request.HasField("deep_think"):
         return routed
     return replace(routed, agent=routed.agent.with_deep_think(request.deep_think))
 
 
-async def _routed(request: agent_pb2.QueryRequest, beside: Iterable[Run], registry: Registry, peers: Peers) -> Routed:
+async def _pick_or_repeat(
+    request: agent_pb2.QueryRequest, beside: Iterable[Run], registry: Registry, peers: Peers
+) -> AgentChoice:
     """Ask the router, but not again for a repeated query."""
     for run in beside if request.request_id else ():
         if run.query.request_id == request.request_id:
-            return Routed(run.agent)
+            return AgentChoice(run.agent)
     return await agent_router.route(request.message, registry.default(), registry.all(), peers)
 
 
-async def _named(request: agent_pb2.QueryRequest, registry: Registry, peers: Peers) -> Definition:
+async def _find_named(request: agent_pb2.QueryRequest, registry: Registry, peers: Peers) -> Definition:
     if request.agent_key or not request.chat_id:
         return registry.choose(request.agent_key)
     try:

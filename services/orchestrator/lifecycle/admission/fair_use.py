@@ -47,7 +47,7 @@ class FairUse:
     def give_back(self, tenant: str) -> None:
         """Leave a place to whoever is next."""
         decrement_count(self._taken, tenant)
-        self._let_in()
+        self._admit_waiting()
 
     @asynccontextmanager
     async def turn(self, tenant: str) -> AsyncGenerator[None]:
@@ -56,12 +56,12 @@ class FairUse:
         Raises:
             QueueFull: Too many wait already, or the turn has not come in time.
         """
-        await self._wait(tenant)
+        await self._wait_for_turn(tenant)
         try:
             yield
         finally:
             decrement_count(self._beginning, tenant)
-            self._let_in()
+            self._admit_waiting()
 
     def close(self, error: HeadraceError) -> None:
         """Refuse all who wait."""
@@ -71,38 +71,38 @@ class FairUse:
                     waiting.set_exception(error)
         self._waiting.clear()
 
-    async def _wait(self, tenant: str) -> None:
+    async def _wait_for_turn(self, tenant: str) -> None:
         """Return when let in, which counts as beginning from then on."""
         queue = self._waiting.setdefault(tenant, deque())
         if len(queue) >= self._waiting_max:
-            raise self._refused(f"{self._waiting_max} runs of the tenant wait already")
+            raise self._make_refusal(f"{self._waiting_max} runs of the tenant wait already")
         place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         queue.append(place)
-        self._let_in()
+        self._admit_waiting()
         try:
             with metrics.QUEUE_LENGTH.labels(tenants.label_tenant(tenant)).track_inprogress():
                 async with asyncio.timeout(self._wait_s):
                     await place
         except TimeoutError:
-            self._leave(tenant, place)
-            raise self._refused(f"no place for the run within {self._wait_s:g} s") from None
+            self._leave_queue(tenant, place)
+            raise self._make_refusal(f"no place for the run within {self._wait_s:g} s") from None
         except BaseException:
-            self._leave(tenant, place)
+            self._leave_queue(tenant, place)
             raise
 
-    def _leave(self, tenant: str, place: asyncio.Future[None]) -> None:
+    def _leave_queue(self, tenant: str, place: asyncio.Future[None]) -> None:
         """Take back what has been waited for, or was given a moment before."""
         if place.done() and not place.cancelled() and place.exception() is None:
             decrement_count(self._beginning, tenant)
-            self._let_in()
+            self._admit_waiting()
         elif (queue := self._waiting.get(tenant)) and place in queue:
             queue.remove(place)
             if not queue:
                 del self._waiting[tenant]
 
-    def _let_in(self) -> None:
+    def _admit_waiting(self) -> None:
         """Give what there is, a tenant after the other."""
-        while self._beginning.total() < BEGINNING_MAX and (tenant := self._next()) is not None:
+        while self._beginning.total() < BEGINNING_MAX and (tenant := self._next_tenant()) is not None:
             queue = self._waiting.pop(tenant)
             place = queue.popleft()
             if queue:
@@ -111,14 +111,14 @@ class FairUse:
                 self._beginning[tenant] += 1
                 place.set_result(None)
 
-    def _next(self) -> str | None:
+    def _next_tenant(self) -> str | None:
         """The first tenant that waits and has room."""
         for tenant in self._waiting:
             if self._taken[tenant] + self._beginning[tenant] < self._places_max:
                 return tenant
         return None
 
-    def _refused(self, why: str) -> QueueFull:
+    def _make_refusal(self, why: str) -> QueueFull:
         return QueueFull(f"{why}; try again later", retry_after_s=RETRY_AFTER_S)
 
 

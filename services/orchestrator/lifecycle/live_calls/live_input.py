@@ -28,22 +28,22 @@ def publish(run: Run, payload: Message, tasks: asyncio.TaskGroup, then: Callable
     committed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     event = run.main.publish(payload, held=True)
     line = run.log.keep([memory_pb2.LogLine(event=memory_pb2.EventLine(event=event))])
-    tasks.create_task(_commit(run, event.seq, line, then, committed))
+    tasks.create_task(_commit_input(run, event.seq, line, then, committed))
     return committed
 
 
-async def _commit(
+async def _commit_input(
     run: Run, seq: int, line: memory_pb2.AppendRequest, then: Callable[[], None], committed: asyncio.Future[None]
 ) -> None:
     try:
-        await _send(run, line)
+        await _send_until_answered(run, line)
     except Exception as error:  # every one is the caller's, who waits for `committed`, and ends the run
         failure = error if isinstance(error, HeadraceError) else ProviderUnavailable("it could not be stored")
         log.warning("what a person told was not committed", run_id=run.id, reason=failure.reason)
-        _fail(committed, error)
+        _set_failure(committed, error)
         run.control.interrupt(failure)
     except asyncio.CancelledError:
-        _fail(committed, Overloaded("the service is being stopped; try again"))
+        _set_failure(committed, Overloaded("the service is being stopped; try again"))
         raise
     else:
         run.feed.release(seq)
@@ -51,12 +51,12 @@ async def _commit(
         committed.set_result(None)
 
 
-def _fail(committed: asyncio.Future[None], error: Exception) -> None:
+def _set_failure(committed: asyncio.Future[None], error: Exception) -> None:
     committed.set_exception(error)
     committed.exception()  # read here too, for a caller that has left
 
 
-async def _send(run: Run, line: memory_pb2.AppendRequest) -> None:
+async def _send_until_answered(run: Run, line: memory_pb2.AppendRequest) -> None:
     """Send the line until memory has answered."""
     for delay_s in COMMIT_DELAYS_S:
         await asyncio.sleep(delay_s)

@@ -19,7 +19,7 @@ def page(runs: Sequence[agent_pb2.Run], request: agent_pb2.ListRunsRequest) -> a
     """
     if not 0 <= request.page_size <= PAGE_SIZE_MAX:
         raise InvalidRequest.of("pageSize", f"must be 1 to {PAGE_SIZE_MAX}, or 0")
-    first = _behind(runs, request.page_token) if request.page_token else 0
+    first = _index_behind(runs, request.page_token) if request.page_token else 0
     end = first + (request.page_size or PAGE_SIZE)
     return agent_pb2.ListRunsResponse(
         runs=runs[first:end],
@@ -39,7 +39,7 @@ def total(usages: Iterable[common_pb2.Usage]) -> common_pb2.Usage:
     return found
 
 
-def _behind(runs: Sequence[agent_pb2.Run], run_id: str) -> int:
+def _index_behind(runs: Sequence[agent_pb2.Run], run_id: str) -> int:
     for index, run in enumerate(runs):
         if run.run_id == run_id:
             return index + 1

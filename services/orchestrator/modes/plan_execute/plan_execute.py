@@ -11,7 +11,7 @@ from services.orchestrator.modes.plan_execute.strategies.parallel import run_par
 from services.orchestrator.modes.plan_execute.strategies.recursive import run_recursive
 from services.orchestrator.modes.plan_execute.strategies.sequential import run_sequential
 from services.orchestrator.modes.plan_execute.task import OutOfModelCalls
-from services.orchestrator.run.plan.active_plan import Planned
+from services.orchestrator.run.plan.active_plan import ActivePlan
 from services.orchestrator.turn.conversation import Conversation
 
 STRATEGIES = {"SEQUENTIAL": run_sequential, "PARALLEL": run_parallel, "RECURSIVE": run_recursive}
@@ -22,7 +22,7 @@ async def run_plan_execute(talk: Conversation) -> str:
     scope = talk.scope
     section = scope.agent.plan_execute
     assert section is not None, "the mode has its section"
-    planned = Planned(scope.run.id, scope.run.chat_id, scope.recording, scope.record)
+    planned = ActivePlan(scope.run.id, scope.run.chat_id, scope.recording, scope.record)
     scope.follow_plan(planned)
     tools = [ADD, RESTATE] if section.strategy == "RECURSIVE" else [ADD]
     planning = Conversation(scope, talk.peers, tools)
@@ -37,7 +37,7 @@ async def run_plan_execute(talk: Conversation) -> str:
     return await _summarize(planning, planned)
 
 
-async def _summarize(talk: Conversation, planned: Planned) -> str:
+async def _summarize(talk: Conversation, planned: ActivePlan) -> str:
     scope = talk.scope
     scope.log_steps_as("execute")
     await scope.add_user_message(prompts.load_text("summary"))

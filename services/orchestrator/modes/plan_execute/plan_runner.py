@@ -11,7 +11,7 @@ from services.orchestrator.agents import prompts
 from services.orchestrator.modes.plan_execute.planner import Planner
 from services.orchestrator.modes.plan_execute.task import OutOfModelCalls, RecordedTaskFailure, TaskExecutor, TaskReport
 from services.orchestrator.run.control.stop_control import Stopped
-from services.orchestrator.run.plan.active_plan import Planned
+from services.orchestrator.run.plan.active_plan import ActivePlan
 from services.orchestrator.run.plan.plan import Task
 from services.orchestrator.turn.conversation import Conversation
 
@@ -28,7 +28,7 @@ class _TaskResult:
 class PlanRunner:
     """A plan that is being carried out. Owned by the mode."""
 
-    def __init__(self, talk: Conversation, planned: Planned, planner: Planner) -> None:
+    def __init__(self, talk: Conversation, planned: ActivePlan, planner: Planner) -> None:
         """`talk` has the tools that tasks may use."""
         self.run = talk.run
         self.agent = talk.scope.agent

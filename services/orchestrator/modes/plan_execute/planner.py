@@ -8,7 +8,7 @@ from services.orchestrator.agents.definition import StageSettings
 from services.orchestrator.calls.planning import ADD, RESTATE
 from services.orchestrator.modes.plan_execute.task import TaskReport, translating_call_limit
 from services.orchestrator.run.answers.answer import Answer
-from services.orchestrator.run.plan.active_plan import Level, Planned
+from services.orchestrator.run.plan.active_plan import ActivePlan, Level
 from services.orchestrator.run.plan.plan import Task
 from services.orchestrator.turn.conversation import Conversation
 
@@ -22,7 +22,7 @@ THOUGHT_CHARS_MAX = 2000
 class Planner:
     """Asks for changes of the plan. Used between tasks, never while one runs."""
 
-    def __init__(self, talk: Conversation, planned: Planned, settings: StageSettings) -> None:
+    def __init__(self, talk: Conversation, planned: ActivePlan, settings: StageSettings) -> None:
         self._talk = talk
         self._planned = planned
         self._settings = settings

@@ -14,7 +14,7 @@ from headrace.v1 import agent_pb2, common_pb2, memory_pb2
 from services.orchestrator.agents import prompts
 from services.orchestrator.calls.planning import GET, UPDATE
 from services.orchestrator.modes.oneshot import ask_for_tool_call, requires_tool
-from services.orchestrator.run.plan.active_plan import Planned
+from services.orchestrator.run.plan.active_plan import ActivePlan
 from services.orchestrator.run.plan.plan import OPEN, Task
 from services.orchestrator.turn.conversation import Conversation
 
@@ -77,7 +77,7 @@ def translating_call_limit(talk: Conversation) -> Generator[None]:
 class TaskExecutor:
     """Carries one task out."""
 
-    def __init__(self, talk: Conversation, planned: Planned, task: Task) -> None:
+    def __init__(self, talk: Conversation, planned: ActivePlan, task: Task) -> None:
         """`talk` belongs to the plan's scope and has the tools that tasks may use."""
         self.scope = talk.scope.open_task(task.task_id)
         self._talk = talk

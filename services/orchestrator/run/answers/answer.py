@@ -42,12 +42,12 @@ class BlockNames:
         """The names of a run that has these messages already."""
         names = cls(run_id)
         for message in messages:
-            names.reasoning = max(names.reasoning, _number(message.reasoning_id))
-            names.content = max(names.content, _number(message.content_id))
+            names.reasoning = max(names.reasoning, _read_number(message.reasoning_id))
+            names.content = max(names.content, _read_number(message.content_id))
         return names
 
 
-def _number(block_id: str) -> int:
+def _read_number(block_id: str) -> int:
     number = block_id.rpartition("_")[2]
     return int(number) if number.isdecimal() else 0
 
@@ -90,18 +90,18 @@ class Answer:
         if not at:
             self._take_message(llm_pb2.LlmDelta.FromString(raw))
         elif raw[0] == delta_codec.CONTENT:
-            self._content(raw[at:])
+            self._add_content(raw[at:])
         else:
-            self._reasoning(raw[at:])
+            self._add_reasoning(raw[at:])
 
     def _take_message(self, delta: llm_pb2.LlmDelta) -> None:
         kind = delta.WhichOneof("delta")
         if kind == "content":
-            self._content(delta.content.encode())
+            self._add_content(delta.content.encode())
         elif kind == "reasoning":
-            self._reasoning(delta.reasoning.encode())
+            self._add_reasoning(delta.reasoning.encode())
         elif kind == "tool_call":
-            self._tool_call(delta.tool_call)
+            self._add_fragment(delta.tool_call)
         elif kind == "usage":
             self.usage = delta.usage
         elif kind == "finish":
@@ -115,7 +115,7 @@ class Answer:
     def recall(self, pieces: list[memory_pb2.LogMessage]) -> None:
         """Be an answer that the log has already: nothing of it is sent."""
         self.messages = pieces
-        self.calls = [self._recalled(piece) for piece in pieces if piece.message.tool_calls]
+        self.calls = [self._recall_call(piece) for piece in pieces if piece.message.tool_calls]
         last = pieces[-1]
         self.usage = last.usage if last.HasField("usage") else None
         self.finish_reason, self.provider_state = last.finish_reason, last.message.provider_state
@@ -127,11 +127,11 @@ class Answer:
             self._end_call(call)
         if self._thought:
             thought = llm_pb2.Message(role="assistant", reasoning_content=b"".join(self._thought).decode())
-            self.messages.insert(0, self._unsent(thought))
+            self.messages.insert(0, self._make_unsent_piece(thought))
         if self._draft:
             draft = llm_pb2.Message(role="assistant")
             draft.content.add(text=b"".join(self._draft).decode())
-            self.messages.append(self._unsent(draft))
+            self.messages.append(self._make_unsent_piece(draft))
         if not self.messages:
             return
         if self.usage is not None:
@@ -166,7 +166,7 @@ class Answer:
         """The reasoning of the closed pieces that no reader has."""
         return "".join(piece.message.reasoning_content for piece in self.messages if not piece.HasField("reasoning_id"))
 
-    def _content(self, text: bytes) -> None:
+    def _add_content(self, text: bytes) -> None:
         if self._draft is not None:
             self._close_text()
             self._draft.append(text)
@@ -176,10 +176,10 @@ class Answer:
             self._close_text()
             self._names.content += 1
             block_id = f"{self._names.run_id}_c_{self._names.content}"
-            block = self._open(agent_pb2.ContentStart(content_id=block_id, run_id=self._names.run_id), block_id)
+            block = self._open_block(agent_pb2.ContentStart(content_id=block_id, run_id=self._names.run_id), block_id)
         self._feed.write(block, text)
 
-    def _reasoning(self, text: bytes) -> None:
+    def _add_reasoning(self, text: bytes) -> None:
         if self._thought is not None:
             self._thought.append(text)
             return
@@ -188,10 +188,12 @@ class Answer:
             self._close_text()
             self._names.reasoning += 1
             block_id = f"{self._names.run_id}_r_{self._names.reasoning}"
-            block = self._open(agent_pb2.ReasoningStart(reasoning_id=block_id, run_id=self._names.run_id), block_id)
+            block = self._open_block(
+                agent_pb2.ReasoningStart(reasoning_id=block_id, run_id=self._names.run_id), block_id
+            )
         self._feed.write(block, text)
 
-    def _open(self, start: Message, block_id: str) -> TextBlock:
+    def _open_block(self, start: Message, block_id: str) -> TextBlock:
         self._publish(start)
         self._block = self._feed.open_text(block_id)
         return self._block
@@ -209,9 +211,9 @@ class Answer:
             end = self._publish(agent_pb2.ReasoningEnd(reasoning_id=block.block_id))
             piece.reasoning_id = block.block_id
             piece.message.reasoning_content = block.text
-        self._keep(piece, block.start.seq, end.seq, block.start.timestamp, end.timestamp)
+        self._keep_piece(piece, block.start.seq, end.seq, block.start.timestamp, end.timestamp)
 
-    def _tool_call(self, fragment: llm_pb2.ToolCallDelta) -> None:
+    def _add_fragment(self, fragment: llm_pb2.ToolCallDelta) -> None:
         call = self._by_index.get(fragment.index)
         if call is None:
             call = self._start_call(fragment)
@@ -228,7 +230,7 @@ class Answer:
     def _start_call(self, fragment: llm_pb2.ToolCallDelta) -> Call:
         draft, self._draft = self._draft, None
         for text in draft or ():
-            self._content(text)
+            self._add_content(text)
         self._close_text()
         for earlier in self.calls:
             if not earlier.ended and earlier.pieces and earlier.is_whole:
@@ -241,7 +243,7 @@ class Answer:
         self.calls.append(call)
         return call
 
-    def _recalled(self, piece: memory_pb2.LogMessage) -> Call:
+    def _recall_call(self, piece: memory_pb2.LogMessage) -> Call:
         asked = piece.message.tool_calls[0]
         call = recalled(asked, piece, self._tools.find(asked.name))
         self._names.tool_ids.add(call.call_id)
@@ -261,12 +263,12 @@ class Answer:
         piece.message.tool_calls.add(id=call.call_id, name=call.name, arguments=call.arguments)
         if call.params:
             piece.tool_params = call.params
-        self._keep(piece, call.first_seq, event.seq, call.started_at, event.timestamp)
+        self._keep_piece(piece, call.first_seq, event.seq, call.started_at, event.timestamp)
 
-    def _unsent(self, message: llm_pb2.Message) -> memory_pb2.LogMessage:
+    def _make_unsent_piece(self, message: llm_pb2.Message) -> memory_pb2.LogMessage:
         return memory_pb2.LogMessage(msg_id=self._msg_id, ts=ids.now_ms(), message=message)
 
-    def _keep(self, piece: memory_pb2.LogMessage, first: int, last: int, started_at: int, ended_at: int) -> None:
+    def _keep_piece(self, piece: memory_pb2.LogMessage, first: int, last: int, started_at: int, ended_at: int) -> None:
         piece.msg_id = self._msg_id
         piece.ts = started_at
         piece.events.first_seq, piece.events.last_seq = first, last

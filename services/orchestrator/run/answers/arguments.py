@@ -28,19 +28,19 @@ def violation(call: Call) -> str:
     if measure_json_depth(value) > JSON_DEPTH_MAX:
         return f"invalid arguments: $: nested too deeply, more than {JSON_DEPTH_MAX} levels"
     assert call.tool is not None, "a call without a tool is refused before"
-    found = [format_violation(error) for error in _schema(call.tool.parameters or "{}").iter_errors(value)]
+    found = [format_violation(error) for error in _compile_schema(call.tool.parameters or "{}").iter_errors(value)]
     return "invalid arguments: " + "; ".join(found[:VIOLATIONS_SHOWN_MAX]) if found else ""
 
 
 def problem_of(schema: str) -> str:
     """Why `schema` is no JSON Schema, with its path; empty when it is one."""
     try:
-        _schema(schema)
+        _compile_schema(schema)
     except ValidationError as error:
         return format_violation(error)
     return ""
 
 
 @lru_cache(SCHEMAS_KEPT)
-def _schema(text: str) -> Draft202012Validator:
+def _compile_schema(text: str) -> Draft202012Validator:
     return compile_validator(text)

@@ -56,28 +56,28 @@ def resolved(arguments: str, last_result: LastResult) -> str:
     if "{{" not in arguments:
         return arguments
     try:
-        return _value(arguments.encode(), last_result, 0).decode()
+        return _fill_value(arguments.encode(), last_result, 0).decode()
     except msgspec.DecodeError:
         return arguments  # what is no JSON is refused where arguments are checked
 
 
-def _value(raw: bytes, last_result: LastResult, depth: int) -> bytes:
+def _fill_value(raw: bytes, last_result: LastResult, depth: int) -> bytes:
     raw = raw.strip()
     if b"{{" not in raw or depth > DEPTH_MAX:
         return raw
     if raw[:1] == b"{":
         items = _OBJECT.decode(raw).items()
         fields = (
-            msgspec.json.encode(key) + b":" + _value(bytes(value), last_result, depth + 1) for key, value in items
+            msgspec.json.encode(key) + b":" + _fill_value(bytes(value), last_result, depth + 1) for key, value in items
         )
         return b"{" + b",".join(fields) + b"}"
     if raw[:1] == b"[":
-        return b"[" + b",".join(_value(bytes(item), last_result, depth + 1) for item in _LIST.decode(raw)) + b"]"
+        return b"[" + b",".join(_fill_value(bytes(item), last_result, depth + 1) for item in _LIST.decode(raw)) + b"]"
     template = TEMPLATE.fullmatch(_TEXT.decode(raw))
-    return raw if template is None else _field(template, last_result)
+    return raw if template is None else _find_field(template, last_result)
 
 
-def _field(template: re.Match[str], last_result: LastResult) -> bytes:
+def _find_field(template: re.Match[str], last_result: LastResult) -> bytes:
     tool, field, offset = template.groups()
     result = last_result(tool)
     if result is None:
@@ -90,10 +90,10 @@ def _field(template: re.Match[str], last_result: LastResult) -> bytes:
         known = ", ".join(sorted(fields)[:20]) or "none"
         raise Unresolvable(f"{template[0]} has no value: the last result of {tool} has the fields {known}")
     value = bytes(fields[field])
-    return value if offset is None else _moved(template, value, int(offset))
+    return value if offset is None else _move_date(template, value, int(offset))
 
 
-def _moved(template: re.Match[str], value: bytes, days: int) -> bytes:
+def _move_date(template: re.Match[str], value: bytes, days: int) -> bytes:
     """A date, or a date-time, `days` later; what follows its date stays as it is written."""
     try:
         text = _TEXT.decode(value)

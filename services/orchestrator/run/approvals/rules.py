@@ -74,7 +74,7 @@ class _Part(BaseModel):
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid", frozen=True)
 
 
-def _compiled(pattern: str, label: str = "") -> Pattern:
+def _compile_pattern(pattern: str, label: str = "") -> Pattern:
     try:
         return Pattern(label or f"matches {pattern!r}", re2.compile(pattern, _OPTIONS))
     except re2.error as error:
@@ -96,7 +96,7 @@ class _ToolRule(_Part):
     @field_validator("pattern")
     @classmethod
     def _compiles(cls, pattern: str) -> str:
-        _compiled(pattern)
+        _compile_pattern(pattern)
         return pattern
 
 
@@ -125,7 +125,7 @@ class _File(_Part):
     def _compile(cls, risks: dict[Risk, tuple[str, ...]]) -> dict[Risk, tuple[str, ...]]:
         for patterns in risks.values():
             for pattern in patterns:
-                _compiled(pattern)
+                _compile_pattern(pattern)
         return risks
 
 
@@ -144,25 +144,25 @@ def parse(source: bytes) -> Rules:
     try:
         file = _File.model_validate(given)
     except ValidationError as error:
-        raise RulesError("\n".join(_problem(item) for item in error.errors())) from None
-    return _rules(file)
+        raise RulesError("\n".join(_describe_problem(item) for item in error.errors())) from None
+    return _make_rules(file)
 
 
-def _rules(file: _File) -> Rules:
+def _make_rules(file: _File) -> Rules:
     tools = {
-        name.casefold(): tuple(ToolRule(_compiled(rule.pattern), rule.then, rule.argument) for rule in rules)
+        name.casefold(): tuple(ToolRule(_compile_pattern(rule.pattern), rule.then, rule.argument) for rule in rules)
         for name, rules in file.tools.items()
     }
     risks: list[tuple[Risk, Pattern]] = []
     for risk in RISKS:
         for pattern in file.risks.get(risk, ()):
-            risks.append((risk, _compiled(pattern)))
+            risks.append((risk, _compile_pattern(pattern)))
         for label, pattern in BUILT_IN[risk].items() if file.builtin_risks else ():
-            risks.append((risk, _compiled(pattern, label)))
+            risks.append((risk, _compile_pattern(pattern, label)))
     return Rules(tools, tuple(risks), ACTIONS | file.actions, file.answer_timeout_ms)
 
 
-def _problem(item: Any) -> str:
+def _describe_problem(item: Any) -> str:
     name = ".".join(str(part) for part in item["loc"])
     text = item["msg"].removeprefix("Value error, ")
     if item["type"] == "extra_forbidden":

@@ -28,21 +28,21 @@ class Verdict:
 async def verdict(rules: Rules, call: Call) -> Verdict:
     """What `rules` say of `call`, with the arguments it would run with."""
     if len(call.effective) > IN_THREAD_CHARS:
-        return await asyncio.to_thread(_verdict, rules, call)
-    return _verdict(rules, call)
+        return await asyncio.to_thread(_judge, rules, call)
+    return _judge(rules, call)
 
 
-def _verdict(rules: Rules, call: Call) -> Verdict:
+def _judge(rules: Rules, call: Call) -> Verdict:
     assert call.tool is not None, "a call without a tool is refused before"
     try:
         arguments = json.loads(call.effective)
     except (ValueError, RecursionError):
         arguments = call.effective  # refused where arguments are checked
-    texts = [*_strings(arguments), call.effective]
+    texts = [*_iterate_strings(arguments), call.effective]
     found = next((found for found in rules.risks if any(map(found[1].matches, texts))), None)
     risk = found[0] if found is not None else RISKS[-1]
     for rule in rules.tools.get(call.tool.name.casefold(), ()):
-        if _applies(rule, arguments):
+        if _does_apply(rule, arguments):
             return Verdict(rule.then, f"the rules for {call.tool.name}: {rule.pattern.label}", risk)
     own = call.tool.approval
     if own == "allow" or own == "ask" or own == "deny":
@@ -52,15 +52,15 @@ def _verdict(rules: Rules, call: Call) -> Verdict:
     return Verdict(rules.actions[risk], f"{risk} risk: {found[1].label}", risk)
 
 
-def _applies(rule: ToolRule, arguments: Any) -> bool:
+def _does_apply(rule: ToolRule, arguments: Any) -> bool:
     """Whether one string of the arguments matches; a rule that allows must match all of them."""
     if rule.argument is not None:
         arguments = arguments.get(rule.argument) if isinstance(arguments, dict) else None
-    matches = [rule.pattern.matches(text) for text in _strings(arguments)]
+    matches = [rule.pattern.matches(text) for text in _iterate_strings(arguments)]
     return bool(matches) and (all(matches) if rule.then == "allow" else any(matches))
 
 
-def _strings(value: Any) -> Iterator[str]:
+def _iterate_strings(value: Any) -> Iterator[str]:
     """Every string in parsed JSON, keys not included."""
     waiting = [value]
     while waiting:

@@ -36,12 +36,12 @@ class Clock:
     def working(self) -> Generator[None]:
         """Something more works inside this block: while it does, the time of those that wait is charged."""
         self._working += 1
-        self._update()
+        self._update_motion()
         try:
             yield
         finally:
             self._working -= 1
-            self._update()
+            self._update_motion()
 
     @contextmanager
     def aside(self) -> Generator[None]:
@@ -51,47 +51,47 @@ class Clock:
             yield
         finally:
             self._working += 1
-            self._update()
+            self._update_motion()
 
     @contextmanager
     def waiting(self) -> Generator[None]:
         """A wait for a person, by one of those that work."""
         self.waits += 1
-        self._update()
+        self._update_motion()
         try:
             yield
         finally:
             self.waits -= 1
-            self._update()
+            self._update_motion()
 
     def watch(self, ring: Callable[[], None]) -> None:
         """Call `ring` when the time is used up, unless `unwatch` is called before."""
         self._ring = ring
-        self._wind()
+        self._set_timer()
 
     def unwatch(self) -> None:
         self._ring = None
-        self._wind()
+        self._set_timer()
 
-    def _wind(self) -> None:
+    def _set_timer(self) -> None:
         """Look at the time when it would be used up, if it moves until then."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         if self._ring is not None and self._since is not None:
-            self._timer = asyncio.get_running_loop().call_later(self.left_s, self._look)
+            self._timer = asyncio.get_running_loop().call_later(self.left_s, self._check_time)
 
-    def _look(self) -> None:
+    def _check_time(self) -> None:
         if self.left_s > 0 or self._ring is None:
-            self._wind()  # loops are up to a millisecond early
+            self._set_timer()  # loops are up to a millisecond early
         else:
             self._ring()
 
-    def _update(self) -> None:
+    def _update_motion(self) -> None:
         stands = self.waits > 0 and self.waits >= self._working
         if stands and self._since is not None:
             self._spent_s += time.monotonic() - self._since
             self._since = None
         elif not stands and self._since is None:
             self._since = time.monotonic()
-            self._wind()
+            self._set_timer()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal, TypeAlias
 
-from services.orchestrator.run.single_waiter_event import Flag
+from services.orchestrator.run.single_waiter_event import SingleWaiterEvent
 
 End: TypeAlias = Literal["completed", "cancelled", "failed"]
 State: TypeAlias = Literal["queued", "running", "waiting"] | End
@@ -23,9 +23,9 @@ class RunState:
         """When its query came, in Unix milliseconds."""
         self.is_stored = is_stored
         """Whether the log has its query, and the run is ours."""
-        self._begun = Flag()
+        self._begun = SingleWaiterEvent()
         """Set when readers have the run's first events."""
-        self._turn = Flag()
+        self._turn = SingleWaiterEvent()
         """Set when no earlier run of the chat is live, or the run is to end."""
         self._on_rest = on_rest
 

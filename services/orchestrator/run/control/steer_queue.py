@@ -35,7 +35,7 @@ class Steer:
         return self.committed is not None and self.committed.done() and self.committed.exception() is not None
 
 
-class Steering:
+class SteerQueue:
     """The messages of one run."""
 
     def __init__(self, recorded: Iterable[agent_pb2.RequestSteer] = ()) -> None:

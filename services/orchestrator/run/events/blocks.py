@@ -48,14 +48,14 @@ class TextBlock:
         text = self.text
         block = {f"{self.kind}_id": self.block_id}
         if self._closed:
-            yield self._latest(f"{self.kind}_snapshot", **block, run_id=self._run_id, text=text)
+            yield self._make_latest(f"{self.kind}_snapshot", **block, run_id=self._run_id, text=text)
             return
-        yield _again(self.start, last_seq)
+        yield _move_seq(self.start, last_seq)
         if text:
-            yield self._latest(f"{self.kind}_delta", **block, delta=text)
+            yield self._make_latest(f"{self.kind}_delta", **block, delta=text)
 
-    def _latest(self, kind: str, **fields: Any) -> Delta:
-        event = _event(self.start, kind, **fields)
+    def _make_latest(self, kind: str, **fields: Any) -> Delta:
+        event = _make_event(self.start, kind, **fields)
         event.seq, event.timestamp = self._last
         return event
 
@@ -89,23 +89,25 @@ class ToolBlock:
         if self.last.seq <= last_seq:
             return
         if self.is_recalled:
-            yield from self._recalled_since(last_seq)
+            yield from self._recalled_events_since(last_seq)
             return
         tool_id = self.start.tool_start.tool_id
         args = self.args.getvalue()
         if self.result is not None:
             if self.end is not None and self.end.seq > last_seq:
-                yield self._snapshot(self.end, args)
+                yield self._make_snapshot(self.end, args)
             yield self.result
             return
-        yield _again(self.start, last_seq)
+        yield _move_seq(self.start, last_seq)
         if self.args_last is not None and args:
-            yield _again(_event(self.args_last, "tool_args", tool_id=tool_id, delta=args, chunk_index=0), last_seq)
+            yield _move_seq(
+                _make_event(self.args_last, "tool_args", tool_id=tool_id, delta=args, chunk_index=0), last_seq
+            )
         if self.end is not None:
-            yield _again(self.end, last_seq)
+            yield _move_seq(self.end, last_seq)
         yield from self._output_so_far(tool_id, last_seq)
 
-    def _recalled_since(self, last_seq: int) -> Iterator[Delta]:
+    def _recalled_events_since(self, last_seq: int) -> Iterator[Delta]:
         if self.start.seq > last_seq:
             yield self.start
         yield from self._output_so_far(self.start.tool_snapshot.tool_id, last_seq)
@@ -114,9 +116,11 @@ class ToolBlock:
 
     def _output_so_far(self, tool_id: str, last_seq: int) -> Iterator[Delta]:
         for stream, text, last in self.outputs:
-            yield _again(_event(last, "tool_output", tool_id=tool_id, stream=stream, delta=text.getvalue()), last_seq)
+            yield _move_seq(
+                _make_event(last, "tool_output", tool_id=tool_id, stream=stream, delta=text.getvalue()), last_seq
+            )
 
-    def _snapshot(self, end: Delta, args: str) -> Delta:
+    def _make_snapshot(self, end: Delta, args: str) -> Delta:
         start = self.start.tool_start
         fields: dict[str, Any] = {"tool_id": start.tool_id, "tool_name": start.tool_name}
         fields |= {
@@ -124,7 +128,7 @@ class ToolBlock:
         }
         if end.tool_end.HasField("tool_params"):
             fields |= {"tool_params": end.tool_end.tool_params, "arguments": args}
-        return _event(end, "tool_snapshot", **fields)
+        return _make_event(end, "tool_snapshot", **fields)
 
 
 class ActionBlock:
@@ -147,27 +151,27 @@ class ActionBlock:
             return
         if self.result is not None:
             if self.end is not None and self.end.seq > last_seq:
-                yield self._snapshot(self.end)
+                yield self._make_snapshot(self.end)
             yield self.result
             return
-        yield _again(self.start, last_seq)
+        yield _move_seq(self.start, last_seq)
         if self.args_last is not None:
             action_id = self.start.action_start.action_id
-            args = _event(self.args_last, "action_args", action_id=action_id, delta=self.args.getvalue())
-            yield _again(args, last_seq)
+            args = _make_event(self.args_last, "action_args", action_id=action_id, delta=self.args.getvalue())
+            yield _move_seq(args, last_seq)
         for event in (self.end, self.param):
             if event is not None:
-                yield _again(event, last_seq)
+                yield _move_seq(event, last_seq)
 
-    def _snapshot(self, end: Delta) -> Delta:
+    def _make_snapshot(self, end: Delta) -> Delta:
         start = self.start.action_start
         fields: dict[str, Any] = {"action_id": start.action_id, "action_name": start.action_name}
         fields |= {"description": start.description} if start.HasField("description") else {}
         fields |= {"arguments": self.args.getvalue()} if self.param is not None else {}
-        return _event(end, "action_snapshot", **fields)
+        return _make_event(end, "action_snapshot", **fields)
 
 
-class Once:
+class SingleEvent:
     """An event that stands for itself; kept serialized, which is a fraction of a message's size."""
 
     __slots__ = ("_event", "_seq")
@@ -181,7 +185,7 @@ class Once:
             yield Delta.FromString(self._event)
 
 
-def _event(like: Delta, kind: str, **fields: Any) -> Delta:
+def _make_event(like: Delta, kind: str, **fields: Any) -> Delta:
     """An event with the envelope of `like` and another payload."""
     payload: Any = {kind: fields}
     event = Delta(seq=like.seq, timestamp=like.timestamp, **payload)
@@ -192,7 +196,7 @@ def _event(like: Delta, kind: str, **fields: Any) -> Delta:
     return event
 
 
-def _again(delta: Delta, last_seq: int) -> Delta:
+def _move_seq(delta: Delta, last_seq: int) -> Delta:
     """`delta`, for a reader that may have seen it: its seq never lies before `last_seq`."""
     if delta.seq >= last_seq:
         return delta

@@ -27,20 +27,20 @@ def varint(number: int) -> bytes:
     return bytes(digits)
 
 
-def _key(field_number: int) -> bytes:
+def _encode_key(field_number: int) -> bytes:
     """What stands before a field of text or a message."""
     return varint(field_number << 3 | 2)
 
 
-CONTENT = _key(llm_pb2.LlmDelta.CONTENT_FIELD_NUMBER)[0]
-REASONING = _key(llm_pb2.LlmDelta.REASONING_FIELD_NUMBER)[0]
+CONTENT = _encode_key(llm_pb2.LlmDelta.CONTENT_FIELD_NUMBER)[0]
+REASONING = _encode_key(llm_pb2.LlmDelta.REASONING_FIELD_NUMBER)[0]
 
 _SEQ, _TIMESTAMP = varint(Delta.SEQ_FIELD_NUMBER << 3), varint(Delta.TIMESTAMP_FIELD_NUMBER << 3)
 _KEYS = {
-    "content": _key(Delta.CONTENT_DELTA_FIELD_NUMBER),
-    "reasoning": _key(Delta.REASONING_DELTA_FIELD_NUMBER),
+    "content": _encode_key(Delta.CONTENT_DELTA_FIELD_NUMBER),
+    "reasoning": _encode_key(Delta.REASONING_DELTA_FIELD_NUMBER),
 }
-_DELTA = _key(agent_pb2.ContentDelta.DELTA_FIELD_NUMBER)
+_DELTA = _encode_key(agent_pb2.ContentDelta.DELTA_FIELD_NUMBER)
 
 _recent = lru_cache(maxsize=1)(varint)
 """Of times: a fast model has many deltas in a millisecond."""

@@ -20,7 +20,7 @@ from services.orchestrator.ids import now_ms
 from services.orchestrator.run.events.blocks import TextBlock
 from services.orchestrator.run.events.journal import Journal
 from services.orchestrator.run.events.kinds import KINDS, TERMINAL
-from services.orchestrator.run.single_waiter_event import Flag
+from services.orchestrator.run.single_waiter_event import SingleWaiterEvent
 from services.runtime.rpc.push_stream import MessageSink
 
 QUEUE_MAX = 4096
@@ -45,7 +45,7 @@ class _Reader:
         """Its outlet is to be waited for."""
         self.is_behind = True
         """The journal knows what it needs, the queue does not."""
-        self.woken = Flag()
+        self.woken = SingleWaiterEvent()
 
     def put(self, seq: int, event: bytes) -> None:
         """Put an event in line."""
@@ -111,7 +111,7 @@ class Feed:
             self._pass_on(delta.SerializeToString())
         if kind in TERMINAL:
             self.ended = True
-            self._wake()
+            self._wake_readers()
         return delta
 
     def open_text(self, block_id: str) -> TextBlock:
@@ -136,17 +136,17 @@ class Feed:
         """Let readers have the held event `seq`, and what waits behind it; without effect on one that is not held."""
         if seq in self._held:
             self._held.remove(seq)
-            self._pass_on_what_waits()
+            self._catch_up_all()
 
     def release_all(self) -> None:
         """Let readers have everything: the log has it, or never will."""
         self._held.clear()
-        self._pass_on_what_waits()
+        self._catch_up_all()
 
     def cut(self) -> None:
         """End the readers' streams behind what the log has, without a terminal event."""
         self.is_cut = True
-        self._wake()
+        self._wake_readers()
 
     async def follow(self, last_seq: int, outlet: MessageSink) -> int:
         """Send everything after `last_seq`, to the terminal event, or to where the feed is cut; return how many.
@@ -175,10 +175,10 @@ class Feed:
         finally:
             self._readers.discard(reader)
 
-    def _pass_on_what_waits(self) -> None:
+    def _catch_up_all(self) -> None:
         for reader in self._readers:
             self._catch_up(reader)
-        self._wake()
+        self._wake_readers()
 
     def _catch_up(self, reader: _Reader) -> None:
         """Give a reader what it may have, as far as it has room."""
@@ -197,6 +197,6 @@ class Feed:
         del reader.queue[:sent]
         reader.flows = not (reader.queue or reader.is_full)
 
-    def _wake(self) -> None:
+    def _wake_readers(self) -> None:
         for reader in self._readers:
             reader.woken.set()

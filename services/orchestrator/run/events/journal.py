@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import ClassVar
 
 from headrace.v1 import agent_pb2
-from services.orchestrator.run.events.blocks import ActionBlock, Once, TextBlock, ToolBlock
+from services.orchestrator.run.events.blocks import ActionBlock, SingleEvent, TextBlock, ToolBlock
 
 Delta = agent_pb2.AgentDelta
 
@@ -19,7 +19,7 @@ class Journal:
     """The folded events of one run. Owned by its feed."""
 
     def __init__(self) -> None:
-        self._entries: list[TextBlock | ToolBlock | ActionBlock | Once] = []
+        self._entries: list[TextBlock | ToolBlock | ActionBlock | SingleEvent] = []
         self._open: dict[str, TextBlock | ToolBlock | ActionBlock] = {}
         """By block id; a tool stays here until its result."""
 
@@ -27,7 +27,7 @@ class Journal:
         """Take the next event of the run, unless it is a piece of text; `kind` is its payload's field."""
         note = self._NOTES.get(kind)
         if note is None:
-            self._entries.append(Once(delta))
+            self._entries.append(SingleEvent(delta))
         else:
             note(self, delta)
 
@@ -42,15 +42,15 @@ class Journal:
         for event in history:
             match event.WhichOneof("payload"):
                 case "tool_snapshot":
-                    self._start(event.tool_snapshot.tool_id, ToolBlock(event))
+                    self._open_block(event.tool_snapshot.tool_id, ToolBlock(event))
                 case "action_snapshot":
-                    self._start(event.action_snapshot.action_id, ActionBlock(event))
+                    self._open_block(event.action_snapshot.action_id, ActionBlock(event))
                 case "tool_result" if event.tool_result.tool_id in self._open:
-                    self._result(event)
+                    self._tool_result(event)
                 case "action_result" if event.action_result.action_id in self._open:
                     self._action_result(event)
                 case _:
-                    self._entries.append(Once(event))
+                    self._entries.append(SingleEvent(event))
 
     def since(self, last_seq: int) -> list[Delta]:
         """What a reader that has everything up to `last_seq` needs, ordered by seq.
@@ -61,72 +61,72 @@ class Journal:
         events = [delta for entry in self._entries for delta in entry.since(last_seq)]
         return sorted(events, key=lambda delta: delta.seq)
 
-    def _start(self, block_id: str, entry: TextBlock | ToolBlock | ActionBlock) -> None:
+    def _open_block(self, block_id: str, entry: TextBlock | ToolBlock | ActionBlock) -> None:
         self._open[block_id] = entry
         self._entries.append(entry)
 
     def _content_start(self, delta: Delta) -> None:
-        self._start(delta.content_start.content_id, TextBlock("content", delta))
+        self._open_block(delta.content_start.content_id, TextBlock("content", delta))
 
     def _reasoning_start(self, delta: Delta) -> None:
-        self._start(delta.reasoning_start.reasoning_id, TextBlock("reasoning", delta))
+        self._open_block(delta.reasoning_start.reasoning_id, TextBlock("reasoning", delta))
 
     def _content_end(self, delta: Delta) -> None:
-        self._close(delta.content_end.content_id, delta)
+        self._close_text(delta.content_end.content_id, delta)
 
     def _reasoning_end(self, delta: Delta) -> None:
-        self._close(delta.reasoning_end.reasoning_id, delta)
+        self._close_text(delta.reasoning_end.reasoning_id, delta)
 
-    def _close(self, block_id: str, delta: Delta) -> None:
+    def _close_text(self, block_id: str, delta: Delta) -> None:
         self.open_text(block_id).close(delta)
         del self._open[block_id]
 
     def _tool_start(self, delta: Delta) -> None:
-        self._start(delta.tool_start.tool_id, ToolBlock(delta))
+        self._open_block(delta.tool_start.tool_id, ToolBlock(delta))
 
-    def _tool(self, tool_id: str, delta: Delta) -> ToolBlock:
+    def _update_tool(self, tool_id: str, delta: Delta) -> ToolBlock:
         entry = self._open[tool_id]
         assert isinstance(entry, ToolBlock), "tool events follow their tool.start"
         entry.last = delta
         return entry
 
-    def _args(self, delta: Delta) -> None:
-        entry = self._tool(delta.tool_args.tool_id, delta)
+    def _tool_args(self, delta: Delta) -> None:
+        entry = self._update_tool(delta.tool_args.tool_id, delta)
         entry.args.write(delta.tool_args.delta)
         entry.args_last = delta
 
     def _tool_end(self, delta: Delta) -> None:
-        self._tool(delta.tool_end.tool_id, delta).end = delta
+        self._update_tool(delta.tool_end.tool_id, delta).end = delta
 
-    def _output(self, delta: Delta) -> None:
-        self._tool(delta.tool_output.tool_id, delta).output(delta)
+    def _tool_output(self, delta: Delta) -> None:
+        self._update_tool(delta.tool_output.tool_id, delta).output(delta)
 
-    def _result(self, delta: Delta) -> None:
-        self._tool(delta.tool_result.tool_id, delta).finish(delta)
+    def _tool_result(self, delta: Delta) -> None:
+        self._update_tool(delta.tool_result.tool_id, delta).finish(delta)
         del self._open[delta.tool_result.tool_id]
 
     def _action_start(self, delta: Delta) -> None:
-        self._start(delta.action_start.action_id, ActionBlock(delta))
+        self._open_block(delta.action_start.action_id, ActionBlock(delta))
 
-    def _action(self, action_id: str, delta: Delta) -> ActionBlock:
+    def _update_action(self, action_id: str, delta: Delta) -> ActionBlock:
         entry = self._open[action_id]
         assert isinstance(entry, ActionBlock), "action events follow their action.start"
         entry.last = delta
         return entry
 
     def _action_args(self, delta: Delta) -> None:
-        entry = self._action(delta.action_args.action_id, delta)
+        entry = self._update_action(delta.action_args.action_id, delta)
         entry.args.write(delta.action_args.delta)
         entry.args_last = delta
 
     def _action_end(self, delta: Delta) -> None:
-        self._action(delta.action_end.action_id, delta).end = delta
+        self._update_action(delta.action_end.action_id, delta).end = delta
 
     def _action_param(self, delta: Delta) -> None:
-        self._action(delta.action_param.action_id, delta).param = delta
+        self._update_action(delta.action_param.action_id, delta).param = delta
 
     def _action_result(self, delta: Delta) -> None:
-        self._action(delta.action_result.action_id, delta).result = delta
+        self._update_action(delta.action_result.action_id, delta).result = delta
         del self._open[delta.action_result.action_id]
 
     _NOTES: ClassVar[dict[str, Callable[[Journal, Delta], None]]] = {
@@ -135,10 +135,10 @@ class Journal:
         "content_end": _content_end,
         "reasoning_end": _reasoning_end,
         "tool_start": _tool_start,
-        "tool_args": _args,
+        "tool_args": _tool_args,
         "tool_end": _tool_end,
-        "tool_output": _output,
-        "tool_result": _result,
+        "tool_output": _tool_output,
+        "tool_result": _tool_result,
         "action_start": _action_start,
         "action_args": _action_args,
         "action_end": _action_end,

@@ -29,7 +29,7 @@ class Level:
     """What the planner said last, working on this list."""
 
 
-class Planned:
+class ActivePlan:
     """Owned by the mode; shared by the planner's scope and those of the tasks."""
 
     def __init__(self, run_id: str, chat_id: str, recording: ScopeRecording, record: Record) -> None:
@@ -59,7 +59,7 @@ class Planned:
             raise PlanProblem("state the whole list of what is left with _plan_restate_tasks_ instead")
         added = self.plan.add(given, made_by, parent=self.parent)
         self.changes += 1
-        await self._tell()
+        await self._record_plan()
         return added
 
     async def restate(self, given: Sequence[Task], made_by: str) -> list[Task]:
@@ -69,7 +69,7 @@ class Planned:
         level = self.level
         level.remaining = self.plan.restate(level.remaining, given, made_by, parent=level.parent)
         self.changes += 1
-        await self._tell()
+        await self._record_plan()
         return level.remaining
 
     async def mark(self, task: Task, status: str, description: str = "") -> None:
@@ -78,16 +78,16 @@ class Planned:
             return
         task.status = status
         task.description = description or task.description
-        await self._tell()
+        await self._record_plan()
 
     async def drop(self, tasks: Sequence[Task]) -> None:
         """Note that these will not be done any more."""
         for task in tasks:
             task.status = "canceled"
         self._is_behind = False
-        await self._tell()
+        await self._record_plan()
 
-    async def _tell(self) -> None:
+    async def _record_plan(self) -> None:
         """Give readers the plan as it stands, where they do not know it yet."""
         if self.plan.tasks == self._told:
             self._is_behind = False

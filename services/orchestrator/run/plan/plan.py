@@ -41,8 +41,8 @@ class Plan:
         if len(self.tasks) + len(given) > TASKS_MAX:
             raise PlanProblem(f"a plan holds {TASKS_MAX} tasks at most; this one has {len(self.tasks)}")
         self.plan_id = self.plan_id or derived_id(self._run_id, made_by)
-        added = [self._made(task, f"{made_by}/{index}", parent) for index, task in enumerate(given)]
-        at = len(self.tasks) if parent is None else self._behind(parent)
+        added = [self._make_task(task, f"{made_by}/{index}", parent) for index, task in enumerate(given)]
+        at = len(self.tasks) if parent is None else self._index_behind(parent)
         self.tasks[at:at] = added
         return added
 
@@ -62,11 +62,11 @@ class Plan:
                 raise PlanProblem(f"taskId {task_id!r} must be one of those that are left, once: {', '.join(known)}")
         new = [task for task in given if not task.task_id]
         added = iter(self.add(new, made_by, parent=parent))
-        restated = [self._kept(known[task.task_id], task) if task.task_id else next(added) for task in given]
+        restated = [self._update_task(known[task.task_id], task) if task.task_id else next(added) for task in given]
         for task in remaining:
             if task.task_id not in kept:
                 task.status = "skipped"
-        self._order(remaining, restated)
+        self._place_restated(remaining, restated)
         return restated
 
     def find(self, task_id: str) -> Task:
@@ -89,13 +89,13 @@ class Plan:
         """The plan as a model reads it."""
         return "\n".join(f"- {task.task_id} [{task.status}] {task.description}" for task in self.tasks)
 
-    def _kept(self, task: Task, given: Task) -> Task:
+    def _update_task(self, task: Task, given: Task) -> Task:
         task.description = given.description
         if given.HasField("composite"):
             task.composite = given.composite
         return task
 
-    def _order(self, former: Sequence[Task], restated: list[Task]) -> None:
+    def _place_restated(self, former: Sequence[Task], restated: list[Task]) -> None:
         """Put the restated tasks where the first of all these stood, those that are skipped before them."""
         moved = [task for task in (*former, *restated) if task in self.tasks]
         if not moved:
@@ -105,7 +105,7 @@ class Plan:
         self.tasks = [task for task in self.tasks if task not in moved]
         self.tasks[at:at] = [*skipped, *restated]
 
-    def _made(self, given: Task, name: str, parent: Task | None) -> Task:
+    def _make_task(self, given: Task, name: str, parent: Task | None) -> Task:
         task = Task(task_id=derived_id(self._run_id, name), description=given.description)
         task.status = given.status or "init"
         if given.HasField("group"):
@@ -116,7 +116,7 @@ class Plan:
             task.parent_task_id = parent.task_id
         return task
 
-    def _behind(self, parent: Task) -> int:
+    def _index_behind(self, parent: Task) -> int:
         """Where the parts of `parent` go: behind it and those it has already."""
         family = {parent.task_id}
         at = self.tasks.index(parent) + 1

@@ -54,11 +54,11 @@ class ScopeRecording:
         """The next message that is no model's, which is committed already; None when there is none."""
         if not self._said or self._said[0].message.role != "user":
             return None
-        return _text(self._said.popleft())
+        return _join_text(self._said.popleft())
 
     def is_next_said(self, text: str) -> bool:
         """Whether the next message is no model's, and this one."""
-        return bool(self._said) and self._said[0].message.role == "user" and _text(self._said[0]) == text
+        return bool(self._said) and self._said[0].message.role == "user" and _join_text(self._said[0]) == text
 
     def result(self, tool_call_id: str) -> memory_pb2.LogMessage | None:
         """The result of a call; None when it has none."""
@@ -119,7 +119,7 @@ class ScopeRecording:
                 self._said.append(message)
 
 
-def _text(message: memory_pb2.LogMessage) -> str:
+def _join_text(message: memory_pb2.LogMessage) -> str:
     return "".join(part.text for part in message.message.content)
 
 

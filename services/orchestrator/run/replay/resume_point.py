@@ -13,7 +13,7 @@ from services.orchestrator.run.replay.replay import Recording
 
 
 @dataclass(frozen=True, slots=True)
-class Past:
+class ResumePoint:
     """What a run was before this process had it."""
 
     generation: int = 0
@@ -44,5 +44,5 @@ class Past:
         return waits
 
 
-NEW = Past()
+NEW = ResumePoint()
 """Of all runs that begin here."""
