@@ -1,4 +1,4 @@
-"""What a tool raises for the model."""
+"""The error of a tool."""
 
 from __future__ import annotations
 
