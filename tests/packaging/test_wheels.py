@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import venv
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -69,7 +69,7 @@ class Environment:
         self.run_pip("install", "--quiet", "--no-compile", *pins, *map(str, wheels))
 
     @contextmanager
-    def start_suite(self, data_dir: Path) -> Iterator[str]:
+    def start_suite(self, data_dir: Path) -> Generator[str]:
         """`headrace up --simulate` on free ports: what it prints when it is ready."""
         ports = ("--port", "0", "--grpc-port", "0", "--simulate-port", "0")
         folders = ("--config-dir", str(ROOT / "examples"), "--data-dir", str(data_dir))
@@ -83,7 +83,7 @@ class Environment:
 
 
 @pytest.fixture(scope="module")
-def wheels() -> Iterator[tuple[Path, Path]]:
+def wheels() -> Generator[tuple[Path, Path]]:
     """The client's wheel and the server's, built from a copy of what is under version control."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
