@@ -1,1 +1,1 @@
-"""A run from its query to its end: admitted, started, driven, steered, answered, finished."""
+"""A run from its query to its end: admit, persist, execute, finish."""

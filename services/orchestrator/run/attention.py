@@ -1,4 +1,4 @@
-"""What a scope's model is reminded of at each turn, behind everything that is stored (memory.md, Reminders)."""
+"""Reminders for a scope's model at each turn, after everything that is stored."""
 
 from __future__ import annotations
 
@@ -17,15 +17,13 @@ READERS = {
     "pdf": "a skill or command for PDF files",
     "office": "a skill or command for office files",
 }
-"""What can read an upload of a kind."""
+"""Tools that can read an upload, by its kind."""
 
 FILES_SHOWN_MAX = 50
-"""Uploads that are named; the others are counted."""
+"""Uploads that are named; further ones are counted."""
 
 
 class Todo(msgspec.Struct, omit_defaults=True):
-    """One thing to do."""
-
     content: str
     status: Literal["pending", "in_progress", "completed"]
     id: str = ""
@@ -33,13 +31,13 @@ class Todo(msgspec.Struct, omit_defaults=True):
 
 
 class Upload(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A file that the user has uploaded in this chat."""
+    """A file that the user uploaded in this chat."""
 
     path: str
-    """In the workspace."""
+    """The path in the workspace."""
 
     kind: str = "other"
-    """image, text, pdf, office or other."""
+    """One of image, text, pdf, office, other."""
 
     size_bytes: int = 0
     mime_type: str = ""
@@ -51,27 +49,27 @@ class Upload(msgspec.Struct, frozen=True, omit_defaults=True):
 
 @dataclass(slots=True)
 class Attention:
-    """Of one scope; a sub-agent's is empty but for its todos."""
+    """The reminders of one scope; a sub-agent has nothing but todos."""
 
     todos: list[Todo] = field(default_factory=list[Todo])
     tools: list[str] = field(default_factory=list[str])
-    """Named by the user's message; so are skills, agents and files."""
+    """Tools that the user's message names."""
 
     skills: dict[str, str] = field(default_factory=dict[str, str])
-    """By name where they are."""
+    """Places of the skills that the message names, by name."""
 
     agents: list[str] = field(default_factory=list[str])
     files: list[str] = field(default_factory=list[str])
     uploads: list[Upload] = field(default_factory=list[Upload])
     draft: str = ""
-    """An answer that is to be checked now."""
+    """An answer that is to be verified now."""
 
     def without_todos(self) -> Attention:
-        """The same for a scope that has things of its own to do."""
+        """Copy the reminders for a scope with todos of its own."""
         return replace(self, todos=[])
 
     def reminders(self) -> list[str]:
-        """The texts, in order; without reason to remind of anything there are none."""
+        """Return the texts in order; none when there is nothing to remind of."""
         texts = [self._remind_of_todos(), self._remind_of_uploads()]
         if self.tools:
             texts.append(f"The user asks for these tools: {', '.join(self.tools)}.")

@@ -20,7 +20,7 @@ def insight_line(context_id: str | None, message: memory_pb2.LogMessage, text: s
 
 
 def preview(message: memory_pb2.LogMessage) -> str:
-    """What no model has to write: a result's own beginning, in one line."""
+    """Return a result's beginning in one line."""
     return " ".join(text_of(message)[: 2 * PREVIEW_CHARS].split())[:PREVIEW_CHARS]
 
 

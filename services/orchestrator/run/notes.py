@@ -1,4 +1,4 @@
-"""What the turns of a scope leave behind for those that follow."""
+"""Notes that the turns of a scope leave for later turns."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class ScopeNotes:
         self.thoughts: list[str] = [] if thoughts is None else thoughts
         """Reasoning that readers get a summary of; the tasks of a plan add theirs."""
         self.artifact_ids = dict.fromkeys(artifact_ids)
-        """What its tools have made, each once, in order."""
+        """Ids of the artifacts of its tools, each once, in order."""
         self._results_without_insight: list[memory_pb2.LogMessage] = []
         self._returns: dict[str, SubagentReturn] = {}
 

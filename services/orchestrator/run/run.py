@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RunServices:
-    """What a run is given to work with."""
+    """The services and callbacks that a run works with."""
 
     peers: Peers
     agents: Mapping[str, Definition] = field(default_factory=dict[str, Definition])
@@ -111,10 +111,10 @@ class Run:
         services: RunServices,
         past: ResumePoint = NEW,
     ) -> None:
-        """`past` is what an earlier owner of the run has left."""
+        """`past` is where an earlier owner of the run left off."""
         self.id = run_id
         self.identity = identity.require_identity()
-        """Whose it is: its tasks work for them, and nobody else finds it."""
+        """The owner of the run: its tasks work for them, and nobody else finds it."""
         self.query = query
         self.services = services
         self.past = past
@@ -149,7 +149,7 @@ class Run:
 
     @property
     def recording(self) -> Recording:
-        """What an earlier owner has done; it is gone through again first."""
+        """The recording of earlier owners, which is replayed first."""
         return self.past.recording
 
     @property
@@ -163,7 +163,7 @@ class Run:
 
     @property
     def pending_query(self) -> agent_pb2.QueryRequest | None:
-        """Its query, as long as the log may not have it."""
+        """Its query, while the log may not have it."""
         return None if self.state.is_stored else self.query
 
     @property
@@ -223,7 +223,7 @@ class Run:
         self.feed.release_all()
 
     def as_run(self) -> agent_pb2.Run:
-        """The run as GetRun gives it."""
+        """Return the run in GetRun's form."""
         return agent_pb2.Run(
             run_id=self.id,
             chat_id=self.chat_id,

@@ -73,17 +73,17 @@ class Scope:
         """The agent that works here: the run's, or a sub-agent."""
         self.ids = scope_ids
         self.recording = run.recording.scope(scope_ids.context_id)
-        """What an earlier owner of the run has done here: it is gone through again first."""
+        """The recording of earlier owners in this scope, which is replayed first."""
         self.stage = ActiveStage(settings, self.recording.last_system)
         self.notes = ScopeNotes(self.recording.artifact_ids, thoughts)
         self.planned: ActivePlan | None = None
-        """The plan that the scope made, or is part of."""
+        """The plan that the scope made or works in."""
         self.attention = Attention()
-        """What its model is reminded of."""
+        """Reminders for its model."""
         self.tools = Toolbox()
-        """What its model may call."""
+        """Tools that its model may call."""
         self.subagent_places = asyncio.Semaphore(SUBAGENTS_MAX)
-        """Taken by each sub-agent that works for it."""
+        """One place for each sub-agent that works for it."""
         self.open_calls: dict[str, Call] = {}
         """Calls without a result, by tool id."""
         self.publish = partial(run.feed.publish, subagent_id=scope_ids.subagent_id, task_id=scope_ids.task_id)

@@ -1,1 +1,1 @@
-"""Whether a query may begin a run here, and which agent takes it."""
+"""Admission: whether a query may begin a run here, and which agent takes it."""

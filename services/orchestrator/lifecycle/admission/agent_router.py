@@ -1,8 +1,7 @@
-"""agentKey `auto`: one model call picks the agent that a message is for, by what the agents say of themselves.
+"""The agent `auto`: one model call picks an agent for a message by the agents' descriptions.
 
-It is made before the query is accepted, because the query's line in the log names its agent: the first event of such a
-run waits for it, and a caller who leaves meanwhile has asked nothing. Without a usable answer the default agent takes
-the message, and the user is told so.
+The call is made before the query is accepted, because the query's line in the log names its agent; a caller who leaves
+meanwhile has asked nothing. Without a usable answer the default agent takes the message, and the user gets a notice.
 """
 
 from __future__ import annotations
@@ -30,26 +29,24 @@ HIDDEN = "hidden"
 
 MESSAGE_CHARS_MAX = 4000
 DESCRIPTION_CHARS_MAX = 400
-"""What the router is told of a message, and of each agent."""
+"""Limits of the characters of a message, and of each agent's description, that the router sees."""
 
 STAGE = "router"
 
 QUOTES = "`'\"*.:,- \n"
-"""What models put around a word that they were to say alone."""
+"""Characters that models put around a word."""
 
 log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
 class AgentChoice:
-    """Which agent takes a message."""
-
     agent: Definition
     usage: common_pb2.Usage | None = None
-    """Of the call that picked it; None: none was made."""
+    """Usage of the router's call; None when none was made."""
 
     problem: str = ""
-    """What the user is told of a choice that could not be made."""
+    """Notice for the user when no choice could be made; else empty."""
 
 
 async def route(message: str, default: Definition, agents: Sequence[Definition], peers: Peers) -> AgentChoice:

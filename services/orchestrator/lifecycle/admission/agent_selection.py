@@ -1,4 +1,4 @@
-"""Which agent a query is for: the one it names, the one its chat had last, or the one that the router picks."""
+"""Selects a query's agent: the one it names, the one its chat had last, or the router's choice."""
 
 from __future__ import annotations
 

@@ -26,10 +26,11 @@ this nobody looks at a page that says nothing."""
 
 
 class FairUse:
-    """Of one process. Touched on the event loop only."""
+    """Places and turns of tenants in one process. Touched on the event loop only."""
 
     def __init__(self, places_max: int, waiting_max: int, *, wait_s: float = WAIT_S) -> None:
-        """Of each tenant: chats with a live run, and queries that wait for a place."""
+        """`places_max` and `waiting_max` hold for each tenant: chats with a live run, and queries that wait for a
+        place."""
         self._places_max = places_max
         self._waiting_max = waiting_max
         self._wait_s = wait_s

@@ -1,8 +1,7 @@
 """One model answer: each LlmDelta becomes one event at once, and the log's pieces collect on the side.
 
-The block rules of events.md live here: reasoning and content close each other, a tool call's first fragment closes
-both, every block is closed by the end. Nothing here waits. Text is passed on as the bytes it came as, anything else by
-way of messages. A kind of text that is hidden from readers is only collected; content that a tool call follows is no
+The block rules of docs/reference/events.md are kept here. Nothing waits: text is passed on as the bytes it came as,
+anything else as messages. Text hidden from readers is only collected; hidden content that a tool call follows is no
 answer, and is sent then.
 """
 
@@ -39,7 +38,7 @@ class BlockNames:
 
     @classmethod
     def after(cls, run_id: str, messages: Iterable[memory_pb2.LogMessage]) -> BlockNames:
-        """The names of a run that has these messages already."""
+        """Make the names of a run that has these messages already."""
         names = cls(run_id)
         for message in messages:
             names.reasoning = max(names.reasoning, _read_number(message.reasoning_id))
@@ -53,7 +52,7 @@ def _read_number(block_id: str) -> int:
 
 
 def is_draft(piece: memory_pb2.LogMessage) -> bool:
-    """Whether a piece is an answer's text that was not sent."""
+    """Return whether a piece is an answer's text that was not sent."""
     return piece.message.role == "assistant" and bool(piece.message.content) and not piece.HasField("content_id")
 
 
@@ -66,15 +65,15 @@ class Answer:
         """`publish` is the way into `feed` that the answer's scope has; `hidden` may have content and reasoning."""
         self._feed = feed
         self.from_seq = feed.seq
-        """Behind which its events are."""
+        """Sequence number before the answer's first event."""
         self._publish = publish
         self._names = names
         self._tools = tools
         self._msg_id = ids.new_msg_id()
         self._block: TextBlock | None = None
-        """The block of reasoning or content that is open."""
+        """The open block of reasoning or content."""
         self._draft: list[bytes] | None = [] if "content" in hidden else None
-        """Content that no reader has; None: it is sent."""
+        """Content that no reader has; None when content is sent."""
         self._thought: list[bytes] | None = [] if "reasoning" in hidden else None
         self._by_index: dict[int, Call] = {}
         self.calls: list[Call] = []
@@ -85,7 +84,7 @@ class Answer:
         self.provider_state = ""
 
     def take(self, raw: bytes) -> None:
-        """Pass one delta on: an LlmDelta as the wire has it."""
+        """Pass on one serialized LlmDelta."""
         at = delta_codec.text_at(raw)
         if not at:
             self._take_message(llm_pb2.LlmDelta.FromString(raw))
@@ -113,7 +112,7 @@ class Answer:
             self.provider_state = ""
 
     def recall(self, pieces: list[memory_pb2.LogMessage]) -> None:
-        """Be an answer that the log has already: nothing of it is sent."""
+        """Restore an answer from the log without sending anything."""
         self.messages = pieces
         self.calls = [self._recall_call(piece) for piece in pieces if piece.message.tool_calls]
         last = pieces[-1]
@@ -121,7 +120,7 @@ class Answer:
         self.finish_reason, self.provider_state = last.finish_reason, last.message.provider_state
 
     def close(self) -> None:
-        """Close every open block: the answer is complete, or was cut. Puts usage and state on the last piece."""
+        """Close every open block of a complete or cut answer; usage and state go on the last piece."""
         self._close_text()
         for call in self.calls:
             self._end_call(call)
@@ -143,22 +142,22 @@ class Answer:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing of it has reached a reader."""
+        """Whether no reader has anything of it."""
         return not (self._block or self.messages or self.calls)
 
     @property
     def has_begun(self) -> bool:
-        """Whether anything of it has come, for readers or not."""
+        """Whether any delta has come, sent or hidden."""
         return not self.is_empty or bool(self._draft or self._thought) or self.usage is not None
 
     @property
     def text(self) -> str:
-        """The answer text of the closed pieces, whether readers have it or not."""
+        """The text of the closed pieces, sent or hidden."""
         return "".join(part.text for piece in self.messages for part in piece.message.content)
 
     @property
     def is_draft(self) -> bool:
-        """Whether its text has reached no reader."""
+        """Whether no reader has its text."""
         return any(is_draft(piece) for piece in self.messages)
 
     @property

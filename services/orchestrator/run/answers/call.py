@@ -13,44 +13,44 @@ CLIENT = "client"
 """The tier and the tool_api of functions that the caller of a query carries out itself."""
 
 FRONTEND_WAIT_MS = 300_000
-"""How long a person is waited for where a tool does not say (agents.md)."""
+"""Time to wait for a person where a tool sets none."""
 
 
 @dataclass(slots=True)
 class Call:
-    """From its first fragment to its result. Used by the run's tasks alone."""
+    """A tool call from its first fragment to its result. Used by the run's tasks alone."""
 
     call_id: str
-    """The model's own id, made unique: what pairs the call with its result in requests."""
+    """The model's own id, made unique; it pairs the call with its result in requests."""
 
     tool_id: str
-    """The id in events: a backend tool's is the call_id, a frontend tool's and an action's are ours."""
+    """The id in events: the call_id for a backend tool, an id of ours for frontend tools and actions."""
 
     name: str
     tool: tools_pb2.Tool | None
-    """None: the model may not call a tool of this name."""
+    """None when the model may not call a tool of this name."""
 
     first_seq: int = 0
     started_at: int = 0
     pieces: list[str] = field(default_factory=list[str])
     ended: bool = False
     params: str = ""
-    """The arguments as they will run, templates resolved or a person's edit; empty: as the model wrote them."""
+    """The arguments with templates resolved or a person's edit; empty when they are as the model wrote them."""
 
     siblings: int = 1
-    """How many calls of its answer run together: they share what is left of the budget."""
+    """Number of calls of the answer that run together and share what is left of the budget."""
 
     is_resumed: bool = False
-    """It may have been started by an earlier owner of the run; its effect decides whether it runs."""
+    """True when an earlier owner may have started it; its effect decides whether it runs."""
 
     waits_since: int = 0
-    """When an earlier owner began to wait for a person, Unix milliseconds; 0: nobody has."""
+    """When an earlier owner began to wait for a person, in Unix milliseconds; 0 for never."""
 
     asked: int = 0
-    """How often people were asked about it."""
+    """Number of approvals asked about it."""
 
     problem: str = ""
-    """Why the call cannot run as it was written."""
+    """Why the call cannot run as it was written; empty when it can."""
 
     @property
     def kind(self) -> str:
@@ -62,7 +62,7 @@ class Call:
 
     @property
     def arguments(self) -> str:
-        """JSON text as the model wrote it; no arguments at all mean an empty object."""
+        """JSON text as the model wrote it; no text means an empty object."""
         return "".join(self.pieces) or "{}"
 
     @property
@@ -72,7 +72,7 @@ class Call:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the arguments are a JSON object, and not what was written of it before a cut."""
+        """Whether the arguments are a JSON object, and not the beginning of one that was cut."""
         try:
             return isinstance(orjson.loads(self.arguments), dict)
         except ValueError:
@@ -80,17 +80,17 @@ class Call:
 
     @property
     def wait_left_ms(self) -> int:
-        """Frontend tools: how long a person is waited for from now on."""
+        """Time that a frontend tool still waits for a person."""
         waited_ms = ids.now_ms() - self.waits_since if self.waits_since else 0
         return max(0, self.timeout_ms - waited_ms)
 
     @property
     def timeout_ms(self) -> int:
-        """Frontend tools: how long a person is waited for."""
+        """Time that a frontend tool waits for a person."""
         return self.tool.timeout_ms if self.tool is not None and self.tool.timeout_ms > 0 else FRONTEND_WAIT_MS
 
     def keep_in(self, piece: memory_pb2.LogMessage) -> None:
-        """Put the event id on a message of the log: the call's, or its result's."""
+        """Put the event id on the log message of the call or its result."""
         if self.is_action:
             piece.action_id = self.tool_id
         else:
@@ -98,7 +98,7 @@ class Call:
 
 
 def begin(call_id: str, name: str, tool: tools_pb2.Tool | None) -> Call:
-    """A call of `tool` with the event id of its kind."""
+    """Make a call of `tool` with the event id of its kind."""
     if tool is not None and tool.kind == "frontend":
         return Call(call_id, ids.new_frontend_id(), name, tool)
     if tool is not None and tool.kind == "action":
@@ -107,7 +107,7 @@ def begin(call_id: str, name: str, tool: tools_pb2.Tool | None) -> Call:
 
 
 def recalled(asked: llm_pb2.ToolCall, piece: memory_pb2.LogMessage, tool: tools_pb2.Tool | None) -> Call:
-    """The call that an earlier owner has put into the log with `piece`."""
+    """Restore the call that an earlier owner logged with `piece`."""
     call = Call(asked.id, piece.action_id or piece.tool_id or asked.id, asked.name, tool)
     call.pieces = [] if asked.arguments == "{}" else [asked.arguments]
     call.params, call.started_at = piece.tool_params, piece.timing.started_at
@@ -117,7 +117,6 @@ def recalled(asked: llm_pb2.ToolCall, piece: memory_pb2.LogMessage, tool: tools_
 
 
 def start_event(call: Call, run_id: str) -> agent_pb2.ToolStart | agent_pb2.ActionStart:
-    """The event that opens the call's block."""
     tool = call.tool
     description = tool.description if tool is not None and tool.description else None
     if call.is_action:

@@ -21,22 +21,22 @@ DATE_CHARS = len("2026-01-31")
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}(?:[T ].+)?")
 
 DEPTH_MAX = 64
-"""Of nesting, as everywhere JSON is taken."""
+"""Levels of nesting, as everywhere JSON is taken."""
 
 _OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _LIST = msgspec.json.Decoder(list[msgspec.Raw])
 _TEXT = msgspec.json.Decoder(str)
 
 LastResult = Callable[[str], str | None]
-"""The newest successful result of the tool with a name."""
+"""Returns the newest successful result of a tool by name."""
 
 
 class Unresolvable(Exception):
-    """A template has no value; the text names it and says why, for the model."""
+    """Raised for a template without a value; the text names it and says why, for the model."""
 
 
 def resolve(call: Call, tools: Toolbox) -> None:
-    """Put the arguments as they will run on `call`, or why they cannot."""
+    """Put the resolved arguments on `call`, or the reason why they cannot be resolved."""
     arguments = call.arguments
     try:
         params = resolved(arguments, tools.last_result)
@@ -48,10 +48,10 @@ def resolve(call: Call, tools: Toolbox) -> None:
 
 
 def resolved(arguments: str, last_result: LastResult) -> str:
-    """The JSON text `arguments` with each template replaced by its value.
+    """Replace each template in the JSON text `arguments` by its value.
 
     Raises:
-        Unresolvable: One has none.
+        Unresolvable: A template has no value.
     """
     if "{{" not in arguments:
         return arguments
@@ -94,7 +94,7 @@ def _find_field(template: re.Match[str], last_result: LastResult) -> bytes:
 
 
 def _move_date(template: re.Match[str], value: bytes, days: int) -> bytes:
-    """A date, or a date-time, `days` later; what follows its date stays as it is written."""
+    """Move a date or date-time by `days`; the text after its date stays."""
     try:
         text = _TEXT.decode(value)
         if not _DATE.fullmatch(text):

@@ -1,4 +1,4 @@
-"""The tools that a run's model may call, by name without regard to case, and what they gave last."""
+"""The tools that a run's model may call, by name without regard to case, and their last results."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from headrace.v1 import llm_pb2, tools_pb2
 
 
 class Toolbox:
-    """Made at a run's start; its definitions stay to the run's end. Used by the run's tasks alone."""
+    """A scope's tools, fixed for its run. Used by the run's tasks alone."""
 
     def __init__(self, tools: Iterable[tools_pb2.Tool] = (), results: Mapping[str, str] | None = None) -> None:
-        """`results` are those of calls made before, as `results` gives them."""
+        """`results` are the results of earlier calls by name."""
         self._tools = {tool.name.casefold(): tool for tool in tools}
         self.results = dict(results or {})
-        """The newest successful result of each tool, by its name without regard to case."""
+        """The newest successful result of each tool, by its case-folded name."""
 
     def __bool__(self) -> bool:
         return bool(self._tools)
@@ -25,12 +25,12 @@ class Toolbox:
 
     @property
     def names(self) -> list[str]:
-        """Ordered, for people and models."""
+        """Names in order, for people and models."""
         return sorted(tool.name for tool in self._tools.values())
 
     @property
     def schemas(self) -> list[llm_pb2.ToolSchema]:
-        """The tools as a request names them, in order."""
+        """The tools in the form of requests, in order."""
         return [
             llm_pb2.ToolSchema(name=tool.name, description=tool.description, parameters=tool.parameters)
             for tool in self._tools.values()
@@ -40,13 +40,12 @@ class Toolbox:
         return self._tools.get(name.casefold())
 
     def note(self, name: str, result: str) -> None:
-        """Keep a successful result: argument templates take fields from it."""
+        """Keep a successful result for argument templates."""
         self.results[name.casefold()] = result
 
     def add_results(self, results: Mapping[str, str]) -> None:
-        """Take over the results of another toolbox, which are newer."""
+        """Take over the newer results of another toolbox."""
         self.results |= results
 
     def last_result(self, name: str) -> str | None:
-        """The newest successful result of a tool in this run."""
         return self.results.get(name.casefold())

@@ -1,1 +1,1 @@
-"""Which calls a person is asked about, and how: approvals.yaml, its verdict on a call, the question and the answer."""
+"""The rules of approvals.yaml, and their verdict on a call."""

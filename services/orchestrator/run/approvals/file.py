@@ -1,4 +1,4 @@
-"""The approvals.yaml in force: read at start and when it changes; a bad one leaves the last good rules."""
+"""The approvals.yaml in force: read at start and when it changes; a bad file leaves the last good rules."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import structlog
 from services.orchestrator.run.approvals.rules import Rules, RulesError, parse
 
 FILE_BYTES_MAX = 256 * 1024
-"""Some thousand rules."""
+"""Enough for some thousand rules."""
 
 log = structlog.get_logger()
 
@@ -19,7 +19,7 @@ class RulesFile:
 
     def __init__(self, path: Path | None = None) -> None:
         self.path = path
-        """None: there is none, and never will be."""
+        """None when there is no file."""
         self.current = Rules()
 
     def reload(self) -> None:

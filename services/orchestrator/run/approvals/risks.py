@@ -1,6 +1,6 @@
-"""The built-in risk patterns, in force with an approvals.yaml unless it says `builtinRisks: false` (tools.md).
+"""The built-in risk patterns, in force with an approvals.yaml unless it says `builtinRisks: false`.
 
-They decide whether a person is asked. They are no sandbox: who wants to get past them can.
+They decide whether a person is asked; they are no sandbox.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias, get_args
 Risk: TypeAlias = Literal["critical", "high", "medium", "low"]
 
 RISKS: tuple[Risk, ...] = get_args(Risk)
-"""The gravest first: the order in which they are looked for."""
+"""Risk levels, the gravest first: the order in which they are searched."""
 
 _RM = r"\brm\s+(?:-[\w-]+\s+)*-(?:\w*[rR]\w*|-recursive)\b"
 
@@ -52,4 +52,4 @@ BUILT_IN: dict[Risk, dict[str, str]] = {
         "changes permissions": r"\b(?:chmod|chown)\s",
     },
 }
-"""What it is, for people, and its pattern."""
+"""Label for people and pattern, by level."""

@@ -1,7 +1,6 @@
-"""approvals.yaml: what may stand in it, and the rules in force.
+"""approvals.yaml: its fields, and the rules in force.
 
-Patterns are RE2's: linear in the text they search, whatever they say. Without the file nothing is asked but what a
-tool's own definition says.
+Patterns are RE2's, linear in the text they search. Without the file only a tool's own definition asks.
 """
 
 from __future__ import annotations
@@ -19,30 +18,28 @@ from services.orchestrator.run.approvals.risks import BUILT_IN, RISKS, Risk
 Then: TypeAlias = Literal["allow", "ask", "deny"]
 
 ANSWER_TIMEOUT_MS = 300_000
-"""No answer for this long is a reject (agents.md)."""
+"""Time after which a missing answer is a reject."""
 
 ACTIONS: dict[Risk, Then] = {"critical": "deny", "high": "ask", "medium": "ask", "low": "allow"}
 
 PATTERN_CHARS_MAX = 2000
-"""Of one pattern; what is longer is many."""
+"""Characters of one pattern."""
 
 _OPTIONS = re2.Options()
 _OPTIONS.log_errors = False
 
 
 class RulesError(Exception):
-    """What is wrong with approvals.yaml, one problem a line, each naming field and rule."""
+    """Raised for a bad approvals.yaml: one problem a line, each naming field and rule."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """One compiled pattern."""
-
     label: str
-    """For people."""
+    """The name that people see."""
 
     search: Any
-    """RE2's; it has no types."""
+    """RE2's search, which has no types."""
 
     def matches(self, text: str) -> bool:
         return self.search.search(text) is not None
@@ -53,18 +50,18 @@ class ToolRule:
     pattern: Pattern
     then: Then
     argument: str | None
-    """Look only at this argument; None: at each."""
+    """The only argument to look at; None for each."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What is in force; the default is what holds without a file."""
+    """The rules in force; the default holds without a file."""
 
     tools: dict[str, tuple[ToolRule, ...]] = field(default_factory=dict[str, tuple[ToolRule, ...]])
-    """By the tool's name, case folded."""
+    """Rules by the tool's case-folded name."""
 
     risks: tuple[tuple[Risk, Pattern], ...] = ()
-    """In the order in which they are looked for."""
+    """Patterns in the order in which they are searched."""
 
     actions: dict[Risk, Then] = field(default_factory=lambda: dict(ACTIONS))
     answer_timeout_ms: int = ANSWER_TIMEOUT_MS
@@ -130,7 +127,7 @@ class _File(_Part):
 
 
 def parse(source: bytes) -> Rules:
-    """The rules in the bytes of a file.
+    """Parse the bytes of a file.
 
     Raises:
         RulesError: Naming line or field, and what was expected.

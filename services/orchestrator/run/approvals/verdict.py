@@ -1,4 +1,4 @@
-"""What the rules say of a call: its tool's patterns, the tool's own definition, then risks; the first match wins."""
+"""The verdict of the rules on a call: its tool's patterns, the tool's definition, then risks; the first match wins."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Verdict:
 
 
 async def verdict(rules: Rules, call: Call) -> Verdict:
-    """What `rules` say of `call`, with the arguments it would run with."""
+    """Judge `call` with the arguments that it would run with."""
     if len(call.effective) > IN_THREAD_CHARS:
         return await asyncio.to_thread(_judge, rules, call)
     return _judge(rules, call)
@@ -53,7 +53,7 @@ def _judge(rules: Rules, call: Call) -> Verdict:
 
 
 def _does_apply(rule: ToolRule, arguments: Any) -> bool:
-    """Whether one string of the arguments matches; a rule that allows must match all of them."""
+    """Return whether one string of the arguments matches; a rule that allows must match all of them."""
     if rule.argument is not None:
         arguments = arguments.get(rule.argument) if isinstance(arguments, dict) else None
     matches = [rule.pattern.matches(text) for text in _iterate_strings(arguments)]
@@ -61,7 +61,7 @@ def _does_apply(rule: ToolRule, arguments: Any) -> bool:
 
 
 def _iterate_strings(value: Any) -> Iterator[str]:
-    """Every string in parsed JSON, keys not included."""
+    """Iterate over every string in parsed JSON, keys excluded."""
     waiting = [value]
     while waiting:
         value = waiting.pop()

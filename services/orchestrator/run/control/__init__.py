@@ -1,1 +1,1 @@
-"""What decides when a run works: its state, its limits, its waits, and those who stop it."""
+"""A run's state, limits, waits and stops."""

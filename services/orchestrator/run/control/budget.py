@@ -1,7 +1,7 @@
-"""What a run may spend, its sub-agents included: reserved before each call, settled after it.
+"""The budget of a run and its sub-agents: reserved before each call, settled after it.
 
-One account serves the whole tree. A reservation is made in one step of the event loop; where only what others have
-reserved stands in its way it waits for them, because most of that is given back.
+A reservation is made in one step of the event loop. Where only the reservations of others stand in its way it waits for
+them, because most of that is given back.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from services.runtime.usage import add_cost
 
 
 class Spending:
-    """The budget of one run and what is spent of it. Not shared between runs."""
+    """The budget of one run and its usage. Not shared between runs."""
 
     def __init__(self, agent: Definition) -> None:
         limits, defaults = agent.limits, MODES[agent.mode]
@@ -31,19 +31,19 @@ class Spending:
         self.model_timeout_s = limits.model_timeout_ms / 1000
         self.tool_timeout_ms = limits.tool_timeout_ms
         self.usage = common_pb2.Usage()
-        """Spent so far."""
+        """Usage so far."""
         self.answers: Counter[str | None] = Counter()
-        """Answers of models by sub-agent, those of its tasks included; None: the run's own."""
+        """Number of model answers by sub-agent, its tasks included; None is the run itself."""
         self.clock = Clock(self.timeout_s)
         self._reserved_calls = 0
-        """Model calls that running tools may make."""
+        """Model calls reserved for running tools."""
         self._reserved_tokens = 0
-        """What running turns and tools may use."""
+        """Tokens reserved for running turns and tools."""
         self._given_back: asyncio.Event | None = None
-        """Set when a reservation ends; None: nobody waits for that."""
+        """Set when a reservation ends; None when nobody waits for that."""
 
     def start_clock(self, spent_s: float = 0.0) -> None:
-        """Count time from now, beside what an earlier owner has spent: waiting in a chat's queue is not charged."""
+        """Count time from now, after `spent_s` of an earlier owner; waiting in a chat's queue is not charged."""
         self.clock.start(spent_s)
 
     @property
@@ -56,20 +56,21 @@ class Spending:
 
     @property
     def is_out_of_calls(self) -> bool:
-        """Whether all model calls are made, and none of them only reserved."""
+        """Whether all model calls are made, rather than reserved."""
         return self.usage.model_calls >= self.model_calls_max
 
     @property
     def tokens(self) -> int:
-        """Spent so far, both ways."""
+        """Input and output tokens so far."""
         return self.usage.input_tokens + self.usage.output_tokens
 
     @asynccontextmanager
     async def model_call(self, tokens: int, *, beyond: bool = False) -> AsyncGenerator[None]:
-        """A model call of about `tokens`; its usage is settled inside the block. `beyond`: as in `reserve_model_call`.
+        """Reserve a model call of about `tokens` for the block, which settles its usage; `beyond` as in
+        `reserve_model_call`.
 
         Raises:
-            BudgetExceeded: With what was spent.
+            BudgetExceeded: A limit is reached.
         """
         while self._must_wait(beyond):
             self._given_back = self._given_back or asyncio.Event()
@@ -82,10 +83,10 @@ class Spending:
             self._give_back(tokens=tokens)
 
     def reserve_model_call(self, *, beyond: bool = False) -> None:
-        """Take one model call; `beyond` is the one call for a final answer that a run is granted at the limit.
+        """Take one model call; `beyond` is the call for a final answer that a run is granted at the limit.
 
         Raises:
-            BudgetExceeded: With what was spent.
+            BudgetExceeded: A limit is reached.
         """
         if self.usage.model_calls > self.model_calls_max or (not beyond and self.model_calls_left == 0):
             raise self.exceeded("maxModelCalls")
@@ -96,28 +97,27 @@ class Spending:
         self.usage.model_calls += 1
 
     def recall_model_call(self, usage: common_pb2.Usage) -> None:
-        """Count a call that an earlier owner of the run has made."""
+        """Count a call that an earlier owner of the run made."""
         self.usage.model_calls += 1
         self.settle(usage)
 
     def give_back_model_call(self) -> None:
-        """Undo a reservation: no model was asked."""
+        """Undo a reservation when no model was asked."""
         self.usage.model_calls -= 1
         self._give_back()
 
     def count_answer(self, subagent_id: str | None) -> None:
-        """Count an answer of a model, as part of a sub-agent or of the run itself."""
         self.answers[subagent_id] += 1
 
     def reserve_tool_calls(self, count: int) -> bool:
-        """Take `count` tool calls, all or none; False when there are not so many left."""
+        """Take `count` tool calls, all or none; False when fewer are left."""
         if self.usage.tool_calls + count > self.tool_calls_max:
             return False
         self.usage.tool_calls += count
         return True
 
     def for_tool(self, share: int) -> tools_pb2.ToolBudget:
-        """Reserve what a tool may spend on a model: of what is left all but one call, divided by `share`."""
+        """Reserve a tool's model budget: all that is left but one call, divided by `share`."""
         reserved = tools_pb2.ToolBudget(model_calls=max(0, self.model_calls_left - 1) // share)
         if self._limits.max_tokens is not None:
             reserved.tokens = max(0, self._limits.max_tokens - self.tokens - self._reserved_tokens) // share
@@ -126,17 +126,17 @@ class Spending:
         return reserved
 
     def settle_tool(self, reserved: tools_pb2.ToolBudget, usage: common_pb2.Usage) -> None:
-        """Give back what `for_tool` has reserved, and charge what the tool has spent."""
+        """Replace the reservation of `for_tool` by the tool's usage."""
         self.usage.model_calls += usage.model_calls
         self.settle(usage)
         self._give_back(calls=reserved.model_calls, tokens=reserved.tokens)
 
     def settle(self, usage: common_pb2.Usage) -> None:
-        """Add what a model call has cost; the call itself was counted when it was reserved."""
+        """Add the usage of a model call, which was counted when it was reserved."""
         add_cost(self.usage, usage)
 
     def exceeded(self, limit: str) -> BudgetExceeded:
-        """The error for a limit, naming what was spent."""
+        """Make the error for a limit, with the usage so far."""
         usage = self.usage
         return BudgetExceeded(
             f"the run's {limit} is used up",
@@ -149,7 +149,6 @@ class Spending:
         )
 
     def left(self) -> agent_pb2.BudgetLeft:
-        """What may still be spent."""
         left = agent_pb2.BudgetLeft(
             model_calls=self.model_calls_left,
             tool_calls=max(0, self.tool_calls_max - self.usage.tool_calls),
@@ -162,7 +161,7 @@ class Spending:
         return left
 
     def _must_wait(self, beyond: bool) -> bool:
-        """Whether a call has room only if others use less than they have reserved."""
+        """Return whether a call has room only if others use less than they reserved."""
         limits = self._limits
         if not beyond and not self.is_out_of_calls and self.model_calls_left == 0:
             return True

@@ -14,12 +14,12 @@ class Clock:
     def __init__(self, timeout_s: float) -> None:
         self.timeout_s = timeout_s
         self.waits = 0
-        """How many of those that work wait for a person."""
+        """Number of workers that wait for a person."""
         self._working = 1
-        """The run itself, its tasks, sub-agents and calls; without those that stand aside."""
+        """Number of workers: the run, tasks, sub-agents and calls, without those that stand aside."""
         self._spent_s = 0.0
         self._since: float | None = time.monotonic()
-        """When it last began to move; None while it stands."""
+        """When the clock last started; None while it stands."""
         self._ring: Callable[[], None] | None = None
         self._timer: asyncio.TimerHandle | None = None
 
@@ -34,7 +34,7 @@ class Clock:
 
     @contextmanager
     def working(self) -> Generator[None]:
-        """Something more works inside this block: while it does, the time of those that wait is charged."""
+        """Count one more worker inside this block; while it works, waits are charged."""
         self._working += 1
         self._update_motion()
         try:
@@ -45,7 +45,7 @@ class Clock:
 
     @contextmanager
     def aside(self) -> Generator[None]:
-        """Inside this block who worked until now only waits for others, which work in blocks of their own."""
+        """Count one worker less inside this block: it waits for others, which count themselves."""
         self._working -= 1
         try:
             yield
@@ -55,7 +55,7 @@ class Clock:
 
     @contextmanager
     def waiting(self) -> Generator[None]:
-        """A wait for a person, by one of those that work."""
+        """Count a wait of one worker for a person inside this block."""
         self.waits += 1
         self._update_motion()
         try:
@@ -74,7 +74,7 @@ class Clock:
         self._set_timer()
 
     def _set_timer(self) -> None:
-        """Look at the time when it would be used up, if it moves until then."""
+        """Set the timer to when the time would be used up."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

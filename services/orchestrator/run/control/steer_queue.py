@@ -1,4 +1,4 @@
-"""What people tell a run on its way: its model hears it before the run's next turn, in the order in which it came."""
+"""Messages of people to a running run: its model hears them before its next turn, in order."""
 
 from __future__ import annotations
 
@@ -18,12 +18,10 @@ UNHEARD_MAX = 32
 
 @dataclass(slots=True)
 class Steer:
-    """One message."""
-
     request_id: str
     text: str
     committed: asyncio.Future[None] | None = None
-    """Done when it is in the log; None: it was there before."""
+    """Done when the message is in the log; None when it was there before."""
 
     @property
     def is_committed(self) -> bool:
@@ -36,17 +34,15 @@ class Steer:
 
 
 class SteerQueue:
-    """The messages of one run."""
-
     def __init__(self, recorded: Iterable[agent_pb2.RequestSteer] = ()) -> None:
-        """`recorded` are those that an earlier owner of the run has committed."""
+        """`recorded` are messages that an earlier owner of the run committed."""
         self._unheard = [Steer(steer.request_id, steer.message) for steer in recorded]
         self._known = {steer.request_id: steer for steer in self._unheard}
         self.is_over = False
         """Whether the run's model hears nothing any more."""
 
     def find(self, request_id: str) -> Steer | None:
-        """The message that was taken with this id."""
+        """Return the message that was taken with this id."""
         return self._known.get(request_id)
 
     def add(self, steer: Steer) -> None:
@@ -57,15 +53,15 @@ class SteerQueue:
         self._known[steer.request_id] = steer
 
     def next(self) -> Steer | None:
-        """The first message that was not heard, when it is in the log."""
+        """Return the first unheard message that is in the log."""
         return self._unheard[0] if self._unheard and self._unheard[0].is_committed else None
 
     def hear(self) -> None:
-        """Take off what `next` gave."""
+        """Remove the message that `next` returned."""
         del self._unheard[0]
 
     def close(self) -> list[Steer]:
-        """Take no more; what was not heard."""
+        """Take no more; return the unheard messages."""
         self.is_over = True
         unheard, self._unheard = self._unheard, []
         return [steer for steer in unheard if not steer.is_refused]

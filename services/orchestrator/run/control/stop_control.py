@@ -1,4 +1,4 @@
-"""What ends a run's work before it ends by itself: a cancel, its time, its process, another owner."""
+"""Stops a run's work: a cancel, its time, its process, another owner."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ class Waits:
             future.set_result(payload)
 
     async def wait(self, wait_id: str, timeout_s: float) -> str | None:
-        """What was submitted; None when nothing was within `timeout_s`, and nothing will be taken any more."""
+        """Return what was submitted; None after `timeout_s`, when nothing is taken any more."""
         wait = self._waits.setdefault(wait_id, _Wait())
         wait.has_begun = True
         try:

@@ -1,4 +1,4 @@
-"""The blocks of a journal: a closed one is told as its snapshot, an open one as its start and what it has so far."""
+"""The blocks of a journal: a closed block is sent as its snapshot, an open one as its start and its text so far."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class TextBlock:
         self._last = (seq, timestamp)
 
     def delta(self, text: bytes) -> bytes:
-        """The event of what was just added, as the wire has it."""
+        """Make the serialized event of the last piece."""
         return self._frame.around(text, *self._last)
 
     def close(self, end: Delta) -> None:
@@ -61,7 +61,7 @@ class TextBlock:
 
 
 class ToolBlock:
-    """A tool call, until its result: arguments and output so far. One of an earlier owner starts with its snapshot."""
+    """A tool call until its result: arguments and output so far. One of an earlier owner starts with its snapshot."""
 
     def __init__(self, start: Delta) -> None:
         self.start = start
@@ -186,7 +186,7 @@ class SingleEvent:
 
 
 def _make_event(like: Delta, kind: str, **fields: Any) -> Delta:
-    """An event with the envelope of `like` and another payload."""
+    """Make an event with the envelope of `like` and another payload."""
     payload: Any = {kind: fields}
     event = Delta(seq=like.seq, timestamp=like.timestamp, **payload)
     if like.HasField("subagent_id"):
@@ -197,7 +197,7 @@ def _make_event(like: Delta, kind: str, **fields: Any) -> Delta:
 
 
 def _move_seq(delta: Delta, last_seq: int) -> Delta:
-    """`delta`, for a reader that may have seen it: its seq never lies before `last_seq`."""
+    """Return `delta` with a seq that does not lie before `last_seq`, for a reader that may have seen it."""
     if delta.seq >= last_seq:
         return delta
     copy = Delta()

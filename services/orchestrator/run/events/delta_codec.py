@@ -28,7 +28,7 @@ def varint(number: int) -> bytes:
 
 
 def _encode_key(field_number: int) -> bytes:
-    """What stands before a field of text or a message."""
+    """Encode the bytes before a field of text or a message."""
     return varint(field_number << 3 | 2)
 
 
@@ -43,7 +43,7 @@ _KEYS = {
 _DELTA = _encode_key(agent_pb2.ContentDelta.DELTA_FIELD_NUMBER)
 
 _recent = lru_cache(maxsize=1)(varint)
-"""Of times: a fast model has many deltas in a millisecond."""
+"""Encoded timestamps: a fast model has many deltas in a millisecond."""
 
 _LONGER_HEADS = (3, 4, 5)
 """Bytes before a text of more than 127 bytes, of which all but one are its length; no message needs more."""

@@ -28,27 +28,26 @@ QUEUE_MAX = 4096
 
 
 class _Reader:
-    """What one reader has, and what waits for it. A new one is behind from the start."""
+    """The position of one reader and its queue. A new reader is behind."""
 
     __slots__ = ("flows", "is_behind", "is_full", "outlet", "queue", "sent", "seq", "woken")
 
     def __init__(self, outlet: MessageSink, last_seq: int) -> None:
         self.outlet = outlet
         self.seq = last_seq
-        """Of the last event it has."""
+        """Sequence number of the last event sent; 0 before the first."""
         self.sent = 0
         self.queue: list[tuple[int, bytes]] = []
-        """What it may not have yet, or has no room for, by seq."""
+        """Events that are held or have no room yet, by seq."""
         self.flows = False
-        """It has everything, and gets the next event at once."""
+        """True when it has everything and gets the next event at once."""
         self.is_full = False
-        """Its outlet is to be waited for."""
+        """True when its sink is full."""
         self.is_behind = True
-        """The journal knows what it needs, the queue does not."""
+        """True when the queue lost events, so that the journal has to bring it up to date."""
         self.woken = SingleWaiterEvent()
 
     def put(self, seq: int, event: bytes) -> None:
-        """Put an event in line."""
         self.flows = False
         if len(self.queue) >= QUEUE_MAX:
             self.is_behind = True
@@ -69,9 +68,9 @@ class Feed:
     """The events of one live run. Published to by the run's task, read by any number of readers."""
 
     def __init__(self, seq: int = 0, history: Iterable[agent_pb2.AgentDelta] = ()) -> None:
-        """`seq` is that of the last event; `history` is what an earlier owner has said."""
+        """`seq` is the number of the last event; `history` has the events of earlier owners."""
         self.seq = seq
-        """Of the last event."""
+        """Sequence number of the last event."""
         self.ended = False
         """The terminal event was published."""
         self.is_cut = False
@@ -88,7 +87,7 @@ class Feed:
         return len(self._readers)
 
     def since(self, last_seq: int) -> list[agent_pb2.AgentDelta]:
-        """What a reader that has everything up to `last_seq` needs now."""
+        """Return the events that a reader with everything up to `last_seq` needs."""
         return self._journal.since(last_seq)
 
     def publish(

@@ -1,7 +1,7 @@
-"""What a live run has said, folded: enough to bring any reader up to date, in memory the size of the text.
+"""The events of a live run, folded: enough to bring any reader up to date, in memory the size of the text.
 
-A closed block is kept as its snapshot, an open one as its start and its text so far, anything else as it is. A piece
-of text goes straight to its block, which costs one write into a buffer.
+A closed block is kept as its snapshot, an open one as its start and its text so far, anything else as it is. A piece of
+text is one write into its block's buffer.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Journal:
     def __init__(self) -> None:
         self._entries: list[TextBlock | ToolBlock | ActionBlock | SingleEvent] = []
         self._open: dict[str, TextBlock | ToolBlock | ActionBlock] = {}
-        """By block id; a tool stays here until its result."""
+        """Open blocks by id; a tool stays here until its result."""
 
     def note(self, kind: str, delta: Delta) -> None:
         """Take the next event of the run, unless it is a piece of text; `kind` is its payload's field."""
@@ -38,7 +38,7 @@ class Journal:
         return entry
 
     def recall(self, history: Iterable[Delta]) -> None:
-        """Begin with what an earlier owner has said, as the log has it."""
+        """Begin with the events that the log has of earlier owners."""
         for event in history:
             match event.WhichOneof("payload"):
                 case "tool_snapshot":
@@ -53,10 +53,10 @@ class Journal:
                     self._entries.append(SingleEvent(event))
 
     def since(self, last_seq: int) -> list[Delta]:
-        """What a reader that has everything up to `last_seq` needs, ordered by seq.
+        """Return what a reader with everything up to `last_seq` needs, ordered by seq.
 
-        An open block is opened again, with a start that has its own seq or `last_seq`, whichever is later: a reader
-        that leaves in between resumes from there.
+        An open block is opened again, with its own seq or `last_seq`, whichever is later: a reader that leaves in
+        between resumes from there.
         """
         events = [delta for entry in self._entries for delta in entry.since(last_seq)]
         return sorted(events, key=lambda delta: delta.seq)

@@ -1,4 +1,4 @@
-"""A plan in force: changed through the plan tools, each change told to readers by the scope that plans."""
+"""A plan in force: changed through the plan tools, each change published by the scope that plans."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ Record: TypeAlias = Callable[[Message], Awaitable[object]]
 
 @dataclass(slots=True)
 class Level:
-    """One list of a recursive plan: what is left of it, and the task that it was split from."""
+    """One list of a recursive plan: the tasks left, and the task that was split into it."""
 
     parent: Task | None
-    """None: the plan itself."""
+    """None for the plan itself."""
 
     remaining: list[Task]
     thought: str = ""
-    """What the planner said last, working on this list."""
+    """The planner's last text on this list."""
 
 
 class ActivePlan:
@@ -38,13 +38,13 @@ class ActivePlan:
         self._record = record
         self.plan = Plan(run_id)
         self.changes = 0
-        """How often a planner has added or restated tasks."""
+        """Number of times that a planner added or restated tasks."""
         self.parent: Task | None = None
-        """Whose parts are added; None: tasks of the plan itself."""
+        """The task whose parts are added; None for tasks of the plan itself."""
         self.level: Level | None = None
-        """The list that is being restated; None: none is."""
+        """The list that is being restated; None when none is."""
         self.history: list[str] = []
-        """What the tasks that have ended reported, in order."""
+        """Reports of the tasks that have ended, in order."""
         past = recording.take_plan()
         self._is_told = past is not None
         self._told: list[Task] = past or []
@@ -73,7 +73,7 @@ class ActivePlan:
         return level.remaining
 
     async def mark(self, task: Task, status: str, description: str = "") -> None:
-        """Note how a task stands."""
+        """Set a task's status."""
         if task.status == status and description in ("", task.description):
             return
         task.status = status
@@ -81,7 +81,7 @@ class ActivePlan:
         await self._record_plan()
 
     async def drop(self, tasks: Sequence[Task]) -> None:
-        """Note that these will not be done any more."""
+        """Mark tasks that will not be done any more."""
         for task in tasks:
             task.status = "canceled"
         self._is_behind = False
@@ -100,7 +100,7 @@ class ActivePlan:
         await self._record(event(plan_id=self.plan.plan_id, chat_id=self._chat_id, plan=self._told))
 
     def values(self, task: Task | None = None) -> dict[str, str]:
-        """What prompts may refer to: the plan, a task of it, and what came of earlier ones."""
+        """Return the values of prompts' placeholders: the plan, a task, and earlier reports."""
         values = {"task_list": self.plan.as_text(), "task_history": "\n\n".join(self.history)}
         if task is not None:
             values |= {"task_id": task.task_id, "task_description": task.description}

@@ -1,6 +1,6 @@
-"""A plan: its tasks in order, changed by the model through three tools, told to readers after each change.
+"""A plan: its tasks in order, changed by the model through three tools.
 
-Ids are derived from the call that made them, so that a run which is gone through again makes the same ones.
+Ids are derived from the call that made them, so that a replay makes the same ones.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from headrace.v1 import agent_pb2, memory_pb2
 from services.orchestrator.ids import derived_id
 
 TASKS_MAX = 200
-"""Of one plan: a model that adds more has lost its way."""
+"""Tasks of one plan: a model that adds more has lost its way."""
 
 OPEN = frozenset({"init", "in_progress"})
 STATUSES = ("init", "in_progress", "completed", "failed", "canceled", "skipped")
@@ -20,7 +20,7 @@ Task = agent_pb2.Task
 
 
 class PlanProblem(Exception):
-    """What a call asks of the plan cannot be done; the text tells the model why."""
+    """Raised for a call that the plan cannot follow; the text tells the model why."""
 
 
 class Plan:
@@ -29,7 +29,7 @@ class Plan:
     def __init__(self, run_id: str) -> None:
         self._run_id = run_id
         self.plan_id = ""
-        """8 hex digits; empty until it has tasks."""
+        """8 hex digits; empty until the plan has tasks."""
         self.tasks: list[Task] = []
 
     def add(self, given: Sequence[Task], made_by: str, *, parent: Task | None = None) -> list[Task]:

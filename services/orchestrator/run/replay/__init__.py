@@ -1,1 +1,1 @@
-"""What the log holds of a run that goes on here, and what readers lost of it."""
+"""Replay of a run that goes on here: its recording, and the resets that readers get."""

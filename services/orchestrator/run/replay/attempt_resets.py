@@ -1,4 +1,4 @@
-"""What a new owner of a run tells first: which part of what readers have was lost with the owner before.
+"""The first events of a run's new owner: which part of the events was lost with the owner before.
 
 One attempt.reset is the run's own; each task and sub-agent that has begun and not ended has one in its envelope.
 """
@@ -19,7 +19,7 @@ HANDED_OVER = "HANDED_OVER"
 
 
 def crashes(recording: Recording) -> int:
-    """How many owners have taken the run over from one that had died."""
+    """Count the owners that took the run over from a dead one."""
     return sum(reset.reason == CRASHED for reset in recording.told("attempt_reset"))
 
 
@@ -34,9 +34,8 @@ class ScopeReset:
 
 
 def find_resets(run_id: str, recording: Recording, reason: str, known_seq: int) -> list[ScopeReset]:
-    """What a new owner tells first: for the run itself, and for each task and sub-agent that has begun and not ended,
-    after which seq readers are to drop what they have of it. The run's own events begin with `known_seq` at least.
-    """
+    """Find the resets of the run and of each task and sub-agent that has begun and not ended: the seq after which
+    readers drop events. The run's own events begin with `known_seq` at least."""
     lasts = [recording.scope(None).last_seq, known_seq]
     lasts += [message.events.last_seq for message in recording.messages()]
     found = [ScopeReset(agent_pb2.AttemptReset(run_id=run_id, from_seq=max(lasts), reason=reason))]

@@ -1,7 +1,7 @@
-"""What the log holds of a run that is gone on with: its mode runs again from the beginning and is given this first.
+"""Replay: a run that is taken over runs its mode again, and is given its recorded answers and results first.
 
-A run that a process left behind is not restored, it is repeated: each scope gets its recorded answers, results, user
-messages and events in the order in which it asked for them, and goes on by itself where they end.
+Each scope gets its recorded answers, results, user messages and events in the order in which it asks for them, and goes
+on by itself where they end.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ class ScopeRecording:
 
     def __init__(self) -> None:
         self.systems: dict[str, str] = {}
-        """The system message of each stage, as it was last."""
+        """The last system message of each stage."""
         self.last_system = ""
         self.last_seq = 0
-        """Of the last block or result that a reader can rely on."""
+        """Sequence number of the last block or result that a reader can rely on."""
         self._said: deque[memory_pb2.LogMessage] = deque()
         self._results: dict[str, memory_pb2.LogMessage] = {}
         self._told: list[Delta] = []
@@ -42,7 +42,7 @@ class ScopeRecording:
         return not self._said
 
     def answer(self) -> list[memory_pb2.LogMessage]:
-        """The pieces of the next answer; empty when the model is to be asked."""
+        """Take the pieces of the next answer; none when the model is to be asked."""
         pieces: list[memory_pb2.LogMessage] = []
         while self._said and self._said[0].message.role == "assistant":
             if pieces and self._said[0].msg_id != pieces[0].msg_id:
@@ -51,17 +51,17 @@ class ScopeRecording:
         return pieces
 
     def user_message(self) -> str | None:
-        """The next message that is no model's, which is committed already; None when there is none."""
+        """Take the next logged message that no model wrote; None when there is none."""
         if not self._said or self._said[0].message.role != "user":
             return None
         return _join_text(self._said.popleft())
 
     def is_next_said(self, text: str) -> bool:
-        """Whether the next message is no model's, and this one."""
+        """Return whether the next message is this one, written by no model."""
         return bool(self._said) and self._said[0].message.role == "user" and _join_text(self._said[0]) == text
 
     def result(self, tool_call_id: str) -> memory_pb2.LogMessage | None:
-        """The result of a call; None when it has none."""
+        """Return the result of a call; None when it has none."""
         return self._results.get(tool_call_id)
 
     def has_insight(self, tool_call_id: str) -> bool:
@@ -70,18 +70,18 @@ class ScopeRecording:
 
     @property
     def artifact_ids(self) -> list[str]:
-        """What its tools have made."""
+        """Ids of the artifacts of its tools."""
         kind = "artifact_publish"
         return [told.artifact_publish.artifact_id for told in self._told if told.WhichOneof("payload") == kind]
 
     @property
     def task_end(self) -> Delta | None:
-        """How the task that the scope stands for ended; None: it did not, or the scope has more to go through."""
+        """The event that ended the scope's task; None when it did not end, or the scope has more to replay."""
         ends = (told for told in self._told if told.WhichOneof("payload") in TASK_ENDS)
         return next(ends, None) if self.is_used_up else None
 
     def take_plan(self) -> list[agent_pb2.Task] | None:
-        """The plan as readers know it, which is asked for once; None: they know none."""
+        """Take the plan as readers know it; None when they know none."""
         plans = [told for told in self._told if told.WhichOneof("payload") in PLANS]
         for told in plans:
             self._told.remove(told)
@@ -124,7 +124,7 @@ def _join_text(message: memory_pb2.LogMessage) -> str:
 
 
 _UNRECORDED = ScopeRecording()
-"""Of all scopes that no earlier owner has opened: there is nothing to take from it."""
+"""The recording of scopes that no earlier owner opened."""
 
 
 class Recording:
@@ -133,7 +133,7 @@ class Recording:
     def __init__(self, lines: Sequence[memory_pb2.LogLine] = ()) -> None:
         self.lines = lines
         self.events: list[Delta] = [line.event.event for line in lines if line.HasField("event")]
-        """What the event lines hold, in order: submits, approvals, steers, tasks, notices."""
+        """Events of the event lines, in order: submits, approvals, steers, tasks, notices."""
         self._scopes: dict[str, ScopeRecording] = {}
         for line in lines:
             kind = line.WhichOneof("line")
@@ -142,11 +142,11 @@ class Recording:
                 self._scopes.setdefault(context_id, ScopeRecording()).note(line)
 
     def scope(self, context_id: str | None) -> ScopeRecording:
-        """The recording of a scope; it is taken from as the scope runs again."""
+        """Return the recording of a scope, which is consumed as the scope runs again."""
         return self._scopes.get(context_id or "", _UNRECORDED)
 
     def told(self, kind: str) -> Iterator[Any]:
-        """The recorded events of a kind, in order."""
+        """Return the recorded events of a kind, in order."""
         return (getattr(event, kind) for event in self.events if event.WhichOneof("payload") == kind)
 
     def has(self, kind: str, name: str, value: str) -> bool:
@@ -154,7 +154,7 @@ class Recording:
         return any(getattr(event, name) == value for event in self.told(kind))
 
     def awaits(self, wait_id: str) -> bool:
-        """Whether the run waits for a person with this id, or will when it has gone so far again."""
+        """Return whether the run waits for a person with this id, or will after its replay."""
         if any(ask.approval_id == wait_id for ask in self.told("approval_ask")):
             return not self.has("approval_answer", "approval_id", wait_id)
         pieces = [message for message in self.messages() if message.tool_id == wait_id]
@@ -184,7 +184,7 @@ class Recording:
 
     @property
     def stages(self) -> set[str]:
-        """Those it has gone through; sub-agents have modes of their own."""
+        """Stages of the run's own steps; sub-agents have modes of their own."""
         return {
             line.step.stage
             for line in self.lines
@@ -198,12 +198,12 @@ class Recording:
 
     @property
     def has_goal(self) -> bool:
-        """Whether its goal was noted, or it was found to have none: that comes before all else."""
+        """Whether its goal was logged, or judged to be the same; that comes before all else."""
         return any(not line.HasField("query") for line in self.lines)
 
     @property
     def worked_ms(self) -> int:
-        """How long it thought and its tools ran, as far as answers and results tell; waits for people are left out."""
+        """Time that models and tools took, as far as answers and results tell; waits for people are left out."""
         asked: dict[str, int] = {}
         spans: list[tuple[int, int]] = []
         for message in self.messages():

@@ -1,4 +1,4 @@
-"""What a run was before this process had it, and what of it begins where the owner before left off."""
+"""The point at which this process goes on with a run of an earlier owner."""
 
 from __future__ import annotations
 
@@ -14,30 +14,28 @@ from services.orchestrator.run.replay.replay import Recording
 
 @dataclass(frozen=True, slots=True)
 class ResumePoint:
-    """What a run was before this process had it."""
-
     generation: int = 0
-    """Of our lease."""
+    """Generation of our lease; 0 for a run that begins here."""
     seq: int = 0
-    """Behind which our events are numbered."""
+    """Sequence number after which our events are numbered."""
     history: Sequence[agent_pb2.AgentDelta] = ()
-    """What readers may rely on."""
+    """Events that readers may rely on."""
     recording: Recording = field(default_factory=Recording)
     reason: str = ""
-    """Why it came to us; empty: it has begun here."""
+    """Why the run came to us; empty when it began here."""
     is_changed: bool = False
-    """Whether its agent is not as it was at its beginning."""
+    """True when its agent is not as it was at its beginning."""
     traceparent: str = ""
-    """The span that its query came in; empty: none was recorded."""
+    """The span of its query; empty when none was recorded."""
 
     def log(self, chat_id: str, run_id: str, peers: Peers) -> RunLog:
-        """The run's log from here on."""
+        """Open the run's log from here on."""
         return RunLog(
             chat_id, run_id, peers, generation=self.generation, step=self.recording.steps, covered_seq=self.seq
         )
 
     def waits(self) -> Waits:
-        """Its waits for people, with what was submitted already."""
+        """Restore its waits for people, with the submits so far."""
         waits = Waits()
         for submit in self.recording.told("request_submit"):
             waits.recall(submit.tool_id, submit.request_id, submit.payload)
@@ -45,4 +43,4 @@ class ResumePoint:
 
 
 NEW = ResumePoint()
-"""Of all runs that begin here."""
+"""The point of runs that begin here."""
