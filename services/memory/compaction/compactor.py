@@ -86,11 +86,11 @@ class Compactor:
 
     def _make_draft(self, chat: Chat, request: memory_pb2.CompactRequest) -> CompactionDraft:
         runs = chat.copy_runs()
-        told = select_source(runs, request.run_id, request.context_id or None)
+        source = select_source(runs, request.run_id, request.context_id or None)
         todos = read_todos(chat.states.get(request.context_id, SessionState()))
-        pins = format_pins(told, find_intent(runs, told), todos)
+        pins = format_pins(source, find_intent(runs, source), todos)
         counter = self._counting.create_counter(chat, request.limits.model)
-        return CompactionDraft(told, request, self._window.resize(request.message_history_max), counter, pins)
+        return CompactionDraft(source, request, self._window.resize(request.message_history_max), counter, pins)
 
     def _build_request(self, draft: CompactionDraft, counter: TokenCounter) -> llm_pb2.ChatRequest:
         request = draft.build_chat_request(counter)
@@ -110,13 +110,13 @@ class Compactor:
 
 
 def _is_overtaken(chat: Chat, draft: CompactionDraft) -> bool:
-    told = draft.story
-    return select_source(chat.copy_runs(), told.run_id, told.context_id).compacted != told.compacted
+    source = draft.source
+    return select_source(chat.copy_runs(), source.run_id, source.context_id).compacted != source.compacted
 
 
 def _find_refusal(draft: CompactionDraft) -> str:
     """Return why not even a summary is requested; empty if it is."""
-    if draft.request.trigger == "auto" and is_broken(draft.story):
+    if draft.request.trigger == "auto" and is_broken(draft.source):
         return "TOO_MANY_FAILURES"
     return "" if draft.is_worth_it() else "NOTHING_TO_COMPACT"
 
@@ -130,9 +130,9 @@ def _make_result(draft: CompactionDraft, written: summariser.SummaryAnswer) -> t
 
 
 def _make_lines(draft: CompactionDraft, result: CompactionResult, strategy: str) -> list[Known]:
-    request, units = draft.request, result.plan.units
-    start = get_position(units[result.plan.start])
-    last = get_position(units[result.plan.start - 1]).n if result.plan.start else start.n
+    request, groups = draft.request, result.plan.groups
+    start = get_position(groups[result.plan.start])
+    last = get_position(groups[result.plan.start - 1]).n if result.plan.start else start.n
     writer = identity.require_identity()
     stamp: dict[str, Any] = {
         "n": 0,
@@ -143,7 +143,7 @@ def _make_lines(draft: CompactionDraft, result: CompactionResult, strategy: str)
         "user": writer.user,
         "generation": request.generation,
     }
-    lines = (line for run in (*draft.story.before, draft.story.lines) for line in run)
+    lines = (line for run in (*draft.source.before, draft.source.lines) for line in run)
     boundary = CompactBoundary(
         **stamp,
         uuid=str(uuid.uuid4()),
@@ -155,7 +155,7 @@ def _make_lines(draft: CompactionDraft, result: CompactionResult, strategy: str)
         compact_metadata=CompactMetadata(
             request.trigger or "manual", draft.tokens, result.tokens, result.files, strategy
         ),
-        context_id=draft.story.context_id,
+        context_id=draft.source.context_id,
     )
     summary = CompactSummary(
         **stamp,
@@ -183,12 +183,12 @@ def _report_failure(request: memory_pb2.CompactRequest, reason: str) -> memory_p
 def _report_result(
     request: memory_pb2.CompactRequest, before: int, result: CompactionResult, failure: str
 ) -> memory_pb2.CompactDelta:
-    told: dict[str, Any] = {
+    fields: dict[str, Any] = {
         **_describe_request(request),
         "pre_tokens": before,
         "post_tokens": result.tokens,
         "files_included": result.files,
     }
     if failure:
-        return memory_pb2.CompactDelta(fallback=agent_pb2.CompactionFallback(**told, reason=failure))
-    return memory_pb2.CompactDelta(complete=agent_pb2.CompactionComplete(**told))
+        return memory_pb2.CompactDelta(fallback=agent_pb2.CompactionFallback(**fields, reason=failure))
+    return memory_pb2.CompactDelta(complete=agent_pb2.CompactionComplete(**fields))

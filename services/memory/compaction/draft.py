@@ -49,21 +49,21 @@ class CompactionResult:
 class CompactionDraft:
     """One compaction as it is worked out. It counts, so it belongs in a thread; used by one task at a time."""
 
-    story: ContextSource
+    source: ContextSource
     request: memory_pb2.CompactRequest
     window: ContextWindow
     counter: TokenCounter
     pins: str
 
     @cached_property
-    def units(self) -> list[MessageGroup]:
+    def groups(self) -> list[MessageGroup]:
         """All messages since the last compaction, whatever the window shows of them."""
-        everything = build_view(self.story, UNBOUNDED)
+        everything = build_view(self.source, UNBOUNDED)
         return [*everything.earlier, *everything.own]
 
     @cached_property
     def former(self) -> MessageGroup | None:
-        return None if self.story.compacted is None else self.story.compacted.unit
+        return None if self.source.compacted is None else self.source.compacted.group
 
     @cached_property
     def tokens_max(self) -> int:
@@ -72,7 +72,7 @@ class CompactionDraft:
     @cached_property
     def tokens(self) -> int:
         """Tokens of the context before the compaction."""
-        return self.counter.to_model_tokens(self._frame + self._former_cost + self.counter.count_groups(self.units))
+        return self.counter.to_model_tokens(self._frame + self._former_cost + self.counter.count_groups(self.groups))
 
     def is_worth_it(self) -> bool:
         plan = self._make_plan(RETAINED_RATIO, self.counter.from_model_tokens(self.tokens_max))
@@ -90,7 +90,7 @@ class CompactionDraft:
         room = counter.from_model_tokens(get_request_tokens_max(model)) - counter.count_frame(given.system, given.tools)
         files = context_files.select_fitting(context_files.limit_files(given.files), room // 2, counter.count_text)
         last = make_text_message("user", build_instruction(files, given.hint))
-        told = [*([] if self.former is None else [self.former]), *self.units]
+        told = [*([] if self.former is None else [self.former]), *self.groups]
         told = truncate_groups(told, counter, room - counter.count_message(last), summary=self.former is not None)
         request = llm_pb2.ChatRequest(
             provider_key=model.provider_key,
@@ -117,9 +117,9 @@ class CompactionDraft:
     def fall_back(self) -> CompactionResult:
         """Return the result without a summary: the former one, and a note of what it does not cover."""
         plan = self._make_plan(FALLBACK_RATIO, self.counter.from_model_tokens(self.tokens_max))
-        count = sum(len(unit.list_messages()) for unit in plan.replaced)
+        count = sum(len(group.list_messages()) for group in plan.replaced)
         note = f"[{count:,} older messages were left out without a summary.]"
-        former = "" if self.story.compacted is None else extract_summary(self.story.compacted.summary.content)
+        former = "" if self.source.compacted is None else extract_summary(self.source.compacted.summary.content)
         return self._make_result(FALLBACK_RATIO, f"{former}\n{note}".strip(), [])
 
     def _make_result(self, ratio: float, text: str, files: list[memory_pb2.ContextFile]) -> CompactionResult:
@@ -132,19 +132,19 @@ class CompactionDraft:
         return CompactionResult(plan, content, content_tokens, [file.path for file in files], tokens)
 
     def _make_plan(self, ratio: float, room: int) -> CompactionPlan:
-        return make_plan(self.units, ratio, self.counter, room, first=self._first_shown)
+        return make_plan(self.groups, ratio, self.counter, room, first=self._first_shown)
 
     @cached_property
     def _first_shown(self) -> int:
         """Index of the first group from which on the window shows all."""
-        shown = build_view(self.story, self.window)
-        places = [get_position(unit) for unit in (*shown.earlier, *shown.own)]
+        shown = build_view(self.source, self.window)
+        places = [get_position(group) for group in (*shown.earlier, *shown.own)]
         common = 0
-        while common < min(len(places), len(self.units)) and places[-1 - common] == get_position(
-            self.units[-1 - common]
+        while common < min(len(places), len(self.groups)) and places[-1 - common] == get_position(
+            self.groups[-1 - common]
         ):
             common += 1
-        return len(self.units) - common
+        return len(self.groups) - common
 
     @cached_property
     def _frame(self) -> int:

@@ -34,14 +34,14 @@ _APPROVAL = b'"approval.'
 _TODOS = msgspec.json.Decoder(list[Todo])
 
 
-def format_pins(story: ContextSource, intent: str, todos: Iterable[Todo]) -> str:
+def format_pins(source: ContextSource, intent: str, todos: Iterable[Todo]) -> str:
     """Format the goal, the todos, the plan's open tasks, and what waits for an answer; empty if there is nothing."""
     sections = {
         "Intent": [intent] if intent else [],
         "Todos": [f"[{todo.status}] {todo.content}" for todo in todos if todo.content],
-        "Open tasks of the plan": list_open_tasks(story.lines, story.context_id),
-        "Tool calls without a result": list_open_calls(story.read_own_run()),
-        "Approvals that are waited for": list_open_approvals(story.lines, story.context_id),
+        "Open tasks of the plan": list_open_tasks(source.lines, source.context_id),
+        "Tool calls without a result": list_open_calls(source.read_own_run()),
+        "Approvals that are waited for": list_open_approvals(source.lines, source.context_id),
     }
     return "\n\n".join(
         f"{name}:\n" + "\n".join(f"- {item}" for item in items) for name, items in sections.items() if items
@@ -56,19 +56,19 @@ def read_todos(state: SessionState) -> list[Todo]:
         return []
 
 
-def find_intent(runs: Mapping[str, Sequence[Line]], story: ContextSource) -> str:
+def find_intent(runs: Mapping[str, Sequence[Line]], source: ContextSource) -> str:
     """Return the goal of a context: its last intent line, else its first user message."""
     lines = [line for run in runs.values() for line in run]
-    told = [line.text for line in lines if isinstance(line, Intent) and line.context_id == story.context_id]
+    told = [line.text for line in lines if isinstance(line, Intent) and line.context_id == source.context_id]
     if told:
         return told[-1][:INTENT_CHARS_MAX]
-    if story.context_id is None:
+    if source.context_id is None:
         asked = (QUERY_FIELDS.decode(line.query).message for line in lines if isinstance(line, Query))
     else:
         asked = (
-            "".join(part.text for part in unit.head.message.content)
-            for unit in story.read_own_run()
-            if unit.role == "user"
+            "".join(part.text for part in group.head.message.content)
+            for group in source.read_own_run()
+            if group.role == "user"
         )
     return next(asked, "")[:INTENT_CHARS_MAX]
 
@@ -89,9 +89,9 @@ def list_open_tasks(lines: Sequence[Line], context_id: str | None) -> list[str]:
     ]
 
 
-def list_open_calls(units: Sequence[MessageGroup]) -> list[str]:
+def list_open_calls(groups: Sequence[MessageGroup]) -> list[str]:
     """List the calls of the last answer that have no result: an earlier answer's calls get none any more."""
-    last = next((unit for unit in reversed(units) if unit.role == "assistant"), None)
+    last = next((group for group in reversed(groups) if group.role == "assistant"), None)
     if last is None:
         return []
     calls = enumerate(last.head.message.tool_calls)

@@ -38,63 +38,63 @@ FALLBACK = "fallback"
 class CompactionPlan:
     """A cut through the messages since the last compaction."""
 
-    units: Sequence[MessageGroup]
+    groups: Sequence[MessageGroup]
     """All of it, a former summary left out."""
     start: int
-    """The first unit that stays."""
+    """The first group that stays."""
 
     @property
     def kept(self) -> list[MessageGroup]:
         """The messages that stay beside the summary, after the user message that they answer."""
-        return keep_from(self.units, self.start)
+        return keep_from(self.groups, self.start)
 
     @property
     def replaced(self) -> list[MessageGroup]:
         """The messages that only the summary represents from now on."""
         kept = self.kept
-        return [unit for unit in self.units[: self.start] if unit is not kept[0]] if kept else []
+        return [group for group in self.groups[: self.start] if group is not kept[0]] if kept else []
 
 
 def make_plan(
-    units: Sequence[MessageGroup], ratio: float, counter: TokenCounter, room: int, *, first: int = 0
+    groups: Sequence[MessageGroup], ratio: float, counter: TokenCounter, room: int, *, first: int = 0
 ) -> CompactionPlan:
-    """The cut that keeps the last `ratio` of the messages, whole units, the last one always.
+    """The cut that keeps the last `ratio` of the messages, whole groups, the last one always.
 
     From there the oldest go until what is kept has place in `room` tokens, not scaled; nothing before index `first`
     is kept: the window does not show it.
     """
-    counts = [len(unit.list_messages()) for unit in units]
-    wanted, start, found = sum(counts) * ratio, len(units), 0
+    counts = [len(group.list_messages()) for group in groups]
+    wanted, start, found = sum(counts) * ratio, len(groups), 0
     while start > 0 and found < wanted:
         start -= 1
         found += counts[start]
-    start = max(start, min(first, len(units) - 1))
-    cost = counter.count_groups(units[start:])
-    while start < len(units) - 1 and cost > room:
-        cost -= counter.count_group(units[start])
+    start = max(start, min(first, len(groups) - 1))
+    cost = counter.count_groups(groups[start:])
+    while start < len(groups) - 1 and cost > room:
+        cost -= counter.count_group(groups[start])
         start += 1
-    return CompactionPlan(units, max(start, 0))
+    return CompactionPlan(groups, max(start, 0))
 
 
 def is_due(
-    story: ContextSource, units: Sequence[MessageGroup], counter: TokenCounter, tokens: int, tokens_max: int
+    source: ContextSource, groups: Sequence[MessageGroup], counter: TokenCounter, tokens: int, tokens_max: int
 ) -> bool:
-    """Return whether a context of `tokens` must be compacted before its next turn; `units` stand beside the summary."""
-    if tokens < DUE_RATIO * tokens_max or is_broken(story):
+    """Return whether a context of `tokens` must be compacted before its next turn; `groups` stand beside it."""
+    if tokens < DUE_RATIO * tokens_max or is_broken(source):
         return False
-    if story.compacted is not None:
-        last = story.compacted.boundary.compact_metadata
+    if source.compacted is not None:
+        last = source.compacted.boundary.compact_metadata
         gained = last.pre_tokens - last.post_tokens >= GAIN_RATIO * last.pre_tokens
         if not gained and tokens < (1 + GAIN_RATIO) * last.post_tokens:
             return False
-    plan = make_plan(units, RETAINED_RATIO, counter, tokens_max)
+    plan = make_plan(groups, RETAINED_RATIO, counter, tokens_max)
     return counter.to_model_tokens(counter.count_groups(plan.replaced)) >= GAIN_RATIO * tokens
 
 
-def is_broken(story: ContextSource) -> bool:
+def is_broken(source: ContextSource) -> bool:
     strategies = [
         line.compact_metadata.strategy
-        for line in story.lines
-        if isinstance(line, CompactBoundary) and line.context_id == story.context_id
+        for line in source.lines
+        if isinstance(line, CompactBoundary) and line.context_id == source.context_id
     ]
     return strategies[-FAILURES_MAX:] == [FALLBACK] * FAILURES_MAX

@@ -49,12 +49,12 @@ class AppliedCompaction:
         return Position(self.summary.retained_from.n, self.summary.retained_from.message)
 
     @property
-    def unit(self) -> MessageGroup:
+    def group(self) -> MessageGroup:
         at, tokens = Position(self.summary.n, 0), [self.summary.tokens]
         return MessageGroup(PairedMessage(make_text_message("user", self.summary.content), at, tokens=tokens))
 
-    def retains(self, unit: MessageGroup) -> bool:
-        return unit.head.at is not None and unit.head.at.n < self.summary.n
+    def retains(self, group: MessageGroup) -> bool:
+        return group.head.at is not None and group.head.at.n < self.summary.n
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ class ContextSource:
         if self.compacted is None or not any(line.n == self.compacted.start.n for line in lines):
             return found
         return keep_from(
-            found, next((i for i, unit in enumerate(found) if get_position(unit) >= self.compacted.start), len(found))
+            found, next((i for i, group in enumerate(found) if get_position(group) >= self.compacted.start), len(found))
         )
 
 
@@ -129,26 +129,26 @@ def find_last_compaction(runs: Iterable[Sequence[Line]], scope: ContextScope) ->
 
 def read_groups(lines: Iterable[Line], scope: ContextScope, *, is_own: bool) -> list[MessageGroup]:
     """Read the messages of one context of one run: the run of the request (`is_own`) or an earlier one."""
-    dialogue = MessagePairing(with_reasoning=is_own)
+    pairing = MessagePairing(with_reasoning=is_own)
     untold = HIDDEN_STAGES if is_own else HIDDEN_STAGES_LATER
     for line in lines:
         if isinstance(line, Query) and scope.includes(None, line.n):
             message = QUERY_FIELDS.decode(line.query).message
             if message.split(maxsplit=1)[:1] != [COMPACT]:
-                dialogue.add_query(message, Position(line.n, 0), line.tokens)
+                pairing.add_query(message, Position(line.n, 0), line.tokens)
         elif isinstance(line, Step) and line.stage not in untold and scope.includes(line.context_id, line.n):
-            dialogue.add_messages(line.messages, line.n)
-    return dialogue.list_groups()
+            pairing.add_messages(line.messages, line.n)
+    return pairing.list_groups()
 
 
-def keep_from(units: Sequence[MessageGroup], start: int) -> list[MessageGroup]:
+def keep_from(groups: Sequence[MessageGroup], start: int) -> list[MessageGroup]:
     """Return the groups from `start` on, after the user message that they answer."""
-    if start < len(units) and units[start].role == "user":
-        return list(units[start:])
-    asked = next((unit for unit in reversed(units[:start]) if unit.role == "user"), None)
-    return [*([] if asked is None else [asked]), *units[start:]]
+    if start < len(groups) and groups[start].role == "user":
+        return list(groups[start:])
+    asked = next((group for group in reversed(groups[:start]) if group.role == "user"), None)
+    return [*([] if asked is None else [asked]), *groups[start:]]
 
 
-def get_position(unit: MessageGroup) -> Position:
-    assert unit.head.at is not None, "all that was said is in the log"
-    return unit.head.at
+def get_position(group: MessageGroup) -> Position:
+    assert group.head.at is not None, "all that was said is in the log"
+    return group.head.at

@@ -62,74 +62,74 @@ class ContextView:
         return [*([] if self.summary is None else [self.summary]), *self.earlier, *self.own]
 
 
-def build_messages(system: str, units: Sequence[MessageGroup], reminder: str) -> list[llm_pb2.Message]:
+def build_messages(system: str, groups: Sequence[MessageGroup], reminder: str) -> list[llm_pb2.Message]:
     """Build a request's messages: system first, the reminder last, each if it is not empty."""
     messages = [make_text_message("system", system)] if system else []
-    messages += flatten_groups(units)
+    messages += flatten_groups(groups)
     append_reminder(messages, reminder)
     return messages
 
 
-def build_view(story: ContextSource, window: ContextWindow) -> ContextView:
-    earlier = [_shorten_group(unit) for unit in _select_earlier(story, window)]
-    if story.compacted is not None:
-        return ContextView(story.compacted.unit, earlier, story.read_own_run())
-    return ContextView(None, _skip_to_user(earlier), story.read_own_run())
+def build_view(source: ContextSource, window: ContextWindow) -> ContextView:
+    earlier = [_shorten_group(group) for group in _select_earlier(source, window)]
+    if source.compacted is not None:
+        return ContextView(source.compacted.group, earlier, source.read_own_run())
+    return ContextView(None, _skip_to_user(earlier), source.read_own_run())
 
 
-def _select_earlier(story: ContextSource, window: ContextWindow) -> list[MessageGroup]:
+def _select_earlier(source: ContextSource, window: ContextWindow) -> list[MessageGroup]:
     """Select what a compaction kept of earlier runs, and of later ones what is in the window."""
-    compacted = story.compacted
+    compacted = source.compacted
     retained: list[list[MessageGroup]] = []
     later: list[list[MessageGroup]] = []
     count = 0
-    for index, units in enumerate(story.read_earlier_runs()):
+    for index, groups in enumerate(source.read_earlier_runs()):
         has_room = index < window.runs_max and count < window.messages_max
         if compacted is None and not has_room:
             break
-        kept = [unit for unit in units if compacted is not None and compacted.retains(unit)]
+        kept = [group for group in groups if compacted is not None and compacted.retains(group)]
         retained.append(kept)
         if has_room:
-            later.append(units[len(kept) :])
+            later.append(groups[len(kept) :])
             count += _count_messages(later[-1])
     return _flatten_reversed(retained) + _cut_to_window(_flatten_reversed(later), window.messages_max)
 
 
 def _flatten_reversed(runs: Sequence[list[MessageGroup]]) -> list[MessageGroup]:
-    return [unit for units in reversed(runs) for unit in units]
+    return [group for groups in reversed(runs) for group in groups]
 
 
-def _cut_to_window(units: list[MessageGroup], messages_max: int) -> list[MessageGroup]:
+def _cut_to_window(groups: list[MessageGroup], messages_max: int) -> list[MessageGroup]:
     """Return the last groups, of at most `messages_max` messages; the cut is before a user message."""
-    count = _count_messages(units)
+    count = _count_messages(groups)
     if count <= messages_max:
-        return units
+        return groups
     first = 0
     while count > messages_max:
-        count -= _count_messages(units[first : first + 1])
+        count -= _count_messages(groups[first : first + 1])
         first += 1
-    return _skip_to_user(units[first:])
+    return _skip_to_user(groups[first:])
 
 
-def _skip_to_user(units: list[MessageGroup]) -> list[MessageGroup]:
-    first = next((index for index, unit in enumerate(units) if unit.role == "user"), len(units))
-    return units[first:]
+def _skip_to_user(groups: list[MessageGroup]) -> list[MessageGroup]:
+    first = next((index for index, group in enumerate(groups) if group.role == "user"), len(groups))
+    return groups[first:]
 
 
-def _count_messages(units: Sequence[MessageGroup]) -> int:
-    return sum(1 + len(unit.head.message.tool_calls) for unit in units)
+def _count_messages(groups: Sequence[MessageGroup]) -> int:
+    return sum(1 + len(group.head.message.tool_calls) for group in groups)
 
 
-def _shorten_group(unit: MessageGroup) -> MessageGroup:
+def _shorten_group(group: MessageGroup) -> MessageGroup:
     """Name images instead of showing them, and cut long tool results."""
-    for said in (unit.head, *unit.results.values()):
+    for said in (group.head, *group.results.values()):
         for index, part in enumerate(said.message.content):
             if part.WhichOneof("part") == "image":
                 said.message.content[index].CopyFrom(llm_pb2.ContentPart(text=_describe_image(part.image)))
                 said.form = SHORTENED
-    for answer in unit.results.values():
+    for answer in group.results.values():
         _shorten_result(answer)
-    return unit
+    return group
 
 
 def _shorten_result(said: PairedMessage) -> None:

@@ -104,25 +104,25 @@ class MessagePairing:
 
     def list_groups(self) -> list[MessageGroup]:
         """Return all groups. Reasoning alone is left out: providers refuse an assistant message without content."""
-        return [unit for unit in self._units if unit.head.message.content or unit.head.message.tool_calls]
+        return [group for group in self._units if group.head.message.content or group.head.message.tool_calls]
 
     def _add_answer(self, piece: StoredMessage, at: Position) -> None:
-        unit = self._units[-1] if self._units else None
-        if unit is None or piece.msg_id is None or unit.msg_id != piece.msg_id or unit.results:
-            unit = MessageGroup(PairedMessage(llm_pb2.Message(role="assistant"), at, 0), piece.msg_id)
-            self._units.append(unit)
-        unit.head.pieces += 1
-        message = unit.head.message
+        group = self._units[-1] if self._units else None
+        if group is None or piece.msg_id is None or group.msg_id != piece.msg_id or group.results:
+            group = MessageGroup(PairedMessage(llm_pb2.Message(role="assistant"), at, 0), piece.msg_id)
+            self._units.append(group)
+        group.head.pieces += 1
+        message = group.head.message
         # An empty text says nothing, and some providers refuse it.
         message.content.extend(
             part for part in decode_content(piece.content) if part.WhichOneof("part") != "text" or part.text
         )
-        self._add_reasoning(unit.head, piece)
+        self._add_reasoning(group.head, piece)
         for call in piece.tool_calls or ():
             waiting = self._open.setdefault(call.id, [])
-            if waiting and waiting[0][0] is not unit:
+            if waiting and waiting[0][0] is not group:
                 waiting.clear()  # a later answer uses the id again: the earlier call will get no result any more
-            waiting.append((unit, len(message.tool_calls)))
+            waiting.append((group, len(message.tool_calls)))
             message.tool_calls.add(id=call.id, name=call.function.name, arguments=call.function.arguments)
 
     def _add_reasoning(self, said: PairedMessage, piece: StoredMessage) -> None:
@@ -143,18 +143,18 @@ class MessagePairing:
     def _add_result(self, piece: StoredMessage, at: Position) -> None:
         call_id = piece.tool_call_id or ""
         if waiting := self._open.get(call_id):
-            unit, index = waiting.pop(0)
-            result = _make_result(call_id, unit.head.message.tool_calls[index].name)
+            group, index = waiting.pop(0)
+            result = _make_result(call_id, group.head.message.tool_calls[index].name)
             result.content.extend(decode_content(piece.content) or [llm_pb2.ContentPart(text="")])
-            unit.results[index] = PairedMessage(result, at, is_error=piece.ok is False, tokens=[piece.tokens])
+            group.results[index] = PairedMessage(result, at, is_error=piece.ok is False, tokens=[piece.tokens])
 
 
 def make_text_message(role: str, text: str) -> llm_pb2.Message:
     return llm_pb2.Message(role=role, content=[llm_pb2.ContentPart(text=text)])
 
 
-def flatten_groups(units: Iterable[MessageGroup]) -> list[llm_pb2.Message]:
-    return [said.message for unit in units for said in unit.list_messages()]
+def flatten_groups(groups: Iterable[MessageGroup]) -> list[llm_pb2.Message]:
+    return [said.message for group in groups for said in group.list_messages()]
 
 
 def _make_interrupted_result(call: llm_pb2.ToolCall) -> PairedMessage:

@@ -31,11 +31,11 @@ INSIGHT = "insight"
 CUT = "\n[…]\n"
 
 
-def collect_insights(story: ContextSource, units: Sequence[MessageGroup]) -> list[tuple[PairedMessage, str]]:
+def collect_insights(source: ContextSource, groups: Sequence[MessageGroup]) -> list[tuple[PairedMessage, str]]:
     """Return the results of a run's tools, but for errors, each with its insight."""
-    lines = [line for line in story.lines if isinstance(line, Insight) and line.context_id == story.context_id]
+    lines = [line for line in source.lines if isinstance(line, Insight) and line.context_id == source.context_id]
     written = {line.tool_call_id: line.text for line in lines if line.tool_call_id}
-    answers = [answer for unit in units for _, answer in sorted(unit.results.items()) if not answer.is_error]
+    answers = [answer for group in groups for _, answer in sorted(group.results.items()) if not answer.is_error]
     return [(answer, written.get(answer.message.tool_call_id) or preview_result(answer)) for answer in answers]
 
 

@@ -101,22 +101,22 @@ class TokenCounter:
             else None
         )
 
-    def count_group(self, unit: MessageGroup) -> int:
-        return sum(map(self.count_paired, unit.list_messages()))
+    def count_group(self, group: MessageGroup) -> int:
+        return sum(map(self.count_paired, group.list_messages()))
 
-    def count_groups(self, units: Iterable[MessageGroup]) -> int:
-        return sum(map(self.count_group, units))
+    def count_groups(self, groups: Iterable[MessageGroup]) -> int:
+        return sum(map(self.count_group, groups))
 
     def count_frame(self, system: str, schemas: Sequence[llm_pb2.ToolSchema]) -> int:
         """Count a request without its groups and reminder: its list, its system message, its tools."""
         tools = tuple(schema.SerializeToString(deterministic=True) for schema in schemas)
         return _count_request_frame(system, tools, self.encoding)
 
-    def count_reminder(self, text: str, units: Sequence[MessageGroup]) -> int:
-        """Count a reminder after `units`: a part of their last message where that is a user's, else a message."""
+    def count_reminder(self, text: str, groups: Sequence[MessageGroup]) -> int:
+        """Count a reminder after `groups`: a part of their last message where that is a user's, else a message."""
         if not text:
             return 0
-        if units and units[-1].role == "user":
+        if groups and groups[-1].role == "user":
             return self.count_text(text)
         return self.count_message(llm_pb2.Message(role="user", content=[llm_pb2.ContentPart(text=text)]))
 

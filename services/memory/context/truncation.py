@@ -13,31 +13,31 @@ if TYPE_CHECKING:
 
 
 def truncate_groups(
-    units: Sequence[MessageGroup], counter: TokenCounter, room: int, *, summary: bool
+    groups: Sequence[MessageGroup], counter: TokenCounter, room: int, *, summary: bool
 ) -> list[MessageGroup]:
-    """The units that have place in `room` tokens, not scaled. The last user message stays.
+    """The groups that have place in `room` tokens, not scaled. The last user message stays.
 
-    With `summary` the first unit is one; it goes after all others: it stands for more than they do.
+    With `summary` the first group is one; it goes after all others: it stands for more than they do.
     """
-    costs = [counter.count_group(unit) for unit in units]
+    costs = [counter.count_group(group) for group in groups]
     total = sum(costs)
     if total <= room:
-        return list(units)
-    last_user = max((index for index, unit in enumerate(units) if unit.role == "user"), default=-1)
-    order = [index for index in range(len(units)) if index != last_user]
+        return list(groups)
+    last_user = max((index for index, group in enumerate(groups) if group.role == "user"), default=-1)
+    order = [index for index in range(len(groups)) if index != last_user]
     if summary and order[:1] == [0]:
         order = [*order[1:], 0]
     gone: set[int] = set()
     for index in order:
-        if total <= room and not _begins_without_user(units, gone):
+        if total <= room and not _begins_without_user(groups, gone):
             break
         gone.add(index)
         total -= costs[index]
-    return [unit for index, unit in enumerate(units) if index not in gone]
+    return [group for index, group in enumerate(groups) if index not in gone]
 
 
-def _begins_without_user(units: Sequence[MessageGroup], gone: set[int]) -> bool:
-    first = next((unit for index, unit in enumerate(units) if index not in gone), None)
+def _begins_without_user(groups: Sequence[MessageGroup], gone: set[int]) -> bool:
+    first = next((group for index, group in enumerate(groups) if index not in gone), None)
     return first is not None and first.role != "user"
 
 

@@ -73,6 +73,8 @@ class Learned(Struct, frozen=True, gc=False):
 class StoredMessage(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """A message of a step. The pieces of one model answer share msg_id, and each has one of the three contents."""
 
+    # Flat, though it has 21 fields: it is the record of the file format, which msgspec reads and writes without a step
+    # between. Parts of their own would be nested in the JSON too, or cost a conversion for every message.
     role: str
     content: list[Part] | None = None
     reasoning_content: list[TextPart] | None = None

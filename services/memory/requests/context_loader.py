@@ -55,14 +55,14 @@ class ContextLoader:
         if pending is not None and request.run_id not in runs:
             pending.n = len(chat.log) + 1
             runs[request.run_id] = [pending]
-        told = select_source(runs, request.run_id, request.context_id or None)
+        source = select_source(runs, request.run_id, request.context_id or None)
         counter = self._counting.create_counter(chat, request.limits.model)
         is_short = chat.size_bytes + request.ByteSize() <= INLINE_BYTES_MAX and is_loaded(counter.encoding)
         response, count = await _run_load(
-            partial(_build_response, runs, told, request, window), counter, find, is_short=is_short
+            partial(_build_response, runs, source, request, window), counter, find, is_short=is_short
         )
         if request.HasField("limits"):
-            self._counting.note_request(chat, told, request.limits.model, count)
+            self._counting.note_request(chat, source, request.limits.model, count)
         return response
 
 
@@ -82,22 +82,22 @@ async def _run_load(
 
 def _build_response(
     runs: Mapping[str, Sequence[Line]],
-    told: ContextSource,
+    source: ContextSource,
     request: memory_pb2.LoadContextRequest,
     window: ContextWindow,
     counter: TokenCounter,
     find: images.FindBlob,
 ) -> tuple[memory_pb2.LoadContextResponse, int]:
     """Return the response, and its tokens before the model's ratio (0: not counted)."""
-    shown = build_view(told, window)
+    view = build_view(source, window)
     texts = list(request.reminders)
     if request.HasField("recap"):
-        texts.append(_apply_recap(runs, told, shown, request, counter))
+        texts.append(_apply_recap(runs, source, view, request, counter))
     reminding = format_reminder(texts)
     if request.HasField("limits"):
-        response, count = _fit_window(told, shown, request, reminding, counter)
+        response, count = _fit_window(source, view, request, reminding, counter)
     else:
-        messages = build_messages(request.system, shown.groups, reminding)
+        messages = build_messages(request.system, view.groups, reminding)
         response, count = memory_pb2.LoadContextResponse(messages=messages), 0
     images.fill_images(response.messages, find)
     return response, count
@@ -105,39 +105,39 @@ def _build_response(
 
 def _apply_recap(
     runs: Mapping[str, Sequence[Line]],
-    told: ContextSource,
-    shown: ContextView,
+    source: ContextSource,
+    view: ContextView,
     request: memory_pb2.LoadContextRequest,
     counter: TokenCounter,
 ) -> str:
-    """Condense what is shown of the run, and return the text of its reminder."""
+    """Condense what the view shows of the run, and return the text of its reminder."""
     tokens_max, window = recap.read_settings(request.recap)
-    found = recap.collect_insights(told, shown.own)
-    goal, tasks = find_intent(runs, told), list_open_tasks(told.lines, told.context_id)
+    found = recap.collect_insights(source, view.own)
+    goal, tasks = find_intent(runs, source), list_open_tasks(source.lines, source.context_id)
     last = [insight for _, insight in found[-window:]]
     recap.condense_results(found, window)
     return recap.format_active_part(goal, last, tasks, counter, request.system, tokens_max)
 
 
 def _fit_window(
-    told: ContextSource,
-    shown: ContextView,
+    source: ContextSource,
+    view: ContextView,
     request: memory_pb2.LoadContextRequest,
     reminding: str,
     counter: TokenCounter,
 ) -> tuple[memory_pb2.LoadContextResponse, int]:
     tokens_max = get_request_tokens_max(request.limits)
-    frame = counter.count_frame(request.system, request.tools) + counter.count_reminder(reminding, shown.groups)
-    count = frame + counter.count_groups(shown.groups)
+    frame = counter.count_frame(request.system, request.tools) + counter.count_reminder(reminding, view.groups)
+    count = frame + counter.count_groups(view.groups)
     # Before anything is left out to make it fit: what does not fit is due all the more.
-    due = is_due(told, [*shown.earlier, *shown.own], counter, counter.to_model_tokens(count), tokens_max)
-    left = shown.groups
+    due = is_due(source, [*view.earlier, *view.own], counter, counter.to_model_tokens(count), tokens_max)
+    left = view.groups
     if count > counter.from_model_tokens(tokens_max):
         left = truncate_groups(
-            left, counter, counter.from_model_tokens(tokens_max) - frame, summary=shown.summary is not None
+            left, counter, counter.from_model_tokens(tokens_max) - frame, summary=view.summary is not None
         )
         count = frame + counter.count_groups(left)
-        user = max((counter.count_group(unit) for unit in left if unit.role == "user"), default=0)
+        user = max((counter.count_group(group) for group in left if group.role == "user"), default=0)
         check_fits(counter.to_model_tokens(count), tokens_max, counter.count_frame(request.system, ()), user)
     messages = build_messages(request.system, left, reminding)
     tokens = counter.to_model_tokens(count)

@@ -61,7 +61,7 @@ def database_errors() -> Generator[None]:
 
 
 def open_database(path: Path, *, is_first: bool) -> IndexDatabase:
-    """The index at `path`, or a new one where there is none or one of another version; see new_database.
+    """The index at `path`, or a new one where there is none or one of another version; see create_database.
 
     Raises:
         sqlite3.DatabaseError: It cannot be read.
