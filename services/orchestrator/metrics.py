@@ -1,4 +1,4 @@
-"""What the orchestrator counts, for Prometheus: live runs when it is asked, the others when something ends."""
+"""Metrics of the orchestrator: live runs when scraped, all others when something ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The orchestrator put together: peers, recovery, runs, server, and what is closed in which order."""
+"""The orchestrator put together: peers, recovery, runs, server, closed in reverse."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ NAME = "headrace.v1.AgentService"
 
 @asynccontextmanager
 async def orchestrator(config: Config) -> AsyncGenerator[RunningServer]:
-    """An orchestrator that serves inside the block; it waits for memory first, and leaving the block drains it."""
+    """Serve inside the block; entering it waits for memory, leaving it drains the runs."""
     agents_dir = config.agents_dir or config.config_dir / "agents"
     registry = Registry(agents_dir, config.default_agent)
     shown = build_caller_metadata(config.server.auth, ORCHESTRATOR)

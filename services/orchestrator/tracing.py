@@ -1,7 +1,7 @@
-"""The spans of a run: itself, its tool calls, its sub-agents, its compactions. Model calls have theirs in the gateway.
+"""The spans of a run, its tool calls, sub-agents and compactions. Model calls have theirs in the gateway.
 
 A run's span is the child of its query's, and may end long after that. A run that was taken over has a trace of its own
-with a link to the query's: whoever reads that trace later may have waited for its end.
+with a link to the query's.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ if TYPE_CHECKING:
     from services.orchestrator.run.scope import Scope
 
 TOOL_FAILED = "tool_failed"
-"""The error type of a call whose result says that it failed; why is for the model, and content."""
+"""The error type of a failed result; its reason is content and stays out."""
 
 
 def begun(run: Run) -> AbstractContextManager[Span]:
-    """The span of a run that has begun here."""
+    """Open the span of a run that begins here."""
     return spans.start_span(_make_span_name(run.agent.key), _run_attributes(run))
 
 
 def taken_over(run: Run) -> AbstractContextManager[Span]:
-    """The span of a run that another owner has begun."""
+    """Open the span of a run that another owner began."""
     return spans.start_linked_span(_make_span_name(run.agent.key), run.past.traceparent, _run_attributes(run))
 
 
 def ended(line: memory_pb2.RunLine) -> None:
-    """Note on the run's span, which is the current one, how it ended."""
+    """Note the run's end on its span, which is the current one."""
     span = trace.get_current_span()
     if not span.is_recording():
         return
@@ -55,7 +55,7 @@ def ended(line: memory_pb2.RunLine) -> None:
 
 
 def executed(call: Call) -> AbstractContextManager[Span]:
-    """The span of a tool call, from the gate to its result: people who are asked are waited for in it."""
+    """Open the span of a tool call, from the gate to its result, waits for people included."""
     attributes = {
         names.OPERATION: names.EXECUTE_TOOL,
         names.TOOL_NAME: call.name,
@@ -67,7 +67,7 @@ def executed(call: Call) -> AbstractContextManager[Span]:
 
 @contextmanager
 def delegated(scope: Scope) -> Generator[None]:
-    """The span of a sub-agent's work. A cancel after the step in hand is not its failure."""
+    """Open the span of a sub-agent's work; a cancel after the current step is not its failure."""
     attributes = {
         names.OPERATION: names.INVOKE_AGENT,
         names.AGENT_ID: scope.agent.key,
@@ -84,12 +84,12 @@ def delegated(scope: Scope) -> Generator[None]:
 
 
 def compacted(trigger: str) -> AbstractContextManager[Span]:
-    """The span of a compaction; memory and the model have theirs below it."""
+    """Open the span of a compaction."""
     return spans.start_span("compact_context", {names.COMPACTION_TRIGGER: trigger})
 
 
 def compaction_ended(span: Span, kind: str) -> None:
-    """Note what came of it."""
+    """Note the result of the compaction."""
     span.set_attribute(names.COMPACTION_OUTCOME, kind)
     if kind == "fail":
         spans.mark_failed(span, "compaction_failed")

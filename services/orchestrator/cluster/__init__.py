@@ -1,1 +1,1 @@
-"""Several orchestrators: runs taken over, calls passed on to the owner of a run."""
+"""Several orchestrators: takeover of runs, and calls forwarded to the owner of a run."""

@@ -1,9 +1,9 @@
-"""Calls for what another orchestrator has: passed on to it as they are, its answers passed back as they come.
+"""Forwards calls to the orchestrator that owns a run, and its answers back as they come.
 
-Whom to ask is looked up in memory, and again while the owner does not answer: it may be stopping, or dead, and its runs
-may be ours a moment later. A call is passed on once at most: who gets it from another replica answers, or says that it
-cannot. Nothing is kept and no event decoded; a stream stops reading where its reader does, and one that breaks simply
-ends, as it does when a run is left to another owner: readers attach again.
+The owner is looked up in memory, and again while it does not answer: it may be stopping or dead, and its runs may be
+ours a moment later. A call is forwarded at most once: a replica that gets it answers, or says that it cannot. No event
+is kept or decoded; a stream stops reading where its reader does, and one that breaks simply ends, so that readers
+attach again.
 """
 
 from __future__ import annotations
@@ -31,37 +31,37 @@ from services.runtime.rpc.interceptors import Context
 from services.runtime.rpc.push_stream import MessageSink
 
 RELAYED = "x-headrace-relayed"
-"""Metadata of a call that another orchestrator has passed on."""
+"""Metadata of a forwarded call."""
 
 ANSWER_TIMEOUT_S = 5.0
-"""For one unary call to an owner. One that hangs is asked again, or the run's next owner is: all may be repeated."""
+"""Timeout of one unary call to an owner; then it is repeated, which every RPC here allows."""
 
 LOOK_AGAIN_S = 0.2
-"""Between two attempts: an owner that stops hands over within a second."""
+"""Delay between two attempts: an owner that stops hands over within a second."""
 
 SPARE_S = 5.0
-"""Beyond a lease: for its end to be noticed, and for the run to be taken over."""
+"""Time beyond a lease in which its end is noticed and the run taken over."""
 
 Reply = TypeVar("Reply")
 Passed = TypeVar("Passed")
 Here = Callable[[Run | None], Awaitable[Reply | OwnedElsewhere]]
-"""What answers where the run is live here, or nobody's any more (None)."""
+"""Answers for a run that is live here, or that nobody owns any more (None)."""
 
 log = structlog.get_logger()
 
 
 class Forwarder:
-    """Finds who is to answer, for the RPCs of the service."""
+    """Finds the owner of a run for the RPCs of the service."""
 
     def __init__(self, runs: Runs, takeover: Takeover, lanes: PeerChannels, lease_s: float) -> None:
         self._runs = runs
         self._takeover = takeover
         self._lanes = lanes
         self._patience_s = lease_s + SPARE_S
-        """A dead owner's lease ends within it."""
+        """Time in which a dead owner's lease ends."""
 
     async def answer(self, rpc: str, request: Any, context: Context, here: Here[Reply]) -> Reply:
-        """The answer of whoever has the run that `request` names."""
+        """Return the answer of the owner of the run that `request` names."""
         return await self._answer_or_forward(
             request.run_id, context, here, partial(self._call_owner, rpc, request, context)
         )
@@ -69,16 +69,15 @@ class Forwarder:
     async def stream(
         self, rpc: str, request: Any, context: Context, out: MessageSink, here: Here[Reply]
     ) -> Reply | int:
-        """Have the owner of the run that `request` names send to `out`; how many messages it sent. A request that names
-        none begins a run, here or where its chat's runs are.
-        """
+        """Have the owner of the run that `request` names send to `out`; returns the number of messages. A request
+        without a run begins one, here or where its chat's runs are."""
         run_id: str = getattr(request, "run_id", "")
         return await self._answer_or_forward(
             run_id, context, here, partial(self._pass_stream, rpc, request, context, out)
         )
 
     async def told(self, rpc: str, request: Message, context: Context, run_id: str) -> Any:
-        """What the owner of a run says; None: it is not another's, or its owner does not answer."""
+        """Return another owner's answer; None when there is no other owner, or it does not answer."""
         if _is_relayed(context):
             return None
         address = await self._takeover.owner_of(run_id)
@@ -91,7 +90,7 @@ class Forwarder:
     async def _answer_or_forward(
         self, run_id: str, context: Context, here: Here[Reply], there: Callable[[str], Awaitable[Passed]]
     ) -> Reply | Passed:
-        """The answer of the first who gives one, of those who have the run, or its chat, one after the other."""
+        """Return the first answer, from here or from the owners of the run or its chat, one after the other."""
         loop = asyncio.get_running_loop()
         until_s = loop.time() + (0.0 if _is_relayed(context) else self._patience_s)
         while True:
@@ -144,7 +143,7 @@ class Forwarder:
 
 @contextmanager
 def _owner_errors() -> Generator[None]:
-    """Raise what the owner raised; whatever else its connection or its end says is ProviderUnavailable."""
+    """Raise the owner's own error; any other break of its connection becomes ProviderUnavailable."""
     try:
         with rpc_errors():
             yield
@@ -153,7 +152,7 @@ def _owner_errors() -> Generator[None]:
 
 
 def _is_passing(error: HeadraceError) -> bool:
-    """Whether another owner may be found: this one has gone, or is about to."""
+    """Return whether another owner may be found: this one has gone, or is about to."""
     return isinstance(error, ProviderUnavailable) or error.retry_after_s == 0
 
 

@@ -1,4 +1,4 @@
-"""Channels to other orchestrators: one for each that runs are relayed to, closed when nothing was for a while."""
+"""Channels to other orchestrators, one for each that calls are forwarded to, closed when unused for a while."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from services.runtime.auth.caller_credentials import CallerMetadata
 from services.runtime.rpc.channels import open_channel
 
 LANES_MAX = 64
-"""More replicas than anybody has; owners that are gone leave theirs behind for a while."""
+"""Channels at a time; more than there are replicas, because gone replicas leave theirs for a while."""
 
 UNUSED_S = 60.0
-"""Then a lane is closed: its replica may be gone for good."""
+"""Time after which an unused channel is closed."""
 
 
 @dataclass(slots=True)
@@ -28,7 +28,7 @@ class _PeerChannel:
 
 
 class PeerChannels:
-    """All lanes of this process. Open it with `async with`; `tidy` is a task of its owner's."""
+    """Open it with `async with`; `tidy` runs in a task of its owner."""
 
     def __init__(self, badge: CallerMetadata) -> None:
         self._badge = badge
@@ -43,11 +43,11 @@ class PeerChannels:
 
     @asynccontextmanager
     async def to(self, address: str) -> AsyncGenerator[grpc.aio.Channel]:
-        """The channel to `address`, for one call.
+        """Give the channel to `address` for one call.
 
         Raises:
-            Overloaded: There are too many.
-            ProviderUnavailable: It is none.
+            Overloaded: There are too many channels.
+            ProviderUnavailable: The address is invalid.
         """
         lane = self._lanes.get(address)
         if lane is None:
@@ -69,7 +69,7 @@ class PeerChannels:
             raise ProviderUnavailable("the run's owner has no address") from error
 
     async def tidy(self) -> None:
-        """Close lanes that are not used, until cancelled."""
+        """Close unused channels, until cancelled."""
         while True:
             await asyncio.sleep(UNUSED_S)
             before_s = asyncio.get_running_loop().time() - UNUSED_S

@@ -1,4 +1,4 @@
-"""What is left to do for a run that cannot be gone on with, and waiting for a memory that is not up yet."""
+"""Ends runs that cannot be gone on with, and waits for a memory that is not up yet."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from services.orchestrator import ids
 from services.orchestrator.run.replay.attempt_resets import CRASHED
 
 RETRY_DELAY_S = 0.2
-"""Between questions to a memory that is not up yet: all services of a machine start at the same time."""
+"""Delay between attempts: all services of a machine start at the same time."""
 
 T = TypeVar("T")
 
@@ -22,7 +22,7 @@ log = structlog.get_logger()
 
 
 async def patiently(ask: Callable[[], Awaitable[T]]) -> T:
-    """What `ask` gives once memory is there."""
+    """Return what `ask` returns, as soon as memory is there."""
     while True:
         try:
             return await ask()
@@ -34,7 +34,8 @@ async def patiently(ask: Callable[[], Awaitable[T]]) -> T:
 def end_of(
     run: memory_pb2.UnfinishedRun, generation: int, base_seq: int, told: common_pb2.Failure | None = None
 ) -> memory_pb2.AppendRequest:
-    """The last lines of a run that ends as interrupted, or as readers were `told`; its events are behind `base_seq`."""
+    """Make the last lines of a run that ends as interrupted, or as readers were `told`; its events come after
+    `base_seq`."""
     reset = agent_pb2.AgentDelta(
         seq=base_seq + 1,
         timestamp=ids.now_ms(),

@@ -1,8 +1,8 @@
-"""Going on with runs that nobody runs: those a stopped process left, found at start and every second after it.
+"""Takes over runs that nobody runs, found at the start and about every second after it.
 
-A run has one owner, whose lease memory knows. An owner that stops releases it, one that dies lets it run out; then
-whoever asks first gets the run with a new generation, and memory takes nothing from the owner before any more. The runs
-of a chat go to one owner, in their order.
+A run has one owner, whose lease memory knows. An owner that stops releases it, one that dies lets it run out; then the
+first that asks gets the run with a new generation, and memory takes nothing from earlier owners any more. The runs of a
+chat go to one owner, in their order.
 """
 
 from __future__ import annotations
@@ -32,31 +32,30 @@ from services.orchestrator.run.run import Run
 from services.runtime.auth.identity import Identity, acting_as
 
 SEQ_PER_GENERATION = 1_000_000
-"""An owner with generation g numbers its events from g times this, plus 1 (events.md)."""
+"""An owner with generation g numbers its events from g times this, plus 1 (docs/reference/events.md)."""
 
 GENERATION_MAX = 1_000_000
-"""Memory begins far above it where its index was lost: then seqs go on with the next free range, so that they stay
-numbers that JSON readers can count with."""
+"""Above this, where memory's index was lost, seqs go on with the next free range, so that JSON readers can count with
+them."""
 
 CRASHES_MAX = 3
-"""A run whose owner has died so often is what kills it."""
+"""Crashes of owners after which a run is ended: it is what kills them."""
 
 LOOKS_PER_LEASE = 15
-"""For runs that nobody has: with a lease of 15 s, what is handed over goes on within about a second, and what a dead
-owner had within 17; 30 s are the aim."""
+"""Looks for unowned runs per lease: with 15 s, a released run goes on within about 1 s, a dead owner's within 17."""
 
 JITTER = (0.8, 1.2)
-"""Replicas that look at the same moment would all ask for the same runs."""
+"""Factors of the delay, because replicas that look at the same moment would ask for the same runs."""
 
 log = structlog.get_logger()
 
 
 CHATS_AT_ONCE = 8
-"""Whose runs are taken over at the same time: each is a few calls, whose answers it waits for."""
+"""Chats taken over at the same time; each waits for a few calls."""
 
 
 class Takeover:
-    """Takes runs over for `runs`; those of a chat one at a time, so that nobody takes over from us."""
+    """Takes runs over for `runs`; those of a chat one at a time."""
 
     def __init__(self, runs: Runs, registry: Registry, peers: Peers, owner: Owner) -> None:
         self._runs = runs
@@ -64,14 +63,14 @@ class Takeover:
         self._peers = peers
         self._owner = owner
         self._taking: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        """By chat."""
+        """Locks by chat."""
 
     async def at_start(self) -> None:
-        """Take over what there is; waits for memory as long as it takes."""
+        """Take over all unowned runs; waits for memory as long as it takes."""
         await patiently(self._take_unowned)
 
     async def watch(self) -> None:
-        """Take over what comes, until cancelled."""
+        """Take over unowned runs, until cancelled."""
         looks = 0
         while True:
             looks += 1
@@ -98,7 +97,6 @@ class Takeover:
                     raise problem
 
     async def _take_chat(self, run: memory_pb2.UnfinishedRun) -> None:
-        """Take over what is left of the run's chat."""
         with acting_as(_owner_identity(run)):
             for entry in await stored_runs.list_unfinished_of_chat(self._peers, run.run_id):
                 # A chat's runs keep their order: none goes before one that is still another's.
@@ -111,8 +109,8 @@ class Takeover:
         return not self._is_owned_elsewhere(entry)
 
     async def find(self, run_id: str) -> Run | str | None:
-        """The run, live here, taken over where nobody runs it; the address of the process that has its chat's runs;
-        None: it has ended, or the caller has no such run.
+        """Return the run, taken over where nobody runs it; or the address of the owner of its chat's runs; or None when
+        it has ended or is not the caller's.
 
         Raises:
             Overloaded: It is about to be another's.
@@ -128,7 +126,7 @@ class Takeover:
         return self._runs.live.find(run_id)
 
     async def _take_run(self, run_id: str) -> Run | str | None:
-        """As `find`; takes over what is left of the chat up to the run."""
+        """Take over what is left of the chat up to the run; returns as `find`."""
         # Read once more: while others took over, what is left has been taken, or has ended.
         for entry in await stored_runs.list_unfinished_of_chat(self._peers, run_id):
             if self._is_owned_elsewhere(entry):
@@ -143,20 +141,20 @@ class Takeover:
         return self._taking.setdefault(chat_id, asyncio.Lock())
 
     def _is_left(self, entry: memory_pb2.UnfinishedRun, run_id: str) -> bool:
-        """Whether a run that is not another's is to be taken over for a caller who asks for `run_id`."""
+        """Return whether an unowned run is to be taken over for a caller who asks for `run_id`."""
         if self._runs.live.has(entry.run_id):
             return False
         return entry.run_id == run_id or entry.run_id not in self._runs.unstored
 
     async def owner_of(self, run_id: str) -> str | None:
-        """The address of another process that has the run; nothing is taken over."""
+        """Return the address of another process that owns the run; takes nothing over."""
         beside = await stored_runs.list_unfinished_of_chat(self._peers, run_id)
         return next(
             (entry.owner for entry in beside if entry.run_id == run_id and self._is_owned_elsewhere(entry)), None
         )
 
     async def _try_take_over(self, entry: memory_pb2.UnfinishedRun) -> bool:
-        """Take the run over if nobody has it. Whether it is another's no more."""
+        """Take the run over if nobody has it; returns whether no other process has it now."""
         try:
             async with self._chat_lock(entry.chat_id):
                 if not self._is_owned_elsewhere(entry):
@@ -178,7 +176,7 @@ class Takeover:
         return entry.owner not in ("", self._owner.address) and entry.lease_expires_at > ids.now_ms()
 
     async def _take_over(self, entry: memory_pb2.UnfinishedRun) -> Run | None:
-        """The run, which goes on here now; None: it had ended, or was ended."""
+        """Take the run over; None when it had ended, or was ended."""
         with acting_as(_owner_identity(entry)):
             if run := self._runs.live.find(entry.run_id):
                 return run
@@ -215,7 +213,7 @@ class Takeover:
         return run
 
     def _find_agent(self, query: memory_pb2.QueryLine, recording: Recording) -> Definition | None:
-        """The run's agent as it is now; None: there is none any more, or it works in another mode."""
+        """Return the run's agent as it is now; None when it is gone or works in another mode."""
         try:
             agent = self._registry.get(query.query.agent_key)
             if query.query.HasField("deep_think"):
@@ -226,7 +224,7 @@ class Takeover:
         return None if recording.stages & others else agent
 
     async def _acquire_lease(self, entry: memory_pb2.UnfinishedRun) -> int | None:
-        """Our generation; None: the run has ended meanwhile. Raises Overloaded: another was faster."""
+        """Return our generation; None when the run has ended meanwhile. Raises Overloaded: another was faster."""
         request = memory_pb2.AcquireLeaseRequest(
             chat_id=entry.chat_id, run_id=entry.run_id, owner=self._owner.address, ttl_ms=self._owner.ttl_ms
         )
@@ -249,7 +247,7 @@ def _make_moved_error() -> Overloaded:
 
 
 def _first_seq_base(generation: int, last_seq: int) -> int:
-    """The seq behind which an owner's events are numbered."""
+    """Return the seq after which an owner's events are numbered."""
     if generation > GENERATION_MAX:
         generation = last_seq // SEQ_PER_GENERATION + 1
     return generation * SEQ_PER_GENERATION

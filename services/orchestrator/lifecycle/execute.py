@@ -1,4 +1,4 @@
-"""The work of a run, and how it ends: its first turn is prepared while its query is stored (docs/decisions/0012)."""
+"""Executes a run: its first turn is prepared while its query is stored (docs/decisions/0012)."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """What the readers of a run are told before its work."""
+    """Resets and notices that readers get before the run's work."""
 
     resets: memory_pb2.AppendRequest | None = None
-    """What they have lost with the owner before; None: the run begins here."""
+    """Resets after a takeover; None for a run that begins here."""
 
     notices: Sequence[tuple[str, str]] = ()
     """Codes and texts."""
@@ -42,9 +42,8 @@ NOTHING = Opening()
 
 @asynccontextmanager
 async def working_ahead(run: Run, peers: Peers, opening: Opening) -> AsyncGenerator[None]:
-    """Begin a run's work while its query is on the way to the disk: what its first turn is made of is found out, and
-    the turn waits for `execute`. What has not been executed when the block ends is forgotten.
-    """
+    """Prepare a run's first turn while its query is on the way to the disk; the turn waits for `execute`. Work that is
+    not executed when the block ends is dropped."""
     work = asyncio.create_task(_work_ahead(run, peers, opening))
     run.control.begin_work(work)
     try:
@@ -60,7 +59,7 @@ async def _work_ahead(run: Run, peers: Peers, opening: Opening) -> str:
 
 
 async def execute(run: Run, peers: Peers, opening: Opening) -> memory_pb2.RunLine | None:
-    """Do the work, begun ahead or not, and say how it ended; None: it has not, and is left to its next owner."""
+    """Do the work, prepared or not, and return how it ended; None when it is left to its next owner."""
     control, clock = run.control, run.spending.clock
     clock.start(run.recording.worked_ms / 1000)
     work = control.work or asyncio.create_task(_run_mode(run, peers, opening))
@@ -96,7 +95,7 @@ async def execute(run: Run, peers: Peers, opening: Opening) -> memory_pb2.RunLin
 
 
 async def _run_mode(run: Run, peers: Peers, opening: Opening) -> str:
-    """From what readers are told first to the end of the mode; the finish reason."""
+    """Publish the opening and run the mode; returns the finish reason."""
     if opening.resets is not None:
         await run.release_resets(opening.resets)
         await peers.wait_for_peers()

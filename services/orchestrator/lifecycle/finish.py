@@ -28,13 +28,13 @@ HAND_OVER_S = 3.0
 """Time for the last lines of a run that another owner is to go on with: within the process's stop."""
 
 AskNext: TypeAlias = Callable[[Run, Steer], Awaitable[None]]
-"""Has a message that a run did not hear asked behind it."""
+"""Asks a message that a run did not hear as the chat's next query."""
 
 log = structlog.get_logger()
 
 
 async def finish(run: Run, line: memory_pb2.RunLine, ask_next: AskNext) -> common_pb2.Failure | None:
-    """End the run as `line` says; what readers were told instead, where the log takes no end."""
+    """End the run as `line` says; returns the failure that readers got instead where the log takes no end."""
     unheard = run.steering.close()
     line.usage.CopyFrom(run.usage)
     run.close(line, CANCELLED_RESULT if line.state == "cancelled" else INTERRUPTED_RESULT)
@@ -55,7 +55,7 @@ async def finish(run: Run, line: memory_pb2.RunLine, ask_next: AskNext) -> commo
 
 
 async def hand_over(run: Run, peers: Peers) -> None:
-    """Leave the run as the log has it to whoever takes it over; readers are to attach again."""
+    """Leave the run to its next owner as the log has it; readers attach again."""
     try:
         if not run.log.is_lost:
             async with asyncio.timeout(HAND_OVER_S):
@@ -73,7 +73,7 @@ async def hand_over(run: Run, peers: Peers) -> None:
 
 
 async def _commit_end(run: Run, unheard: list[Steer], ask_next: AskNext) -> common_pb2.Failure | None:
-    """Have asked what its model did not hear, and commit the run's last lines; why not, when they could not be."""
+    """Ask what its model did not hear and commit the run's last lines; returns why when they could not be committed."""
     failure: common_pb2.Failure | None = None
     for delay_s in FINISH_RETRY_DELAYS_S:
         await asyncio.sleep(delay_s)

@@ -1,7 +1,7 @@
-"""Owning runs: each has a lease in memory, which this process renews while it is alive.
+"""Leases: memory has one for each live run, which this process renews while it is alive.
 
-A new run's lease comes with its query line, so that it costs no round trip before the first event. One task renews all
-of them, apart from the tasks of the runs; no tool runs in this process, so none can keep it from that.
+A new run's lease comes with its query line, without a round trip of its own. One task renews all of them, apart from
+the tasks of the runs.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from services.orchestrator.run.run import Run
 from services.runtime.auth.identity import acting_as
 
 RENEWALS_MAX = 32
-"""At a time: memory puts each on the disk."""
+"""Renewals at a time, because memory puts each on the disk."""
 
 RELEASE_TIMEOUT_S = 5.0
 
@@ -28,10 +28,10 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """As whom, and for how long at a time, this process has runs."""
+    """The identity under which this process owns runs, and the length of its leases."""
 
     address: str
-    """At which others reach it; whoever starts with it goes on with what the process before left."""
+    """The address at which replicas reach it; a process that starts with it takes over the earlier one's runs."""
     lease_s: float = 15.0
 
     @property
@@ -40,7 +40,7 @@ class Owner:
 
     @property
     def renewal_s(self) -> float:
-        """Between two renewals: one may fail."""
+        """Time between two renewals, so short that one may fail."""
         return self.lease_s / 3
 
 
@@ -59,7 +59,7 @@ async def keep(live: Callable[[], Iterable[Run]], peers: Peers, owner: Owner) ->
 
 
 async def release(run: Run, peers: Peers) -> None:
-    """Give the run to whoever asks first."""
+    """Release a run's lease, so that the next process that asks gets it."""
     request = memory_pb2.ReleaseLeaseRequest(run_id=run.id, generation=run.log.generation)
     with translating_peer_errors():
         await peers.memory.ReleaseLease(request, timeout=RELEASE_TIMEOUT_S)

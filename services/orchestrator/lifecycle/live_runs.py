@@ -20,7 +20,7 @@ class LiveRuns:
         self._fair_use = fair_use
         self._by_id: dict[str, Run] = {}
         self._by_chat: dict[str, list[Run]] = {}
-        """The runs of a chat in the order of their queries; the first one runs."""
+        """Runs of each chat in the order of their queries; the first one runs."""
         self._idle = asyncio.Event()
         """Set while no run is live."""
         self._idle.set()
@@ -50,42 +50,41 @@ class LiveRuns:
             self._fair_use.give_back(run.identity.tenant)
 
     def rest(self, tenant: str, is_resting: bool) -> None:
-        """A run of the tenant waits for people (True), and takes no place, or goes on."""
+        """Free the place of a run that waits for people (True), or take one for a run that goes on."""
         (self._fair_use.give_back if is_resting else self._fair_use.take)(tenant)
 
     def find(self, run_id: str) -> Run | None:
-        """The run with this id, when it is the caller's."""
+        """Return the run with this id when it is the caller's."""
         run = self._by_id.get(run_id)
         return run if run is not None and run.identity == identity.require_identity() else None
 
     def has(self, run_id: str) -> bool:
-        """Whether the run is live here, whosever it is."""
+        """Return whether the run is live here, of any owner."""
         return run_id in self._by_id
 
     def has_chat(self, chat_id: str) -> bool:
-        """Whether a run of the chat is live here, whosever it is."""
+        """Return whether a run of the chat is live here, of any owner."""
         return chat_id in self._by_chat
 
     def all(self) -> list[Run]:
         return list(self._by_id.values())
 
     def of_chat(self, chat_id: str) -> list[Run]:
-        """The live runs of a chat, in order. Raises NotFound: the chat is not the caller's."""
+        """Return the live runs of a chat in order. Raises NotFound: the chat is not the caller's."""
         runs, caller = self._by_chat.get(chat_id, ()), identity.require_identity()
         if any(run.state.is_stored and run.identity != caller for run in runs):
             raise stored_runs.make_chat_not_found(chat_id)
         return [run for run in runs if run.identity == caller]
 
     def is_first(self, run: Run) -> bool:
-        """Whether no run of the chat is before this one."""
         return self._by_chat[run.chat_id][0] is run
 
     def before(self, run: Run) -> list[Run]:
-        """The runs of the chat that are before this one."""
+        """Return the runs of the chat before this one."""
         return list(takewhile(lambda other: other is not run, self.of_chat(run.chat_id)))
 
     async def wait_until_idle(self, within_s: float) -> bool:
-        """Whether all runs have ended, after `within_s` at the latest."""
+        """Return whether all runs ended within `within_s`."""
         try:
             async with asyncio.timeout(within_s):
                 await self._idle.wait()

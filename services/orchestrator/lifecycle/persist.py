@@ -1,4 +1,4 @@
-"""A query on its way into the log: its run is stored when its line is committed; the caller learns what else came."""
+"""Stores a query: its run exists when its line is committed."""
 
 from __future__ import annotations
 
@@ -17,19 +17,17 @@ if TYPE_CHECKING:
     from services.orchestrator.run.run import Run
 
 Caller: TypeAlias = "asyncio.Future[RepeatedQuery | OwnedElsewhere | None]"
-"""Gets why there is no run to execute, or the error; None: the run is stored."""
+"""A future with the reason or error when there is no run to execute; None when the run is stored."""
 
 
 class QueryLog:
-    """Commits the query lines of one owner's runs."""
-
     def __init__(self, peers: Peers, owner: Owner, live: LiveRuns) -> None:
         self._peers = peers
         self._owner = owner
         self._live = live
 
     async def append(self, run: Run, traceparent: str) -> memory_pb2.AppendResponse:
-        """Commit the run's query line, with the span that its query came in."""
+        """Commit the run's query line with the span of its query."""
         line = memory_pb2.QueryLine(query=run.query, agent_hash=run.agent.hash, traceparent=traceparent)
         request = memory_pb2.AppendRequest(
             chat_id=run.chat_id,
@@ -45,7 +43,7 @@ class QueryLog:
             return await self._peers.memory.Append(request, timeout=UNARY_TIMEOUT_S, metadata=forward_metadata())
 
     async def store(self, run: Run, traceparent: str, caller: Caller) -> memory_pb2.AppendResponse | None:
-        """Commit the query line of a run that begins, and tell its caller; None: there is no run to execute."""
+        """Commit the query line and answer the caller; None when there is no run to execute."""
         try:
             reply = await self.append(run, traceparent)
         except ChatBusy as error:

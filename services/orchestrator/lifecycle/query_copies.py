@@ -17,13 +17,13 @@ STEER_LEFT_OUT = frozenset({"references", "params", "scene", "stream", "on_disco
 
 
 def query_event(query: agent_pb2.QueryRequest) -> agent_pb2.RequestQuery:
-    """The event that tells readers of a query: all fields that the event has, as the query has them."""
+    """Make the event of a query with all fields that the event has."""
     fields = agent_pb2.RequestQuery.DESCRIPTOR.fields_by_name
     return agent_pb2.RequestQuery(**{field.name: value for field, value in query.ListFields() if field.name in fields})
 
 
 def steer_query(query: agent_pb2.QueryRequest, request_id: str, text: str) -> agent_pb2.QueryRequest:
-    """The query that asks what the run of `query` did not hear; the same each time it is made."""
+    """Make the query that asks a message which the run of `query` did not hear; the same each time."""
     name = hashlib.sha256(request_id.encode()).hexdigest()[:32]
     fields = {field.name: value for field, value in query.ListFields() if field.name in STEER_FIELDS}
     return agent_pb2.QueryRequest(request_id=f"steer_{name}", role="user", message=text, **fields)

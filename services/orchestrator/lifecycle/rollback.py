@@ -1,4 +1,4 @@
-"""whenBusy rollback: what cancelled runs said stays in the log and the history, and no model sees it any more."""
+"""whenBusy rollback: messages of cancelled runs stay in the log and the history, and no model sees them any more."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from services.runtime.rpc.call_ids import forward_metadata
 
 
 async def take_back(run: Run, peers: Peers) -> None:
-    """Take back, for models alone, the runs that `run` rolls back. They have ended: it is `run`'s turn."""
+    """Revert, for models alone, the ended runs that `run` rolls back, when it is `run`'s turn."""
     checkpoint_id = run.chat.revert()
     if checkpoint_id is None:
         return

@@ -30,11 +30,10 @@ from services.runtime.rpc.call_ids import bind_run_id
 from services.runtime.telemetry import spans
 
 UNSTORED_MAX = 1000
-"""Kept until the process ends; a log that takes nothing is rare."""
+"""Ends that are kept until the process ends; a log that takes nothing is rare."""
 
 ENDING_S = 5.0
-"""How long runs that are given up may take to hand over: the process's stop must fit into compose's
-stop_grace_period."""
+"""Time for runs to hand over, within compose's stop_grace_period."""
 
 AGENT_CHANGED = ("AGENT_CHANGED", "the agent was changed while this run was stopped; it goes on as it is now")
 
@@ -60,16 +59,15 @@ class Runs:
         self._peers = peers
         self._group = group
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        """The tasks of the live runs."""
         self.unstored: dict[str, common_pb2.Failure] = {}
-        """What the last runs ended with whose logs took no end: whoever ends them is to say the same."""
+        """Failures that readers of the last runs got whose logs took no end; a later owner ends them alike."""
 
     @property
     def is_draining(self) -> bool:
         return self._admission.is_draining
 
     async def start(self, request: agent_pb2.QueryRequest) -> StartResult:
-        """Begin a run: the query's line is committed when this returns one. Raises what `Admission.admit` raises."""
+        """Begin a run; its query line is committed when this returns one. Raises what `Admission.admit` raises."""
         async with self._admission.admit(request) as admitted:
             routed = admitted.routed
             run = self._make_run(ids.new_uuid(), routed.agent, admitted.query)
@@ -81,7 +79,7 @@ class Runs:
             return await self._launch_run(run, Opening(notices=notices))
 
     async def _launch_run(self, run: Run, opening: Opening) -> StartResult:
-        """Give the run its task; return when its query is stored, or is found not to begin a run."""
+        """Start the run's task; returns when its query is stored, or found not to begin a run."""
         self.live.add(run)
         caller: Caller = asyncio.get_running_loop().create_future()
         self._tasks[run.id] = self._group.create_task(self._run_from_query(run, opening, caller))
@@ -94,7 +92,7 @@ class Runs:
             raise
 
     async def _run_from_query(self, run: Run, opening: Opening, caller: Caller) -> None:
-        """The task of a run that begins here: persist, execute, finish. `caller` learns what becomes of the query."""
+        """Persist, execute, finish. `caller` gets the result of the query."""
         try:
             bind_run_id(run.id)
             traceparent = spans.current_traceparent()
@@ -118,7 +116,7 @@ class Runs:
             self._forget_run(run)
 
     def _cancel_earlier(self, run: Run) -> None:
-        """End the chat's earlier runs, where the query asks for that."""
+        """Cancel the chat's earlier runs where the query asks for that."""
         if run.query.when_busy not in ("interrupt", "rollback"):
             return
         earlier = self.live.before(run)
@@ -137,7 +135,7 @@ class Runs:
                 del self.unstored[next(iter(self.unstored))]
 
     async def _ask_next(self, run: Run, message: Steer) -> None:
-        """Ask what `run` was told too late. No limit refuses it: it was accepted."""
+        """Ask a message that came too late for `run`; no limit refuses it, because it was accepted."""
         query = steer_query(run.query, message.request_id, message.text)
         begun = await self._launch_run(self._make_run(ids.new_uuid(), run.agent, query), NOTHING)
         if isinstance(begun, OwnedElsewhere):
@@ -146,7 +144,7 @@ class Runs:
             begun.control.give_up()
 
     def resume(self, run_id: str, agent: Definition, query: agent_pb2.QueryRequest, past: ResumePoint) -> Run:
-        """Go on with a run that was taken over, behind its chat's earlier ones."""
+        """Go on with a run that was taken over, after its chat's earlier ones."""
         run = self._make_run(run_id, agent, query, past)
         opening = Opening(run.hold_resets(), [AGENT_CHANGED] if past.is_changed else [])
         self.live.add(run)
@@ -154,7 +152,7 @@ class Runs:
         return run
 
     async def _run_from_recording(self, run: Run, opening: Opening) -> None:
-        """The task of a run that was taken over: execute what is left, finish."""
+        """Execute the rest of a run that was taken over, and finish it."""
         try:
             bind_run_id(run.id)
             with tracing.taken_over(run):
@@ -185,11 +183,11 @@ class Runs:
         )
 
     async def submit(self, run: Run, request: agent_pb2.SubmitRequest) -> agent_pb2.SubmitResponse:
-        """Take what a person decided for a live run."""
         return await submit_rpc.submit(run, request, self._group)
 
     async def steer(self, run: Run | None, request: agent_pb2.SteerRequest) -> agent_pb2.SteerResponse | OwnedElsewhere:
-        """Take a message for a run; one that hears nothing any more (None: it has ended) leaves it to the next query.
+        """Take a message for a run; for one that hears nothing any more, or has ended (None), it becomes the next
+        query.
 
         Raises:
             NotFound: There is no such run.

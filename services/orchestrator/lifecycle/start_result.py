@@ -1,4 +1,4 @@
-"""What became of a query that was to begin a run here."""
+"""The results of a query that was to begin a run here."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ class RepeatedQuery:
 
 @dataclass(frozen=True, slots=True)
 class OwnedElsewhere:
-    """Nothing was begun: the chat's runs are another's, who keeps their order."""
+    """Nothing was begun: another process owns the chat's runs and keeps their order."""
 
     run_id: str
-    """One of them."""
+    """One of the chat's runs."""
 
 
 StartResult: TypeAlias = Run | RepeatedQuery | OwnedElsewhere
 
 
 def stopping() -> Overloaded:
-    """The error for what this process begins no more; another replica takes it at once."""
+    """Make the error of a process that stops; another replica takes the request at once."""
     return Overloaded("the service is being stopped; try again", retry_after_s=0)

@@ -46,7 +46,7 @@ class FairUse:
         self._taken[tenant] += 1
 
     def give_back(self, tenant: str) -> None:
-        """Leave a place to whoever is next."""
+        """Return a place and let the next tenant's run in."""
         decrement_count(self._taken, tenant)
         self._admit_waiting()
 
@@ -92,7 +92,7 @@ class FairUse:
             raise
 
     def _leave_queue(self, tenant: str, place: asyncio.Future[None]) -> None:
-        """Take back what has been waited for, or was given a moment before."""
+        """Withdraw from the queue, or return a place that was given a moment before."""
         if place.done() and not place.cancelled() and place.exception() is None:
             decrement_count(self._beginning, tenant)
             self._admit_waiting()
@@ -102,7 +102,7 @@ class FairUse:
                 del self._waiting[tenant]
 
     def _admit_waiting(self) -> None:
-        """Give what there is, a tenant after the other."""
+        """Let waiting runs in, one tenant after the other."""
         while self._beginning.total() < BEGINNING_MAX and (tenant := self._next_tenant()) is not None:
             queue = self._waiting.pop(tenant)
             place = queue.popleft()
@@ -113,7 +113,7 @@ class FairUse:
                 place.set_result(None)
 
     def _next_tenant(self) -> str | None:
-        """The first tenant that waits and has room."""
+        """Return the first tenant that waits and has room."""
         for tenant in self._waiting:
             if self._taken[tenant] + self._beginning[tenant] < self._places_max:
                 return tenant
@@ -124,7 +124,7 @@ class FairUse:
 
 
 class NoLimits(FairUse):
-    """Where everybody is one tenant nobody waits: what the process can take is limited elsewhere."""
+    """The policy without tenants: nobody waits, and the process's capacity alone limits runs."""
 
     def __init__(self) -> None:
         super().__init__(0, 0)

@@ -1,1 +1,1 @@
-"""What people ask of runs that are live: submits, messages, lists."""
+"""Calls of people about live runs: submits, steers, lists."""

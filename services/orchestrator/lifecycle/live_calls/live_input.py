@@ -1,4 +1,4 @@
-"""What people tell a live run: it is in the log before anybody acts on it, and whoever told it may leave meanwhile."""
+"""Input of people for a live run: committed before anybody acts on it, also when the caller leaves meanwhile."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from headrace.v1 import memory_pb2
 from services.orchestrator.run.run import Run
 
 COMMIT_DELAYS_S = (0.0, 0.2, 1.0, 3.0)
-"""When the event is tried to be committed: memory may be restarting. After that the run could not go on either."""
+"""Delays between attempts to commit: memory may be restarting."""
 
 log = structlog.get_logger()
 
 
 def publish(run: Run, payload: Message, tasks: asyncio.TaskGroup, then: Callable[[], None]) -> asyncio.Future[None]:
-    """Publish an event, and commit it in one of `tasks`; then `then` is called and readers have it. Done when it is
-    committed; who waits for that shields it.
+    """Publish an event and commit it in one of `tasks`, then call `then` and release the event. The future is done when
+    it is committed; a caller that awaits it shields it.
 
-    Nothing is waited for before it is published: the run may end at any other moment. A run whose log takes nothing
-    is ended, and the error is in the future.
+    Nothing is awaited before it is published, because the run may end at any other moment. A run whose log takes
+    nothing is ended, and the future has the error.
     """
     committed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     event = run.main.publish(payload, held=True)
@@ -57,7 +57,6 @@ def _set_failure(committed: asyncio.Future[None], error: Exception) -> None:
 
 
 async def _send_until_answered(run: Run, line: memory_pb2.AppendRequest) -> None:
-    """Send the line until memory has answered."""
     for delay_s in COMMIT_DELAYS_S:
         await asyncio.sleep(delay_s)
         try:

@@ -12,10 +12,10 @@ PAGE_SIZE, PAGE_SIZE_MAX = 50, 200
 
 
 def page(runs: Sequence[agent_pb2.Run], request: agent_pb2.ListRunsRequest) -> agent_pb2.ListRunsResponse:
-    """The page of `runs` that is asked for; its token is the last run of the page before.
+    """Return the page of `runs` that is asked for; its token is the last run of the page before.
 
     Raises:
-        InvalidRequest: The size or the token is none.
+        InvalidRequest: The size or the token is invalid.
     """
     if not 0 <= request.page_size <= PAGE_SIZE_MAX:
         raise InvalidRequest.of("pageSize", f"must be 1 to {PAGE_SIZE_MAX}, or 0")
@@ -30,7 +30,7 @@ def page(runs: Sequence[agent_pb2.Run], request: agent_pb2.ListRunsRequest) -> a
 
 
 def total(usages: Iterable[common_pb2.Usage]) -> common_pb2.Usage:
-    """The sum; a field that none of them has is not set."""
+    """Return the sum of usages; a field that none of them has is not set."""
     found = common_pb2.Usage()
     for usage in usages:
         add_cost(found, usage)

@@ -1,7 +1,7 @@
-"""Steer: a message reaches a run that is going on, or becomes the chat's next query.
+"""Steer: a message reaches a running run, or becomes the chat's next query.
 
-What the run's model has not heard at its end is asked next before that end is stored, so that no restart in between
-loses it.
+Messages that the model has not heard at the run's end are asked next before that end is stored, so that no restart in
+between loses them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from services.orchestrator.run.run import Run
 
 
 async def steer(run: Run, request_id: str, text: str, tasks: asyncio.TaskGroup) -> agent_pb2.SteerResponse:
-    """Take a message for a run that is going on: it is committed when this returns, whoever leaves meanwhile.
+    """Take a message for a running run; it is committed when this returns, also when the caller leaves meanwhile.
 
     Raises:
         QueueFull: Too many wait for its next turn.
@@ -42,7 +42,7 @@ def accepted(run_id: str) -> agent_pb2.SteerResponse:
 
 
 async def query_of(peers: Peers, request: agent_pb2.SteerRequest) -> agent_pb2.QueryRequest | None:
-    """The query of a run that has ended; None: it took this very message. Raises NotFound."""
+    """Return the query of an ended run; None when the run took this very message. Raises NotFound."""
     chat = await stored_runs.get_chat(peers, memory_pb2.GetChatRequest(run_id=request.run_id))
     events = chat.events
     if any(event.request_steer.request_id == request.request_id for event in events if event.HasField("request_steer")):

@@ -1,4 +1,4 @@
-"""Submit: what a person decided reaches the run that waits for it, and the log before that."""
+"""Submit: a person's decision reaches the log, then the run that waits for it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DETAILS = {
 
 
 def check(request: agent_pb2.SubmitRequest) -> str:
-    """The id that is submitted for. Raises InvalidRequest."""
+    """Return the id that is submitted for. Raises InvalidRequest."""
     if bool(request.tool_id) == bool(request.approval_id):
         raise InvalidRequest.of("toolId", "either toolId or approvalId must be set")
     if request.approval_id:
@@ -32,10 +32,11 @@ def check(request: agent_pb2.SubmitRequest) -> str:
 
 
 async def submit(run: Run, request: agent_pb2.SubmitRequest, tasks: asyncio.TaskGroup) -> agent_pb2.SubmitResponse:
-    """Take a submit for a live run: it is committed when this returns `accepted`, whoever leaves meanwhile.
+    """Take a submit for a live run; it is committed when this returns `accepted`, also when the caller leaves
+    meanwhile.
 
     Raises:
-        InvalidRequest: The request is none.
+        InvalidRequest: The payload is invalid.
         QueueFull: Too many came before their waits.
     """
     wait_id = check(request)
@@ -59,7 +60,7 @@ async def submit(run: Run, request: agent_pb2.SubmitRequest, tasks: asyncio.Task
 
 
 async def too_late(peers: Peers, request: agent_pb2.SubmitRequest) -> agent_pb2.SubmitResponse:
-    """The answer for a run that has ended. Raises NotFound."""
+    """Return the answer for a run that has ended. Raises NotFound."""
     wait_id = check(request)
     status = "unmatched"
     chat = await stored_runs.get_chat(peers, memory_pb2.GetChatRequest(run_id=request.run_id))
