@@ -1,1 +1,1 @@
-"""HTTP and Server-Sent Events in front of the gRPC services."""
+"""Serves HTTP and Server-Sent Events in front of the gRPC services."""

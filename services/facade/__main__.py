@@ -13,7 +13,6 @@ from services.runtime.rpc import channels
 
 
 async def main(config: Config) -> None:
-    """Serve until told to stop."""
     addresses = {
         "orchestrator": config.orchestrator_address,
         "memory": config.memory_address,

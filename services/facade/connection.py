@@ -1,7 +1,6 @@
-"""One connection of a client: what HTTP itself refuses is told in the envelope, and is one line in the log.
+"""A client's connection: malformed HTTP is answered in the envelope and logged as one line.
 
-Made by us instead of by aiohttp's runner, whose own connections answer in plain text and log an error with its
-traceback and the bytes in question, which are the user's.
+aiohttp's own connections answer in plain text and log a traceback with the user's bytes.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ log = structlog.get_logger()
 
 
 class Connection(web.RequestHandler):
-    """Belongs to one client; aiohttp drives it."""
+    """A connection belongs to one client; aiohttp drives it."""
 
     __slots__ = ()
 
@@ -31,7 +30,7 @@ class Connection(web.RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """The answer to what is no request; the connection ends with it."""
+        """Build the answer to malformed HTTP; the connection ends with it."""
         if not isinstance(exc, HttpProcessingError) or request.writer.output_size > 0:
             return set_server_header(super().handle_error(request, status, exc, message))
         log.info("http refused", status=status, reason=type(exc).__name__)

@@ -1,4 +1,4 @@
-"""The route table, read from the google.api.http annotations of the protos: a new annotated RPC is a new route."""
+"""The route table, read from the protos' google.api.http annotations: a new annotated RPC is a new route."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CONTRACT_FILES: dict[str, FileDescriptor] = {
     "memory": memory_pb2.DESCRIPTOR,
     "tools": tools_pb2.DESCRIPTOR,
 }
-"""The contract of each peer of the facade."""
+"""The proto file of each peer."""
 
 EVENT_TYPE: Descriptor = agent_pb2.AgentDelta.DESCRIPTOR
 
@@ -26,14 +26,14 @@ _HTTP: Any = annotations_pb2.http
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """One HTTP method and path, and the RPC it calls."""
+    """One HTTP method and path with the RPC it calls."""
 
     verb: str
     path: str
-    """As annotated; {field} is a path parameter."""
+    """The annotated path, with parameters as {field}."""
 
     peer: str
-    """The service that answers: a key of FILES."""
+    """The service that answers, a key of CONTRACT_FILES."""
 
     rpc: MethodDescriptor
 
@@ -41,7 +41,7 @@ class Route:
     """Whether the request is the JSON body; else it is the query parameters."""
 
     response_body: str
-    """The response field that becomes `data`; empty: the whole response."""
+    """The response field that becomes `data`; empty for the whole response."""
 
     @property
     def grpc_path(self) -> str:
@@ -50,7 +50,7 @@ class Route:
 
     @property
     def serializers(self) -> tuple[Callable[[Any], bytes], Callable[[bytes], Any]]:
-        """The serializer of the request and the deserializer of the reply."""
+        """The request's serializer and the reply's deserializer."""
         kinds = self.rpc.input_type, self.rpc.output_type
         return GetMessageClass(kinds[0]).SerializeToString, GetMessageClass(kinds[1]).FromString
 
@@ -66,17 +66,14 @@ class Route:
 
     @property
     def is_stream_of_events(self) -> bool:
-        """Whether the answer is Server-Sent Events."""
         return self.rpc.server_streaming and not self.rpc.client_streaming and self.rpc.output_type is EVENT_TYPE
 
     @property
     def is_unary(self) -> bool:
-        """Whether one request has one answer."""
         return not (self.rpc.server_streaming or self.rpc.client_streaming)
 
 
 def load_routes() -> list[Route]:
-    """All routes of the contract."""
     return [route for peer, file in CONTRACT_FILES.items() for route in _find_routes(peer, file)]
 
 

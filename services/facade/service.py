@@ -1,4 +1,4 @@
-"""The HTTP server: the contract's routes and the health pages, served until told to drain."""
+"""The HTTP server: routes and health pages, served until told to drain."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from services.runtime.process.metrics import get_metrics
 from services.runtime.rpc.channels import EDGE_MESSAGE_BYTES_MAX
 
 SHUTDOWN_TIMEOUT_S = 0.2
-"""For connections to close once the drain is over; aiohttp waits twice that."""
+"""Wait for connections to close after the drain; aiohttp waits twice that."""
 
 BACKLOG = 128
 """Connections that wait to be accepted; the kernel refuses more."""
@@ -42,10 +42,12 @@ log = structlog.get_logger()
 
 @asynccontextmanager
 async def serve(config: Config, peers: Mapping[str, grpc.aio.Channel]) -> AsyncGenerator[str]:
-    """Serve inside the block, which is given the address (host:port).
+    """Serve inside the block, which gets the address (host:port).
 
-    Leaving it drains: no new connections, open requests get `drain_s`, then the rest is hung up on.
-    Raises OSError when the address cannot be bound, or a file of credentials cannot be read.
+    Leaving it drains: open requests get `drain_s`, then the rest is disconnected.
+
+    Raises:
+        OSError: The address cannot be bound, or a credentials file cannot be read.
     """
     async with (
         open_authenticator(config.auth, has_certificates=bool(config.tls_ca)) as authenticator,
@@ -75,7 +77,7 @@ async def serve(config: Config, peers: Mapping[str, grpc.aio.Channel]) -> AsyncG
 
 
 async def _listen(config: Config, server: web.Server) -> asyncio.Server:
-    """A listener whose connections belong to `server`."""
+    """Make a listener whose connections belong to `server`."""
     loop = asyncio.get_running_loop()
     # Any: aiohttp's own types do not know that there may be no access log.
     settings: dict[str, Any] = {

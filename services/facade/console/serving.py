@@ -1,8 +1,7 @@
-"""The console's files at `/` and `/console/`, read once at start: no request reaches the disk.
+"""Serves the console's files at `/` and `/console/`, read once at start.
 
-The page shows what models and tools say, so its policy leaves it no way to run any of it: scripts and styles from here
-alone, and no string becomes markup (Trusted Types). The views of tools are pages of their own, in a frame without
-an origin.
+The page shows text of models and tools, so its policy allows scripts and styles from here alone and no markup from
+strings (Trusted Types). Tool views are separate pages in a frame without an origin.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ FRAME_POLICY = (
     "sandbox allow-scripts; default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:; "
     "font-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'self'"
 )
-"""A view may run scripts and talk to the page around it: it can reach neither our routes nor any other server."""
+"""A view may run scripts and talk to the page around it, but reaches no server, ours included."""
 
 FRAME = "frame.html"
 
@@ -41,7 +40,6 @@ FileHandler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 def add_routes(application: web.Application) -> None:
-    """Serve every file of the `static` folder."""
     for file in STATIC.rglob("*.*"):
         path = file.relative_to(STATIC).as_posix()
         route = "/" if path == "index.html" else f"/console/{path}"

@@ -1,4 +1,4 @@
-"""Whether the facade lives (/healthz), and whether the whole chain behind it is ready (/readyz)."""
+"""Liveness of the facade (/healthz), and readiness of all services behind it (/readyz)."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from services.runtime.rpc.health import check_peers
 
 
 async def serve_healthz(_: web.Request) -> web.StreamResponse:
-    """200 while the process answers; asks nobody."""
+    """Answer 200 without asking another service."""
     return envelope.wrap_data({"status": "live"})
 
 
 def make_readyz_handler(
     peers: Mapping[str, grpc.aio.Channel],
 ) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
-    """200 when each peer, and what it needs itself, is ready, else 503; `data` says which is."""
+    """Make the handler that answers 200 when each peer and its own peers are ready, else 503."""
 
     async def answer(_: web.Request) -> web.StreamResponse:
         ready = await check_peers(peers)

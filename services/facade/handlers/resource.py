@@ -1,7 +1,7 @@
-"""GET and HEAD /api/resource: a file of a workspace, its bytes passed on as they come.
+"""GET and HEAD /api/resource: streams a file of a workspace.
 
-Whoever wrote the file may have wanted a browser to run it in our origin. So only types that no browser runs are shown;
-all others are handed over as attachments, and nosniff keeps every type what we say it is.
+A file may have been written to run in our origin. Only types that no browser runs are shown in place; all others are
+attachments, and nosniff fixes the type.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from services.runtime.rpc import call_ids
 TEXT_TYPES = frozenset({"text/plain", "text/csv", "text/markdown", "text/tab-separated-values", "application/json"})
 
 INLINE_TYPES = TEXT_TYPES | {"image/png", "image/jpeg", "image/gif", "image/webp", "application/pdf"}
-"""Types that a browser may show in place. HTML, SVG and XML are not among them."""
+"""Types that a browser may show in place; HTML, SVG and XML are not among them."""
 
 SANDBOX_POLICY = "default-src 'none'; sandbox"
-"""Content-Security-Policy of all but PDF, whose viewer it would stop."""
+"""Content-Security-Policy of all files but PDF, whose viewer it would stop."""
 
 
 def make_file_handler(
@@ -78,7 +78,7 @@ async def _send_file(
     wanted: ByteRange | None,
     pace: StreamTimeouts,
 ) -> web.StreamResponse:
-    """Answer with the pieces, which are those of the range when one is `wanted`."""
+    """Answer with the pieces, which hold only the range if one is `wanted`."""
     info, headers = first.info, _build_headers(first.info)
     if any(tag.value in ("*", info.version) for tag in request.if_none_match or ()):
         return web.Response(status=304, headers=headers)
@@ -114,7 +114,6 @@ async def _write_piece(response: web.StreamResponse, data: bytes, pace: StreamTi
 
 
 def _build_headers(info: tools_pb2.FileInfo) -> dict[str, str]:
-    """The headers of a file, the same for every part of it."""
     shown = "inline" if info.mime_type in INLINE_TYPES else "attachment"
     name = quote(info.path.rpartition("/")[2], safe="")
     headers = {

@@ -1,4 +1,4 @@
-"""One HTTP request as one RPC: the request's message from body or parameters, the reply in the envelope or as SSE."""
+"""One HTTP request as one RPC: the message from body or parameters, the reply in the envelope or as SSE."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from services.facade.routes import Route
 from services.runtime.rpc import call_ids
 
 UNARY_TIMEOUT_S = 30.0
-"""For one answer. Streams have none: a run waits for people; the channel's keepalive finds a dead peer."""
+"""Timeout of one answer. Streams have none: a run waits for people, and keepalive finds a dead peer."""
 
 LAST_EVENT_ID = "Last-Event-ID"
 
@@ -56,7 +56,7 @@ def _make_unary_handler(route: Route, channel: grpc.aio.Channel) -> Answer:
 
 
 def _find_data_field(route: Route, reply: Message) -> str:
-    """The reply's field that is `data`; empty: the whole reply. A view that is JSON is the data itself."""
+    """Return the reply's field that becomes `data`; empty for the whole reply."""
     if isinstance(reply, tools_pb2.GetViewportResponse) and reply.HasField("view"):
         return "view"
     return route.response_body
@@ -77,7 +77,7 @@ def _make_stream_handler(route: Route, channel: grpc.aio.Channel, pace: sse.Stre
 
 
 async def _parse_request(request: web.Request, route: Route) -> Message:
-    """The RPC's request: path parameters, and the body or the query parameters."""
+    """Parse path parameters, and the body or the query parameters."""
     kind = route.rpc.input_type
     parameters = query_string.parse_parameters(request.rel_url.raw_query_string)
     in_path = [(kind.fields_by_name[name].json_name, value) for name, value in request.match_info.items()]
@@ -93,7 +93,7 @@ async def _parse_request(request: web.Request, route: Route) -> Message:
 
 
 def _apply_last_event_id(request: web.Request, parameters: list[tuple[str, str]]) -> list[tuple[str, str]]:
-    """The parameters with Last-Event-ID as lastSeq: it wins, because a browser that comes back sends the old URL."""
+    """Set lastSeq to Last-Event-ID, which wins because a browser reconnects with the old URL."""
     last_id = read_single_header(request, LAST_EVENT_ID)
     if not last_id:
         return parameters

@@ -1,6 +1,6 @@
-"""POST /api/upload: a form's file as a client stream, piece by piece; the facade never holds it.
+"""POST /api/upload: forwards a form's file as a client stream, without holding it.
 
-The parts of a form come in any order, so what names the file is sent last.
+A form's parts come in any order, so the file's name and chat are sent last.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from services.facade.routes import Route
 from services.runtime.rpc import call_ids
 
 PIECE_BYTES = 256 * 1024
-"""A message between the services; UploadFile takes 1 MiB."""
+"""Size of a message to UploadFile, which accepts 1 MiB."""
 
 BODY_BYTES_MAX = 51 * 1024 * 1024
-"""The largest file that any type may have, and its form. A body that says it is larger is refused unread."""
+"""Size of the largest file of any type with its form; a larger declared body is refused unread."""
 
 FIELD_BYTES_MAX = 4096
-"""Largest size of a part that is no file; such a part holds an id or a name."""
+"""Largest size of a part other than the file, which holds an id or a name."""
 
 TIMEOUT_S = 600.0
-"""For a whole upload, as the tools service has it."""
+"""Timeout of a whole upload, the same as in the tools service."""
 
 Call = grpc.aio.StreamUnaryCall[tools_pb2.UploadFileRequest, tools_pb2.UploadFileResponse]
 
@@ -63,7 +63,7 @@ def make_upload_handler(
 
 
 async def _send_form(request: web.Request, call: Call) -> None:
-    """Send what the form holds; less of it when the call has ended, with an error then."""
+    """Send the form's contents; stop early when the call has ended with an error."""
     name: str | None = None
     fields: list[tuple[str, str]] = []
     async for part in _read_parts(request):
@@ -85,7 +85,7 @@ async def _send_form(request: web.Request, call: Call) -> None:
 
 
 async def _send_file(part: BodyPartReader, call: Call) -> bool:
-    """Whether all of the file has been sent; False when the call has ended before."""
+    """Return whether the whole file was sent; False when the call ended first."""
     while True:
         with _translate_form_errors():
             data = await part.read_chunk(PIECE_BYTES)
@@ -97,7 +97,7 @@ async def _send_file(part: BodyPartReader, call: Call) -> bool:
 
 
 async def _read_parts(request: web.Request) -> AsyncGenerator[BodyPartReader]:
-    """The parts of the form, each to be read before the next."""
+    """Yield the parts of the form, each to be read before the next."""
     with _translate_form_errors():
         form = await request.multipart()
     while True:
@@ -121,7 +121,7 @@ async def _read_field(part: BodyPartReader) -> str:
 
 
 def _check_utf8(name: str) -> str:
-    """The name; a header that is not UTF-8 comes with lone surrogates."""
+    """Refuse a name with lone surrogates, which stand for bytes that are not UTF-8."""
     try:
         name.encode()
     except UnicodeEncodeError:
@@ -131,7 +131,6 @@ def _check_utf8(name: str) -> str:
 
 @contextmanager
 def _translate_form_errors() -> Generator[None]:
-    """Translate aiohttp's errors about a broken form."""
     try:
         yield
     except (ValueError, HttpProcessingError) as error:

@@ -1,1 +1,1 @@
-"""Middleware around the handler of every HTTP request: ids, log line, errors, origins, credentials."""
+"""Middleware around every handler: ids, log line, errors, origins, credentials."""

@@ -1,6 +1,6 @@
-"""Cross-origin requests: pages of the origins that the settings name may call this facade, others may not.
+"""Cross-origin requests: only pages of the configured origins may call this facade.
 
-Origins are compared whole. Nothing is said about credentials: the facade has no cookies.
+Origins are compared whole. Credentials are never allowed: the facade has no cookies.
 https://fetch.spec.whatwg.org/#http-cors-protocol
 """
 
@@ -19,15 +19,15 @@ MAX_AGE_S = 600
 
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 OTHER_SITES = frozenset({"cross-site", "same-site"})
-"""Values of Sec-Fetch-Site for requests that a page of another origin makes. Not Origin against Host: a
-proxy in front may change the latter. https://www.w3.org/TR/fetch-metadata/"""
+"""Sec-Fetch-Site of requests from another origin (https://www.w3.org/TR/fetch-metadata/). A proxy may change Host, so
+Origin is not compared with it."""
 
 _HEADER_NAMES = re.compile(r"[A-Za-z0-9-]+( *, *[A-Za-z0-9-]+){0,63}")
-"""Any header may be sent by a page whose origin is allowed: clients add their own to every request."""
+"""Allowed origins may send any header, since clients add their own."""
 
 
 class Cors:
-    """Answers to pages of other origins; those of `origins` may read them."""
+    """Cross-origin answers; pages of `origins` may read them."""
 
     def __init__(self, origins: frozenset[str]) -> None:
         self._origins = origins
@@ -45,7 +45,7 @@ class Cors:
 
     @web.middleware
     async def refuse_cross_site(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Refuse what a page of another origin makes a browser send: it cannot read the answer, but a run would go."""
+        """Refuse a request from another origin's page, which could start a run without reading the answer."""
         site = request.headers.get("Sec-Fetch-Site", "")
         if (
             request.method not in SAFE_METHODS
@@ -58,7 +58,7 @@ class Cors:
         return await handler(request)
 
     async def add_headers(self, request: web.Request, response: web.StreamResponse) -> None:
-        """Signal of the application: say whether the page may read the answer."""
+        """Add the CORS headers; aiohttp calls this before an answer is sent."""
         response.headers.add("Vary", "Origin")
         if (origin := request.headers.get("Origin")) in self._origins:
             response.headers["Access-Control-Allow-Origin"] = origin

@@ -1,4 +1,4 @@
-"""Checks the credential of a request; its RPCs are made for that user."""
+"""Checks the credential of a request, and makes its RPCs for that user."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from services.runtime.auth.authenticator import API_KEY, AUTHORIZATION, Authenti
 from services.runtime.auth.identity import acting_as
 
 GUARDED = ("/api/", "/v1/")
-"""Path prefixes that need a credential. The console's files, health, metrics and the contract are public."""
+"""Path prefixes that need a credential; console, health, metrics and the OpenAPI document are public."""
 
 
 class CredentialCheck:
@@ -19,7 +19,12 @@ class CredentialCheck:
 
     @web.middleware
     async def check_credentials(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Serve the request for the user whose credential it shows. Raises Unauthenticated, Overloaded."""
+        """Serve the request for the user that its credential names.
+
+        Raises:
+            Unauthenticated: The credential is missing or wrong.
+            Overloaded: The user exceeds a limit.
+        """
         if not request.path.startswith(GUARDED):
             return await handler(request)
         given = {

@@ -1,4 +1,4 @@
-"""Counting what is being answered, so that a stopping facade can wait for it."""
+"""Counts open requests, so that a stopping facade can wait for them."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from services.runtime.in_flight import InFlightCounter
 
 
 class OpenRequests(InFlightCounter):
-    """How many requests are being answered. Belongs to one application."""
+    """The number of open requests of one application."""
 
     @web.middleware
     async def count_request(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Count `request` while `handler` answers it."""
         self.increment()
         try:
             return await handler(request)

@@ -1,7 +1,7 @@
-"""The outermost middleware of every HTTP request: ids in and out, errors to the envelope, one log line.
+"""The outermost middleware: ids in and out, errors to the envelope, one log line per request.
 
-The facade's last resort stands here and nowhere else. An answer that has begun cannot become another one: it ends
-where it is, and line and metric have the status that it would have had.
+Only this file catches every exception. An answer that has begun ends where it is; log line and metric have the status
+it would have had.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from services.runtime.rpc import call_ids
 REQUEST_ID = "X-Request-Id"
 
 SERVER = "headrace"
-"""The header Server, which else names the library and its version to whoever looks for one with a hole."""
+"""Value of the Server header, which by default reveals the library and its version."""
 
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
-"""https://www.w3.org/TR/trace-context/#traceparent-header; anything else is not passed on."""
+"""Format of https://www.w3.org/TR/trace-context/#traceparent-header; other values are dropped."""
 
 _STARTED_RESPONSE, _ID = web.RequestKey("begun", web.StreamResponse), web.RequestKey("id", str)
 
@@ -39,7 +39,7 @@ log = structlog.get_logger()
 
 @web.middleware
 async def handle_request(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Answer `request` whatever `handler` does."""
+    """Answer `request` whatever `handler` raises."""
     started = time.monotonic()
     status, reason = 499, "CANCELLED"
     request[_ID] = _adopt_ids(request)
@@ -68,19 +68,19 @@ async def handle_request(request: web.Request, handler: Handler) -> web.StreamRe
 
 
 async def add_headers(request: web.Request, response: web.StreamResponse) -> None:
-    """Signal of the application: the answer's headers are about to go out."""
+    """Add our headers; aiohttp calls this before an answer is sent."""
     request[_STARTED_RESPONSE] = response
     response.headers[REQUEST_ID] = request[_ID]
     response.headers[hdrs.SERVER] = SERVER
 
 
 def has_begun(request: web.Request) -> bool:
-    """Whether the answer's headers have gone out: what fails now can have no status of its own."""
+    """Whether the answer's headers were sent, so that its status is fixed."""
     return _STARTED_RESPONSE in request
 
 
 async def _respond(request: web.Request, handler: Handler) -> tuple[web.StreamResponse, int, str]:
-    """The answer, and of what failed, also behind its headers, status and reason."""
+    """Return the answer, with status and reason of a failure even after its headers."""
     try:
         read_single_header(request, REQUEST_ID)
         answer = await handler(request)
@@ -100,7 +100,7 @@ async def _respond(request: web.Request, handler: Handler) -> tuple[web.StreamRe
 
 
 def _adopt_ids(request: web.Request) -> str:
-    """Take the caller's ids, or make them; every RPC of this request gets them."""
+    """Take the caller's ids, or make them, for every RPC of this request."""
     given = [(call_ids.REQUEST_ID, request.headers.get(REQUEST_ID, ""))]
     if _TRACEPARENT.fullmatch(traceparent := request.headers.get(call_ids.TRACEPARENT, "")):
         given.append((call_ids.TRACEPARENT, traceparent))
@@ -108,6 +108,6 @@ def _adopt_ids(request: web.Request) -> str:
 
 
 def _find_route(request: web.Request) -> str:
-    """The route's path as annotated; a path that nobody serves is not repeated in logs."""
+    """Return the route's annotated path; an unknown path is not repeated in logs."""
     resource = request.match_info.route.resource
     return resource.canonical if resource else "unknown"

@@ -1,4 +1,4 @@
-"""The span of an HTTP request: in the trace that its caller names, or the first of a new one."""
+"""The span of an HTTP request, in its caller's trace or a new one."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from services.runtime.rpc import call_ids
 from services.runtime.telemetry import names, spans
 
 PROBES = ("/healthz", "/readyz", "/metrics")
-"""Asked every few seconds by machines: a span and a log line each would be most of all."""
+"""Paths polled every few seconds, which get neither span nor log line."""
 
 
 def open_request_span(request: web.Request, route: str) -> AbstractContextManager[Span]:
-    """A span for `request`. Its path is left out: it may name a user's file."""
+    """Open a span without the request's path, which may name a user's file."""
     if route in PROBES:
         return spans.NO_SPAN
     attributes = {names.HTTP_METHOD: request.method, names.HTTP_ROUTE: route}
@@ -25,7 +25,7 @@ def open_request_span(request: web.Request, route: str) -> AbstractContextManage
 
 
 def record_outcome(span: Span, status: int, reason: str) -> None:
-    """Note how the request ended; what the client did wrong is no error of ours."""
+    """Record the status; a client's mistake is not an error of the span."""
     if not span.is_recording():
         return
     span.set_attributes({names.HTTP_STATUS: status, names.REQUEST_ID: call_ids.current_request_id()})

@@ -1,1 +1,1 @@
-"""The OpenAI face: agents as models, for the clients that people have. docs/openai.md says what maps to what."""
+"""The OpenAI API: agents as models, for existing clients."""

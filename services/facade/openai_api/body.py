@@ -1,4 +1,4 @@
-"""Bodies of both APIs: the parts that they share. Unknown fields are ignored: OpenAI adds some every month."""
+"""The parts that the bodies of both APIs share. Unknown fields are ignored: OpenAI adds some every month."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TEXT_PARTS = frozenset({"text", "input_text", "output_text", "refusal"})
 
 
 class Part(msgspec.Struct):
-    """A piece of a message."""
+    """A content part of a message."""
 
     type: str
     text: str = ""
@@ -25,26 +25,22 @@ class Part(msgspec.Struct):
 
 
 class Function(msgspec.Struct):
-    """A function of the caller."""
+    """A function that the caller offers."""
 
     name: str = ""
     description: str | None = None
     parameters: msgspec.Raw = msgspec.Raw()
-    """Raw, so that the schema stays as it was written."""
+    """The raw JSON schema, kept as it was written."""
 
 
 class ResponseFormat(msgspec.Struct):
-    """Which form the answer is to have."""
+    """The form that the caller wants for the answer."""
 
     type: str = "text"
 
 
 def parse_body(body: bytes, kind: type[T]) -> T:
-    """`body` as `kind`.
-
-    Raises:
-        InvalidRequest: Naming the rule, and where it was broken.
-    """
+    """Parse `body`; InvalidRequest names the broken rule and its place."""
     check_json(body.decode(errors="replace"), BODY)  # msgspec has no limit of depth but the stack's
     try:
         return msgspec.json.decode(body, type=kind)
@@ -57,7 +53,7 @@ def parse_body(body: bytes, kind: type[T]) -> T:
 
 
 def read_text(content: str | list[Part] | None, name: str) -> str:
-    """The text of a message. Raises InvalidRequest for pictures, files and sound."""
+    """Return a message's text; pictures, files and sound raise InvalidRequest."""
     if content is None or isinstance(content, str):
         return content or ""
     for part in content:
@@ -67,13 +63,13 @@ def read_text(content: str | list[Part] | None, name: str) -> str:
 
 
 def check_format(form: ResponseFormat | None, name: str) -> None:
-    """Refuse what would be taken for granted: an agent decides the form of its answer."""
+    """Refuse output formats, since an agent decides the form of its answer."""
     if form is not None and form.type != "text":
         raise InvalidRequest.of(name, "must be text: the agent decides the form of its answer")
 
 
 def make_client_tool(function: Function, name: str) -> agent_pb2.ClientTool:
-    """A function as a frontend tool of the run. Raises InvalidRequest for one without a name."""
+    """Convert a function to a frontend tool; one without a name raises InvalidRequest."""
     if not function.name:
         raise InvalidRequest.of(name, "must be a function with a name")
     tool = agent_pb2.ClientTool(name=function.name, description=function.description or "")

@@ -1,6 +1,6 @@
-"""The id of a function call says where its result goes: call_<run>_<call>_<seq>.
+"""Function-call ids, which say where the result belongs: call_<run>_<call>_<seq>.
 
-So a result finds its run through any facade, and the answer goes on behind the last event that its caller has had.
+Any facade can thus find the run and continue after the last event that the caller received.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ _FRONTEND = "t_"
 
 @dataclass(frozen=True, slots=True)
 class CallId:
-    """A call of one of the caller's functions."""
+    """The parsed id of a call of one of the caller's functions."""
 
     run_id: str
     tool_id: str
 
     last_seq: int
-    """The last event of the run that its caller has had."""
+    """Sequence number of the last event that the caller received."""
 
     def __str__(self) -> str:
         return f"call_{uuid.UUID(self.run_id).hex}_{self.tool_id.removeprefix(_FRONTEND)}_{self.last_seq}"
 
 
 def parse_call_id(text: str) -> CallId | None:
-    """The call with that id; None when no facade has made it."""
+    """Parse a call id; None when no facade made it."""
     found = _CALL_ID.fullmatch(text)
     if found is None:
         return None

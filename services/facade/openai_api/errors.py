@@ -1,6 +1,6 @@
-"""Failures in OpenAI's form: {"error":{"message","type","param","code"}}, with the status of our own form.
+"""Failures in OpenAI's form, {"error":{"message","type","param","code"}}, with the status of our own form.
 
-https://platform.openai.com/docs/guides/error-codes (2026-05); codes without a word of OpenAI's are ours in lower case.
+https://platform.openai.com/docs/guides/error-codes (2026-05); codes that OpenAI lacks are our reasons in lower case.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ TYPES = {401: "authentication_error", 403: "permission_error", 409: "conflict_er
 
 @web.middleware
 async def convert_failures(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Put the failures of the face's routes into OpenAI's form; all others stay."""
+    """Convert failures of the OpenAI routes; other routes are unchanged."""
     answer = await handler(request)
     if answer.status < 400 or not request.path.startswith(PREFIX) or not isinstance(answer, web.Response):
         return answer
@@ -43,7 +43,7 @@ async def convert_failures(request: web.Request, handler: Handler) -> web.Stream
 
 
 def raise_known_error(failure: common_pb2.Failure) -> None:
-    """Raise why a run has failed, when it is one of our errors."""
+    """Raise a run's failure if it is one of our errors."""
     if cls := BY_REASON.get(failure.code):
         error = cls(failure.message)
         error.metadata = orjson.loads(failure.details or "{}")
@@ -51,21 +51,20 @@ def raise_known_error(failure: common_pb2.Failure) -> None:
 
 
 def build_end_error(end: RunEnded) -> dict[str, Any] | None:
-    """Why a run has no answer; None when it has one."""
+    """Return the error of a run without an answer; None if it has one."""
     if end.failure is not None:
         return build_failure_error(end.failure)
     return build_error(499, "CANCELLED", "the run was cancelled", {}) if end.reason == "cancelled" else None
 
 
 def build_failure_error(failure: common_pb2.Failure) -> dict[str, Any]:
-    """Why a run has failed."""
     cls = BY_REASON.get(failure.code)
     details = orjson.loads(failure.details or "{}")
     return build_error(HTTP_STATUS[cls.code] if cls else 500, failure.code, failure.message, details)
 
 
 def map_code(reason: str, details: dict[str, Any]) -> str:
-    """OpenAI's word for one of our reasons."""
+    """Return OpenAI's code for one of our reasons."""
     if reason == "NOT_FOUND" and "agentKey" in details:
         return "model_not_found"
     return CODES.get(reason, reason.lower())

@@ -1,9 +1,8 @@
-"""From a run's events to what its caller is told: the run's own text and reasoning, and the caller's functions.
+"""Maps a run's events to its text, reasoning and calls of the caller's functions.
 
-What the agent does with its own tools, plan and sub-agents stays inside. A function call is told once the run waits for
-its result: when the model has been silent for `TURN_QUIET_S` behind it, or the next calls are being run. Told too soon
-it would hide that there are more calls in the same answer; that would do no harm, because the others are told when the
-caller comes back.
+The agent's own tools, plan and sub-agents are left out. A function call is emitted once the run waits for its result:
+after `TURN_QUIET_S` of silence, or when the next calls run. Emitting early would only split the calls of one answer
+over two.
 """
 
 from __future__ import annotations
@@ -27,10 +26,10 @@ from services.facade.openai_api.events import (
 )
 
 TURN_QUIET_S = 0.25
-"""Longer than a model takes from one call of an answer to the next; a person would not notice it."""
+"""Longer than a model pauses between two calls of an answer, too short for a person to notice."""
 
 CLIENT = "client"
-"""ToolStart.tool_api of the caller's functions."""
+"""Value of ToolStart.tool_api for the caller's functions."""
 
 _MODEL_EVENTS = frozenset(
     {"reasoning_start", "reasoning_delta", "content_start", "content_delta", "tool_start", "tool_args", "tool_end"}
@@ -38,10 +37,10 @@ _MODEL_EVENTS = frozenset(
 
 
 async def map_events(deltas: AsyncIterator[agent_pb2.AgentDelta], answered: frozenset[str]) -> AsyncGenerator[RunEvent]:
-    """Map a run's events for its caller; calls that are `answered`, by toolId, are left out.
+    """Map a run's events; calls that are `answered`, by toolId, are left out.
 
     Raises:
-        Interrupted: The events have ended and the run has not.
+        Interrupted: The events ended before the run.
     """
     pending = _PendingCalls(answered)
     seq = 0
@@ -72,11 +71,11 @@ class _PendingCall:
     scope: tuple[str, str]
     pieces: list[str] = field(default_factory=list[str])
     whole: str = ""
-    """The arguments; empty while the model writes them."""
+    """The complete arguments; empty while the model writes them."""
 
 
 class _PendingCalls:
-    """The calls of the caller's functions that have no result yet."""
+    """Calls of the caller's functions without a result."""
 
     def __init__(self, answered: frozenset[str]) -> None:
         self._answered = answered
@@ -89,13 +88,12 @@ class _PendingCalls:
 
     @property
     def due_at(self) -> float | None:
-        """When they are told, in the loop's time; None: there is none, or one is being written."""
+        """Loop time at which to emit the calls; None without calls or while one is being written."""
         if not self._calls or not all(call.whole for call in self._calls.values()):
             return None
         return self._quiet_since_s + TURN_QUIET_S
 
     def apply_delta(self, delta: agent_pb2.AgentDelta) -> None:
-        """Take one event."""
         kind = delta.WhichOneof("payload")
         if kind in _MODEL_EVENTS:
             self._quiet_since_s = asyncio.get_running_loop().time()
@@ -121,19 +119,19 @@ class _PendingCalls:
             self._calls[tool_id] = _PendingCall(tool_id, name, delta.seq, _scope(delta), whole=whole)
 
     def _drop_calls(self, scope: tuple[str, str], from_seq: int) -> None:
-        """Forget the calls that were lost: no run waits for them, and one that broke off would never be whole."""
+        """Drop lost calls: no run waits for them, and partial ones never complete."""
         for call in self.calls:
             if call.scope == scope and call.seq > from_seq:
                 del self._calls[call.tool_id]
 
 
 def _scope(delta: agent_pb2.AgentDelta) -> tuple[str, str]:
-    """Where an event happened: the caller's functions are called by plan tasks too, each with resets of its own."""
+    """Return where an event happened; plan tasks make calls too, with their own resets."""
     return delta.subagent_id, delta.task_id
 
 
 def _map_delta(delta: agent_pb2.AgentDelta) -> Iterator[RunEvent]:
-    """Map one event, whatever came before it."""
+    """Map one event regardless of those before it."""
     if delta.HasField("subagent_id") or delta.HasField("task_id"):
         return
     seq = delta.seq
@@ -171,7 +169,7 @@ def _map_delta(delta: agent_pb2.AgentDelta) -> Iterator[RunEvent]:
 
 
 def _map_snapshot(seq: int, kind: BlockKind, block_id: str, text: str) -> Iterator[RunEvent]:
-    """A snapshot. Only its end has its seq: whoever has had no more than the rest is to get it again."""
+    """Map a snapshot. Only its end has its seq, so that a partial reader gets all of it again."""
     yield BlockStarted(seq - 1, kind, block_id)
     yield TextDelta(seq - 1, block_id, text)
     yield BlockEnded(seq, block_id)

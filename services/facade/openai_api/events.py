@@ -1,4 +1,4 @@
-"""A run's events as a caller of the OpenAI API sees them; `seq` is the sequence number of the run's own event."""
+"""A run's events for a caller of the OpenAI API; `seq` is that of the run's own event."""
 
 from __future__ import annotations
 
@@ -13,19 +13,18 @@ BlockKind: TypeAlias = Literal["text", "reasoning"]
 
 @dataclass(frozen=True, slots=True)
 class RunStarted:
-    """The run has started."""
 
     seq: int
     run_id: str
     chat_id: str
     agent_key: str
     at_s: int
-    """Unix seconds."""
+    """Unix time in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class BlockStarted:
-    """A block opens. A known one, again: what it had is replaced by what follows."""
+    """A block opens; for a known one, new content replaces the old."""
 
     seq: int
     kind: BlockKind
@@ -34,7 +33,6 @@ class BlockStarted:
 
 @dataclass(frozen=True, slots=True)
 class TextDelta:
-    """A piece of a block."""
 
     seq: int
     block_id: str
@@ -43,7 +41,7 @@ class TextDelta:
 
 @dataclass(frozen=True, slots=True)
 class BlockEnded:
-    """A block is whole."""
+    """The block is complete."""
 
     seq: int
     block_id: str
@@ -51,7 +49,7 @@ class BlockEnded:
 
 @dataclass(frozen=True, slots=True)
 class BlocksDropped:
-    """The blocks that opened after `from_seq` were lost; what was in them is said anew, in others."""
+    """Blocks opened after `from_seq` were lost; new ones replace them."""
 
     seq: int
     from_seq: int
@@ -62,25 +60,25 @@ class FunctionCall:
     """The run waits for one of the caller's functions."""
 
     seq: int
-    """One less than the end's, which is the run's last event: whoever has had the end has had the calls."""
+    """One less than the end's, so that a caller who received the end has all calls."""
 
     tool_id: str
     name: str
     arguments: str
 
     def format_id(self, run_id: str) -> str:
-        """The call's id, as its caller gets it."""
+        """Return the call's id for the caller."""
         return str(CallId(run_id, self.tool_id, self.seq + 1))
 
 
 @dataclass(frozen=True, slots=True)
 class RunEnded:
-    """Nothing more comes now; the last thing that is told."""
+    """The last event of an answer."""
 
     seq: int
 
     reason: str
-    """As run.complete has it; or failed, cancelled, or calls: the run waits for its caller."""
+    """The reason of run.complete, or failed, cancelled, or calls when the run waits for its caller."""
 
     usage: common_pb2.Usage | None = None
     """Tokens and cost of the whole run; None when the run goes on."""

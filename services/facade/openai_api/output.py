@@ -1,4 +1,4 @@
-"""The blocks and calls of an answer, folded from its events."""
+"""The blocks and calls of an answer, built from its events."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ class Block:
     id: str
     kind: BlockKind
     seq: int = 0
-    """Where it opened."""
+    """Sequence number of the event that opened it."""
 
     pieces: list[str] = field(default_factory=list[str])
     size_chars: int = 0
     sent_chars: int = 0
-    """How much of it the caller has been sent; more than its size when it is being said again."""
+    """Characters sent to the caller; more than the block has while it is repeated."""
 
     is_closed: bool = False
 
@@ -36,7 +36,7 @@ class Block:
         return "".join(self.pieces)
 
     def restart_block(self, seq: int) -> None:
-        """Forget what was said: it is said again."""
+        """Clear the text, which is repeated from its start."""
         self.seq, self.pieces, self.size_chars, self.is_closed = seq, [], 0, False
 
     def add_text(self, text: str) -> None:
@@ -44,23 +44,22 @@ class Block:
         self.size_chars += len(text)
 
     def take_unsent(self, text: str) -> str:
-        """The part of the piece just added that the caller has not had; it counts as sent from now on."""
+        """Return the unsent part of the last piece, and count it as sent."""
         new = min(len(text), max(0, self.size_chars - self.sent_chars))
         self.sent_chars += new
         return text[len(text) - new :]
 
 
 class Output:
-    """The blocks and calls of one answer, in order. Bounded by what a model may say in a run."""
+    """The blocks and calls of one answer in order, bounded by a run's limits."""
 
     def __init__(self) -> None:
         self.blocks: dict[str, Block] = {}
         self.calls: list[FunctionCall] = []
         self.dropped_blocks: list[Block] = []
-        """The blocks that the last `Dropped` has taken away."""
+        """Blocks that the last BlocksDropped removed."""
 
     def apply_event(self, event: RunEvent) -> None:
-        """Take the next event that is told."""
         match event:
             case BlockStarted() if event.block_id in self.blocks:
                 self.blocks[event.block_id].restart_block(event.seq)
@@ -80,5 +79,5 @@ class Output:
                 pass
 
     def join_text(self, kind: BlockKind) -> str:
-        """All blocks of a kind, with a blank line between them."""
+        """Join the blocks of a kind with blank lines."""
         return "\n\n".join(block.text for block in self.blocks.values() if block.kind == kind and block.pieces)

@@ -1,8 +1,7 @@
 """A request of either API, whose conversation becomes one query.
 
-OpenAI's callers send the whole conversation each time; a run has one message. So the earlier messages stand before the
-new one, each as a line of JSON, which no text in them can break out of. In a chat that goes on, they are in the log
-already, and only the new one is sent.
+OpenAI's callers send the whole conversation, but a run has one message. Earlier messages precede it as lines of JSON,
+which no text can break out of. A continued chat has them in its log, so only the new one is sent.
 """
 
 from __future__ import annotations
@@ -33,18 +32,18 @@ class EarlierCall:
 
 @dataclass(frozen=True, slots=True)
 class EarlierMessage:
-    """One message of a conversation."""
+    """One message of the conversation sent."""
 
     role: str
     text: str
     calls: Sequence[EarlierCall] = ()
 
     call_id: str = ""
-    """Role tool: the call that this is the result of."""
+    """The call that a message of role tool answers."""
 
     @property
     def line(self) -> bytes:
-        """The message as a line of the conversation so far."""
+        """The message as one line of JSON."""
         calls = [{"name": call.name, "arguments": call.arguments} for call in self.calls]
         return orjson.dumps({"role": self.role, "content": self.text} | ({"tool_calls": calls} if calls else {}))
 
@@ -55,7 +54,7 @@ class ToolResult:
 
     call: CallId
     payload: str
-    """JSON text."""
+    """The result as JSON text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,28 +68,28 @@ class AgentRequest:
     """The query; empty when there are results."""
 
     results: Sequence[ToolResult] = ()
-    """For the run that waits for them."""
+    """Results for the run that waits for them."""
 
     tools: Sequence[agent_pb2.ClientTool] = ()
     chat_id: str = ""
-    """The chat that goes on; empty: a new one."""
+    """The chat to continue; empty for a new one."""
 
     stream: bool = False
     background: bool = False
     """Whether the run goes on when its caller leaves."""
 
     include_usage: bool = False
-    """Chat completions: whether the stream ends with the usage."""
+    """Whether a stream of chat completions ends with the usage."""
 
     previous_response_id: str = ""
     metadata: dict[str, str] = field(default_factory=dict[str, str])
 
 
 def find_results(entries: Sequence[EarlierMessage], name: str) -> list[ToolResult]:
-    """The results that end the conversation; `name` is that of the field with the messages.
+    """Return the results that end the conversation; `name` is the field with the messages.
 
     Raises:
-        InvalidRequest: They are not of one run, or calls of the same answer have none.
+        InvalidRequest: They belong to several runs, or calls of the same answer have none.
     """
     found: list[ToolResult] = []
     for at in range(len(entries) - 1, -1, -1):
@@ -108,10 +107,10 @@ def find_results(entries: Sequence[EarlierMessage], name: str) -> list[ToolResul
 
 
 def build_message(entries: Sequence[EarlierMessage], name: str, *, is_new: bool) -> str:
-    """The query's message: the last entry, behind the earlier ones when the chat `is_new`.
+    """Build the query from the last entry, after the earlier ones when the chat `is_new`.
 
     Raises:
-        InvalidRequest: There is no message of the user at the end.
+        InvalidRequest: The last message is not the user's.
     """
     if not entries or entries[-1].role != "user":
         raise InvalidRequest.of(name, "must end with a message of the user, or with tool results")
@@ -131,7 +130,7 @@ def _check_results(asking: EarlierMessage, results: Sequence[ToolResult], name: 
 
 
 def _to_json(text: str) -> str:
-    """The result as JSON: as it is when it is JSON, else as a string."""
+    """Return JSON unchanged, and any other text as a JSON string."""
     try:
         value = orjson.loads(text)
     except orjson.JSONDecodeError:

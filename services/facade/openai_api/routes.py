@@ -1,4 +1,4 @@
-"""The routes of the OpenAI face."""
+"""The routes of the OpenAI API."""
 
 from __future__ import annotations
 
@@ -31,14 +31,13 @@ from services.facade.responses.sse import StreamTimeouts
 from services.facade.responses.stream_errors import ErrorEncoder
 
 LOOK_TIMEOUT_S = 1.0
-"""How long a run that waits is read for what it has said, and a cancelled one for its end. A wait for its caller is
-told sooner; one that a person is to end looks as if the run were busy."""
+"""Longest read of a waiting run's events, or of a cancelled run's end. A run that waits for a person looks busy after
+it."""
 
 LIVE_STATES = frozenset({"queued", "running"})
 
 
 def add_routes(application: web.Application, orchestrator: grpc.aio.Channel, pace: StreamTimeouts) -> None:
-    """Serve the face."""
     handlers = _OpenAIHandlers(Runs(orchestrator), pace)
     router = application.router
     router.add_get("/v1/models", handlers.list_models)
@@ -50,24 +49,22 @@ def add_routes(application: web.Application, orchestrator: grpc.aio.Channel, pac
 
 
 class _OpenAIHandlers:
-    """Serves each route."""
 
     def __init__(self, runs: Runs, pace: StreamTimeouts) -> None:
         self._runs = runs
         self._pace = pace
 
     async def list_models(self, _: web.Request) -> web.StreamResponse:
-        """The agents as models."""
+        """Answer with the agents as models."""
         return _json_response(
             {"object": "list", "data": [_build_model(agent) for agent in await self._runs.list_agents()]}
         )
 
     async def get_model(self, request: web.Request) -> web.StreamResponse:
-        """One agent as a model."""
         return _json_response(_build_model(await self._runs.get_agent(request.match_info["model"])))
 
     async def create_completion(self, request: web.Request) -> web.StreamResponse:
-        """Ask, or give results to the run that waits for them."""
+        """Start a run, or give results to the run that waits for them."""
         agent_request = parse_chat_request(await read_body(request))
         async with aclosing(self._runs.follow_run(agent_request)) as events:
             if agent_request.stream:
@@ -77,7 +74,7 @@ class _OpenAIHandlers:
         return _build_failure(end) or _json_response(build_completion(agent_request, start, output, end))
 
     async def create_response(self, request: web.Request) -> web.StreamResponse:
-        """The same, as a response."""
+        """Start or resume a run, and answer with a response object or its events."""
         agent_request = parse_response_request(await read_body(request))
         if agent_request.previous_response_id and not agent_request.results:
             run = await self._runs.get_run(parse_response_id(agent_request.previous_response_id))
@@ -90,7 +87,7 @@ class _OpenAIHandlers:
             return _json_response(build_response(agent_request, *await _read_to_end(events)))
 
     async def get_response(self, request: web.Request) -> web.StreamResponse:
-        """A response as it stands, or its events behind `starting_after`."""
+        """Answer with the current response, or its events after `starting_after`."""
         run_id = parse_response_id(request.match_info["id"])
         if request.query.get("stream") == "true":
             after = _parse_number(request.query.get("starting_after", "0"))
@@ -100,7 +97,7 @@ class _OpenAIHandlers:
         return _json_response(await self._read_response(run_id))
 
     async def cancel_response(self, request: web.Request) -> web.StreamResponse:
-        """Stop a run; the response as it then stands."""
+        """Cancel the run, and answer with the response after that."""
         run_id = parse_response_id(request.match_info["id"])
         await self._runs.cancel_run(run_id)
         return _json_response(await self._read_response(run_id, is_ending=True))
@@ -124,7 +121,7 @@ class _OpenAIHandlers:
 
 
 async def _read_start(events: AsyncIterator[RunEvent]) -> RunStarted:
-    """The beginning of a run. Raises Interrupted."""
+    """Read the first event; Interrupted if there is none."""
     async for event in events:
         if isinstance(event, RunStarted):
             return event
@@ -132,7 +129,7 @@ async def _read_start(events: AsyncIterator[RunEvent]) -> RunStarted:
 
 
 async def _read_to_end(events: AsyncIterator[RunEvent]) -> tuple[RunStarted, Output, RunEnded]:
-    """All that is told, to the end. Raises Interrupted."""
+    """Read all events; Interrupted if they end before the run."""
     output, start = Output(), None
     async for event in events:
         output.apply_event(event)
@@ -144,7 +141,7 @@ async def _read_to_end(events: AsyncIterator[RunEvent]) -> tuple[RunStarted, Out
 
 
 def _build_failure(end: RunEnded) -> web.Response | None:
-    """The answer for a run that has failed or was cancelled; None for any other."""
+    """Build the answer for a failed or cancelled run; None for any other."""
     if (why := end.failure) is not None:
         details = orjson.loads(why.details or "{}")
         return envelope.wrap_run_failure(why.code, why.message, retriable=why.retriable, details=details)
@@ -152,7 +149,7 @@ def _build_failure(end: RunEnded) -> web.Response | None:
 
 
 def _unknown_request() -> AgentRequest:
-    """For a response that is only looked at: what was agent_request is not kept."""
+    """Stand in for the original request of a retrieved response, which is not kept."""
     return AgentRequest(model="", message="")
 
 

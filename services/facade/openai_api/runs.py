@@ -1,4 +1,4 @@
-"""The runs behind the answers: started or gone on with, followed, and cancelled when their caller leaves."""
+"""The runs behind the answers: start, resume, follow, and cancel when the caller leaves."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from services.runtime.rpc import call_ids
 
 UNARY_TIMEOUT_S = 30.0
 CANCEL_TIMEOUT_S = 2.0
-"""For the cancel of a run whose caller has left: nobody waits for the answer."""
+"""Timeout for cancelling a run whose caller has left."""
 
 
 class Runs:
-    """Made once for a facade; holds nothing of any run."""
+    """Access to runs, shared by all requests; it holds no state of a run."""
 
     def __init__(self, channel: grpc.aio.Channel) -> None:
         # Any: the stubs' types know the RPCs of synchronous channels too.
         self._agents: Any = agent_pb2_grpc.AgentServiceStub(channel)
 
     async def follow_run(self, request: AgentRequest) -> AsyncGenerator[RunEvent]:
-        """Do what is request and tell of it, first Started, last Ended.
+        """Carry out the request and yield its events, from RunStarted to RunEnded.
 
-        Closing it before the end cancels the run, unless it is to go on in the background: no other caller could find
-        it. What waits for its caller's functions goes on waiting.
+        Closing it early cancels the run, which no other caller could find, unless it runs in the background. A run that
+        waits for its caller's functions keeps waiting.
         """
         run_id, is_over = "", request.background
         try:
@@ -49,27 +49,24 @@ class Runs:
                     await self.cancel_run(run_id, timeout_s=CANCEL_TIMEOUT_S)
 
     async def attach_run(self, run_id: str) -> AsyncGenerator[RunEvent]:
-        """Tell of a run from its beginning, while it lives, without touching it. Raises NotFound."""
+        """Yield a live run's events from its beginning; NotFound if there is none. Closing it leaves the run alone."""
         call = self._agents.Attach(agent_pb2.AttachRequest(run_id=run_id), metadata=call_ids.forward_metadata())
         async with reading(call) as deltas, aclosing(map_events(deltas, frozenset())) as events:
             async for event in events:
                 yield event
 
     async def get_run(self, run_id: str) -> agent_pb2.Run:
-        """The run as it stands. Raises NotFound."""
         request = agent_pb2.GetRunRequest(run_id=run_id)
         with rpc_errors():
             reply = await self._agents.GetRun(request, timeout=UNARY_TIMEOUT_S, metadata=call_ids.forward_metadata())
         return reply.run
 
     async def cancel_run(self, run_id: str, *, timeout_s: float = UNARY_TIMEOUT_S) -> None:
-        """Stop a run. Raises NotFound."""
         request = agent_pb2.CancelRequest(run_id=run_id)
         with rpc_errors():
             await self._agents.Cancel(request, timeout=timeout_s, metadata=call_ids.forward_metadata())
 
     async def list_agents(self) -> Sequence[agent_pb2.Agent]:
-        """The agents in force."""
         request = agent_pb2.ListAgentsRequest()
         with rpc_errors():
             reply = await self._agents.ListAgents(
@@ -78,7 +75,6 @@ class Runs:
         return reply.agents
 
     async def get_agent(self, key: str) -> agent_pb2.Agent:
-        """One agent. Raises NotFound."""
         request = agent_pb2.GetAgentRequest(agent_key=key)
         with rpc_errors():
             reply = await self._agents.GetAgent(request, timeout=UNARY_TIMEOUT_S, metadata=call_ids.forward_metadata())
@@ -100,9 +96,9 @@ class Runs:
                 yield event
 
     async def _resume_run(self, results: Sequence[ToolResult]) -> AsyncGenerator[RunEvent]:
-        """Give the run its results, and tell what it does behind the last event that the caller has had.
+        """Give the run its results, and yield the events after the last that the caller received.
 
-        A result that comes again, or too late, changes nothing: the caller is told what the run did without it.
+        A repeated or late result changes nothing: the caller gets the events without it.
         """
         run_id = results[0].call.run_id
         run = await self.get_run(run_id)

@@ -1,4 +1,4 @@
-"""The comments of the protos, which are the reference manual; `make proto` puts them beside the stubs."""
+"""Comments of the protos, which `make proto` puts beside the stubs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import orjson
 
 
 def find_comment(full_name: str) -> str:
-    """The contract's comment on a message, field or RPC; empty when it has none."""
+    """Return the comment on a message, field or RPC; empty when it has none."""
     return _load_comments().get(full_name, "")
 
 

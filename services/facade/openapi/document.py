@@ -1,4 +1,4 @@
-"""The whole document, made once."""
+"""The OpenAPI document, made once."""
 
 from __future__ import annotations
 
@@ -37,7 +37,6 @@ OPENAI_ERROR: dict[str, Any] = {
 
 
 def build_document() -> dict[str, Any]:
-    """The contract's HTTP side as OpenAPI 3.1."""
     schemas = Schemas()
     found = build_paths(schemas)
     return {
@@ -51,7 +50,7 @@ def build_document() -> dict[str, Any]:
 
 
 def build_contract_document() -> dict[str, Any]:
-    """The document without the OpenAI face, which only the embedded facade has."""
+    """Build the document without the OpenAI API, which only the embedded facade has."""
     found = build_document()
     found["paths"] = {path: item for path, item in found["paths"].items() if not path.startswith("/v1/")}
     del found["components"]["schemas"]["OpenAIError"]
@@ -59,7 +58,6 @@ def build_contract_document() -> dict[str, Any]:
 
 
 async def serve_document(_: web.Request) -> web.StreamResponse:
-    """Answer with the document."""
     return web.Response(body=_encode_document(), content_type="application/json", charset="utf-8")
 
 

@@ -1,4 +1,4 @@
-"""The routes as operations: what they take, and what they answer."""
+"""The routes as OpenAPI operations."""
 
 from __future__ import annotations
 
@@ -14,13 +14,12 @@ from services.runtime.json_form import rules_of
 TAGS = {"orchestrator": "runs and agents", "memory": "chats", "tools": "tools and files"}
 
 BY_HEADER = {"ReadFileRequest": ("offset", "length")}
-"""Fields that a header says: Range."""
+"""Fields that come from the Range header."""
 
 OPENAI_STATUSES = (400, 401, 403, 404, 408, 409, 413, 429, 499, 500, 501, 503, 504)
 
 
 def build_paths(schemas: Schemas) -> dict[str, Any]:
-    """All paths of the facade."""
     found: dict[str, Any] = {}
     for route in load_routes():
         found.setdefault(route.path, {})[route.verb.lower()] = _build_operation(route, schemas)

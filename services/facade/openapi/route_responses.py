@@ -1,4 +1,4 @@
-"""The responses of a route: the envelope around its reply, and the failures that its RPC's comment names."""
+"""The responses of a route: its reply in the envelope, and the failures that its RPC's comment names."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ _REASON = re.compile(r"\b[A-Z]+(?:_[A-Z]+)*\b")
 
 
 def build_failures(full_name: str = "", *, has_body: bool = False) -> dict[str, Any]:
-    """The failures of a route whose RPC is `full_name`, by status."""
+    """Build the failures of the RPC `full_name`, by status."""
     reasons = [word for word in _REASON.findall(find_comment(full_name)) if word in BY_REASON]
     told: dict[int, list[str]] = {}
     for reason in dict.fromkeys([*COMMON_REASONS, *reasons]):
@@ -70,7 +70,7 @@ def build_failures(full_name: str = "", *, has_body: bool = False) -> dict[str, 
 
 
 def build_success(route: Route, schemas: Schemas) -> dict[str, Any]:
-    """The answer of a route that has one, by status."""
+    """Build the successful response by its status."""
     if route.is_stream_of_events:
         content = {"text/event-stream": {"schema": _build_frame(schemas.refer_to(route.rpc.output_type, "out"))}}
         if "stream" in route.rpc.input_type.fields_by_name:
@@ -84,7 +84,7 @@ def build_success(route: Route, schemas: Schemas) -> dict[str, Any]:
 
 
 def _build_frame(event: Schema) -> Schema:
-    """One frame of a stream, as OpenAPI 3.2 describes them too."""
+    """Describe one frame of a stream, in the form of OpenAPI 3.2."""
     json: Schema = {"type": "string", "contentMediaType": "application/json", "contentSchema": event}
     data = {"anyOf": [json, {"const": "[DONE]"}]}
     properties = {"id": {"type": "string", "description": "The seq."}, "event": {"const": "message"}, "data": data}
@@ -110,7 +110,7 @@ ONE_ANSWER: Schema = {
 
 
 def wrap_data(data: Schema, beside: dict[str, Schema] | None = None) -> Schema:
-    """The envelope of a success; `beside` are the fields next to `data`."""
+    """Build the schema of a success; `beside` are the fields next to `data`."""
     properties = {"code": {"const": 0}, "msg": {"const": "success"}, "data": data} | (beside or {})
     return {"type": "object", "properties": properties, "required": ["code", "msg", "data"]}
 
@@ -144,7 +144,6 @@ def _failure_content() -> dict[str, Any]:
 
 
 def build_openai_failures(statuses: Iterable[int]) -> dict[str, Any]:
-    """Failures in OpenAI's form."""
     reference = {"$ref": "#/components/schemas/OpenAIError"}
     content = {"application/json": {"schema": reference}}
     return {str(status): {"description": "in OpenAI's form", "content": content} for status in statuses}

@@ -1,6 +1,6 @@
-"""Messages as JSON schemas, by the same rules that json_form.py writes and decode.py reads them by.
+"""Messages as JSON schemas, by the rules of json_form.py and decode.py.
 
-A type that stands in requests and in answers has a schema for each: what is read is strict, what is written is whole.
+A type used in requests and answers has two: requests are strict, answers are complete.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ _PLAIN: dict[int, Schema] = {
 
 
 class Schemas:
-    """The schemas of one document, each made when it is first referred to."""
+    """The schemas of one document, each made at its first reference."""
 
     def __init__(self) -> None:
         self.made: dict[str, Schema] = {}
 
     def refer_to(self, kind: Descriptor, way: Direction) -> Schema:
-        """A reference to the schema of `kind`."""
+        """Return a reference to the schema of `kind`."""
         is_usual = kind.name.endswith("Request") == (way == "in")
         name = kind.name if is_usual else kind.name + ("Given" if way == "in" else "Kept")
         if name not in self.made:
@@ -46,7 +46,7 @@ class Schemas:
         return {"$ref": f"#/components/schemas/{name}"}
 
     def build_field(self, field: FieldDescriptor, way: Direction) -> Schema:
-        """The schema of a field's value, with the field's comment."""
+        """Build the schema of a field's value, with the field's comment."""
         one = self._build_value(field, way)
         if field.is_repeated:
             rules = rules_of(field)
@@ -92,7 +92,7 @@ class Schemas:
         return _add_description(made, kind.full_name)
 
     def _build_events(self) -> Schema:
-        """The event contract: one flat object for each payload, told apart by `type`."""
+        """Build the event contract: one flat object per payload, distinguished by `type`."""
         delta = agent_pb2.AgentDelta.DESCRIPTOR
         options = {_event_type(field): self._build_event(field) for field in delta.oneofs_by_name["payload"].fields}
         by_type = {"propertyName": "type", "mapping": {word: option["$ref"] for word, option in options.items()}}
@@ -116,7 +116,6 @@ class Schemas:
 
 
 def _event_type(payload: FieldDescriptor) -> str:
-    """The event's type."""
     return payload.name.replace("_", ".", 1)
 
 

@@ -1,4 +1,4 @@
-"""Body and headers of a request, within limits, before they become an RPC's message."""
+"""Body and headers of a request, read within limits."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from aiohttp import web
 from headrace.errors import InvalidRequest
 
 BODY_TIMEOUT_S = 60.0
-"""For the whole body, 4 MiB at 70 kB/s. aiohttp waits for ever for one that does not end, or breaks in the middle."""
+"""Timeout of a whole body, enough for 4 MiB at 70 kB/s; aiohttp itself waits forever."""
 
 
 async def read_body(request: web.Request, *, timeout_s: float = BODY_TIMEOUT_S) -> bytes:
-    """The JSON body; a missing Content-Type counts as JSON, so that the shortest curl works."""
+    """Read the JSON body; a missing Content-Type counts as JSON, for short curl commands."""
     content_type = read_single_header(request, "Content-Type")
     if content_type is not None and "json" not in content_type.lower():
         raise InvalidRequest.of("Content-Type", "must be application/json")
@@ -28,7 +28,7 @@ async def read_body(request: web.Request, *, timeout_s: float = BODY_TIMEOUT_S) 
 
 
 def check_size(request: web.Request, bytes_max: int) -> None:
-    """Refuse unread a body that says it is too large, and one that is compressed: it may be larger than it says."""
+    """Refuse unread a body that declares itself too large, or is compressed and may hide its size."""
     if (read_single_header(request, "Content-Encoding") or "identity").lower() != "identity":
         raise InvalidRequest.of("Content-Encoding", "must be absent; send the body uncompressed")
     if (request.content_length or 0) > bytes_max:
@@ -36,12 +36,12 @@ def check_size(request: web.Request, bytes_max: int) -> None:
 
 
 def make_too_large(bytes_max: int) -> web.HTTPRequestEntityTooLarge:
-    """The refusal of a body; its text is the rule that it breaks."""
+    """Make the refusal of a body; its text is the broken rule."""
     return web.HTTPRequestEntityTooLarge(bytes_max, 0, text=f"must not be larger than {bytes_max} bytes")
 
 
 def read_single_header(request: web.Request, name: str) -> str | None:
-    """The value of a header that may not be repeated; None when it is absent."""
+    """Return a header that may not be repeated; None when it is absent."""
     values = request.headers.getall(name, [])
     if len(values) > 1:
         raise InvalidRequest.of(name, "must be given once")

@@ -1,7 +1,6 @@
-"""The Range header: one range of bytes, or nothing that we serve (RFC 9110, section 14).
+"""The Range header: one range of bytes (RFC 9110, section 14).
 
-Several ranges, other units and ranges that make no sense are left unheeded, as the RFC allows: the answer is then the
-whole file.
+As the RFC allows, several ranges, other units and invalid ranges yield the whole file.
 """
 
 from __future__ import annotations
@@ -14,22 +13,21 @@ _ONE_RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class ByteRange:
-    """As ReadFile takes it."""
+    """A range in the form of ReadFile's request."""
 
     offset: int
-    """Negative: so many bytes before the end."""
+    """First byte; a negative value counts from the end."""
 
     length: int
-    """0: to the end."""
+    """Number of bytes; 0 means to the end."""
 
     def resolve_range(self, size_bytes: int) -> tuple[int, int]:
-        """The first byte and the one behind the last of a file of that size, which it begins in."""
+        """Return the first byte and the end (exclusive) in a file of `size` bytes, which must contain the first."""
         start = max(0, size_bytes + self.offset) if self.offset < 0 else self.offset
         return start, min(size_bytes, start + self.length) if self.length else size_bytes
 
 
 def parse_range(header: str | None) -> ByteRange | None:
-    """The range that `header` asks for."""
     found = _ONE_RANGE.fullmatch((header or "").strip())
     if found is None or found[0] == "bytes=-":
         return None

@@ -1,7 +1,7 @@
-"""JSON request bodies as messages, strictly: what is not in the contract is an error that names field and rule.
+"""JSON bodies as messages, strictly: an unknown field is an error that names field and rule.
 
-The body is parsed twice: once by orjson, for UTF-8, syntax and depth, with line and column; then level by level into
-raw slices, so that a field that is JSON by nature keeps its own text and its large integers.
+orjson checks UTF-8, syntax and depth, with line and column. A second pass makes raw slices level by level, so that
+JSON-valued fields keep their own text and large integers.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ BODY = "body"
 """The name of the whole body in errors."""
 
 NAME_CHARS_MAX = 64
-"""How much of an unknown field's name an error repeats."""
+"""Characters of an unknown field's name that an error repeats."""
 
 Converter: TypeAlias = Callable[[Any, str], Any]
-"""A parsed JSON value as the field's value; raises InvalidRequest with the given name."""
+"""Converts a parsed JSON value to the field's; raises InvalidRequest with the given name."""
 
 _F = FieldDescriptor
 INT_RANGES = {
@@ -45,10 +45,10 @@ _raw_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 
 def decode_body(body: bytes, descriptor: Descriptor) -> Message:
-    """The message that `body` says.
+    """Decode `body` as a message.
 
     Raises:
-        InvalidRequest: Naming the field as in JSON, and the rule.
+        InvalidRequest: Names the JSON field and the rule.
     """
     try:
         value = orjson.loads(body)
@@ -62,14 +62,14 @@ def decode_body(body: bytes, descriptor: Descriptor) -> Message:
 
 @cache
 def map_fields(descriptor: Descriptor) -> dict[str, FieldDescriptor]:
-    """The fields of a message type by the names that JSON and query parameters may give them, aliases included."""
+    """Map names in JSON and query parameters, aliases included, to fields."""
     names = {field.json_name: field for field in descriptor.fields}
     aliases = {rules_of(field).alias: field for field in descriptor.fields if rules_of(field).alias}
     return names | aliases
 
 
 def make_unknown_field(name: str, path: str, descriptor: Descriptor) -> InvalidRequest:
-    """The error for a name that `descriptor` does not have, with the closest one that it has."""
+    """Make the error for an unknown name, with the closest known one."""
     close = difflib.get_close_matches(name[:NAME_CHARS_MAX], map_fields(descriptor), n=1)
     hint = f"; did you mean {close[0]!r}?" if close else ""
     return InvalidRequest.of(path + name[:NAME_CHARS_MAX], f"is not a field of this request{hint}")
@@ -120,7 +120,6 @@ def _decode_items(field: FieldDescriptor, text: bytes, name: str) -> list[Any]:
 
 @cache
 def find_converter(field: FieldDescriptor) -> Converter:
-    """How a parsed JSON value becomes a value of `field`."""
     if field.type in INT_RANGES:
         return _make_int_converter(*INT_RANGES[field.type])
     if field.type == _F.TYPE_BYTES:

@@ -1,4 +1,4 @@
-"""Query parameters as messages: the names and types of the request's fields, given as text."""
+"""Query parameters as messages: names and types are those of the request's fields."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _WORDS = {"true": True, "false": False}
 
 
 def parse_parameters(raw_query: str) -> list[tuple[str, str]]:
-    """The parameters of a URL, still percent-encoded as it came, in order."""
+    """Parse the parameters of a percent-encoded URL, in order."""
     try:
         return parse_qsl(raw_query, keep_blank_values=True, errors="strict", max_num_fields=PARAMETERS_MAX)
     except UnicodeDecodeError:
@@ -30,10 +30,10 @@ def parse_parameters(raw_query: str) -> list[tuple[str, str]]:
 
 
 def decode_parameters(parameters: Iterable[tuple[str, str]], descriptor: Descriptor) -> Message:
-    """The message that `parameters` say; a list is given by repeating its parameter.
+    """Decode `parameters` as a message; a repeated parameter is a list.
 
     Raises:
-        InvalidRequest: Naming the parameter and the rule.
+        InvalidRequest: Names the parameter and the rule.
     """
     message = GetMessageClass(descriptor)()
     known, given = map_fields(descriptor), set[str]()
@@ -56,7 +56,7 @@ def _convert_value(field: FieldDescriptor, text: str, name: str) -> Any:
 
 
 def _parse_value(field: FieldDescriptor, text: str) -> Any:
-    """`text` as the JSON value it stands for; as it is when it stands for none, which its type then refuses."""
+    """Parse `text` as JSON; other text stays as it is, for its type to refuse."""
     if field.type == FieldDescriptor.TYPE_BOOL:
         return _WORDS.get(text, text)
     # isascii: int() takes digits of other scripts. The length: int() takes long for long texts.

@@ -1,7 +1,7 @@
-"""The one shape of every answer that is no stream: {"code":0,"msg":"success","data":…}, or a failure in it.
+"""The envelope of every answer but a stream: {"code":0,"msg":"success","data":…}, or a failure.
 
-A failure has the HTTP status of its gRPC code by the standard mapping, `data` {} and beside it
-`error` {code, retriable, details}; error.code is the same word as in `run.error`.
+A failure has the HTTP status of its gRPC code, an empty `data`, and `error` {code, retriable, details}, whose code is
+that of `run.error`.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ HTTP_STATUS: dict[grpc.StatusCode, int] = {
     grpc.StatusCode.UNAVAILABLE: 503,
     grpc.StatusCode.DEADLINE_EXCEEDED: 504,
 }
-"""google/rpc/code.proto; 499 is nginx's "client closed request"."""
+"""The mapping of google/rpc/code.proto; 499 is nginx's "client closed request"."""
 
 INTERNAL = "internal error"
 """The message of every unforeseen error."""
@@ -57,16 +57,16 @@ SAFE_MESSAGES: dict[grpc.StatusCode, str] = {
     grpc.StatusCode.RESOURCE_EXHAUSTED: "the request or its answer is too large",
     grpc.StatusCode.CANCELLED: "the request was cancelled",
 }
-"""For statuses that none of our services gave a reason for; their own text may tell of the inside."""
+"""Messages for statuses without a reason of ours, whose own text may reveal internals."""
 
 RETRIABLE = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED})
 
 HTTP_ERRORS: dict[int, type[HeadraceError]] = {404: NotFound, 405: Unsupported}
-"""Our errors for statuses that aiohttp answers with by itself."""
+"""Our errors for statuses that aiohttp itself answers with."""
 
 
 def wrap_response(response: Message, response_body: str) -> web.Response:
-    """The answer of an RPC; `response_body` names the field that is `data`, the others stand beside it."""
+    """Wrap an RPC's reply; the field `response_body` becomes `data`, the others stand beside it."""
     if not response_body:
         return _json_response(b'{"code":0,"msg":"success","data":%b}' % encode(response))
     data, beside = split(response, response_body)
@@ -74,12 +74,10 @@ def wrap_response(response: Message, response_body: str) -> web.Response:
 
 
 def wrap_data(data: object) -> web.Response:
-    """A success that no RPC gave."""
     return _json_response(orjson.dumps({"code": 0, "msg": "success", "data": data}))
 
 
 def wrap_error(error: HeadraceError) -> web.Response:
-    """One of our errors."""
     return build_failure(
         HTTP_STATUS[error.code],
         error.reason,
@@ -91,7 +89,7 @@ def wrap_error(error: HeadraceError) -> web.Response:
 
 
 def wrap_rpc_error(error: grpc.aio.AioRpcError) -> web.Response:
-    """A status that a peer gave: our error when it is one, else a safe text for its code."""
+    """Wrap a peer's status: our error if it is one, else a safe text for its code."""
     if known := from_rpc_error(error):
         return wrap_error(known)
     safe = describe_error(error)
@@ -99,7 +97,7 @@ def wrap_rpc_error(error: grpc.aio.AioRpcError) -> web.Response:
 
 
 def describe_error(error: Exception) -> common_pb2.Failure:
-    """The failure to send for an error: ours keeps its message, any other gets a safe one."""
+    """Describe an error; only our own errors keep their message."""
     if isinstance(error, grpc.aio.AioRpcError):
         if known := from_rpc_error(error):
             return to_failure(known)
@@ -124,7 +122,7 @@ def wrap_http_error(error: web.HTTPException) -> web.Response:
 
 
 def wrap_run_failure(code: str, message: str, *, retriable: bool, details: Mapping[str, str]) -> web.Response:
-    """A run that ended with run.error, told to a caller who asked for one JSON answer."""
+    """Wrap a run.error for a caller who asked for one JSON answer."""
     cls = BY_REASON.get(code)
     return build_failure(HTTP_STATUS[cls.code] if cls else 500, code, message, retriable=retriable, details=details)
 
@@ -139,7 +137,6 @@ def build_failure(
     retry_after_s: float | None = None,
     data: object = None,
 ) -> web.Response:
-    """A failure from its parts."""
     error = {"code": reason, "retriable": retriable, "details": details or {}}
     body = {"code": status, "msg": message, "data": data or {}, "error": error}
     answer = _json_response(orjson.dumps(body), status)

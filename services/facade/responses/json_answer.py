@@ -1,7 +1,7 @@
-"""A run as one JSON answer, for `"stream": false`: its stream, folded.
+"""A run's stream as one JSON answer, for `"stream": false`.
 
-`content` is the final text. A run that failed answers with the status of its error, a cancelled one with 499 CANCELLED
-and its runId.
+`content` is the final text. A failed run answers with its error's status, a cancelled one with 499 CANCELLED and its
+runId.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from services.runtime.json_form import encode
 
 
 async def answer_run(call: grpc.aio.UnaryStreamCall[Any, agent_pb2.AgentDelta]) -> web.Response:
-    """Read `call` to the end of its run. However this is left, the call is cancelled."""
+    """Read `call` to its run's end; the call is cancelled in every case."""
     state = Fold()
     async with reading(call) as deltas:
         async for delta in deltas:

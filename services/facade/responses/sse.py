@@ -1,13 +1,10 @@
-"""Server-Sent Events: frames written the moment they come, with comments in between, to a client that reads them.
+"""Server-Sent Events: frames written as they come, with comments during silence.
 
-The answer begins with the first frame, or after `heartbeat_s` without one (a run that waits, or waits to begin): what
-fails before is a JSON answer with its status, and what fails between is told in a frame of its own (late.py). A stream
-that breaks behind its first frame simply ends, without `[DONE]`: the run may well live, so a made-up run.error would
-be a lie; the caller attaches again after its last id. Nothing is sent after the end of a run but `data: [DONE]`, which
-says that there is nothing to come back for.
+The answer begins with the first frame, or after `heartbeat_s`. An earlier failure is a JSON answer with its status; one
+before the first frame is an event of its own (stream_errors.py). A stream that breaks later ends without `[DONE]`: the
+run may be alive, and the caller attaches again after its last id. `data: [DONE]` follows the end of a run.
 
-Nothing is kept for a client that stops reading: its stream is not read on, and after `slow_reader_s` it is hung up on,
-while its run goes on.
+Nothing is buffered for a client that stops reading: after `slow_reader_s` it is disconnected, while its run goes on.
 """
 
 from __future__ import annotations
@@ -36,7 +33,7 @@ HEADERS = {
     "X-Accel-Buffering": "no",
 }
 CALL_END_TIMEOUT_S = 1.0
-"""For a call whose run has ended."""
+"""Timeout for the end of a call whose run has ended."""
 
 HEARTBEAT = b": heartbeat\n\n"
 DONE = b"data: [DONE]\n\n"
@@ -46,19 +43,18 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class StreamTimeouts:
-    """Timeouts of a stream."""
 
     heartbeat_s: float
-    """A stream that was silent for so long gets a comment, so that proxies keep it open."""
+    """Silence after which a comment is sent, so that proxies keep the stream open."""
 
     slow_reader_s: float
-    """A client that let a write wait for so long is hung up on."""
+    """Longest wait of a write before the client is disconnected."""
 
 
 async def stream_run(
     request: web.Request, asked: Any, call: grpc.aio.UnaryStreamCall[Any, agent_pb2.AgentDelta], pace: StreamTimeouts
 ) -> web.StreamResponse:
-    """Answer `request` with what `call` streams, which has `asked` for it. However this is left, it is cancelled."""
+    """Answer `request` with the stream of `call`, which is cancelled in every case."""
 
     def words(failure: common_pb2.Failure) -> bytes:
         end = stream_errors.build_run_error(asked, failure)
@@ -71,9 +67,9 @@ async def stream_run(
 async def send_frames(
     request: web.Request, frames: AsyncGenerator[bytes], words: ErrorEncoder, pace: StreamTimeouts
 ) -> web.StreamResponse:
-    """Answer `request` with `frames`, each of them whole; closing them is the caller's.
+    """Answer `request` with whole `frames`, which the caller closes.
 
-    What fails instead of the first one is raised, and told in `words` if the answer has begun.
+    A failure before the first frame is raised, or sent in `words` if the answer has begun.
     """
     OPEN_STREAMS.inc()
     try:
@@ -103,7 +99,7 @@ async def send_frames(
 
 
 class _FrameWriter:
-    """Writes to one response. Two tasks share it; each write is a whole frame."""
+    """Writes whole frames to one response; two tasks share it."""
 
     def __init__(self, request: web.Request, response: web.StreamResponse, pace: StreamTimeouts) -> None:
         self.response = response
@@ -111,19 +107,19 @@ class _FrameWriter:
         self._pace = pace
         self._now = asyncio.get_running_loop().time
         self._last_s = self._now()
-        """When the last write began, in the loop's time."""
+        """Loop time at which the last write began."""
         self._writes = 0
-        """Writes that have not returned because the client has not read what came before."""
+        """Number of writes blocked by a client that does not read."""
 
     async def write_frame(self, frame: bytes) -> None:
-        """Write a frame; waits while the client does not read."""
+        """Write a frame, waiting while the client does not read."""
         self._last_s = self._now()
         self._writes += 1
         await self.response.write(frame)
         self._writes -= 1
 
     async def watch_silence(self) -> None:
-        """Write a comment whenever nothing was written for `heartbeat_s`; hang up on a client that stopped reading."""
+        """Write a comment after each `heartbeat_s` of silence; disconnect a client that stopped reading."""
         pace = self._pace
         while True:
             wait_s = self._last_s + (pace.slow_reader_s if self._writes else pace.heartbeat_s) - self._now()
@@ -139,7 +135,7 @@ class _FrameWriter:
 
 
 async def _encode_frames(deltas: AsyncIterator[agent_pb2.AgentDelta]) -> AsyncGenerator[bytes]:
-    """Every delta, and `[DONE]` when the run has ended; Interrupted when only the stream has."""
+    """Yield a frame per delta, and `[DONE]` when the run has ended; Interrupted if only the stream has."""
     has_any = False
     async for delta in deltas:
         has_any = True
@@ -162,14 +158,14 @@ def _encode_frame(sent: Event) -> bytes:
 
 
 async def _await_end(deltas: AsyncIterator[agent_pb2.AgentDelta]) -> None:
-    """Let the call end by itself: to leave it a moment before would be a cancellation, in logs and metrics."""
+    """Wait for the call to end: leaving now would count as a cancellation in logs and metrics."""
     with suppress(TimeoutError):
         async with asyncio.timeout(CALL_END_TIMEOUT_S):
             await anext(deltas, None)
 
 
 async def _read_first(frames: AsyncIterator[bytes]) -> bytes | Exception | None:
-    """The first frame, or what has failed instead; None: there is none."""
+    """Return the first frame, or the failure instead; None when there is none."""
     try:
         return await anext(frames, None)
     except Exception as error:

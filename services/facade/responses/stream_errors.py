@@ -1,8 +1,7 @@
-"""The event for a stream that fails after its headers and before its first event.
+"""The event for a stream that fails between its headers and its first event.
 
-What was to begin a run (Query, Compact) has none that the caller could find, so every failure is told. A stream of a
-known run (Attach) is told to have failed only when coming back would not help: else it ends, and the caller attaches
-again.
+The caller of Query or Compact has no run to find, so every failure is sent. A failed Attach is reported only when
+attaching again would not help; otherwise the stream ends.
 """
 
 from __future__ import annotations
@@ -15,13 +14,13 @@ from headrace.errors import BY_REASON
 from headrace.v1 import agent_pb2, common_pb2
 
 ErrorEncoder: TypeAlias = Callable[[common_pb2.Failure], bytes]
-"""The frames for a failure; none: the stream just ends."""
+"""Returns a failure's frames; none when the stream should just end."""
 
 SEQ_MAX = 2**64 - 1
 
 
 def build_run_error(request: Any, failure: common_pb2.Failure) -> agent_pb2.AgentDelta | None:
-    """The only event of the stream that `request` asked for; None: its run may well live."""
+    """Build the only event of a failed stream; None when its run may be alive."""
     run_id: str = getattr(request, "run_id", "")
     if run_id and not is_final_failure(failure):
         return None
@@ -34,5 +33,5 @@ def build_run_error(request: Any, failure: common_pb2.Failure) -> agent_pb2.Agen
 
 
 def is_final_failure(failure: common_pb2.Failure) -> bool:
-    """Whether attaching again is no use: a service has said so, and it is none of those that pass."""
+    """Whether a service reported a lasting failure, so that attaching again is useless."""
     return failure.code in BY_REASON and not failure.retriable

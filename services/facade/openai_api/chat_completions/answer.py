@@ -1,7 +1,6 @@
-"""POST /v1/chat/completions, the answer: whole, or as chunks.
+"""The answer of POST /v1/chat/completions, whole or in chunks.
 
-Reasoning stands in `reasoning_content`, DeepSeek's field, which clients know. Text and reasoning may have several
-blocks, since the agent calls tools in between; a blank line parts them.
+Reasoning is in `reasoning_content`, DeepSeek's field. A blank line separates blocks, which tool calls can split.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from services.facade.openai_api.output import Block, Output
 from services.facade.openai_api.request import AgentRequest
 
 FINISH_REASONS = {"stop": "stop", "length": "length", "content_filter": "content_filter", "calls": "tool_calls"}
-"""The others, budget and steps, are `length`: the answer was cut."""
+"""All other reasons, such as budget and steps, map to `length`."""
 
 FIELDS = {"text": "content", "reasoning": "reasoning_content"}
 
@@ -30,7 +29,6 @@ def map_finish_reason(end: RunEnded) -> str:
 
 
 def build_completion(request: AgentRequest, start: RunStarted, output: Output, end: RunEnded) -> dict[str, Any]:
-    """The whole answer."""
     message: dict[str, Any] = {"role": "assistant", "content": output.join_text("text") or None, "refusal": None}
     if reasoning := output.join_text("reasoning"):
         message["reasoning_content"] = reasoning
@@ -43,7 +41,7 @@ def build_completion(request: AgentRequest, start: RunStarted, output: Output, e
 
 
 def build_usage(spent: common_pb2.Usage | None) -> dict[str, Any] | None:
-    """The tokens of the whole run; None for an answer that does not end it, so that a sum is right."""
+    """Return the whole run's tokens; None unless the answer ends the run, so that sums are right."""
     if spent is None:
         return None
     return {
@@ -62,10 +60,10 @@ def build_error_chunk(failure: common_pb2.Failure) -> bytes:
 async def stream_chunks(
     request: AgentRequest, events: AsyncIterator[RunEvent], has_begun: Callable[[], bool]
 ) -> AsyncGenerator[bytes]:
-    """The answer as frames. None comes before the first piece, so that what fails until then has a status of its own.
+    """Yield the answer's frames, none before the first piece, so that an earlier failure has its own status.
 
     Raises:
-        HeadraceError: The run has failed and the answer has not begun.
+        HeadraceError: The run failed before the answer began.
     """
     stream = _ChunkStream(request, has_begun)
     async for event in events:
@@ -74,7 +72,6 @@ async def stream_chunks(
 
 
 class _ChunkStream:
-    """One stream of chunks."""
 
     def __init__(self, request: AgentRequest, has_begun: Callable[[], bool]) -> None:
         self._request = request
@@ -83,13 +80,12 @@ class _ChunkStream:
         self._head: dict[str, Any] = {}
         self._run_id = ""
         self._last_blocks: dict[str, Block] = {}
-        """By kind."""
+        """The last block of each kind."""
         self._calls = 0
         self._role: dict[str, Any] = {"role": "assistant"}
-        """For the first chunk."""
+        """The role, sent with the first chunk only."""
 
     def map_event(self, event: RunEvent) -> Iterator[bytes]:
-        """Yield the frames for one event."""
         self._output.apply_event(event)
         match event:
             case RunStarted():

@@ -1,4 +1,4 @@
-"""POST /v1/chat/completions, the request."""
+"""The request of POST /v1/chat/completions."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class _Body(msgspec.Struct):
 
 
 def parse_chat_request(body: bytes) -> AgentRequest:
-    """Parse a request body. Raises InvalidRequest."""
+    """Parse a request body; a bad one raises InvalidRequest."""
     given = parse_body(body, _Body)
     if given.n not in (None, 1):
         raise InvalidRequest.of("n", "must be 1: an agent gives one answer")

@@ -1,1 +1,1 @@
-"""POST /v1/responses and GET /v1/responses/{id}."""
+"""Serves POST /v1/responses and GET /v1/responses/{id}."""

@@ -1,4 +1,4 @@
-"""The response object: a run as OpenAI's Responses API shows it. Its id is resp_<runId>."""
+"""A run as a response object of OpenAI's Responses API, with the id resp_<runId>."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from services.facade.openai_api.request import AgentRequest
 from services.facade.openai_api.responses.request import CONVERSATION_PREFIX, RESPONSE_PREFIX
 
 STATUSES = {"stop": "completed", "calls": "completed", "failed": "failed", "cancelled": "cancelled"}
-"""The others are incomplete, for a reason of INCOMPLETE."""
+"""All other reasons are incomplete, as INCOMPLETE explains them."""
 
 INCOMPLETE = {"content_filter": "content_filter"}
-"""The others, length, budget and steps, are max_output_tokens."""
+"""All others (length, budget, steps) are max_output_tokens."""
 
 
 def build_response(request: AgentRequest, start: RunStarted, output: Output, end: RunEnded | None) -> dict[str, Any]:
-    """The whole object; without an `end` it is in progress."""
+    """Build the whole object, in progress without an `end`."""
     status = STATUSES.get(end.reason, "incomplete") if end else "in_progress"
     blocks = [build_item(block, is_done=end is not None) for block in output.blocks.values()]
     return _echo_request(request) | {
@@ -41,7 +41,7 @@ def build_response(request: AgentRequest, start: RunStarted, output: Output, end
 
 
 def build_item(block: Block, *, is_done: bool = False) -> dict[str, Any]:
-    """A block as an item of the output."""
+    """Build a block's item of the output."""
     status = "completed" if block.is_closed else "incomplete" if is_done else "in_progress"
     content = [build_part(block)] if block.pieces or block.is_closed or is_done else []
     if block.kind == "reasoning":
@@ -50,7 +50,6 @@ def build_item(block: Block, *, is_done: bool = False) -> dict[str, Any]:
 
 
 def build_part(block: Block) -> dict[str, Any]:
-    """The one content part of a block."""
     if block.kind == "reasoning":
         return {"type": "reasoning_text", "text": block.text}
     return {"type": "output_text", "text": block.text, "annotations": [], "logprobs": []}
@@ -61,7 +60,6 @@ def format_item_id(block: Block) -> str:
 
 
 def build_call_item(call: FunctionCall, run_id: str, *, is_done: bool = True) -> dict[str, Any]:
-    """A function call as an item of the output."""
     return {
         "id": f"fc_{call.tool_id}",
         "type": "function_call",
@@ -73,7 +71,6 @@ def build_call_item(call: FunctionCall, run_id: str, *, is_done: bool = True) ->
 
 
 def build_usage(spent: common_pb2.Usage) -> dict[str, Any]:
-    """The tokens of the whole run."""
     return {
         "input_tokens": spent.input_tokens,
         "input_tokens_details": {"cached_tokens": spent.cached_tokens, "cache_write_tokens": 0},
@@ -91,7 +88,7 @@ def _build_error(end: RunEnded | None) -> dict[str, Any] | None:
 
 
 def _echo_request(request: AgentRequest) -> dict[str, Any]:
-    """Repeat the fields of the request, as the API does; those that an agent decides are null."""
+    """Repeat the request's fields as OpenAI does; those that an agent decides are null."""
     return {
         "background": request.background,
         "previous_response_id": request.previous_response_id or None,

@@ -1,11 +1,11 @@
 """A run as the events of OpenAI's Responses API.
 
-`sequence_number` is the run's own seq. One event of the run may give several of these; all but the last of them carry
-the number before it, so that a caller who comes back with `starting_after` misses none, and has some of them twice at
-worst. A caller who comes back in the middle of a block gets the block's item again, with all its text so far.
+`sequence_number` is the run's seq. When one event of the run becomes several, all but the last carry the number before
+it: a caller who returns with `starting_after` misses none and at worst repeats some. In the middle of a block the
+caller gets its item again, with all text so far.
 
-An item whose block was lost cannot be taken back: it ends, incomplete and without text, unless it has ended already.
-It keeps its `output_index`, and the response has it no more.
+The item of a lost block cannot be withdrawn: unless it has ended, it ends incomplete and empty. It keeps its
+`output_index`, but the response omits it.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ from services.facade.openai_api.responses.answer import (
 from services.facade.responses.stream_errors import is_final_failure
 
 ENDS = {"completed": "response.completed", "failed": "response.failed"}
-"""The others, incomplete and cancelled, are response.incomplete."""
+"""All others (incomplete, cancelled) are response.incomplete."""
 
 
 async def stream_events(
     request: AgentRequest, events: AsyncIterator[RunEvent], starting_after: int = 0
 ) -> AsyncGenerator[bytes]:
-    """The events as frames; those up to `starting_after` are left out."""
+    """Yield the frames of the events after `starting_after`."""
     stream = _EventStream(request, starting_after)
     async for event in events:
         for frame in stream.map_event(event):
@@ -59,12 +59,11 @@ def build_error_event(failure: common_pb2.Failure, starting_after: int = 0) -> b
 
 
 def build_attach_error(failure: common_pb2.Failure, starting_after: int) -> bytes:
-    """The same of a run that may live: nothing when coming back may help."""
+    """Build the frames of an attached stream's failure; none when attaching again may help."""
     return build_error_event(failure, starting_after) if is_final_failure(failure) else b""
 
 
 class _EventStream:
-    """One stream of events."""
 
     def __init__(self, request: AgentRequest, starting_after: int) -> None:
         self._request = request
@@ -77,7 +76,7 @@ class _EventStream:
         self._index: dict[str, int] = {}
 
     def map_event(self, event: RunEvent) -> Iterator[bytes]:
-        """Yield the frames for one event; none when the caller has had it."""
+        """Yield the frames of one event; none when the caller has it already."""
         self._output.apply_event(event)
         if isinstance(event, RunStarted):
             self._start = event
@@ -95,7 +94,7 @@ class _EventStream:
             yield _encode_frame(payload)
 
     def _skip_event(self, event: RunEvent) -> None:
-        """Note that the caller has had `event`."""
+        """Record that the caller has `event`."""
         if isinstance(event, TextDelta):
             # Of a block that has only opened it is not known whether the next piece is the first one.
             self._announced.add(event.block_id)
@@ -104,7 +103,7 @@ class _EventStream:
             self._forget_dropped()
 
     def _forget_dropped(self) -> None:
-        """A new owner of the run counts blocks from the last whole one, so a lost one's id may come again."""
+        """Forget lost blocks: a new owner of the run may reuse their ids."""
         self._announced -= {block.id for block in self._output.dropped_blocks}
 
     def _build_events(self, event: RunEvent) -> Iterator[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""POST /v1/responses, the request."""
+"""The request of POST /v1/responses."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from services.facade.openai_api.request import AgentRequest, EarlierCall, Earlie
 ROLES = frozenset({"system", "developer", "user", "assistant"})
 
 SKIPPED_ITEMS = frozenset({"reasoning", "item_reference"})
-"""Items that say nothing which the run does not know itself."""
+"""Items that tell the run nothing new."""
 
 RESPONSE_PREFIX, CONVERSATION_PREFIX = "resp_", "conv_"
 
@@ -53,7 +53,7 @@ class _Text(msgspec.Struct):
 class _Body(msgspec.Struct):
     input: str | list[_Item]
     model: str = ""
-    """Empty: the chat's last agent, else the default one."""
+    """The agent's key; empty for the chat's last agent, or else the default."""
 
     instructions: str | None = None
     stream: bool | None = None
@@ -67,7 +67,7 @@ class _Body(msgspec.Struct):
 
 
 def parse_response_request(body: bytes) -> AgentRequest:
-    """Parse a request body; the caller resolves the chat of `previous_response_id`. Raises InvalidRequest."""
+    """Parse a request body; the caller resolves `previous_response_id`. A bad body raises InvalidRequest."""
     given = parse_body(body, _Body)
     check_format(given.text.format if given.text else None, "text.format")
     items = [_Item(role="user", content=given.input)] if isinstance(given.input, str) else given.input
@@ -92,7 +92,7 @@ def parse_response_request(body: bytes) -> AgentRequest:
 
 
 def parse_response_id(response_id: str) -> str:
-    """The run that a response is. Raises NotFound."""
+    """Return the run of a response; a foreign id raises NotFound."""
     try:
         return str(uuid.UUID(hex=response_id.removeprefix(RESPONSE_PREFIX)))
     except ValueError:
