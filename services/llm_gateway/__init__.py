@@ -1,1 +1,1 @@
-"""The LLM gateway: one streaming API over model providers. A provider's delta becomes one LlmDelta, at once."""
+"""The LLM gateway: one streaming API over model providers."""

@@ -11,7 +11,6 @@ from services.runtime.process.program import run_service, wait_for_stop
 
 
 async def main(config: Config) -> None:
-    """Serve until a signal comes."""
     if config.interaction_log_mask_sensitive:
         mask_log_lines(*find_secrets(os.environ))
     async with gateway(config, os.environ):

@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from services.llm_gateway.providers.provider_file import Model
 
 INLINE_BYTES_MAX = 4_096
-"""Requests up to this size are counted on the event loop, in less than 1 ms; larger ones, and the first, in a
-thread."""
+"""Requests up to this size are counted on the event loop, in under 1 ms; others, and the first, in a thread."""
 
 _OURS: dict[str, EncodingName] = {name: name for name in get_args(EncodingName)}
 
@@ -26,14 +25,13 @@ _OURS: dict[str, EncodingName] = {name: name for name in get_args(EncodingName)}
 class TokenScale:
     encoding: EncodingName
     is_own: bool
-    """False: the count is multiplied by ESTIMATE_RATIO."""
+    """False when the count is multiplied by ESTIMATE_RATIO."""
 
 
 def choose_scale(model: Model) -> TokenScale:
     """Choose the scale for `model`, whose file entry may name an encoding.
 
-    The entry decides only for names that the built-in table does not know: a model that is known not to be OpenAI's
-    stays an estimate (o200k_base for Qwen).
+    The built-in table wins: a model known not to be OpenAI's stays an estimate.
     """
     named = _OURS.get(model.encoding or "")
     known = known_facts(model.name)

@@ -1,4 +1,4 @@
-"""The gateway assembled and served inside a block, for the process and for tests."""
+"""Assembles the gateway, for the process and for tests."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PROVIDER_FILE = "providers.json"
 
 @asynccontextmanager
 async def gateway(config: Config, env: Mapping[str, str]) -> AsyncGenerator[RunningServer]:
-    """Serve inside the block; `env` resolves the secrets that the provider file names."""
+    """Serve inside the block; `env` resolves the provider file's secrets."""
     path = config.config_dir / PROVIDER_FILE
     catalogue = Catalogue(path)
     catalogue.reload()

@@ -1,1 +1,1 @@
-"""One model call: attempt after attempt at the request's targets, until one of them has reached the caller."""
+"""One model call: attempts until one has reached the caller."""

@@ -1,5 +1,4 @@
-"""One attempt at one provider: admission, request, deltas, usage and finish, and its outcome for breaker, log and
-metrics."""
+"""One attempt at one provider, with its outcome for breaker, log and metrics."""
 
 from __future__ import annotations
 
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
     from services.runtime.rpc.push_stream import MessageSink
 
 _MODEL_FAULTS = (ProviderUnavailable, Overloaded, StreamStalled, BadFrame)
-"""Errors that count against the model in its breaker. A 4xx shows that the model works."""
+"""Errors that count against the model in its breaker; a 4xx shows that the model works."""
 
 _NEUTRAL_ERRORS = (RateLimited, QuotaExceeded, QueueFull)
 
@@ -74,12 +73,11 @@ class Attempt:
 
     @property
     def sent(self) -> int:
-        """Messages sent to the caller."""
+        """Number of messages sent to the caller."""
         return self._sink.sent
 
     async def run_attempt(self, pool: Pool, due_s: float) -> None:
-        """Send the provider's answer to the caller. If a stream fails after it has begun, a last usage precedes the
-        error.
+        """Send the provider's answer to the caller; a stream that fails midway sends its usage before the error.
 
         Raises:
             HeadraceError: The attempt failed.
@@ -113,8 +111,7 @@ class Attempt:
             self._report_end()
 
     async def _read_answer(self, stream: ProviderStream) -> None:
-        """Wait while the answer is pushed from the provider's socket to the caller; pause it while the caller is
-        behind."""
+        """Wait while the socket pushes the answer; pause it while the caller is behind."""
         while not self._reader.is_over:
             if not await stream.push_body(self._take_chunk):
                 self._take_chunk(b"")
@@ -122,7 +119,7 @@ class Attempt:
                 await self._sink.wait_until_drained()
 
     def _take_chunk(self, chunk: bytes) -> bool:
-        """Read a chunk of the body, in the socket's callback; return False to stop reading."""
+        """Read a chunk in the socket's callback; return False to stop reading."""
         answer = self._reader
         try:
             answer.feed_chunk(chunk)
@@ -169,7 +166,7 @@ class Attempt:
 
 
 def _adapt_request(request: ChatRequest, provider: str, model: str) -> ChatRequest:
-    """Return `request` as `provider` gets it; a copy only for a fallback, whose model has another name."""
+    """Return `request` for `provider`; copied only for a fallback, whose model has another name."""
     if (request.provider_key, request.model) == (provider, model):
         return request
     other = ChatRequest()

@@ -1,4 +1,4 @@
-"""The path of one attempt's deltas to the caller: each sent at once and counted; notes when the caller falls behind."""
+"""The path of an attempt's deltas to the caller: each is sent at once and counted."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ if TYPE_CHECKING:
 
 
 class DeltaSink:
-    """Belongs to one attempt."""
 
     __slots__ = ("_caller", "_send", "is_behind", "sent")
 
@@ -22,10 +21,9 @@ class DeltaSink:
         """The caller's own `send`, or a wrapper that also logs."""
         self.sent = 0
         self.is_behind = False
-        """Whether the caller has not yet read all that it was sent."""
+        """Whether the caller has data left to read."""
 
     def send_bytes(self, delta: bytes) -> None:
-        """Send a serialized delta."""
         self.sent += 1
         if not self._send(delta):
             self.is_behind = True
@@ -34,6 +32,5 @@ class DeltaSink:
         self.send_bytes(delta.SerializeToString())
 
     async def wait_until_drained(self) -> None:
-        """Wait until the caller has caught up."""
         await self._caller.wait_until_drained()
         self.is_behind = False

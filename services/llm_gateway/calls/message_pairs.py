@@ -1,4 +1,4 @@
-"""Checks that calls and results come in pairs, as every provider demands, before a request costs a round trip."""
+"""Checks that calls and results come in pairs, as every provider demands."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def check_pairs(messages: Iterable[llm_pb2.Message]) -> None:
-    """Check that each assistant message with calls is followed at once by exactly one result per call.
+    """Check that one result per call follows each assistant message directly.
 
     Raises:
         UnpairedMessages: Names the unpaired call or result.

@@ -1,4 +1,4 @@
-"""StreamChat's work: one model call as a stream of deltas, attempt after attempt until one has reached the caller."""
+"""The work of StreamChat: one model call as a stream of deltas."""
 
 from __future__ import annotations
 
@@ -43,13 +43,12 @@ class ModelCaller:
     interaction_log: InteractionLog
 
     async def stream_chat(self, request: ChatRequest, caller: MessageSink, remaining_s: float | None = None) -> int:
-        """Send the deltas of one answer to `caller` and return their number; cancellation closes the provider's
-        connection.
+        """Send one answer's deltas to `caller` and return their number; cancellation closes the provider's connection.
 
-        `remaining_s` is the time left to the caller's deadline; None without a deadline.
+        `remaining_s` is the time to the caller's deadline; None without one.
 
         Raises:
-            HeadraceError: As StreamChat's comment in llm.proto lists them.
+            HeadraceError: One of those listed at StreamChat in llm.proto.
         """
         check_pairs(request.messages)
         due_s = float("inf") if remaining_s is None else asyncio.get_running_loop().time() + remaining_s
@@ -72,7 +71,7 @@ class ModelCaller:
                 await asyncio.sleep(wait_s)
 
     def _iterate_targets(self, request: ChatRequest) -> Iterator[Target]:
-        """Yield the requested provider, then its fallbacks; a fallback without key or address is left out."""
+        """Yield the provider, then its fallbacks that have key and address."""
         first = self._find_target(request.provider_key, request.model)
         yield first
         for fallback in first.provider.fallback:

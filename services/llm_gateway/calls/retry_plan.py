@@ -1,8 +1,7 @@
-"""The retry policy of a call: the one place that decides about repeats, keys and fallbacks.
+"""The retry policy: decides about repeats, keys and fallbacks.
 
-Until something has reached the caller, an attempt that failed through the provider's fault is repeated, after full
-jitter or Retry-After, and then the call moves on along `fallback`. A refused key (401) is replaced by the provider's
-next one at once. Every other 4xx is the caller's fault and final.
+Before anything has reached the caller, a provider's failure is repeated after full jitter or Retry-After, then fails
+over along `fallback`. A refused key (401) is replaced by the next at once. Any other 4xx is final.
 """
 
 from __future__ import annotations
@@ -26,30 +25,29 @@ if TYPE_CHECKING:
     from services.llm_gateway.providers.provider_file import Model, Provider
 
 BACKOFF_S = 0.25
-"""Upper bound of the wait before the first repeat; it doubles with each. Full jitter keeps calls that failed together
-from returning together."""
+"""Upper bound of the first wait, doubled each time; full jitter spreads calls that failed together."""
 
 BACKOFF_S_MAX = 4.0
-"""A person waits for the first token: a provider that needs longer is left for the next."""
+"""Longest backoff, since a person waits for the first token."""
 
 RETRY_AFTER_S_MAX = 10.0
 """A longer Retry-After is not waited for: the call fails over, or fails."""
 
 ATTEMPT_S_MIN = 0.5
-"""Time that the caller's deadline must leave after a wait for another attempt to be worth its cost."""
+"""Time that must be left before the deadline to start another attempt."""
 
 log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A model at a provider, with all that a request to it needs."""
+    """A model at a provider, with all that a request needs."""
 
     provider: Provider
     entry: Model
 
     model: str
-    """The requested name; one entry of the provider file may serve several."""
+    """The requested name; one provider file entry may serve several."""
 
     url: str
     keys: tuple[str, ...] = field(repr=False)
@@ -61,27 +59,27 @@ class Target:
 @dataclass(frozen=True, slots=True)
 class PlannedAttempt:
     number: int
-    """Counted from 1 over all providers."""
+    """Number from 1, over all providers."""
 
     target: Target
     key: str = field(repr=False)
 
 
 class RetryPlan:
-    """The attempts of one call. Each `start_attempt` is followed by the attempt, and by `plan_retry` if it fails."""
+    """The attempts of one call; `plan_retry` follows each that fails."""
 
     def __init__(
         self, targets: Iterable[Target], due_s: float = float("inf"), *, jitter: Callable[[], float] = random.random
     ) -> None:
         self._targets = iter(targets)
-        """The fallbacks that are left, resolved only when needed."""
+        """The remaining fallbacks, resolved only when needed."""
         self._target = next(self._targets)
         self._deadline_s = due_s
-        """On the loop's clock."""
+        """The deadline on the loop's clock."""
         self._jitter = jitter
         self._number = 0
         self._failed_attempts = 0
-        """At the current target."""
+        """Failed attempts at the current target."""
         self._key_index = 0
         self._failure: HeadraceError | None = None
 
@@ -89,8 +87,7 @@ class RetryPlan:
         """Return the next attempt.
 
         Raises:
-            HeadraceError: No provider may be asked: the last attempt's failure, or else ProviderUnavailable for open
-                breakers.
+            HeadraceError: The last failure, or ProviderUnavailable when all breakers are open.
         """
         while (refused_s := self._target.breaker.blocked_s) > 0:
             self._fail_over(self._failure or _make_breaker_error(self._target, refused_s))
@@ -99,12 +96,7 @@ class RetryPlan:
         return PlannedAttempt(self._number, self._target, self._target.keys[self._key_index])
 
     def plan_retry(self, error: HeadraceError) -> float:
-        """Return the seconds to wait before the next attempt, after `error` ended one before anything reached the
-        caller.
-
-        Raises:
-            HeadraceError: `error` itself, when it is final.
-        """
+        """Return the wait in seconds before the next attempt, or raise a final `error`."""
         self._failure = error
         is_refused_key = isinstance(error, ProviderAuthentication) and error.metadata.get("httpStatus") == "401"
         if is_refused_key and self._key_index + 1 < len(self._target.keys):
@@ -134,7 +126,7 @@ class RetryPlan:
         )
 
     def _fail_over(self, error: HeadraceError) -> None:
-        """Move to the next target, or raise `error` when there is none."""
+        """Move to the next target, or raise `error` without one."""
         following = next(self._targets, None)
         if following is None:
             raise error

@@ -1,4 +1,4 @@
-"""One request to a provider: status and silence become our errors, and its connection is always closed in time."""
+"""One request to a provider: status and silence become our errors, and its connection is always closed."""
 
 from __future__ import annotations
 
@@ -29,17 +29,16 @@ if TYPE_CHECKING:
     from services.llm_gateway.providers.provider_file import Provider
 
 ERROR_BODY_BYTES_MAX = 64 * 1024
-"""Reading a refusal's body ends here; the read that crosses it is kept whole."""
+"""Reading a refusal's body ends here; the last read is kept whole."""
 
 END_S = 0.1
-"""Wait for the end of a complete answer's body, which leaves a connection to reuse."""
+"""Wait for the end of a complete answer, so that its connection can be reused."""
 
 SILENT_CHECKS = 4
-"""Silent checks in a row that make a stream stalled. One alone may mean that this process itself stood still, with more
-bytes in its socket."""
+"""Silent checks in a row that mean a stall; a single one may mean that this process stood still."""
 
 STALE_S = 1.0
-"""A pooled connection closed without a byte this soon after the request had been closed before the request came."""
+"""A pooled connection that closes this soon without a byte was closed before the request came."""
 
 
 @dataclass(slots=True)
@@ -49,14 +48,14 @@ class ProviderRequest:
     url: str
     headers: Mapping[str, str] = field(repr=False)
     body: bytes = field(repr=False)
-    """Released when the provider answers: it may have megabytes, and answers take minutes."""
+    """Released when the provider answers, since it may have megabytes."""
 
     key: str = field(repr=False)
-    """Stands in the headers; kept here to be masked."""
+    """The key in the headers, kept to be masked."""
 
 
 class ProviderStream:
-    """The body of a provider's answer as it comes; belongs to one call."""
+    """The body of a provider's answer; belongs to one call."""
 
     def __init__(self, response: Response, provider: Provider, first_delta_due_s: float) -> None:
         self._response = response
@@ -64,20 +63,19 @@ class ProviderStream:
         self._idle_s = provider.timeouts.idle_ms / 1000
         self._loop = asyncio.get_running_loop()
         self._is_flowing = False
-        """False while our own reader is busy: that time does not count as the provider's silence."""
+        """False while our own reader is busy, which is not the provider's silence."""
         self._silent_checks = 0
         self._last_read_s: float | None = None
-        """As of the last check."""
+        """Time of the last read, at the last check."""
         self._check = self._loop.call_at(first_delta_due_s, self._close_if_late)
 
     def start_idle_watch(self) -> None:
-        """Note the first reasoning, content or tool call: from now on `idleMs` counts, not `firstDeltaMs`."""
+        """Apply `idleMs` instead of `firstDeltaMs`, once the first delta has come."""
         self._check.cancel()
         self._check = self._loop.call_later(self._idle_s / SILENT_CHECKS, self._check_silence)
 
     async def push_body(self, take: Callable[[bytes], bool]) -> bool:
-        """Push the body to `take` from the socket's callback until it returns False. Returns False when the body has
-        ended.
+        """Push the body to `take` from the socket's callback until it returns False; return False at the body's end.
 
         Raises:
             StreamStalled: Nothing came for too long.
@@ -124,11 +122,10 @@ class ProviderStream:
 
 @asynccontextmanager
 async def opening_stream(pool: Pool, request: ProviderRequest) -> AsyncGenerator[ProviderStream]:
-    """Send a request and read its answer inside the block; leaving it closes the connection, or pools one read to its
-    end.
+    """Send a request and read its answer inside the block, whose end closes or pools the connection.
 
     Raises:
-        HeadraceError: The provider cannot be reached, does not answer in time, or refuses.
+        HeadraceError: The provider is unreachable, too slow, or refuses.
     """
     provider = request.provider
     due_s = asyncio.get_running_loop().time() + provider.timeouts.first_delta_ms / 1000
@@ -153,7 +150,6 @@ async def opening_stream(pool: Pool, request: ProviderRequest) -> AsyncGenerator
 
 
 async def _send_request(pool: Pool, request: ProviderRequest) -> tuple[Connection, Response]:
-    """Send the request and read the response's head."""
     loop = asyncio.get_running_loop()
     origin, message = _encode_request(request)
     if (pooled := pool.take_idle(origin)) is not None:

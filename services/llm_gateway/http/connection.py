@@ -1,4 +1,4 @@
-"""The socket of one connection to a provider, used by one exchange after the other."""
+"""The socket of one connection to a provider."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ if TYPE_CHECKING:
 
 
 class Connection(asyncio.Protocol):
-    """Belongs to one call at a time, or to the pool while idle. Small writes leave at once: event loops set
-    TCP_NODELAY."""
+    """A connection belongs to one call at a time, or to the pool."""
 
     def __init__(self, origin: Origin) -> None:
         self.origin = origin
@@ -28,7 +27,7 @@ class Connection(asyncio.Protocol):
         return self._transport is not None and not self._transport.is_closing()
 
     def send_request(self, message: Sequence[bytes]) -> Response:
-        """Send a whole request and return its response, which is not complete yet."""
+        """Send a whole request and return its response, still incomplete."""
         assert self._transport is not None
         response = self._response = self._response or Response(self)
         self._transport.writelines(message)
@@ -52,7 +51,7 @@ class Connection(asyncio.Protocol):
             self._transport.resume_reading()
 
     def abort(self) -> None:
-        """Close at once: unsent data is dropped, and TLS does not wait for the peer."""
+        """Close at once, dropping unsent data without waiting for TLS."""
         if self._transport is not None:
             self._transport.abort()
 

@@ -18,22 +18,20 @@ if TYPE_CHECKING:
     from services.llm_gateway.http.request import Origin
 
 NEXT_ADDRESS_S = 0.25
-"""Time for which an address is tried alone, as RFC 8305 advises."""
+"""Head start of an address, as RFC 8305 advises."""
 
 RESOLVED_S = 10.0
-"""Time for which addresses are kept: of a thousand calls that begin together one asks the resolver."""
+"""Lifetime of resolved addresses; concurrent calls share one lookup."""
 
 RECEIVED_SIZE_BYTES_MAX = 256 * 1024
-"""Bound of the system's buffer for a stream whose reader is behind, some thousand deltas. By default it grows to 6 MB
-per stream while the provider goes on."""
+"""Bound of the system's receive buffer, which by default grows to 6 MB per stream."""
 
 _Address: TypeAlias = "tuple[int, int, int, str, tuple[Any, ...]]"
-"""As getaddrinfo returns it."""
+"""An address as getaddrinfo returns it."""
 
 
 @dataclass(slots=True)
 class _ResolvedName:
-    """The addresses of a host's name."""
 
     looking: asyncio.Lock = field(default_factory=asyncio.Lock)
     addresses: Sequence[_Address] = ()
@@ -41,11 +39,11 @@ class _ResolvedName:
 
 
 class Dialer:
-    """Opens connections; shared by all calls. Keeps one entry for each host in the provider file."""
+    """Opens connections; shared by all calls, with one entry per configured host."""
 
     def __init__(self, tls: ssl.SSLContext | None = None) -> None:
         self._tls = tls
-        """None until first needed: loading the machine's certificates takes 20 ms."""
+        """None until needed: loading the machine's certificates takes 20 ms."""
         self._names: dict[tuple[str, int], _ResolvedName] = {}
 
     async def open_connection(self, origin: Origin) -> Connection:

@@ -1,4 +1,4 @@
-"""Failures on the way to a provider as our errors: the one place that names what sockets and parser raise."""
+"""Translates failures of sockets and parser into our errors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def translating_connect_errors(provider: Provider) -> Generator[None]:
-    """Translate errors of opening a connection. Refused certificates are OSErrors too."""
+    """Translate errors of opening a connection; refused certificates are OSErrors too."""
     try:
         yield
     except TimeoutError as error:
@@ -29,8 +29,7 @@ def translating_connect_errors(provider: Provider) -> Generator[None]:
 
 @contextmanager
 def translating_exchange_errors(provider: Provider) -> Generator[None]:
-    """Translate errors of reading a response. A TimeoutError without errno is the first delta's; with one it is the
-    system's, which gave the connection up."""
+    """Translate errors of reading a response. A TimeoutError with errno is the system's; without, the first delta's."""
     try:
         yield
     except (OSError, httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
@@ -49,7 +48,7 @@ def make_stalled(provider: Provider, *, has_begun: bool) -> StreamStalled:
 
 
 def make_unusable(provider: Provider, error: ValueError) -> ProviderUnavailable:
-    """Return the error of an address or key that no request can be made of."""
+    """Return the error for an address or key that cannot form a request."""
     return _make_unavailable(provider, f"cannot be asked: {error}")
 
 

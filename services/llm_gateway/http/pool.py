@@ -1,4 +1,4 @@
-"""Idle connections, kept for the next call to the same provider: they save a TLS handshake before the first delta."""
+"""Idle connections, kept to save a TLS handshake before the next call's first delta."""
 
 from __future__ import annotations
 
@@ -14,20 +14,19 @@ if TYPE_CHECKING:
     from services.llm_gateway.http.request import Origin
 
 IDLE_S = 30.0
-"""Servers close idle connections after 60 s or so; a client that closes first loses no request."""
+"""Less than the 60 s after which servers close idle connections, so that no request is lost."""
 
 IDLE_MAX = 256
-"""For one origin, as a burst of calls leaves them. With TLS each holds some 50 kB."""
+"""Idle connections per origin; with TLS each holds some 50 kB."""
 
 
 class Pool:
-    """Shared by all calls; leaving its block closes it. It does not limit open connections: the server limits
-    streams."""
+    """Shared by all calls and closed with its block; open connections are not limited."""
 
     def __init__(self, tls: ssl.SSLContext | None = None) -> None:
         self._dialer = Dialer(tls)
         self._idle: dict[Origin, dict[Connection, asyncio.TimerHandle]] = {}
-        """In the order in which they became idle, each with its timer."""
+        """Idle connections, oldest first, each with its timer."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -46,7 +45,7 @@ class Pool:
         return await self._dialer.open_connection(origin)
 
     def take_idle(self, origin: Origin) -> Connection | None:
-        """Return the connection that became idle last and is still open, to be given back; None when there is none."""
+        """Return the newest idle connection, to be given back; None without one."""
         connections = self._idle.get(origin, {})
         while connections:
             connection, timer = connections.popitem()

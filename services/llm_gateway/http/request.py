@@ -10,10 +10,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _KEPT = "/%:@!$&'()*+,;=~"
-"""Characters kept in a path (RFC 3986, pchar), with the per cent sign, since addresses come escaped."""
+"""Unescaped characters of a path (RFC 3986, pchar); the per cent sign since addresses come escaped."""
 
 _FIELD_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
-"""RFC 9110, 5.5; a line break would begin another header."""
+"""Valid header values (RFC 9110, 5.5); a line break would begin another header."""
 
 
 class Origin(NamedTuple):
@@ -25,13 +25,13 @@ class Origin(NamedTuple):
 
     @property
     def authority(self) -> str:
-        """The Host header's value."""
+        """Value of the Host header."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == _default_port(self.is_tls) else f"{host}:{self.port}"
 
 
 def split_url(url: str) -> tuple[Origin, str]:
-    """Split an address into its origin and path.
+    """Split an address into origin and path.
 
     Raises:
         ValueError: It names no host.
@@ -46,10 +46,10 @@ def split_url(url: str) -> tuple[Origin, str]:
 
 
 def encode_post(origin: Origin, path: str, headers: Mapping[str, str], body: bytes) -> tuple[bytes, bytes]:
-    """Encode head and body, apart: a body may have megabytes, and is not copied.
+    """Encode head and body separately, so that a large body is not copied.
 
     Raises:
-        ValueError: A header's value has characters that none may have.
+        ValueError: A header's value has invalid characters.
     """
     fields = {
         "Host": origin.authority,

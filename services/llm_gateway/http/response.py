@@ -1,4 +1,4 @@
-"""One response as it is read: the head first, then each piece of the body pushed from the socket's callback."""
+"""One response: first the head, then the body pushed from the socket's callback."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 OVERHEAD_BYTES_MAX = 64 * 1024
-"""Bytes in a row that are no body: head, chunk sizes and extensions, trailers. Real heads have some kilobytes. Checked
-once per read, so one read more may be held."""
+"""Limit of consecutive bytes outside the body (head, chunk sizes, trailers), checked once per read."""
 
 
 class Socket(Protocol):
-    """The part of a connection that its response controls; apart so that the two files do not import each other."""
+    """The part of a connection that its response controls."""
 
     def pause_reading(self) -> None: ...
     def resume_reading(self) -> None: ...
@@ -47,13 +46,12 @@ class Response:
 
     def __init__(self, socket: Socket) -> None:
         self.status = 0
-        """0 until the head is there."""
+        """HTTP status; 0 before the head."""
         self.headers: dict[str, str] = {}
-        """Names in lower case; a repeated name has its last value."""
+        """Headers by lower-case name; the last value of a repeated one."""
         self.last_read_s: float | None = None
-        """Time of the last bytes, on the loop's clock."""
+        """Loop time of the last bytes."""
         self.is_complete = False
-        """Whether the body has been read to its end."""
         self.is_reusable = False
         """Whether another request may follow on the connection."""
         self._socket = socket
@@ -61,7 +59,7 @@ class Response:
         self._parser = httptools.HttpResponseParser(self)
         self._take: Callable[[bytes], bool] | None = None
         self._held: list[bytes] = []
-        """Body that came with the head; the connection is paused until somebody takes it."""
+        """Body bytes that came with the head, held until the body is pushed."""
         self._overhead_bytes = 0
         self._is_until_close = False
         self._is_stopped = False
@@ -69,7 +67,7 @@ class Response:
         self._waiter: asyncio.Future[None] | None = None
 
     async def read_head(self) -> None:
-        """Wait for status and headers; those of a 1xx are skipped.
+        """Wait for status and headers, skipping those of a 1xx.
 
         Raises:
             OSError: The connection broke.
@@ -81,11 +79,10 @@ class Response:
             raise self._error
 
     async def push_body(self, take: Callable[[bytes], bool]) -> bool:
-        """Push each piece of the body to `take` the moment it comes, until it returns False. Returns False when the
-        body has ended.
+        """Push the body to `take` until it returns False; return False at the body's end.
 
-        `take` is called in the socket's callback. After it returns False the socket is paused, but the current read is
-        still pushed whole. An exception of `take` ends the response, and is raised here.
+        `take` runs in the socket's callback. After False the socket pauses, but the current read is pushed whole. An
+        exception of `take` ends the response and is raised here.
 
         Raises:
             OSError: The connection broke.
@@ -111,8 +108,8 @@ class Response:
         self._wake()
 
     def release_parser(self) -> None:
-        """Break the reference cycles of parser, response and error now rather than at the next collection: they hold
-        all bytes that were being read."""
+        """Break the reference cycles of parser, response and error, which would keep all bytes read until a
+        collection."""
         del self._parser
         self._error = self._take = None
 
@@ -130,7 +127,7 @@ class Response:
             self.fail(httptools.HttpParserError("endless head, chunk extension or trailer"))
 
     def on_connection_lost(self, error: Exception | None) -> None:
-        """End the response; without an error the closed connection may be the end of the body."""
+        """End the response; closing without an error may end the body."""
         if self._is_until_close and error is None and self._error is None:
             self.is_complete = True
             self._wake()

@@ -1,1 +1,1 @@
-"""Limits of a provider: circuit breakers for failing models, quotas of an account, and token estimates for them."""
+"""Limits of a provider: circuit breakers, account quotas, token estimates."""

@@ -1,7 +1,6 @@
-"""Circuit breakers: calls to a model that keeps failing fail over at once.
+"""Circuit breakers: calls to a failing model fail over at once.
 
-One breaker per provider and model, updated when a stream ends: an answer that breaks off counts like a refusal. Each
-replica of the gateway has its own.
+Each replica has one per provider and model. An answer that breaks off counts like a refusal.
 """
 
 from __future__ import annotations
@@ -19,29 +18,28 @@ if TYPE_CHECKING:
     from services.llm_gateway.providers.provider_file import Provider
 
 FAILURES_MAX = 5
-"""This many failures among the last OUTCOMES_KEPT open the breaker: a model that fails every other time is as useless
-as a dead one."""
+"""Failures among the last OUTCOMES_KEPT that open the breaker."""
 
 OUTCOMES_KEPT = 10
-"""Enough to tell a bad minute from bad luck, few enough that a recovered model is soon trusted."""
+"""Enough to rule out bad luck, few enough to trust a recovered model soon."""
 
 OUTCOME_S_MAX = 60.0
 """Older outcomes are ignored."""
 
 OPEN_S = 5.0
-"""The first pause: most outages of one model are a deployment or a restart."""
+"""The first pause, about a restart."""
 
 OPEN_S_MAX = 60.0
-"""Pauses double with each failed probe up to this, so that a recovery is noticed within a minute."""
+"""Longest pause; each failed probe doubles it."""
 
 PROBE_S = 15.0
-"""Time for which a probe blocks other calls. Waiting for its end could take minutes."""
+"""Time for which a probe, which may take minutes, blocks other calls."""
 
 State = Literal["closed", "open", "half-open"]
 
 
 class Breaker:
-    """The breaker of one model. `now` is a monotonic clock in seconds."""
+    """The breaker of one model; `now` is monotonic, in seconds."""
 
     def __init__(self, provider: str, model: str, now: Callable[[], float] = time.monotonic) -> None:
         self._labels = (provider, model)
@@ -49,7 +47,7 @@ class Breaker:
         self._outcomes: deque[tuple[float, bool]] = deque(maxlen=OUTCOMES_KEPT)
         self._state: State = "closed"
         self._blocked_until_s = -math.inf
-        """Open: the end of the pause; half-open: when another probe may start."""
+        """End of the pause; when half-open, the time of the next probe."""
         self._pause_s = OPEN_S
         metrics.set_breaker_state("closed", *self._labels)
 
@@ -60,17 +58,17 @@ class Breaker:
 
     @property
     def blocked_s(self) -> float:
-        """Seconds for which no call may start; 0 when one may."""
+        """Seconds until a call may start; 0 when one may."""
         return 0.0 if self._state == "closed" else max(self._blocked_until_s - self._now(), 0.0)
 
     def start_call(self) -> None:
-        """Note the start of a call, which `blocked_s` allowed; after a pause it is the probe. `end_call` follows."""
+        """Record a call that `blocked_s` allowed; after a pause it is the probe. `end_call` follows."""
         if self._state != "closed":
             self._blocked_until_s = self._now() + PROBE_S
             self._set_state("half-open")
 
     def end_call(self, *, succeeded: bool | None) -> None:
-        """Note the end of a call; None says nothing about the model, for example when the caller left."""
+        """Record an outcome; None says nothing about the model, as when the caller left."""
         match self._state, succeeded:
             case "closed", bool():
                 self._count_outcome(succeeded)
@@ -109,14 +107,13 @@ class Breakers:
         self._breakers: dict[tuple[str, str], Breaker] = {}
 
     def get_breaker(self, provider: str, model: str) -> Breaker:
-        """Return the breaker of a model by its name in the provider file; callers' own names would be unbounded."""
+        """Return the breaker for a name in the provider file; callers' own names would be unbounded."""
         key = (provider, model)
         if key not in self._breakers:
             self._breakers[key] = Breaker(provider, model)
         return self._breakers[key]
 
     def keep_configured(self, providers: Iterable[Provider]) -> None:
-        """Drop the breakers of models that the provider file no longer has."""
         configured = {(provider.key, model.name) for provider in providers for model in provider.models}
         for key in self._breakers.keys() - configured:
             del self._breakers[key]

@@ -1,8 +1,7 @@
 """Quotas of a provider's account: calls over the quota wait in a queue.
 
-Requests and tokens are counted over a sliding minute. A call reserves an estimate of its tokens and corrects it at its
-end. The limits belong to the account, whichever of its keys is used, and are divided evenly among the gateway's
-replicas.
+Requests and tokens are counted over a sliding minute. A call reserves estimated tokens and corrects them at its end.
+All keys of an account share its limits, which are divided among the gateway's replicas.
 """
 
 from __future__ import annotations
@@ -27,22 +26,21 @@ WINDOW_S = 60.0
 """The minute of requestsPerMinute and tokensPerMinute."""
 
 WAITING_MAX = 100
-"""Calls that may wait for one account; a longer queue would only hide that the quota is too small."""
+"""Calls that may wait for one account."""
 
 WAIT_S_MAX = 120.0
-"""For a caller without a deadline; two windows."""
+"""Longest wait of a caller without a deadline: two windows."""
 
 ANSWER_S = 0.25
-"""A wait ends this long before the caller's deadline, so that the caller gets this error and not its own
-DEADLINE_EXCEEDED."""
+"""A wait ends this long before the caller's deadline, so that our error arrives in time."""
 
 RETRY_S = 1.0
-"""Suggested wait where only the end of another call makes room."""
+"""Suggested wait when only another call's end makes room."""
 
 
 @dataclass(slots=True)
 class Reservation:
-    """One request's share of the window; `tokens` is an estimate until the call has ended."""
+    """One request's share of the window; `tokens` is an estimate while it runs."""
 
     at_s: float
     tokens: int
@@ -50,14 +48,14 @@ class Reservation:
 
 @dataclass(frozen=True, slots=True)
 class _Waiter:
-    """A queued call; the future brings its reservation."""
+    """A queued call; its future yields the reservation."""
 
     tokens: int
     admission: asyncio.Future[Reservation]
 
 
 class Account:
-    """Counters and queue of one account; shared by all calls to the provider."""
+    """Counters and queue of one account; shared by all calls."""
 
     def __init__(self, provider: str, quota: Quota | None, *, replicas: int = 1, window_s: float = WINDOW_S) -> None:
         self._provider = provider
@@ -72,25 +70,23 @@ class Account:
 
     @property
     def waiting(self) -> int:
-        """Number of queued calls."""
         return len(self._waiters)
 
     @property
     def counts_tokens(self) -> bool:
-        """Whether tokens are limited; otherwise nobody needs to estimate them."""
+        """Whether tokens are limited and so must be estimated."""
         return self._quota.tokens_per_minute is not None
 
     def set_quota(self, quota: Quota | None) -> None:
-        """Apply the limits of a changed provider file; the counters stay."""
+        """Apply the limits of a changed provider file, keeping the counters."""
         self._quota = quota or Quota()
         self._admit_waiting()
 
     @asynccontextmanager
     async def admitting(self, tokens: int, due_s: float, spent: Callable[[], int]) -> AsyncGenerator[None]:
-        """Wait for admission, and count as running inside the block.
+        """Wait for admission; the call runs inside the block, at whose end `spent` corrects `tokens`.
 
-        `tokens` is an estimate that `spent` corrects at the end of the block. `due_s` is the caller's deadline on the
-        loop's clock, infinite without one.
+        `due_s` is the deadline on the loop's clock, infinite without one.
 
         Raises:
             QueueFull: The queue is full.
@@ -132,7 +128,7 @@ class Account:
         return place.admission.result()
 
     def _leave_line(self, place: _Waiter) -> None:
-        """Leave the queue, or give back a reservation that came in the moment of a cancellation."""
+        """Leave the queue; return a reservation that came at the moment of cancellation."""
         if place.admission.done():
             self._release_reservation(place.admission.result(), 0)
             return
@@ -164,7 +160,7 @@ class Account:
         return reservation
 
     def _time_until_free(self, tokens: int) -> float:
-        """Seconds until a call may start; infinite when another one must end first."""
+        """Return the seconds until a call may start; infinite when another must end first."""
         if self._running >= self._divide_limit(self._quota.concurrency):
             return math.inf
         requests_max = self._divide_limit(self._quota.requests_per_minute)
@@ -173,7 +169,7 @@ class Account:
         return self._time_until_below(requests_max - 1, max(tokens_max - tokens, 0))
 
     def _time_until_below(self, requests_max: float, tokens_max: float) -> float:
-        """Seconds until the window holds no more than these."""
+        """Return the seconds until the window holds no more than these."""
         now_s = asyncio.get_running_loop().time()
         while self._window and self._window[0].at_s <= now_s - self._window_s:
             self._window_tokens -= self._window.popleft().tokens
@@ -209,7 +205,7 @@ class Accounts:
         return self._accounts[provider.key]
 
     def keep_configured(self, providers: Iterable[Provider]) -> None:
-        """Apply the limits of `providers`, and drop the accounts of all others."""
+        """Apply the limits of `providers`, and drop other accounts."""
         quotas = {provider.key: provider.quota for provider in providers}
         for key in self._accounts.keys() - quotas.keys():
             # Calls that still run or wait hold a reference to the account.

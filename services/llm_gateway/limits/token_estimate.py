@@ -1,4 +1,4 @@
-"""Token estimates without a tokeniser, for quotas and where a provider reports no number."""
+"""Token estimates without a tokeniser, for quotas and silent providers."""
 
 from __future__ import annotations
 
@@ -8,17 +8,16 @@ if TYPE_CHECKING:
     from headrace.v1.llm_pb2 import ChatRequest
 
 TOKEN_BYTES = 4
-"""Bytes of UTF-8 per token; right for English, and near for Chinese, whose characters have three."""
+"""Bytes of UTF-8 per token; right for English, near for Chinese."""
 
 IMAGE_TOKENS = 1_000
 """About a megapixel at OpenAI, Anthropic and Qwen (2026-05)."""
 
 OUTPUT_TOKENS = 1_000
-"""Expected answer of a request without a limit; the true number replaces it at the answer's end."""
+"""Expected answer of a request without a limit."""
 
 
 def estimate_input(request: ChatRequest) -> int:
-    """Estimate the request's messages and tools."""
     size_bytes, images = request.ByteSize(), 0
     for message in request.messages:
         for part in message.content:

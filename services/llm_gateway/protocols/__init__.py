@@ -1,1 +1,1 @@
-"""The protocols that providers speak; a new one is a folder here and one line of registry.py."""
+"""Provider protocols; a new one is a folder and one line of registry.py."""

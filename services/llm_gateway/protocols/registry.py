@@ -1,4 +1,4 @@
-"""The protocols that providers speak, by the provider file's `protocol`."""
+"""The protocols by the provider file's `protocol`."""
 
 from __future__ import annotations
 
@@ -20,20 +20,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class WireProtocol:
-    """One way to ask a model over HTTP."""
 
     path: str
-    """Appended to the provider's baseUrl."""
+    """The path after the provider's baseUrl."""
 
     build_headers: Callable[[str], Mapping[str, str]]
     """Takes the key; empty for a provider without keys."""
 
     build_body: Callable[[ChatRequest, Provider, Model], bytes]
-    """The JSON body; raises InvalidRequest where the protocol cannot express the request."""
+    """Builds the JSON body; InvalidRequest where the protocol cannot express the request."""
 
     make_reader: Callable[[str, str, Iterable[str], str, SendBytes], AnswerReader]
-    """Takes the provider's key, the model, the conversation's tool-call ids, the secret to mask in errors, and the
-    receiver of the deltas."""
+    """Takes provider key, model, the conversation's call ids, the secret to mask, and the receiver of deltas."""
 
 
 PROTOCOLS: Mapping[str, WireProtocol] = {

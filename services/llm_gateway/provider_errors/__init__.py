@@ -1,1 +1,1 @@
-"""Refusals of providers, made into the errors of headrace.errors."""
+"""Converts providers' refusals into our errors."""

@@ -1,15 +1,15 @@
-"""The error object that every protocol uses, and what decoding a provider's JSON can raise."""
+"""The error object of every protocol, and the errors of decoding JSON."""
 
 from __future__ import annotations
 
 import msgspec
 
 UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-"""Exceptions of decoding bytes from outside; the last for thousands of nested brackets."""
+"""Exceptions of decoding foreign bytes; the last for deeply nested brackets."""
 
 
 class ErrorObject(msgspec.Struct):
-    """An error, as the body of a refusal or inside a 200 stream."""
+    """An error in a refusal's body or a 200 stream."""
 
     message: str | None = None
     type: str | None = None

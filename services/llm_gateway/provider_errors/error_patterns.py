@@ -1,8 +1,6 @@
-"""Patterns of providers' error messages for causes that the status does not tell: full windows, filtered content,
-limits, keys.
+"""Patterns of error messages for causes that the status does not show.
 
-They come from the providers' documentation and users' reports; the test's case table holds each with its source. Order
-matters: rate limits mention tokens too, and must not be taken for full windows.
+The test's case table has the source of each. Order matters: rate limits mention tokens too, but are not full windows.
 """
 
 from __future__ import annotations
@@ -53,12 +51,12 @@ _NUMBER = re.compile(r"\d{3,12}")
 
 
 def match_error_class(words: str) -> type[HeadraceError] | None:
-    """Return the error class that the words mean; None when no pattern matches."""
+    """Return the error class that the words mean, or None."""
     return next((cls for cls, wording in _PATTERNS if wording.search(words)), None)
 
 
 def parse_window_tokens(message: str) -> dict[str, str]:
-    """Return `maxTokens` and `currentTokens` as far as a message about a full window names them."""
+    """Return `maxTokens` and `currentTokens`, if the message names them."""
     message = _THOUSANDS.sub("", message)
     match = _LIMIT.search(message)
     if match is None:

@@ -1,6 +1,6 @@
-"""Turns a provider's refusal (status, body and headers) into one of our errors.
+"""Converts a provider's refusal into one of our errors.
 
-The provider's message is passed on, shortened and with secrets masked.
+Its message is passed on, shortened and with secrets masked.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ class Refusal:
     model: str
 
     status: int
-    """HTTP status; 200 for an error object inside a stream."""
+    """HTTP status; 200 for an error inside a stream."""
 
     message: str
     type_and_code: str
-    """The error's `type` and `code`, which error patterns match too."""
+    """The error's `type` and `code`, which patterns match too."""
 
     retry_after_s: float | None = None
 
 
 class _ErrorBody(msgspec.Struct):
-    """The forms of error bodies: OpenAI's object, a text, or the fields at the top level."""
+    """An error body: OpenAI's object, a text, or fields at the top level."""
 
     error: ErrorObject | str | None = None
     message: str | None = None
@@ -60,7 +60,7 @@ class _ErrorBody(msgspec.Struct):
 
 
 def read_refusal(provider: str, model: str, status: int, headers: Mapping[str, str], body: bytes) -> Refusal:
-    """Read an HTTP error response, whatever its body is."""
+    """Read an HTTP error response with any body."""
     try:
         error_body = msgspec.json.decode(body, type=_ErrorBody)
     except UNREADABLE:
@@ -80,7 +80,7 @@ def read_refusal(provider: str, model: str, status: int, headers: Mapping[str, s
 
 
 def read_stream_error(provider: str, model: str, error: ErrorObject | str) -> Refusal:
-    """Read an error object of a 200 stream; a numeric code counts as the status."""
+    """Read an error of a 200 stream; a numeric code counts as status."""
     if isinstance(error, str):
         return Refusal(provider, model, 200, error, "")
     code = str(error.code or "")
@@ -104,7 +104,7 @@ def make_error(refusal: Refusal, *secrets: str) -> HeadraceError:
 
 
 def _choose_class(refusal: Refusal) -> type[HeadraceError]:
-    """Choose by status where it is clear, else by the provider's words."""
+    """Choose by status where it is clear, else by the message."""
     by_words = match_error_class(f"{refusal.type_and_code} {refusal.message}")
     match refusal.status:
         case 401 | 402:
@@ -129,8 +129,7 @@ def _choose_class(refusal: Refusal) -> type[HeadraceError]:
 
 
 def _parse_retry_after(headers: Mapping[str, str]) -> float | None:
-    """Parse Retry-After (RFC 9110: seconds or a date), or OpenAI's finer retry-after-ms. Header names are in lower
-    case."""
+    """Parse Retry-After (RFC 9110: seconds or a date) or OpenAI's retry-after-ms; names are in lower case."""
     if re.fullmatch(r"\d{1,9}", milliseconds := headers.get("retry-after-ms", "")):
         return int(milliseconds) / 1000
     text = headers.get("retry-after", "").strip()

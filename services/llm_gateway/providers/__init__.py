@@ -1,1 +1,1 @@
-"""The provider file: its format, the providers in force, and their credentials."""
+"""The provider file, the providers in force, and their credentials."""

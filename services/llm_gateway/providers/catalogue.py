@@ -1,4 +1,4 @@
-"""The providers in force: the last valid provider file, and the lookup in it."""
+"""The providers in force: the last valid provider file."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ log = structlog.get_logger()
 
 
 class Catalogue:
-    """Shared by all calls; a reload replaces what later calls see."""
+    """Shared by all calls; a reload affects later calls."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -26,11 +26,11 @@ class Catalogue:
 
     @property
     def providers(self) -> Sequence[Provider]:
-        """In the file's order."""
+        """The providers in the file's order."""
         return tuple(self._providers.values())
 
     def reload(self) -> None:
-        """Read the file again. An invalid one is logged with field and reason, and the providers in force stay."""
+        """Read the file again; an invalid one is logged and ignored."""
         try:
             provider_file = Providers.model_validate_json(self._path.read_bytes())
         except (OSError, ValidationError) as error:
@@ -40,16 +40,14 @@ class Catalogue:
         log.info("provider file loaded", file=str(self._path), providers=[*self._providers])
 
     def list_models(self, key: str, model: str) -> list[tuple[Provider, Model]]:
-        """List entries in the file's order, only those of provider `key` if given, and those that serve `model` if
-        given."""
+        """List entries in the file's order, optionally of provider `key` or serving `model`."""
         providers = [provider for provider in self.providers if key in ("", provider.key)]
         if model:
             return [(provider, entry) for provider in providers if (entry := provider.find_entry(model)) is not None]
         return [(provider, entry) for provider in providers for entry in provider.models]
 
     def find_model(self, key: str, model: str) -> tuple[Provider, Model]:
-        """Return the provider `key` and its entry for `model`: the one of that name, or else the longest that begins
-        it.
+        """Return provider `key` and its entry for `model`: the same name, or else its longest prefix.
 
         Raises:
             InvalidRequest: There is none.

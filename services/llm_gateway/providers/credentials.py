@@ -1,4 +1,4 @@
-"""Keys (`env:NAME`, `file:/path`) and addresses (`env:NAME`) that a provider file leaves to the environment."""
+"""Keys (`env:NAME`, `file:/path`) and addresses (`env:NAME`) from the environment."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Credentials:
-    """Looks keys and addresses up at each call and keeps none, so that a rotated file takes effect at once."""
+    """Looks up keys at each call, so that a rotated file takes effect at once."""
 
     def __init__(self, env: Mapping[str, str]) -> None:
         self._env = env
@@ -23,10 +23,10 @@ class Credentials:
         return "Credentials(***)"
 
     def find_keys(self, provider: Provider) -> tuple[str, ...]:
-        """Return the provider's keys that are set, in order; one empty key when it needs none.
+        """Return the keys that are set, in order; one empty key when none is needed.
 
         Raises:
-            ProviderAuthentication: None is set; the message names the places.
+            ProviderAuthentication: None is set.
         """
         if not provider.api_keys:
             return ("",)
@@ -39,7 +39,7 @@ class Credentials:
         )
 
     def find_base_url(self, provider: Provider) -> str:
-        """Return the provider's address without a slash at its end.
+        """Return the provider's address without a final slash.
 
         Raises:
             ProviderUnavailable: Its variable is not set.

@@ -1,1 +1,1 @@
-"""Metrics, spans and the interaction log of the gateway, with credentials masked."""
+"""Metrics, spans and interaction log, with credentials masked."""

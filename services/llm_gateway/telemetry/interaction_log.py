@@ -1,4 +1,4 @@
-"""The interaction log: one line per model call, and at DEBUG one per delta."""
+"""The interaction log: one line per model call, and at DEBUG per delta."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ class CallRecord:
     model: str
 
     attempt: int
-    """Counted from 1 over all providers of the RPC."""
+    """Number from 1, over all providers of the RPC."""
 
     outcome: str = "CANCELLED"
-    """The finish reason, or the error's reason; CANCELLED until then, for a caller that left."""
+    """The finish or error reason; CANCELLED until then."""
 
     started_s: float = field(default_factory=time.monotonic)
 
     first_delta_s: float | None = None
-    """On the clock of `started_s`; None before the first delta."""
+    """Time on the clock of `started_s`; None before the first delta."""
 
     deltas: int = 0
     usage: common_pb2.Usage | None = None
@@ -70,11 +70,7 @@ class InteractionLog:
         )
 
     def wrap_send(self, send: Callable[[bytes], bool], key: str) -> Callable[[bytes], bool]:
-        """Return `send`, wrapped to log each delta when DEBUG is on. Decided once per stream, so that a delta costs
-        nothing.
-
-        `key` is masked.
-        """
+        """Return `send`, at DEBUG wrapped to log deltas with `key` masked. The level is read once per stream."""
         if not (self.is_enabled and log.is_enabled_for(logging.DEBUG)):
             return send
         # A pooled connection's callbacks run in the context of the call that opened it, perhaps another one.

@@ -1,6 +1,6 @@
-"""Masks credentials in text that leaves the gateway: provider messages and log lines.
+"""Masks credentials in provider messages and log lines.
 
-Works on headers, JSON and plain text, and on JSON inside a JSON string, whose quotes have backslashes.
+It handles headers, plain text, JSON, and JSON in a JSON string, whose quotes have backslashes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 MASK = "***"
 
 SECRET_CHARS_MIN = 6
-"""A shorter value is a placeholder that would be found in innocent words."""
+"""A shorter value is a placeholder that innocent words would match."""
 
 # No repetition stands before the telling word: it would take minutes on a mebibyte of text. A value ends with its
 # quote, and a value inside another string ends with that string.
@@ -30,13 +30,13 @@ _NAMED = re.compile(
 _BARE = re.compile(
     r"\b(?:Bearer\s+[\w.~+/=-]{8,}|sk-[\w*-]{8,}|AIza[\w-]{30,}|eyJ[\w-]{8,}(?:\.[\w-]+)+)", re.IGNORECASE
 )
-"""Bearer tokens, keys of OpenAI, Anthropic, Bailian, DeepSeek and SiliconFlow, keys of Google, JSON web tokens."""
+"""Bearer tokens, `sk-` and Google keys, JSON web tokens."""
 
 _TELLING = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|CREDENTIAL")
 
 
 def mask_secrets(text: str, *secrets: str) -> str:
-    """Mask `secrets`, the values of fields with telling names, and bare keys."""
+    """Mask `secrets`, fields with telling names, and bare keys."""
     for secret in secrets:
         if secret:
             text = text.replace(secret, MASK)
@@ -49,7 +49,7 @@ def find_secrets(env: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def mask_log_lines(*secrets: str) -> None:
-    """Mask every line that this process logs from now on."""
+    """Mask every later log line of this process."""
 
     def mask(_logger: object, _method: str, line: Any) -> str:
         return mask_secrets(line, *secrets)

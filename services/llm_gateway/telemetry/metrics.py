@@ -1,4 +1,4 @@
-"""Prometheus metrics, written when an attempt, a wait or a stream ends; nothing per delta.
+"""Prometheus metrics, never written per delta.
 
 Model labels are the provider file's names: callers' own names are unbounded.
 """
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _MODEL = ("provider", "model")
 _FIRST_DELTA_S = (0.05, 0.1, 0.25, 0.5, 1, 2, 4, 8, 15, 30, 60, 120)
-"""From a cache hit of a small model to a large one that thinks first."""
+"""Buckets from a small model's cache hit to a large model that thinks first."""
 
 OPEN_STREAMS = Gauge("headrace_llm_open_streams", "Streams of callers that are open.")
 RETRIES = Counter("headrace_llm_retries", "Further attempts at the same provider.", (*_MODEL, "reason"))

@@ -1,4 +1,4 @@
-"""The span of one attempt at a provider, by the GenAI conventions."""
+"""The span of one attempt, by the GenAI conventions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def tracing_attempt(call: CallRecord) -> Generator[None]:
-    """Trace the block as one attempt; the result's attributes come from `call` at its end."""
+    """Trace the block as one attempt, with `call`'s attributes at its end."""
     attributes = {
         names.OPERATION: names.CHAT,
         names.PROVIDER: call.provider,

@@ -1,6 +1,5 @@
-"""The shape of an event: only the fields that are read, all optional; unknown fields are ignored.
+"""The fields of an event that are read, all optional; unknown fields and event types are ignored.
 
-One struct serves all events, so an event of a new type is no error.
 https://platform.claude.com/docs/en/build-with-claude/streaming (2026-11).
 """
 
@@ -16,7 +15,7 @@ class OutputDetails(msgspec.Struct):
 
 
 class UsageReport(msgspec.Struct):
-    """Tokens spent so far, cumulative; each event has the fields that it knows."""
+    """Cumulative tokens; each event has only some of the fields."""
 
     input_tokens: int | None = None
     """Excludes the tokens of the two cache fields."""
@@ -34,7 +33,7 @@ class Message(msgspec.Struct):
 
 
 class Block(msgspec.Struct):
-    """The block of content_block_start; usually empty and filled by deltas."""
+    """The block of content_block_start, usually filled by deltas."""
 
     type: str = ""
     id: str | None = None
@@ -44,7 +43,7 @@ class Block(msgspec.Struct):
     signature: str | None = None
     data: str | None = None
     input: msgspec.Raw = msgspec.Raw()
-    """`{}` before deltas; some servers put the whole input here and send none."""
+    """`{}` before deltas; some servers send the whole input here instead."""
 
 
 class Delta(msgspec.Struct, gc=False):

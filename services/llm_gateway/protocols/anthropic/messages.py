@@ -1,7 +1,7 @@
-"""The messages: two roles that take turns, each turn a list of blocks.
+"""The messages: alternating turns of two roles, each a list of blocks.
 
-Adjacent messages of one side become one turn, so that one user message holds all results of an assistant turn and the
-user's text after them. Blank texts are left out: the API refuses them.
+Adjacent messages of one side become one turn, so that a user message holds all results and the user's text. Blank texts
+are omitted because the API refuses them.
 """
 
 from __future__ import annotations
@@ -28,16 +28,15 @@ THINKING = ("thinking", "redacted_thinking")
 
 _DATA_URL = re.compile(r"data:(?P<type>[\w.+/-]+);base64,(?P<data>.*)", re.DOTALL)
 _ID_CHARS = re.compile(r"[^a-zA-Z0-9_-]")
-"""Characters that the API refuses in a tool_use id; other providers' ids have dots and colons."""
+"""Characters that the API refuses in a tool_use id."""
 
 
 def join_system_text(messages: Iterable[llm_pb2.Message]) -> str:
-    """Join all system messages: a field of its own in this protocol."""
+    """Join all system messages, a separate field in this protocol."""
     return "\n\n".join(text for message in messages if message.role == "system" and (text := _join_text(message)))
 
 
 def build_turns(messages: Iterable[llm_pb2.Message], provider: str) -> list[Turn]:
-    """Build alternating turns of all other messages."""
     turns: list[Turn] = []
     for message in messages:
         if message.role == "system" or not (blocks := _build_blocks(message, provider)):

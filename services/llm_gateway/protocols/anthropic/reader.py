@@ -1,4 +1,4 @@
-"""Reads the answer: each event becomes a delta for each text, thought or piece of a call, at once."""
+"""Reads the answer: each event becomes deltas at once."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ class AnthropicReader(AnswerReader):
         super().__init__(provider, model, secret, give)
         self._ids = CallIds(taken_call_ids)
         self._by_index: dict[int, int] = {}
-        """The block's index to our index of its call."""
+        """Our call index by block index."""
         self._complete_calls: set[int] = set()
         """Blocks whose input came whole."""
         self._thinking: ThinkingBlocks | None = None
         self._stop_reason: str | None = None
         self._usage = UsageReport()
         self._is_output_known = False
-        """False after message_start, which counts a token or so; message_delta has the true number."""
+        """False until message_delta, since message_start counts only a token or so."""
 
     def _read_frame(self, data: bytes, event: str | None, frame_id: str | None) -> None:
         try:

@@ -1,4 +1,4 @@
-"""A ChatRequest as the body of POST {baseUrl}/messages.
+"""Converts a ChatRequest to the body of POST {baseUrl}/messages.
 
 https://platform.claude.com/docs/en/api/messages (2026-11).
 """
@@ -22,7 +22,7 @@ VERSION = "2023-06-01"
 """The only version (2026-11)."""
 
 OUTPUT_TOKENS_MAX = 8_192
-"""The limit that the API demands, when neither request nor provider file has one: every model since 2024 takes it."""
+"""Default of the required limit; every model since 2024 accepts it."""
 
 THINKING_TOKENS_MIN = 1_024
 """Smaller budgets are refused."""
@@ -103,7 +103,7 @@ def _build_thinking(
 
 
 def _lacks_thoughts(conversation: list[Turn]) -> bool:
-    """Whether results answer calls that came without thinking blocks, from another provider for instance.
+    """Whether results answer calls without thinking blocks, as another provider's are.
 
     With thinking on, that is refused: "Expected `thinking` or `redacted_thinking`, but found `tool_use`" (2025-08).
     """

@@ -1,4 +1,4 @@
-"""The thinking blocks of one answer, kept to be given back unchanged: Anthropic checks them.
+"""The thinking blocks of one answer, given back unchanged because Anthropic checks them.
 
 https://platform.claude.com/docs/en/build-with-claude/extended-thinking, "Preserving thinking blocks" (2026-11).
 """
@@ -14,14 +14,14 @@ KIND: Final = "thinking_blocks"
 
 
 class ThinkingBlocks:
-    """Blocks by the stream's index, with their fragments joined."""
+    """Blocks by stream index, with their fragments joined."""
 
     def __init__(self) -> None:
         self._blocks: dict[int, dict[str, str]] = {}
         self._texts: dict[int, list[str]] = {}
 
     def begin_block(self, index: int, block: Block) -> None:
-        """Begin a block: `thinking`, filled by later events, or `redacted_thinking`, complete."""
+        """Begin a `thinking` block, or add a complete `redacted_thinking` one."""
         if block.type == "redacted_thinking":
             self._blocks[index] = {"type": block.type, "data": block.data or ""}
             return
@@ -35,12 +35,11 @@ class ThinkingBlocks:
             texts.append(text)
 
     def add_signature(self, index: int, signature: str) -> None:
-        """Add a piece of the block's signature."""
         if (block := self._blocks.get(index)) is not None:
             block["signature"] = block.get("signature", "") + signature
 
     def build_items(self) -> list[dict[str, Any]]:
-        """Build the blocks as the provider wants them back, in order."""
+        """Build the blocks for the next request, in order."""
         return [
             {"type": "thinking", "thinking": "".join(self._texts[index])} | block if index in self._texts else block
             for index, block in self._blocks.items()

@@ -1,1 +1,1 @@
-"""Parts that the protocols share: the reader of an answer, the encoding of deltas, state that a provider wants back."""
+"""Parts that the protocols share."""

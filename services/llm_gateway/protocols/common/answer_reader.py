@@ -1,4 +1,4 @@
-"""The common part of all readers of an answer, and their interface to the gateway."""
+"""The common part of all answer readers, and their interface to the gateway."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 Decoded = TypeVar("Decoded")
 
 SendBytes: TypeAlias = "Callable[[bytes], object]"
-"""Receives the serialized deltas of an answer, each at once."""
+"""Receives an answer's serialized deltas."""
 
 
 class AnswerReader:
-    """Reads one answer; belongs to one attempt. `build_finish` and `build_usage` hold for the answer so far."""
+    """Reads one answer; belongs to one attempt."""
 
     __slots__ = ("_halves", "_model", "_provider", "_reader", "_saw_end_mark", "_secret", "_send", "deltas", "is_over")
 
@@ -38,15 +38,15 @@ class AnswerReader:
         self._halves: HalfJoiner | None = None
         """None until a frame needs it."""
         self.deltas = 0
-        """Reasoning, content and tool-call deltas so far."""
+        """Number of reasoning, content and tool-call deltas so far."""
         self.is_over = False
         """Whether the end mark was read or the stream has ended."""
 
     def feed_chunk(self, chunk: bytes) -> None:
-        """Send the deltas of the frames that `chunk` completes; an empty chunk is the stream's end.
+        """Send the deltas of the frames that `chunk` completes; an empty chunk ends the stream.
 
         Raises:
-            BadFrame: A frame is too large, no JSON, or has a known field of the wrong type.
+            BadFrame: A frame is too large, no JSON, or has a field of the wrong type.
             HeadraceError: A frame carries an error.
         """
         if chunk:
@@ -60,8 +60,8 @@ class AnswerReader:
         """Return how the answer ended; called once, when it is over.
 
         Raises:
-            ProviderUnavailable: The stream ended before the answer did.
-            ContextLengthExceeded: The window had no room for even one token.
+            ProviderUnavailable: The stream ended too early.
+            ContextLengthExceeded: The window had no room for a token.
         """
         reason = self._map_finish_reason()
         if reason is None:
@@ -77,7 +77,7 @@ class AnswerReader:
         return LlmFinish(reason=reason)
 
     def build_usage(self) -> common_pb2.Usage:
-        """Return the cost so far; without any report an estimate, with a token per delta."""
+        """Return the usage so far, estimated at a token per delta without a report."""
         raise NotImplementedError
 
     def _read_frame(self, data: bytes, event: str | None, frame_id: str | None) -> None:
@@ -85,7 +85,7 @@ class AnswerReader:
         raise NotImplementedError
 
     def _flush_held(self) -> None:
-        """Send the text still held when the answer ended; may be called again."""
+        """Send the text held at the end; may be called again."""
         raise NotImplementedError
 
     def _send_reasoning(self, text: str) -> None:
@@ -101,15 +101,15 @@ class AnswerReader:
         self._send(encode_call(index, arguments, call_id, name))
 
     def _send_state(self, state: str) -> None:
-        """Send the provider's state, which is not one of the model's deltas."""
+        """Send the provider's state, which is not a delta of the model."""
         self._send(LlmDelta(provider_state=state).SerializeToString())
 
     def _map_finish_reason(self) -> str | None:
-        """Return the contract's finish reason; None for an answer that did not end."""
+        """Return the contract's finish reason; None for an unfinished answer."""
         raise NotImplementedError
 
     def _decode_lone_halves(self, decode: Callable[[bytes], Decoded], data: bytes, error: Exception) -> Decoded:
-        """Decode a frame that failed for its half characters; raise BadFrame for any other."""
+        """Decode a frame with lone half characters; BadFrame for any other."""
         try:
             frame = decode(mark_lone_halves(data))
         except UNREADABLE:

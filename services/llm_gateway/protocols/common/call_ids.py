@@ -1,4 +1,4 @@
-"""Tool-call ids that are unique in a whole conversation, whatever ids the provider gives."""
+"""Tool-call ids that are unique in a whole conversation."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ if TYPE_CHECKING:
 
 
 class CallIds:
-    """The tool-call ids of the conversation and of this answer."""
 
     def __init__(self, taken: Iterable[str]) -> None:
         self._taken = set(taken)
 
     def make_unique(self, given_id: str) -> str:
-        """Return the provider's id, or one of ours when it gave none or gave it before."""
+        """Return the provider's id, or ours when it is missing or repeated."""
         unique = given_id if given_id and given_id not in self._taken else f"call_{token_hex(8)}"
         self._taken.add(unique)
         return unique

@@ -1,7 +1,6 @@
-"""Encodes an LlmDelta for the wire without making the message, for texts and pieces of calls: nearly all deltas.
+"""Encodes nearly all LlmDeltas without making the message.
 
-A field is its tag, its length as a varint, its bytes (https://protobuf.dev/programming-guides/encoding/). The tags are
-read from the descriptors.
+A field is its tag, its length as a varint, and its bytes (https://protobuf.dev/programming-guides/encoding/).
 """
 
 from __future__ import annotations

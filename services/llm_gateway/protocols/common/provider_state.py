@@ -1,6 +1,6 @@
-"""Items that a provider wants back unchanged, kept as JSON in Message.provider_state under the provider's key.
+"""Items that a provider wants back unchanged, as JSON in Message.provider_state under its key.
 
-Another provider, a fallback for instance, refuses signatures that are not its own, and so never gets them.
+Other providers never get them, since they refuse foreign signatures.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ def pack_state(provider: str, kind: str, items: list[dict[str, Any]]) -> str:
 
 
 def unpack_state(state: str, provider: str, kind: str) -> list[dict[str, Any]]:
-    """Return the items of that kind, verbatim; none when they are another provider's."""
+    """Return the items of that kind; none when they are another provider's."""
     if not state:
         return []
     try:

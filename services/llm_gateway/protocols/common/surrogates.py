@@ -1,8 +1,7 @@
-r"""Joins halves of a character that a provider put into two frames: `"\ud83d"` in one, `"\ude00"` in the next.
+r"""Joins halves of a character in two frames: `"\ud83d"` in one, `"\ude00"` in the next.
 
-JSON allows a lone half, UTF-8 does not, and so no decoder here takes it. A frame that fails to decode is decoded again
-with its lone halves as private characters, which are joined where the texts of one channel meet. Only streams with such
-a frame pay for it.
+JSON allows a lone half, but UTF-8 and our decoders do not. A frame that fails to decode is decoded again with private
+characters for its lone halves, which are joined where a channel's texts meet.
 """
 
 from __future__ import annotations
@@ -15,19 +14,19 @@ if TYPE_CHECKING:
 
 _FIRST = 0xD800
 _PRIVATE = 0xF0000
-"""Plane 15 has no assigned characters, so no text of a model is taken for a half."""
+"""Plane 15 has no assigned characters, so no model's text contains them."""
 
 _ESCAPE = re.compile(
     rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u([dD][89a-fA-F][0-9a-fA-F]{2})|\\.", re.DOTALL
 )
-"""Matches any escape, so that a `\\u` after an escaped backslash is none; the group is a lone half."""
+"""Matches any escape, to skip escaped backslashes; the group is a lone half."""
 
 _HIGH_HALF = re.compile("[\U000f0000-\U000f03ff]")
 _HALVES = re.compile("[\U000f0000-\U000f07ff]+")
 
 
 def mark_lone_halves(data: bytes) -> bytes:
-    """Replace the lone halves in a JSON text by private characters."""
+    """Replace lone halves in a JSON text by private characters."""
     return _ESCAPE.sub(_mark_half, data)
 
 
@@ -37,13 +36,13 @@ def _mark_half(match: re.Match[bytes]) -> bytes:
 
 
 class HalfJoiner:
-    """Joins the halves of one stream. A channel identifies texts that continue each other."""
+    """Joins the halves of one stream; texts of a channel continue each other."""
 
     def __init__(self) -> None:
         self._held: dict[Hashable, str] = {}
 
     def join_text(self, channel: Hashable, text: str) -> str:
-        """Return `text` after the half held of its channel; a first half at its end is held until the next text."""
+        """Return `text` after its channel's held half; a first half at its end is held."""
         text = self._held.pop(channel, "") + text
         if text and _HIGH_HALF.match(text[-1]):
             self._held[channel] = text[-1]
@@ -51,7 +50,7 @@ class HalfJoiner:
         return _HALVES.sub(_decode_halves, text)
 
     def take_rest(self) -> list[tuple[Hashable, str]]:
-        """Return U+FFFD for each half that was never completed, by channel."""
+        """Return U+FFFD for each incomplete half, by channel."""
         alone = [*self._held]
         self._held.clear()
         return [(channel, "\ufffd") for channel in alone]

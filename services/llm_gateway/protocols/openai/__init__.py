@@ -1,1 +1,1 @@
-"""Protocol `openai`: chat completions, as OpenAI and the many servers that are compatible with it speak them."""
+"""Protocol `openai`: chat completions of OpenAI and compatible servers."""

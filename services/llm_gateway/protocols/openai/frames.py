@@ -1,4 +1,4 @@
-"""The shape of a frame: only the fields that are read, all optional; unknown fields are ignored."""
+"""The fields of a frame that are read, all optional; unknown ones are ignored."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ class Function(msgspec.Struct, gc=False):
 
     name: str | None = None
     arguments: msgspec.Raw = msgspec.Raw()
-    """A JSON string, null, or from some providers the object itself; raw, so that no number changes. Empty when
-    absent."""
+    """Raw JSON: a string, null, or some providers' object, with numbers unchanged. Empty when absent."""
 
 
 class CallPart(msgspec.Struct, gc=False):
@@ -27,10 +26,10 @@ class Delta(msgspec.Struct, gc=False):
     reasoning_content: str | None = None
     reasoning: str | None = None
     reasoning_details: msgspec.Raw = msgspec.Raw()
-    """A list of items, decoded only if present; empty when absent."""
+    """A raw list of items; empty when absent."""
 
     refusal: str | None = None
-    """OpenAI's field for the answer's text when the model declines."""
+    """OpenAI's field for the text of a model that declines."""
 
     tool_calls: list[CallPart] | None = None
 
@@ -49,7 +48,7 @@ class PromptDetails(msgspec.Struct):
 
 
 class UsageReport(msgspec.Struct):
-    """Tokens spent so far; the last report counts."""
+    """Tokens so far; the last report counts."""
 
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
@@ -65,7 +64,7 @@ class UsageReport(msgspec.Struct):
 
 
 class TopLevelError(ErrorObject):
-    """An error that is the frame itself: vLLM's `object: error`, or the data of an `error` event."""
+    """A frame that is an error: vLLM's `object: error`, or the data of an `error` event."""
 
     object: str | None = None
 

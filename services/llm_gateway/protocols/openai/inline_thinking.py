@@ -1,7 +1,6 @@
-"""Separates reasoning from answer text between `<think>` and `</think>`, as models write it whose server does not.
+"""Separates reasoning between `<think>` and `</think>` from the answer.
 
-Text passes at once; only the last bytes, at most seven, wait while they may still become a marker. Markers are dropped.
-A `<think>` right after a quote or backtick is text.
+At most seven bytes are held while they may become a marker. A `<think>` after a quote or backtick is text.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ _QUOTES = ("`", '"', "'")
 
 
 class InlineThinking:
-    """Separates the text of one answer."""
 
     __slots__ = ("_held", "_is_inside", "before", "is_idle")
 
@@ -23,12 +21,12 @@ class InlineThinking:
         self._held = ""
         self._is_inside = False
         self.is_idle = True
-        """Whether text without `<` passes unchanged; a plain attribute because it is read for every text."""
+        """Whether text without `<` passes unchanged; an attribute because every text reads it."""
         self.before = ""
-        """The preceding text; its last character tells a quoted marker."""
+        """The preceding text, whose end shows whether a marker is quoted."""
 
     def split_text(self, text: str) -> list[tuple[bool, str]]:
-        """Return the pieces of `text` in order, True for reasoning; none is empty."""
+        """Return the non-empty pieces of `text` in order, True for reasoning."""
         text, self._held = self._held + text, ""
         pieces: list[tuple[bool, str]] = []
         start = 0
@@ -44,7 +42,7 @@ class InlineThinking:
         return pieces
 
     def take_rest(self) -> list[tuple[bool, str]]:
-        """Return the held text when nothing follows: it was no marker."""
+        """Return the held text at the end: it was no marker."""
         pieces: list[tuple[bool, str]] = []
         self._append_piece(pieces, self._held)
         self._held = ""
@@ -63,7 +61,7 @@ class InlineThinking:
         return position
 
     def _count_held(self, text: str, start: int) -> int:
-        """Count the characters at the end that may begin the next marker."""
+        """Count the last characters that may begin a marker."""
         position = text.rfind("<", start)
         marker = CLOSE if self._is_inside else OPEN
         if (

@@ -1,4 +1,4 @@
-"""Reads the answer: each data line becomes one delta for each thing it carries, in order, at once."""
+"""Reads the answer: each data line becomes deltas at once."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class OpenAiReader(AnswerReader):
         super().__init__(provider, model, secret, give)
         self._calls = ToolCalls(taken_call_ids)
         self._inline: InlineThinking | None = InlineThinking()
-        """None for a provider that separates the reasoning itself: there a marker is the model's own text."""
+        """None for a provider that separates reasoning itself, where a marker is text."""
         self._details: ReasoningDetails | None = None
         self._finish_reason: str | None = None
         self._usage: UsageReport | None = None

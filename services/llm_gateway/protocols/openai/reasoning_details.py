@@ -1,6 +1,6 @@
-"""`reasoning_details`, the reasoning of OpenRouter and MiniMax: a list of typed items in each frame.
+"""`reasoning_details`, a list of typed items from OpenRouter and MiniMax.
 
-Text and summaries are shown, signatures and encrypted items are not; the next request gives all of them back.
+Text and summaries are shown; the next request gives all items back.
 https://openrouter.ai/docs/use-cases/reasoning-tokens (2026-11).
 """
 
@@ -17,13 +17,13 @@ _TEXTS = ("text", "summary")
 
 
 class ReasoningDetails:
-    """The items of one answer, with the fragments of each joined."""
+    """The items of one answer, with their fragments joined."""
 
     def __init__(self) -> None:
         self.items: list[dict[str, Any]] = []
 
     def add_items(self, raw: msgspec.Raw) -> str:
-        """Keep a frame's items and return their text. Anything but a list of objects is ignored."""
+        """Keep a frame's items and return their text; anything else is ignored."""
         decoded = orjson.loads(bytes(raw))
         items = [item for item in decoded if isinstance(item, dict)] if isinstance(decoded, list) else []
         for item in items:

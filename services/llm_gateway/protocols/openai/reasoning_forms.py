@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def build_wish_fields(request: llm_pb2.ChatRequest, provider: Provider) -> dict[str, Any]:
-    """Build the fields that say how much a model that can reason should."""
+    """Build the fields that request reasoning from a model that can."""
     fields = _form_wish(request.reasoning, provider) if request.HasField("reasoning") else {}
     return fields | {"reasoning_split": True} if provider.reasoning == "reasoning_split" else fields
 
@@ -56,7 +56,7 @@ def _form_wish(reasoning: llm_pb2.Reasoning, provider: Provider) -> dict[str, An
 
 
 def build_history_fields(message: llm_pb2.Message, provider: Provider) -> dict[str, Any]:
-    """Build the fields of an assistant message that give a provider its reasoning back."""
+    """Build the fields that give a provider its reasoning back."""
     fields: dict[str, Any] = {}
     if details := unpack_state(message.provider_state, provider.key, KIND):
         fields[KIND] = details

@@ -1,4 +1,4 @@
-"""A ChatRequest as the body of POST {baseUrl}/chat/completions."""
+"""Converts a ChatRequest to the body of POST {baseUrl}/chat/completions."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _build_message(message: llm_pb2.Message, provider: Provider) -> dict[str, An
 
 
 def _build_content(message: llm_pb2.Message) -> str | list[dict[str, Any]]:
-    """Build one string where there is only text, which every provider takes, or a list of parts with images."""
+    """Build a string, which every provider takes, or parts with images."""
     if not any(part.HasField("image") for part in message.content):
         return "".join(part.text for part in message.content)
     return [

@@ -1,7 +1,7 @@
-"""Normalizes the fragments of tool calls that providers send.
+"""Normalizes the fragments of providers' tool calls.
 
-Indexes count calls from 0 in order of appearance; only a call's first fragment has id and name; ids are unique in the
-whole conversation; arguments are one JSON text.
+Indexes count from 0 in order of appearance; only a call's first fragment has id and name; ids are unique in the
+conversation; arguments are one JSON text.
 """
 
 from __future__ import annotations
@@ -39,17 +39,16 @@ class ToolCalls:
     def __init__(self, taken: Iterable[str]) -> None:
         self._ids = CallIds(taken)
         self._given_ids: list[str] = []
-        """The provider's id of each call; empty where it gave none."""
+        """The provider's id of each call, or empty."""
         self._by_index: dict[int, int] = {}
-        """Provider's index to ours, for the newest call of that index."""
+        """Our index of the newest call, by the provider's."""
         self._early_ids: dict[int, str] = {}
         """Ids that came before the name, by the provider's index."""
         self._undecided: dict[int, str] = {}
-        """Arguments, by our index, that may still be the `null` which some providers put before the object."""
+        """Arguments, by our index, that may be the `null` which some providers put first."""
 
     @property
     def count(self) -> int:
-        """Calls begun so far."""
         return len(self._given_ids)
 
     def convert_part(self, part: CallPart) -> CallPiece | None:
@@ -64,14 +63,14 @@ class ToolCalls:
         return CallPiece(index, arguments) if arguments else None
 
     def take_rest(self) -> Iterator[CallPiece]:
-        """Return the held arguments at the end; a `null` that nothing followed means none."""
+        """Return the held arguments at the end; a lone `null` means none."""
         for index, held in self._undecided.items():
             if held not in ("", _NULL):
                 yield CallPiece(index, held)
         self._undecided.clear()
 
     def _find_call(self, part: CallPart, name: str) -> int | None:
-        """Return the index of the call that a fragment continues; None when it begins one."""
+        """Return the index of the call that a fragment continues, or None."""
         given_id = part.id or ""
         if part.index is None:
             if given_id in self._given_ids and given_id:
@@ -99,7 +98,7 @@ class ToolCalls:
         return CallPiece(index, arguments, self._ids.make_unique(given_id), name)
 
     def _strip_null(self, index: int, arguments: str) -> str:
-        """Return the arguments that may go on; at most the four letters of a `null` are held."""
+        """Return the arguments without a leading `null`, held while incomplete."""
         text = self._undecided[index] + arguments
         if _NULL.startswith(text):
             self._undecided[index] = text
