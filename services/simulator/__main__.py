@@ -1,4 +1,4 @@
-"""`python -m services.simulator`: serve until a signal comes."""
+"""`python -m services.simulator`: serves until a signal comes."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""A small invented web for tools that search and read: SearXNG's `/search`, and its pages under `/pages`.
+"""A small invented web for search tools: SearXNG's `/search`, and pages under `/pages`.
 
-The same query always finds the same pages, and a page never changes: its address holds its subject.
+Queries and addresses always give the same pages.
 """
 
 from __future__ import annotations

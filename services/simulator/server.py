@@ -24,37 +24,35 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
 
 MODELS = ("sim-1", "sim-2", "bench-64x20ms", "idle")
-"""Listed by /v1/models; any other name is answered like these."""
+"""Models that /v1/models lists; any other name works as well."""
 
 BODY_SIZE_BYTES_MAX = 64 << 20
-"""As large as a message between services may be."""
+"""The same limit as for messages between services."""
 
 SHUTDOWN_S = 0.1
-"""Time that a stopping simulator gives open streams; nobody depends on their end."""
+"""Time that a stopping simulator gives open streams."""
 
 
 class Simulator:
-    """A running simulator, whose request log tests read and whose script may be replaced at any time."""
+    """A running simulator, whose script may be replaced at any time."""
 
     def __init__(self, rules: Sequence[Rule], *, pace_ms: float) -> None:
         self.rules = tuple(rules)
         self.base_url = ""
-        """With the `/v1` that provider files end with; set once the server listens."""
+        """Address with the final `/v1`, set once the server listens."""
         self._pace_ms = pace_ms
         self._request_log = RequestLog()
 
     @property
     def requests(self) -> deque[RecordedRequest]:
-        """The last requests to models, oldest first."""
+        """The last requests, oldest first."""
         return self._request_log.requests
 
     @property
     def open_streams(self) -> int:
-        """Requests to models that are being answered."""
         return self._request_log.open_streams
 
     async def until_idle(self) -> None:
-        """Wait until no request is being answered."""
         await self._request_log.until_idle()
 
     def build_app(self) -> web.Application:
@@ -141,10 +139,10 @@ def _make_refusal(refusal: Refusal, protocol: WireProtocol) -> web.Response:
 async def simulator(
     script: object = (), *, host: str = "127.0.0.1", port: int = 0, pace_ms: float = 0
 ) -> AsyncGenerator[Simulator]:
-    """Run a simulator inside the block. `script` is decoded JSON, or rules.
+    """Run a simulator inside the block; `script` is decoded JSON, or rules.
 
     Raises:
-        BadScript: The script is not in the format.
+        BadScript: The script is invalid.
     """
     sim = Simulator(parse_script(script), pace_ms=pace_ms)
     # Cancelling the handler is how a leaving client is noticed.

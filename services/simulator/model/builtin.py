@@ -1,4 +1,4 @@
-"""Answers without a script: the model reasons, calls the fitting tool, and answers from the result."""
+"""Answers without a script: the model reasons, calls the fitting tool, and answers from its result."""
 
 from __future__ import annotations
 
@@ -30,11 +30,10 @@ _COMMAND = re.compile(r"`([^`]+)`")
 _DEFAULT_CITY = "Shanghai"
 _SUBJECT_CHARS_MAX = 120
 _RESULT_CHARS_MAX = 2000
-"""Part of a result that the answer repeats."""
+"""Characters of a result that the answer repeats."""
 
 
 def build_reply(request: ModelRequest) -> Reply:
-    """Build the reply to any question."""
     if text := answer_side_question(request) or answer_tool_question(request) or answer_plan_prompt(request):
         return Reply(steps=(Content(content=split_words(text)),))
     if call := choose_plan_call(request):
@@ -60,7 +59,7 @@ def build_reply(request: ModelRequest) -> Reply:
 
 
 def split_words(text: str) -> tuple[str, ...]:
-    """Cut `text` before each word (or character, where a script has no spaces); joined it is the same again."""
+    """Cut `text` before each word, or character in scripts without spaces."""
     return tuple(_WORDS.findall(text))
 
 

@@ -1,4 +1,4 @@
-"""Models that only make load: `bench-64x20ms` streams 64 deltas 20 ms apart, `idle` goes silent at once."""
+"""Load models: `bench-64x20ms` streams 64 deltas 20 ms apart, `idle` goes silent at once."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _TEXT = " headrace"
 
 
 def build_load_reply(request: ModelRequest) -> Reply | None:
-    """Build the reply of a load model; None for other models. `bench` alone is `bench-64x20ms`."""
+    """Build a load model's reply; None for other models. `bench` alone is `bench-64x20ms`."""
     if request.model == "idle":
         return Reply(steps=(Stall(),))
     if not (bench := _BENCH.fullmatch(request.model)):

@@ -18,7 +18,7 @@ TITLE_CHARS_MAX = 60
 
 
 def choose_people_call(request: ModelRequest) -> tuple[str, dict[str, object]] | None:
-    """Choose the one call that the question asks for, of the offered tools."""
+    """Choose the call that the question asks for."""
     name = next((name for name, words in WISHES.items() if name in request.tools and words.search(request.text)), None)
     text = " ".join(request.text.split())
     if name == "publish_note":

@@ -1,7 +1,5 @@
-"""The model as a planner: it splits a question at its semicolons, and follows the prompts of the plan tools.
-
-Those prompts are recognized by their words.
-"""
+"""The model as a planner: splits a question at its semicolons, and recognizes the plan tools' prompts by their
+words."""
 
 from __future__ import annotations
 
@@ -23,13 +21,13 @@ SUMMARY_ASKED = "No task is left."
 RESULT = re.compile(r"^What it was: (.+)\nIts result:\n(.+)$", re.MULTILINE)
 
 TOGETHER = "at the same time"
-"""A question with these words gets a plan whose tasks are of one group."""
+"""Words that put all of a plan's tasks in one group."""
 
 TASKS_MAX = 8
 
 
 def choose_plan_call(request: ModelRequest) -> tuple[str, dict[str, object]] | None:
-    """Choose the call of a plan tool that the request wants; None when it wants none."""
+    """Choose the plan tool's call that the request wants, or None."""
     if request.results:
         return None
     if UPDATE in request.tools and (match := UPDATE_ASKED.search(request.text)):
@@ -45,7 +43,7 @@ def choose_plan_call(request: ModelRequest) -> tuple[str, dict[str, object]] | N
 
 
 def answer_plan_prompt(request: ModelRequest) -> str | None:
-    """Answer the planner's prompts that ask for words; None for any other request."""
+    """Answer a planner's prompt for text; None for any other request."""
     if FEEDBACK_ASKED in request.text:
         return "The work is done."
     if SUMMARY_ASKED in request.text:
@@ -55,13 +53,13 @@ def answer_plan_prompt(request: ModelRequest) -> str | None:
 
 
 def narrow_to_task(request: ModelRequest) -> ModelRequest:
-    """Return the request with nothing but its task as text."""
+    """Return the request with only its task as text."""
     match = WORK.search(request.text)
     return replace(request, text=match[1]) if match else request
 
 
 def _split_tasks(text: str) -> list[str]:
-    """Split a question at its semicolons, after the first colon if there is one."""
+    """Split a question at its semicolons, after its first colon."""
     _, colon, tail = text.partition(": ")
     parts = [part.strip(" .") for part in (tail if colon else text).split(";")]
     return [part for part in parts if part][:TASKS_MAX] or ["Answer"]

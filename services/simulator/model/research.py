@@ -1,6 +1,6 @@
-"""The web: the tool that a question asks for, and answers to the research tools' own questions.
+"""The web tool that a question asks for, and answers to the research tools' prompts.
 
-A tool's own question is recognized by words of such prompts: a JSON array, a JSON object, a report, Question, Task.
+Prompts are recognized by words such as JSON array, report or Question.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ WISHES = {
 VERB = re.compile(r"^(?:please\s+)?(?:search|look up|research|investigate)(?:\s+for)?\s+", re.IGNORECASE)
 
 FILE_TYPES = {"ppt": ("slides", "ppt", "幻灯片"), "pdf": ("pdf",), "markdown": ("markdown",)}
-"""Any other report is a web page."""
+"""Types of reports; any other is a web page."""
 
 SUBJECT_CHARS_MAX = 100
 DOCUMENTS_MAX = 6
@@ -48,7 +48,7 @@ def answer_tool_question(request: ModelRequest) -> str | None:
 
 
 def choose_web_call(request: ModelRequest) -> tuple[str, dict[str, str]] | None:
-    """Choose the one call that the question asks for, of the offered tools."""
+    """Choose the call that the question asks for."""
     if (url := URL.search(request.text)) and "fetch_web" in request.tools:
         return "fetch_web", {"url": url[0].rstrip(".,;?!")}
     for name, pattern in WISHES.items():

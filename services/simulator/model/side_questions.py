@@ -1,7 +1,4 @@
-"""Answers to the suite's own questions beside a run's turns: check a draft, sum up reasoning, pick an agent.
-
-Each is recognized by words of its prompt.
-"""
+"""Answers to the suite's questions outside a run's turns, recognized by words of their prompts."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ WORD = re.compile(r"\w{4,}")
 
 
 def answer_side_question(request: ModelRequest) -> str | None:
-    """Answer such a question; None for any other request."""
+    """Answer a side question; None for any other request."""
     if draft := DRAFT.search(request.text):
         return f"{draft[1]} I have read this twice."
     if request.tools:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 CALL = "call_subagent"
 
 ASKED = re.compile(r"^Ask ([\w.-]+) to ([^:;]+): (.+)$", re.IGNORECASE | re.DOTALL)
-"""Ask researcher to search for: water mills; windmills."""
+"""Matches "Ask researcher to search for: water mills; windmills"."""
 
 REMINDER = "<system_reminder>"
 
@@ -21,7 +21,6 @@ PARTS_MAX = 8
 
 
 def choose_sub_agent_calls(request: ModelRequest) -> Iterator[tuple[str, dict[str, str]]]:
-    """Yield the calls of sub-agents that the question asks for."""
     match = ASKED.match(request.text.partition(REMINDER)[0])
     if CALL not in request.tools or match is None:
         return

@@ -1,1 +1,1 @@
-"""Writing a reply to its client: pace, silence, and the ways to break off."""
+"""Writes a reply to its client, with pace, silence and broken connections."""

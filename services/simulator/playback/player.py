@@ -14,15 +14,15 @@ if TYPE_CHECKING:
     from aiohttp import web
 
 Action = bytes | RepeatedFrame | Wait | Stall | Cut | End
-"""The next action, in every protocol; bytes are one write."""
+"""An action of any protocol; bytes are one write."""
 
 
 async def play_actions(
     request: web.Request, response: web.StreamResponse, actions: Iterable[Action], *, one_byte_writes: bool
 ) -> None:
-    """Write to `response`, which is prepared, until the actions end; its end is the caller's.
+    """Write the actions to a prepared `response`, which the caller ends.
 
-    Waits add up to a schedule, so that the pace holds however long the writes take.
+    Waits follow a schedule, so that slow writes do not change the pace.
     """
     loop = asyncio.get_running_loop()
     due_s = loop.time()

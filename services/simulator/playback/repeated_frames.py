@@ -1,7 +1,6 @@
-"""One frame over and over, for load: written from the loop's own timer, without waking a task for each.
+"""One frame repeated for load, cheaply since a benchmark shares the machine.
 
-The simulator shares the machine with the services that a benchmark measures, so it must be cheap: a frame is encoded
-once, with HTTP's chunk framing, and written straight to the transport.
+It is encoded once, with HTTP's chunk framing, and written by the loop's timer straight to the transport.
 """
 
 from __future__ import annotations
@@ -16,10 +15,10 @@ if TYPE_CHECKING:
     from aiohttp import web
 
 AT_ONCE = 64
-"""Frames per write without a pace: a reader of a faster source finds its socket full as well."""
+"""Frames per write without a pace."""
 
 WAITING_BYTES_MAX = 1 << 16
-"""With more waiting in the transport the next frame is skipped for now: the reader has stopped reading."""
+"""Bytes in the transport above which frames wait: the reader has stopped reading."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,13 +26,13 @@ class RepeatedFrame:
     data: bytes
     times: int
     pace_ms: float
-    """Time before each write."""
+    """Time before each write, in milliseconds."""
 
 
 async def write_repeated(
     request: web.Request, response: web.StreamResponse, repeated: RepeatedFrame, due_s: float
 ) -> float:
-    """Write all frames and return the time at which the last was due; `due_s` is that of the write before the first."""
+    """Write all frames; `due_s` is the time of the write before, the result that of the last."""
     pace_s = repeated.pace_ms / 1000
     if not pace_s:
         for done in range(0, repeated.times, AT_ONCE):
@@ -51,7 +50,7 @@ async def write_repeated(
 
 
 class _PacedWriter:
-    """Writes at the loop's timers; owned by the request that is answered."""
+    """Writes at the loop's timers; owned by one request."""
 
     __slots__ = ("_data", "_due_s", "_left", "_loop", "_pace_s", "_timer", "_transport", "_written")
 

@@ -1,1 +1,1 @@
-"""The protocols that the simulator speaks; a new one is a folder here and one entry of registry.py."""
+"""The simulator's protocols; a new one is a folder and an entry of registry.py."""

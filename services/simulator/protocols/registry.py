@@ -1,4 +1,4 @@
-"""The protocols that the simulator speaks, by path."""
+"""The simulator's protocols, by path."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Streamed(Protocol):
 @dataclass(frozen=True, slots=True)
 class WireProtocol:
     parse_request: Callable[[Any, Mapping[str, str]], ModelRequest]
-    """Takes the decoded body and the headers, names in lower case; raises RequestRefused."""
+    """Takes the decoded body and lower-case headers; raises RequestRefused."""
 
     stream_reply: Streamed
     build_whole_reply: Callable[[ModelRequest, Reply], Iterator[Action]]

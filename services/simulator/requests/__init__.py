@@ -1,1 +1,1 @@
-"""Requests to the simulated model, in no provider's form, and the log of them that tests read."""
+"""Requests in no provider's form, and the log of them for tests."""

@@ -1,4 +1,4 @@
-"""A checked request to the model, in no provider's form."""
+"""A checked request in no provider's form."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class ModelRequest:
     """The last user message."""
 
     preceding_text: str
-    """The user messages directly before it."""
+    """User messages directly before the last."""
 
     turn: int
     """1 for the answer to a user message, 2 after its first tool results, and so on."""
@@ -32,14 +32,14 @@ class ModelRequest:
     """Results of the newest assistant message's calls, in order; empty in turn 1."""
 
     tools: dict[str, frozenset[str]]
-    """Offered tools in order, with the names of their parameters."""
+    """Parameter names of the offered tools, in order."""
 
     prompt_tokens: int
-    """Estimated at four characters a token."""
+    """Estimate at four characters a token."""
 
     stream: bool
     include_usage: bool
 
 
 class RequestRefused(Exception):
-    """A real provider answers such a request with 400."""
+    """A request that a real provider answers with 400."""

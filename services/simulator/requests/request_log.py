@@ -1,4 +1,4 @@
-"""The log of requests and their ends, for tests to read."""
+"""The log of requests and their ends, for tests."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Mapping
 
 REQUESTS_MAX = 1000
-"""Kept in memory; the oldest are dropped first."""
+"""Requests kept; the oldest are dropped first."""
 
 
 @dataclass(slots=True)
 class RecordedRequest:
-    """One request to a model, written by the server until the request ends."""
+    """One request, updated by the server until it ends."""
 
     path: str
 
     headers: dict[str, str]
-    """Names in lower case."""
+    """Headers by lower-case name."""
 
     body: Any
     """Decoded JSON; None when it was none."""
 
     status: int = 0
-    """The answer's HTTP status; 0 before it."""
+    """HTTP status of the answer; 0 before it."""
 
     closed_by_client: bool = False
-    """Whether the client left before the answer was complete."""
+    """Whether the client left early."""
 
     started_at_s: float = field(default_factory=time.monotonic)
 
     ended_at_s: float | None = None
-    """On the same monotonic clock; None while it runs."""
+    """Monotonic time; None while it runs."""
 
 
 class RequestLog:
@@ -46,17 +46,16 @@ class RequestLog:
     def __init__(self) -> None:
         self.requests: deque[RecordedRequest] = deque(maxlen=REQUESTS_MAX)
         self.open_streams = 0
-        """Requests that are being answered."""
+        """Number of requests being answered."""
         self._idle = asyncio.Event()
         self._idle.set()
 
     async def until_idle(self) -> None:
-        """Wait until no request is being answered."""
         await self._idle.wait()
 
     @contextmanager
     def recording(self, path: str, headers: Mapping[str, str]) -> Generator[RecordedRequest]:
-        """Record the request answered inside the block; a block left by an exception was closed by the client."""
+        """Record the request answered inside the block; an exception means that the client left."""
         record = RecordedRequest(path, {name.lower(): value for name, value in headers.items()}, None)
         self.requests.append(record)
         self.open_streams += 1

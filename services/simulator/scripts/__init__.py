@@ -1,1 +1,1 @@
-"""The script format, and the rule that fits a request."""
+"""The script format, and the choice of a rule."""

@@ -1,4 +1,4 @@
-"""Scripts: from JSON to rules, and the rule that fits a request."""
+"""Parses scripts from JSON, and finds the rule for a request."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _RULES = TypeAdapter(tuple[Rule, ...])
 
 
 class BadScript(Exception):
-    """The script is not in the format; the message names place and reason."""
+    """The script is invalid; the message names place and reason."""
 
 
 def read_script(path: Path) -> tuple[Rule, ...]:
-    """Read the rules of a file.
+    """Read a file's rules.
 
     Raises:
         BadScript: It is not JSON, or not a script.
@@ -53,7 +53,7 @@ def parse_script(data: object) -> tuple[Rule, ...]:
 
 
 def find_rule(rules: Sequence[Rule], request: ModelRequest) -> Rule | None:
-    """Return the first rule that fits; None when none does."""
+    """Return the first rule that fits, or None."""
     return next((rule for rule in rules if _matches_rule(rule, request)), None)
 
 

@@ -1,1 +1,1 @@
-"""Anthropic messages."""
+"""Anthropic's Messages API."""

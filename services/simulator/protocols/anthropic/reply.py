@@ -1,6 +1,6 @@
-"""The answer: steps become events of a stream, or one JSON body.
+"""Steps as events of a stream, or as one JSON body.
 
-Adjacent texts of one kind share a content block; a tool call is a block of its own.
+Adjacent texts of one kind share a content block; each tool call has its own.
 """
 
 from __future__ import annotations
@@ -78,7 +78,6 @@ def stream_reply(request: ModelRequest, reply: Reply, *, pace_ms: float) -> Iter
 
 
 class _BlockStream:
-    """The content blocks of one stream."""
 
     def __init__(self, pace: Wait) -> None:
         self._pace = pace
@@ -87,7 +86,7 @@ class _BlockStream:
         """Kind of the open block; empty when none is open."""
         self._thought: list[str] = []
         self.deltas = 0
-        """Sent so far, of any kind."""
+        """Number of deltas sent."""
 
     def play_step(self, step: Step) -> Iterator[Action]:
         match step:
@@ -139,7 +138,7 @@ class _BlockStream:
         return _encode_event("content_block_delta", index=self._index, delta={"type": kind, field: text})
 
     def close_block(self) -> Iterator[Action]:
-        """End the open block; thoughts are signed."""
+        """End the open block, with a signature if it is thinking."""
         if not self._kind:
             return
         if self._kind == "thinking":
@@ -180,7 +179,7 @@ def _build_usage(request: ModelRequest, reply: Reply, deltas: int) -> dict[str, 
 
 
 def build_whole_reply(request: ModelRequest, reply: Reply) -> Iterator[Action]:
-    """Yield the actions that send `reply` as one JSON body, after its silences and cuts."""
+    """Yield the actions for one JSON body, after its silences and cuts."""
     yield Wait(wait_ms=reply.first_delta_delay_ms)
     yield from (step for step in reply.steps if isinstance(step, Wait | Stall | Cut))
     content: list[dict[str, Any]] = []

@@ -1,4 +1,4 @@
-"""The request, checked as strictly as the real service does."""
+"""Checks the request as strictly as the real service does."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def parse_request(body: Any, headers: Mapping[str, str]) -> ModelRequest:
     """Check the request.
 
     Raises:
-        RequestRefused: It breaks a rule of the protocol; the text is Anthropic's (2026-05) where it matters.
+        RequestRefused: It breaks a rule; important texts are Anthropic's (2026-05).
     """
     if "anthropic-version" not in headers:
         raise RequestRefused("anthropic-version: header is required")
@@ -49,7 +49,6 @@ def parse_request(body: Any, headers: Mapping[str, str]) -> ModelRequest:
 
 
 def _join_blocks(text: Any) -> str:
-    """Join a text that may be a list of text blocks."""
     return text if isinstance(text, str) else "".join(str(block.get("text", "")) for block in text)
 
 

@@ -1,4 +1,4 @@
-"""Signatures of thinking blocks: a thought must come back unchanged, or not at all."""
+"""Signatures of thinking blocks, which must come back unchanged or not at all."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ import hashlib
 
 
 def sign_thinking(thinking: str) -> str:
-    """Return the only signature with which this text is taken back."""
+    """Return the only valid signature of this text."""
     return base64.b64encode(hashlib.sha256(b"headrace simulator\n" + thinking.encode()).digest()).decode()

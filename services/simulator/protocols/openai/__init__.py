@@ -1,1 +1,1 @@
-"""OpenAI chat completions."""
+"""OpenAI's chat completions."""

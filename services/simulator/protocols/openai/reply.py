@@ -1,7 +1,6 @@
-"""The answer: steps become frames of a stream, or one JSON body.
+"""Steps as frames of a stream, or as one JSON body.
 
-A frame is one encoded text between a prefix and a suffix made once per stream: the simulator shares the machine with
-the services that a benchmark measures.
+A stream's prefix and suffix are encoded once, since a benchmark shares the machine.
 """
 
 from __future__ import annotations
@@ -111,7 +110,7 @@ def _encode_usage(head: bytes, usage: dict[str, Any]) -> bytes:
 
 
 def _end_stream(request: ModelRequest, reply: Reply, head: bytes, deltas: int) -> Iterator[Action]:
-    """Yield the end of every answer, as far as the steps have not given it."""
+    """Yield the parts of the end that the steps have not given."""
     if not any(isinstance(step, Finish) for step in reply.steps):
         yield from _play_step(Finish(finish=_choose_finish_reason(reply)), head)
     if request.include_usage and not any(isinstance(step, UsageReport) for step in reply.steps):
@@ -134,7 +133,7 @@ def _build_usage(request: ModelRequest, deltas: int) -> dict[str, int]:
 
 
 def build_whole_reply(request: ModelRequest, reply: Reply) -> Iterator[Action]:
-    """Yield the actions that send `reply` as one JSON body, after its silences and cuts."""
+    """Yield the actions for one JSON body, after its silences and cuts."""
     yield Wait(wait_ms=reply.first_delta_delay_ms)
     yield from (step for step in reply.steps if isinstance(step, Wait | Stall | Cut))
     texts = [text for step in reply.steps if isinstance(step, Content) for text in step.content]

@@ -1,4 +1,4 @@
-"""The request, checked as strictly as the real service does."""
+"""Checks the request as strictly as the real service does."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def parse_request(body: Any, _: Mapping[str, str]) -> ModelRequest:
     """Check the request.
 
     Raises:
-        RequestRefused: It breaks a rule of the protocol; the text is OpenAI's (2026-05) where it matters.
+        RequestRefused: It breaks a rule; important texts are OpenAI's (2026-05).
     """
     if not isinstance(body, dict):
         raise RequestRefused("The request body must be a JSON object.")
