@@ -1,7 +1,5 @@
-"""A client's connection: malformed HTTP is answered in the envelope and logged as one line.
-
-aiohttp's own connections answer in plain text and log a traceback with the user's bytes.
-"""
+"""A client's connection: malformed HTTP is answered in the envelope and logged as one line, without the user's
+bytes."""
 
 from __future__ import annotations
 
@@ -19,8 +17,6 @@ log = structlog.get_logger()
 
 
 class Connection(web.RequestHandler):
-    """A connection belongs to one client; aiohttp drives it."""
-
     __slots__ = ()
 
     def handle_error(
@@ -30,7 +26,6 @@ class Connection(web.RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """Build the answer to malformed HTTP; the connection ends with it."""
         if not isinstance(exc, HttpProcessingError) or request.writer.output_size > 0:
             return set_server_header(super().handle_error(request, status, exc, message))
         log.info("http refused", status=status, reason=type(exc).__name__)

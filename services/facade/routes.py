@@ -1,4 +1,4 @@
-"""The route table, read from the protos' google.api.http annotations: a new annotated RPC is a new route."""
+"""The route table, read from the protos' google.api.http annotations."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ CONTRACT_FILES: dict[str, FileDescriptor] = {
     "memory": memory_pb2.DESCRIPTOR,
     "tools": tools_pb2.DESCRIPTOR,
 }
-"""The proto file of each peer."""
 
 EVENT_TYPE: Descriptor = agent_pb2.AgentDelta.DESCRIPTOR
 
@@ -45,23 +44,19 @@ class Route:
 
     @property
     def grpc_path(self) -> str:
-        """The RPC's name on the wire."""
         return f"/{self.rpc.containing_service.full_name}/{self.rpc.name}"
 
     @property
     def serializers(self) -> tuple[Callable[[Any], bytes], Callable[[bytes], Any]]:
-        """The request's serializer and the reply's deserializer."""
         kinds = self.rpc.input_type, self.rpc.output_type
         return GetMessageClass(kinds[0]).SerializeToString, GetMessageClass(kinds[1]).FromString
 
     @property
     def is_upload(self) -> bool:
-        """Whether the request is a form with a file."""
         return self.rpc.input_type is tools_pb2.UploadFileRequest.DESCRIPTOR
 
     @property
     def is_file(self) -> bool:
-        """Whether the answer is a file's bytes."""
         return self.rpc.output_type is tools_pb2.ReadFileResponse.DESCRIPTOR
 
     @property

@@ -35,7 +35,6 @@ SHUTDOWN_TIMEOUT_S = 0.2
 """Wait for connections to close after the drain; aiohttp waits twice that."""
 
 BACKLOG = 128
-"""Connections that wait to be accepted; the kernel refuses more."""
 
 log = structlog.get_logger()
 
@@ -77,7 +76,6 @@ async def serve(config: Config, peers: Mapping[str, grpc.aio.Channel]) -> AsyncG
 
 
 async def _listen(config: Config, server: web.Server) -> asyncio.Server:
-    """Make a listener whose connections belong to `server`."""
     loop = asyncio.get_running_loop()
     # Any: aiohttp's own types do not know that there may be no access log.
     settings: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""CountTokens: which encoding counts for a model, and whether it is the model's own."""
+"""Chooses the encoding that counts a model's tokens."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from services.llm_gateway.providers.provider_file import Model
 
 INLINE_BYTES_MAX = 4_096
-"""Requests up to this size are counted on the event loop, in under 1 ms; others, and the first, in a thread."""
+"""Requests up to this size are counted on the event loop, in under 1 ms."""
 
 _OURS: dict[str, EncodingName] = {name: name for name in get_args(EncodingName)}
 
@@ -29,10 +29,7 @@ class TokenScale:
 
 
 def choose_scale(model: Model) -> TokenScale:
-    """Choose the scale for `model`, whose file entry may name an encoding.
-
-    The built-in table wins: a model known not to be OpenAI's stays an estimate.
-    """
+    """Choose the scale for `model`, whose file entry may name an encoding; the built-in table wins."""
     named = _OURS.get(model.encoding or "")
     known = known_facts(model.name)
     if known is None:

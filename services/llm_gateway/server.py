@@ -28,7 +28,7 @@ PROVIDER_FILE = "providers.json"
 
 @asynccontextmanager
 async def gateway(config: Config, env: Mapping[str, str]) -> AsyncGenerator[RunningServer]:
-    """Serve inside the block; `env` resolves the provider file's secrets."""
+    """Serve inside the block; `env` has the secrets."""
     path = config.config_dir / PROVIDER_FILE
     catalogue = Catalogue(path)
     catalogue.reload()

@@ -1,7 +1,6 @@
 """Serves the console's files at `/` and `/console/`, read once at start.
 
-The page shows text of models and tools, so its policy allows scripts and styles from here alone and no markup from
-strings (Trusted Types). Tool views are separate pages in a frame without an origin.
+The policy allows scripts and styles from here alone, and no markup from strings (Trusted Types).
 """
 
 from __future__ import annotations

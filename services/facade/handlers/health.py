@@ -1,4 +1,4 @@
-"""Liveness of the facade (/healthz), and readiness of all services behind it (/readyz)."""
+"""Liveness (/healthz), and readiness of all services (/readyz)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """GET and HEAD /api/resource: streams a file of a workspace.
 
-A file may have been written to run in our origin. Only types that no browser runs are shown in place; all others are
-attachments, and nosniff fixes the type.
+Only types that no browser runs are shown in place, since a file could attack our origin.
 """
 
 from __future__ import annotations
@@ -78,7 +77,6 @@ async def _send_file(
     wanted: ByteRange | None,
     pace: StreamTimeouts,
 ) -> web.StreamResponse:
-    """Answer with the pieces, which hold only the range if one is `wanted`."""
     info, headers = first.info, _build_headers(first.info)
     if any(tag.value in ("*", info.version) for tag in request.if_none_match or ()):
         return web.Response(status=304, headers=headers)

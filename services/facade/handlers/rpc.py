@@ -1,4 +1,4 @@
-"""One HTTP request as one RPC: the message from body or parameters, the reply in the envelope or as SSE."""
+"""One HTTP request as one RPC."""
 
 from __future__ import annotations
 
@@ -77,7 +77,6 @@ def _make_stream_handler(route: Route, channel: grpc.aio.Channel, pace: sse.Stre
 
 
 async def _parse_request(request: web.Request, route: Route) -> Message:
-    """Parse path parameters, and the body or the query parameters."""
     kind = route.rpc.input_type
     parameters = query_string.parse_parameters(request.rel_url.raw_query_string)
     in_path = [(kind.fields_by_name[name].json_name, value) for name, value in request.match_info.items()]
@@ -93,7 +92,7 @@ async def _parse_request(request: web.Request, route: Route) -> Message:
 
 
 def _apply_last_event_id(request: web.Request, parameters: list[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Set lastSeq to Last-Event-ID, which wins because a browser reconnects with the old URL."""
+    """Let Last-Event-ID win over lastSeq, since a browser reconnects with the old URL."""
     last_id = read_single_header(request, LAST_EVENT_ID)
     if not last_id:
         return parameters

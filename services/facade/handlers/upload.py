@@ -30,10 +30,9 @@ BODY_BYTES_MAX = 51 * 1024 * 1024
 """Size of the largest file of any type with its form; a larger declared body is refused unread."""
 
 FIELD_BYTES_MAX = 4096
-"""Largest size of a part other than the file, which holds an id or a name."""
+"""Largest size of a part other than the file."""
 
 TIMEOUT_S = 600.0
-"""Timeout of a whole upload, the same as in the tools service."""
 
 Call = grpc.aio.StreamUnaryCall[tools_pb2.UploadFileRequest, tools_pb2.UploadFileResponse]
 
@@ -85,7 +84,7 @@ async def _send_form(request: web.Request, call: Call) -> None:
 
 
 async def _send_file(part: BodyPartReader, call: Call) -> bool:
-    """Return whether the whole file was sent; False when the call ended first."""
+    """Return False when the call ended first."""
     while True:
         with _translate_form_errors():
             data = await part.read_chunk(PIECE_BYTES)
@@ -97,7 +96,6 @@ async def _send_file(part: BodyPartReader, call: Call) -> bool:
 
 
 async def _read_parts(request: web.Request) -> AsyncGenerator[BodyPartReader]:
-    """Yield the parts of the form, each to be read before the next."""
     with _translate_form_errors():
         form = await request.multipart()
     while True:
@@ -121,7 +119,7 @@ async def _read_field(part: BodyPartReader) -> str:
 
 
 def _check_utf8(name: str) -> str:
-    """Refuse a name with lone surrogates, which stand for bytes that are not UTF-8."""
+    """Refuse lone surrogates, which stand for bytes that are not UTF-8."""
     try:
         name.encode()
     except UnicodeEncodeError:

@@ -23,18 +23,15 @@ OTHER_SITES = frozenset({"cross-site", "same-site"})
 Origin is not compared with it."""
 
 _HEADER_NAMES = re.compile(r"[A-Za-z0-9-]+( *, *[A-Za-z0-9-]+){0,63}")
-"""Allowed origins may send any header, since clients add their own."""
+"""Allowed origins may send any header."""
 
 
 class Cors:
-    """Cross-origin answers; pages of `origins` may read them."""
-
     def __init__(self, origins: frozenset[str]) -> None:
         self._origins = origins
 
     @web.middleware
     async def answer_preflight(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Answer a browser that asks whether it may send a request."""
         if not self._is_preflight(request):
             return await handler(request)
         headers = {"Access-Control-Allow-Methods": METHODS, "Access-Control-Max-Age": str(MAX_AGE_S)}
@@ -58,7 +55,7 @@ class Cors:
         return await handler(request)
 
     async def add_headers(self, request: web.Request, response: web.StreamResponse) -> None:
-        """Add the CORS headers; aiohttp calls this before an answer is sent."""
+        """Add the CORS headers before an answer is sent."""
         response.headers.add("Vary", "Origin")
         if (origin := request.headers.get("Origin")) in self._origins:
             response.headers["Access-Control-Allow-Origin"] = origin

@@ -1,4 +1,4 @@
-"""Checks the credential of a request, and makes its RPCs for that user."""
+"""Checks a request's credential, and makes its RPCs for that user."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class CredentialCheck:
 
         Raises:
             Unauthenticated: The credential is missing or wrong.
-            Overloaded: The user exceeds a limit.
+            Overloaded: The credential cannot be checked now.
         """
         if not request.path.startswith(GUARDED):
             return await handler(request)

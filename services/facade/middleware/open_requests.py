@@ -9,8 +9,6 @@ from services.runtime.in_flight import InFlightCounter
 
 
 class OpenRequests(InFlightCounter):
-    """The number of open requests of one application."""
-
     @web.middleware
     async def count_request(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         self.increment()

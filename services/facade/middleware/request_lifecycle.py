@@ -25,7 +25,7 @@ from services.runtime.rpc import call_ids
 REQUEST_ID = "X-Request-Id"
 
 SERVER = "headrace"
-"""Value of the Server header, which by default reveals the library and its version."""
+"""The default would reveal the library and its version."""
 
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 """Format of https://www.w3.org/TR/trace-context/#traceparent-header; other values are dropped."""
@@ -39,7 +39,6 @@ log = structlog.get_logger()
 
 @web.middleware
 async def handle_request(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Answer `request` whatever `handler` raises."""
     started = time.monotonic()
     status, reason = 499, "CANCELLED"
     request[_ID] = _adopt_ids(request)
@@ -68,7 +67,6 @@ async def handle_request(request: web.Request, handler: Handler) -> web.StreamRe
 
 
 async def add_headers(request: web.Request, response: web.StreamResponse) -> None:
-    """Add our headers; aiohttp calls this before an answer is sent."""
     request[_STARTED_RESPONSE] = response
     response.headers[REQUEST_ID] = request[_ID]
     response.headers[hdrs.SERVER] = SERVER
@@ -80,7 +78,7 @@ def has_begun(request: web.Request) -> bool:
 
 
 async def _respond(request: web.Request, handler: Handler) -> tuple[web.StreamResponse, int, str]:
-    """Return the answer, with status and reason of a failure even after its headers."""
+    """Return the answer, with a failure's status even after its headers."""
     try:
         read_single_header(request, REQUEST_ID)
         answer = await handler(request)
@@ -100,7 +98,7 @@ async def _respond(request: web.Request, handler: Handler) -> tuple[web.StreamRe
 
 
 def _adopt_ids(request: web.Request) -> str:
-    """Take the caller's ids, or make them, for every RPC of this request."""
+    """Take the caller's ids, or make them."""
     given = [(call_ids.REQUEST_ID, request.headers.get(REQUEST_ID, ""))]
     if _TRACEPARENT.fullmatch(traceparent := request.headers.get(call_ids.TRACEPARENT, "")):
         given.append((call_ids.TRACEPARENT, traceparent))

@@ -1,4 +1,4 @@
-"""The span of an HTTP request, in its caller's trace or a new one."""
+"""The span of an HTTP request."""
 
 from __future__ import annotations
 
@@ -25,7 +25,6 @@ def open_request_span(request: web.Request, route: str) -> AbstractContextManage
 
 
 def record_outcome(span: Span, status: int, reason: str) -> None:
-    """Record the status; a client's mistake is not an error of the span."""
     if not span.is_recording():
         return
     span.set_attributes({names.HTTP_STATUS: status, names.REQUEST_ID: call_ids.current_request_id()})

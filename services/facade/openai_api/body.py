@@ -1,4 +1,4 @@
-"""The parts that the bodies of both APIs share. Unknown fields are ignored: OpenAI adds some every month."""
+"""The parts that the bodies of both APIs share; unknown fields are ignored."""
 
 from __future__ import annotations
 
@@ -17,16 +17,12 @@ TEXT_PARTS = frozenset({"text", "input_text", "output_text", "refusal"})
 
 
 class Part(msgspec.Struct):
-    """A content part of a message."""
-
     type: str
     text: str = ""
     refusal: str = ""
 
 
 class Function(msgspec.Struct):
-    """A function that the caller offers."""
-
     name: str = ""
     description: str | None = None
     parameters: msgspec.Raw = msgspec.Raw()
@@ -34,8 +30,6 @@ class Function(msgspec.Struct):
 
 
 class ResponseFormat(msgspec.Struct):
-    """The form that the caller wants for the answer."""
-
     type: str = "text"
 
 
@@ -63,13 +57,13 @@ def read_text(content: str | list[Part] | None, name: str) -> str:
 
 
 def check_format(form: ResponseFormat | None, name: str) -> None:
-    """Refuse output formats, since an agent decides the form of its answer."""
+    """Refuse output formats: an agent decides its answer's form."""
     if form is not None and form.type != "text":
         raise InvalidRequest.of(name, "must be text: the agent decides the form of its answer")
 
 
 def make_client_tool(function: Function, name: str) -> agent_pb2.ClientTool:
-    """Convert a function to a frontend tool; one without a name raises InvalidRequest."""
+    """Convert a function; one without a name raises InvalidRequest."""
     if not function.name:
         raise InvalidRequest.of(name, "must be a function with a name")
     tool = agent_pb2.ClientTool(name=function.name, description=function.description or "")

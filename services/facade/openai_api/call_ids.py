@@ -1,7 +1,4 @@
-"""Function-call ids, which say where the result belongs: call_<run>_<call>_<seq>.
-
-Any facade can thus find the run and continue after the last event that the caller received.
-"""
+"""Function-call ids, which say where the result belongs: call_<run>_<call>_<seq>."""
 
 from __future__ import annotations
 
@@ -12,13 +9,10 @@ from dataclasses import dataclass
 _CALL_ID = re.compile(r"call_([0-9a-f]{32})_([0-9a-f]{8})_(\d{1,15})", re.ASCII)
 
 _FRONTEND = "t_"
-"""Prefix of the toolId of a frontend tool."""
 
 
 @dataclass(frozen=True, slots=True)
 class CallId:
-    """The parsed id of a call of one of the caller's functions."""
-
     run_id: str
     tool_id: str
 

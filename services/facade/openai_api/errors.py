@@ -1,6 +1,6 @@
-"""Failures in OpenAI's form, {"error":{"message","type","param","code"}}, with the status of our own form.
+"""Failures in OpenAI's form, {"error":{"message","type","param","code"}}, with our status.
 
-https://platform.openai.com/docs/guides/error-codes (2026-05); codes that OpenAI lacks are our reasons in lower case.
+https://platform.openai.com/docs/guides/error-codes (2026-05)
 """
 
 from __future__ import annotations
@@ -32,7 +32,6 @@ TYPES = {401: "authentication_error", 403: "permission_error", 409: "conflict_er
 
 @web.middleware
 async def convert_failures(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Convert failures of the OpenAI routes; other routes are unchanged."""
     answer = await handler(request)
     if answer.status < 400 or not request.path.startswith(PREFIX) or not isinstance(answer, web.Response):
         return answer
@@ -64,7 +63,6 @@ def build_failure_error(failure: common_pb2.Failure) -> dict[str, Any]:
 
 
 def map_code(reason: str, details: dict[str, Any]) -> str:
-    """Return OpenAI's code for one of our reasons."""
     if reason == "NOT_FOUND" and "agentKey" in details:
         return "model_not_found"
     return CODES.get(reason, reason.lower())

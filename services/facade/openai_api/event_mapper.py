@@ -1,8 +1,7 @@
 """Maps a run's events to its text, reasoning and calls of the caller's functions.
 
-The agent's own tools, plan and sub-agents are left out. A function call is emitted once the run waits for its result:
-after `TURN_QUIET_S` of silence, or when the next calls run. Emitting early would only split the calls of one answer
-over two.
+A function call is emitted once the run waits for its result: after `TURN_QUIET_S` of silence, or when the next calls
+run.
 """
 
 from __future__ import annotations
@@ -26,10 +25,9 @@ from services.facade.openai_api.events import (
 )
 
 TURN_QUIET_S = 0.25
-"""Longer than a model pauses between two calls of an answer, too short for a person to notice."""
+"""Longer than a model pauses between two calls of an answer."""
 
 CLIENT = "client"
-"""Value of ToolStart.tool_api for the caller's functions."""
 
 _MODEL_EVENTS = frozenset(
     {"reasoning_start", "reasoning_delta", "content_start", "content_delta", "tool_start", "tool_args", "tool_end"}
@@ -75,8 +73,6 @@ class _PendingCall:
 
 
 class _PendingCalls:
-    """Calls of the caller's functions without a result."""
-
     def __init__(self, answered: frozenset[str]) -> None:
         self._answered = answered
         self._calls: dict[str, _PendingCall] = {}
@@ -119,19 +115,17 @@ class _PendingCalls:
             self._calls[tool_id] = _PendingCall(tool_id, name, delta.seq, _scope(delta), whole=whole)
 
     def _drop_calls(self, scope: tuple[str, str], from_seq: int) -> None:
-        """Drop lost calls: no run waits for them, and partial ones never complete."""
         for call in self.calls:
             if call.scope == scope and call.seq > from_seq:
                 del self._calls[call.tool_id]
 
 
 def _scope(delta: agent_pb2.AgentDelta) -> tuple[str, str]:
-    """Return where an event happened; plan tasks make calls too, with their own resets."""
+    """Return where an event happened; plan tasks make calls too."""
     return delta.subagent_id, delta.task_id
 
 
 def _map_delta(delta: agent_pb2.AgentDelta) -> Iterator[RunEvent]:
-    """Map one event regardless of those before it."""
     if delta.HasField("subagent_id") or delta.HasField("task_id"):
         return
     seq = delta.seq

@@ -13,7 +13,6 @@ BlockKind: TypeAlias = Literal["text", "reasoning"]
 
 @dataclass(frozen=True, slots=True)
 class RunStarted:
-
     seq: int
     run_id: str
     chat_id: str
@@ -33,7 +32,6 @@ class BlockStarted:
 
 @dataclass(frozen=True, slots=True)
 class TextDelta:
-
     seq: int
     block_id: str
     text: str
@@ -41,8 +39,6 @@ class TextDelta:
 
 @dataclass(frozen=True, slots=True)
 class BlockEnded:
-    """The block is complete."""
-
     seq: int
     block_id: str
 
@@ -67,18 +63,15 @@ class FunctionCall:
     arguments: str
 
     def format_id(self, run_id: str) -> str:
-        """Return the call's id for the caller."""
         return str(CallId(run_id, self.tool_id, self.seq + 1))
 
 
 @dataclass(frozen=True, slots=True)
 class RunEnded:
-    """The last event of an answer."""
-
     seq: int
 
     reason: str
-    """The reason of run.complete, or failed, cancelled, or calls when the run waits for its caller."""
+    """The reason of run.complete, or failed, cancelled, or calls when the run waits."""
 
     usage: common_pb2.Usage | None = None
     """Tokens and cost of the whole run; None when the run goes on."""

@@ -17,12 +17,9 @@ from services.facade.openai_api.events import (
 
 @dataclass(slots=True)
 class Block:
-    """A stretch of text or reasoning."""
-
     id: str
     kind: BlockKind
     seq: int = 0
-    """Sequence number of the event that opened it."""
 
     pieces: list[str] = field(default_factory=list[str])
     size_chars: int = 0
@@ -51,13 +48,10 @@ class Block:
 
 
 class Output:
-    """The blocks and calls of one answer in order, bounded by a run's limits."""
-
     def __init__(self) -> None:
         self.blocks: dict[str, Block] = {}
         self.calls: list[FunctionCall] = []
         self.dropped_blocks: list[Block] = []
-        """Blocks that the last BlocksDropped removed."""
 
     def apply_event(self, event: RunEvent) -> None:
         match event:

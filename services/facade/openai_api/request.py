@@ -1,7 +1,7 @@
 """A request of either API, whose conversation becomes one query.
 
-OpenAI's callers send the whole conversation, but a run has one message. Earlier messages precede it as lines of JSON,
-which no text can break out of. A continued chat has them in its log, so only the new one is sent.
+Earlier messages precede the new one as lines of JSON, which no text can break out of. A continued chat has them in its
+log.
 """
 
 from __future__ import annotations
@@ -23,8 +23,6 @@ BEHIND = "The new message, to be answered:"
 
 @dataclass(frozen=True, slots=True)
 class EarlierCall:
-    """A function call that an earlier answer made."""
-
     id: str
     name: str
     arguments: str
@@ -32,26 +30,20 @@ class EarlierCall:
 
 @dataclass(frozen=True, slots=True)
 class EarlierMessage:
-    """One message of the conversation sent."""
-
     role: str
     text: str
     calls: Sequence[EarlierCall] = ()
 
     call_id: str = ""
-    """The call that a message of role tool answers."""
 
     @property
     def line(self) -> bytes:
-        """The message as one line of JSON."""
         calls = [{"name": call.name, "arguments": call.arguments} for call in self.calls]
         return orjson.dumps({"role": self.role, "content": self.text} | ({"tool_calls": calls} if calls else {}))
 
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """The result of one of the caller's functions."""
-
     call: CallId
     payload: str
     """The result as JSON text."""
@@ -59,8 +51,6 @@ class ToolResult:
 
 @dataclass(frozen=True, slots=True)
 class AgentRequest:
-    """One request of either API."""
-
     model: str
     """The agent's key."""
 
@@ -68,7 +58,6 @@ class AgentRequest:
     """The query; empty when there are results."""
 
     results: Sequence[ToolResult] = ()
-    """Results for the run that waits for them."""
 
     tools: Sequence[agent_pb2.ClientTool] = ()
     chat_id: str = ""
@@ -86,7 +75,7 @@ class AgentRequest:
 
 
 def find_results(entries: Sequence[EarlierMessage], name: str) -> list[ToolResult]:
-    """Return the results that end the conversation; `name` is the field with the messages.
+    """Return the results that end the conversation.
 
     Raises:
         InvalidRequest: They belong to several runs, or calls of the same answer have none.

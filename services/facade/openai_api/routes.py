@@ -31,8 +31,7 @@ from services.facade.responses.sse import StreamTimeouts
 from services.facade.responses.stream_errors import ErrorEncoder
 
 LOOK_TIMEOUT_S = 1.0
-"""Longest read of a waiting run's events, or of a cancelled run's end. A run that waits for a person looks busy after
-it."""
+"""Longest read of a waiting run's events, or of a cancelled run's end."""
 
 LIVE_STATES = frozenset({"queued", "running"})
 
@@ -49,13 +48,11 @@ def add_routes(application: web.Application, orchestrator: grpc.aio.Channel, pac
 
 
 class _OpenAIHandlers:
-
     def __init__(self, runs: Runs, pace: StreamTimeouts) -> None:
         self._runs = runs
         self._pace = pace
 
     async def list_models(self, _: web.Request) -> web.StreamResponse:
-        """Answer with the agents as models."""
         return _json_response(
             {"object": "list", "data": [_build_model(agent) for agent in await self._runs.list_agents()]}
         )
@@ -74,7 +71,7 @@ class _OpenAIHandlers:
         return _build_failure(end) or _json_response(build_completion(agent_request, start, output, end))
 
     async def create_response(self, request: web.Request) -> web.StreamResponse:
-        """Start or resume a run, and answer with a response object or its events."""
+        """Start or resume a run."""
         agent_request = parse_response_request(await read_body(request))
         if agent_request.previous_response_id and not agent_request.results:
             run = await self._runs.get_run(parse_response_id(agent_request.previous_response_id))
@@ -97,7 +94,7 @@ class _OpenAIHandlers:
         return _json_response(await self._read_response(run_id))
 
     async def cancel_response(self, request: web.Request) -> web.StreamResponse:
-        """Cancel the run, and answer with the response after that."""
+        """Cancel the run, and answer with its response."""
         run_id = parse_response_id(request.match_info["id"])
         await self._runs.cancel_run(run_id)
         return _json_response(await self._read_response(run_id, is_ending=True))
@@ -149,7 +146,7 @@ def _build_failure(end: RunEnded) -> web.Response | None:
 
 
 def _unknown_request() -> AgentRequest:
-    """Stand in for the original request of a retrieved response, which is not kept."""
+    """Stand in for a request that is not kept."""
     return AgentRequest(model="", message="")
 
 

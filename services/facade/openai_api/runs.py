@@ -18,11 +18,10 @@ from services.runtime.rpc import call_ids
 
 UNARY_TIMEOUT_S = 30.0
 CANCEL_TIMEOUT_S = 2.0
-"""Timeout for cancelling a run whose caller has left."""
 
 
 class Runs:
-    """Access to runs, shared by all requests; it holds no state of a run."""
+    """Shared by all requests; it holds no state of a run."""
 
     def __init__(self, channel: grpc.aio.Channel) -> None:
         # Any: the stubs' types know the RPCs of synchronous channels too.
@@ -31,8 +30,7 @@ class Runs:
     async def follow_run(self, request: AgentRequest) -> AsyncGenerator[RunEvent]:
         """Carry out the request and yield its events, from RunStarted to RunEnded.
 
-        Closing it early cancels the run, which no other caller could find, unless it runs in the background. A run that
-        waits for its caller's functions keeps waiting.
+        Closing it early cancels the run, unless it runs in the background or waits for its caller's functions.
         """
         run_id, is_over = "", request.background
         try:
@@ -49,7 +47,7 @@ class Runs:
                     await self.cancel_run(run_id, timeout_s=CANCEL_TIMEOUT_S)
 
     async def attach_run(self, run_id: str) -> AsyncGenerator[RunEvent]:
-        """Yield a live run's events from its beginning; NotFound if there is none. Closing it leaves the run alone."""
+        """Yield a live run's events from its beginning; NotFound if there is none."""
         call = self._agents.Attach(agent_pb2.AttachRequest(run_id=run_id), metadata=call_ids.forward_metadata())
         async with reading(call) as deltas, aclosing(map_events(deltas, frozenset())) as events:
             async for event in events:
@@ -96,10 +94,7 @@ class Runs:
                 yield event
 
     async def _resume_run(self, results: Sequence[ToolResult]) -> AsyncGenerator[RunEvent]:
-        """Give the run its results, and yield the events after the last that the caller received.
-
-        A repeated or late result changes nothing: the caller gets the events without it.
-        """
+        """Give the run its results, and yield the later events. A repeated or late result changes nothing."""
         run_id = results[0].call.run_id
         run = await self.get_run(run_id)
         last_seq = min(result.call.last_seq for result in results)

@@ -14,7 +14,6 @@ from services.runtime.json_form import rules_of
 TAGS = {"orchestrator": "runs and agents", "memory": "chats", "tools": "tools and files"}
 
 BY_HEADER = {"ReadFileRequest": ("offset", "length")}
-"""Fields that come from the Range header."""
 
 OPENAI_STATUSES = (400, 401, 403, 404, 408, 409, 413, 429, 499, 500, 501, 503, 504)
 

@@ -1,4 +1,4 @@
-"""The responses of a route: its reply in the envelope, and the failures that its RPC's comment names."""
+"""The responses of a route, with the failures that its RPC's comment names."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ COMMON_REASONS = (
     "PROVIDER_UNAVAILABLE",
     "UNSUPPORTED",
 )
-"""Reasons that any route may give."""
 
 BODY_STATUSES = {408: "the body took too long", 413: "the body is too large"}
 COMMON_STATUSES = {
@@ -56,7 +55,6 @@ _REASON = re.compile(r"\b[A-Z]+(?:_[A-Z]+)*\b")
 
 
 def build_failures(full_name: str = "", *, has_body: bool = False) -> dict[str, Any]:
-    """Build the failures of the RPC `full_name`, by status."""
     reasons = [word for word in _REASON.findall(find_comment(full_name)) if word in BY_REASON]
     told: dict[int, list[str]] = {}
     for reason in dict.fromkeys([*COMMON_REASONS, *reasons]):
@@ -70,7 +68,6 @@ def build_failures(full_name: str = "", *, has_body: bool = False) -> dict[str, 
 
 
 def build_success(route: Route, schemas: Schemas) -> dict[str, Any]:
-    """Build the successful response by its status."""
     if route.is_stream_of_events:
         content = {"text/event-stream": {"schema": _build_frame(schemas.refer_to(route.rpc.output_type, "out"))}}
         if "stream" in route.rpc.input_type.fields_by_name:

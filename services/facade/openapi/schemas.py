@@ -29,13 +29,10 @@ _PLAIN: dict[int, Schema] = {
 
 
 class Schemas:
-    """The schemas of one document, each made at its first reference."""
-
     def __init__(self) -> None:
         self.made: dict[str, Schema] = {}
 
     def refer_to(self, kind: Descriptor, way: Direction) -> Schema:
-        """Return a reference to the schema of `kind`."""
         is_usual = kind.name.endswith("Request") == (way == "in")
         name = kind.name if is_usual else kind.name + ("Given" if way == "in" else "Kept")
         if name not in self.made:
@@ -46,7 +43,6 @@ class Schemas:
         return {"$ref": f"#/components/schemas/{name}"}
 
     def build_field(self, field: FieldDescriptor, way: Direction) -> Schema:
-        """Build the schema of a field's value, with the field's comment."""
         one = self._build_value(field, way)
         if field.is_repeated:
             rules = rules_of(field)
@@ -92,7 +88,6 @@ class Schemas:
         return _add_description(made, kind.full_name)
 
     def _build_events(self) -> Schema:
-        """Build the event contract: one flat object per payload, distinguished by `type`."""
         delta = agent_pb2.AgentDelta.DESCRIPTOR
         options = {_event_type(field): self._build_event(field) for field in delta.oneofs_by_name["payload"].fields}
         by_type = {"propertyName": "type", "mapping": {word: option["$ref"] for word, option in options.items()}}

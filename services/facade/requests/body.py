@@ -9,7 +9,7 @@ from aiohttp import web
 from headrace.errors import InvalidRequest
 
 BODY_TIMEOUT_S = 60.0
-"""Timeout of a whole body, enough for 4 MiB at 70 kB/s; aiohttp itself waits forever."""
+"""Timeout of a whole body, enough for 4 MiB at 70 kB/s."""
 
 
 async def read_body(request: web.Request, *, timeout_s: float = BODY_TIMEOUT_S) -> bytes:
@@ -28,7 +28,7 @@ async def read_body(request: web.Request, *, timeout_s: float = BODY_TIMEOUT_S) 
 
 
 def check_size(request: web.Request, bytes_max: int) -> None:
-    """Refuse unread a body that declares itself too large, or is compressed and may hide its size."""
+    """Refuse unread a body that is too large, or compressed."""
     if (read_single_header(request, "Content-Encoding") or "identity").lower() != "identity":
         raise InvalidRequest.of("Content-Encoding", "must be absent; send the body uncompressed")
     if (request.content_length or 0) > bytes_max:
@@ -36,7 +36,6 @@ def check_size(request: web.Request, bytes_max: int) -> None:
 
 
 def make_too_large(bytes_max: int) -> web.HTTPRequestEntityTooLarge:
-    """Make the refusal of a body; its text is the broken rule."""
     return web.HTTPRequestEntityTooLarge(bytes_max, 0, text=f"must not be larger than {bytes_max} bytes")
 
 

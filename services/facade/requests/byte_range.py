@@ -1,6 +1,6 @@
-"""The Range header: one range of bytes (RFC 9110, section 14).
+"""The Range header (RFC 9110, section 14).
 
-As the RFC allows, several ranges, other units and invalid ranges yield the whole file.
+Several ranges, other units and invalid ranges yield the whole file.
 """
 
 from __future__ import annotations
@@ -13,8 +13,6 @@ _ONE_RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class ByteRange:
-    """A range in the form of ReadFile's request."""
-
     offset: int
     """First byte; a negative value counts from the end."""
 

@@ -1,7 +1,6 @@
-"""JSON bodies as messages, strictly: an unknown field is an error that names field and rule.
+"""JSON bodies as messages; an unknown field is an error.
 
-orjson checks UTF-8, syntax and depth, with line and column. A second pass makes raw slices level by level, so that
-JSON-valued fields keep their own text and large integers.
+orjson checks UTF-8, syntax and depth. A second pass makes raw slices, so that JSON-valued fields keep their own text.
 """
 
 from __future__ import annotations
@@ -24,10 +23,8 @@ from services.runtime.json_form import rules_of
 from services.runtime.rpc.field_rules import JSON_DEPTH_MAX, measure_json_depth
 
 BODY = "body"
-"""The name of the whole body in errors."""
 
 NAME_CHARS_MAX = 64
-"""Characters of an unknown field's name that an error repeats."""
 
 Converter: TypeAlias = Callable[[Any, str], Any]
 """Converts a parsed JSON value to the field's; raises InvalidRequest with the given name."""
@@ -62,14 +59,14 @@ def decode_body(body: bytes, descriptor: Descriptor) -> Message:
 
 @cache
 def map_fields(descriptor: Descriptor) -> dict[str, FieldDescriptor]:
-    """Map names in JSON and query parameters, aliases included, to fields."""
+    """Map names, aliases included, to fields."""
     names = {field.json_name: field for field in descriptor.fields}
     aliases = {rules_of(field).alias: field for field in descriptor.fields if rules_of(field).alias}
     return names | aliases
 
 
 def make_unknown_field(name: str, path: str, descriptor: Descriptor) -> InvalidRequest:
-    """Make the error for an unknown name, with the closest known one."""
+    """Make the error, with the closest known name."""
     close = difflib.get_close_matches(name[:NAME_CHARS_MAX], map_fields(descriptor), n=1)
     hint = f"; did you mean {close[0]!r}?" if close else ""
     return InvalidRequest.of(path + name[:NAME_CHARS_MAX], f"is not a field of this request{hint}")

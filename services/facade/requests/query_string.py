@@ -1,4 +1,4 @@
-"""Query parameters as messages: names and types are those of the request's fields."""
+"""Query parameters as messages."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _convert_value(field: FieldDescriptor, text: str, name: str) -> Any:
 
 
 def _parse_value(field: FieldDescriptor, text: str) -> Any:
-    """Parse `text` as JSON; other text stays as it is, for its type to refuse."""
+    """Parse `text` as JSON; other text stays as it is."""
     if field.type == FieldDescriptor.TYPE_BOOL:
         return _WORDS.get(text, text)
     # isascii: int() takes digits of other scripts. The length: int() takes long for long texts.

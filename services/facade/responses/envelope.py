@@ -49,7 +49,6 @@ HTTP_STATUS: dict[grpc.StatusCode, int] = {
 """The mapping of google/rpc/code.proto; 499 is nginx's "client closed request"."""
 
 INTERNAL = "internal error"
-"""The message of every unforeseen error."""
 
 SAFE_MESSAGES: dict[grpc.StatusCode, str] = {
     grpc.StatusCode.UNIMPLEMENTED: "this version does not do that",
@@ -57,12 +56,11 @@ SAFE_MESSAGES: dict[grpc.StatusCode, str] = {
     grpc.StatusCode.RESOURCE_EXHAUSTED: "the request or its answer is too large",
     grpc.StatusCode.CANCELLED: "the request was cancelled",
 }
-"""Messages for statuses without a reason of ours, whose own text may reveal internals."""
+"""Other services' own texts may reveal internals."""
 
 RETRIABLE = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED})
 
 HTTP_ERRORS: dict[int, type[HeadraceError]] = {404: NotFound, 405: Unsupported}
-"""Our errors for statuses that aiohttp itself answers with."""
 
 
 def wrap_response(response: Message, response_body: str) -> web.Response:
@@ -89,7 +87,7 @@ def wrap_error(error: HeadraceError) -> web.Response:
 
 
 def wrap_rpc_error(error: grpc.aio.AioRpcError) -> web.Response:
-    """Wrap a peer's status: our error if it is one, else a safe text for its code."""
+    """Wrap a peer's status; one that is not our error gets a safe text."""
     if known := from_rpc_error(error):
         return wrap_error(known)
     safe = describe_error(error)
@@ -110,7 +108,6 @@ def describe_error(error: Exception) -> common_pb2.Failure:
 
 
 def wrap_http_error(error: web.HTTPException) -> web.Response:
-    """Wrap a refusal by aiohttp: unknown route, wrong method, too large a body."""
     if isinstance(error, web.HTTPRequestEntityTooLarge):
         broken = InvalidRequest.of("body", error.text or "")
         return build_failure(error.status, broken.reason, broken.message, details=broken.metadata)
@@ -122,7 +119,6 @@ def wrap_http_error(error: web.HTTPException) -> web.Response:
 
 
 def wrap_run_failure(code: str, message: str, *, retriable: bool, details: Mapping[str, str]) -> web.Response:
-    """Wrap a run.error for a caller who asked for one JSON answer."""
     cls = BY_REASON.get(code)
     return build_failure(HTTP_STATUS[cls.code] if cls else 500, code, message, retriable=retriable, details=details)
 

@@ -1,7 +1,6 @@
 """A run's stream as one JSON answer, for `"stream": false`.
 
-`content` is the final text. A failed run answers with its error's status, a cancelled one with 499 CANCELLED and its
-runId.
+A cancelled run answers with 499 CANCELLED and its runId.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Server-Sent Events: frames written as they come, with comments during silence.
 
-The answer begins with the first frame, or after `heartbeat_s`. An earlier failure is a JSON answer with its status; one
-before the first frame is an event of its own (stream_errors.py). A stream that breaks later ends without `[DONE]`: the
-run may be alive, and the caller attaches again after its last id. `data: [DONE]` follows the end of a run.
+The answer begins with the first frame, or after `heartbeat_s`; an earlier failure is a JSON answer. A stream that
+breaks later ends without `[DONE]`: the run may be alive, and the caller attaches again after its last id.
 
 Nothing is buffered for a client that stops reading: after `slow_reader_s` it is disconnected, while its run goes on.
 """
@@ -33,7 +32,6 @@ HEADERS = {
     "X-Accel-Buffering": "no",
 }
 CALL_END_TIMEOUT_S = 1.0
-"""Timeout for the end of a call whose run has ended."""
 
 HEARTBEAT = b": heartbeat\n\n"
 DONE = b"data: [DONE]\n\n"
@@ -43,7 +41,6 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class StreamTimeouts:
-
     heartbeat_s: float
     """Silence after which a comment is sent, so that proxies keep the stream open."""
 
@@ -107,19 +104,17 @@ class _FrameWriter:
         self._pace = pace
         self._now = asyncio.get_running_loop().time
         self._last_s = self._now()
-        """Loop time at which the last write began."""
         self._writes = 0
         """Number of writes blocked by a client that does not read."""
 
     async def write_frame(self, frame: bytes) -> None:
-        """Write a frame, waiting while the client does not read."""
         self._last_s = self._now()
         self._writes += 1
         await self.response.write(frame)
         self._writes -= 1
 
     async def watch_silence(self) -> None:
-        """Write a comment after each `heartbeat_s` of silence; disconnect a client that stopped reading."""
+        """Write heartbeats; disconnect a client that stopped reading."""
         pace = self._pace
         while True:
             wait_s = self._last_s + (pace.slow_reader_s if self._writes else pace.heartbeat_s) - self._now()
@@ -135,7 +130,7 @@ class _FrameWriter:
 
 
 async def _encode_frames(deltas: AsyncIterator[agent_pb2.AgentDelta]) -> AsyncGenerator[bytes]:
-    """Yield a frame per delta, and `[DONE]` when the run has ended; Interrupted if only the stream has."""
+    """Yield a frame per delta, and `[DONE]` when the run has ended."""
     has_any = False
     async for delta in deltas:
         has_any = True
@@ -165,7 +160,7 @@ async def _await_end(deltas: AsyncIterator[agent_pb2.AgentDelta]) -> None:
 
 
 async def _read_first(frames: AsyncIterator[bytes]) -> bytes | Exception | None:
-    """Return the first frame, or the failure instead; None when there is none."""
+    """Return the first frame or the failure; None when there is none."""
     try:
         return await anext(frames, None)
     except Exception as error:

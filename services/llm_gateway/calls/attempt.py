@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from services.runtime.rpc.push_stream import MessageSink
 
 _MODEL_FAULTS = (ProviderUnavailable, Overloaded, StreamStalled, BadFrame)
-"""Errors that count against the model in its breaker; a 4xx shows that the model works."""
+"""Errors that count against the model in its breaker."""
 
 _NEUTRAL_ERRORS = (RateLimited, QuotaExceeded, QueueFull)
 
@@ -56,7 +56,6 @@ class Attempt:
         self._account = account
         self._log = interaction_log
         self.call = CallRecord(request.stage, target.provider.key, target.model, planned.number)
-        """The record for log, metrics and span, complete when the attempt has ended."""
         self._protocol = PROTOCOLS[target.provider.protocol]
         taken_call_ids = (call.id for message in request.messages for call in message.tool_calls)
         self._sink = DeltaSink(caller, interaction_log.wrap_send(caller.send, planned.key))
@@ -73,11 +72,10 @@ class Attempt:
 
     @property
     def sent(self) -> int:
-        """Number of messages sent to the caller."""
         return self._sink.sent
 
     async def run_attempt(self, pool: Pool, due_s: float) -> None:
-        """Send the provider's answer to the caller; a stream that fails midway sends its usage before the error.
+        """Send the provider's answer to the caller; usage precedes the error of a broken stream.
 
         Raises:
             HeadraceError: The attempt failed.
@@ -111,7 +109,6 @@ class Attempt:
             self._report_end()
 
     async def _read_answer(self, stream: ProviderStream) -> None:
-        """Wait while the socket pushes the answer; pause it while the caller is behind."""
         while not self._reader.is_over:
             if not await stream.push_body(self._take_chunk):
                 self._take_chunk(b"")
@@ -166,7 +163,7 @@ class Attempt:
 
 
 def _adapt_request(request: ChatRequest, provider: str, model: str) -> ChatRequest:
-    """Return `request` for `provider`; copied only for a fallback, whose model has another name."""
+    """Copy `request` only for a fallback, whose model has another name."""
     if (request.provider_key, request.model) == (provider, model):
         return request
     other = ChatRequest()

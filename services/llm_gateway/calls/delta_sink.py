@@ -1,4 +1,4 @@
-"""The path of an attempt's deltas to the caller: each is sent at once and counted."""
+"""Sends an attempt's deltas to the caller at once, and counts them."""
 
 from __future__ import annotations
 
@@ -12,16 +12,13 @@ if TYPE_CHECKING:
 
 
 class DeltaSink:
-
     __slots__ = ("_caller", "_send", "is_behind", "sent")
 
     def __init__(self, caller: MessageSink, send: Callable[[bytes], bool]) -> None:
         self._caller = caller
         self._send = send
-        """The caller's own `send`, or a wrapper that also logs."""
         self.sent = 0
         self.is_behind = False
-        """Whether the caller has data left to read."""
 
     def send_bytes(self, delta: bytes) -> None:
         self.sent += 1

@@ -33,8 +33,6 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class ModelCaller:
-    """Calls models; shared by all RPCs."""
-
     catalogue: Catalogue
     credentials: Credentials
     accounts: Accounts
@@ -71,7 +69,7 @@ class ModelCaller:
                 await asyncio.sleep(wait_s)
 
     def _iterate_targets(self, request: ChatRequest) -> Iterator[Target]:
-        """Yield the provider, then its fallbacks that have key and address."""
+        """Yield the provider, then its usable fallbacks."""
         first = self._find_target(request.provider_key, request.model)
         yield first
         for fallback in first.provider.fallback:

@@ -1,4 +1,4 @@
-"""The retry policy: decides about repeats, keys and fallbacks.
+"""The retry policy of a call.
 
 Before anything has reached the caller, a provider's failure is repeated after full jitter or Retry-After, then fails
 over along `fallback`. A refused key (401) is replaced by the next at once. Any other 4xx is final.
@@ -28,30 +28,26 @@ BACKOFF_S = 0.25
 """Upper bound of the first wait, doubled each time; full jitter spreads calls that failed together."""
 
 BACKOFF_S_MAX = 4.0
-"""Longest backoff, since a person waits for the first token."""
 
 RETRY_AFTER_S_MAX = 10.0
-"""A longer Retry-After is not waited for: the call fails over, or fails."""
+"""A longer Retry-After is not waited for."""
 
 ATTEMPT_S_MIN = 0.5
-"""Time that must be left before the deadline to start another attempt."""
+"""Time that another attempt needs before the deadline."""
 
 log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A model at a provider, with all that a request needs."""
-
     provider: Provider
     entry: Model
 
     model: str
-    """The requested name; one provider file entry may serve several."""
 
     url: str
     keys: tuple[str, ...] = field(repr=False)
-    """At least one; the empty key where the provider needs none."""
+    """The keys to try, at least one; the empty key where none is needed."""
 
     breaker: Breaker
 
@@ -66,20 +62,19 @@ class PlannedAttempt:
 
 
 class RetryPlan:
-    """The attempts of one call; `plan_retry` follows each that fails."""
+    """The attempts of one call."""
 
     def __init__(
         self, targets: Iterable[Target], due_s: float = float("inf"), *, jitter: Callable[[], float] = random.random
     ) -> None:
         self._targets = iter(targets)
-        """The remaining fallbacks, resolved only when needed."""
+        """The remaining fallbacks."""
         self._target = next(self._targets)
         self._deadline_s = due_s
-        """The deadline on the loop's clock."""
         self._jitter = jitter
         self._number = 0
         self._failed_attempts = 0
-        """Failed attempts at the current target."""
+        """Failures of the current target."""
         self._key_index = 0
         self._failure: HeadraceError | None = None
 
@@ -126,7 +121,6 @@ class RetryPlan:
         )
 
     def _fail_over(self, error: HeadraceError) -> None:
-        """Move to the next target, or raise `error` without one."""
         following = next(self._targets, None)
         if following is None:
             raise error

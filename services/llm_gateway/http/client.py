@@ -1,4 +1,4 @@
-"""One request to a provider: status and silence become our errors, and its connection is always closed."""
+"""One request to a provider, with our errors for status and silence."""
 
 from __future__ import annotations
 
@@ -29,16 +29,14 @@ if TYPE_CHECKING:
     from services.llm_gateway.providers.provider_file import Provider
 
 ERROR_BODY_BYTES_MAX = 64 * 1024
-"""Reading a refusal's body ends here; the last read is kept whole."""
 
 END_S = 0.1
-"""Wait for the end of a complete answer, so that its connection can be reused."""
 
 SILENT_CHECKS = 4
-"""Silent checks in a row that mean a stall; a single one may mean that this process stood still."""
+"""Silent checks in a row that mean a stall; one may mean that this process stood still."""
 
 STALE_S = 1.0
-"""A pooled connection that closes this soon without a byte was closed before the request came."""
+"""A pooled connection that closes this soon was closed before the request came."""
 
 
 @dataclass(slots=True)
@@ -48,10 +46,9 @@ class ProviderRequest:
     url: str
     headers: Mapping[str, str] = field(repr=False)
     body: bytes = field(repr=False)
-    """Released when the provider answers, since it may have megabytes."""
+    """The body to send, released when the provider answers."""
 
     key: str = field(repr=False)
-    """The key in the headers, kept to be masked."""
 
 
 class ProviderStream:
@@ -63,10 +60,9 @@ class ProviderStream:
         self._idle_s = provider.timeouts.idle_ms / 1000
         self._loop = asyncio.get_running_loop()
         self._is_flowing = False
-        """False while our own reader is busy, which is not the provider's silence."""
+        """False while our own reader is busy."""
         self._silent_checks = 0
         self._last_read_s: float | None = None
-        """Time of the last read, at the last check."""
         self._check = self._loop.call_at(first_delta_due_s, self._close_if_late)
 
     def start_idle_watch(self) -> None:
@@ -80,7 +76,6 @@ class ProviderStream:
         Raises:
             StreamStalled: Nothing came for too long.
             ProviderUnavailable: The connection broke.
-            HeadraceError: Raised by `take`.
         """
         self._is_flowing, self._silent_checks = True, 0
         try:

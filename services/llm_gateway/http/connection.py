@@ -1,4 +1,4 @@
-"""The socket of one connection to a provider."""
+"""The socket of a connection to a provider."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ class Connection(asyncio.Protocol):
         return self._transport is not None and not self._transport.is_closing()
 
     def send_request(self, message: Sequence[bytes]) -> Response:
-        """Send a whole request and return its response, still incomplete."""
+        """Send a request and return its incomplete response."""
         assert self._transport is not None
         response = self._response = self._response or Response(self)
         self._transport.writelines(message)
         return response
 
     def become_idle(self) -> None:
-        """Release the response and watch for the server closing the connection."""
+        """Release the response and watch for the server closing."""
         self._release_response()
         self.resume_reading()
 
@@ -51,7 +51,7 @@ class Connection(asyncio.Protocol):
             self._transport.resume_reading()
 
     def abort(self) -> None:
-        """Close at once, dropping unsent data without waiting for TLS."""
+        """Close at once, dropping unsent data."""
         if self._transport is not None:
             self._transport.abort()
 

@@ -21,29 +21,27 @@ NEXT_ADDRESS_S = 0.25
 """Head start of an address, as RFC 8305 advises."""
 
 RESOLVED_S = 10.0
-"""Lifetime of resolved addresses; concurrent calls share one lookup."""
+"""Lifetime of resolved addresses."""
 
 RECEIVED_SIZE_BYTES_MAX = 256 * 1024
-"""Bound of the system's receive buffer, which by default grows to 6 MB per stream."""
+"""Bound of the system's receive buffer, 6 MB by default."""
 
 _Address: TypeAlias = "tuple[int, int, int, str, tuple[Any, ...]]"
-"""An address as getaddrinfo returns it."""
 
 
 @dataclass(slots=True)
 class _ResolvedName:
-
     looking: asyncio.Lock = field(default_factory=asyncio.Lock)
     addresses: Sequence[_Address] = ()
     until_s: float = 0.0
 
 
 class Dialer:
-    """Opens connections; shared by all calls, with one entry per configured host."""
+    """Opens connections; shared by all calls."""
 
     def __init__(self, tls: ssl.SSLContext | None = None) -> None:
         self._tls = tls
-        """None until needed: loading the machine's certificates takes 20 ms."""
+        """The TLS context, loaded when needed because that takes 20 ms."""
         self._names: dict[tuple[str, int], _ResolvedName] = {}
 
     async def open_connection(self, origin: Origin) -> Connection:
@@ -81,7 +79,6 @@ async def _resolve_name(name: _ResolvedName, origin: Origin) -> Sequence[_Addres
 
 
 async def _connect_directly(address: _Address, origin: Origin, tls: ssl.SSLContext | None) -> Connection:
-    """Connect to the only address, at half the cost of Happy Eyeballs."""
     loop, server = asyncio.get_running_loop(), origin.host if tls else None
     host, port = address[4][:2]
     transport, connection = await loop.create_connection(

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 @contextmanager
 def translating_connect_errors(provider: Provider) -> Generator[None]:
-    """Translate errors of opening a connection; refused certificates are OSErrors too."""
     try:
         yield
     except TimeoutError as error:
@@ -48,7 +47,6 @@ def make_stalled(provider: Provider, *, has_begun: bool) -> StreamStalled:
 
 
 def make_unusable(provider: Provider, error: ValueError) -> ProviderUnavailable:
-    """Return the error for an address or key that cannot form a request."""
     return _make_unavailable(provider, f"cannot be asked: {error}")
 
 

@@ -1,4 +1,4 @@
-"""Idle connections, kept to save a TLS handshake before the next call's first delta."""
+"""Idle connections, kept to save TLS handshakes."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from services.llm_gateway.http.request import Origin
 
 IDLE_S = 30.0
-"""Less than the 60 s after which servers close idle connections, so that no request is lost."""
+"""Less than the 60 s after which servers close idle connections."""
 
 IDLE_MAX = 256
 """Idle connections per origin; with TLS each holds some 50 kB."""
 
 
 class Pool:
-    """Shared by all calls and closed with its block; open connections are not limited."""
+    """The pool is shared by all calls and closed with its block; open connections are not limited."""
 
     def __init__(self, tls: ssl.SSLContext | None = None) -> None:
         self._dialer = Dialer(tls)
@@ -45,7 +45,7 @@ class Pool:
         return await self._dialer.open_connection(origin)
 
     def take_idle(self, origin: Origin) -> Connection | None:
-        """Return the newest idle connection, to be given back; None without one."""
+        """Return the newest idle connection, to be given back."""
         connections = self._idle.get(origin, {})
         while connections:
             connection, timer = connections.popitem()
@@ -55,7 +55,6 @@ class Pool:
         return None
 
     def give_back(self, connection: Connection, *, is_reusable: bool) -> None:
-        """Keep a connection after a call, or close it at once."""
         connections = self._idle.setdefault(connection.origin, {})
         if not is_reusable or not connection.is_open or len(connections) >= IDLE_MAX:
             connection.close()

@@ -10,14 +10,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _KEPT = "/%:@!$&'()*+,;=~"
-"""Unescaped characters of a path (RFC 3986, pchar); the per cent sign since addresses come escaped."""
+"""Unescaped characters of a path (RFC 3986, pchar)."""
 
 _FIELD_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
-"""Valid header values (RFC 9110, 5.5); a line break would begin another header."""
+"""Valid header values (RFC 9110, 5.5)."""
 
 
 class Origin(NamedTuple):
-    """The peer of a connection; calls to one origin share connections."""
+    """Calls to one origin share connections."""
 
     host: str
     port: int
@@ -25,7 +25,6 @@ class Origin(NamedTuple):
 
     @property
     def authority(self) -> str:
-        """Value of the Host header."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == _default_port(self.is_tls) else f"{host}:{self.port}"
 

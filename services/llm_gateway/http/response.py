@@ -1,4 +1,4 @@
-"""One response: first the head, then the body pushed from the socket's callback."""
+"""One response, pushed from the socket's callback."""
 
 from __future__ import annotations
 
@@ -11,19 +11,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 OVERHEAD_BYTES_MAX = 64 * 1024
-"""Limit of consecutive bytes outside the body (head, chunk sizes, trailers), checked once per read."""
+"""Limit of consecutive bytes outside the body."""
 
 
 class Socket(Protocol):
-    """The part of a connection that its response controls."""
-
     def pause_reading(self) -> None: ...
     def resume_reading(self) -> None: ...
     def abort(self) -> None: ...
 
 
 class Response:
-    """Belongs to one request. The parser calls the `on_` methods, the connection `feed_data` and
+    """A response belongs to one request. The parser calls the `on_` methods, the connection `feed_data` and
     `on_connection_lost`."""
 
     __slots__ = (
@@ -48,18 +46,16 @@ class Response:
         self.status = 0
         """HTTP status; 0 before the head."""
         self.headers: dict[str, str] = {}
-        """Headers by lower-case name; the last value of a repeated one."""
+        """Headers by lower-case name; the last of repeated values counts."""
         self.last_read_s: float | None = None
-        """Loop time of the last bytes."""
         self.is_complete = False
         self.is_reusable = False
-        """Whether another request may follow on the connection."""
         self._socket = socket
         self._loop = asyncio.get_running_loop()
         self._parser = httptools.HttpResponseParser(self)
         self._take: Callable[[bytes], bool] | None = None
         self._held: list[bytes] = []
-        """Body bytes that came with the head, held until the body is pushed."""
+        """Body bytes that came with the head."""
         self._overhead_bytes = 0
         self._is_until_close = False
         self._is_stopped = False
@@ -81,8 +77,7 @@ class Response:
     async def push_body(self, take: Callable[[bytes], bool]) -> bool:
         """Push the body to `take` until it returns False; return False at the body's end.
 
-        `take` runs in the socket's callback. After False the socket pauses, but the current read is pushed whole. An
-        exception of `take` ends the response and is raised here.
+        `take` runs in the socket's callback. After False the current read is still pushed whole.
 
         Raises:
             OSError: The connection broke.
@@ -108,8 +103,7 @@ class Response:
         self._wake()
 
     def release_parser(self) -> None:
-        """Break the reference cycles of parser, response and error, which would keep all bytes read until a
-        collection."""
+        """Break the reference cycles that would keep all bytes read until a collection."""
         del self._parser
         self._error = self._take = None
 
@@ -127,7 +121,6 @@ class Response:
             self.fail(httptools.HttpParserError("endless head, chunk extension or trailer"))
 
     def on_connection_lost(self, error: Exception | None) -> None:
-        """End the response; closing without an error may end the body."""
         if self._is_until_close and error is None and self._error is None:
             self.is_complete = True
             self._wake()

@@ -1,6 +1,6 @@
-"""Circuit breakers: calls to a failing model fail over at once.
+"""Circuit breakers, one per provider and model in each replica.
 
-Each replica has one per provider and model. An answer that breaks off counts like a refusal.
+An answer that breaks off counts like a refusal.
 """
 
 from __future__ import annotations
@@ -18,22 +18,20 @@ if TYPE_CHECKING:
     from services.llm_gateway.providers.provider_file import Provider
 
 FAILURES_MAX = 5
-"""Failures among the last OUTCOMES_KEPT that open the breaker."""
+"""Failures among OUTCOMES_KEPT that open the breaker."""
 
 OUTCOMES_KEPT = 10
-"""Enough to rule out bad luck, few enough to trust a recovered model soon."""
 
 OUTCOME_S_MAX = 60.0
 """Older outcomes are ignored."""
 
 OPEN_S = 5.0
-"""The first pause, about a restart."""
 
 OPEN_S_MAX = 60.0
 """Longest pause; each failed probe doubles it."""
 
 PROBE_S = 15.0
-"""Time for which a probe, which may take minutes, blocks other calls."""
+"""Time for which a probe blocks other calls."""
 
 State = Literal["closed", "open", "half-open"]
 
@@ -47,13 +45,13 @@ class Breaker:
         self._outcomes: deque[tuple[float, bool]] = deque(maxlen=OUTCOMES_KEPT)
         self._state: State = "closed"
         self._blocked_until_s = -math.inf
-        """End of the pause; when half-open, the time of the next probe."""
+        """End of the pause, or the time of the next probe."""
         self._pause_s = OPEN_S
         metrics.set_breaker_state("closed", *self._labels)
 
     @property
     def state(self) -> State:
-        """`half-open` means that the pause is over and one call is the probe."""
+        """`half-open` allows one call as a probe."""
         return self._state
 
     @property
@@ -62,13 +60,13 @@ class Breaker:
         return 0.0 if self._state == "closed" else max(self._blocked_until_s - self._now(), 0.0)
 
     def start_call(self) -> None:
-        """Record a call that `blocked_s` allowed; after a pause it is the probe. `end_call` follows."""
+        """Record an allowed call; `end_call` follows."""
         if self._state != "closed":
             self._blocked_until_s = self._now() + PROBE_S
             self._set_state("half-open")
 
     def end_call(self, *, succeeded: bool | None) -> None:
-        """Record an outcome; None says nothing about the model, as when the caller left."""
+        """Record an outcome; None says nothing about the model."""
         match self._state, succeeded:
             case "closed", bool():
                 self._count_outcome(succeeded)
@@ -101,13 +99,11 @@ class Breaker:
 
 
 class Breakers:
-    """The breakers in use; shared by all calls."""
-
     def __init__(self) -> None:
         self._breakers: dict[tuple[str, str], Breaker] = {}
 
     def get_breaker(self, provider: str, model: str) -> Breaker:
-        """Return the breaker for a name in the provider file; callers' own names would be unbounded."""
+        """Return the breaker for a name in the provider file."""
         key = (provider, model)
         if key not in self._breakers:
             self._breakers[key] = Breaker(provider, model)

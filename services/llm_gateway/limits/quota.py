@@ -1,7 +1,7 @@
-"""Quotas of a provider's account: calls over the quota wait in a queue.
+"""Quotas of a provider's account: calls over the quota queue.
 
 Requests and tokens are counted over a sliding minute. A call reserves estimated tokens and corrects them at its end.
-All keys of an account share its limits, which are divided among the gateway's replicas.
+Limits are divided among the gateway's replicas.
 """
 
 from __future__ import annotations
@@ -23,24 +23,21 @@ if TYPE_CHECKING:
     from services.llm_gateway.providers.provider_file import Provider
 
 WINDOW_S = 60.0
-"""The minute of requestsPerMinute and tokensPerMinute."""
 
 WAITING_MAX = 100
-"""Calls that may wait for one account."""
 
 WAIT_S_MAX = 120.0
-"""Longest wait of a caller without a deadline: two windows."""
+"""Longest wait without a deadline."""
 
 ANSWER_S = 0.25
-"""A wait ends this long before the caller's deadline, so that our error arrives in time."""
+"""A wait ends this long before the caller's deadline."""
 
 RETRY_S = 1.0
-"""Suggested wait when only another call's end makes room."""
 
 
 @dataclass(slots=True)
 class Reservation:
-    """One request's share of the window; `tokens` is an estimate while it runs."""
+    """One request's share; `tokens` is an estimate while it runs."""
 
     at_s: float
     tokens: int
@@ -48,14 +45,12 @@ class Reservation:
 
 @dataclass(frozen=True, slots=True)
 class _Waiter:
-    """A queued call; its future yields the reservation."""
-
     tokens: int
     admission: asyncio.Future[Reservation]
 
 
 class Account:
-    """Counters and queue of one account; shared by all calls."""
+    """Counters and queue of one account."""
 
     def __init__(self, provider: str, quota: Quota | None, *, replicas: int = 1, window_s: float = WINDOW_S) -> None:
         self._provider = provider
@@ -74,7 +69,6 @@ class Account:
 
     @property
     def counts_tokens(self) -> bool:
-        """Whether tokens are limited and so must be estimated."""
         return self._quota.tokens_per_minute is not None
 
     def set_quota(self, quota: Quota | None) -> None:
@@ -128,7 +122,7 @@ class Account:
         return place.admission.result()
 
     def _leave_line(self, place: _Waiter) -> None:
-        """Leave the queue; return a reservation that came at the moment of cancellation."""
+        """Leave the queue, or return a late reservation."""
         if place.admission.done():
             self._release_reservation(place.admission.result(), 0)
             return
@@ -137,7 +131,7 @@ class Account:
         self._admit_waiting()
 
     def _admit_waiting(self) -> None:
-        """Admit queued calls strictly in order, and set a timer for the next."""
+        """Admit queued calls strictly in order."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -169,7 +163,6 @@ class Account:
         return self._time_until_below(requests_max - 1, max(tokens_max - tokens, 0))
 
     def _time_until_below(self, requests_max: float, tokens_max: float) -> float:
-        """Return the seconds until the window holds no more than these."""
         now_s = asyncio.get_running_loop().time()
         while self._window and self._window[0].at_s <= now_s - self._window_s:
             self._window_tokens -= self._window.popleft().tokens
@@ -193,8 +186,6 @@ class Account:
 
 
 class Accounts:
-    """The accounts in use; shared by all calls."""
-
     def __init__(self, replicas: int) -> None:
         self._replicas = replicas
         self._accounts: dict[str, Account] = {}

@@ -1,4 +1,4 @@
-"""Token estimates without a tokeniser, for quotas and silent providers."""
+"""Token estimates without a tokeniser."""
 
 from __future__ import annotations
 
@@ -8,13 +8,12 @@ if TYPE_CHECKING:
     from headrace.v1.llm_pb2 import ChatRequest
 
 TOKEN_BYTES = 4
-"""Bytes of UTF-8 per token; right for English, near for Chinese."""
+"""Bytes of UTF-8 per token."""
 
 IMAGE_TOKENS = 1_000
 """About a megapixel at OpenAI, Anthropic and Qwen (2026-05)."""
 
 OUTPUT_TOKENS = 1_000
-"""Expected answer of a request without a limit."""
 
 
 def estimate_input(request: ChatRequest) -> int:
@@ -28,5 +27,4 @@ def estimate_input(request: ChatRequest) -> int:
 
 
 def estimate_total(request: ChatRequest) -> int:
-    """Estimate the request and its answer."""
     return estimate_input(request) + (request.max_tokens or OUTPUT_TOKENS)

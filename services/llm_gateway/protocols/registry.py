@@ -20,12 +20,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class WireProtocol:
-
     path: str
-    """The path after the provider's baseUrl."""
 
     build_headers: Callable[[str], Mapping[str, str]]
-    """Takes the key; empty for a provider without keys."""
+    """Takes the key, empty for a provider without keys."""
 
     build_body: Callable[[ChatRequest, Provider, Model], bytes]
     """Builds the JSON body; InvalidRequest where the protocol cannot express the request."""

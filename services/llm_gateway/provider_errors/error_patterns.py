@@ -1,6 +1,6 @@
 """Patterns of error messages for causes that the status does not show.
 
-The test's case table has the source of each. Order matters: rate limits mention tokens too, but are not full windows.
+The test's case table has their sources. Rate limits mention tokens too, so order matters.
 """
 
 from __future__ import annotations
@@ -51,12 +51,10 @@ _NUMBER = re.compile(r"\d{3,12}")
 
 
 def match_error_class(words: str) -> type[HeadraceError] | None:
-    """Return the error class that the words mean, or None."""
     return next((cls for cls, wording in _PATTERNS if wording.search(words)), None)
 
 
 def parse_window_tokens(message: str) -> dict[str, str]:
-    """Return `maxTokens` and `currentTokens`, if the message names them."""
     message = _THOUSANDS.sub("", message)
     match = _LIMIT.search(message)
     if match is None:

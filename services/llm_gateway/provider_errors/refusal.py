@@ -1,7 +1,4 @@
-"""Converts a provider's refusal into one of our errors.
-
-Its message is passed on, shortened and with secrets masked.
-"""
+"""Converts a provider's refusal into one of our errors, with secrets masked."""
 
 from __future__ import annotations
 
@@ -31,7 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 MESSAGE_CHARS_MAX = 500
-"""A longer message is a page of HTML, or repeats the request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,14 +40,11 @@ class Refusal:
 
     message: str
     type_and_code: str
-    """The error's `type` and `code`, which patterns match too."""
 
     retry_after_s: float | None = None
 
 
 class _ErrorBody(msgspec.Struct):
-    """An error body: OpenAI's object, a text, or fields at the top level."""
-
     error: ErrorObject | str | None = None
     message: str | None = None
     detail: str | None = None
@@ -60,7 +53,6 @@ class _ErrorBody(msgspec.Struct):
 
 
 def read_refusal(provider: str, model: str, status: int, headers: Mapping[str, str], body: bytes) -> Refusal:
-    """Read an HTTP error response with any body."""
     try:
         error_body = msgspec.json.decode(body, type=_ErrorBody)
     except UNREADABLE:
@@ -104,7 +96,6 @@ def make_error(refusal: Refusal, *secrets: str) -> HeadraceError:
 
 
 def _choose_class(refusal: Refusal) -> type[HeadraceError]:
-    """Choose by status where it is clear, else by the message."""
     by_words = match_error_class(f"{refusal.type_and_code} {refusal.message}")
     match refusal.status:
         case 401 | 402:
@@ -129,7 +120,7 @@ def _choose_class(refusal: Refusal) -> type[HeadraceError]:
 
 
 def _parse_retry_after(headers: Mapping[str, str]) -> float | None:
-    """Parse Retry-After (RFC 9110: seconds or a date) or OpenAI's retry-after-ms; names are in lower case."""
+    """Parse Retry-After (RFC 9110) or OpenAI's retry-after-ms."""
     if re.fullmatch(r"\d{1,9}", milliseconds := headers.get("retry-after-ms", "")):
         return int(milliseconds) / 1000
     text = headers.get("retry-after", "").strip()

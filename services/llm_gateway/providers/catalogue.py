@@ -18,15 +18,12 @@ log = structlog.get_logger()
 
 
 class Catalogue:
-    """Shared by all calls; a reload affects later calls."""
-
     def __init__(self, path: Path) -> None:
         self._path = path
         self._providers: dict[str, Provider] = {}
 
     @property
     def providers(self) -> Sequence[Provider]:
-        """The providers in the file's order."""
         return tuple(self._providers.values())
 
     def reload(self) -> None:

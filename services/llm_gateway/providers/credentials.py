@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Credentials:
-    """Looks up keys at each call, so that a rotated file takes effect at once."""
+    """Keys are looked up at each call, so that a rotated file takes effect at once."""
 
     def __init__(self, env: Mapping[str, str]) -> None:
         self._env = env
@@ -23,7 +23,7 @@ class Credentials:
         return "Credentials(***)"
 
     def find_keys(self, provider: Provider) -> tuple[str, ...]:
-        """Return the keys that are set, in order; one empty key when none is needed.
+        """Return the keys in order; one empty key when none is needed.
 
         Raises:
             ProviderAuthentication: None is set.

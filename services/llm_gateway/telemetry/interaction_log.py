@@ -23,8 +23,6 @@ log = structlog.get_logger()
 
 @dataclass(slots=True)
 class CallRecord:
-    """One attempt at a model, filled in as it proceeds."""
-
     stage: str
     provider: str
     model: str
@@ -70,7 +68,7 @@ class InteractionLog:
         )
 
     def wrap_send(self, send: Callable[[bytes], bool], key: str) -> Callable[[bytes], bool]:
-        """Return `send`, at DEBUG wrapped to log deltas with `key` masked. The level is read once per stream."""
+        """Wrap `send` at DEBUG to log deltas; the level is read once per stream."""
         if not (self.is_enabled and log.is_enabled_for(logging.DEBUG)):
             return send
         # A pooled connection's callbacks run in the context of the call that opened it, perhaps another one.

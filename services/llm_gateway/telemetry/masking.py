@@ -1,7 +1,4 @@
-"""Masks credentials in provider messages and log lines.
-
-It handles headers, plain text, JSON, and JSON in a JSON string, whose quotes have backslashes.
-"""
+"""Masks credentials in provider messages and log lines, even in JSON inside a JSON string."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ if TYPE_CHECKING:
 MASK = "***"
 
 SECRET_CHARS_MIN = 6
-"""A shorter value is a placeholder that innocent words would match."""
+"""Shorter values are placeholders."""
 
 # No repetition stands before the telling word: it would take minutes on a mebibyte of text. A value ends with its
 # quote, and a value inside another string ends with that string.
@@ -30,7 +27,6 @@ _NAMED = re.compile(
 _BARE = re.compile(
     r"\b(?:Bearer\s+[\w.~+/=-]{8,}|sk-[\w*-]{8,}|AIza[\w-]{30,}|eyJ[\w-]{8,}(?:\.[\w-]+)+)", re.IGNORECASE
 )
-"""Bearer tokens, `sk-` and Google keys, JSON web tokens."""
 
 _TELLING = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|CREDENTIAL")
 
@@ -44,12 +40,10 @@ def mask_secrets(text: str, *secrets: str) -> str:
 
 
 def find_secrets(env: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the values of variables with telling names."""
     return tuple(value for name, value in env.items() if _TELLING.search(name) and len(value) >= SECRET_CHARS_MIN)
 
 
 def mask_log_lines(*secrets: str) -> None:
-    """Mask every later log line of this process."""
 
     def mask(_logger: object, _method: str, line: Any) -> str:
         return mask_secrets(line, *secrets)

@@ -1,6 +1,6 @@
 """Prometheus metrics, never written per delta.
 
-Model labels are the provider file's names: callers' own names are unbounded.
+Models are labelled with the provider file's names.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 _MODEL = ("provider", "model")
 _FIRST_DELTA_S = (0.05, 0.1, 0.25, 0.5, 1, 2, 4, 8, 15, 30, 60, 120)
-"""Buckets from a small model's cache hit to a large model that thinks first."""
 
 OPEN_STREAMS = Gauge("headrace_llm_open_streams", "Streams of callers that are open.")
 RETRIES = Counter("headrace_llm_retries", "Further attempts at the same provider.", (*_MODEL, "reason"))

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 @contextmanager
 def tracing_attempt(call: CallRecord) -> Generator[None]:
-    """Trace the block as one attempt, with `call`'s attributes at its end."""
     attributes = {
         names.OPERATION: names.CHAT,
         names.PROVIDER: call.provider,

@@ -1,6 +1,6 @@
-"""The answer of POST /v1/chat/completions, whole or in chunks.
+"""The answer of POST /v1/chat/completions.
 
-Reasoning is in `reasoning_content`, DeepSeek's field. A blank line separates blocks, which tool calls can split.
+Reasoning is in `reasoning_content`, DeepSeek's field; a blank line separates blocks.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from services.facade.openai_api.output import Block, Output
 from services.facade.openai_api.request import AgentRequest
 
 FINISH_REASONS = {"stop": "stop", "length": "length", "content_filter": "content_filter", "calls": "tool_calls"}
-"""All other reasons, such as budget and steps, map to `length`."""
+"""All other reasons map to `length`."""
 
 FIELDS = {"text": "content", "reasoning": "reasoning_content"}
 
@@ -41,7 +41,7 @@ def build_completion(request: AgentRequest, start: RunStarted, output: Output, e
 
 
 def build_usage(spent: common_pb2.Usage | None) -> dict[str, Any] | None:
-    """Return the whole run's tokens; None unless the answer ends the run, so that sums are right."""
+    """Return the whole run's tokens; None unless the answer ends the run."""
     if spent is None:
         return None
     return {
@@ -60,7 +60,7 @@ def build_error_chunk(failure: common_pb2.Failure) -> bytes:
 async def stream_chunks(
     request: AgentRequest, events: AsyncIterator[RunEvent], has_begun: Callable[[], bool]
 ) -> AsyncGenerator[bytes]:
-    """Yield the answer's frames, none before the first piece, so that an earlier failure has its own status.
+    """Yield the answer's frames; an earlier failure has its own status.
 
     Raises:
         HeadraceError: The run failed before the answer began.
@@ -72,7 +72,6 @@ async def stream_chunks(
 
 
 class _ChunkStream:
-
     def __init__(self, request: AgentRequest, has_begun: Callable[[], bool]) -> None:
         self._request = request
         self._has_begun = has_begun
@@ -80,10 +79,8 @@ class _ChunkStream:
         self._head: dict[str, Any] = {}
         self._run_id = ""
         self._last_blocks: dict[str, Block] = {}
-        """The last block of each kind."""
         self._calls = 0
         self._role: dict[str, Any] = {"role": "assistant"}
-        """The role, sent with the first chunk only."""
 
     def map_event(self, event: RunEvent) -> Iterator[bytes]:
         self._output.apply_event(event)

@@ -13,10 +13,10 @@ from services.facade.openai_api.request import AgentRequest
 from services.facade.openai_api.responses.request import CONVERSATION_PREFIX, RESPONSE_PREFIX
 
 STATUSES = {"stop": "completed", "calls": "completed", "failed": "failed", "cancelled": "cancelled"}
-"""All other reasons are incomplete, as INCOMPLETE explains them."""
+"""All other reasons are incomplete."""
 
 INCOMPLETE = {"content_filter": "content_filter"}
-"""All others (length, budget, steps) are max_output_tokens."""
+"""All others are max_output_tokens."""
 
 
 def build_response(request: AgentRequest, start: RunStarted, output: Output, end: RunEnded | None) -> dict[str, Any]:
@@ -41,7 +41,6 @@ def build_response(request: AgentRequest, start: RunStarted, output: Output, end
 
 
 def build_item(block: Block, *, is_done: bool = False) -> dict[str, Any]:
-    """Build a block's item of the output."""
     status = "completed" if block.is_closed else "incomplete" if is_done else "in_progress"
     content = [build_part(block)] if block.pieces or block.is_closed or is_done else []
     if block.kind == "reasoning":
@@ -88,7 +87,7 @@ def _build_error(end: RunEnded | None) -> dict[str, Any] | None:
 
 
 def _echo_request(request: AgentRequest) -> dict[str, Any]:
-    """Repeat the request's fields as OpenAI does; those that an agent decides are null."""
+    """Repeat the request's fields; those that an agent decides are null."""
     return {
         "background": request.background,
         "previous_response_id": request.previous_response_id or None,

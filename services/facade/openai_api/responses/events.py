@@ -1,11 +1,9 @@
 """A run as the events of OpenAI's Responses API.
 
 `sequence_number` is the run's seq. When one event of the run becomes several, all but the last carry the number before
-it: a caller who returns with `starting_after` misses none and at worst repeats some. In the middle of a block the
-caller gets its item again, with all text so far.
+it: a caller who returns with `starting_after` misses none.
 
-The item of a lost block cannot be withdrawn: unless it has ended, it ends incomplete and empty. It keeps its
-`output_index`, but the response omits it.
+The item of a lost block cannot be withdrawn: it ends incomplete and empty and keeps its `output_index`.
 """
 
 from __future__ import annotations
@@ -39,7 +37,7 @@ from services.facade.openai_api.responses.answer import (
 from services.facade.responses.stream_errors import is_final_failure
 
 ENDS = {"completed": "response.completed", "failed": "response.failed"}
-"""All others (incomplete, cancelled) are response.incomplete."""
+"""All others are response.incomplete."""
 
 
 async def stream_events(
@@ -64,7 +62,6 @@ def build_attach_error(failure: common_pb2.Failure, starting_after: int) -> byte
 
 
 class _EventStream:
-
     def __init__(self, request: AgentRequest, starting_after: int) -> None:
         self._request = request
         self._after = starting_after
@@ -72,7 +69,6 @@ class _EventStream:
         self._start: RunStarted | None = None
         self._number = starting_after
         self._announced: set[str] = set()
-        """Blocks whose items the caller has."""
         self._index: dict[str, int] = {}
 
     def map_event(self, event: RunEvent) -> Iterator[bytes]:
@@ -94,7 +90,6 @@ class _EventStream:
             yield _encode_frame(payload)
 
     def _skip_event(self, event: RunEvent) -> None:
-        """Record that the caller has `event`."""
         if isinstance(event, TextDelta):
             # Of a block that has only opened it is not known whether the next piece is the first one.
             self._announced.add(event.block_id)

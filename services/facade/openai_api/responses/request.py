@@ -23,7 +23,6 @@ from services.facade.openai_api.request import AgentRequest, EarlierCall, Earlie
 ROLES = frozenset({"system", "developer", "user", "assistant"})
 
 SKIPPED_ITEMS = frozenset({"reasoning", "item_reference"})
-"""Items that tell the run nothing new."""
 
 RESPONSE_PREFIX, CONVERSATION_PREFIX = "resp_", "conv_"
 

@@ -1,4 +1,4 @@
-"""The fields of an event that are read, all optional; unknown fields and event types are ignored.
+"""The fields of an event that are read; all others are ignored.
 
 https://platform.claude.com/docs/en/build-with-claude/streaming (2026-11).
 """
@@ -15,8 +15,6 @@ class OutputDetails(msgspec.Struct):
 
 
 class UsageReport(msgspec.Struct):
-    """Cumulative tokens; each event has only some of the fields."""
-
     input_tokens: int | None = None
     """Excludes the tokens of the two cache fields."""
 
@@ -27,14 +25,10 @@ class UsageReport(msgspec.Struct):
 
 
 class Message(msgspec.Struct):
-    """The message of message_start."""
-
     usage: UsageReport | None = None
 
 
 class Block(msgspec.Struct):
-    """The block of content_block_start, usually filled by deltas."""
-
     type: str = ""
     id: str | None = None
     name: str | None = None
@@ -43,12 +37,10 @@ class Block(msgspec.Struct):
     signature: str | None = None
     data: str | None = None
     input: msgspec.Raw = msgspec.Raw()
-    """`{}` before deltas; some servers send the whole input here instead."""
+    """The input, which some servers send whole instead of in deltas."""
 
 
 class Delta(msgspec.Struct, gc=False):
-    """The delta of content_block_delta or message_delta."""
-
     text: str | None = None
     thinking: str | None = None
     partial_json: str | None = None

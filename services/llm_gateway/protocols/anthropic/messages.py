@@ -1,7 +1,6 @@
-"""The messages: alternating turns of two roles, each a list of blocks.
+"""The messages: alternating turns of two roles.
 
-Adjacent messages of one side become one turn, so that a user message holds all results and the user's text. Blank texts
-are omitted because the API refuses them.
+One user turn holds all results and the user's text. The API refuses blank texts.
 """
 
 from __future__ import annotations
@@ -24,7 +23,6 @@ Block = dict[str, Any]
 Turn = dict[str, Any]
 
 THINKING = ("thinking", "redacted_thinking")
-"""Types of blocks that hold the model's thoughts."""
 
 _DATA_URL = re.compile(r"data:(?P<type>[\w.+/-]+);base64,(?P<data>.*)", re.DOTALL)
 _ID_CHARS = re.compile(r"[^a-zA-Z0-9_-]")
@@ -32,7 +30,6 @@ _ID_CHARS = re.compile(r"[^a-zA-Z0-9_-]")
 
 
 def join_system_text(messages: Iterable[llm_pb2.Message]) -> str:
-    """Join all system messages, a separate field in this protocol."""
     return "\n\n".join(text for message in messages if message.role == "system" and (text := _join_text(message)))
 
 

@@ -39,7 +39,6 @@ class AnthropicReader(AnswerReader):
         self._by_index: dict[int, int] = {}
         """Our call index by block index."""
         self._complete_calls: set[int] = set()
-        """Blocks whose input came whole."""
         self._thinking: ThinkingBlocks | None = None
         self._stop_reason: str | None = None
         self._usage = UsageReport()

@@ -25,10 +25,10 @@ OUTPUT_TOKENS_MAX = 8_192
 """Default of the required limit; every model since 2024 accepts it."""
 
 THINKING_TOKENS_MIN = 1_024
-"""Smaller budgets are refused."""
+"""Smaller thinking budgets are refused."""
 
 TOP_P_MIN_THINKING = 0.95
-"""With thinking, smaller values are refused."""
+"""Smaller values are refused with thinking."""
 
 
 def build_headers(key: str) -> dict[str, str]:

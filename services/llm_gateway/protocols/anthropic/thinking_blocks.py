@@ -1,6 +1,6 @@
-"""The thinking blocks of one answer, given back unchanged because Anthropic checks them.
+"""Thinking blocks, which Anthropic wants back unchanged.
 
-https://platform.claude.com/docs/en/build-with-claude/extended-thinking, "Preserving thinking blocks" (2026-11).
+https://platform.claude.com/docs/en/build-with-claude/extended-thinking (2026-11).
 """
 
 from __future__ import annotations
@@ -14,14 +14,11 @@ KIND: Final = "thinking_blocks"
 
 
 class ThinkingBlocks:
-    """Blocks by stream index, with their fragments joined."""
-
     def __init__(self) -> None:
         self._blocks: dict[int, dict[str, str]] = {}
         self._texts: dict[int, list[str]] = {}
 
     def begin_block(self, index: int, block: Block) -> None:
-        """Begin a `thinking` block, or add a complete `redacted_thinking` one."""
         if block.type == "redacted_thinking":
             self._blocks[index] = {"type": block.type, "data": block.data or ""}
             return
@@ -39,7 +36,6 @@ class ThinkingBlocks:
             block["signature"] = block.get("signature", "") + signature
 
     def build_items(self) -> list[dict[str, Any]]:
-        """Build the blocks for the next request, in order."""
         return [
             {"type": "thinking", "thinking": "".join(self._texts[index])} | block if index in self._texts else block
             for index, block in self._blocks.items()

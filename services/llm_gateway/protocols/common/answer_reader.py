@@ -1,4 +1,4 @@
-"""The common part of all answer readers, and their interface to the gateway."""
+"""The common part of all answer readers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 Decoded = TypeVar("Decoded")
 
 SendBytes: TypeAlias = "Callable[[bytes], object]"
-"""Receives an answer's serialized deltas."""
 
 
 class AnswerReader:
@@ -36,17 +35,14 @@ class AnswerReader:
         self._reader = SseReader()
         self._saw_end_mark = False
         self._halves: HalfJoiner | None = None
-        """None until a frame needs it."""
         self.deltas = 0
-        """Number of reasoning, content and tool-call deltas so far."""
         self.is_over = False
-        """Whether the end mark was read or the stream has ended."""
 
     def feed_chunk(self, chunk: bytes) -> None:
-        """Send the deltas of the frames that `chunk` completes; an empty chunk ends the stream.
+        """Send the deltas of complete frames; an empty chunk ends the stream.
 
         Raises:
-            BadFrame: A frame is too large, no JSON, or has a field of the wrong type.
+            BadFrame: A frame is too large or malformed.
             HeadraceError: A frame carries an error.
         """
         if chunk:
@@ -77,7 +73,7 @@ class AnswerReader:
         return LlmFinish(reason=reason)
 
     def build_usage(self) -> common_pb2.Usage:
-        """Return the usage so far, estimated at a token per delta without a report."""
+        """Return the usage so far; a delta without a report counts as a token."""
         raise NotImplementedError
 
     def _read_frame(self, data: bytes, event: str | None, frame_id: str | None) -> None:
@@ -101,7 +97,6 @@ class AnswerReader:
         self._send(encode_call(index, arguments, call_id, name))
 
     def _send_state(self, state: str) -> None:
-        """Send the provider's state, which is not a delta of the model."""
         self._send(LlmDelta(provider_state=state).SerializeToString())
 
     def _map_finish_reason(self) -> str | None:
@@ -109,7 +104,6 @@ class AnswerReader:
         raise NotImplementedError
 
     def _decode_lone_halves(self, decode: Callable[[bytes], Decoded], data: bytes, error: Exception) -> Decoded:
-        """Decode a frame with lone half characters; BadFrame for any other."""
         try:
             frame = decode(mark_lone_halves(data))
         except UNREADABLE:

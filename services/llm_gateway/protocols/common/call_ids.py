@@ -1,4 +1,4 @@
-"""Tool-call ids that are unique in a whole conversation."""
+"""Tool-call ids unique in a conversation."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ if TYPE_CHECKING:
 
 
 class CallIds:
-
     def __init__(self, taken: Iterable[str]) -> None:
         self._taken = set(taken)
 

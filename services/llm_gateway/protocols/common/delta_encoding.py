@@ -9,7 +9,6 @@ from headrace.v1.llm_pb2 import LlmDelta, ToolCallDelta
 
 _LENGTH_DELIMITED = 2
 _ONE_BYTE = 0x80
-"""Smaller lengths take one byte."""
 
 
 def _make_tag(message: type[LlmDelta | ToolCallDelta], name: str, wire_type: int = _LENGTH_DELIMITED) -> bytes:
@@ -58,6 +57,5 @@ def encode_call(index: int, arguments: str, call_id: str = "", name: str = "") -
 
 
 def _encode_field(short: tuple[bytes, ...], data: bytes) -> bytes:
-    """Encode one field; `short` has the tag with each one-byte length."""
     size = len(data)
     return short[size] + data if size < _ONE_BYTE else short[0][:-1] + _encode_varint(size) + data

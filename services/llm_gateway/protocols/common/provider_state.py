@@ -1,6 +1,6 @@
-"""Items that a provider wants back unchanged, as JSON in Message.provider_state under its key.
+"""Items that a provider wants back unchanged, in Message.provider_state.
 
-Other providers never get them, since they refuse foreign signatures.
+Other providers never get them.
 """
 
 from __future__ import annotations

@@ -10,7 +10,6 @@ if TYPE_CHECKING:
     from headrace.v1 import llm_pb2
 
 THINKING_TOKENS = {"LOW": 1_024, "MEDIUM": 4_096, "HIGH": 16_384}
-"""Tokens per effort, for providers that take a number."""
 
 
 def check_tool_choice(request: llm_pb2.ChatRequest) -> None:

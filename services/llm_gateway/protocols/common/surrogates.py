@@ -1,7 +1,6 @@
 r"""Joins halves of a character in two frames: `"\ud83d"` in one, `"\ude00"` in the next.
 
-JSON allows a lone half, but UTF-8 and our decoders do not. A frame that fails to decode is decoded again with private
-characters for its lone halves, which are joined where a channel's texts meet.
+UTF-8 has no lone halves, so private characters stand for them until a channel's texts meet.
 """
 
 from __future__ import annotations
@@ -14,19 +13,18 @@ if TYPE_CHECKING:
 
 _FIRST = 0xD800
 _PRIVATE = 0xF0000
-"""Plane 15 has no assigned characters, so no model's text contains them."""
+"""Plane 15 has no assigned characters."""
 
 _ESCAPE = re.compile(
     rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u([dD][89a-fA-F][0-9a-fA-F]{2})|\\.", re.DOTALL
 )
-"""Matches any escape, to skip escaped backslashes; the group is a lone half."""
+"""The group is a lone half."""
 
 _HIGH_HALF = re.compile("[\U000f0000-\U000f03ff]")
 _HALVES = re.compile("[\U000f0000-\U000f07ff]+")
 
 
 def mark_lone_halves(data: bytes) -> bytes:
-    """Replace lone halves in a JSON text by private characters."""
     return _ESCAPE.sub(_mark_half, data)
 
 
@@ -36,13 +34,13 @@ def _mark_half(match: re.Match[bytes]) -> bytes:
 
 
 class HalfJoiner:
-    """Joins the halves of one stream; texts of a channel continue each other."""
+    """Joins the halves of one stream."""
 
     def __init__(self) -> None:
         self._held: dict[Hashable, str] = {}
 
     def join_text(self, channel: Hashable, text: str) -> str:
-        """Return `text` after its channel's held half; a first half at its end is held."""
+        """Join `text` to its channel's held half; a first half at its end is held."""
         text = self._held.pop(channel, "") + text
         if text and _HIGH_HALF.match(text[-1]):
             self._held[channel] = text[-1]

@@ -1,4 +1,4 @@
-"""The fields of a frame that are read, all optional; unknown ones are ignored."""
+"""The fields of a frame that are read; all others are ignored."""
 
 from __future__ import annotations
 
@@ -8,11 +8,9 @@ from services.llm_gateway.provider_errors.error_object import ErrorObject
 
 
 class Function(msgspec.Struct, gc=False):
-    """A call's name and a piece of its arguments."""
-
     name: str | None = None
     arguments: msgspec.Raw = msgspec.Raw()
-    """Raw JSON: a string, null, or some providers' object, with numbers unchanged. Empty when absent."""
+    """Raw JSON: a string, null, or an object."""
 
 
 class CallPart(msgspec.Struct, gc=False):
@@ -26,10 +24,9 @@ class Delta(msgspec.Struct, gc=False):
     reasoning_content: str | None = None
     reasoning: str | None = None
     reasoning_details: msgspec.Raw = msgspec.Raw()
-    """A raw list of items; empty when absent."""
 
     refusal: str | None = None
-    """OpenAI's field for the text of a model that declines."""
+    """The text of a model that declines."""
 
     tool_calls: list[CallPart] | None = None
 
@@ -59,12 +56,12 @@ class UsageReport(msgspec.Struct):
 
     @property
     def says_something(self) -> bool:
-        """Whether it counts tokens; some providers send an empty object."""
+        """False for the empty object of some providers."""
         return self.prompt_tokens is not None or self.completion_tokens is not None
 
 
 class TopLevelError(ErrorObject):
-    """A frame that is an error: vLLM's `object: error`, or the data of an `error` event."""
+    """An error frame: vLLM's `object: error`, or the data of an `error` event."""
 
     object: str | None = None
 

@@ -1,6 +1,6 @@
 """Separates reasoning between `<think>` and `</think>` from the answer.
 
-At most seven bytes are held while they may become a marker. A `<think>` after a quote or backtick is text.
+At most seven bytes are held. A `<think>` after a quote or backtick is text.
 """
 
 from __future__ import annotations
@@ -14,16 +14,14 @@ _QUOTES = ("`", '"', "'")
 
 
 class InlineThinking:
-
     __slots__ = ("_held", "_is_inside", "before", "is_idle")
 
     def __init__(self) -> None:
         self._held = ""
         self._is_inside = False
         self.is_idle = True
-        """Whether text without `<` passes unchanged; an attribute because every text reads it."""
+        """Whether text without `<` passes unchanged."""
         self.before = ""
-        """The preceding text, whose end shows whether a marker is quoted."""
 
     def split_text(self, text: str) -> list[tuple[bool, str]]:
         """Return the non-empty pieces of `text` in order, True for reasoning."""
@@ -42,7 +40,6 @@ class InlineThinking:
         return pieces
 
     def take_rest(self) -> list[tuple[bool, str]]:
-        """Return the held text at the end: it was no marker."""
         pieces: list[tuple[bool, str]] = []
         self._append_piece(pieces, self._held)
         self._held = ""
@@ -61,7 +58,6 @@ class InlineThinking:
         return position
 
     def _count_held(self, text: str, start: int) -> int:
-        """Count the last characters that may begin a marker."""
         position = text.rfind("<", start)
         marker = CLOSE if self._is_inside else OPEN
         if (

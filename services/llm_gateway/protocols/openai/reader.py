@@ -40,7 +40,7 @@ class OpenAiReader(AnswerReader):
         super().__init__(provider, model, secret, give)
         self._calls = ToolCalls(taken_call_ids)
         self._inline: InlineThinking | None = InlineThinking()
-        """None for a provider that separates reasoning itself, where a marker is text."""
+        """None for a provider that separates reasoning itself."""
         self._details: ReasoningDetails | None = None
         self._finish_reason: str | None = None
         self._usage: UsageReport | None = None
@@ -67,7 +67,6 @@ class OpenAiReader(AnswerReader):
                 self._finish_reason = choice.finish_reason
 
     def _refuse_error_frame(self, data: bytes, event: str | None) -> None:
-        """Raise the error that a frame without anything else may be."""
         try:
             top = decode_top_level_error(data)
         except UNREADABLE:

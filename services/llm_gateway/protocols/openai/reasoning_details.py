@@ -1,6 +1,5 @@
-"""`reasoning_details`, a list of typed items from OpenRouter and MiniMax.
+"""`reasoning_details`, typed items that the next request gives back.
 
-Text and summaries are shown; the next request gives all items back.
 https://openrouter.ai/docs/use-cases/reasoning-tokens (2026-11).
 """
 
@@ -17,8 +16,6 @@ _TEXTS = ("text", "summary")
 
 
 class ReasoningDetails:
-    """The items of one answer, with their fragments joined."""
-
     def __init__(self) -> None:
         self.items: list[dict[str, Any]] = []
 

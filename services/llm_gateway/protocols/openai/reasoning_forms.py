@@ -1,17 +1,14 @@
-"""Reasoning in the forms of those who speak protocol `openai`: the form of a wish for it, and of giving it back.
+"""The forms of `reasoning` in protocol `openai` (2026-11).
 
-The provider file's `reasoning` names the form, as these pages gave them in 2026-11:
-
-- `reasoning_effort`: OpenAI, https://platform.openai.com/docs/guides/reasoning
-- `enable_thinking`, `thinking_budget`: Bailian (Qwen), https://help.aliyun.com/zh/model-studio/deep-thinking, and
-  SiliconFlow, https://docs.siliconflow.cn/cn/userguide/capabilities/reasoning
-- `thinking`: DeepSeek, https://api-docs.deepseek.com/guides/thinking_mode; a turn with calls must carry its
-  reasoning_content from then on
-- `reasoning`: OpenRouter, https://openrouter.ai/docs/use-cases/reasoning-tokens
-- `chat_template_kwargs`: vLLM, https://docs.vllm.ai/en/v0.26.0/features/reasoning_outputs/; Qwen's template reads
-  enable_thinking, DeepSeek's and Granite's read thinking, and each ignores the other
-- `reasoning_split`: MiniMax, https://platform.minimax.io/docs/api-reference/text-openai-api; without it the reasoning
-  stands inline in the answer; `adaptive` is the same wish without the split
+- `reasoning_effort`: https://platform.openai.com/docs/guides/reasoning
+- `enable_thinking`: Bailian, https://help.aliyun.com/zh/model-studio/deep-thinking, and SiliconFlow,
+  https://docs.siliconflow.cn/cn/userguide/capabilities/reasoning
+- `thinking`: https://api-docs.deepseek.com/guides/thinking_mode; a turn with calls must carry its reasoning_content
+- `reasoning`: https://openrouter.ai/docs/use-cases/reasoning-tokens
+- `chat_template_kwargs`: https://docs.vllm.ai/en/v0.26.0/features/reasoning_outputs/; Qwen's template reads
+  enable_thinking, DeepSeek's and Granite's read thinking
+- `reasoning_split`: https://platform.minimax.io/docs/api-reference/text-openai-api; `adaptive` is the same without the
+  split
 """
 
 from __future__ import annotations
@@ -28,7 +25,6 @@ if TYPE_CHECKING:
 
 
 def build_wish_fields(request: llm_pb2.ChatRequest, provider: Provider) -> dict[str, Any]:
-    """Build the fields that request reasoning from a model that can."""
     fields = _form_wish(request.reasoning, provider) if request.HasField("reasoning") else {}
     return fields | {"reasoning_split": True} if provider.reasoning == "reasoning_split" else fields
 
@@ -56,7 +52,6 @@ def _form_wish(reasoning: llm_pb2.Reasoning, provider: Provider) -> dict[str, An
 
 
 def build_history_fields(message: llm_pb2.Message, provider: Provider) -> dict[str, Any]:
-    """Build the fields that give a provider its reasoning back."""
     fields: dict[str, Any] = {}
     if details := unpack_state(message.provider_state, provider.key, KIND):
         fields[KIND] = details

@@ -63,7 +63,7 @@ def _build_message(message: llm_pb2.Message, provider: Provider) -> dict[str, An
 
 
 def _build_content(message: llm_pb2.Message) -> str | list[dict[str, Any]]:
-    """Build a string, which every provider takes, or parts with images."""
+    """Prefer a string, which every provider takes."""
     if not any(part.HasField("image") for part in message.content):
         return "".join(part.text for part in message.content)
     return [

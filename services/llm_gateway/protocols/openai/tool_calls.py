@@ -1,7 +1,6 @@
 """Normalizes the fragments of providers' tool calls.
 
-Indexes count from 0 in order of appearance; only a call's first fragment has id and name; ids are unique in the
-conversation; arguments are one JSON text.
+Indexes count from 0; only a call's first fragment has id and name; arguments are one JSON text.
 """
 
 from __future__ import annotations
@@ -25,8 +24,6 @@ _NULL = "null"
 
 @dataclass(frozen=True, slots=True)
 class CallPiece:
-    """A normalized fragment."""
-
     index: int
     arguments: str
     id: str = ""
@@ -39,13 +36,12 @@ class ToolCalls:
     def __init__(self, taken: Iterable[str]) -> None:
         self._ids = CallIds(taken)
         self._given_ids: list[str] = []
-        """The provider's id of each call, or empty."""
         self._by_index: dict[int, int] = {}
         """Our index of the newest call, by the provider's."""
         self._early_ids: dict[int, str] = {}
-        """Ids that came before the name, by the provider's index."""
+        """Ids before the name, by the provider's index."""
         self._undecided: dict[int, str] = {}
-        """Arguments, by our index, that may be the `null` which some providers put first."""
+        """Arguments that may be a leading `null`."""
 
     @property
     def count(self) -> int:
@@ -70,7 +66,6 @@ class ToolCalls:
         self._undecided.clear()
 
     def _find_call(self, part: CallPart, name: str) -> int | None:
-        """Return the index of the call that a fragment continues, or None."""
         given_id = part.id or ""
         if part.index is None:
             if given_id in self._given_ids and given_id:
@@ -98,7 +93,6 @@ class ToolCalls:
         return CallPiece(index, arguments, self._ids.make_unique(given_id), name)
 
     def _strip_null(self, index: int, arguments: str) -> str:
-        """Return the arguments without a leading `null`, held while incomplete."""
         text = self._undecided[index] + arguments
         if _NULL.startswith(text):
             self._undecided[index] = text

@@ -78,7 +78,6 @@ def stream_reply(request: ModelRequest, reply: Reply, *, pace_ms: float) -> Iter
 
 
 class _BlockStream:
-
     def __init__(self, pace: Wait) -> None:
         self._pace = pace
         self._index = -1
