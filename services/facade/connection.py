@@ -1,5 +1,7 @@
-"""A client's connection: malformed HTTP is answered in the envelope and logged as one line, without the user's
-bytes."""
+"""A client's connection: malformed HTTP is answered in the envelope and logged as one line.
+
+aiohttp's own connections answer in plain text and log a traceback with the user's bytes.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """Serves the console's files at `/` and `/console/`, read once at start.
 
-The policy allows scripts and styles from here alone, and no markup from strings (Trusted Types).
+The page shows text of models and tools, so its policy allows scripts and styles from here alone and no markup from
+strings (Trusted Types). Tool views are separate pages in a frame without an origin.
 """
 
 from __future__ import annotations

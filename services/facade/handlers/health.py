@@ -1,4 +1,4 @@
-"""Liveness (/healthz), and readiness of all services (/readyz)."""
+"""Liveness of the facade (/healthz), and readiness of all services behind it (/readyz)."""
 
 from __future__ import annotations
 

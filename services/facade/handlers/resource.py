@@ -1,6 +1,7 @@
 """GET and HEAD /api/resource: streams a file of a workspace.
 
-Only types that no browser runs are shown in place, since a file could attack our origin.
+A file may have been written to run in our origin. Only types that no browser runs are shown in place; all others are
+attachments, and nosniff fixes the type.
 """
 
 from __future__ import annotations

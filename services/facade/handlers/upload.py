@@ -84,7 +84,7 @@ async def _send_form(request: web.Request, call: Call) -> None:
 
 
 async def _send_file(part: BodyPartReader, call: Call) -> bool:
-    """Return False when the call ended first."""
+    """Return whether the whole file was sent; False when the call ended first."""
     while True:
         with _translate_form_errors():
             data = await part.read_chunk(PIECE_BYTES)

@@ -25,7 +25,7 @@ from services.runtime.rpc import call_ids
 REQUEST_ID = "X-Request-Id"
 
 SERVER = "headrace"
-"""The default would reveal the library and its version."""
+"""Value of the Server header; the default reveals the library and its version."""
 
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 """Format of https://www.w3.org/TR/trace-context/#traceparent-header; other values are dropped."""

@@ -1,4 +1,7 @@
-"""Function-call ids, which say where the result belongs: call_<run>_<call>_<seq>."""
+"""Function-call ids, which say where the result belongs: call_<run>_<call>_<seq>.
+
+Any facade can thus find the run and continue after the last event that the caller received.
+"""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ class RunEnded:
     seq: int
 
     reason: str
-    """The reason of run.complete, or failed, cancelled, or calls when the run waits."""
+    """The reason of run.complete, or failed, cancelled, or calls when the run waits for its caller."""
 
     usage: common_pb2.Usage | None = None
     """Tokens and cost of the whole run; None when the run goes on."""

@@ -1,7 +1,7 @@
 """A request of either API, whose conversation becomes one query.
 
-Earlier messages precede the new one as lines of JSON, which no text can break out of. A continued chat has them in its
-log.
+OpenAI's callers send the whole conversation, but a run has one message. Earlier messages precede it as lines of JSON,
+which no text can break out of. A continued chat has them in its log, so only the new one is sent.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class AgentRequest:
 
 
 def find_results(entries: Sequence[EarlierMessage], name: str) -> list[ToolResult]:
-    """Return the results that end the conversation.
+    """Return the results that end the conversation; `name` is the field with the messages.
 
     Raises:
         InvalidRequest: They belong to several runs, or calls of the same answer have none.

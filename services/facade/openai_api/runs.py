@@ -30,7 +30,8 @@ class Runs:
     async def follow_run(self, request: AgentRequest) -> AsyncGenerator[RunEvent]:
         """Carry out the request and yield its events, from RunStarted to RunEnded.
 
-        Closing it early cancels the run, unless it runs in the background or waits for its caller's functions.
+        Closing it early cancels the run, which no other caller could find, unless it runs in the background. A run that
+        waits for its caller's functions keeps waiting.
         """
         run_id, is_over = "", request.background
         try:
@@ -47,7 +48,7 @@ class Runs:
                     await self.cancel_run(run_id, timeout_s=CANCEL_TIMEOUT_S)
 
     async def attach_run(self, run_id: str) -> AsyncGenerator[RunEvent]:
-        """Yield a live run's events from its beginning; NotFound if there is none."""
+        """Yield a live run's events from its beginning; NotFound if there is none. Closing it leaves the run alone."""
         call = self._agents.Attach(agent_pb2.AttachRequest(run_id=run_id), metadata=call_ids.forward_metadata())
         async with reading(call) as deltas, aclosing(map_events(deltas, frozenset())) as events:
             async for event in events:

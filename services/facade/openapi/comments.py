@@ -9,7 +9,7 @@ import orjson
 
 
 def find_comment(full_name: str) -> str:
-    """Return a comment; empty when there is none."""
+    """Return the comment on a message, field or RPC; empty when it has none."""
     return _load_comments().get(full_name, "")
 
 

@@ -9,7 +9,7 @@ from aiohttp import web
 from headrace.errors import InvalidRequest
 
 BODY_TIMEOUT_S = 60.0
-"""Timeout of a whole body, enough for 4 MiB at 70 kB/s."""
+"""Timeout of a whole body, enough for 4 MiB at 70 kB/s; aiohttp itself waits forever."""
 
 
 async def read_body(request: web.Request, *, timeout_s: float = BODY_TIMEOUT_S) -> bytes:
@@ -28,7 +28,7 @@ async def read_body(request: web.Request, *, timeout_s: float = BODY_TIMEOUT_S) 
 
 
 def check_size(request: web.Request, bytes_max: int) -> None:
-    """Refuse unread a body that is too large, or compressed."""
+    """Refuse unread a body that declares itself too large, or is compressed and may hide its size."""
     if (read_single_header(request, "Content-Encoding") or "identity").lower() != "identity":
         raise InvalidRequest.of("Content-Encoding", "must be absent; send the body uncompressed")
     if (request.content_length or 0) > bytes_max:

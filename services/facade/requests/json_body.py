@@ -1,6 +1,7 @@
-"""JSON bodies as messages; an unknown field is an error.
+"""JSON bodies as messages, strictly: an unknown field is an error that names field and rule.
 
-orjson checks UTF-8, syntax and depth. A second pass makes raw slices, so that JSON-valued fields keep their own text.
+orjson checks UTF-8, syntax and depth, with line and column. A second pass makes raw slices level by level, so that
+JSON-valued fields keep their own text and large integers.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ SAFE_MESSAGES: dict[grpc.StatusCode, str] = {
     grpc.StatusCode.RESOURCE_EXHAUSTED: "the request or its answer is too large",
     grpc.StatusCode.CANCELLED: "the request was cancelled",
 }
-"""Other services' own texts may reveal internals."""
+"""Messages for statuses without a reason of ours, whose own text may reveal internals."""
 
 RETRIABLE = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED})
 
@@ -87,7 +87,7 @@ def wrap_error(error: HeadraceError) -> web.Response:
 
 
 def wrap_rpc_error(error: grpc.aio.AioRpcError) -> web.Response:
-    """Wrap a peer's status; one that is not our error gets a safe text."""
+    """Wrap a peer's status: our error if it is one, else a safe text for its code."""
     if known := from_rpc_error(error):
         return wrap_error(known)
     safe = describe_error(error)

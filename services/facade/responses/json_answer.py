@@ -1,6 +1,7 @@
 """A run's stream as one JSON answer, for `"stream": false`.
 
-A cancelled run answers with 499 CANCELLED and its runId.
+`content` is the final text. A failed run answers with its error's status, a cancelled one with 499 CANCELLED and its
+runId.
 """
 
 from __future__ import annotations

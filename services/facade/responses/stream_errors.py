@@ -1,6 +1,7 @@
 """The event for a stream that fails between its headers and its first event.
 
-Every failure of Query or Compact is sent, but one of Attach only if attaching again would not help.
+The caller of Query or Compact has no run to find, so every failure is sent. A failed Attach is reported only when
+attaching again would not help; otherwise the stream ends.
 """
 
 from __future__ import annotations
@@ -32,5 +33,5 @@ def build_run_error(request: Any, failure: common_pb2.Failure) -> agent_pb2.Agen
 
 
 def is_final_failure(failure: common_pb2.Failure) -> bool:
-    """Whether attaching again is useless."""
+    """Whether a service reported a lasting failure, so that attaching again is useless."""
     return failure.code in BY_REASON and not failure.retriable

@@ -17,7 +17,7 @@ from services.facade.openai_api.output import Block, Output
 from services.facade.openai_api.request import AgentRequest
 
 FINISH_REASONS = {"stop": "stop", "length": "length", "content_filter": "content_filter", "calls": "tool_calls"}
-"""All other reasons map to `length`."""
+"""All other reasons, such as budget and steps, map to `length`."""
 
 FIELDS = {"text": "content", "reasoning": "reasoning_content"}
 
@@ -41,7 +41,7 @@ def build_completion(request: AgentRequest, start: RunStarted, output: Output, e
 
 
 def build_usage(spent: common_pb2.Usage | None) -> dict[str, Any] | None:
-    """Return the whole run's tokens; None unless the answer ends the run."""
+    """Return the whole run's tokens; None unless the answer ends the run, so that sums are right."""
     if spent is None:
         return None
     return {
@@ -60,7 +60,7 @@ def build_error_chunk(failure: common_pb2.Failure) -> bytes:
 async def stream_chunks(
     request: AgentRequest, events: AsyncIterator[RunEvent], has_begun: Callable[[], bool]
 ) -> AsyncGenerator[bytes]:
-    """Yield the answer's frames; an earlier failure has its own status.
+    """Yield the answer's frames, none before the first piece, so that an earlier failure has its own status.
 
     Raises:
         HeadraceError: The run failed before the answer began.
