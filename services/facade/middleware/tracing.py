@@ -11,7 +11,7 @@ from services.runtime.rpc import call_ids
 from services.runtime.telemetry import names, spans
 
 PROBES = ("/healthz", "/readyz", "/metrics")
-"""Paths polled every few seconds, which get neither span nor log line."""
+"""Paths polled every few seconds, which get no span and a log line only at DEBUG."""
 
 
 def open_request_span(request: web.Request, route: str) -> AbstractContextManager[Span]:

@@ -20,7 +20,7 @@ class ByteRange:
     """Number of bytes; 0 means to the end."""
 
     def resolve_range(self, size_bytes: int) -> tuple[int, int]:
-        """Return the first byte and the end (exclusive) in a file of `size` bytes, which must contain the first."""
+        """Return the first byte and the end (exclusive) in a file of that size, which must contain the first."""
         start = max(0, size_bytes + self.offset) if self.offset < 0 else self.offset
         return start, min(size_bytes, start + self.length) if self.length else size_bytes
 

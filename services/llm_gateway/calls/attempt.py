@@ -39,7 +39,7 @@ _NEUTRAL_ERRORS = (RateLimited, QuotaExceeded, QueueFull)
 
 
 class Attempt:
-    """One attempt of a call; used once."""
+    """One attempt of a call."""
 
     def __init__(
         self,

@@ -68,7 +68,6 @@ class RetryPlan:
         self, targets: Iterable[Target], due_s: float = float("inf"), *, jitter: Callable[[], float] = random.random
     ) -> None:
         self._targets = iter(targets)
-        """The remaining fallbacks."""
         self._target = next(self._targets)
         self._deadline_s = due_s
         self._jitter = jitter

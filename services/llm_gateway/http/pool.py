@@ -45,7 +45,7 @@ class Pool:
         return await self._dialer.open_connection(origin)
 
     def take_idle(self, origin: Origin) -> Connection | None:
-        """Return the newest idle connection, to be given back."""
+        """Return the newest idle connection, to be given back, or None."""
         connections = self._idle.get(origin, {})
         while connections:
             connection, timer = connections.popitem()

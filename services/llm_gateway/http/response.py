@@ -1,4 +1,4 @@
-"""One response, pushed from the socket's callback."""
+"""One response, whose body is pushed from the socket's callback."""
 
 from __future__ import annotations
 
@@ -77,7 +77,8 @@ class Response:
     async def push_body(self, take: Callable[[bytes], bool]) -> bool:
         """Push the body to `take` until it returns False; return False at the body's end.
 
-        `take` runs in the socket's callback. After False the current read is still pushed whole.
+        `take` runs in the socket's callback. After False the current read is still pushed whole. An exception of `take`
+        is raised here.
 
         Raises:
             OSError: The connection broke.

@@ -28,7 +28,7 @@ OUTCOME_S_MAX = 60.0
 OPEN_S = 5.0
 
 OPEN_S_MAX = 60.0
-"""Longest pause; each failed probe doubles it."""
+"""Longest pause; pauses double with each failed probe."""
 
 PROBE_S = 15.0
 """Time for which a probe blocks other calls."""

@@ -1,4 +1,4 @@
-"""Quotas of a provider's account: calls over the quota queue.
+"""Quotas of a provider's account: calls over the quota wait in a queue.
 
 Requests and tokens are counted over a sliding minute. A call reserves estimated tokens and corrects them at its end.
 Limits are divided among the gateway's replicas.

@@ -32,7 +32,7 @@ class ModelRequest:
     """Results of the newest assistant message's calls, in order; empty in turn 1."""
 
     tools: dict[str, frozenset[str]]
-    """Parameter names of the offered tools, in order."""
+    """Parameter names by offered tool, in order."""
 
     prompt_tokens: int
     """Estimate at four characters a token."""

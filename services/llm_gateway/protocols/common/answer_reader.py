@@ -73,11 +73,10 @@ class AnswerReader:
         return LlmFinish(reason=reason)
 
     def build_usage(self) -> common_pb2.Usage:
-        """Return the usage so far; a delta without a report counts as a token."""
+        """Return the usage so far, estimated at a token per delta without a report."""
         raise NotImplementedError
 
     def _read_frame(self, data: bytes, event: str | None, frame_id: str | None) -> None:
-        """Send the deltas of one frame."""
         raise NotImplementedError
 
     def _flush_held(self) -> None:

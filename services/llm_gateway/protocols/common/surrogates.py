@@ -18,7 +18,7 @@ _PRIVATE = 0xF0000
 _ESCAPE = re.compile(
     rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u([dD][89a-fA-F][0-9a-fA-F]{2})|\\.", re.DOTALL
 )
-"""The group is a lone half."""
+"""Matches any escape; the group is a lone half."""
 
 _HIGH_HALF = re.compile("[\U000f0000-\U000f03ff]")
 _HALVES = re.compile("[\U000f0000-\U000f07ff]+")
