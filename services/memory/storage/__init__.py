@@ -1,1 +1,1 @@
-"""The stores of chats. `engine` is their interface; `files` and `postgres` implement it."""
+"""Stores of chats: `engine` is their interface; `files` and `postgres` implement it."""

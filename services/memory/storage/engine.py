@@ -1,7 +1,6 @@
-"""The interface of a store of chats, in parts: storage/files, which one process owns, and storage/postgres have it.
+"""The interface of a store of chats, which storage/files and storage/postgres implement.
 
-The views of a chat (context, history, state, checkpoints) are made of its lines, whatever keeps them. A call that has
-returned has stored what it says.
+A write has been stored when its call returns.
 """
 
 from __future__ import annotations
@@ -23,15 +22,13 @@ if TYPE_CHECKING:
     from services.runtime.auth.identity import Identity
 
 WAITING_BYTES_MAX = 128 * 1024 * 1024
-"""Appends that wait to be stored: twice the largest message, so that one of those does not refuse all others."""
+"""Limit on appends waiting to be stored: twice the largest message, so that one does not refuse all others."""
 
 APPEND_COST_BYTES = 1024
-"""Counted for an append beside its lines."""
+"""Bytes counted for an append beside its lines."""
 
 
 class ChatLogs(Protocol):
-    """The logs of all chats."""
-
     async def append(
         self,
         chat_id: str,
@@ -40,11 +37,11 @@ class ChatLogs(Protocol):
         lease: Lease | None = None,
         beside: Collection[str] | None = None,
     ) -> tuple[Chat, Span | str]:
-        """Commit `lines`, all or none, under the rules of Chat.check.
+        """Commit `lines`, all or none, under the rules of Chat.check, and return their numbers.
 
-        A query line makes a new chat. A run that begins gets `lease`, and is refused where its chat has unfinished runs
-        other than `beside` (None: any are allowed). Returns the numbers of the lines; those of the first time for an
-        append that is repeated, and the id of the first run for a query that is repeated.
+        A query line makes a new chat. A new run gets `lease`, and is refused if its chat has unfinished runs other than
+        `beside` (None: any are allowed). A repeated append returns its first numbers; a repeated query, the id of its
+        first run.
         """
         ...
 
@@ -61,7 +58,7 @@ class ChatLogs(Protocol):
         ...
 
     async def import_log(self, chat_id: str, log: bytes) -> None:
-        """Make a chat of a log that holds valid lines alone. Raises InvalidRequest where the chat exists."""
+        """Make a chat of a log of valid lines. Raises InvalidRequest if the chat exists."""
         ...
 
     async def delete(self, chat_id: str) -> None:
@@ -70,14 +67,14 @@ class ChatLogs(Protocol):
 
 
 class ChatIndex(Protocol):
-    """The rows of all chats, which answer without reading their lines."""
+    """The rows of all chats, which are read without their logs."""
 
     async def find_entry(self, chat_id: str) -> ChatEntry:
         """Return the chat's row. Raises NotFound."""
         ...
 
     async def list_page(self, owner: Identity, page: Page) -> tuple[list[ChatEntry], str]:
-        """Return a page of the owner's chats, the last changed first, and the token of the next page."""
+        """Return a page of the owner's chats, the last changed first, and the next page's token."""
         ...
 
     async def find_chat_of_run(self, run_id: str) -> str | None: ...
@@ -85,7 +82,7 @@ class ChatIndex(Protocol):
     async def list_unfinished(
         self, chat_id: str | None = None, *, without_owner: bool = False
     ) -> list[UnfinishedEntry]:
-        """List runs that have not ended, the oldest first: of one chat or of all; or only those without a lease."""
+        """List unfinished runs, the oldest first, of one chat or of all, or only those without a lease."""
         ...
 
     async def list_chats(self) -> list[str]: ...
@@ -100,14 +97,13 @@ class ChatIndex(Protocol):
 
 
 class Leases(Protocol):
-    """The owners of runs."""
-
     def create_first(self, owner: str, ttl_ms: int) -> Lease:
-        """Make the lease of a run that `owner` is about to begin. Raises InvalidRequest: the time is out of bounds."""
+        """Make the lease of a run that `owner` is about to begin. Raises InvalidRequest if the time is out of
+        bounds."""
         ...
 
     async def acquire(self, chat_id: str, run_id: str, owner: str, ttl_ms: int) -> Lease:
-        """Make `owner` the run's owner; nothing that an earlier owner asked for is committed after this.
+        """Make `owner` the run's owner; nothing from an earlier owner is committed after this.
 
         Raises:
             NotFound: The chat has no such run.
@@ -117,7 +113,7 @@ class Leases(Protocol):
         ...
 
     async def renew(self, run_id: str, generation: int, ttl_ms: int) -> Lease:
-        """Prolong a lease, from now on. Raises StaleLease where it was lost, InvalidRequest as create_first does."""
+        """Prolong a lease, from now on. Raises StaleLease if it was lost, InvalidRequest as create_first does."""
         ...
 
     async def release(self, run_id: str, generation: int) -> None:
@@ -126,8 +122,6 @@ class Leases(Protocol):
 
 
 class Blobs(Protocol):
-    """The blobs of all chats."""
-
     async def put_all(self, chat_id: str, blobs: Iterable[Blob]) -> None: ...
 
     def find(self, chat_id: str, blob_id: str) -> Blob | None:
@@ -137,18 +131,13 @@ class Blobs(Protocol):
     async def list_all(self, chat_id: str) -> list[Blob]: ...
 
     async def delete_orphans(self, age_s: float) -> list[str]:
-        """Delete the blobs of chats that do not exist, where the last was put more than `age_s` ago; return the ids.
-
-        Such a chat was never begun, or its deletion was cut short.
-        """
+        """Delete blobs of chats that do not exist, where the last was put over `age_s` ago; return the chats' ids."""
         ...
 
 
 class UserFacts(Protocol):
-    """Facts that are remembered about users."""
-
     async def remember(self, owner: Identity, text: str, request_id: str) -> str:
-        """Keep a fact and return its id; for a request id that is known, the id of the fact that it made."""
+        """Keep a fact and return its id; a repeated request id returns the id of its first fact."""
         ...
 
     async def list_all(self) -> list[Fact]:
@@ -156,24 +145,20 @@ class UserFacts(Protocol):
         ...
 
     async def import_all(self, facts: Iterable[Fact]) -> None:
-        """Keep facts of another store as they are; those that are known stay."""
+        """Keep facts of another store as they are; known ones stay."""
         ...
 
 
 class PeerNews(Protocol):
-    """Messages between the services that share a store. Any of them may be lost."""
+    """Messages between the services that share a store, any of which may be lost."""
 
     def share(self, news: str) -> None: ...
 
-    def listen(self, receive: Callable[[str], None]) -> None:
-        """Have `receive` called with each message of another service."""
-        ...
+    def listen(self, receive: Callable[[str], None]) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """A store of chats that is open."""
-
     chats: ChatLogs
     index: ChatIndex
     leases: Leases
@@ -181,4 +166,4 @@ class Engine:
     facts: UserFacts
     peers: PeerNews
     is_up: Callable[[], bool]
-    """Whether the store could be reached by the last call."""
+    """Whether the last call reached the store."""

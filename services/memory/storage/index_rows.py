@@ -1,4 +1,4 @@
-"""The rows of a chat in the index: its own, its runs, and the texts that are searched."""
+"""A chat in the index: its own row, its runs, and its searched texts."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ class IndexChange:
 
     chat: ChatEntry
     size_bytes: int
-    """Size of the log, by which the next start sees whether the index has all of it."""
+    """Size of the log, which tells the next start whether the index has all of it."""
     mtime_ns: int
     runs: Sequence[RunInfo]
     texts: Sequence[Text]
     is_whole: bool = False
-    """Whether runs and texts that are not in the change are deleted."""
+    """Whether runs and texts missing from the change are deleted."""
     leases: Mapping[str, Lease] = field(default_factory=dict[str, "Lease"])
-    """The leases of runs that have begun."""
+    """The leases of new runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class UnfinishedEntry:
 
 
 def make_change(chat: Chat, lines: Sequence[Line], mtime_ns: int) -> IndexChange:
-    """Make the change of `lines`, committed now; of the whole chat where something was reverted."""
+    """Make the change of `lines`, committed now; of the whole chat after a revert."""
     if chat.is_reverted:
         return make_full_change(chat, mtime_ns)
     facts = chat.info
@@ -91,7 +91,7 @@ def make_full_change(chat: Chat, mtime_ns: int) -> IndexChange:
 
 
 def extract_texts(lines: Iterable[Line]) -> list[Text]:
-    """Return the texts that are searched: those of people and models, not results of tools."""
+    """Return the searched texts: those of people and models, not results of tools."""
     return [found for line in lines if (found := _extract_text(line)).text]
 
 

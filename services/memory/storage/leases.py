@@ -1,7 +1,6 @@
-"""Who runs a run: leases that end by the clock, and generations that fence whoever had one before.
+"""Ownership of runs: leases that end by the clock, and generations that fence former owners.
 
-In memory for every append to be held against, and in the index's file for the next start. A lease that has ended is
-still in force as a fence: only its run may be had by another then.
+An ended lease still fences: only then may another take its run.
 """
 
 from __future__ import annotations
@@ -27,11 +26,11 @@ class Lease:
     owner: str
     generation: int
     expires_at: int
-    """Unix milliseconds; 0: given up, or never had."""
+    """Unix milliseconds; 0 if given up, or never had."""
 
     @classmethod
     def start_at(cls, owner: str, generation: int, now: int, ttl_ms: int) -> Lease:
-        """Make a lease that begins `now`. Raises InvalidRequest: the time is out of bounds."""
+        """Make a lease that begins `now`. Raises InvalidRequest if the time is out of bounds."""
         if not 0 < ttl_ms <= TTL_MS_MAX:
             raise InvalidRequest.of("ttlMs", f"must be 1 to {TTL_MS_MAX}")
         return cls(owner, generation, now + ttl_ms)

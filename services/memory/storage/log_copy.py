@@ -1,7 +1,7 @@
-"""A copy of a log under other ids: what a fork begins with, and what an import brings in.
+"""A copy of a log under other ids, for forks and imports.
 
-Run ids are made anew, because a run belongs to one chat: GetChat, leases and attaching name a run alone. Numbers,
-uuids and times stay, so that everything that refers to a position still does.
+Run ids are made anew, because a run belongs to one chat. Numbers, uuids and times stay, and so does everything that
+refers to a position.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def find_last_n(chat: Chat, run_id: str) -> int:
-    """The number of a run's last line.
+    """Return the number of a run's last line.
 
     Raises:
         NotFound: The chat has no such run.
@@ -40,10 +40,10 @@ def find_last_n(chat: Chat, run_id: str) -> int:
 
 
 def check_copy(chat: Chat, n: int) -> None:
-    """Raise the error for a chat whose first `n` lines cannot be copied.
+    """Refuse a chat whose first `n` lines cannot be copied.
 
     Raises:
-        LogDamaged: Nobody knows what its first lines are.
+        LogDamaged: Its first lines are not certain.
         OutOfRange: It has fewer.
     """
     if chat.info.is_damaged:
@@ -61,9 +61,8 @@ class LogCut:
     run_ids: list[str]
 
     def copy_log(self, source: str, target: str) -> bytes:
-        """Return the lines under new ids, wherever an id stands as a JSON string of its own, with an end for runs that
-        the cut leaves open.
-        """
+        """Return the lines, with new ids for every JSON string that is an id, and an end for runs that the cut leaves
+        open."""
         names = {run_id.encode(): str(uuid.uuid4()).encode() for run_id in self.run_ids}
         names[source.encode()] = target.encode()
         log = _ID.sub(lambda found: b'"%b"' % names.get(found[1], found[1]), _cut_log(self.log, self.n))
@@ -71,7 +70,7 @@ class LogCut:
 
 
 def _cut_log(log: bytes, n: int) -> bytes:
-    """Return the first `n` lines of a complete log. A cut append gets its new number of lines."""
+    """Return the first `n` lines of a complete log; a cut append gets its new number of lines."""
     texts = log.split(b"\n", n)[:n]
     lines = [line for text in texts if (line := decode_line(text))]
     for index, line in enumerate(lines):
@@ -82,7 +81,7 @@ def _cut_log(log: bytes, n: int) -> bytes:
 
 
 def _make_run_ends(lines: Sequence[Line], updated_at: int) -> bytes:
-    """Make lines that end the runs that a cut left open: nobody drives them in the copy."""
+    """Make lines that end the runs that a cut left open, which nobody drives."""
     if not lines:
         return b""
     facts = read_info(lines[0].chat_id, lines)

@@ -1,4 +1,4 @@
-"""A cache of the chats that were used last, bounded in bytes."""
+"""A cache of the last used chats, bounded in bytes."""
 
 from __future__ import annotations
 
@@ -11,16 +11,14 @@ CACHE_BYTES_MAX = 32 * 1024 * 1024
 """Length of the logs whose lines are kept; parsed they take about three times as much."""
 
 COST_BYTES = 16 * 1024
-"""Counted for a chat beside its log, so that many small ones are bounded too."""
+"""Bytes counted for a chat beside its log, so that many small ones are bounded too."""
 
 
 class LruCache(Generic[T]):
-    """Chats by id, of any type."""
-
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
         self._kept: OrderedDict[str, tuple[T, int]] = OrderedDict()
-        """The last used at the end, with what was counted for it."""
+        """Chats with their counted bytes, the last used at the end."""
         self._bytes = 0
 
     def find_chat(self, chat_id: str) -> T | None:
@@ -28,7 +26,7 @@ class LruCache(Generic[T]):
         return kept[0] if kept else None
 
     def put_chat(self, chat_id: str, chat: T, size_bytes: int) -> None:
-        """Put a chat with a log of this size as the last used; those that were used long ago may go."""
+        """Put a chat with a log of this size as the last used; the least recently used may go."""
         self.drop_chat(chat_id)
         cost_bytes = COST_BYTES + size_bytes
         self._kept[chat_id] = (chat, cost_bytes)

@@ -1,4 +1,4 @@
-"""Pages of the list of chats: a token is the place of the last chat that was told of, by time and id."""
+"""Pages of the list of chats; a token is the time and id of the last chat shown."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _TOKEN = re.compile(r"([0-9]{1,15})\.([0-9a-f-]{36})")
 class Page:
     size: int
     after: tuple[int, str] | None
-    """Its place begins after this: the time, negated, and the id of a chat."""
+    """The negated time and id of the chat before the page."""
 
     @classmethod
     def parse(cls, size: int, token: str) -> Page:
-        """The page of a caller (size 0: the default).
+        """Read the page that a caller asks for (size 0: the default).
 
         Raises:
-            InvalidRequest: The size or the token is none of ours.
+            InvalidRequest: The size or the token is not valid.
         """
         if not 0 <= size <= PAGE_MAX:
             raise InvalidRequest.of("pageSize", f"must be 1 to {PAGE_MAX}, or 0 for {PAGE_DEFAULT}")

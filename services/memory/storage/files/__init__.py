@@ -1,1 +1,1 @@
-"""Chats in a folder that one process owns: a log file for each chat, and an index in SQLite."""
+"""Chats in a folder owned by one process: a log file for each chat, and an index in SQLite."""

@@ -1,8 +1,7 @@
-"""The blobs of a folder's chats, each in a file named by its content. Everything here blocks.
+"""Blobs in files named by their content. Everything here blocks.
 
 `blobs/<chatId>/<SHA-256>` holds the MIME type, a line break, and the content. A blob is on disk before any line that
-refers to it, and is deleted with its chat. The modification time of a chat's folder is that of the last `put`, even of
-one that found its blob there.
+refers to it. The modification time of a chat's folder is that of the last `put`, even of a known blob.
 """
 
 from __future__ import annotations
@@ -28,15 +27,15 @@ if TYPE_CHECKING:
 
 
 class BlobFolder:
-    """The blobs of all chats of a folder. May be used from several threads."""
+    """The blobs of a folder, which several threads may use."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._wanted = threading.Lock()
-        """Held while a chat's folder is made or found wanted, and while one that is not wanted is deleted."""
+        """Held while a chat's folder is made, touched or deleted."""
 
     def put_blob(self, chat_id: str, blob: Blob) -> None:
-        """Keep a blob, on disk when this returns. An existing one stays as it is."""
+        """Keep a blob, on disk when this returns; an existing one stays as it is."""
         path = self._get_path(chat_id, blob.id)
         with self._wanted:
             _make_folder(path.parent)
@@ -104,8 +103,6 @@ class BlobFolder:
 
 
 class FileBlobs:
-    """The blobs of all chats, reached in threads."""
-
     def __init__(self, folder: BlobFolder, index: Index) -> None:
         self._folder = folder
         self._index = index

@@ -1,4 +1,4 @@
-"""The logs of a folder's chats: opened when they are needed, kept in memory while they are in use."""
+"""The logs of a folder's chats, opened on demand and kept in memory while in use."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class FileChats:
-    """The logs of all chats. Used on the event loop only; the disk is reached in threads."""
+    """The logs of all chats, used on the event loop only; the disk is reached in threads."""
 
     def __init__(
         self, disk: Disk, blobs: BlobFolder, index: Index, commits: Commits, cache_bytes_max: int = CACHE_BYTES_MAX
@@ -37,11 +37,10 @@ class FileChats:
         self._index = index
         self._commits = commits
         self._open: WeakValueDictionary[str, Chat] = WeakValueDictionary()
-        """Every chat that anybody holds: there are never two objects of one chat."""
+        """Every chat in use: there are never two objects of one chat."""
         self._cache: LruCache[Chat] = LruCache(cache_bytes_max)
-        """The chats that were used last, whether anybody holds them or not."""
         self._loading = asyncio.Lock()
-        """One log is read at a time: the disk is one, and no chat is read twice."""
+        """One log is read at a time, and no chat twice."""
 
     async def load(self, chat_id: str) -> Chat:
         chat = await self._open_chat(chat_id)

@@ -1,7 +1,7 @@
 """Group commit: appends that wait while the disk is busy go to it together, one write and one sync for each file.
 
-All changes of chats happen in one task. A round takes what is waiting, holds it against the facts of its chats in
-order, writes the files of the round in a few threads, several files in each, and answers when they are on disk.
+One task makes all changes, in rounds: it takes what is waiting, checks it in order, writes the files in a few threads,
+and answers when they are on disk.
 """
 
 from __future__ import annotations
@@ -30,9 +30,8 @@ if TYPE_CHECKING:
 
 SYNCS_MAX = 8
 FILES_MIN = 16
-"""Threads that sync, and the files that one of them takes before another is asked to help. File systems merge
-concurrent syncs (64 files took 2.5 ms in 8 threads, 7 ms in one; ext4, 2026-11), but a hop to a thread costs more
-CPU than the sync of a file, and what comes meanwhile makes a larger round."""
+"""Threads that sync, and the files one takes before another helps. 64 syncs took 2.5 ms in 8 threads, 7 ms in one
+(ext4, 2026-11), but a hop to a thread costs more CPU than a sync."""
 
 log = structlog.get_logger()
 
@@ -42,11 +41,10 @@ class Append:
     chat: Chat
     lines: list[Known]
     done: asyncio.Future[Span | str]
-    """The lines' numbers, or the run that the query is a repetition of."""
+    """The lines' numbers, or the run whose query is repeated."""
     lease: Lease | None = None
-    """The lease of the run that the lines begin."""
     beside: Collection[str] | None = None
-    """The other unfinished runs that its chat may have; None: any."""
+    """The other unfinished runs that its chat may have; None allows any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +79,7 @@ class _StagedChat:
 
 
 class Commits:
-    """The one writer of all logs. `run_commits` is its task; any other may call `append_lines` and `delete_chat`."""
+    """The one writer of all logs; `run_commits` is its task."""
 
     def __init__(self, disk: Disk, index: Index, leases: LeaseTable) -> None:
         self._disk = disk
@@ -100,7 +98,8 @@ class Commits:
         lease: Lease | None = None,
         beside: Collection[str] | None = None,
     ) -> Span | str:
-        """Commit `lines`, even if the caller leaves; see ChatLogs.append. A HeadraceError: nothing was appended."""
+        """Commit `lines`, even if the caller leaves; see ChatLogs.append. After a HeadraceError nothing was
+        appended."""
         cost_bytes = size_bytes + APPEND_COST_BYTES
         if self._waiting and self._waiting_bytes + cost_bytes > WAITING_BYTES_MAX:
             raise Overloaded("too many appends wait for the disk; try again later", waitingBytes=self._waiting_bytes)
@@ -110,7 +109,6 @@ class Commits:
         return await job.done
 
     async def settle(self) -> None:
-        """Wait until every earlier append is answered."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._enqueue(Settle(done))
         await done
@@ -127,7 +125,7 @@ class Commits:
         await job.done
 
     def close(self) -> None:
-        """Let `run_commits` end when nothing waits any more."""
+        """Let `run_commits` end once nothing waits."""
         self._is_closed = True
         self._wake.set()
 
@@ -152,7 +150,7 @@ class Commits:
         self._wake.set()
 
     def _stage_jobs(self, jobs: list[Job]) -> list[_StagedChat]:
-        """Check the jobs against their chats, in order; those refused are answered."""
+        """Check the jobs against their chats, in order, and answer refused ones."""
         # By chat, not by its id: one that is deleted may still be asked beside the new one of its id.
         staged: dict[Chat, _StagedChat] = {}
         for job in jobs:
@@ -234,7 +232,7 @@ class Commits:
         self._leases.drop_runs(line.run_id for line in item.lines if isinstance(line, Run))
 
     def _roll_back(self, item: _StagedChat, error: Exception) -> None:
-        """Forget what was staged: the file is as it was, or nobody may write to it any more."""
+        """Forget what was staged: it is not in the file, or the file takes no more writes."""
         chat = item.chat
         is_damaged = chat.info.is_damaged or isinstance(error, LogDamaged)
         chat.info = read_info(chat.chat_id, chat.log, is_damaged=is_damaged)

@@ -1,7 +1,7 @@
-"""The index as a SQLite file: what can be asked without opening logs. Everything here blocks, in one thread.
+"""The index as a SQLite file. Everything here blocks, in one thread.
 
-Nothing that was acknowledged depends on it: it is made of the logs, and made anew when it is lost or of another
-version. Only the generations of leases are in no log; a new file begins with one that no earlier file can have given.
+It is made from the logs, and made anew when lost or of another version. Only lease generations are in no log; a new
+file starts them above any that an earlier file gave.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from services.memory.storage.index_rows import ChatEntry, IndexChange, Text, Unf
 from services.runtime.auth.identity import Identity
 
 VERSION = 2
-"""Version of the tables. A file of another version is made anew."""
+"""Version of the tables; a file of another version is made anew."""
 
 WAL_PAGES = 8000
-"""Pages of 4 KiB before they are moved into the file: that syncs, and appends wait for the same disk."""
+"""Pages of 4 KiB before they move into the file, which syncs while appends wait for the disk."""
 
 _TABLES = """
 CREATE TABLE chats(
@@ -53,7 +53,7 @@ log = structlog.get_logger()
 
 @contextmanager
 def database_errors() -> Generator[None]:
-    """An index that cannot be used is Overloaded: nothing is lost, and the same request may succeed later."""
+    """Raise Overloaded for an index that cannot be used: nothing is lost, and a retry may succeed."""
     try:
         yield
     except sqlite3.Error as error:
@@ -61,7 +61,7 @@ def database_errors() -> Generator[None]:
 
 
 def open_database(path: Path, *, is_first: bool) -> IndexDatabase:
-    """The index at `path`, or a new one where there is none or one of another version; see create_database.
+    """Open the index at `path`, new if there is none of this version; see create_database.
 
     Raises:
         sqlite3.DatabaseError: It cannot be read.
@@ -76,9 +76,9 @@ def open_database(path: Path, *, is_first: bool) -> IndexDatabase:
 
 
 def create_database(path: Path, *, is_first: bool) -> IndexDatabase:
-    """An empty index in place of whatever is at `path`.
+    """Make an empty index in place of whatever is at `path`.
 
-    Without `is_first` its generations begin with the time, which is higher than any that was given before.
+    Without `is_first`, generations begin with the time, which is higher than any given before.
     """
     for suffix in ("", "-wal", "-shm"):
         path.with_name(path.name + suffix).unlink(missing_ok=True)
@@ -92,13 +92,13 @@ class _OtherVersion(Exception):
 
 
 class IndexDatabase:
-    """One connection, used by one thread at a time."""
+    """A connection, used by one thread at a time."""
 
     def __init__(self, path: Path, *, is_new: bool = False, is_reader: bool = False) -> None:
         """Open `path`; with `is_new` make its tables; a reader waits for no lock.
 
         Raises:
-            sqlite3.DatabaseError, _OtherVersion: It is none of ours.
+            sqlite3.DatabaseError, _OtherVersion: The file is not a current index.
         """
         self._path = path
         self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
@@ -121,7 +121,7 @@ class IndexDatabase:
         self._db.close()
 
     def open_reader(self) -> IndexDatabase:
-        """Open another connection to the file, which reads while this one writes, and waits for no lock."""
+        """Open another connection, which reads while this one writes and waits for no lock."""
         return IndexDatabase(self._path, is_reader=True)
 
     def list_logs(self) -> dict[str, tuple[int, int]]:
@@ -161,7 +161,7 @@ class IndexDatabase:
         return row[0] if row else None
 
     def list_unfinished(self, chat_id: str | None = None, expired_at: int | None = None) -> list[UnfinishedEntry]:
-        """List unfinished runs, the oldest first; none of damaged logs: nobody can write their end."""
+        """List unfinished runs, the oldest first, leaving out damaged logs, to which no end can be written."""
         rows = self._db.execute(
             "SELECT chat_id, run_id, agent_key, max(runs.generation, ifnull(leases.generation, 0)), last_seq,"
             " ifnull(owner, ''), ifnull(expires_at, 0), tenant, user"
@@ -181,7 +181,7 @@ class IndexDatabase:
         return [row[0] for row in rows]
 
     def get_generation_floor(self) -> int:
-        """Return the generation that every new one must be above."""
+        """Return the generation that every new one must exceed."""
         return self._db.execute("SELECT max(generation) FROM floor").fetchone()[0]
 
     def set_generation_floor(self, generation: int) -> None:
@@ -218,7 +218,7 @@ class IndexDatabase:
         return self._db.execute(query, (*words, *kinds, owner.tenant, owner.user, count)).fetchall()
 
     def add_facts(self, facts: Sequence[tuple[Identity, Text]]) -> None:
-        """Add facts; those that exist stay as they are."""
+        """Add facts; existing ones stay as they are."""
         with self._transaction():
             self._put_texts(("", owner, fact) for owner, fact in facts)
 
@@ -230,13 +230,13 @@ class IndexDatabase:
                 self._put_texts(("", owner, fact) for owner, fact in facts)
 
     def clear_logs(self) -> None:
-        """Delete all that is in the logs; leases stay."""
+        """Delete everything that logs can restore; leases stay."""
         with self._transaction():
             for table in ("chats", "runs", "places", "texts"):
                 self._db.execute(f"DELETE FROM {table}")
 
     def _put_changes(self, changes: list[IndexChange]) -> None:
-        """Write changes. Rows of a chat or run that changes more than once are written once."""
+        """Write changes; rows of a chat or run that changes more than once are written once."""
         chats = {change.chat.chat_id: change for change in changes}
         runs = {run.run_id: (change.chat.chat_id, run) for change in changes for run in change.runs}
         self._db.executemany(

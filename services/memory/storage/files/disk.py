@@ -1,7 +1,6 @@
-"""The folder of logs, owned by one process: read, append durably, set aside, delete. Everything here blocks.
+"""A folder of logs, owned by one process. Everything here blocks.
 
-What this file can raise to a caller of the service is named in `disk_errors`; while the service starts, OSError
-goes through as it is.
+`disk_errors` names all errors that callers of the service can see; at start OSError passes unchanged.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from services.runtime import disk
 from services.runtime.rpc.field_rules import is_uuid
 
 OPEN_MAX = 32
-"""Files that one thread has open at a time: a process may have 1,024 on most systems, and sockets are among them."""
+"""Files that one thread has open at a time: most systems allow a process 1,024, sockets included."""
 
 _SUFFIX = ".json"
 
@@ -31,17 +30,15 @@ def disk_errors(chat_id: str) -> AbstractContextManager[None]:
 class Piece:
     chat_id: str
     end: int
-    """The byte where what was acknowledged ends."""
+    """The byte where acknowledged data ends."""
     data: bytes
 
 
 class Disk:
-    """An open folder of logs. May be used from several threads, for different chats at a time."""
+    """An open folder of logs, for several threads, each with other chats at a time."""
 
     def __init__(self, folder: Path, *, sync: Callable[[int], None] = os.fdatasync) -> None:
-        """Open and lock `folder`, made when it is not there. `sync` makes a file's data durable.
-
-        The folder's other files belong to the owner of the lock too.
+        """Open and lock `folder`, made if missing; `sync` makes a file's data durable.
 
         Raises:
             OSError: It cannot be made, or another process owns it.
@@ -70,7 +67,7 @@ class Disk:
             }
 
     def has_log(self, chat_id: str) -> bool:
-        """Return whether there is a log. It takes no longer than a hop to a thread: systems cache names."""
+        """Return whether there is a log, as fast as a hop to a thread: systems cache names."""
         return self._get_path(chat_id).exists()
 
     def read_log(self, chat_id: str) -> bytes:
@@ -80,14 +77,12 @@ class Disk:
         return self._get_path(chat_id).stat().st_mtime_ns
 
     def append(self, chat_id: str, end: int, data: bytes) -> int:
-        """Store `data` at byte `end` of a log; on disk when this returns.
-
-        Returns the file's time of change, in nanoseconds.
+        """Store `data` at byte `end` of a log, on disk when this returns the file's time of change (ns).
 
         After an OSError the file is as it was.
 
         Raises:
-            LogDamaged: The file may hold part of `data`: it must not be written to.
+            LogDamaged: The file may hold part of `data`, and must not be written to.
         """
         (outcome,) = self.append_each([Piece(chat_id, end, data)])
         if isinstance(outcome, Exception):
@@ -95,9 +90,9 @@ class Disk:
         return outcome
 
     def append_each(self, pieces: Sequence[Piece]) -> list[int | OSError | LogDamaged]:
-        """Store the pieces, each of another log: for each what `append` returns or raises.
+        """Store the pieces, each of another log, and return for each what `append` returns or raises.
 
-        Some are written before the first is synced: one sync of the file system's journal then often does for several.
+        Several are written before the first sync, which often covers all of them in the file system's journal.
         """
         outcomes: list[int | OSError | LogDamaged] = []
         for first in range(0, len(pieces), OPEN_MAX):
@@ -132,7 +127,7 @@ class Disk:
             os.close(fd)
 
     def set_aside(self, chat_id: str, whole_bytes: int, tail: bytes) -> None:
-        """Move the damaged end of a log to the file beside it."""
+        """Move the damaged end of a log to a file beside it."""
         with open(self._get_damaged_path(chat_id), "ab") as beside:
             beside.write(tail)
             beside.flush()
@@ -163,7 +158,7 @@ def _write_all(fd: int, data: bytes, at: int) -> None:
 
 
 def _catch_disk_error(do: Callable[..., int], *given: object) -> int | OSError | LogDamaged:
-    """Call `do` and return its error as a value, so that the other pieces go on."""
+    """Return the error of `do` as a value, so that other pieces go on."""
     try:
         return do(*given)
     except (OSError, LogDamaged) as error:
@@ -172,7 +167,7 @@ def _catch_disk_error(do: Callable[..., int], *given: object) -> int | OSError |
 
 @contextmanager
 def _undoing_on_error(fd: int, piece: Piece) -> Generator[None]:
-    """After an OSError, cut what the file has got of the piece."""
+    """Cut a partly written piece off the file after an OSError."""
     try:
         yield
     except OSError:

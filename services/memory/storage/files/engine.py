@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class NoPeers:
-    """A folder has one owner: there is no other service to share news with."""
+    """A stub, because a folder has one owner and no peers."""
 
     def share(self, news: str) -> None:
         pass
@@ -62,7 +62,7 @@ async def open_files(
 
 
 async def _open_index(disk: Disk) -> IndexDatabase:
-    """Bring the index up to date, which may take minutes: a cancellation in the meantime is obeyed."""
+    """Bring the index up to date, which may take minutes and can be cancelled."""
     stopped = threading.Event()
     indexing = asyncio.create_task(asyncio.to_thread(open_index, disk, stopped))
     try:

@@ -1,8 +1,7 @@
-"""The index of all chats: a file that is written after the logs and read after that.
+"""The index of all chats, written after the logs by one thread.
 
-Changes wait for the file's one thread; a question waits until those before it are in, so that it sees every append
-that was acknowledged. Only the chat of a run, which every new run is held against, is known without that. What the file
-refuses is read again from the logs when it takes changes once more.
+A read waits for the changes before it, so that it sees every acknowledged append; only a run's chat is known at once.
+Changes that the file refuses are read again from the logs later.
 """
 
 from __future__ import annotations
@@ -28,24 +27,23 @@ from services.runtime.auth.identity import Identity
 T = TypeVar("T")
 
 WAITING_MAX = 4096
-"""Changes that wait; then the commits do, or memory would fill while the file is slower than the logs."""
+"""Changes that wait before commits wait too, or memory would fill."""
 
 GATHER_S = 0.25
-"""How long changes gather before they are written together; a question does not wait for it. A text costs 80 µs among a
-hundred, 140 among ten and 600 alone (400 characters, 2026-11)."""
+"""How long changes gather for one write; a read does not wait for it. A text costs 80 µs among a hundred, 140 among
+ten, 600 alone (400 characters, 2026-11)."""
 
 log = structlog.get_logger()
 
 
 class Index:
-    """The rows of all chats. Used on the event loop only; `run_writes` is its task."""
+    """The rows of all chats, used on the event loop only; `run_writes` is its task."""
 
     def __init__(
         self, database: IndexDatabase, read: Callable[[str], IndexChange | str], clock: Callable[[], int] = now_ms
     ) -> None:
-        """Own `database`. `read` gives all that a chat's log holds, in the index's thread; leases end by `clock`, in
-        Unix milliseconds.
-        """
+        """Own `database`. `read` gives a chat's log as a change, in the index's thread; leases end by `clock`, in Unix
+        milliseconds."""
         self._database = database
         self._read = read
         self._clock = clock
@@ -175,7 +173,7 @@ class Index:
                     self._unwritten.pop(run.run_id, None)
 
     def _apply_changes(self, changes: list[IndexChange | str]) -> None:
-        """Write `changes`, in the thread; chats of refused ones are remembered."""
+        """Write `changes`, in the thread, and remember the chats of refused ones."""
         if not changes and not self._behind:
             return
         try:

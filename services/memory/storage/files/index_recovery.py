@@ -1,6 +1,6 @@
-"""From a folder of logs to what a service begins with: an index that is up to date, and chats read when wanted.
+"""Starting a service on a folder of logs.
 
-A start reads only the logs whose length or time differs from what the index has seen.
+Only logs whose length or time differs from the index are read.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ if TYPE_CHECKING:
 INDEX_NAME = "index.sqlite"
 
 BATCH_LOGS_MAX, BATCH_BYTES_MAX = 1000, 16 << 20
-"""Logs, and bytes of them, that are taken in by one transaction: a chat of 4 KB costs 0.35 ms of CPU among a thousand
-and 0.7 alone (2026-11). All logs together may be larger than memory."""
+"""Logs and bytes per transaction: a chat of 4 KB costs 0.35 ms of CPU among a thousand and 0.7 alone (2026-11), and all
+logs may exceed memory."""
 
 REPORT_EVERY_S = 5.0
-"""Interval of progress reports of a long start, for which `headrace up` waits."""
+"""Interval of progress reports of a long start, which `headrace up` waits for."""
 
 log = structlog.get_logger()
 
 
 def open_index(disk: Disk, stopped: threading.Event) -> IndexDatabase:
-    """The index of `disk`, up to date; logs that a crash has cut are put right.
+    """Bring the index of `disk` up to date, and mend logs that a crash has cut.
 
     Once `stopped` is set it returns soon, with an index that the next start goes on with.
 
@@ -116,7 +116,7 @@ def load_chat(disk: Disk, chat_id: str) -> Chat:
 
 
 def read_change(disk: Disk, chat_id: str) -> IndexChange | str:
-    """Read the change that a log makes to the index; the chat's id when the log is gone. The chat may be in use."""
+    """Read the change that a log makes to the index; the chat's id if the log is gone. The chat may be in use."""
     try:
         mtime_ns, data = disk.get_mtime_ns(chat_id), disk.read_log(chat_id)
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""The leases of a folder's unfinished runs: held in memory, kept in the index file."""
+"""Leases of a folder's unfinished runs, in memory and in the index file."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 
 class LeaseTable:
-    """The leases of unfinished runs. Used on the event loop only."""
+    """The leases of unfinished runs, used on the event loop only."""
 
     def __init__(self, index: Index, held: dict[str, Lease], floor: int, clock: Callable[[], int]) -> None:
-        """`held` are the leases in the index; generations are given above `floor`."""
+        """`held` are the leases in the index; new generations are above `floor`."""
         self._index = index
         self._held = held
         self._floor = floor
@@ -35,7 +35,7 @@ class LeaseTable:
         self._held[run_id] = lease
 
     def find_first(self, run_id: str) -> Lease | None:
-        """Return the lease that the run began with, while nobody has taken the run over."""
+        """Return the lease that the run began with, until somebody takes the run over."""
         lease = self._held.get(run_id)
         return lease if lease and not lease.generation else None
 
@@ -58,7 +58,7 @@ class LeaseTable:
             await self._store_lease(run_id, replace(lease, expires_at=0))
 
     def drop_runs(self, run_ids: Iterable[str]) -> None:
-        """Forget runs that have ended: their logs fence everybody."""
+        """Forget ended runs, whose logs refuse all appends."""
         for run_id in run_ids:
             self._held.pop(run_id, None)
 

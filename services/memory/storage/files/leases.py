@@ -1,4 +1,4 @@
-"""Who owns the runs of a folder's chats."""
+"""Leases of the runs in a folder."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class FileLeases:
-    """The leases of all runs. Used on the event loop only."""
+    """The leases of all runs, used on the event loop only."""
 
     def __init__(self, chats: FileChats, commits: Commits, table: LeaseTable) -> None:
         self._chats = chats

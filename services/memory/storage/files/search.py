@@ -32,5 +32,5 @@ def search_texts(question: Question, database: IndexDatabase, owner: Identity) -
 
 
 def _list_case_forms(term: str) -> set[str]:
-    """List the ways to write a short word: LIKE ignores the case of ASCII letters alone."""
+    """List the ways to write a short word: LIKE ignores case in ASCII only."""
     return {term.lower(), term.upper(), term.capitalize()} if not term.isascii() else {term}

@@ -1,6 +1,6 @@
-"""The facts of all users in one log file: one JSON object a line. Everything here blocks.
+"""The facts of all users in one log file, one JSON object a line. Everything here blocks.
 
-The file is written as chats are: append, sync, and a tail that a crash has cut is set aside.
+It is written as chats are: append, sync, and a tail cut by a crash is set aside.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from services.memory.storage.files.index import Index
 
 _FILE = str(uuid.uuid5(uuid.UUID("6f0f7a3e-3a0b-4d0e-9d57-6f3b6d0c7f11"), ""))
-"""Its name: nothing but a UUID becomes a path."""
+"""A name that no chat's file has, because it is no UUID."""
 
 
 class FactLog:
@@ -37,7 +37,7 @@ class FactLog:
         self._disk.close()
 
     def add_fact(self, owner: Identity, text: str, request_id: str) -> tuple[Fact, bool]:
-        """Keep a fact, on disk when this returns; return it, and whether it is new by its request id."""
+        """Keep a fact, on disk when this returns; return it, and whether its request id is new."""
         with self._lock:
             if request_id and (known := self._known.get((owner, request_id))):
                 return known, False
