@@ -26,7 +26,7 @@ async def main(config: Config) -> None:
 
 
 def choose_sandbox(config: Config, sandbox: Sandbox) -> Sandbox:
-    """Complete the sandbox with the operator's paths, and log what weakens it. Raises OSError where the demanded one
+    """Completes the sandbox with the operator's paths and logs what weakens it; raises OSError where a demanded tier
     fails."""
     facts = {"tier": sandbox.tier, "problem": sandbox.problem}
     match sandbox.tier:

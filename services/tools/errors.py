@@ -1,4 +1,4 @@
-"""The error of a tool."""
+"""Defines the error of a tool."""
 
 from __future__ import annotations
 

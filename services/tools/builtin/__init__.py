@@ -1,4 +1,4 @@
-"""The tools that every installation has, one file each."""
+"""Every installation has these tools, one file each."""
 
 from services.tools.builtin import (
     bash,

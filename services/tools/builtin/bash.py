@@ -1,4 +1,4 @@
-"""_bash_: one command line in the sandbox, its output streamed."""
+"""Runs one command line in the sandbox and streams its output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""city_datetime: date and time in a city, by the IANA time zone of that name."""
+"""Tells date and time in a city, by the IANA time zone of that name."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MORE_CITIES = {
     "Asia/Taipei": ("台北",),
     "Asia/Singapore": ("新加坡",),
 }
-"""Cities without a zone of their own name."""
+"""These cities have no zone of their own name."""
 
 CHINESE = ("北京", "上海", "广州", "深圳", "杭州", "成都", "武汉", "南京", "西安")
 

@@ -1,4 +1,4 @@
-"""deep_search: split the question, search in parallel, judge whether more is needed, stream a report."""
+"""Splits a question, searches in parallel, judges whether more is needed, and streams a report."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ async def execute(context: ToolContext) -> AsyncGenerator[tools_pb2.ToolDelta]:
 async def _search_rounds(
     context: ToolContext, model: ModelClient, findings: Findings
 ) -> AsyncGenerator[tools_pb2.ToolDelta]:
-    """Search until it is enough; the last model call of the budget is kept for the report."""
+    """Searches until it is enough; the last model call of the budget is kept for the report."""
     question, past_queries = context.arguments["query"], set[str]()
     queries = [question[: prompts.QUERY_CHARS_MAX]]
     if model.calls_left > 1:
@@ -94,7 +94,7 @@ async def _search_in_time(context: ToolContext, model: ModelClient, queries: lis
 
 
 async def _ask_or_empty(model: ModelClient, prompt: prompts.Prompt) -> str:
-    """Ask briefly; empty when the model fails: searching for the question itself is better than not searching."""
+    """The answer is empty when the model fails, because a search for the question itself is better than none."""
     try:
         return await model.ask_briefly(prompt.system, prompt.text)
     except ModelFailed:
@@ -116,7 +116,7 @@ def _format_sources(model: ModelClient, findings: Findings) -> str:
 
 
 def _format_partial_result(why: str, pieces: str, findings: Findings) -> str:
-    """Format what the calling model can go on with: the beginning of the report, and the documents by their queries."""
+    """The calling model can go on with the beginning of the report and the documents by their queries."""
     parts = [why]
     if pieces:
         parts.append(f"The report up to there:\n\n{pieces}")

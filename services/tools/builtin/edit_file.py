@@ -1,7 +1,7 @@
-"""edit_file: one passage of a text file, or each of its occurrences, replaced by another.
+"""Replaces one passage of a text file, or each of its occurrences.
 
-Repeating an edit changes nothing, so that a call may be repeated after a crash: text that already is the new text is
-left alone, even where an insertion contains the old text.
+Repeating an edit changes nothing, so a call may be repeated after a crash: text that already is the new text is left
+alone.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from services.tools.toolkit.tool import Tool, make_result
 from services.tools.workspace.workspace import Workspace
 
 BYTES_MAX = 8 * 1024 * 1024
-"""Larger files are for commands: this holds the file twice."""
+"""An edit holds the file in memory twice; larger files are for commands."""
 
 LINES_SHOWN_MAX = 10
 

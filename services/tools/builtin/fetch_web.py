@@ -1,4 +1,4 @@
-"""fetch_web: the readable text of a web page."""
+"""Gives the readable text of a web page."""
 
 from __future__ import annotations
 

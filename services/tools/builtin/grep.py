@@ -1,7 +1,4 @@
-"""grep: the lines of the workspace's text files that match a pattern, streamed file by file.
-
-The pattern runs in RE2, so no pattern is slow; it never matches across lines.
-"""
+"""Streams the lines of text files that match a pattern, which runs in RE2 so that none is slow."""
 
 from __future__ import annotations
 
@@ -97,7 +94,7 @@ def _list_candidates(workspace: Workspace, path: str, glob: str | None) -> list[
 
 
 def _search_file(workspace: Workspace, file: WorkspaceFile, pattern: Any) -> list[str]:
-    """Search one file; a file that is not text, or has gone, has no lines."""
+    """A file that is not text, or has gone, has no lines."""
     try:
         with workspace.open_file(file.path) as fd, open(fd, "rb", closefd=False) as opened:
             content = opened.read(FILE_BYTES_MAX)
@@ -132,7 +129,7 @@ def _cut_line(content: bytes, start: int, end: int, match: int) -> str:
 
 
 def _printable(path: str) -> str:
-    """Make a path printable: a name may hold bytes that are not UTF-8, which Python keeps as lone surrogates."""
+    """A name may hold bytes that are not UTF-8, which Python keeps as lone surrogates."""
     return path.encode(errors="replace").decode()
 
 

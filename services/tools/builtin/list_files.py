@@ -1,4 +1,4 @@
-"""list_files: the files of the workspace."""
+"""Lists the files of the workspace."""
 
 from __future__ import annotations
 

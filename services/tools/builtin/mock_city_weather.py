@@ -1,4 +1,4 @@
-"""mock_city_weather: invented weather for demos and tests; the same arguments always give the same answer."""
+"""Invents weather for demos and tests; the same arguments always give the same answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""python: a piece of code in the run's own interpreter, its output streamed, its variables kept for the next call."""
+"""Runs code in the run's own interpreter, which keeps its variables for the next call."""
 
 from __future__ import annotations
 

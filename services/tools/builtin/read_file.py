@@ -1,4 +1,4 @@
-"""read_file: a text file of the workspace, or a range of its lines."""
+"""Reads a text file of the workspace, or a range of its lines."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _read_lines(workspace: Workspace, path: str, first: int, lines: int | None) 
 
 
 def _take_lines(file: Iterable[str], first: int, lines: int | None) -> str:
-    """Take whole lines while there is room; then a note says with which line to go on."""
+    """Takes whole lines while there is room; then a note says with which line to go on."""
     room, taken = RESULT_CHARS_MAX - NOTE_CHARS, list[str]()
     stop = None if lines is None else first - 1 + lines
     for number, line in enumerate(islice(file, first - 1, stop), start=first):

@@ -1,4 +1,4 @@
-"""report: the model writes Markdown, which is streamed and made into a file."""
+"""Streams Markdown that the model writes and makes it into a file."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ async def _write_report(context: ToolContext, model: ModelClient) -> AsyncGenera
 
 
 async def _save_report(context: ToolContext, kind: str, text: str, path: str) -> int:
-    """Write the file, which artifacts.py publishes. Returns how many characters it cannot show."""
+    """Returns how many characters the file cannot show."""
     if not text.strip():
         raise ModelFailed("the model wrote nothing")
     file = await render_file(text, kind)
@@ -87,7 +87,7 @@ async def _save_report(context: ToolContext, kind: str, text: str, path: str) ->
 
 
 def _make_path(context: ToolContext, suffix: str) -> str:
-    """Make a path that is the same for the same call, so that a repeated call replaces its own file."""
+    """A repeated call has the same path, so that it replaces its own file."""
     words = re.findall(r"\w+", context.arguments["task"].lower())
     subject = "-".join(words)[:40].strip("-_") or "report"
     key = context.request.effect_key or f"{context.request.run_id}/{context.request.tool_call_id}"

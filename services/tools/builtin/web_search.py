@@ -1,4 +1,4 @@
-"""web_search: hits of the configured search endpoint."""
+"""Gives hits of the configured search endpoint."""
 
 from __future__ import annotations
 

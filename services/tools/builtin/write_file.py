@@ -1,4 +1,4 @@
-"""write_file: a text file in the workspace, replaced whole."""
+"""Replaces a text file of the workspace whole."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The tools in force: built-in ones, the tools folder's definitions, and the tools of MCP servers.
+"""Holds the tools in force: built-in ones, those of the tools folder, and those of MCP servers.
 
-A bad definition is logged and left out; it harms nothing else.
+A bad definition is logged and left out.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ BUILTIN_BY_NAME = {tool.name.casefold(): tool for tool in BUILTIN}
 class CatalogueEntry:
     tool: Tool
     schemas: tuple[Draft202012Validator, ...]
-    """The tool's own schema, and the built-in one as well where a file replaces it, because the code relies on that."""
+    """Where a file replaces a built-in schema, the built-in one applies too, because the code relies on it."""
 
 
 class Catalogue:
-    """Tools by name, without regard to case. Each change replaces all entries in one step."""
+    """Finds tools by name without regard to case; each change replaces all entries in one step."""
 
     def __init__(self, folder: Path) -> None:
-        """`folder` has the definition files; tools.yaml stands beside it."""
+        """The definition files lie in `folder`, and tools.yaml beside it."""
         self._folder = ToolsFolder(folder)
         self._tiers = ToolTiers(folder.with_name("tools.yaml"))
         self._sources: dict[str, tuple[Tool, ...]] = {}
@@ -63,10 +63,7 @@ class Catalogue:
         self._rebuild()
 
     def replace_source(self, source: str, tools: Iterable[Tool]) -> None:
-        """Replace the tools of `source`, an MCP server.
-
-        A tool whose name is built in or defined in a file is refused, so that a server harms only itself.
-        """
+        """A tool whose name is built in or defined in a file is refused, so that an MCP server harms only itself."""
         self._sources[source] = tuple(tools)
         self._rebuild()
 
@@ -82,7 +79,7 @@ class Catalogue:
         log.info("tools loaded", tools=len(self._entries), views=len(self._folder.views))
 
     def _make_tool(self, stated: FileDefinition) -> Tool | None:
-        """Make the tool that a definition overrides or adds; None when it is refused."""
+        """Returns None when the definition is refused."""
         definition, builtin = stated.definition, BUILTIN_BY_NAME.get(stated.definition.name.casefold())
         problem = ""
         if builtin is not None and (stated.kind != "backend" or definition.command is not None):
@@ -125,7 +122,7 @@ class Catalogue:
 
 
 def _make_entry(tool: Tool) -> CatalogueEntry | None:
-    """Compile the tool's schemas; None when a source's schema is invalid."""
+    """Returns None when a source's schema is invalid."""
     builtin = BUILTIN_BY_NAME.get(tool.name.casefold(), tool)
     try:
         return CatalogueEntry(
@@ -137,7 +134,7 @@ def _make_entry(tool: Tool) -> CatalogueEntry | None:
 
 
 def _override_builtin(tool: Tool, definition: Definition) -> Tool:
-    """Override fields of a built-in tool; its effect is a fact and stays."""
+    """The effect of a built-in tool is a fact and stays."""
     stated = {
         "description": definition.description,
         "after_call_hint": definition.after_call_hint,

@@ -1,4 +1,4 @@
-"""Command tools: a command from a definition file as a tool."""
+"""Makes tools of the commands in definition files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from services.tools.toolkit.tool import Tool
 
 
 def make_command_tool(definition: Definition, folder: Path) -> Tool:
-    """Make the tool of a definition with a `command`; arguments that name files of `folder` are made absolute."""
+    """Arguments of the command that name files of `folder` are made absolute."""
     assert definition.command is not None
     folder = folder.resolve()
     arguments = tuple(

@@ -1,6 +1,6 @@
-"""The tools folder: definitions and views of its valid files.
+"""Reads the tools folder's definitions and views.
 
-A bad file is logged and its last good version stays in force. A name that is defined twice is refused everywhere.
+A bad file is logged and its last good version stays in force; a name that is defined twice is refused everywhere.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _Content: TypeAlias = View | tuple[FileDefinition, ...]
 
 
 class ToolsFolder:
-    """`reload` replaces definitions and views in one step."""
+    """Definitions and views are replaced together in one step."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -49,7 +49,7 @@ class ToolsFolder:
         """Views by key, in lower case."""
 
     def reload(self) -> None:
-        """Read the folder again; never raises for the content of a file."""
+        """Never raises for the content of a file."""
         paths = sorted(path for path in self.path.glob("*.*") if path.suffix in (*KINDS, *SUFFIXES))
         self._good = {path: good for path in paths if (good := self._read_file(path)) is not None}
         stated = [each for content in self._good.values() if isinstance(content, tuple) for each in content]
@@ -60,7 +60,7 @@ class ToolsFolder:
         }
 
     def _read_file(self, path: Path) -> _Content | None:
-        """Read a file; a bad one gives its last good content, or None."""
+        """A bad file gives its last good content, or None."""
         try:
             return _parse_file(path)
         except BadDefinition as problem:
@@ -79,7 +79,7 @@ def _parse_file(path: Path) -> _Content:
 
 
 def _drop_duplicates(items: list[T], named: Callable[[T], tuple[str, str]]) -> Iterable[T]:
-    """Drop all items whose name another one has. `named` gives an item's file and name."""
+    """Drops every item whose name another one has; `named` gives an item's file and name."""
     files: dict[str, list[str]] = {}
     for file, name in map(named, items):
         files.setdefault(name.casefold(), []).append(file)

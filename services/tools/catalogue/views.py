@@ -1,6 +1,6 @@
-"""The views of frontend tools, in the tools folder: HTML as text, the other forms as JSON, each by its file's name.
+"""Reads the views of frontend tools: HTML as text and the other forms as JSON, each by its file's name.
 
-A file with a view's suffix that is JSON with `tools` holds definitions of frontend tools instead.
+JSON with `tools` in a file with a view's suffix holds definitions of frontend tools instead.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _KEY: TypeAdapter[str] = TypeAdapter(ViewKey)
 class View:
     key: str
     text: str
-    """HTML, or JSON text as it stands in the file, so that large integers survive."""
+    """JSON text stays as it stands in the file, so that large integers survive."""
 
     is_html: bool
 
 
 def find_definitions(path: Path, text: str) -> Any:
-    """Parse a view's file that holds definitions instead; None when it is a view."""
+    """Returns None when the file is a view."""
     if path.suffix not in MAY_DEFINE_TOOLS or not text.lstrip().startswith("{"):
         return None
     try:

@@ -1,1 +1,1 @@
-"""Documents of every kind, made from the Markdown that a model writes."""
+"""Makes documents of every kind from the Markdown that a model writes."""

@@ -1,4 +1,4 @@
-"""Markdown as blocks, from which slides and pages are made. Raw HTML is text."""
+"""Splits Markdown into the blocks that slides and pages are made of; raw HTML is text."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Code:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Its first row is the head."""
+    """The first row is the head."""
 
     rows: tuple[tuple[tuple[Span, ...], ...], ...]
 
@@ -59,7 +59,7 @@ BULLET = "•"
 
 
 def make_parser() -> MarkdownIt:
-    """CommonMark with tables. Raw HTML is off, and links to scripts are refused by the parser itself."""
+    """Raw HTML is off, and the parser itself refuses links to scripts."""
     return MarkdownIt("commonmark", {"html": False}).enable("table")
 
 

@@ -1,6 +1,6 @@
-"""The kinds of files that a report can be.
+"""Lists the kinds of files that a report can be.
 
-The libraries for PDF and slides take a tenth of a second to import, so they are imported when such a file is wanted.
+The libraries for PDF and slides take 0.1 s to import, so they are imported when needed.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class RenderedFile:
 
 
 async def render_file(text: str, kind: str) -> RenderedFile:
-    """Render in a thread: a long PDF takes seconds."""
+    """Renders in a thread, because a long PDF takes seconds."""
     return await asyncio.to_thread(_render_blocking, text, kind)
 
 

@@ -1,4 +1,4 @@
-"""Fonts of a PDF by character. None is embedded: readers have the Latin ones, and CJK ones or a stand-in.
+"""Chooses fonts of a PDF by character; none is embedded, because readers have them or a stand-in.
 
 The CJK fonts are of predefined character collections (ISO 32000-1, 9.7.5.2); East Asian encodings tell what they hold.
 """
@@ -13,10 +13,10 @@ from reportlab.pdfbase import pdfmetrics
 from reportlab.pdfbase.cidfonts import UnicodeCIDFont
 
 LATIN = ""
-"""The paragraph's own font."""
+"""The paragraph's own font is used."""
 
 CJK = {"gbk": "STSong-Light", "shift_jis": "HeiseiMin-W3", "cp949": "HYSMyeongJo-Medium"}
-"""Fonts by encoding, in the order to try. Greek and Cyrillic are in the first one, too."""
+"""Fonts by encoding, in the order to try; the first has Greek and Cyrillic, too."""
 
 MISSING = "?"
 
@@ -28,7 +28,7 @@ def register_fonts() -> None:
 
 
 def split_by_font(text: str) -> Iterator[tuple[str, str]]:
-    """Split into stretches of one font, with MISSING for characters that no font has."""
+    """A character that no font has becomes MISSING."""
     pairs = [_choose_font(letter) for letter in text]
     for name, stretch in groupby(pairs, key=lambda pair: pair[0]):
         yield name, "".join(letter for _, letter in stretch)

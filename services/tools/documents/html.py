@@ -1,4 +1,4 @@
-"""One HTML file without scripts that loads nothing from elsewhere."""
+"""Makes one HTML file without scripts that loads nothing from elsewhere."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def render_html(text: str, title: str) -> bytes:
 
 
 def _render_image(self: RendererHTML, tokens: list[Token], at: int, options: Any, env: Any) -> str:
-    """Render an image as a link: loading it would tell its server who opens the report."""
+    """An image becomes a link, because loading it would tell its server who opens the report."""
     del self, options, env
     image = tokens[at]
     address = str(image.attrs.get("src", ""))

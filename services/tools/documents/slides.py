@@ -1,4 +1,4 @@
-"""Slides from Markdown, by python-pptx: `#` begins the title slide, each further heading a slide of its own."""
+"""Makes slides from Markdown, by python-pptx: `#` begins the title slide, each further heading another slide."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from services.tools.documents.blocks import (
 
 LINES_MAX = 10
 CHARS_MAX = 700
-"""Room of a slide at TEXT_PT; the rest goes to the next slide."""
+"""So many fit on a slide at TEXT_PT; the rest goes to the next one."""
 
 TEXT_PT, CODE_PT = 18, 14
 

@@ -1,1 +1,1 @@
-"""Executing one call: effect records, artifacts, and the length of results."""
+"""Executes one call, with its effect record, its artifacts and a result of bounded length."""

@@ -1,7 +1,6 @@
-"""Artifacts: the files in outputs/ that are new or changed when a call has ended.
+"""Finds artifacts, the files in outputs/ that are new or changed when a call has ended.
 
-The folder is compared with its state before the first of a chat's overlapping calls, so that a file which two calls
-could have written is published once.
+The folder is compared with its state before the first of a chat's overlapping calls, so that a file is published once.
 """
 
 from __future__ import annotations
@@ -25,10 +24,10 @@ from services.tools.workspace.tree_walk import walk_tree
 from services.tools.workspace.workspace import Workspace
 
 FILES_MAX = 5000
-"""Files that are compared, the first ones by path; comparing so many takes 25 ms."""
+"""Only the first files by path are compared, which takes 25 ms."""
 
 ARTIFACTS_MAX = 50
-"""Artifacts of one call; further files stay in the folder."""
+"""Further files of a call stay in the folder unpublished."""
 
 FileMark: TypeAlias = tuple[int, int, int]
 
@@ -49,7 +48,7 @@ class ArtifactPublisher:
     async def publish_changes(
         self, context: ToolContext, deltas: AsyncGenerator[tools_pb2.ToolDelta]
     ) -> AsyncGenerator[tools_pb2.ToolDelta]:
-        """Pass on what the call streams, with an artifact for each file it wrote before its result. Closes `deltas`."""
+        """Artifacts come before the call's result; closes `deltas`."""
         published = set[str]()
         async with aclosing(deltas):
             watched = await self._start_watching(context)
@@ -89,7 +88,7 @@ class ArtifactPublisher:
 
 
 def _read_marks(context: ToolContext) -> dict[str, FileMark]:
-    """Read the marks of the files below outputs/, without hidden ones, which belong to programs."""
+    """Hidden files are left out, because they belong to programs."""
     try:
         with context.open_workspace().open_folder("outputs") as fd, closing(walk_tree(fd)) as entries:
             files = (entry for entry in entries if entry.is_file and "/." not in f"/{entry.path}")

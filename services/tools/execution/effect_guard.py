@@ -1,4 +1,4 @@
-"""Calls that change something run under a record (effect_records.py), so that none is repeated blindly.
+"""Runs calls that change something under a record (effect_records.py), so that none is repeated blindly.
 
 | record | once | idempotent |
 |---|---|---|
@@ -6,8 +6,7 @@
 | started, by a process that has gone or a call that was left | refused: its outcome is unknown | runs again |
 | ended | answered with the recorded result | the same |
 
-A call that is still running in this process is refused with Overloaded. Tools that only read, and calls without an
-effect key, leave no record.
+Tools that only read, and calls without an effect key, leave no record.
 """
 
 from __future__ import annotations
@@ -34,11 +33,11 @@ UNKNOWN = {
     "message": "this call was started before and nobody saw its end: its effect may have taken place or not, so it "
     "was not run again; look before you repeat it",
 }
-"""Result of a call whose outcome nobody knows, for the model."""
+"""The model gets this result for a call whose outcome nobody knows."""
 
 
 async def run_guarded(effects: EffectRecords, tool: Tool, context: ToolContext) -> AsyncGenerator[tools_pb2.ToolDelta]:
-    """Run the tool unless its record forbids it; exactly one result, last.
+    """Exactly one result comes, last.
 
     Raises:
         Overloaded: The same call is running, or the record could not be written and nothing ran.
@@ -56,7 +55,7 @@ async def run_guarded(effects: EffectRecords, tool: Tool, context: ToolContext) 
 
 
 async def check_effect(effects: EffectRecords, request: tools_pb2.CheckEffectRequest) -> tools_pb2.CheckEffectResponse:
-    """Answer from the record; a call that is still running counts as unknown."""
+    """A call that is still running counts as unknown."""
     record = await asyncio.to_thread(effects.find_record, request.chat_id, request.effect_key)
     if record is None:
         return tools_pb2.CheckEffectResponse(state="not_done")
@@ -97,8 +96,7 @@ async def _run_recorded(
 async def _record_end(
     effects: EffectRecords, context: ToolContext, record: EffectRecord, outcome: tools_pb2.ToolOutcome
 ) -> None:
-    """Record the outcome. A disk that refuses is only logged: the outcome is true, and the record, which stays
-    `started`, keeps the call from being repeated."""
+    """A failing disk is only logged: the outcome is true, and the record that stays `started` prevents a repetition."""
     try:
         await asyncio.to_thread(effects.record_end, context.chat_id, record, Outcome(outcome.ok, outcome.result))
     except Overloaded as error:

@@ -1,10 +1,9 @@
-"""Records of the calls that change something: one small file for each effect key, on disk before the call runs.
+"""Keeps a small file for each effect key, on disk before the call that changes something runs.
 
 data_dir/effects/<chatId>/<SHA-256 of the key>.json says `started` before the tool runs and `ended`, with the outcome,
-before the outcome is sent. A process that is killed in between leaves `started`: nobody knows whether the effect took
-place, and a tool that may act only once is not run again. The files lie outside the workspaces, so that no command can
-change them, and replicas may share them: creating one is atomic, and the first creator wins. These functions block;
-call them in a thread. They raise OSError only through `disk_errors`.
+before that is sent. After a kill in between nobody knows whether the effect took place. The files lie out of every
+command's reach, and replicas may share them: the first creator wins. These functions block, and raise OSError only
+through `disk_errors`.
 """
 
 from __future__ import annotations
@@ -30,11 +29,11 @@ Sync = Callable[[int], None]
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """Result of a call; its arguments are not kept."""
+    """Arguments of the call are not kept."""
 
     ok: bool
     result: str
-    """At most RESULT_CHARS_MAX characters, as the model got it."""
+    """At most RESULT_CHARS_MAX characters are kept, as the model got them."""
 
 
 class EffectRecord(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -48,7 +47,7 @@ _READ = msgspec.json.Decoder(EffectRecord)
 
 
 class EffectRecords:
-    """The records of all chats below one folder. Calls of different keys may run in parallel."""
+    """Calls of different keys may run in parallel."""
 
     def __init__(self, root: Path, sync: Sync = os.fsync) -> None:
         self.root = root
@@ -57,7 +56,7 @@ class EffectRecords:
 
     @contextmanager
     def lock_key(self, key: str) -> Generator[None]:
-        """Hold `key` for the block. Raises Overloaded when a call with it is running in this process."""
+        """Raises Overloaded when a call with `key` is running in this process."""
         if key in self._running:
             raise Overloaded("this very call is running already; ask again when it has ended")
         self._running.add(key)
@@ -67,7 +66,7 @@ class EffectRecords:
             self._running.discard(key)
 
     def find_record(self, chat_id: str, key: str) -> EffectRecord | None:
-        """The record of `key`; None when no call with it was ever started."""
+        """Returns None when no call with `key` was ever started."""
         with disk_errors(WHAT, chat_id):
             try:
                 data = self._find_path(chat_id, key).read_bytes()
@@ -76,10 +75,7 @@ class EffectRecords:
         return _READ.decode(data)
 
     def record_start(self, chat_id: str, key: str, tool: str) -> EffectRecord | None:
-        """Record that the call is about to run; on disk when this returns.
-
-        Returns the record that exists already, if any; it stays as it is.
-        """
+        """The record is on disk when this returns; one that exists already is returned and stays as it is."""
         path = self._find_path(chat_id, key)
         with disk_errors(WHAT, chat_id):
             if not path.parent.is_dir():
@@ -98,7 +94,7 @@ class EffectRecords:
         return None
 
     def record_end(self, chat_id: str, record: EffectRecord, outcome: Outcome) -> None:
-        """Record the outcome; on disk when this returns."""
+        """The outcome is on disk when this returns."""
         path = self._find_path(chat_id, record.key)
         ended = msgspec.structs.replace(record, state="ended", outcome=outcome)
         with disk_errors(WHAT, chat_id):
@@ -114,7 +110,7 @@ class EffectRecords:
 
     @contextmanager
     def _write_temporary(self, folder: Path, record: EffectRecord) -> Generator[Path]:
-        """Write the record to a durable temporary file, which is removed after the block."""
+        """The file is durable, and removed after the block."""
         temporary = folder / f"{secrets.token_hex(8)}.tmp"
         try:
             # Results are the user's: for nobody else on the machine.

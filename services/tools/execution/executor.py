@@ -1,4 +1,4 @@
-"""One call from its name to its result: look up the tool, validate the arguments, run it."""
+"""Takes one call from its name to its result: look up the tool, validate the arguments, run it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Executor:
         self._commands = 0
 
     async def execute(self, request: tools_pb2.ExecuteRequest) -> AsyncGenerator[tools_pb2.ToolDelta]:
-        """Stream what the tool does; exactly one result, last.
+        """Streams what the tool does; exactly one result comes, last.
 
         Raises:
             NotFound: No tool has this name, or the chat is another user's.
@@ -74,7 +74,7 @@ class Executor:
 
     @contextmanager
     def _take_place(self, tool: Tool) -> Generator[None]:
-        """Count a running command for the block. Raises Overloaded at the limit."""
+        """Counts a running command for the block; raises Overloaded at the limit."""
         is_command = "sandbox" in tool.needs
         if is_command and self._commands >= self._commands_max:
             raise Overloaded(f"{self._commands_max} commands are running already; try again later")

@@ -1,4 +1,4 @@
-"""Long results: the model gets the start and the end, and the path of a file with the whole."""
+"""Gives the model start and end of a long result, and the path of a file with the whole."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from services.tools.workspace.references import resource_url
 log = structlog.get_logger()
 
 FOLDER = "outputs/results"
-"""Below outputs/, where the user finds it too."""
+"""The user finds it below outputs/, too."""
 
 HEAD_CHARS = 20_000
 """The rest goes to the end of a result, where errors stand."""
 
 
 async def run_bounded(tool: Tool, context: ToolContext) -> AsyncGenerator[tools_pb2.ToolDelta]:
-    """Run the tool. Its result comes last, with a bounded length; a ToolFailed becomes one."""
+    """The result comes last, with a bounded length; a ToolFailed becomes one."""
     try:
         async with aclosing(tool.execute(context)) as deltas:
             async for delta in deltas:
@@ -41,7 +41,7 @@ async def run_bounded(tool: Tool, context: ToolContext) -> AsyncGenerator[tools_
 
 
 def shorten_result(text: str, path: str) -> str:
-    """Shorten a text to its start, a note with the full size and the `path` of the whole, and its end."""
+    """Between start and end a note has the full size and the `path` of the whole."""
     if len(text) <= RESULT_CHARS_MAX:
         return text
     where = f"the whole is in {path}" if path else "the whole could not be kept"

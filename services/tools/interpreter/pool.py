@@ -1,4 +1,4 @@
-"""All live interpreters, one for each run of a chat, ended when nobody uses them."""
+"""Holds all live interpreters, one for each run of a chat, and ends unused ones."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ IDLE_S = 600.0
 """The service is not told when a run ends; a call after so long gets a new interpreter."""
 
 REMEMBERED_MAX = 1000
-"""Keys of ended interpreters, so that their next call is told."""
+"""Keys of ended interpreters are kept, so that their next call is told."""
 
 Key = tuple[str, str]
 
@@ -29,7 +29,7 @@ class _PoolEntry:
     callers: int = 0
 
     used_at: float = 0.0
-    """By the clock of the loop."""
+    """Time by the clock of the loop."""
 
     session: InterpreterSession | None = None
 
@@ -52,11 +52,11 @@ class InterpreterPool:
     async def borrow_session(
         self, key: Key, start: Callable[[], Awaitable[InterpreterSession]]
     ) -> AsyncGenerator[BorrowedInterpreter]:
-        """Hold the key's interpreter for the block; it is started when there is none, and other calls of the key wait.
+        """An interpreter is started when the key has none; other calls of the key wait until the block ends.
 
         Raises:
-                    Overloaded: All interpreters that may live are in use.
-                    OSError: It could not be started.
+            Overloaded: All interpreters that may live are in use.
+            OSError: It could not be started.
         """
         place = self._entries.get(key) or await self._add_entry(key)
         place.callers += 1
@@ -78,7 +78,7 @@ class InterpreterPool:
                 self._entries.pop(key, None)
 
     async def end_idle(self) -> None:
-        """End interpreters that nobody has used for the idle time, until cancelled."""
+        """Runs until cancelled."""
         while True:
             await asyncio.sleep(self._idle_s / 10)
             oldest = asyncio.get_running_loop().time() - self._idle_s

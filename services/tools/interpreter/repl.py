@@ -1,8 +1,8 @@
-"""Runs in the sandbox: executes one piece of code after the other, all in one namespace.
+"""Runs in the sandbox and executes one piece of code after the other in one namespace.
 
-Arguments: the number of the channel, then folders with packages. The channel brings lines of JSON {"mark", "code"};
-when a piece has ended it takes back 1 or 0, and both outputs get the mark, so that the service knows their end.
-Standard library only; numpy, pandas and matplotlib are supported once the code has imported them.
+Arguments are the number of the channel, then folders with packages. The channel brings lines of JSON {"mark", "code"}
+and takes back 1 or 0 when a piece has ended; both outputs get the mark then. Standard library only; numpy, pandas and
+matplotlib are supported once the code has imported them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from types import CodeType
 from typing import Any
 
 NAME = "<python>"
-"""File name in tracebacks; a number follows, so that each piece of code shows its own lines."""
+"""A number follows this file name in tracebacks, so that each piece of code shows its own lines."""
 
 TABLE_ROWS_MAX, TABLE_COLUMNS_MAX = 60, 30
 
@@ -53,7 +53,7 @@ def main() -> None:
 
 
 def _run_code(code: str, number: int, namespace: dict[str, Any]) -> bool:
-    """Run the code and print its errors. Returns whether it ran to its end."""
+    """Prints the code's errors and returns whether it ran to its end."""
     name = f"{NAME[:-1]} {number}>"
     linecache.cache[name] = (len(code), None, code.splitlines(keepends=True), name)
     ok = True

@@ -1,7 +1,7 @@
 """One interpreter as the service sees it.
 
-Output comes over pipes, so that what programs below the interpreter print streams too; a random mark in both pipes says
-where the output of one piece of code ends.
+Output comes over pipes, so that programs below the interpreter stream too; a random mark in both says where a piece of
+code's output ends.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from services.tools.sandbox.supervised_command import INTERPRETER, STREAMS, Stre
 
 REPL = str(Path(__file__).with_name("repl.py"))
 PACKAGES = tuple(dict.fromkeys(sysconfig.get_path(name) for name in ("purelib", "platlib")))
-"""The service's own packages, with numpy and the like if they are installed."""
+"""The service's own packages are here, with numpy and the like if installed."""
 
 LIFE_S_MAX = 6 * 3600.0
 """No run takes longer."""
@@ -35,13 +35,13 @@ LIFE_S_MAX = 6 * 3600.0
 LIMITS = Limits(cpu_s=3600)
 
 START_S = 30.0
-"""Tens of milliseconds on an idle machine."""
+"""An idle machine takes tens of milliseconds."""
 
 GRACE_S = 2.0
-"""After an interrupt; then the interpreter is killed."""
+"""An interpreter that goes on so long after an interrupt is killed."""
 
 LEAVE_S = 0.3
-"""After the caller has left: everything has to stop within 500 ms."""
+"""Everything has to stop within 500 ms after the caller has left."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,17 +52,17 @@ class CodeEnded:
 
 
 class InterpreterSession:
-    """A live interpreter, owned by the pool. It runs one piece of code at a time."""
+    """The pool owns this live interpreter, which runs one piece of code at a time."""
 
     def __init__(self, channel: socket.socket, supervised: SupervisedCommand) -> None:
         self._channel = channel
         self._supervised = supervised
         self._unread_output: dict[Stream, bytes] = {}
         self.is_alive = True
-        """False as soon as its variables are lost."""
+        """False as soon as the variables are lost."""
 
     async def wait_ready(self) -> None:
-        """Wait for the interpreter to start. Raises OSError when it does not; it is closed then."""
+        """Raises OSError when the interpreter does not start; it is closed then."""
         ready = b""
         try:
             with suppress(TimeoutError):
@@ -75,7 +75,7 @@ class InterpreterSession:
             raise OSError("it has ended at once, or does not answer")
 
     async def execute(self, code: str, timeout_s: float) -> AsyncGenerator[CommandOutput | CodeEnded]:
-        """Run the code; CodeEnded comes last. Leaving early interrupts it. Consume it under `aclosing`."""
+        """CodeEnded comes last; leaving early interrupts the code, so consume this under `aclosing`."""
         running = _RunningCode(
             MarkedOutput(secrets.token_hex(16), self._unread_output), asyncio.get_running_loop().time() + timeout_s
         )
@@ -92,13 +92,13 @@ class InterpreterSession:
         yield end
 
     async def close(self) -> None:
-        """End the interpreter and everything it started; may be repeated."""
+        """Ends everything the interpreter started, too; may be repeated."""
         self.is_alive = False
         self._channel.close()
         await self._supervised.end_command()
 
     async def _next_output(self, running: _RunningCode) -> CommandOutput | None:
-        """Read the next output; None when the code has ended or has to be ended."""
+        """Returns None when the code has ended or has to be ended."""
         while not running.marked.is_complete:
             try:
                 async with asyncio.timeout_at(running.deadline):
@@ -145,7 +145,7 @@ class InterpreterSession:
                 self._supervised.link.send(b"i")
 
     async def _stop_code(self, running: _RunningCode) -> None:
-        """Interrupt code that nobody waits for, kill it if it goes on, and read its answer off the channel."""
+        """Interrupts code that nobody waits for, kills it if it goes on, and reads its answer off the channel."""
         if not running.marked.is_complete:
             self._interrupt_code(running, "late", LEAVE_S)
         while await self._next_output(running):
@@ -168,14 +168,14 @@ class _RunningCode:
     )
 
     def decode_output(self, stream: Stream, data: bytes) -> str:
-        """Decode output for the caller; empty when there was too much."""
+        """Returns an empty text when there was too much output."""
         data = self.marked.take_output(stream, data)
         self.output_bytes += len(data)
         return "" if self.output_bytes > OUTPUT_BYTES_MAX else self._decoders[stream].decode(data)
 
 
 async def start_session(policy: Policy, allow: AllowList | None = None) -> InterpreterSession:
-    """Start an interpreter under `policy`, whose command is filled in. Raises OSError."""
+    """The command of `policy` is filled in here; raises OSError."""
     channel, theirs = socket.socketpair()
     channel.setblocking(False)
     number = theirs.fileno()

@@ -1,4 +1,4 @@
-"""Errors of the SDK and its transports as one error of ours; everything they can raise is named here."""
+"""Turns all errors of the SDK and its transports into one of ours."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class ServerFailed(Exception):
 
 @contextmanager
 def server_errors() -> Generator[None]:
-    """Raise ServerFailed in place of foreign errors. The SDK's task groups wrap even a single error."""
+    """Raises ServerFailed in place of foreign errors; the SDK's task groups wrap even a single one."""
     try:
         yield
     except ExceptionGroup as group:

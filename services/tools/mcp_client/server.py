@@ -1,4 +1,4 @@
-"""One MCP server: connecting, listing its tools, following changes, connecting again."""
+"""Connects to one MCP server, lists its tools, follows changes, and connects again."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ STEADY_S = 30.0
 """After a connection of this length the delay starts again at RETRY_S."""
 
 SETTLE_S = 0.2
-"""Wait after a change of the list, so that several changes are read at once."""
+"""Several changes of the list within this time are read at once."""
 
 LIST_S = 20.0
 
 TOOLS_MAX = 256
-"""No model chooses well among more. Bounds the pages read, too."""
+"""No model chooses well among more; bounds the pages read, too."""
 
 ENDED = "the connection has ended"
 
@@ -39,7 +39,7 @@ log = structlog.get_logger()
 
 
 class McpServer:
-    """`run` is its task; `offer` takes its tools whenever they have changed."""
+    """The task of a server is `run`; `offer` takes the tools whenever they have changed."""
 
     def __init__(
         self, name: str, settings: Settings, env: Mapping[str, str], offer: Callable[[Sequence[Tool]], None]
@@ -56,7 +56,7 @@ class McpServer:
 
     @asynccontextmanager
     async def borrow_session(self, authorization: str) -> AsyncGenerator[McpSession]:
-        """A session for one call: the user's, where the server can tell users apart. Raises ServerFailed."""
+        """The session is the user's own where the server can tell users apart; raises ServerFailed."""
         if authorization and self._user_sessions is not None and isinstance(self._settings, Http):
             async with self._user_sessions.borrow_session(authorization) as session:
                 yield session
@@ -107,7 +107,7 @@ class McpServer:
         return ENDED
 
     async def _follow_session(self, session: McpSession) -> None:
-        """Offer the tools, and again after each change, until the session ends."""
+        """Offers the tools, and again after each change, until the session ends."""
         async with asyncio.TaskGroup() as group:
             listening = group.create_task(session.follow_changes())
             while not session.ended:
@@ -135,7 +135,7 @@ class McpServer:
         log.info("mcp server listed", server=self.name, listed=len(listed), offered=len(self._tools))
 
     def _mark_unavailable(self, problem: str) -> None:
-        """Mark the tools as unavailable; they stay known, so that agents and models are told why."""
+        """The tools stay known, so that agents and models are told why."""
         text = f"its MCP server {self.name!r} cannot be used now: {problem}"
         self._session, self._problem = None, problem
         if self._tools and self._tools[0].unavailable != text:

@@ -1,4 +1,4 @@
-"""The servers of mcp.json in force: what the file adds is started, what it drops or changes is stopped."""
+"""Starts the servers that mcp.json adds and stops those it drops or changes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 FILE = "mcp.json"
 
 START_S = 2.0
-"""How long the start of the service waits for tools, so that a resumed run finds them."""
+"""The service's start waits so long for tools, so that a resumed run finds them."""
 
 log = structlog.get_logger()
 
@@ -36,7 +36,7 @@ class McpServers:
         self._running: dict[str, tuple[Settings, McpServer, asyncio.Task[None]]] = {}
 
     def reload(self) -> None:
-        """Read the file again; a bad one changes nothing."""
+        """A bad file changes nothing."""
         try:
             stated = read_servers(self._path, self._env)
         except BadMcpFile as problem:
@@ -79,7 +79,7 @@ class McpServers:
 
 @asynccontextmanager
 async def run_mcp_servers(config_dir: Path, env: Mapping[str, str], put: ReplaceSource) -> AsyncGenerator[None]:
-    """Keep the tools of the servers in force inside the block; leaving it stops their processes."""
+    """Leaving the block stops the servers' processes."""
     path = config_dir / FILE
     async with asyncio.TaskGroup() as group:
         servers = McpServers(path, env, put, group)

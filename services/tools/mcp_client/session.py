@@ -16,10 +16,10 @@ from services.tools.mcp_client.settings import Settings
 from services.tools.mcp_client.transports import open_transport
 
 OPEN_S = 20.0
-"""Time for a server to start or be reached, and to introduce itself."""
+"""A server must start or be reached, and introduce itself, in this time."""
 
 TERMINATED = "Session terminated"
-"""The SDK's message for a session that an HTTP server has forgotten (mcp 2.3); it has no code of its own."""
+"""The SDK has only this message for a session that an HTTP server has forgotten (mcp 2.3), and no code."""
 
 
 class McpSession:
@@ -39,12 +39,12 @@ class McpSession:
             self.list_changed.set()
 
     def on_error(self, error: MCPError) -> None:
-        """End the session when a call's error shows that it is of no use."""
+        """Ends the session when a call's error shows that it is of no use."""
         if error.code == CONNECTION_CLOSED or error.message == TERMINATED:
             self.end()
 
     async def follow_changes(self) -> None:
-        """Subscribe to changes of the list where a server needs that; ends at once for other servers."""
+        """Ends at once for servers that need no subscription."""
         capability = self.client.server_capabilities.tools
         if self.client.protocol_version not in MODERN_PROTOCOL_VERSIONS or not (capability and capability.list_changed):
             return
@@ -59,7 +59,7 @@ class McpSession:
 async def open_session(
     settings: Settings, env: Mapping[str, str], authorization: str = ""
 ) -> AsyncGenerator[McpSession]:
-    """A session inside the block. Raises ServerFailed, also when the connection breaks meanwhile."""
+    """Raises ServerFailed, also when the connection breaks inside the block."""
     session = McpSession()
     session.client = Client(
         open_transport(settings, env, authorization, session.end),

@@ -1,8 +1,8 @@
-"""The supervisor of one stdio server, which leaves nothing behind when the server or the service ends.
+"""Supervises one stdio server, so that nothing is left when the server or the service ends.
 
-The SDK kills the server's process group, which daemons leave, and not even that when the service is killed. This
-process is told by the kernel when the service dies, and inherits every process below it. Standard library only: it runs
-in a small interpreter without site packages.
+The SDK kills only the server's process group, and not even that when the service is killed. The kernel tells this
+process when the service dies, and it inherits every process below it. Standard library only: it runs without site
+packages.
 """
 
 from __future__ import annotations
@@ -19,11 +19,12 @@ from services.tools.sandbox.confinement import kernel
 from services.tools.sandbox.supervisor.sweep import kill_children
 
 GRACE_S = 1.0
-"""Between TERM and KILL; shorter than the 2 s after which the SDK kills us."""
+"""Time between TERM and KILL; shorter than the 2 s after which the SDK kills us."""
 
 
 def main() -> None:
-    """Arguments: the service's process id, variables that the server shall not have, the command with its full path."""
+    """The arguments are the service's process id, variables the server shall not have, and the command with its full
+    path."""
     service, unwanted, *command = sys.argv[1:]
     kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
     kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGTERM)
@@ -61,7 +62,7 @@ def _run_server(command: list[str], unwanted: list[str]) -> NoReturn:
 
 
 def _end_children() -> None:
-    """Ask our children to end, and kill what is left after a while, with all below it."""
+    """Kills what is left after a while, with all below it."""
     deadline = time.monotonic() + GRACE_S
     with open(f"/proc/self/task/{os.getpid()}/children", encoding="ascii") as file:
         for pid in file.read().split():

@@ -1,4 +1,4 @@
-"""One call of a server's tool: its progress as output, its answer as the result; leaving cancels it at the server."""
+"""Calls a server's tool: progress is output, the answer the result; leaving cancels the call at the server."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from services.tools.toolkit.context import ToolContext
 from services.tools.toolkit.tool import Execute, make_output
 
 PROGRESS_MAX = 100
-"""Progress notes that wait for a slow reader; further ones are dropped."""
+"""So many progress notes wait for a slow reader; further ones are dropped."""
 
 PROGRESS_CHARS_MAX = 1_000
 
 UNKNOWN = "; whether it took effect is not known"
-"""Added for the model when a call was sent and not answered."""
+"""The model is told so when a call was sent and not answered."""
 
 
 class SessionSource(Protocol):

@@ -1,4 +1,4 @@
-"""A server's tools as tools of ours: their names, effects and schemas."""
+"""Maps names, effects and schemas of a server's tools to ours."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from services.tools.toolkit.arguments import compile_schema
 from services.tools.toolkit.tool import Effect, Execute, Tool
 
 NAME_CHARS_MAX = 64
-"""Limit of model providers, for letters, digits, _ and -."""
+"""Model providers allow no more letters, digits, _ and -."""
 
 HASH_CHARS = 6
 
@@ -26,8 +26,7 @@ log = structlog.get_logger()
 
 
 def map_tools(server: str, listed: Iterable[mcp.Tool], execute: Callable[[str], Execute]) -> list[Tool]:
-    """Map a server's tools to ours, without the bad ones; `execute` makes the function that calls one, by the server's
-    name."""
+    """Leaves out bad tools; `execute` makes the function that calls one, by the server's name."""
     tools = list(listed)
     mapped: list[Tool] = []
     for tool, name in zip(tools, _make_names(server, [tool.name for tool in tools]), strict=True):
@@ -50,7 +49,7 @@ def map_tools(server: str, listed: Iterable[mcp.Tool], execute: Callable[[str], 
 
 
 def _make_names(server: str, server_names: list[str]) -> list[str]:
-    """Make names `server__tool`; one that is too long or shared by two ends with a hash of the server's name for it."""
+    """Names are `server__tool`; one that is too long or shared by two ends with a hash of the server's name for it."""
     plain = [re.sub(r"[^A-Za-z0-9_-]", "_", f"{server}__{name}") for name in server_names]
     count = Counter(name.casefold() for name in plain)
     names: list[str] = []
@@ -73,7 +72,7 @@ def _find_problem(tool: mcp.Tool, parameters: str) -> str:
 
 
 def _map_effect(tool: mcp.Tool) -> Effect:
-    """Map the hints; they are believed, because the operator has chosen the server."""
+    """The hints are believed, because the operator has chosen the server."""
     hints = tool.annotations
     if hints is not None and hints.read_only_hint:
         return "read"

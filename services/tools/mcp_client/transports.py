@@ -1,4 +1,4 @@
-"""Ways to a server: a process of ours, or streamable HTTP; both end when the block does."""
+"""Reaches a server as a process of ours or over streamable HTTP; both end when the block does."""
 
 from __future__ import annotations
 
@@ -24,20 +24,19 @@ SOURCE = str(Path(__file__).parents[3])
 START = f"import sys; sys.path.insert(0, {SOURCE!r}); from services.tools.mcp_client.supervise import main; main()"
 
 ANSWER_BYTES_MAX = 32 * 1024 * 1024
-"""Enough for a picture of 20 MB in base64; a longer answer over HTTP ends the session."""
+"""A picture of 20 MB in base64 fits; a longer answer over HTTP ends the session."""
 
 CONNECT_S = 10.0
 
 UNWANTED = (*DEFAULT_INHERITED_ENV_VARS, "GRPC_ENABLE_FORK_SUPPORT")
-"""Variables that a server would inherit from the SDK and from the supervisor (services/__init__.py)."""
+"""A server would inherit these variables from the SDK and the supervisor (services/__init__.py)."""
 
 
 @asynccontextmanager
 async def open_transport(
     settings: Settings, env: Mapping[str, str], authorization: str, end: Callable[[], None]
 ) -> AsyncGenerator[tuple[Any, Any]]:
-    """Open the streams for the SDK's client. Calls `end` when the server's side ends, which the SDK reports only to
-    callers.
+    """Calls `end` when the server's side ends, which the SDK reports only to callers.
 
     `authorization` is a user's Authorization header; empty: the one of the settings. A process is shared by all users.
     """
@@ -80,7 +79,7 @@ async def _open_http(settings: Http, authorization: str) -> AsyncGenerator[tuple
 
 
 class _EndNotifyingStream:
-    """A stream of the SDK that calls `end` when it has ended."""
+    """Calls `end` when the SDK's stream has ended."""
 
     def __init__(self, stream: Any, end: Callable[[], None]) -> None:
         self._stream = stream
@@ -117,7 +116,7 @@ class _EndNotifyingStream:
 
 
 class _BoundedTransport(httpx2.AsyncHTTPTransport):
-    """Ends answers that are longer than ANSWER_BYTES_MAX; the SDK bounds the events of streams, and nothing else."""
+    """Ends answers longer than ANSWER_BYTES_MAX, because the SDK bounds only the events of streams."""
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         response = await super().handle_async_request(request)

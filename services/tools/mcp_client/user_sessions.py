@@ -1,4 +1,4 @@
-"""Sessions of users: one for each credential, so that a server never takes one user's call for another's."""
+"""Keeps one session for each credential, so that a server never takes one user's call for another's."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from services.tools.mcp_client.sdk_errors import ServerFailed
 from services.tools.mcp_client.session import McpSession
 
 SESSIONS_MAX = 32
-"""For each server; the least recently used session makes room."""
+"""Each server has so many; the least recently used one makes room."""
 
 IDLE_S = 600.0
 """An unused session, and the credential in it, is kept no longer."""
@@ -42,7 +42,7 @@ class UserSessions:
 
     @asynccontextmanager
     async def borrow_session(self, authorization: str) -> AsyncGenerator[McpSession]:
-        """The session of this credential, opened when there is none. Raises ServerFailed."""
+        """Opens the session when there is none; raises ServerFailed."""
         entry = self._sessions.get(authorization)
         if entry is None or (isinstance(entry.outcome, McpSession) and entry.outcome.ended):
             entry = self._add_session(authorization)
