@@ -1,4 +1,4 @@
-"""The tools service put together: workspaces, executor, watcher, server, and what is closed in which order."""
+"""Puts the tools service together and closes its parts in order."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def tool_server(
     env: Mapping[str, str] | None = None,
     sync: Sync = os.fsync,
 ) -> AsyncGenerator[RunningServer]:
-    """A tools service that serves inside the block.
+    """Serves inside the block.
 
     `env` has what mcp.json leaves to the environment. `sync` makes its records durable.
     """

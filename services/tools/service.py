@@ -1,4 +1,4 @@
-"""The RPCs of ToolService."""
+"""Answers the RPCs of ToolService."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Addresses and allow lists of the network."""
+"""Decides which addresses and hosts may be reached."""

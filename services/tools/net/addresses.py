@@ -1,7 +1,6 @@
-"""Which addresses belong to the public web. What is not known to be public is refused.
+"""Tells which addresses belong to the public web; all others are refused.
 
-EXTRA is what IANA's special-purpose registries have beyond Python 3.11's own tables (2026-11), and addresses that
-clouds keep for their own services.
+EXTRA adds to Python 3.11's tables what IANA's special-purpose registries have (2026-11), and addresses that clouds use.
 """
 
 from __future__ import annotations
@@ -30,14 +29,14 @@ EXTRA: tuple[tuple[Network, str], ...] = (
 
 NAT64 = IPv6Network("64:ff9b::/96")
 UNICAST = IPv6Network("2000::/3")
-"""All that IANA has given out of IPv6."""
+"""IANA has given out no more of IPv6."""
 
 ISATAP = (0x00005EFE, 0x02005EFE)
 """Third quarter of an address that wraps an IPv4 address in its last one (RFC 5214)."""
 
 
 def find_refusal(address: Address) -> str | None:
-    """Say why `address` is not of the public web; None: it is."""
+    """Returns None when `address` is of the public web."""
     if isinstance(address, IPv6Address):
         if (inner := find_embedded(address)) is not None:
             return find_refusal(inner)
@@ -52,7 +51,7 @@ def find_refusal(address: Address) -> str | None:
 
 
 def find_embedded(address: IPv6Address) -> IPv4Address | None:
-    """The IPv4 address that a packet to `address` would really reach: mapped ones and those behind a NAT64."""
+    """Mapped addresses and those behind a NAT64 really reach an IPv4 address."""
     if address.ipv4_mapped is not None:
         return address.ipv4_mapped
     if address in NAT64:
@@ -61,7 +60,7 @@ def find_embedded(address: IPv6Address) -> IPv4Address | None:
 
 
 def parse_address(text: str) -> Address | None:
-    """Parse an address; None: `text` is a name. IPv4 in its usual form only."""
+    """Returns None for a name; IPv4 is taken in its usual form only."""
     try:
         return ipaddress.ip_address(text)
     except ValueError:

@@ -1,6 +1,6 @@
-"""Allow lists: hosts and networks that an operator opens beside the public web, such as an intranet's wiki.
+"""Reads hosts and networks that an operator opens beside the public web.
 
-Entries separated by commas: `wiki.corp`, `wiki.corp:8080`, `10.1.2.3:80`, `[fd00::1]:80`, `10.1.0.0/16`; without a
+Entries are separated by commas: `wiki.corp`, `wiki.corp:8080`, `10.1.2.3:80`, `[fd00::1]:80`, `10.1.0.0/16`; without a
 port, any port.
 """
 
@@ -15,12 +15,12 @@ from services.tools.net.addresses import Address, Network, find_embedded, parse_
 @dataclass(frozen=True, slots=True)
 class AllowList:
     hosts: frozenset[tuple[str, int | None]] = frozenset()
-    """With the port; None: any port."""
+    """Port None means any port."""
 
     networks: tuple[Network, ...] = ()
 
     def has_host(self, host: str, port: int) -> bool:
-        """Whether `host`, a name or an address as in a URL, is open wherever it leads."""
+        """A name or address as in a URL is open wherever it leads."""
         return bool(self.hosts & {(host.rstrip("."), port), (host.rstrip("."), None)})
 
     def has_address(self, address: Address, port: int) -> bool:

@@ -1,1 +1,1 @@
-"""Deep search: a question is split, searched in parallel, judged, and answered from what was found."""
+"""Splits a question, searches in parallel, judges the findings, and answers from them."""

@@ -1,4 +1,4 @@
-"""Findings of a deep search: documents in the order of their queries, each address once, numbered as they are cited."""
+"""Keeps documents in the order of their queries, each address once, numbered as they are cited."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from services.tools.web.page import Page
 from services.tools.web.search import Hit
 
 TEXT_CHARS_MAX = 20_000
-"""Its share of a prompt is smaller, unless there are but three documents."""
+"""A document's share of a prompt is smaller, unless there are but three."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Findings:
         return list(dict.fromkeys(document.query for document in self.documents))
 
     def add_hits(self, query: str, hits: list[Hit], pages: dict[str, Page]) -> list[Document]:
-        """Add hits that no earlier query had."""
+        """Hits that an earlier query had are left out."""
         known = {document.url for document in self.documents}
         added: list[Document] = []
         for hit in hits:
@@ -49,7 +49,7 @@ class Findings:
         return added
 
     def format_documents(self, chars_max: int) -> str:
-        """Format all documents for a prompt, each cut to its share of `chars_max`."""
+        """Each document is cut to its share of `chars_max`."""
         share = chars_max // max(len(self.documents), 1)
         return "\n\n".join(
             f"{document.head}\nfound for: {document.query}\n{document.text[:share]}" for document in self.documents

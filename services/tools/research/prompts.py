@@ -1,4 +1,4 @@
-"""Prompts of a deep search, and parsers of their answers; an unreadable answer falls back to the simplest one."""
+"""Has the prompts of a deep search and parses their answers; an unreadable one falls back to the simplest."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ QUERIES_MAX = 4
 QUERY_CHARS_MAX = 200
 
 DOCUMENTS_CHARS_MAX = 60_000
-"""About 15,000 tokens, which fit the smallest windows in use."""
+"""About 15,000 tokens fit the smallest windows in use."""
 
 JUDGED_CHARS_MAX = 16_000
-"""To see whether something is missing, beginnings are enough."""
+"""Beginnings are enough to see whether something is missing."""
 
 SPLIT = (
     "You plan web searches. Split the question into the few search queries, at most {queries_max}, that together find "
@@ -73,7 +73,7 @@ def parse_queries(answer: str, question: str) -> list[str]:
 
 
 def parse_verdict(answer: str, past_queries: set[str]) -> list[str]:
-    """Parse the answer to the judge prompt: queries still to search for; empty: it is enough."""
+    """Returns queries still to search for; none when it is enough."""
     try:
         match = OBJECT.search(answer)
         verdict = msgspec.json.decode(match[0], type=Verdict) if match else Verdict()

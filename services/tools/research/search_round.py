@@ -1,4 +1,4 @@
-"""One round of a deep search: all queries at once, and the best pages of each."""
+"""Searches for all queries at once, and reads the best pages of each."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from services.tools.web.web import Web
 HITS = 5
 
 PAGES = 2
-"""Hits that are read whole."""
+"""So many hits are read whole."""
 
 PAGE_S = 12.0
 
@@ -29,7 +29,7 @@ class QueryResult:
 
 
 async def search_all(web: Web, queries: Sequence[str]) -> list[QueryResult]:
-    """Search for all queries in parallel; results keep the queries' order, and a failure is a value."""
+    """Results keep the queries' order, and a failure is a value."""
     async with asyncio.TaskGroup() as group:
         running = [group.create_task(_search_query(web, query)) for query in queries]
     return [task.result() for task in running]

@@ -1,7 +1,7 @@
-"""bwrap around the supervisor: namespaces of its own, an empty environment, a read-only system, the workspace bound.
+"""Wraps the supervisor in namespaces, with an empty environment, a read-only system and the workspace bound.
 
-The supervisor and the whole process tier run inside, so that both layers must fail before a command reaches anything.
-Nothing is mounted below what a command may write: bwrap before 0.12 follows links there that a command has planted.
+The process tier runs inside, so both layers must fail before a command reaches anything. Nothing is mounted below what
+a command may write: bwrap before 0.12 follows links planted there.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def is_installed() -> bool:
 
 
 def build_arguments(policy: Policy, needed: Iterable[str]) -> tuple[str, ...]:
-    """Build the bwrap arguments that precede the supervisor's command line; `needed` are paths that it reads itself."""
+    """These precede the supervisor's command line; it reads the paths in `needed` itself."""
     writable = {os.path.realpath(path) for path in (policy.folder, *policy.writable)}
     readable = {path for path in (*policy.readable, *needed) if os.path.exists(path)}
     binds = dict.fromkeys(_list_system(), "--ro-bind") | dict.fromkeys(readable, "--ro-bind")

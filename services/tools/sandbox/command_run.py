@@ -1,4 +1,4 @@
-"""Running one command: its output as it comes, and its end; leaving early kills it and all it started."""
+"""Runs one command; leaving early kills it and all it started."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ OUTPUT_BYTES_MAX = 4 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class CommandOutput:
-    """A piece of output, whole characters only; bytes that are not UTF-8 come as U+FFFD."""
+    """Output comes in whole characters; bytes that are not UTF-8 become U+FFFD."""
 
     stream: Stream
     text: str
@@ -28,10 +28,10 @@ class CommandOutput:
 @dataclass(frozen=True, slots=True)
 class CommandExit:
     reason: Literal["exited", "timeout", "flood", "failed"]
-    """failed: it was not started, or its supervisor died; `error` says why. flood: over OUTPUT_BYTES_MAX."""
+    """For `failed` it was not started or its supervisor died, as `error` says; `flood` is over OUTPUT_BYTES_MAX."""
 
     status: int = 0
-    """Its exit code; negative: the signal that ended it."""
+    """Exit code; negative: the signal that ended the command."""
 
     error: str = ""
 
@@ -40,7 +40,7 @@ Event = CommandOutput | CommandExit
 
 
 async def stream_command(policy: Policy, allow: AllowList | None = None) -> AsyncGenerator[Event]:
-    """Run the command; the last event is its CommandExit. Consume it under `aclosing`: closing ends the command.
+    """The last event is the CommandExit; consume this under `aclosing`, because closing ends the command.
 
     `allow` has the hosts it may reach, where the policy has a network.
     """

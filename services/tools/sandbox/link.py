@@ -1,4 +1,4 @@
-"""Waiting for the supervisor's link without a thread."""
+"""Waits for the supervisor's link without a thread."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import socket
 
 
 async def wait_readable(link: socket.socket, timeout_s: float) -> bool:
-    """Wait until the link is readable or closed. Returns False when neither happened in time."""
+    """Returns False when the link was neither readable nor closed in time."""
     loop = asyncio.get_running_loop()
     ready = asyncio.Event()
     loop.add_reader(link, ready.set)

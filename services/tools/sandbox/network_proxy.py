@@ -1,7 +1,7 @@
-"""The network of a command in the bubblewrap tier: a proxy of ours, and nothing else.
+"""Gives a command in the bubblewrap tier a proxy of ours, and no other network.
 
-The command's network namespace has a loopback device alone. Its supervisor listens there and hands the socket to the
-service over the link, so that no packet has another way out. Programs find the proxy in http_proxy and https_proxy.
+The command's namespace has a loopback device alone; its supervisor listens there and hands the socket to the service.
+Programs find the proxy in http_proxy and https_proxy.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ DEFAULT_PORT = 80
 
 
 async def start_proxy(link: socket.socket, allow: AllowList) -> Proxy | None:
-    """Start the proxy on the socket that the supervisor hands over; None when it ended before. The caller closes it."""
+    """Returns None when the supervisor ended before it handed over the socket; the caller closes the proxy."""
     if not await wait_readable(link, HAND_OVER_S):
         return None
     message, listeners, _, _ = socket.recv_fds(link, 1, 1)
@@ -45,7 +45,7 @@ async def start_proxy(link: socket.socket, allow: AllowList) -> Proxy | None:
 
 
 class Proxy:
-    """An HTTP proxy for one command: CONNECT, and plain requests with a whole URL."""
+    """Takes CONNECT, and plain requests with a whole URL, from one command."""
 
     def __init__(self, allow: AllowList) -> None:
         self._allow = allow
@@ -109,7 +109,7 @@ class Proxy:
 
 
 def parse_request(head: bytes) -> tuple[str, int, bytes] | None:
-    """Parse host, port and the request to forward, which is empty for CONNECT. None: not a request for a proxy."""
+    """The request to forward is empty for CONNECT; None: not a request for a proxy."""
     try:
         line, _, headers = head.decode("ascii").partition("\r\n")
         method, url, version = line.split(" ")
@@ -131,8 +131,7 @@ def parse_request(head: bytes) -> tuple[str, int, bytes] | None:
 
 
 HOP_BY_HOP = ("connection:", "proxy-connection:", "proxy-authorization:", "keep-alive:")
-"""Headers that are dropped: each connection carries one request, because a second one could name another host
-unchecked."""
+"""These are dropped: a second request on a connection could name another host unchecked."""
 
 
 async def _relay_bytes(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

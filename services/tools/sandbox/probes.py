@@ -1,4 +1,4 @@
-"""Probes that the self-test runs as a command: they try what must be denied, and print what was not."""
+"""Tries, as a command of the self-test, what must be denied, and prints what was not."""
 
 from __future__ import annotations
 

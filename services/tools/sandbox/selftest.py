@@ -1,4 +1,4 @@
-"""The self-test at start-up: finds the strongest tier that really denies what it promises."""
+"""Finds at start-up the strongest tier that really denies what it promises."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from services.tools.sandbox.tier import Sandbox
 PROBES = str(Path(__file__).with_name("probes.py"))
 
 TIMEOUT_S = 20.0
-"""They take a tenth of a second on an idle machine."""
+"""The probes take 0.1 s on an idle machine."""
 
 NAMESPACES = ("ipc", "mnt", "net", "pid", "user", "uts")
 
 Tested = Literal["bubblewrap", "process", "none"]
-"""`none` tries the probes where nothing is denied, to see that they notice."""
+"""In `none`, where nothing is denied, the probes must notice that."""
 
 
 async def find_sandbox(wanted: str, *, allow_unsandboxed: bool) -> Sandbox:
-    """Try the `wanted` tier (HEADRACE_TOOLS_SANDBOX), or for auto the strongest one that works."""
+    """Tries the `wanted` tier, or for auto the strongest one that works."""
     match wanted:
         case "auto":
             problems: dict[Tested, str] = {}
@@ -45,7 +45,7 @@ async def find_sandbox(wanted: str, *, allow_unsandboxed: bool) -> Sandbox:
 
 
 def choose_tier(problems: dict[Tested, str], *, allow_unsandboxed: bool) -> Sandbox:
-    """`none` only where the operator has allowed it."""
+    """Chooses `none` only where the operator has allowed it."""
     problem = "; ".join(f"{tier}: {problem}" for tier, problem in problems.items())
     if "bubblewrap" not in problems:
         return Sandbox("bubblewrap")
@@ -55,7 +55,7 @@ def choose_tier(problems: dict[Tested, str], *, allow_unsandboxed: bool) -> Sand
 
 
 async def try_tier(tier: Tested) -> str:
-    """Try a tier. Returns what it fails to deny, or why it does not start; empty: it works."""
+    """Returns why the tier fails; empty: it works."""
     if tier == "bubblewrap" and not bubblewrap.is_installed():
         return f"{bubblewrap.PROGRAM} is not installed"
     with tempfile.TemporaryDirectory(prefix="headrace-selftest-") as outside:

@@ -22,24 +22,24 @@ from services.tools.sandbox.network_proxy import Proxy, start_proxy
 log = structlog.get_logger()
 
 BUFFER_BYTES_MAX = 256 * 1024
-"""Output that waits for a slow reader; beyond it the command waits too."""
+"""The command waits while a slow reader has so much output before it."""
 
 LEAVE_S = 12.0
-"""Longer than the supervisor takes to kill everything, which ending a command waits for."""
+"""The supervisor takes less to kill everything, which ending a command waits for."""
 
 SOURCE = str(Path(__file__).parents[3])
 START = f"import sys; sys.path.insert(0, {SOURCE!r}); from services.tools.sandbox.supervisor.launch import main; main()"
 INTERPRETER = os.path.realpath(sys.executable)
-"""The real one: a virtual environment's is a link into a place that the sandbox does not show."""
+"""A virtual environment's is a link into a place that the sandbox does not show."""
 
 Stream = Literal["stdout", "stderr"]
 STREAMS: dict[int, Stream] = {1: "stdout", 2: "stderr"}
 
 
 async def start_command(policy: Policy, allow: AllowList | None = None) -> SupervisedCommand:
-    """Start the supervisor, and the proxy to `allow` where the policy has a network.
+    """The caller ends the command with `end_command`.
 
-    The caller ends it with `end_command`. Raises OSError when the machine has no room for it.
+    Raises OSError when the machine has no room for it.
     """
     needed = (INTERPRETER, str(Path(__file__).parent))
     wrapper = bubblewrap.build_arguments(policy, needed) if policy.namespaces else ()
@@ -79,11 +79,11 @@ def _open_memory_file(text: str) -> Generator[int]:
 
 
 class SupervisedCommand(asyncio.SubprocessProtocol):
-    """The supervisor's process as a bounded queue of its output, read by one task."""
+    """One task reads the bounded queue of the supervisor's output."""
 
     def __init__(self, link: socket.socket) -> None:
         self.link = link
-        """Closing it ends the command; a byte over it interrupts; the last thing said over it is how it ended."""
+        """Closing it ends the command, and a byte interrupts; the last message from it is how the command ended."""
         self.proxy: Proxy | None = None
         self._pieces: deque[tuple[Stream, bytes]] = deque()
         self._waiting_bytes = 0
@@ -104,7 +104,7 @@ class SupervisedCommand(asyncio.SubprocessProtocol):
                 pipe.pause_reading()
 
     def process_exited(self) -> None:
-        """A supervisor that was killed could not sweep: do not wait for the output of what it has left."""
+        """A supervisor that was killed could not sweep, so the output of what it has left is not waited for."""
         assert self._transport is not None
         if self._transport.get_returncode():
             for pipe in self._open_pipes():
@@ -132,7 +132,7 @@ class SupervisedCommand(asyncio.SubprocessProtocol):
         return piece
 
     async def end_command(self) -> None:
-        """Close the link, read no more, and wait until the supervisor has killed everything and exited."""
+        """Waits until the supervisor has killed everything and exited."""
         self.link.close()
         if self.proxy is not None:
             await self.proxy.close()

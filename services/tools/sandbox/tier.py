@@ -1,4 +1,4 @@
-"""The sandbox of this machine: which tier commands run in, and what the operator opens to all of them."""
+"""Tells which tier commands run in, and what the operator opens to all of them."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ class Sandbox:
     """None: nothing works, and commands are refused."""
 
     problem: str = ""
-    """Reason why a stronger tier is not in force; for `external`, why the process tier is not inside it."""
+    """Reason why a stronger tier, or for `external` the process tier inside, is not in force."""
 
     readable: tuple[str, ...] = ()
 
     writable: tuple[str, ...] = ()
 
     allow_list: AllowList | None = None
-    """Hosts that commands may reach; None: no network. Only in a tier with network namespaces."""
+    """Hosts that commands may reach; None: no network, as in tiers without network namespaces."""
 
     @property
     def is_confined(self) -> bool:
-        """Whether commands are confined by the process tier, alone or inside a stronger one."""
+        """The process tier confines commands, alone or inside a stronger one."""
         return self.tier in ("process", "bubblewrap") or (self.tier == "external" and not self.problem)
 
     @property

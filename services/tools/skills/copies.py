@@ -1,9 +1,8 @@
-"""Skills in a workspace: copies, written anew whenever they differ from the original.
+"""Copies skills into a workspace, anew whenever they differ from the original.
 
 File tools do not follow links out of a workspace, and a bind mount needs privileges. A copy is read-only by its modes
-alone: a command can change it, in its own chat, where it could as well run what it wrote there; linking the skill again
-restores it. It is made out of the commands' reach and moved into place. These functions block, and raise OSError or
-ValueError.
+alone: a command can change it in its own chat, and linking again restores it. It is made out of the commands' reach and
+moved into place. These functions block, and raise OSError or ValueError.
 """
 
 from __future__ import annotations
@@ -25,13 +24,13 @@ BYTES_MAX = 20 * 1024 * 1024
 """Each chat that uses a skill has a copy."""
 
 INTERPRETER = "python"
-"""Beside SKILL.md: runs Python with the skill's dependencies."""
+"""This file beside SKILL.md runs Python with the skill's dependencies."""
 
 
 def read_files(folder: Path, launcher: str) -> dict[str, tuple[bytes, bool]]:
-    """Read each file of the skill by path: its content, and whether it is a program; `launcher` is added.
+    """Gives by path the content and whether it is a program; `launcher` is added.
 
-    Hidden files are left out: those of editors, of git and of a mounted ConfigMap.
+    Hidden files are those of editors, git or a mounted ConfigMap, and left out.
     """
     files = {INTERPRETER: (launcher.encode(), True)}
     room = BYTES_MAX
@@ -52,7 +51,7 @@ def read_files(folder: Path, launcher: str) -> dict[str, tuple[bytes, bool]]:
 
 
 def place_copy(workspaces: Workspaces, chat_id: str, skill_id: str, files: dict[str, tuple[bytes, bool]]) -> None:
-    """Make skills/<id> of the workspace hold exactly `files`."""
+    """Makes skills/<id> of the workspace hold exactly `files`."""
     workspace = workspaces.open_workspace(chat_id)
     with workspace.lock:
         if _is_current(workspace, skill_id, files):

@@ -1,7 +1,7 @@
-"""Virtual environments of skills with requirements, made once for their content.
+"""Makes virtual environments of skills with requirements, once for their content.
 
-They lie below data_dir/skill_envs/, which commands may read. Only wheels are installed, so no code of a package runs
-outside the sandbox. An environment is complete when its mark, written last, is there; otherwise it is made anew.
+They lie below data_dir/skill_envs/, which commands may read. Only wheels are installed, so no package's code runs
+outside the sandbox. One without its mark, written last, is made anew.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ REQUIREMENTS = "requirements.txt"
 REQUIREMENTS_BYTES_MAX = 64 * 1024
 
 MAKE_S = 300.0
-"""Time for waiting for another process's environment and making one, together."""
+"""Waiting for another process's environment and making one take no longer together."""
 
 RETRY_S = 60.0
-"""Time that a failure is remembered, so that not every mention installs in vain."""
+"""A failure is remembered so long, so that not every mention installs in vain."""
 
 LOOK_S = 0.1
 
@@ -41,13 +41,13 @@ SAID_CHARS_MAX = 300
 MARK = ".ready"
 
 OWN = os.path.realpath(sys.executable)
-"""The real one: a virtual environment's is a link into a place that commands may not read."""
+"""A virtual environment's is a link into a place that commands may not read."""
 
 log = structlog.get_logger()
 
 
 class SkillEnvironments:
-    """All environments below one folder, which processes may share. Makes them in tasks of `group`."""
+    """Processes may share the folder; environments are made in tasks of `group`."""
 
     def __init__(self, root: Path, group: asyncio.TaskGroup) -> None:
         self.root = root.absolute()
@@ -56,7 +56,7 @@ class SkillEnvironments:
         self._failures: dict[str, tuple[float, str]] = {}
 
     async def find_interpreter(self, skill: Skill) -> str:
-        """Path of the Python that has what the skill needs. Raises SkillUnavailable."""
+        """Makes the skill's environment if there is none; raises SkillUnavailable."""
         text = await asyncio.to_thread(_read_requirements, skill)
         if not text:
             return OWN
@@ -77,7 +77,7 @@ class SkillEnvironments:
         return problem if asyncio.get_running_loop().time() - failed_at < RETRY_S else ""
 
     async def _wait_made(self, skill: Skill, folder: Path) -> str:
-        """Wait until the environment is made. Returns why it could not be. A caller who leaves does not stop it."""
+        """Returns why it could not be made; a caller who leaves does not stop it."""
         task = self._tasks.get(folder.name)
         if task is None:
             task = self._tasks[folder.name] = self._group.create_task(self._make_environment(skill, folder))
@@ -109,7 +109,7 @@ def _make_error(skill: Skill, problem: str) -> SkillUnavailable:
 
 
 def _read_requirements(skill: Skill) -> str:
-    """The file's text; empty when there is none, or nothing but comments in it."""
+    """Returns an empty text when there is no file, or only comments in it."""
     try:
         with open(skill.folder / REQUIREMENTS, "rb") as file:
             text = file.read(REQUIREMENTS_BYTES_MAX + 1).decode(errors="replace")
@@ -122,7 +122,7 @@ def _read_requirements(skill: Skill) -> str:
 
 @asynccontextmanager
 async def _hold_lock(path: Path) -> AsyncGenerator[None]:
-    """Hold a lock that other processes and other calls respect."""
+    """Other processes and other calls respect this lock."""
     path.parent.mkdir(parents=True, exist_ok=True)
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -151,7 +151,7 @@ async def _install_requirements(skill: Skill, folder: Path) -> None:
 
 
 async def _run_step(skill: Skill, *command: str) -> None:
-    """Run a program in the skill's folder, with our environment: pip is configured there. Leaving kills it."""
+    """The program has our environment, where pip is configured; leaving kills it."""
     with tempfile.TemporaryFile() as output:
         process = await asyncio.create_subprocess_exec(
             *command,

@@ -1,4 +1,4 @@
-"""Bringing a skill into a chat's workspace, ready to be used there."""
+"""Brings a skill into a chat's workspace, ready to be used there."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class SkillLinker:
         return await asyncio.to_thread(self._shelf.list_skills)
 
     async def link_skill(self, request: tools_pb2.LinkSkillRequest) -> tools_pb2.LinkSkillResponse:
-        """Put the skill into the chat's workspace.
+        """Puts the skill into the workspace, anew if it has changed.
 
         Raises:
-                    NotFound: No skill has this id.
-                    SkillUnavailable: It is broken, its dependencies cannot be installed, or the workspace has no room.
+            NotFound: No skill has this id.
+            SkillUnavailable: It is broken, its dependencies cannot be installed, or the workspace has no room.
         """
         skill = await asyncio.to_thread(self._shelf.find_skill, request.skill_id)
         if skill is None:

@@ -23,7 +23,7 @@ from pydantic import AliasChoices, BaseModel, Field, StringConstraints, Validati
 FILE = "SKILL.md"
 
 FILE_BYTES_MAX = 256 * 1024
-"""A model reads it whole."""
+"""A model reads the file whole."""
 
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
@@ -58,7 +58,7 @@ class Skill:
 
 
 def read_skill(folder: Path) -> Skill:
-    """Read the skill in `folder`; errors become its `problem`. Blocks."""
+    """Errors become the skill's `problem`; blocks."""
     try:
         front = _read_front(folder)
     except ValidationError as error:

@@ -1,6 +1,6 @@
-"""The skills folder of the configuration.
+"""Lists the configuration's skills.
 
-It is not watched: each request reads it, which takes 20 µs a skill. Unchanged files are not read again.
+The folder is not watched: each request reads it (20 µs a skill), but no unchanged file again.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class SkillFolder:
         self._read: dict[str, tuple[_Stamp | None, Skill]] = {}
 
     def list_skills(self) -> list[Skill]:
-        """List skills ordered by id, unusable ones included. Blocks."""
+        """Ordered by id, unusable ones included; blocks."""
         try:
             folders = sorted(path for path in self._folder.iterdir() if path.is_dir() and path.name[0] != ".")
         except FileNotFoundError:

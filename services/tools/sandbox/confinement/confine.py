@@ -1,4 +1,4 @@
-"""From a fork of the supervisor to the confined command: every layer in its order, then exec."""
+"""Turns a fork of the supervisor into the confined command: every layer in its order, then exec."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ SYSTEM = (
     "/proc/meminfo",
     "/sys/devices/system/cpu",
 )
-"""Readable and executable for every command."""
+"""Every command may read and execute these."""
 
 DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 
@@ -51,11 +51,10 @@ PATH = f"/usr/local/bin:/usr/bin:/bin:{sys.base_prefix}/bin"
 """Our own interpreter comes last, for systems without a python3."""
 
 USER_PROCESSES_MAX = 4096
-"""Processes of the user, the service's own included; the kernel exempts root. Used in tiers in which the supervisor
-does not count (processes.py)."""
+"""The service's own processes count too, and the kernel exempts root; used where the supervisor does not count."""
 
 NICE = 5
-"""Behind the services that stream to people: twenty busy commands on two cores must not hold up a delta."""
+"""Twenty busy commands on two cores must not hold up a delta that streams to people."""
 
 CAPSET = {"x86_64": 126, "aarch64": 91}
 CAPABILITY_VERSION_3 = 0x20080522
@@ -68,7 +67,7 @@ class _CapabilityHeader(ctypes.Structure):
 def become_command(
     policy: Policy, home: str, port: int | None, untouchable_pids: tuple[int, ...], questions: socket.socket
 ) -> NoReturn:
-    """Turn this process, a fresh fork, into the command. Raises OSError at the layer that does not work.
+    """Raises OSError at the layer that does not work.
 
     `port` is the proxy's, on the loopback device. The descriptor of the filter's notifications is sent over
     `questions`.
@@ -112,7 +111,7 @@ def _confine(policy: Policy, home: str, port: int | None, untouchable_pids: tupl
 
 
 def _connect_input(text: str) -> None:
-    """Use a file in memory rather than a pipe, which somebody would have to feed."""
+    """A file in memory needs nobody to feed it, unlike a pipe."""
     fd = os.memfd_create("input")
     data = memoryview(text.encode())
     while data:
@@ -136,7 +135,6 @@ def _set_limits(limits: Limits) -> None:
 
 
 def _drop_capabilities() -> None:
-    """Take the capabilities from root; with no_new_privs exec does not give them back. For others it changes
-    nothing."""
+    """With no_new_privs exec does not give root's capabilities back."""
     header = _CapabilityHeader(CAPABILITY_VERSION_3, 0)
     kernel.syscall(CAPSET[os.uname().machine], ctypes.byref(header), ctypes.byref((ctypes.c_uint32 * 6)()))

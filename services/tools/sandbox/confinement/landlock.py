@@ -1,7 +1,7 @@
-"""Landlock: a process gives up every file that it was not granted, TCP, and signals to others, for good.
+"""Makes a process give up for good every file it was not granted, TCP, and signals to others.
 
-https://docs.kernel.org/userspace-api/landlock.html. What Landlock does not restrict (stat, chdir, chmod, extended
-attributes, sockets other than TCP) is left to seccomp.py or stays visible: a command can tell that a path exists.
+https://docs.kernel.org/userspace-api/landlock.html. Landlock does not restrict stat, chdir, chmod, extended attributes
+and other sockets; seccomp.py does, but a command can tell that a path exists.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from collections.abc import Iterable
 from services.tools.sandbox.confinement import kernel
 
 CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446
-"""System call numbers: the same on every architecture."""
+"""System call numbers are the same on every architecture."""
 
 ABI_MIN = 3
-"""Linux 6.2. Before it, truncation of any file of the same user was not restricted."""
+"""Before Linux 6.2, truncation of any file of the same user was not restricted."""
 
 EXECUTE, WRITE_FILE, READ_FILE, READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
 REMOVE_DIR, REMOVE_FILE, MAKE_DIR, MAKE_REG = 1 << 4, 1 << 5, 1 << 7, 1 << 8
 MAKE_FIFO, MAKE_SYM, REFER, TRUNCATE, IOCTL_DEV = 1 << 10, 1 << 12, 1 << 13, 1 << 14, 1 << 15
 
 FILES_ALL = (1 << 15) - 1
-"""Every right over files of ABI 3."""
+"""ABI 3 has these rights over files."""
 
 READ = EXECUTE | READ_FILE | READ_DIR
 WRITE = READ | WRITE_FILE | REMOVE_DIR | REMOVE_FILE | MAKE_DIR | MAKE_REG | MAKE_FIFO | MAKE_SYM | REFER | TRUNCATE
-"""No devices and no sockets."""
+"""Devices and sockets cannot be made."""
 
 OF_ONE_FILE = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE | IOCTL_DEV
-"""The rights that a rule about something other than a folder may carry."""
+"""A rule about something other than a folder may carry these alone."""
 
 BIND_TCP, CONNECT_TCP = 1 << 0, 1 << 1
 ABSTRACT_UNIX_SOCKET, SIGNAL = 1 << 0, 1 << 1
@@ -51,7 +51,7 @@ class _BelowPath(ctypes.Structure):
 
 
 def read_abi() -> int:
-    """The kernel's Landlock version; 0 where there is none."""
+    """Returns 0 where there is no Landlock."""
     try:
         return kernel.syscall(CREATE_RULESET, None, 0, 1)
     except OSError:
@@ -61,9 +61,9 @@ def read_abi() -> int:
 def restrict_process(
     readable: Iterable[str], writable: Iterable[str], devices: Iterable[str], port: int | None, version: int
 ) -> None:
-    """Confine this process and its children to these paths; needs no_new_privs. Missing paths are left out.
+    """Confines this process and its children; needs no_new_privs. Missing paths are left out.
 
-    `port` is the one that TCP may connect to.
+    TCP may connect to `port` alone.
     """
     ruleset = _Ruleset(
         FILES_ALL | (IOCTL_DEV if version >= 5 else 0),

@@ -1,6 +1,6 @@
-"""The policy of a command: the one message from the service to the supervisor.
+"""Defines the one message from the service to the supervisor.
 
-Imported by the supervisor: the standard library only, and no dataclasses, which would take a quarter of its start.
+Standard library only, and no dataclasses, which would take a quarter of its start.
 """
 
 from __future__ import annotations
@@ -10,24 +10,24 @@ from typing import Any, NamedTuple
 
 
 class Limits(NamedTuple):
-    """Per process of the command, by the kernel's rlimits, except for their number."""
+    """The kernel's rlimits apply per process of the command."""
 
     cpu_s: int = 300
     memory_bytes: int = 4 * 1024**3
-    """Address space. Interpreters reserve much more than they use."""
+    """Interpreters reserve much more address space than they use."""
 
     file_bytes: int = 512 * 1024**2
     processes: int = 256
-    """Processes and threads of the command at a time, counted by its supervisor (processes.py)."""
+    """The supervisor counts the command's processes and threads (processes.py)."""
 
     open_files: int = 512
 
 
 class Policy(NamedTuple):
-    """One command. Paths are absolute; what is not listed cannot be opened."""
+    """Paths are absolute; a command cannot open one that is not listed."""
 
     command: tuple[str, ...]
-    """Program and arguments; the program is looked up in the PATH of confine.py."""
+    """The program is looked up in the PATH of confine.py."""
 
     folder: str
     """Working directory; readable and writable."""
@@ -35,24 +35,24 @@ class Policy(NamedTuple):
     input: str = ""
 
     readable: tuple[str, ...] = ()
-    """Paths readable beside the system's own files (confine.py)."""
+    """Readable beside the system's own files (confine.py)."""
 
     writable: tuple[str, ...] = ()
 
     home_parent: str = "/tmp"
-    """Where its private home, which lives as long as the command, is made."""
+    """A private home is made here, which lives as long as the command."""
 
     confined: bool = True
-    """False: without Landlock and seccomp, where the operator has allowed it."""
+    """False: no Landlock and seccomp, where the operator has allowed it."""
 
     namespaces: bool = False
-    """By bwrap (bubblewrap.py)."""
+    """Made by bwrap (bubblewrap.py)."""
 
     network: bool = False
-    """Only with namespaces; the proxy is network_proxy.py."""
+    """Needs namespaces; goes through network_proxy.py."""
 
     channel: int | None = None
-    """A descriptor of the service that the command gets under the same number."""
+    """The command gets this descriptor of the service under the same number."""
 
     timeout_s: float = 120.0
     limits: Limits = Limits()

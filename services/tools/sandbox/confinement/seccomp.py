@@ -1,7 +1,6 @@
-"""The seccomp filter: a BPF program of pairs "is it this call? then answer that".
+"""Builds the seccomp filter, a BPF program of pairs "is it this call? then answer that".
 
-It lists what is denied, not what is allowed: commands are whole Linux programs, and Landlock restricts files, TCP and
-other processes. The filter covers what Landlock does not.
+It lists denials, because commands are whole Linux programs; it covers what Landlock does not.
 """
 
 from __future__ import annotations
@@ -33,23 +32,23 @@ ALLOW, KILL_PROCESS, ERRNO, ASK = 0x7FFF0000, 0x80000000, 0x00050000, 0x7FC00000
 SET_MODE_FILTER, NEW_LISTENER = 1, 1 << 3
 
 NUMBER_OFFSET, ARCHITECTURE_OFFSET, ARGUMENTS_OFFSET = 0, 4, 16
-"""In struct seccomp_data; an argument is 8 bytes, of which we look at the low 4 (little endian)."""
+"""Offsets in struct seccomp_data; we look at the low 4 of an argument's 8 bytes (little endian)."""
 
 ARCHITECTURES = {"x86_64": (0xC000003E, 0), "aarch64": (0xC00000B7, 1)}
-"""Machine: its audit number, and its column of the table of calls."""
+"""A machine has an audit number and a column of the table of calls."""
 
 NAMESPACE_FLAGS = 0x7E020000
-"""CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET; NEWTIME is not clone's to give."""
+"""CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET; clone cannot give NEWTIME."""
 
 SET_ID_BITS = 0o6000
 MAKES_FILE = 0o20000100
-"""O_CREAT, and what O_TMPFILE has beside O_DIRECTORY."""
+"""O_CREAT, and the bits that O_TMPFILE has beside O_DIRECTORY."""
 
 IPPROTO_TCP, AF_INET = 6, 2
 AF_UNIX, SOCK_STREAM, SOCK_TYPE_MASK = 1, 1, 0xF
 
 Instruction = tuple[int, int, int, int]
-"""code, jump if true, jump if false, operand."""
+"""The four are code, jump if true, jump if false and operand."""
 
 
 class _Filter(ctypes.Structure):
@@ -61,10 +60,10 @@ class _Program(ctypes.Structure):
 
 
 def install_filter(untouchable_pids: Iterable[int], *, network: bool) -> int:
-    """Filter the calls of this process and its children; needs no_new_privs. Returns the descriptor of what it asks.
+    """Needs no_new_privs; returns the descriptor on which the filter asks.
 
-    `untouchable_pids` get no signal. Needed where Landlock does not scope signals (before ABI 6): other processes
-    of the same user can then still be signalled.
+    `untouchable_pids` get no signal, which Landlock ensures only from ABI 6; before, other processes of the user can be
+    signalled.
     """
     machine = os.uname().machine
     instructions = build_program(machine, untouchable_pids, network=network)
@@ -75,10 +74,7 @@ def install_filter(untouchable_pids: Iterable[int], *, network: bool) -> int:
 
 
 def build_program(machine: str, untouchable_pids: Iterable[int], *, network: bool = False) -> list[Instruction]:
-    """Build the filter for `machine`; `network` is for a command with a network of its own.
-
-    Raises OSError where there is no table for the machine.
-    """
+    """Raises OSError where there is no table for the machine."""
     if machine not in ARCHITECTURES:
         raise OSError(ENOSYS, f"no table of system calls for {machine}")
     audit, column = ARCHITECTURES[machine]
@@ -116,7 +112,7 @@ def build_program(machine: str, untouchable_pids: Iterable[int], *, network: boo
 
 
 def _match_call(numbers: Numbers, column: int, then: list[Instruction]) -> list[Instruction]:
-    """Run `then`, which always returns, for one call; else go on with the call's number still loaded."""
+    """Runs `then`, which always returns, for one call; else goes on with the call's number still loaded."""
     number = numbers[column]
     return [] if number is None else [(JUMP_EQUAL, 0, len(then), number), *then]
 
@@ -134,13 +130,13 @@ def _allow_zero(index: int) -> list[Instruction]:
 
 
 def _ask_unless_null(index: int) -> list[Instruction]:
-    """Without a path the call is about a file that the command has opened. Both halves of the address must be 0."""
+    """Without a path, both halves 0, the call is about a file that the command has opened."""
     low, high = _load_argument(index), (LOAD, 0, 0, ARGUMENTS_OFFSET + 8 * index + 4)
     return [low, (JUMP_EQUAL, 0, 2, 0), high, (JUMP_EQUAL, 1, 0, 0), (RETURN, 0, 0, ASK), (RETURN, 0, 0, ALLOW)]
 
 
 def _deny_set_id(mode: int, flags: int | None) -> list[Instruction]:
-    """No file that gives its owner's rights to whoever runs it; the mode counts only where the flags make a file."""
+    """No file may give its owner's rights to whoever runs it; the mode counts only where the flags make a file."""
     refused = [_load_argument(mode), (JUMP_SET, 0, 1, SET_ID_BITS), *_deny_or_allow(EPERM)]
     return refused if flags is None else [_load_argument(flags), (JUMP_SET, 0, len(refused) - 1, MAKES_FILE), *refused]
 
@@ -172,7 +168,7 @@ def _allow_unix_streams() -> list[Instruction]:
 
 
 def _deny_targets(pids: Iterable[int]) -> list[Instruction]:
-    """-1, which is everyone, and these get no signal."""
+    """No signal goes to these or to -1, which is everyone."""
     targets = [0xFFFFFFFF, *pids]
     jumps = [(JUMP_EQUAL, len(targets) - 1 - index, 0, pid) for index, pid in enumerate(targets)]
     jumps[-1] = (JUMP_EQUAL, 0, 1, targets[-1])

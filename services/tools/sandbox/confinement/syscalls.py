@@ -1,4 +1,4 @@
-"""System calls that a command may not make, with their numbers on x86_64 and on aarch64 (asm-generic).
+"""Lists system calls that a command may not make.
 
 Numbers: arch/x86/entry/syscalls/syscall_64.tbl and include/uapi/asm-generic/unistd.h of Linux 6.18.
 """
@@ -8,10 +8,10 @@ from __future__ import annotations
 from errno import EACCES, ENOSYS, ENOTSUP, EPERM
 
 Numbers = tuple[int, int | None]
-"""x86_64, aarch64; None where the call does not exist."""
+"""The order is x86_64, aarch64; None where the call does not exist."""
 
 LAST_KNOWN = 469
-"""file_setattr, Linux 6.17. Newer calls, and the x32 variants (numbers from 2^30), do not exist for a command."""
+"""Calls after file_setattr (Linux 6.17), and the x32 variants (from 2^30), do not exist for a command."""
 
 DENIED: dict[int, dict[str, Numbers]] = {
     # The network, and sockets in the file system: socketpair alone remains (see seccomp.py).
@@ -133,7 +133,7 @@ ASKED: dict[str, Numbers] = {
     "fork": (57, None),
     "vfork": (58, None),
 }
-"""Calls that the supervisor is asked about (seccomp_notify.py)."""
+"""The supervisor is asked about these calls (seccomp_notify.py)."""
 
 SECCOMP: Numbers = (317, 277)
 CLONE: Numbers = (56, 220)
@@ -146,7 +146,7 @@ SETTING_MODES: dict[str, tuple[Numbers, int, int | None]] = {
     "open": ((2, None), 2, 1),
     "openat": ((257, 56), 3, 2),
 }
-"""Calls that could make a file set-user-id: their numbers, and the arguments with the mode and the open flags."""
+"""Each call could make a file set-user-id; the arguments are those with the mode and the open flags."""
 
 UTIMENSAT: Numbers = (280, 88)
 PRLIMIT64: Numbers = (302, 261)
@@ -154,4 +154,4 @@ SCHED_SETAFFINITY: Numbers = (203, 122)
 SETPRIORITY: Numbers = (141, 140)
 KILL: Numbers = (62, 129)
 SIGNALLING: tuple[Numbers, ...] = (KILL, (200, 130), (234, 131), (129, 138), (297, 240))
-"""kill, tkill, tgkill, rt_sigqueueinfo, rt_tgsigqueueinfo: the first argument names the process."""
+"""kill, tkill, tgkill, rt_sigqueueinfo and rt_tgsigqueueinfo name the process in their first argument."""

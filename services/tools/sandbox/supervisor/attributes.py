@@ -1,8 +1,7 @@
-"""Modes and times of files changed for a confined command by its supervisor.
+"""Changes modes and times of files in a confined command's place.
 
-Landlock restricts neither: `chmod -R 000 /` would work on all that the service's user owns. The filter therefore stops
-these calls and asks us (seccomp_notify.py). We open the path ourselves and change what we hold, if it lies in a folder
-that the command may write. Nothing is looked at twice, so there is nothing to race.
+Landlock restricts neither, so the filter asks us (seccomp_notify.py). We open the path ourselves and change what we
+hold, if the command may write there; nothing is looked at twice, so nothing can be raced.
 """
 
 from __future__ import annotations
@@ -17,11 +16,11 @@ from services.tools.sandbox.confinement.syscalls import ASKED, UTIMENSAT
 PATH_BYTES_MAX = 4096
 PAGE_BYTES = 4096
 TIMES_BYTES = 32
-"""Two struct timespec: last access, last change."""
+"""Two struct timespec hold last access and last change."""
 
 AT_FDCWD, AT_SYMLINK_NOFOLLOW = -100, 0x100
 MODE_MASK = 0o1777
-"""Without set-user-id and set-group-id."""
+"""The set-user-id and set-group-id bits are left out."""
 
 CHMOD, FCHMODAT, FCHMODAT2 = ASKED["chmod"], ASKED["fchmodat"], ASKED["fchmodat2"]
 CALLS = frozenset(
@@ -30,7 +29,7 @@ CALLS = frozenset(
 
 
 def change_attributes(pid: int, call: int, arguments: list[int], writable: tuple[str, ...]) -> int:
-    """Do the call of process `pid` in its place. Returns the error number; 0: done."""
+    """Returns the error number; 0: done."""
     if call == CHMOD[0]:  # no other call that asks us has its number, on any machine
         arguments = [AT_FDCWD, *arguments]
     folder, address, value, flags = arguments[:4]
@@ -65,7 +64,7 @@ def _open_for_process(pid: int, folder: int, path: bytes, follows: bool) -> int:
 
 
 def _read_memory(pid: int, address: int, size_bytes: int, stop: bytes | None = None) -> bytes:
-    """Read memory of the process up to `stop`, page by page: the next page may not exist."""
+    """Reads page by page up to `stop`, because the next page may not exist."""
     data = b""
     with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
         while len(data) < size_bytes and (stop is None or stop not in data):

@@ -1,8 +1,7 @@
-"""The supervisor: a process of its own between the service and one command.
+"""Keeps a command's time and kills all it started: at its end, at its timeout, or when the link closes.
 
-It keeps the time, and it kills everything that the command started: when the command has ended, when its time is over,
-or when the link to the service closes. As the subreaper it inherits every daemon below it. It starts for every command,
-so it imports little of the standard library and nothing else.
+As the subreaper it inherits every daemon below it. It starts for every command, so it imports little and only of the
+standard library.
 
 Standard input has the policy, standard output and error are the command's, the first argument is the link, a socket.
 """
@@ -27,12 +26,12 @@ from services.tools.sandbox.supervisor.seccomp_notify import answer_notification
 from services.tools.sandbox.supervisor.sweep import kill_children, read_parent, reap_children, remove_tree
 
 GRACE_S = 2.0
-"""Between TERM and KILL when the time is over."""
+"""Time between TERM and KILL when the command's time is over."""
 
 INTERRUPTED = b"i"
 
 Ending = dict[str, Any]
-"""reason (exited, timeout, failed, abandoned), and status (negative: a signal) or error."""
+"""The reason is exited, timeout, failed or abandoned; a negative status is a signal."""
 
 
 class _Supervision(NamedTuple):
@@ -96,7 +95,7 @@ def _run_child(policy: Policy, home: str, port: int | None, failure_writer: int,
 
 
 def _hand_over_listener(link: int) -> int:
-    """Listen in our network namespace and hand the socket to the service over the link. Returns the port."""
+    """Listens in our network namespace, sends the socket over the link, and returns the port."""
     with socket.socket() as listener, socket.socket(fileno=os.dup(link)) as sending:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
@@ -130,7 +129,7 @@ def _wait_for_end(watched: _Supervision, timeout_s: float) -> Ending:
 
 
 def _read_link(watched: _Supervision) -> bool:
-    """Interrupt the command when the link asks for it. Returns False when the link has ended."""
+    """Interrupts the command when asked to; returns False when the link has ended."""
     if not os.read(watched.link, 16):
         return False
     _signal_group(watched.child, signal.SIGINT)
@@ -140,7 +139,7 @@ def _read_link(watched: _Supervision) -> bool:
 
 
 def _answer_filter(watched: _Supervision, event: int) -> bool:
-    """Answer a notification of the filter. Returns False when everything that it confined has ended."""
+    """Returns False when everything that the filter confined has ended."""
     if watched.listener is None or not event & select.POLLIN:
         return False
     answer_notification(watched.listener, watched.writable, watched.population)

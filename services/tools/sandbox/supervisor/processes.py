@@ -1,7 +1,7 @@
-"""The number of processes and threads of a command, counted by its supervisor.
+"""Counts processes and threads of a command.
 
-The kernel's own limit counts all processes of the user, ours included, and exempts root. The filter therefore asks the
-supervisor before each new one (seccomp_notify.py). Nobody answers during the final sweep, so a fork bomb stands still.
+The kernel's own limit counts all processes of the user and exempts root, so the filter asks the supervisor before each
+new one. Nobody answers during the final sweep, so a fork bomb stands still.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ import os
 import time
 
 REFUSED_S = 0.05
-"""After a refusal the next requests are refused without counting again: a fork bomb asks without end."""
+"""After a refusal requests are refused uncounted for so long, because a fork bomb asks without end."""
 
 
 class Population:
-    """The processes below this one. `limit` may be passed by what ends between two counts, never by what lives."""
+    """Only processes that end between two counts may pass `limit`."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -23,7 +23,7 @@ class Population:
         self._refused_until_s = 0.0
 
     def may_grow(self) -> bool:
-        """Whether one more may start; it is then counted."""
+        """One more that may start is counted."""
         if self._most >= self._limit:
             if time.monotonic() < self._refused_until_s:
                 return False
@@ -51,7 +51,7 @@ def count_descendants(ancestor: int) -> int:
 
 
 def _is_below(pid: int, ancestor: int, parents: dict[int, int]) -> bool:
-    """Ids may have been reused while we read, so that parents form a ring: no way is longer than their number."""
+    """Ids reused while we read may form a ring of parents, so the way is bounded by their number."""
     for _ in parents:
         pid = parents.get(pid, 0)
         if pid in (0, ancestor):

@@ -1,7 +1,7 @@
-"""The seccomp filter's notifications, and the supervisor's answers (seccomp_unotify(2)).
+"""Reads and answers the seccomp filter's notifications (seccomp_unotify(2)).
 
-attributes.py does a call in the command's place; processes.py only says whether it may go on. That is safe where all
-that decides lies in registers, as with fork and clone; the command's memory could change after we have looked.
+A call may go on only where all that decides lies in registers, as with fork and clone: the command's memory could
+change after we have looked.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Removing what a command leaves behind: processes and its home. Standard library only."""
+"""Removes processes and the home that a command leaves behind; standard library only."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SWEEP_S = 10.0
 
 
 def reap_children(child: int) -> int | None:
-    """Collect ended children, inherited daemons included. Returns the status of `child` if it was among them."""
+    """Collects inherited daemons too; returns the status of `child` if it was among them."""
     child_status = None
     while True:
         try:
@@ -25,7 +25,7 @@ def reap_children(child: int) -> int | None:
 
 
 def kill_children() -> None:
-    """Kill our children until there are none: killing one hands its own children over to us."""
+    """Killing a child hands its own children over to us, so this goes on until there are none."""
     deadline = time.monotonic() + SWEEP_S
     own = os.getpid()
     while time.monotonic() < deadline:
