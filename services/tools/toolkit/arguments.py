@@ -1,7 +1,6 @@
-"""Arguments of calls: parsing JSON and checking it against the schema.
+"""Parses arguments of calls and checks them against the schema.
 
-A violation is a ToolFailed that names path and rule, so that the model can correct its call. Integers of any size stay
-integers.
+A violation names path and rule, so that the model can correct its call. Integers of any size stay integers.
 """
 
 from __future__ import annotations
@@ -17,10 +16,10 @@ from services.runtime.rpc.field_rules import JSON_DEPTH_MAX, measure_json_depth
 from services.tools.errors import ToolFailed
 
 BYTES_MAX = 4 * 1024 * 1024
-"""The same as the limit of a message at the facade."""
+"""The facade has the same limit for a message."""
 
 VIOLATIONS_SHOWN_MAX = 5
-"""Enough for a model to correct its call at once."""
+"""A model can correct its call at once with so many."""
 
 
 def compile_schema(schema: str) -> Draft202012Validator:
@@ -31,7 +30,7 @@ def compile_schema(schema: str) -> Draft202012Validator:
 
 
 def parse_arguments(text: str, schemas: Iterable[Draft202012Validator]) -> dict[str, Any]:
-    """Parse arguments and check them against all of `schemas`; an empty text stands for none. Raises ToolFailed."""
+    """An empty text stands for no arguments; raises ToolFailed."""
     value = _load_json(text or "{}")
     if not isinstance(value, dict):
         raise ToolFailed("invalid arguments: $: must be a JSON object")

@@ -1,4 +1,4 @@
-"""Tools that run a command: its output as deltas, its end as the result."""
+"""Runs tools that are commands: output as deltas, the end as the result."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from services.tools.toolkit.file_work import run_in_thread
 from services.tools.toolkit.tool import make_output, make_result
 
 TIMEOUT_S = 120.0
-"""Default time of a call, as toolTimeoutMs of the default budget."""
+"""The default budget has the same toolTimeoutMs."""
 
 TIMEOUT_S_MAX = 600.0
 
@@ -28,11 +28,11 @@ class Command:
     readable: tuple[str, ...] = ()
     timeout_s: float = TIMEOUT_S
     shown: Literal["all", "stdout"] = "all"
-    """Output that becomes the result of a command that succeeds; one that fails shows all of it."""
+    """Output that becomes the result of a success; a failure shows all of it."""
 
 
 async def run_command(context: ToolContext, command: Command) -> AsyncGenerator[tools_pb2.ToolDelta]:
-    """Run the command in the chat's workspace. Raises ToolFailed when it cannot be started."""
+    """Raises ToolFailed when the command cannot be started."""
     timeout_s = min(command.timeout_s, context.timeout_s or TIMEOUT_S_MAX, TIMEOUT_S_MAX)
     policy = await make_policy(context, command, timeout_s)
     outputs: list[CommandOutput] = []
@@ -56,7 +56,7 @@ async def run_command(context: ToolContext, command: Command) -> AsyncGenerator[
 
 
 async def make_policy(context: ToolContext, command: Command, timeout_s: float) -> Policy:
-    """Make the sandbox policy of a command. Raises ToolFailed where no sandbox works."""
+    """Raises ToolFailed where no sandbox works."""
     if context.sandbox.tier is None:
         raise ToolFailed(explain_unavailable(context.sandbox.problem))
     workspace = await run_in_thread(".", context.open_workspace)

@@ -1,4 +1,4 @@
-"""The context of a call."""
+"""Defines the context of a call."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolContext:
-    """One call of a tool: its arguments, the run it belongs to, and what the tool may work with."""
+    """One call of a tool has these arguments, run and means to work with."""
 
     arguments: dict[str, Any]
 
     request: tools_pb2.ExecuteRequest
-    """With the effect key, and the model and budget of a tool that asks a model."""
+    """Has the effect key, and the model and budget of a tool that asks a model."""
 
     workspaces: Workspaces
     sandbox: Sandbox
@@ -43,7 +43,7 @@ class ToolContext:
 
     @property
     def short_id(self) -> str:
-        """Part of file names: a call that is repeated writes the same files."""
+        """A repeated call writes the same files, because their names have this part."""
         return hashlib.sha256(f"{self.request.run_id}/{self.request.tool_call_id}".encode()).hexdigest()[:8]
 
     def open_workspace(self) -> Workspace:

@@ -1,4 +1,4 @@
-"""Blocking work on files in a thread, with its errors in words for the model."""
+"""Does blocking work on files in a thread, with errors in words for the model."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 async def run_in_thread(path: str, work: Callable[[], T]) -> T:
-    """Run `work` on `path` in a thread. Raises ToolFailed when the file system refuses."""
+    """Raises ToolFailed when the file system refuses."""
     try:
         return await asyncio.to_thread(work)
     except WorkspaceFull as error:

@@ -1,4 +1,4 @@
-"""A tool's own questions to the agent's model, within the budget that the run has reserved for the call."""
+"""Asks the agent's model for a tool, within the budget that the run has reserved for the call."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from services.tools.errors import ToolFailed
 from services.tools.toolkit.context import ToolContext
 
 TIMEOUT_S = 300.0
-"""For all questions of a call that has no limit of its own."""
+"""All questions of a call without a limit of its own share this time."""
 
 PROMPT_BYTES_PER_TOKEN = 3
-"""Right for Chinese and too low for English, so that a prompt is never much underestimated."""
+"""This is right for Chinese and too low for English, so a prompt is never much underestimated."""
 
 SHORT_TOKENS_MAX = 2000
-"""Enough for a few lines; some models think first even when told not to."""
+"""Some models think first even when told not to."""
 
 ANSWER_TOKENS_MIN = 64
 """With fewer tokens left, a question is not worth its prompt."""
 
 
 class ModelFailed(ToolFailed):
-    """No answer, or not all of it: the model failed, or the budget or the time is spent."""
+    """The model failed before its answer ended, or the budget or the time is spent."""
 
 
 class ModelClient:
-    """The agent's model for one call. Report `usage` before the result, also when the call fails."""
+    """Serves one call, which reports `usage` before its result, also when it fails."""
 
     def __init__(self, context: ToolContext) -> None:
         if not context.request.HasField("model"):
@@ -52,16 +52,16 @@ class ModelClient:
 
     @property
     def left_s(self) -> float:
-        """Remaining time of the call; negative when it is over."""
+        """Negative when the call's time is over."""
         return self._due_s - asyncio.get_running_loop().time()
 
     async def ask_briefly(self, system: str, text: str) -> str:
-        """The answer is given without thinking first. Raises ModelFailed."""
+        """The answer is given without thinking first; raises ModelFailed."""
         async with aclosing(self.stream_answer(system, text, is_short=True)) as deltas:
             return "".join([delta async for delta in deltas])
 
     async def stream_answer(self, system: str, text: str, *, is_short: bool = False) -> AsyncGenerator[str]:
-        """Stream the text of an answer. Raises ModelFailed, also after the first delta."""
+        """Raises ModelFailed, also after the first delta."""
         request, seen = self._make_request(system, text, is_short=is_short), common_pb2.Usage(model_calls=1)
         reason, output_chars = "", 0
         self.usage.model_calls += 1

@@ -1,4 +1,4 @@
-"""Tools: a definition that models see, and a function that streams what the tool does."""
+"""Defines tools: a definition that models see, and a function that streams what the tool does."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Effect: TypeAlias = Literal["read", "idempotent", "once"]
 Tier: TypeAlias = Literal["core", "enabled", "discovered"]
 Kind: TypeAlias = Literal["backend", "action", "frontend"]
 Need: TypeAlias = Literal["sandbox", "search", "model"]
-"""Part of the installation that a tool does not work without."""
+"""A tool does not work without this part of the installation."""
 
 Approval: TypeAlias = Literal["allow", "ask", "deny"]
 
@@ -21,17 +21,17 @@ RESULT_CHARS_MAX = 30_000
 
 
 Execute: TypeAlias = Callable[[ToolContext], AsyncGenerator[tools_pb2.ToolDelta]]
-"""Streams output and, last, exactly one result; or raises ToolFailed instead of it. Raises Overloaded only before it
-has done anything: the call may then be tried again, whatever its effect."""
+"""Streams output and, last, exactly one result, or raises ToolFailed instead. Raises Overloaded only before it has done
+anything, so that the call may be tried again."""
 
 
 @dataclass(frozen=True, slots=True)
 class FrontEnd:
-    """How the front end carries out a tool."""
+    """Says how the front end carries out a tool."""
 
     kind: Literal["action", "frontend"]
     viewport_key: str = ""
-    """The view to show; empty for an action."""
+    """View to show; empty for an action."""
 
     timeout_ms: int | None = None
     """How long a frontend tool waits for a submit; None: the default."""
@@ -42,7 +42,7 @@ class Tool:
     name: str
     description: str
     parameters: str
-    """JSON Schema of the arguments, as JSON text."""
+    """The arguments' JSON Schema, as JSON text."""
 
     effect: Effect
     execute: Execute
@@ -71,11 +71,11 @@ def make_output(stream: str, text: str) -> tools_pb2.ToolDelta:
 
 
 def make_result(text: str, *, ok: bool = True) -> tools_pb2.ToolDelta:
-    """Make a result of any length; long_results.py shortens it."""
+    """The text may be of any length; long_results.py shortens it."""
     return tools_pb2.ToolDelta(result=tools_pb2.ToolOutcome(ok=ok, result=text))
 
 
 async def answer_ok(context: ToolContext) -> AsyncGenerator[tools_pb2.ToolDelta]:
-    """Execute a tool of the front end: nothing is left to do once the arguments are valid."""
+    """A tool of the front end has nothing left to do here once its arguments are valid."""
     del context
     yield make_result("OK")

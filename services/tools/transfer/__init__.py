@@ -1,1 +1,1 @@
-"""Uploads and downloads of files, for callers outside a run."""
+"""Moves files in and out of workspaces, for callers outside a run."""

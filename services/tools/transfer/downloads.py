@@ -1,4 +1,4 @@
-"""ReadFile and ListFiles: files of a workspace for callers outside a run."""
+"""Reads and lists files of a workspace, for callers outside a run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from services.tools.workspace.workspace import Workspace, WorkspaceFile, Workspa
 PIECE_BYTES = 64 * 1024
 
 FILES_MAX = 2000
-"""Files in one answer; each is opened to detect its type."""
+"""Each file in an answer is opened to detect its type."""
 
 UNKNOWN = ContentType("other", "application/octet-stream")
 
@@ -34,13 +34,13 @@ class _OpenFile:
 async def read_file(
     workspaces: Workspaces, request: tools_pb2.ReadFileRequest
 ) -> AsyncGenerator[tools_pb2.ReadFileResponse]:
-    """Stream the requested bytes; the first message has the file's info. Consume it under `aclosing`.
+    """The first message has the file's info; consume this under `aclosing`.
 
     Raises:
-            NotFound: No such chat or file.
-            InvalidRequest: The path leads out of the workspace, or names no file.
-            OutOfRange: The file ends before the offset.
-            Interrupted: The file was cut short meanwhile.
+        NotFound: No such chat or file.
+        InvalidRequest: The path leads out of the workspace, or names no file.
+        OutOfRange: The file ends before the offset.
+        Interrupted: The file was cut short meanwhile.
     """
     with ExitStack() as stack:
         with file_errors("path"):
@@ -59,7 +59,7 @@ async def read_file(
 
 
 async def list_files(workspaces: Workspaces, request: tools_pb2.ListFilesRequest) -> tools_pb2.ListFilesResponse:
-    """List files below a folder, ordered by path. Raises NotFound and InvalidRequest."""
+    """Files are ordered by path; raises NotFound and InvalidRequest."""
     with file_errors("path"):
         return await run_to_end(partial(_list_blocking, workspaces, request))
 
@@ -81,7 +81,7 @@ def _open_range(workspaces: Workspaces, request: tools_pb2.ReadFileRequest) -> G
 
 
 def _resolve_range(offset: int, length: int, size_bytes: int) -> tuple[int, int]:
-    """Resolve the requested range; an empty file has an empty one at 0."""
+    """An empty file has an empty range at 0."""
     if length < 0:
         raise InvalidRequest.of("length", "must not be negative")
     start = max(0, size_bytes + offset) if offset < 0 else offset

@@ -1,4 +1,4 @@
-"""File system errors as errors of the RPCs about files. Tools have their own words for them (file_work.py)."""
+"""Turns file system errors into those of the RPCs about files; tools have their own (file_work.py)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from services.tools.workspace.quota import WorkspaceFull
 
 @contextmanager
 def file_errors(field: str) -> Generator[None]:
-    """Raise the HeadraceError for what goes wrong with the path in the request's `field`."""
+    """Raises a HeadraceError about the path in the request's `field`."""
     try:
         yield
     except WorkspaceFull as error:

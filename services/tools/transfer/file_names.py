@@ -1,4 +1,4 @@
-"""Names of uploaded files, made safe for every file system and every list."""
+"""Makes names of uploaded files safe for every file system and every list."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ _FORBIDDEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 """Controls, invisible format characters (which can show a name backwards), half surrogates, line ends."""
 
 _JOINERS = frozenset("\u200c\u200d")
-"""Invisible, and part of how emoji and several scripts are written."""
+"""Emoji and several scripts are written with these invisible characters."""
 
 
 def check_name(name: str) -> str:
-    """Check a name and return it in its composed form. Raises InvalidRequest naming the broken rule."""
+    """Returns the composed form; raises InvalidRequest naming the broken rule."""
     name = unicodedata.normalize("NFC", name)
     if not name.strip() or name.strip(". ") == "":
         raise InvalidRequest.of("name", "must be a file name")
@@ -32,7 +32,7 @@ def check_name(name: str) -> str:
 
 
 def number_name(name: str, number: int) -> str:
-    """Make a (2).txt of a.txt; a long name is shortened before its suffix."""
+    """Makes a (2).txt of a.txt; a long name is shortened before its suffix."""
     if number == 1:
         return name
     stem, dot, suffix = name.rpartition(".")

@@ -1,4 +1,4 @@
-"""A file that is being received: out of every command's reach until it is whole."""
+"""Keeps a file that is being received out of every command's reach until it is whole."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 LEFT_S = 3600.0
-"""Far longer than any upload takes: what is older was left by a service that was killed."""
+"""Files older than any upload takes were left by a service that was killed."""
 
 
 class IncomingFile:
@@ -27,7 +27,7 @@ class IncomingFile:
             view = view[written:]
 
     def link_into(self, folder_fd: int, name: str) -> None:
-        """Link the file into a folder, durably. Raises FileExistsError when the name is taken."""
+        """The link is durable; raises FileExistsError when the name is taken."""
         os.fsync(self.fd)
         os.link(self.path, name, dst_dir_fd=folder_fd, follow_symlinks=False)
         os.fsync(folder_fd)
@@ -35,7 +35,7 @@ class IncomingFile:
 
 @contextmanager
 def create_incoming(folder: Path) -> Generator[IncomingFile]:
-    """Create a file in `folder`; leaving the block removes that name of it."""
+    """Leaving the block removes this name of the file."""
     path = folder / f"{secrets.token_hex(16)}.part"
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
     try:
@@ -46,7 +46,7 @@ def create_incoming(folder: Path) -> Generator[IncomingFile]:
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Remove files of services that were killed; other services may be receiving into `folder` now."""
+    """Other services may be receiving into `folder` now, so only old files are removed."""
     with os.scandir(folder) as entries:
         for entry in entries:
             with suppress(FileNotFoundError):

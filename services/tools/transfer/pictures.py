@@ -1,4 +1,4 @@
-"""Pictures made small enough for a model: no side longer than 2048 pixels."""
+"""Makes pictures small enough for a model: no side longer than 2048 pixels."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from services.tools.workspace.content_types import HEAD_BYTES
 SIDE_PX_MAX = 2048
 
 PIXELS_MAX = 64_000_000
-"""Decoded, such a picture takes 256 MB for a second; larger ones are refused by their header."""
+"""Such a picture takes 256 MB for a second; larger ones are refused by their header."""
 
 FORMATS = ("PNG", "JPEG", "GIF", "WEBP")
 
@@ -24,7 +24,7 @@ JPEG_QUALITY = 88
 
 
 def shrink_picture(path: Path) -> None:
-    """Replace the picture in `path` by a smaller one if it is too large. Blocks.
+    """Replaces too large a picture in `path`; blocks.
 
     Raises:
         InvalidRequest: It has too many pixels, or cannot be read.

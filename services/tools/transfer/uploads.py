@@ -1,4 +1,4 @@
-"""UploadFile: a stream of pieces becomes a file of a chat, whole or not at all."""
+"""Makes a stream of pieces a file of a chat, whole or not at all."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ LOOKED_AT_BYTES = min(LIMITS.values())
 PIECE_BYTES_MAX = MIB
 
 UPLOADS_MAX = 16
-"""Concurrent uploads; together they take at most 800 MiB of disk and 16 MiB of memory."""
+"""Concurrent uploads take at most 800 MiB of disk and 16 MiB of memory together."""
 
 UPLOAD_S = 600.0
-"""50 MiB at 87 kB/s."""
+"""This suffices for 50 MiB at 87 kB/s."""
 
 HANG_UP_S = 0.1
-"""Wait before an upload of unknown size is stored: a client that leaves ends its stream just as one that is done, and
-its cancellation follows (grpcio 1.85)."""
+"""A client that leaves ends its stream as one that is done, and its cancellation follows (grpcio 1.85): an upload of
+unknown size waits for that."""
 
 DRAINED_BYTES_MAX = 64 * MIB
 DRAIN_S = 60.0
-"""Limits of reading the rest of a refused upload, which is dropped."""
+"""Reading the rest of a refused upload has these limits."""
 
 NAMESAKES_MAX = 1000
 
@@ -53,18 +53,18 @@ class Uploads:
         self._upload_s = upload_s
         self._open = 0
         self._reducing = asyncio.Lock()
-        """A decoded picture is large: one at a time."""
+        """Decoded pictures are large, so it is one at a time."""
 
         incoming.remove_leftovers(workspaces.make_incoming_folder())
 
     async def receive_file(self, pieces: AsyncIterator[tools_pb2.UploadFileRequest]) -> tools_pb2.UploadFileResponse:
-        """Store one file, whole or not at all.
+        """Stores one file, whole or not at all.
 
         Raises:
-                    InvalidRequest: The name, the size or the content breaks a rule.
-                    QuotaExceeded: The chat's workspace is full.
-                    Overloaded: UPLOADS_MAX are under way, or the disk is full.
-                    StreamStalled: It took too long.
+            InvalidRequest: The name, the size or the content breaks a rule.
+            QuotaExceeded: The chat's workspace is full.
+            Overloaded: UPLOADS_MAX are under way, or the disk is full.
+            StreamStalled: It took too long.
         """
         try:
             with self._take_place(), file_errors("name"):
@@ -106,7 +106,7 @@ class Uploads:
 async def _write_pieces(
     pieces: AsyncIterator[tools_pb2.UploadFileRequest], file: IncomingFile
 ) -> tuple[tools_pb2.UploadStart, bool]:
-    """Write all bytes into `file`. Returns the start part, and whether it came last."""
+    """Returns the start part, and whether it came last."""
     start: tools_pb2.UploadStart | None = None
     is_last = False
     async for piece in pieces:
@@ -129,7 +129,7 @@ async def _write_pieces(
 
 
 async def _drain_pieces(pieces: AsyncIterator[tools_pb2.UploadFileRequest]) -> None:
-    """Read what is left and drop it: a client that still writes when refused sees INTERNAL, not why (grpcio 1.85)."""
+    """A client that still writes when refused would see INTERNAL, not why (grpcio 1.85)."""
     dropped_bytes = 0
     with suppress(TimeoutError):
         async with asyncio.timeout(DRAIN_S):
@@ -175,8 +175,7 @@ def _store_file(
 
 
 def _link_into_chat(workspace: Workspace, file: IncomingFile, name: str, size_bytes: int, sha256: str | None) -> str:
-    """Link the file into the chat's uploads and return its name; with `sha256`, an identical earlier upload is
-    reused."""
+    """Returns the file's name; with `sha256`, an identical earlier upload is reused."""
     with workspace.lock, workspace.open_root() as root_fd, workspace.open_folder("uploads") as folder_fd:
         quota.check_room(root_fd, size_bytes, workspace.bytes_max)
         for number in range(1, NAMESAKES_MAX + 1):

@@ -1,4 +1,4 @@
-"""Response bodies, unpacked piece by piece and never beyond their limit."""
+"""Unpacks response bodies piece by piece, never beyond their limit."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from services.tools.errors import ToolFailed
 SIZE_BYTES_MAX = 5 * 1024 * 1024
 
 ENCODINGS = {"": None, "identity": None, "gzip": 31, "x-gzip": 31, "deflate": 15}
-"""Content-Encoding to zlib's window bits; None: not packed. The only ones asked for: no others need a bound here."""
+"""Content-Encoding gives zlib's window bits, None when not packed; no others are asked for."""
 
 ACCEPT_ENCODING = "gzip, deflate"
 
 
 async def read_body(pieces: AsyncIterator[bytes], encoding: str) -> bytes:
-    """Read the whole body. Raises ToolFailed when it is larger than SIZE_BYTES_MAX or cannot be unpacked."""
+    """Raises ToolFailed when the body is larger than SIZE_BYTES_MAX or cannot be unpacked."""
     encoding = encoding.strip().lower()
     if encoding not in ENCODINGS:
         raise ToolFailed(f"the answer is packed as {encoding!r}, which was not asked for")
@@ -41,7 +41,7 @@ class _Unpacker:
         return self._zlib is None or self._zlib.eof or not self._packed_bytes
 
     def feed(self, piece: bytes, size_bytes_max: int) -> bytes:
-        """Unpack at most `size_bytes_max` bytes of `piece`; after those there is nothing more to feed."""
+        """After `size_bytes_max` bytes of output there is nothing more to feed."""
         if self._zlib is None:
             return piece[:size_bytes_max]
         self._packed_bytes += len(piece)

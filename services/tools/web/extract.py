@@ -1,4 +1,4 @@
-"""The extracting process: bytes on stdin, {"title", "text"} as JSON on stdout. Started by extractor.py.
+"""Turns bytes on stdin into {"title", "text"} as JSON on stdout, in a process of extractor.py.
 
 Nothing is caught: a document that cannot be read ends the process with a code that is not 0.
 """
@@ -14,13 +14,13 @@ MEMORY_BYTES_MAX = 768 * 1024 * 1024
 CPU_S_MAX = 12
 
 TEXT_CHARS_MAX = 2_000_000
-"""More is no page that a model could use."""
+"""A model could not use a longer page."""
 
 PDF_PAGES_MAX = 200
 
 ARTICLE_BYTES_MAX = 1024 * 1024
-"""In a larger page the article is not looked for: 1 MiB takes up to 6 s and 200 MB, 5 MiB more than there is of both
-(trafilatura 2.3); taking all its text takes 0.2 to 2 s."""
+"""In a larger page the article is not looked for: 1 MiB takes up to 6 s and 200 MB, 5 MiB too much of both (trafilatura
+2.3); all text takes 0.2 to 2 s."""
 
 
 def main() -> None:

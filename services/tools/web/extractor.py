@@ -1,4 +1,4 @@
-"""Runs extract.py in a process of its own: a page that takes for ever, or all memory, costs that process its life."""
+"""Runs extract.py in a process of its own, which a bad page may cost its life."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ EXTRACT_S = 15.0
 """Pages take 0.2 to 6 s; a PDF file may be built to take for ever."""
 
 EXTRACTS_MAX = 4
-"""Processes at a time; each may take 768 MB. The next ones wait for a place."""
+"""Each process may take 768 MB; the next ones wait for a place."""
 
 SOURCE = str(Path(__file__).parents[3])
 START = f"import sys; sys.path.insert(0, {SOURCE!r}); from services.tools.web.extract import main; main()"
@@ -31,7 +31,7 @@ class Extractor:
         self._places = asyncio.Semaphore(EXTRACTS_MAX)
 
     async def extract(self, kind: Literal["html", "pdf"], body: bytes) -> ExtractedText:
-        """Extract title and text. Raises ToolFailed when the document cannot be read, or not in time."""
+        """Raises ToolFailed when the document cannot be read, or not in time."""
         async with self._places:
             code, output = await _run_process(kind, body)
         if code != 0:
@@ -40,7 +40,7 @@ class Extractor:
 
 
 async def _run_process(kind: str, body: bytes) -> tuple[int | None, bytes]:
-    """Run the process. Returns its exit code and output; leaving early kills it."""
+    """Returns exit code and output; leaving early kills the process."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-I", "-X", "utf8", "-c", START, kind),
         stdin=asyncio.subprocess.PIPE,

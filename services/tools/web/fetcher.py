@@ -1,4 +1,4 @@
-"""One fetch: GET, each redirect checked like the first address, a bounded body, failures in words for the model."""
+"""Fetches one URL: each redirect checked like the first address, a bounded body, failures in words for the model."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from services.tools.web.pinned_connection import Resolve, checked_addresses, pin
 from services.tools.web.targets import PORTS, Target, parse_target
 
 FETCH_S = 20.0
-"""Redirects included."""
+"""Redirects are included."""
 
 REDIRECTS_MAX = 5
 
@@ -38,14 +38,14 @@ class FetchedResponse:
     url: str
     status: int
     content_type: str
-    """In lower case without parameters; empty when the server did not say."""
+    """Lower case without parameters; empty when the server did not say."""
     charset: str | None
     body: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Fetcher:
-    """Keeps nothing between fetches: no cookies, no connections, no names."""
+    """No cookies, connections or names are kept between fetches."""
 
     allow: AllowList = AllowList()
     resolve: Resolve = resolve_name
@@ -53,7 +53,7 @@ class Fetcher:
     fetch_s: float = FETCH_S
 
     async def fetch(self, url: str) -> FetchedResponse:
-        """GET `url`; a response of any status is returned. Raises ToolFailed."""
+        """Returns a response of any status; raises ToolFailed."""
         with fetch_errors(self.fetch_s):
             async with asyncio.timeout(self.fetch_s):
                 for _ in range(REDIRECTS_MAX + 1):
@@ -88,7 +88,7 @@ def _join_location(base: URL, location: str) -> str:
 
 @contextmanager
 def fetch_errors(fetch_s: float) -> Generator[None]:
-    """Translate everything that a fetch can raise into ToolFailed."""
+    """Everything that a fetch can raise becomes ToolFailed."""
     try:
         yield
     except TimeoutError as error:

@@ -1,4 +1,4 @@
-"""A fetched response as a page of text."""
+"""Reads a fetched response as a page of text."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from services.tools.web.extractor import Extractor
 from services.tools.web.fetcher import FetchedResponse
 
 HTML = frozenset({"text/html", "application/xhtml+xml", ""})
-"""A server that names no type sends HTML, mostly."""
+"""A server that names no type mostly sends HTML."""
 
 PDF = "application/pdf"
 
 TEXT = frozenset(
     {"application/json", "application/xml", "application/javascript", "application/yaml", "application/toml"}
 )
-"""Read as they are, beside text/*, *+json and *+xml."""
+"""These are read as they are, like text/*, *+json and *+xml."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Page:
 
 
 async def read_page(fetched: FetchedResponse, extractor: Extractor) -> Page:
-    """Extract the readable text. Raises ToolFailed: an error status, no text-like type, or no text in it."""
+    """Raises ToolFailed for an error status, a type that is not text-like, or no text."""
     if fetched.status >= 400:
         raise ToolFailed(f"the server answered with status {fetched.status}")
     kind = fetched.content_type

@@ -1,4 +1,4 @@
-"""A connection to the very addresses that were checked: the name stays for Host and TLS, nobody resolves it again."""
+"""Connects to the very addresses that were checked: the name stays for Host and TLS, nobody resolves it again."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from services.tools.net.allow_list import AllowList
 from services.tools.web.targets import Target
 
 Resolve: TypeAlias = Callable[[str], Awaitable[list[str]]]
-"""Resolves a name to its addresses, in the order to try them. Raises OSError."""
+"""Addresses come in the order to try them; raises OSError."""
 
 AddressInfo: TypeAlias = tuple[int, int, int, str, tuple[Any, ...]]
-"""As getaddrinfo gives it: family, kind, protocol, name, socket address."""
+"""As from getaddrinfo: family, kind, protocol, name, socket address."""
 
 ADDRESSES_MAX = 16
 
@@ -33,10 +33,10 @@ async def resolve_name(name: str) -> list[str]:
 
 
 async def checked_addresses(target: Target, resolve: Resolve, allow: AllowList) -> tuple[Address, ...]:
-    """Find the addresses to connect to. One bad address refuses all: it may be first in the next answer.
+    """One bad address refuses all, because it may be first in the next answer.
 
     Raises:
-            ToolFailed: The name has no address, or one that must not be reached.
+        ToolFailed: The name has no address, or one that must not be reached.
     """
     if target.address is not None:
         addresses = [target.address]
@@ -58,7 +58,7 @@ async def checked_addresses(target: Target, resolve: Resolve, allow: AllowList) 
 
 
 def pinned_session(addresses: tuple[Address, ...]) -> aiohttp.ClientSession:
-    """Make a session that reaches `addresses` and nothing else, for one request. The caller closes it."""
+    """Reaches `addresses` and nothing else, for one request; the caller closes it."""
     connector = aiohttp.TCPConnector(
         resolver=_PinnedResolver(addresses),
         use_dns_cache=False,
@@ -98,7 +98,7 @@ class _PinnedResolver(AbstractResolver):
 
 
 def _make_socket_factory(addresses: tuple[Address, ...]) -> Callable[[AddressInfo], socket.socket]:
-    """Make a factory of sockets for `addresses` only, the last check before the network."""
+    """Checks last before the network that a socket is for one of `addresses`."""
 
     def make(info: AddressInfo) -> socket.socket:
         family, kind, protocol, _, sockaddr = info

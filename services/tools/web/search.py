@@ -1,4 +1,4 @@
-"""The search endpoint of the operator, SearXNG or Bing."""
+"""Asks the operator's search endpoint, SearXNG or Bing."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SNIPPET_CHARS_MAX = 1000
 PIECE_BYTES = 64 * 1024
 
 BING_PATH = "/v7.0/search"
-"""Path of Bing, whose requests and answers differ from SearXNG's (Bing Web Search API v7)."""
+"""Bing's requests and answers differ from SearXNG's (Bing Web Search API v7)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class Search:
     key: str = field(default="", repr=False)
 
     async def find_hits(self, query: str, count: int) -> list[Hit]:
-        """Find at most `count` hits, best first. Raises ToolFailed."""
+        """The best hit comes first; raises ToolFailed."""
         if not self.url:
             raise ToolFailed(NOT_CONFIGURED)
         is_bing = URL(self.url).path.rstrip("/").endswith(BING_PATH)

@@ -1,4 +1,4 @@
-"""A URL as a model wrote it: scheme, host and port in the one form that everything after this file sees.
+"""Brings a URL that a model wrote into the one form that everything after this file sees.
 
 Whatever two programs could read in two ways is refused: numbers in other forms than 127.0.0.1 has, names with
 characters that no name has, user names before the host.
@@ -18,13 +18,13 @@ from services.tools.net.allow_list import AllowList
 URL_CHARS_MAX = 4096
 
 PORTS = frozenset({80, 443, 8080, 8443})
-"""Behind other ports are services that may take an HTTP request for their own protocol."""
+"""Services behind other ports may take an HTTP request for their own protocol."""
 
 NAME = re.compile(r"(?=.{1,253}$)([a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?\.)*[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?")
-"""A host's name after IDNA."""
+"""A host's name after IDNA has this form."""
 
 NUMBER = re.compile(r"(.*\.)?(\d+|0x[0-9a-f]*)")
-"""A last label that makes a host an IPv4 address in some form (the URL standard, Host parsing)."""
+"""A last label like this makes a host an IPv4 address in some form (the URL standard, Host parsing)."""
 
 CONTROL = re.compile(r"[\x00-\x20\x7f]")
 
@@ -36,7 +36,7 @@ class Target:
     """Name, or address without brackets."""
     port: int
     address: Address | None
-    """The host, if it is an address."""
+    """None when the host is a name."""
 
 
 def parse_target(text: str, allow: AllowList, ports: frozenset[int] = PORTS) -> Target:

@@ -1,4 +1,4 @@
-"""The web as tools use it: a fetcher, a page reader and a search endpoint."""
+"""Gives tools a fetcher, a page reader and a search endpoint."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from services.tools.web.search import Search
 
 @dataclass(frozen=True, slots=True)
 class Web:
-    """One for the service."""
+    """The service has one."""
 
     fetcher: Fetcher = Fetcher()
     search: Search = Search("")
@@ -24,7 +24,7 @@ class Web:
 
 
 def make_source(number: int, call_id: str, title: str, url: str) -> tools_pb2.ToolDelta:
-    """Make the delta of a source; its id is unique in the call."""
+    """The source's id is unique in the call."""
     return tools_pb2.ToolDelta(
         source=agent_pb2.SourceSnapshot(source_id=f"{call_id}_s_{number}", title=title or None, url=url)
     )

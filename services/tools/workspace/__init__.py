@@ -1,1 +1,1 @@
-"""The workspaces of chats: folders that tools share and that no path leads out of."""
+"""Holds chats' workspaces, folders that tools share and that no path leads out of."""

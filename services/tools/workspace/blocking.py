@@ -1,7 +1,7 @@
-"""Blocking work in a thread, which a cancelled caller waits for too.
+"""Does blocking work in a thread, which a cancelled caller waits for too.
 
-The work uses descriptors or files of the caller, who closes them on leaving: closed under a running thread, their
-number may by then name somebody else's file.
+The caller closes the descriptors on leaving: under a running thread, their number may by then name somebody else's
+file.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 async def run_to_end(work: Callable[[], T]) -> T:
-    """Run `work` in a thread. A cancelled caller gets its CancelledError when the work has ended."""
+    """A cancelled caller gets its CancelledError when the work has ended."""
     running = asyncio.ensure_future(asyncio.to_thread(work))
     try:
         return await asyncio.shield(running)

@@ -1,7 +1,6 @@
-"""File types by content: the kind that limits and readers go by, and the MIME type.
+"""Tells files' kind and MIME type by content.
 
-The name decides only between kinds of text, which differ in nothing a program could see: a .csv is text/csv, and a text
-with an unknown suffix is text/plain, which no browser runs.
+The name decides only between kinds of text, and a text with an unknown suffix is text/plain, which no browser runs.
 """
 
 from __future__ import annotations
@@ -22,10 +21,10 @@ HEAD_BYTES = 64 * 1024
 """A file whose first 64 KiB are text is text."""
 
 IMAGES = {b"\x89PNG": "image/png", b"\xff\xd8\xff": "image/jpeg", b"GIF8": "image/gif", b"RIFF": "image/webp"}
-"""Pictures that models take; others are files like any other."""
+"""Models take these pictures; others are files like any other."""
 
 OLE2 = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
-"""Office files from before 2007; the name decides which kind."""
+"""Office files from before 2007 begin so; the name decides which kind."""
 
 OLE2_TYPES = {"doc": "application/msword", "xls": "application/vnd.ms-excel", "ppt": "application/vnd.ms-powerpoint"}
 
@@ -51,7 +50,7 @@ TEXT_TYPES = {
 }
 
 CONTROLS = bytes(set(range(32)) - set(b"\t\n\f\r\x1b\b"))
-"""Bytes that no text has, the null byte first of all."""
+"""No text has these bytes, the null byte first of all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +60,7 @@ class ContentType:
 
 
 def detect_type(fd: int, name: str) -> ContentType:
-    """Detect the type of an open file without moving its position. Blocks."""
+    """The open file's position stays; blocks."""
     head = os.pread(fd, HEAD_BYTES, 0)
     if head.startswith(b"%PDF-"):
         return ContentType("pdf", "application/pdf")

@@ -1,6 +1,7 @@
-"""Patterns of file names: `*`, `?`, `[a-z]` within a name, `**` across folders, `{a,b}` for one of several.
+"""Makes RE2 patterns, which match in linear time, of file name patterns.
 
-A pattern without a slash is about the name alone, in any folder. They become RE2 patterns, which match in linear time.
+`*`, `?` and `[a-z]` match within a name, `**` across folders, `{a,b}` one of several; without a slash a pattern is
+about the name alone.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _MEANINGS = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
 
 
 def compile_glob(glob: str | None) -> Callable[[str], bool]:
-    """Compile a pattern to a test of paths; without a pattern each path matches. Raises ToolFailed."""
+    """Without a pattern each path matches; raises ToolFailed."""
     if not glob:
         return bool
     if len(glob) > CHARS_MAX:

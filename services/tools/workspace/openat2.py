@@ -1,6 +1,6 @@
-"""Opening files so that no path leads out of a folder, whatever links and `..` it goes through.
+"""Opens files so that no path leads out of a folder, whatever links and `..` it goes through.
 
-openat2(2) with RESOLVE_BENEATH: the kernel resolves and checks in one step, so there is no check-then-open.
+openat2(2) with RESOLVE_BENEATH resolves and checks in one step.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ class _How(ctypes.Structure):
 
 
 def open_beneath(folder_fd: int, path: str, flags: int, *, follow_links: bool = True) -> int:
-    """Open `path`, relative to the folder; the caller closes the descriptor.
+    """The caller closes the descriptor.
 
-    Raises OSError: EXDEV when the path leads outside, ELOOP at a link that is not to be followed, ENOSYS where the
-    kernel is older than Linux 5.6; ValueError for a path with a null character, at which the kernel would stop reading.
+    Raises OSError: EXDEV when the path leads outside, ELOOP at a link that is not to be followed, ENOSYS before Linux
+    5.6; ValueError for a null character, at which the kernel would stop reading.
     """
     if "\0" in path:
         raise ValueError("embedded null character")

@@ -1,8 +1,7 @@
-"""Owners of chats: the first user of a chat's workspace, recorded beside the workspaces.
+"""Records the first user of a chat's workspace as the chat's owner.
 
-The memory service is not asked: it lets nobody but a chat's first user begin or continue the chat.
-<root>/<chatId>/owner is on disk before anything of the chat is, out of every command's reach, and shared by replicas as
-the workspaces are. These functions block.
+The memory service lets nobody else begin or continue the chat, so it is not asked. <root>/<chatId>/owner is on disk
+before anything of the chat is, out of every command's reach, and shared by replicas. These functions block.
 """
 
 from __future__ import annotations
@@ -29,16 +28,16 @@ _READ = msgspec.json.Decoder(_Record)
 
 
 class Owners:
-    """The owners of all chats below one folder. Each use of a chat renews its folder's time, for retention."""
+    """Each use of a chat renews its folder's time, for retention."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
 
     def claim_chat(self, chat_id: str, *, is_older: bool) -> None:
-        """Claim the chat for the user of the current call. `is_older`: the chat is from before owners were recorded.
+        """The owner is the user of the current call; `is_older` chats are from before owners were recorded.
 
         Raises:
-                    NotFound: The chat is another user's.
+            NotFound: The chat is another user's.
         """
         owner = self._read_owner(chat_id, is_older=is_older) or self._write_owner(chat_id, identity.require_identity())
         if owner != identity.require_identity():
@@ -47,7 +46,7 @@ class Owners:
             os.utime(self.root / chat_id)
 
     def check_owner(self, chat_id: str, *, is_older: bool) -> None:
-        """Like `claim_chat`, but a chat without an owner stays without one."""
+        """Unlike with `claim_chat`, a chat without an owner stays without one."""
         if self.is_foreign(chat_id, is_older=is_older):
             raise _not_found(chat_id)
 
@@ -62,7 +61,7 @@ class Owners:
         return Identity(record.tenant, record.user)
 
     def _write_owner(self, chat_id: str, owner: Identity) -> Identity:
-        """Write the owner. Returns the actual one: another call may have been faster."""
+        """Returns the actual owner, because another call may have been faster."""
         folder = self.root / chat_id
         folder.mkdir(parents=True, exist_ok=True)
         temporary = folder / f"{secrets.token_hex(8)}.tmp"

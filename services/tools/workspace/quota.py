@@ -1,7 +1,4 @@
-"""The size limit of a workspace, checked before a file is added.
-
-Commands write unchecked: the next file after one finds the workspace full.
-"""
+"""Checks a workspace's size before a file is added; commands write unchecked."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ from services.tools.workspace.tree_walk import walk_tree
 BYTES_MAX = 1024**3
 
 FILES_MAX = 20_000
-"""Walking them takes 0.1 s, which each write pays."""
+"""Each write pays 0.1 s for walking so many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +28,7 @@ class WorkspaceFull(OSError):
 
 
 def measure_usage(folder_fd: int) -> Usage:
-    """Measure an open workspace folder by its use of the disk."""
+    """Counts the use of the disk by an open folder."""
     size_bytes = files = 0
     for entry in walk_tree(folder_fd):
         size_bytes += entry.status.st_blocks * 512
@@ -40,7 +37,7 @@ def measure_usage(folder_fd: int) -> Usage:
 
 
 def room_bytes(folder_fd: int, bytes_max: int) -> int:
-    """Bytes that still fit into the workspace; 0 also when it holds too many files."""
+    """Returns 0 also when the workspace holds too many files."""
     used = measure_usage(folder_fd)
     return max(0, bytes_max - used.size_bytes) if used.files < FILES_MAX else 0
 

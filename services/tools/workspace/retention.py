@@ -1,7 +1,6 @@
-"""Retention: removing workspaces and records of chats that nobody has used for days.
+"""Removes workspaces and records of chats that nobody has used for days.
 
-Each call, upload or download renews a folder's time of change (ctime), which no command can set back, so no live run
-loses its workspace.
+Each use renews a folder's time of change (ctime), which no command can set back, so no live run loses its workspace.
 """
 
 from __future__ import annotations
@@ -21,8 +20,7 @@ from services.runtime.rpc.field_rules import is_uuid
 DAY_S = 24 * 60 * 60
 
 GOING = ".going-"
-"""Prefix of a folder that is being removed, so that no call finds half of it and the next day's run removes the
-rest."""
+"""A folder being removed has this prefix, so that no call finds half of it and the next run removes the rest."""
 
 log = structlog.get_logger()
 
@@ -39,7 +37,7 @@ async def remove_unused(roots: Iterable[Path], days: float) -> None:
 
 
 def remove_older(roots: Iterable[Path], days: float) -> int:
-    """Remove the chats' folders below `roots` that were last used more than `days` ago. Returns how many. Blocks."""
+    """Returns how many folders below `roots`, last used more than `days` ago, were removed; blocks."""
     before = time.time() - days * DAY_S
     removed = 0
     for root in roots:

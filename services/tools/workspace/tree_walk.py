@@ -1,7 +1,6 @@
-"""Walking a folder in the order of paths, bounded, while somebody else may be changing it.
+"""Walks a folder in the order of paths, bounded, while somebody else may be changing it.
 
-Folders are opened beneath the start's descriptor and never through a link, so one that is swapped for a link is left
-out.
+Folders are opened beneath the start's descriptor and never through a link.
 """
 
 from __future__ import annotations
@@ -16,23 +15,23 @@ from itertools import islice
 from services.tools.workspace.openat2 import open_beneath
 
 ENTRIES_MAX = 50_000
-"""Names looked at in one walk: 0.3 s. A workspace holds fewer files (quota.py); a command may still make more."""
+"""One walk looks at so many names in 0.3 s; a command may make more than quota.py allows."""
 
 DEPTH_MAX = 64
 """Deeper folders are left out."""
 
 _SKIPPED = frozenset({ENOENT, ENOTDIR, ELOOP, EXDEV, EACCES, ENAMETOOLONG})
-"""Errors of opening a folder that was removed, swapped or closed since its name was read, or lies too deep."""
+"""A folder may have been removed, swapped or closed since its name was read, or lie too deep."""
 
 
 @dataclass(frozen=True, slots=True)
 class TreeEntry:
-    """A file, a link or anything else that is no folder."""
+    """An entry is anything but a folder, links included."""
 
     path: str
 
     status: os.stat_result
-    """Status of the entry; of a link itself, not of its target."""
+    """A link's own status, not its target's."""
 
     @property
     def is_file(self) -> bool:
@@ -40,7 +39,7 @@ class TreeEntry:
 
 
 def walk_tree(folder_fd: int, *, depth_max: int = DEPTH_MAX) -> Generator[TreeEntry]:
-    """Walk the entries below an open folder, ordered by path, up to ENTRIES_MAX. Close it to stop early.
+    """Entries are ordered by path, up to ENTRIES_MAX; close this to stop early.
 
     `depth_max` 1 means the folder's own files.
     """

@@ -1,7 +1,7 @@
-"""The workspace of a chat: a folder that its tools share, and that no path leads out of.
+"""Opens a chat's workspace, a folder that its tools share and that no path leads out of.
 
-File tools open paths relative to the folder's handle (openat2.py) and never by a name they checked before. These
-functions block: call them in a thread. They raise OSError; ValueError for a name that is no file name.
+Paths are opened relative to the folder's handle (openat2.py) and never by a name checked before. These functions block,
+and raise OSError, or ValueError for a name that is no file name.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Workspaces:
         self._locks = tuple(threading.RLock() for _ in range(LOCKS))
 
     def open_workspace(self, chat_id: str) -> Workspace:
-        """Made when it does not exist yet. Raises NotFound: the chat is another user's."""
+        """A missing workspace is made; raises NotFound when the chat is another user's."""
         self.claim_chat(chat_id)
         folder = self._find_folder(chat_id)
         folder.mkdir(parents=True, exist_ok=True)
@@ -61,15 +61,15 @@ class Workspaces:
         return self._make_workspace(chat_id, folder)
 
     def claim_chat(self, chat_id: str) -> None:
-        """For the user of the current call. Raises NotFound when the chat is another's."""
+        """The user of the current call becomes the owner; raises NotFound when the chat is another's."""
         self.owners.claim_chat(chat_id, is_older=self._find_folder(chat_id).is_dir())
 
     def check_owner(self, chat_id: str) -> None:
-        """Raise NotFound when the chat is another user's."""
+        """Raises NotFound when the chat is another user's."""
         self.owners.check_owner(chat_id, is_older=self._find_folder(chat_id).is_dir())
 
     def make_incoming_folder(self) -> Path:
-        """On the file system of the workspaces, out of every command's reach."""
+        """The folder is on the workspaces' file system, out of every command's reach."""
         folder = self.root / ".incoming"
         folder.mkdir(parents=True, exist_ok=True)
         return folder
@@ -85,7 +85,7 @@ class Workspaces:
 
 
 class Workspace:
-    """One chat's workspace. Paths are relative to it."""
+    """Paths are relative to the workspace."""
 
     def __init__(self, folder: Path, bytes_max: int, lock: threading.RLock) -> None:
         self.folder = folder
@@ -95,7 +95,7 @@ class Workspace:
 
     @contextmanager
     def open_file(self, path: str) -> Generator[int]:
-        """Open a file to read for the block. Raises ValueError for a folder, a pipe or a device."""
+        """Raises ValueError for a folder, a pipe or a device."""
         with self.open_root() as folder_fd:
             # O_NONBLOCK: opening a pipe would wait for its writer.
             fd = open_beneath(folder_fd, path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
@@ -110,7 +110,7 @@ class Workspace:
             os.close(fd)
 
     def write_file(self, path: str, data: bytes) -> None:
-        """Put `data` at `path`, whole or not at all; folders on the way are made. Raises WorkspaceFull."""
+        """The file is replaced whole or not at all; folders on the way are made. Raises WorkspaceFull."""
         folder, _, name = path.rstrip("/").rpartition("/")
         if name in ("", ".", "..") or path.endswith("/"):
             raise ValueError("must end with a file name")
@@ -136,7 +136,7 @@ class Workspace:
         matches: Callable[[str], bool] = lambda _: True,
         depth_max: int = DEPTH_MAX,
     ) -> list[WorkspaceFile]:
-        """List files below a folder, ordered by path, without links; one more than `files_max` when there are more.
+        """Files are ordered by path, without links; one more than `files_max` means that there are more.
 
         `matches` is called with the path relative to that folder.
         """
@@ -171,7 +171,7 @@ class Workspace:
 
 
 def _make_folders(root_fd: int, path: str) -> int:
-    """Make the folder and open it, step by step: each step is opened beneath the root and extended by one name."""
+    """Each step is opened beneath the root and extended by one name."""
     fd = open_beneath(root_fd, ".", os.O_PATH | os.O_DIRECTORY)
     done = "."
     for part in path.split("/"):
