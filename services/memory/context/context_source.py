@@ -1,7 +1,7 @@
-"""The messages of one context of a run: all since the last compaction that applies.
+"""The lines of one context of a run since its last compaction.
 
-Runs stand in the order of their queries, and a run sees none that was asked after it: neither its lines nor what it
-compacted. Which lines of its run a sub-agent or a plan task is told, scopes.py says.
+Runs are in the order of their queries, and a run sees nothing of later ones. For sub-agents and plan tasks see
+scopes.py.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 COMPACT = "/compact"
-"""A message that asks for a compaction and is none to a model."""
+"""A user message that asks for a compaction, hidden from models."""
 
 HIDDEN_STAGES = frozenset({"compact", "verify"})
-"""Stages that are none of the conversation: a compaction, and a candidate answer that was corrected."""
+"""Stages hidden from every request: a compaction, and a corrected candidate answer."""
 
 HIDDEN_STAGES_LATER = HIDDEN_STAGES | {"plan", "execute"}
-"""Stages that later runs do not see either: of a run with a plan they see the query and the final answer."""
+"""Stages hidden from later runs, which see a planned run's query and final answer only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class AppliedCompaction:
 
     @property
     def start(self) -> Position:
-        """The first message that stands beside the summary."""
+        """The first message beside the summary."""
         return Position(self.summary.retained_from.n, self.summary.retained_from.message)
 
     @property
@@ -59,27 +59,25 @@ class AppliedCompaction:
 
 @dataclass(frozen=True, slots=True)
 class ContextSource:
-    """The lines that one context of a run is made of."""
-
     run_id: str
     scope: ContextScope
     lines: Sequence[Line]
-    """The lines of the run, of all its contexts."""
+    """The lines of the run, in all its contexts."""
     before: Sequence[Sequence[Line]]
-    """The lines of each earlier run; of the first only a part may apply."""
+    """The lines of earlier runs; the first may apply in part."""
     compacted: AppliedCompaction | None
 
     @property
     def context_id(self) -> str | None:
-        """None: the run's own context."""
+        """None for the run's own context."""
         return self.scope.context_id
 
     def read_own_run(self) -> list[MessageGroup]:
-        """Read the messages of the run itself, with its reasoning."""
+        """Read the run's own messages, with reasoning."""
         return self._read_groups(self.lines, self.scope, is_own=True)
 
     def read_earlier_runs(self) -> Iterator[list[MessageGroup]]:
-        """Read the messages of each earlier run, the last run first, without reasoning."""
+        """Read the messages of each earlier run, the latest first, without reasoning."""
         return (self._read_groups(lines, ContextScope(None), is_own=False) for lines in reversed(self.before))
 
     def _read_groups(self, lines: Sequence[Line], scope: ContextScope, *, is_own: bool) -> list[MessageGroup]:
@@ -92,8 +90,7 @@ class ContextSource:
 
 
 def select_source(runs: Mapping[str, Sequence[Line]], run_id: str, context_id: str | None) -> ContextSource:
-    """The context of a run. `runs` are a chat's lines by run, in the order of their queries; lines of no run are under
-    the empty id.
+    """Select the context of a run from `runs`, a chat's lines by run in query order; lines of no run have the empty id.
 
     Raises:
         NotFound: The chat has no such run.
@@ -114,7 +111,7 @@ def select_source(runs: Mapping[str, Sequence[Line]], run_id: str, context_id: s
 
 
 def find_last_compaction(runs: Iterable[Sequence[Line]], scope: ContextScope) -> AppliedCompaction | None:
-    """Return the last compaction of a context. A boundary without its summary is none."""
+    """Return the last compaction of a context; a boundary without summary is ignored."""
     boundaries: dict[str, CompactBoundary] = {}
     found: AppliedCompaction | None = None
     for lines in runs:
@@ -128,7 +125,7 @@ def find_last_compaction(runs: Iterable[Sequence[Line]], scope: ContextScope) ->
 
 
 def read_groups(lines: Iterable[Line], scope: ContextScope, *, is_own: bool) -> list[MessageGroup]:
-    """Read the messages of one context of one run: the run of the request (`is_own`) or an earlier one."""
+    """Read one context of one run, the request's own (`is_own`) or an earlier one."""
     pairing = MessagePairing(with_reasoning=is_own)
     untold = HIDDEN_STAGES if is_own else HIDDEN_STAGES_LATER
     for line in lines:

@@ -1,6 +1,6 @@
-"""The view for the model: the messages of a run's next request.
+"""The messages of a run's next request.
 
-Earlier runs are windowed and shortened, the same way at every turn of this run; its own messages all stay as they are.
+Earlier runs are windowed and shortened, the same way all through this run; its own messages stay whole.
 """
 
 from __future__ import annotations
@@ -21,24 +21,23 @@ if TYPE_CHECKING:
     from services.memory.context.context_source import ContextSource
 
 MESSAGES_MIN, MESSAGES_MAX = 10, 100
-"""Bounds of a window in messages."""
 
 RESULT_CHARS_MAX = 1000
-"""Length that a tool result of an earlier run is cut to."""
+"""Length of an earlier run's tool result after cutting."""
 
 SHORTENED = "shortened"
-"""The form of a message of an earlier run, where it differs from the whole."""
+"""The form of an earlier run's message that was cut."""
 
 
 @dataclass(frozen=True, slots=True)
 class ContextWindow:
-    """The bounds of what a model sees of earlier runs."""
+    """Bounds on what a model sees of earlier runs."""
 
     runs_max: int
     messages_max: int
 
     def resize(self, messages_max: int) -> ContextWindow:
-        """Return the window with the size that a request asks for; 0 keeps this one's."""
+        """Return the window with the requested size; 0 keeps this one's."""
         if messages_max == 0:
             return self
         if not MESSAGES_MIN <= messages_max <= MESSAGES_MAX:
@@ -63,7 +62,7 @@ class ContextView:
 
 
 def build_messages(system: str, groups: Sequence[MessageGroup], reminder: str) -> list[llm_pb2.Message]:
-    """Build a request's messages: system first, the reminder last, each if it is not empty."""
+    """Build a request: system first, the reminder last, each unless empty."""
     messages = [make_text_message("system", system)] if system else []
     messages += flatten_groups(groups)
     append_reminder(messages, reminder)
@@ -78,7 +77,7 @@ def build_view(source: ContextSource, window: ContextWindow) -> ContextView:
 
 
 def _select_earlier(source: ContextSource, window: ContextWindow) -> list[MessageGroup]:
-    """Select what a compaction kept of earlier runs, and of later ones what is in the window."""
+    """Select what a compaction kept of earlier runs, and the window's part of later ones."""
     compacted = source.compacted
     retained: list[list[MessageGroup]] = []
     later: list[list[MessageGroup]] = []
@@ -100,7 +99,7 @@ def _flatten_reversed(runs: Sequence[list[MessageGroup]]) -> list[MessageGroup]:
 
 
 def _cut_to_window(groups: list[MessageGroup], messages_max: int) -> list[MessageGroup]:
-    """Return the last groups, of at most `messages_max` messages; the cut is before a user message."""
+    """Return the last groups, `messages_max` messages at most, beginning with a user message."""
     count = _count_messages(groups)
     if count <= messages_max:
         return groups

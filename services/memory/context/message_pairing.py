@@ -1,8 +1,7 @@
-"""From a run's stored messages to messages that a model takes: pieces joined, every call followed by its result.
+"""Turns a run's stored messages into ones that a model takes.
 
-The pieces of one answer become one assistant message. A call that was never answered gets a typed result, and a
-result that nobody asked for is dropped, whatever a crash or a cancel left in the log. Equal lines give equal bytes,
-so that a provider's prefix cache keeps hitting.
+The pieces of one answer become one assistant message, an unanswered call gets a typed result, and an unrequested result
+is dropped. Equal lines give equal bytes, which keeps a provider's prefix cache hitting.
 """
 
 from __future__ import annotations
@@ -22,14 +21,14 @@ WITHOUT_REASONING = "without reasoning"
 """The form of an answer that has lost its reasoning."""
 
 INTERRUPTED = '{"ok":false,"error":"interrupted"}'
-"""The result that a model sees for a call that has none."""
+"""The result shown for a call that has none."""
 
 
 class Position(NamedTuple):
     n: int
-    """Number of its line."""
+    """The line's number."""
     message: int
-    """Index in that line."""
+    """The index within that line."""
 
 
 @dataclass(slots=True)
@@ -38,19 +37,18 @@ class PairedMessage:
 
     message: llm_pb2.Message
     at: Position | None
-    """Its first piece; None: it is in no log."""
+    """Position of the first piece; None if it is in no log."""
     pieces: int = 1
     form: str = ""
-    """The form of the stored message, such as "shortened"; empty: the whole of it."""
+    """How it differs from the stored message, such as "shortened"; empty if whole."""
     is_error: bool = False
-    """Whether the message is a result of a tool that failed."""
     tokens: list[Tokens | None] = field(default_factory=list["Tokens | None"])
-    """Counts of its pieces, as the log has them; None: not counted, or not as it is told."""
+    """The log's counts of its pieces; None if missing or not valid for this form."""
 
 
 @dataclass(slots=True)
 class MessageGroup:
-    """A message and the results of its calls, which stay in a request or leave it together."""
+    """A message and its calls' results, which are kept or dropped together."""
 
     head: PairedMessage
     msg_id: str | None = None
@@ -66,7 +64,7 @@ class MessageGroup:
         return len(self.results) < len(self.head.message.tool_calls)
 
     def list_messages(self) -> list[PairedMessage]:
-        """Return the message, followed by exactly one result for each call, in the order of its calls."""
+        """Return the message, then exactly one result for each call, in call order."""
         calls = self.head.message.tool_calls
         return [
             self.head,
@@ -75,16 +73,15 @@ class MessageGroup:
 
 
 class MessagePairing:
-    """Joins and pairs the messages of a run, added in the order of the log."""
+    """Joins and pairs the messages of a run, added in log order."""
 
     def __init__(self, *, with_reasoning: bool) -> None:
-        """Without reasoning nothing of it stays: neither its text nor what the provider wants back with it. That is
-        how earlier runs are shown, which another provider may have answered.
-        """
+        """Without reasoning, its text and the provider's data with it are dropped: another provider may have
+        answered."""
         self._with_reasoning = with_reasoning
         self._units: list[MessageGroup] = []
         self._open: dict[str, list[tuple[MessageGroup, int]]] = {}
-        """Calls without a result, by id: ids are unique in one answer at best."""
+        """Unanswered calls by id; ids may repeat between answers."""
 
     def add_query(self, text: str, at: Position, tokens: Tokens | None) -> None:
         self._units.append(MessageGroup(PairedMessage(make_text_message("user", text), at, tokens=[tokens])))
@@ -103,7 +100,7 @@ class MessagePairing:
                     self._units.append(MessageGroup(PairedMessage(said, at, tokens=[message.tokens])))
 
     def list_groups(self) -> list[MessageGroup]:
-        """Return all groups. Reasoning alone is left out: providers refuse an assistant message without content."""
+        """Return all groups but those with reasoning alone, which providers refuse."""
         return [group for group in self._units if group.head.message.content or group.head.message.tool_calls]
 
     def _add_answer(self, piece: StoredMessage, at: Position) -> None:

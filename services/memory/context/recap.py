@@ -1,7 +1,6 @@
-"""Recap: goal, insights and open tasks are told at every turn, and older results of the run stand as their insight.
+"""Recap: goal, insights and open tasks are repeated every turn, and a one-line insight replaces each older result.
 
-An insight is one line about a tool's result. Results are replaced a window at a time, so that between two
-replacements a request still begins with the bytes of the one before.
+Results are replaced a window at a time, so that requests in between share their first bytes.
 """
 
 from __future__ import annotations
@@ -20,19 +19,19 @@ if TYPE_CHECKING:
 
 TOKENS_MAX = 4000
 WINDOW = 5
-"""The window where the agent sets none."""
+"""The default window."""
 
 PREVIEW_CHARS = 100
-"""Length of the preview of a result that has no insight."""
+"""Length of the preview of a result without insight."""
 
 INSIGHT = "insight"
-"""The form of a result that stands as its insight."""
+"""The form of a result replaced by its insight."""
 
 CUT = "\n[…]\n"
 
 
 def collect_insights(source: ContextSource, groups: Sequence[MessageGroup]) -> list[tuple[PairedMessage, str]]:
-    """Return the results of a run's tools, but for errors, each with its insight."""
+    """Return a run's successful tool results, each with its insight."""
     lines = [line for line in source.lines if isinstance(line, Insight) and line.context_id == source.context_id]
     written = {line.tool_call_id: line.text for line in lines if line.tool_call_id}
     answers = [answer for group in groups for _, answer in sorted(group.results.items()) if not answer.is_error]
@@ -46,9 +45,9 @@ def preview_result(answer: PairedMessage) -> str:
 
 
 def condense_results(found: Sequence[tuple[PairedMessage, str]], window: int) -> None:
-    """Let the older results stand as their insights.
+    """Replace the older results by their insights.
 
-    A window of them goes as soon as half a window of later ones is there: what a model has just been told stays.
+    A window of them goes once half a window of later ones exists.
     """
     count = max(0, len(found) - (window + 1) // 2) // window * window
     for answer, insight in found[:count]:
@@ -61,9 +60,9 @@ def condense_results(found: Sequence[tuple[PairedMessage, str]], window: int) ->
 def format_active_part(
     goal: str, found: Sequence[str], tasks: Sequence[str], counter: TokenCounter, system: str, tokens_max: int
 ) -> str:
-    """Goal, insights and open tasks, in what the system message leaves of `tokens_max`.
+    """Format goal, insights and open tasks, in what the system message leaves of `tokens_max`.
 
-    Insights go first, the oldest before the others; then the middle is cut.
+    The oldest insights go first; then the middle is cut.
     """
     room = counter.from_model_tokens(tokens_max) - counter.count_text(system)
     for first in range(len(found) + 1):
@@ -74,7 +73,7 @@ def format_active_part(
 
 
 def read_settings(given: memory_pb2.RecapSettings) -> tuple[int, int]:
-    """Return the greatest size in tokens, and the window."""
+    """Return the size limit in tokens, and the window."""
     return given.active_prompt_tokens_max or TOKENS_MAX, max(1, given.insights_window_size or WINDOW)
 
 

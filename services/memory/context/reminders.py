@@ -1,4 +1,4 @@
-"""Reminders: the one trailing part of a request that is not stored, so that what goes before stays the same bytes."""
+"""Reminders end a request and are not stored, so that the bytes before them stay the same."""
 
 from __future__ import annotations
 

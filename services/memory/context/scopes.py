@@ -1,8 +1,8 @@
-"""The lines of a run that one of its contexts sees: its own, and for a plan task those before it began.
+"""Which lines of a run one of its contexts sees.
 
 A context is the run's own (no id), a sub-agent's (`subagent-<8 hex>`), or a plan task's (`task-<taskId>`, within a
-sub-agent `subagent-<8 hex>.task-<taskId>`). A sub-agent begins with nothing; a task's executor begins with a copy of
-what the context of its plan held at that moment, so that tasks which run at the same time do not see each other.
+sub-agent `subagent-<8 hex>.task-<taskId>`). A sub-agent begins empty; a task begins with a copy of its plan's context
+at that moment, so that parallel tasks do not see each other.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from services.memory.log.lines import Line
 
 TASK = "task-"
 SEPARATOR = "."
-"""Separates a sub-agent's id from its task's."""
+"""Stands between a sub-agent's id and its task's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,9 +24,9 @@ class ContextScope:
 
     context_id: str | None
     base: str | None = None
-    """The context of the plan; None: the run's own, where the context is a task's."""
+    """The plan's context; None for the run's own."""
     forked_at: int = 0
-    """Number of the task's first line; what the base says later is not the task's."""
+    """Number of the task's first line, where its view of the base ends."""
 
     @property
     def is_main(self) -> bool:

@@ -1,8 +1,7 @@
-"""Token counts of messages: each counted once, when it is appended, in the encoding of its chat's model.
+"""Token counts of messages, made once at append in the encoding of the chat's model.
 
-Exact for OpenAI's encodings. Other models are counted in one of them, times a ratio that their reported usage teaches.
-What the log has no count of (older lines, another encoding, shortened forms) is counted when it is needed, and kept
-beside the chat as long as the chat is in memory.
+They are exact for OpenAI's encodings; for other models a ratio is learned from reported usage. Counts that the log
+lacks are made on demand and kept in memory.
 """
 
 from __future__ import annotations
@@ -34,16 +33,16 @@ if TYPE_CHECKING:
     from services.runtime.tokens.encodings import EncodingName
 
 INLINE_BYTES_MAX = 16 * 1024
-"""Size of lines that are encoded or read on the event loop: some 0.5 ms; a thread costs more than that."""
+"""Size of lines that are handled on the event loop: some 0.5 ms, less than a thread costs."""
 
 _WHOLE = ("", WITHOUT_REASONING)
-"""Forms whose pieces are told as they are, or not at all."""
+"""Forms whose pieces are shown whole or not at all."""
 
 CHATS_MAX = 10_000
-"""Chats whose model's encoding is kept in mind."""
+"""Chats whose model's encoding is remembered."""
 
 FRAMES_MAX = 128
-"""Systems with their tools whose count is kept: some 30 KB each, the same at every turn of a run."""
+"""Cached counts of system and tools, some 30 KB each, which repeat in every turn."""
 
 
 class _Key(NamedTuple):
@@ -58,14 +57,14 @@ _Counts: TypeAlias = "dict[_Key, int]"
 
 @dataclass(frozen=True, slots=True)
 class TokenCounter:
-    """Counts in the encoding of one model. May be used in any thread: every thread gets the same count."""
+    """Counts in one model's encoding, in any thread."""
 
     encoding: EncodingName
     ratio: float
-    """Tokens of the model for one token of that encoding."""
+    """The model's tokens per token of that encoding."""
     known: _Counts
     find: FindBlob
-    """Contents of images that stand as references. May block."""
+    """Finds contents of referenced images, and may block."""
 
     def count_text(self, text: str) -> int:
         return count.count_text(text, self.encoding)
@@ -88,7 +87,7 @@ class TokenCounter:
         return count
 
     def _sum_log_counts(self, said: PairedMessage) -> int | None:
-        """Sum the counts of the message's pieces in the log; None if one is missing or in another encoding."""
+        """Sum the logged counts of the message's pieces; None if one is missing or in another encoding."""
         count = 0
         for piece in said.tokens:
             if piece is None or piece.encoding != self.encoding:
@@ -108,12 +107,12 @@ class TokenCounter:
         return sum(map(self.count_group, groups))
 
     def count_frame(self, system: str, schemas: Sequence[llm_pb2.ToolSchema]) -> int:
-        """Count a request without its groups and reminder: its list, its system message, its tools."""
+        """Count a request's list, system message and tools."""
         tools = tuple(schema.SerializeToString(deterministic=True) for schema in schemas)
         return _count_request_frame(system, tools, self.encoding)
 
     def count_reminder(self, text: str, groups: Sequence[MessageGroup]) -> int:
-        """Count a reminder after `groups`: a part of their last message where that is a user's, else a message."""
+        """Count a reminder after `groups`, where it may be part of their last message."""
         if not text:
             return 0
         if groups and groups[-1].role == "user":
@@ -124,7 +123,7 @@ class TokenCounter:
         return math.ceil(count * self.ratio)
 
     def from_model_tokens(self, tokens_max: int) -> int:
-        """Return the greatest count that is at most `tokens_max` of the model's own tokens."""
+        """Return the greatest count within `tokens_max` of the model's own tokens."""
         return math.floor(tokens_max / self.ratio)
 
 
@@ -148,7 +147,7 @@ class _CountedRequest(msgspec.Struct, array_like=True):
 
 
 class TokenCounters:
-    """The counters of a service, and what they have learned. Used on the event loop only."""
+    """The counters of a service, used on the event loop only."""
 
     def __init__(self, engine: Engine) -> None:
         self._find_blob = engine.blobs.find
@@ -156,7 +155,7 @@ class TokenCounters:
         engine.peers.listen(lambda news: self._store_request(msgspec.json.decode(news, type=_CountedRequest)))
         self._known: WeakKeyDictionary[Chat, _Counts] = WeakKeyDictionary()
         self._encodings: OrderedDict[str, EncodingName] = OrderedDict()
-        """The encoding of the model that last read a chat, by chat."""
+        """The encoding of each chat's last model."""
         self._ratios = TokenRatios()
 
     def create_counter(self, chat: Chat, model: str) -> TokenCounter:
@@ -167,7 +166,6 @@ class TokenCounters:
         return TokenCounter(count.ESTIMATE_ENCODING, self._ratios.get_ratio(model, chat.log), known, find)
 
     def create_append_counter(self, chat_id: str) -> TokenCounter:
-        """Create the counter of messages that are about to be appended to a chat."""
         return TokenCounter(
             self._encodings.get(chat_id, count.ESTIMATE_ENCODING), 1.0, {}, partial(self._find_blob, chat_id)
         )
@@ -176,7 +174,7 @@ class TokenCounters:
         return self._ratios.learn_ratios(request)
 
     def note_request(self, chat: Chat, told: ContextSource, model: str, count: int) -> None:
-        """Note a request of `count` tokens, not scaled: its usage may be reported to this service or to another."""
+        """Note a request of `count` unscaled tokens, whose usage may be reported to another service."""
         asked = _CountedRequest(chat.chat_id, told.run_id, told.context_id, model, count)
         self._store_request(asked)
         self._share(msgspec.json.encode(asked).decode())

@@ -16,11 +16,8 @@ def get_window_tokens(limits: memory_pb2.ModelLimits) -> int:
 
 
 def get_answer_tokens(limits: memory_pb2.ModelLimits) -> int:
-    """Tokens kept free for the answer.
-
-    Never more than half of the window: provider files that give a model's whole window as its greatest answer would
-    leave no room to ask anything.
-    """
+    """Return the tokens kept free for the answer, at most half of the window: some provider files give the whole window
+    as the greatest answer."""
     known = model_table.known_facts(limits.model) or model_table.UNKNOWN
     return min(limits.output_tokens or known.max_output, get_window_tokens(limits) // 2)
 

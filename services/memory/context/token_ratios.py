@@ -1,7 +1,6 @@
-"""Ratios of a model's tokens to our counts, where its encoding is unknown: learned from the usage that it reports.
+"""Ratios of a model's tokens to our counts, learned from reported usage if the encoding is unknown.
 
-A request is counted when it is made, its usage comes with the answer; what that has taught goes into the answer's line,
-so that it is known after a restart.
+The answer's line stores what was learned, for the time after a restart.
 """
 
 from __future__ import annotations
@@ -20,23 +19,23 @@ if TYPE_CHECKING:
     from services.memory.log.lines import Line
 
 RATIO_MIN, RATIO_MAX = 0.5, 4.0
-"""Bounds of what a ratio may be: a provider that reports nonsense must not switch compaction off, or on for good."""
+"""Bounds of a ratio, lest false usage reports switch compaction off, or on for good."""
 
 RATIO_INERTIA = 0.8
-"""Weight of what was known before in a new ratio: single requests vary with their language."""
+"""Weight of the old ratio in a new one: single requests vary with their language."""
 
 MODELS_MAX = 1000
-"""Models whose ratio is kept: their names come from requests."""
+"""Models whose ratio is kept; their names come from requests."""
 
 REQUESTS_MAX = 10_000
 """Requests whose usage may still be reported."""
 
 LINES_MAX = 1000
-"""Lines from a chat's end that are searched for the ratio that was learned before a restart."""
+"""Lines from a chat's end that are searched for a stored ratio."""
 
 
 class TokenRatios:
-    """The ratios of all models. Used on the event loop only."""
+    """The ratios of all models, used on the event loop only."""
 
     def __init__(self) -> None:
         self._ratios: OrderedDict[str, float] = OrderedDict()
@@ -52,14 +51,14 @@ class TokenRatios:
         return count.ESTIMATE_RATIO
 
     def note_request(self, run_id: str, context_id: str | None, model: str, count: int) -> None:
-        """Note a request of `count` tokens, not scaled, by a context of a run."""
+        """Note a request of `count` unscaled tokens, by a context of a run."""
         self._asked[run_id, context_id] = (model, count)
         self._asked.move_to_end((run_id, context_id))
         if len(self._asked) > REQUESTS_MAX:
             self._asked.popitem(last=False)
 
     def learn_ratios(self, request: memory_pb2.AppendRequest) -> dict[int, Learned]:
-        """Learn ratios from the usage in `request`, and return them by index of the line."""
+        """Learn from the usage in `request`, and return the ratios by index of the line."""
         found: dict[int, Learned] = {}
         for index, line in enumerate(request.lines):
             if line.WhichOneof("line") == "step":

@@ -1,4 +1,4 @@
-"""The last resort: messages that do not fit a model's window are dropped, the oldest first."""
+"""The last resort drops the oldest messages that do not fit a model's window."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 def truncate_groups(
     groups: Sequence[MessageGroup], counter: TokenCounter, room: int, *, summary: bool
 ) -> list[MessageGroup]:
-    """The groups that have place in `room` tokens, not scaled. The last user message stays.
+    """Return the groups that fit in `room` unscaled tokens, always with the last user message.
 
-    With `summary` the first group is one; it goes after all others: it stands for more than they do.
+    With `summary` the first group is one, and goes last.
     """
     costs = [counter.count_group(group) for group in groups]
     total = sum(costs)
@@ -42,7 +42,7 @@ def _begins_without_user(groups: Sequence[MessageGroup], gone: set[int]) -> bool
 
 
 def check_fits(tokens: int, tokens_max: int, system: int, user: int) -> None:
-    """Raise the error for a request that cannot be smaller; `system` and `user` are tokens of those messages."""
+    """Refuse a request that cannot be smaller; `system` and `user` are tokens of those messages."""
     if tokens > tokens_max:
         role = "system" if system > user else "user"
         raise ContextLengthExceeded(

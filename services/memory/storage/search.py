@@ -1,8 +1,4 @@
-"""Full-text search: a question as the words of the index's trigrams, and the part of a text that answers it.
-
-SQLite's trigram tokenizer finds any three characters, whatever the script; shorter words, as most of Chinese are, are
-looked for by reading the texts.
-"""
+"""Full-text search by trigrams of any script; words of less than three characters are sought by reading the texts."""
 
 from __future__ import annotations
 
@@ -14,7 +10,7 @@ from headrace.errors import InvalidRequest
 HITS_MAX, HITS_DEFAULT = 100, 20
 
 TERMS_MAX = 32
-"""Terms of one question: a page of text that is pasted in is no better a question than its first words."""
+"""Terms of one question; a pasted page is cut to its first words."""
 
 EXCERPT_CHARS = 160
 
@@ -33,7 +29,7 @@ _TRIGRAM = 3
 @dataclass(frozen=True, slots=True)
 class Hit:
     chat_id: str
-    """Empty for a fact that was remembered."""
+    """Empty for a remembered fact."""
     run_id: str
     excerpt: str
     score: float
@@ -48,17 +44,17 @@ class Question:
 
     @classmethod
     def parse(cls, query: str, scope: str, limit: int) -> Question:
-        """The question of a caller.
+        """Read a caller's question.
 
         Raises:
-            InvalidRequest: It asks for more hits than there are.
+            InvalidRequest: It asks for too many hits.
         """
         if not 0 <= limit <= HITS_MAX:
             raise InvalidRequest.of("limit", f"must be 1 to {HITS_MAX}, or 0 for {HITS_DEFAULT}")
         return cls(_split_terms(query), _KINDS.get(scope, _ALL), limit or HITS_DEFAULT)
 
     def split_by_length(self) -> tuple[list[str], list[str]]:
-        """Return the terms that an index of trigrams finds, and those that are too short for it."""
+        """Return the terms for the trigram index, and those too short for it."""
         long = [term for term in self.terms if len(term) >= _TRIGRAM]
         return long, [term for term in self.terms if len(term) < _TRIGRAM]
 
@@ -73,7 +69,7 @@ class Question:
 
 
 def _split_terms(query: str) -> list[str]:
-    """Split a query into words; into every three characters where the script has no spaces."""
+    """Split a query into words; into trigrams where the script has no spaces."""
     terms: dict[str, None] = {}
     for word in _WORD.findall(query):
         start = 0

@@ -1,8 +1,4 @@
-"""Facts about users, in a log of their own: one JSON object a line, those of all users in one file. Everything here
-blocks.
-
-They are kept as chats are (append, sync, cut tails set aside), and searched in the index.
-"""
+"""Facts about users, one JSON object a line, and their form in the index."""
 
 from __future__ import annotations
 
@@ -16,8 +12,6 @@ from services.runtime.auth.identity import Identity
 
 
 class Fact(msgspec.Struct, frozen=True, tag_field="_type", tag="fact", rename="camel"):
-    """A line of the fact log."""
-
     n: int = msgspec.field(name="_n")
     uuid: str
     request_id: str
@@ -54,5 +48,5 @@ def decode_fact(data: bytes) -> Fact:
 
 
 def make_fact_text(fact: Fact) -> tuple[Identity, Text]:
-    """Return the fact's owner, and the text that is searched."""
+    """Return the fact's owner and its searched text."""
     return fact.owner, Text(fact.n, "", "fact", fact.text)

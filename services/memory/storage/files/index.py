@@ -51,11 +51,11 @@ class Index:
         self._reader = database.open_reader()
         self._waiting: list[IndexChange | str] = []
         self._unwritten: dict[str, str] = {}
-        """Chats of runs whose changes the file does not have, by run."""
+        """Chats of runs that are not in the file yet, by run."""
         self._removals = 0
-        """Chats that are to go from the file."""
+        """Chats to remove from the file."""
         self._behind: set[str] = set()
-        """Chats whose changes were refused. Changed in the thread only."""
+        """Chats whose changes were refused, changed in the thread only."""
         self._wake = asyncio.Event()
         self._room = asyncio.Event()
         self._closed = asyncio.Event()
@@ -89,12 +89,11 @@ class Index:
             self._database.close()
 
     def close(self) -> None:
-        """Let `run_writes` end when nothing waits any more."""
         self._closed.set()
         self._wake.set()
 
     async def query_file(self, question: Callable[[IndexDatabase], T]) -> T:
-        """The file's answer, with everything in it that was committed before.
+        """Return the file's answer, with everything committed before.
 
         Raises:
             Overloaded: The file cannot be used now.
@@ -116,7 +115,7 @@ class Index:
         return entry
 
     async def find_chat_of_run(self, run_id: str) -> str | None:
-        """The chat that a run belongs to.
+        """Return the chat that a run belongs to.
 
         Raises:
             Overloaded: The file cannot be used now.
@@ -158,7 +157,6 @@ class Index:
         self._wake.set()
 
     def _write_waiting(self) -> asyncio.Future[None]:
-        """Write waiting changes in the thread."""
         changes, self._waiting = self._waiting, []
         written = asyncio.get_running_loop().run_in_executor(self._thread, self._apply_changes, changes)
         written.add_done_callback(lambda _: self._note_written(changes))

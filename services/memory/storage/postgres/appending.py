@@ -1,6 +1,6 @@
-"""Group commit for each chat: appends that wait while others are on their way to the database go to it together.
+"""Group commit for each chat: appends that wait while others are written go to the database together.
 
-What waits is committed whether its caller still waits or not.
+What waits is committed even if its caller leaves.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ log = structlog.get_logger()
 
 
 class AppendQueue:
-    """All appends of this process. Any task may call `append`; `run_commits` owns the tasks that write."""
+    """All appends of this process; `run_commits` owns the tasks that write."""
 
     def __init__(self, database: Database, cache: ChatCache, peers: Notifications) -> None:
         self._database = database
         self._cache = cache
         self._peers = peers
         self._waiting: dict[str, list[Append]] = {}
-        """By chat; there is a task for each that is here."""
+        """Appends by chat; each chat in it has a task."""
         self._waiting_bytes = 0
         self._writing = asyncio.TaskGroup()
         self._closed = asyncio.Event()

@@ -1,4 +1,4 @@
-"""Blobs in the database: stored before any line that refers to them, deleted with their chat in one transaction."""
+"""Blobs in the database, stored before any line that refers to them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ RETURNING chat_id
 
 
 class PostgresBlobs:
-    """The blobs of all chats. Made on the event loop, whose thread must not call `find`."""
+    """The blobs of all chats. The event loop's thread must not call `find`."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

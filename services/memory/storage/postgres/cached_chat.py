@@ -1,4 +1,4 @@
-"""A chat as this process has it: its lines as far as they were read, brought up to date before they are shown."""
+"""A chat's lines as this process has read them, brought up to date before they are shown."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SELECT chats.id, chats.version, lines.n, lines.data
 FROM chats LEFT JOIN lines ON lines.chat = chats.id AND lines.n > CASE WHEN chats.id = $2 THEN $3::bigint ELSE 0 END
 WHERE chats.chat_id = $1 ORDER BY lines.n
 """
-"""The chat's version, and its lines after the last one that is known: of one moment, because it is one statement."""
+"""One statement, so that version and new lines are of one moment."""
 
 _MAKE = """
 INSERT INTO chats
@@ -38,18 +38,17 @@ INLINE_BYTES_MAX = 64 * 1024
 
 @dataclass(slots=True, eq=False)
 class CachedChat:
-    """A chat in use, shared by all tasks; two objects of one chat would be as right as two processes are."""
+    """A chat shared by all tasks; a second object of it would do no harm."""
 
     chat: Chat
-    """Another one when the chat was deleted and made again."""
+    """Replaced when the chat was deleted and made again."""
     row: int = 0
-    """The chat's in the database; 0: there was none."""
+    """The chat's id in the database; 0 if it had none."""
     version: int = 0
-    """The version of that row when it was read."""
     server: datetime | None = None
-    """The one that it was read of, as a connection tells it."""
+    """The server it was read from, as a connection names it."""
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """The lock of the one task that reads or writes the chat."""
+    """Held by the one task that reads or writes the chat."""
 
     @classmethod
     def empty(cls, chat_id: str) -> CachedChat:
@@ -78,14 +77,14 @@ class CachedChat:
         return self.server is not None and self.server == get_server(connection)
 
     async def lock_row(self, connection: Connection) -> None:
-        """Lock the chat until the end of the transaction and read it as it is now; without a row nothing is locked."""
+        """Lock the chat until the transaction ends, and read it; without a row nothing is locked."""
         await connection.execute("SELECT FROM chats WHERE chat_id = $1 FOR UPDATE", self.chat.chat_id)
         await self.read_new_lines(
             connection
         )  # a statement of its own: it sees what was committed while the first one waited
 
     async def make_row(self, connection: Connection) -> bool:
-        """Make a row of version 0 if there is none, and return whether: nobody sees it before it has lines."""
+        """Make a row of version 0, invisible before it has lines; return whether there was none."""
         return await connection.fetchval(_MAKE, self.chat.chat_id) is not None
 
     async def delete_row(self, connection: Connection) -> None:
@@ -98,7 +97,7 @@ class CachedChat:
 
 
 class ChatCache:
-    """The chats that this process used last. Used on the event loop only."""
+    """The chats that this process used last, on the event loop only."""
 
     def __init__(self, bytes_max: int) -> None:
         self._chats: LruCache[CachedChat] = LruCache(bytes_max)
@@ -107,7 +106,7 @@ class ChatCache:
         return self._chats.find_chat(chat_id)
 
     def use_chat(self, chat_id: str) -> CachedChat:
-        """Return the chat as this process has it, empty if it has not."""
+        """Return the cached chat, empty if there is none."""
         cached = self._chats.find_chat(chat_id)
         if cached is None:
             cached = CachedChat.empty(chat_id)

@@ -1,4 +1,4 @@
-"""The logs of chats in a database that several services write to."""
+"""Chat logs in a database that several services write to."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _EXPORT = "SELECT data FROM lines JOIN chats ON chats.id = lines.chat WHERE chat
 
 
 class PostgresChats:
-    """The logs of all chats. Used on the event loop only."""
+    """The logs of all chats, used on the event loop only."""
 
     def __init__(
         self, database: Database, cache: ChatCache, index: PostgresIndex, appending: AppendQueue, peers: Notifications
@@ -49,7 +49,7 @@ class PostgresChats:
         return cached.chat
 
     async def follow_chat(self, chat_id: str) -> None:
-        """Read what others have committed to a chat that is in use here."""
+        """Read what others have committed to a chat in use here."""
         cached = self._cache.find_chat(chat_id)
         if cached is not None:
             await self._read_new_lines(cached)
@@ -116,7 +116,7 @@ class PostgresChats:
 
 
 async def _make_chat(chat_id: str, log: bytes, connection: Connection) -> bool:
-    """Make a chat of a log that holds valid lines alone; False if the chat exists."""
+    """Make a chat of a log of valid lines; False if the chat exists."""
     cached = CachedChat.empty(chat_id)
     if not await cached.make_row(connection):
         return False

@@ -1,6 +1,4 @@
-"""An append in the database: one statement while nobody else writes to the chat; else, and where there is
-nothing to store, the chat is locked and read first.
-"""
+"""Commits appends in one statement; if another service has written, the chat is locked and read first."""
 
 from __future__ import annotations
 
@@ -20,9 +18,9 @@ _GENERATIONS = "SELECT run_id, lease_generation FROM runs WHERE chat = $1 AND ru
 
 
 async def commit_appends(cached: CachedChat, appends: list[Append], connection: Connection) -> Answers:
-    """Commit what the chat can take, all lines of an append or none. The lock of `cached` is held.
+    """Commit what the chat can take, all lines of an append or none; the caller holds the lock of `cached`.
 
-    May be repeated when nobody knows whether it was done: lines that are there by their uuid are not stored again.
+    It is safe to repeat: lines with a known uuid are not stored again.
     """
     if cached.row and cached.is_from_server(connection):
         staged = StagedAppends.stage(cached.chat, appends, {})

@@ -1,4 +1,4 @@
-"""The store of chats over a database: its parts, and the tasks that write to it and follow other services."""
+"""The store of chats over a database, with its tasks."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ async def open_postgres(
     cache_bytes_max: int = CACHE_BYTES_MAX,
     clock: Callable[[], int] = now_ms,
 ) -> AsyncGenerator[Engine]:
-    """Open the chats of the database at `url`, and make tables that are missing; leaving the block commits what waits.
+    """Open the chats of the database at `url`, adding missing tables; leaving the block commits what waits.
 
     Leases end by `clock`, in Unix milliseconds.
 

@@ -1,7 +1,7 @@
-"""The rows of chats, which answer without reading their lines, and the search of their texts.
+"""The rows of chats, and the search of their texts.
 
-The words of a question are looked for as parts of texts, which an index of trigrams finds in any script. A text is
-better the more of the words it holds; of texts that hold as many, the shorter one is better.
+A trigram index finds words as parts of texts in any script. Texts with more of the words rank higher, then shorter
+ones.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ async def _search_texts(owner: Identity, question: Question, connection: Connect
 async def _find_texts(
     terms: list[str], owner: Identity, question: Question, connection: Connection
 ) -> list[tuple[str, str, str, int]]:
-    """Return chat, run and text of the best texts with any of the terms, and how many terms each holds."""
+    """Return chat, run and text of the best texts, and how many terms each holds."""
     if not terms:
         return []
     patterns = [make_like_pattern(strip_nul(term).casefold()) for term in terms]

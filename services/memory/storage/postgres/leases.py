@@ -1,6 +1,6 @@
-"""Who owns a run: columns of the run's row, changed while its chat is locked, so that no append is between two owners.
+"""Ownership of runs, in columns that change only while the chat is locked.
 
-Leases end by the clock of the service that is asked; a former owner is fenced by its generation, whatever clocks say.
+Leases end by the asked service's clock; former owners are fenced by generation, whatever clocks say.
 """
 
 from __future__ import annotations

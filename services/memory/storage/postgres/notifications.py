@@ -1,9 +1,8 @@
-"""Notifications between services over one database: chats that have changed, and requests that were counted.
+"""Notifications between services over one database: changed chats, and counted requests.
 
-Nothing that is right depends on it: a chat is brought up to date whenever it is read. A service that was told reads
-the lines before somebody asks. Told by a connection of its own, many at once: transactions that notify are committed
-one after the other, in the whole database, and appends must not be. It also is the first to miss a server that is gone
-without a word, and tells what has taken its place.
+Nothing depends on them for correctness: they make reads early. They have a connection of their own, and are sent in
+batches, because PostgreSQL commits notifying transactions one by one. That connection also notices first when a server
+is gone.
 """
 
 from __future__ import annotations
@@ -28,19 +27,19 @@ if TYPE_CHECKING:
 CHANNEL = "headrace_memory"
 
 GATHER_S = 0.005
-"""How long news gather before they are told together."""
+"""How long news gather before they are sent together."""
 
 WAITING_MAX = 10_000
-"""News of either kind that wait; more of them are forgotten, which costs somebody a read."""
+"""Waiting news of either kind; more are dropped, which costs somebody a read."""
 
 RECONNECT_S = 1.0
 
 HEARTBEAT_S = 1.0
 ANSWER_TIMEOUT_S = 3.0
-"""A server that is silent for so long is looked for at its other addresses; long before calls give it up."""
+"""Silence after which a server is sought at its other addresses, long before calls give up."""
 
 NEWS_CHARS_MAX = 1_000
-"""A notification has room for 8,000 bytes."""
+"""Limit below the 8,000 bytes of a notification."""
 
 _TELL = "SELECT pg_notify($1, told) FROM unnest($2::text[]) AS told"
 
@@ -51,7 +50,7 @@ log = structlog.get_logger()
 
 
 class Notifications:
-    """One connection that sends and receives. `run_connection` is its task."""
+    """One connection that sends and receives; `run_connection` is its task."""
 
     def __init__(self, url: str, found: Callable[[datetime], None]) -> None:
         """`found` is called with the server of each new connection."""
@@ -70,20 +69,18 @@ class Notifications:
         self._receive = receive
 
     def share(self, news: str) -> None:
-        """Send news to the others; news that are too long are dropped."""
+        """Send news to the others; overlong ones are dropped."""
         if len(news) <= NEWS_CHARS_MAX:
             self._put_news(self._told, _NEWS + news, self._wake)
 
     async def run_connection(self, follow: Callable[[str], Awaitable[None]]) -> None:
-        """Send and receive until cancelled; `follow` is called with each chat that another service has changed."""
+        """Send and receive until cancelled; `follow` is called with each chat that another service changed."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._follow_chats(follow))
             group.create_task(self._stay_connected())
 
     async def _follow_chats(self, follow: Callable[[str], Awaitable[None]]) -> None:
-        """Follow chats in a task of its own: while calls wait for a server that is gone, the connection must notice
-        that.
-        """
+        """Follow chats in a task of its own, so that the connection still notices a lost server."""
         while True:
             await self._is_heard.wait()
             self._is_heard.clear()

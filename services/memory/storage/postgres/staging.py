@@ -1,7 +1,4 @@
-"""The effect of one transaction on a chat: lines with their numbers, and an answer for each append.
-
-An append is held against the chat as this process knows it; whether that is how it is, the database says.
-"""
+"""The effect of one transaction on a chat, checked against the chat as this process knows it."""
 
 from __future__ import annotations
 
@@ -25,9 +22,8 @@ if TYPE_CHECKING:
 class Append:
     lines: list[Known]
     lease: Lease | None
-    """The lease of the run that they begin."""
     beside: Collection[str] | None
-    """The other unfinished runs that its chat may have; None: any."""
+    """The other unfinished runs that its chat may have; None allows any."""
     cost_bytes: int
     done: asyncio.Future[tuple[Chat, Span | str]]
 
@@ -41,20 +37,19 @@ class Append:
 
 
 Answers: TypeAlias = list[tuple[Append, Span | str | Exception]]
-"""An answer for each append."""
 
 
 @dataclass(slots=True, eq=False)
 class StagedAppends:
-    """Appends of one chat, whose info is ahead of the database until they are committed or rolled back."""
+    """Appends of one chat, whose info is ahead of the database until commit or rollback."""
 
     chat: Chat
     lines: list[Known] = field(default_factory=list[Known])
     data: list[bytes] = field(default_factory=list[bytes])
-    """The lines as they are stored."""
+    """The encoded lines."""
     answers: Answers = field(default_factory=list[tuple[Append, Span | str | Exception]])
     leases: dict[str, Lease] = field(default_factory=dict[str, "Lease"])
-    """The leases of the runs that begin."""
+    """The leases of new runs."""
     _before: ChatInfo = field(init=False)
 
     def __post_init__(self) -> None:
@@ -62,7 +57,7 @@ class StagedAppends:
 
     @classmethod
     def stage(cls, chat: Chat, appends: Sequence[Append], generations: Mapping[str, int]) -> StagedAppends:
-        """Check `appends` against the chat, in order. `generations` are of the runs' leases, where known."""
+        """Check `appends` in order; `generations` are known ones of the runs' leases."""
         staged = cls(chat)
         try:
             for append in appends:
@@ -89,9 +84,8 @@ class StagedAppends:
 
     @property
     def is_plain(self) -> bool:
-        """Whether one statement can store it. Its success says that every answer is right, refusals too: it stores
-        nothing when the chat is another by now. A revert changes what is searched of other lines.
-        """
+        """Whether one statement can store it, whose success confirms all answers. A revert is not: it changes other
+        lines' texts."""
         return bool(self.lines) and not self._is_whole
 
     @property
@@ -112,7 +106,7 @@ class StagedAppends:
         return make_change(self.chat, self.lines, 0)
 
     def list_writers(self) -> dict[str, int]:
-        """Return the lowest generation of each run's lines: no lease may have a higher one."""
+        """Return the lowest generation of each run's lines, which its lease may not exceed."""
         found: dict[str, int] = {}
         for line in self.lines:
             if line.run_id:

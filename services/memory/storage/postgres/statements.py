@@ -1,4 +1,4 @@
-"""The statement that commits: chat, lines, runs and texts at once, if the chat is as the writer has read it."""
+"""The statement that commits chat, lines, runs and texts at once, if the chat is as the writer read it."""
 
 from __future__ import annotations
 
@@ -38,8 +38,7 @@ WITH chat AS (
 )
 SELECT version FROM chat
 """
-"""The update waits for whoever has the chat's row, and then looks again: a line of a chat has one number, and nothing
-of an owner is committed after a later one has the run (that changes the version too)."""
+"""The update waits for the chat's row and then checks it again, so numbers are unique and former owners are fenced."""
 
 
 async def store_lines(
@@ -50,8 +49,10 @@ async def store_lines(
     writers: Mapping[str, int] | None = None,
     leases: Mapping[str, Lease] | None = None,
 ) -> bool:
-    """Store lines and what they change in the chat at `place` (row, version). Returns False, with nothing stored, if
-    the chat has another version by now or a run of `writers` a lease with a higher generation.
+    """Store lines in the chat at `place` (row, version).
+
+    Returns False, with nothing stored, if the version has changed or a run of `writers` has a lease of a higher
+    generation.
     """
     chat, writers, leases = change.chat, writers or {}, leases or {}
     owners = [leases.get(run.run_id, NO_LEASE) for run in change.runs]
@@ -82,7 +83,7 @@ async def store_lines(
 
 
 def to_columns(rows: Iterable[Sequence[Any]], count: int) -> list[list[Any]]:
-    """Turn rows into arrays of their columns: one statement takes any number of them."""
+    """Turn rows into arrays of their columns, which a statement takes in any number."""
     found: list[list[Any]] = [[] for _ in range(count)]
     for row in rows:
         for column, value in zip(found, row, strict=True):
@@ -96,5 +97,5 @@ def make_text_row(text: Text) -> tuple[str, str, str, str]:
 
 
 def strip_nul(text: str) -> str:
-    """Remove NUL, which the type text cannot hold. Lines hold everything."""
+    """Remove NUL, which the type text cannot hold."""
     return text.replace("\0", "")

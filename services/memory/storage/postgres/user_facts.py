@@ -1,4 +1,4 @@
-"""Facts about users in the database, searched as the texts of chats are."""
+"""Facts about users in the database."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class PostgresUserFacts:
 
 
 async def _store_fact(fact: Fact, connection: Connection) -> str:
-    """Store a fact unless it is known, and return the id of the one that is stored."""
+    """Store a fact unless it is known, and return the stored one's id."""
     key, text = strip_nul(fact.key), strip_nul(fact.text)
     values = (fact.uuid, key, strip_nul(fact.request_id), fact.updated_at, text, text.casefold())
     owner = (fact.owner.tenant, fact.owner.user)

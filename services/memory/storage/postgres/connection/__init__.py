@@ -1,1 +1,1 @@
-"""Connections to the database: the pool, its servers, and whether they can be reached."""
+"""Connections to the database: the pool, its servers, and their availability."""

@@ -1,4 +1,4 @@
-"""The availability of the database by the last call: for health, in the metrics, and in the log."""
+"""Availability of the database at the last call, for health, metrics and the log."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import structlog
 from prometheus_client import Gauge
 
 SAY_EVERY_S = 10.0
-"""The log gets two lines of an outage, however many calls wait; where some calls work and some do not, in so long."""
+"""Least time between log lines of a partial outage; a full one gets two lines."""
 
 _UP = Gauge("headrace_database_up", "1 while the database can be used.")
 

@@ -1,6 +1,6 @@
-"""The servers of one database: whichever takes writes is the one to talk to, and after a fail-over it is another.
+"""The servers of one database, of which one takes writes, another after a fail-over.
 
-All are asked at once: one whose machine is gone says nothing at all, for longer than a call waits.
+All are asked at once, because a dead one is silent for longer than a call waits.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 
 async def open_connection(url: str, **options: Any) -> Connection:
-    """A connection to the server that takes writes; `options` are asyncpg.connect's.
+    """Connect to the server that takes writes; `options` are asyncpg.connect's.
 
-    Raises what the driver has raised, of a server that has answered where one has.
+    Raises the driver's error, if possible from a server that has answered.
     """
     opened: list[Connection] = []
     errors: list[Exception] = []
@@ -48,9 +48,7 @@ async def open_connection(url: str, **options: Any) -> Connection:
 
 
 def split_hosts(url: str) -> list[str]:
-    """Return `url` for each of its hosts alone: it names them as host:port,host:port, or in its query as host= and
-    port=.
-    """
+    """Return `url` for each of its hosts, given as host:port,host:port or as host= and port= in the query."""
     parts = urlsplit(url)
     user, at, hosts = parts.netloc.rpartition("@")
     if hosts:

@@ -1,7 +1,6 @@
-"""Connections to the database: how many there are, how long a call waits for one, what its errors are to a caller.
+"""Connections to the database, with waiting, retries and errors.
 
-A database that restarts or fails over is away for seconds: calls wait for it and are made again. So everything that is
-given to `run` has the same effect when it is done twice.
+A restart or fail-over takes seconds, in which calls wait and are repeated: `run` takes only what may be done twice.
 """
 
 from __future__ import annotations
@@ -24,26 +23,25 @@ from services.memory.storage.postgres.connection.session import Connection, Sess
 T = TypeVar("T")
 
 PATIENCE_S = 15.0
-"""How long a call waits for a database that is away; half of what our callers wait for us."""
+"""How long a call waits for an absent database; half of our callers' patience."""
 
 START_PATIENCE_S = 60.0
-"""How long a service that starts waits for the database, which may be starting too."""
+"""How long a starting service waits for the database."""
 
 RETRY_DELAY_S = 0.1
-"""Delay between two attempts: a restart takes about a second, and all connections of the pool try."""
+"""Delay between attempts: a restart takes about a second, and all connections try."""
 
 CONNECT_TIMEOUT_S = 5
 CLOSE_TIMEOUT_S = 5.0
 
 RELEASE_TIMEOUT_S = 1.0
-"""For a connection to be as it was before; else it is closed. With a server that says nothing this is in vain, and of
-PATIENCE_S there must be something left for another one."""
+"""Time to reset a connection before it is closed; short, so that PATIENCE_S has room for another one."""
 
 CLIENT_SLACK_S = 2.0
-"""Time by which the server gives a statement up earlier than the client: then it is not running any more."""
+"""Time by which the server abandons a statement before the client does."""
 
 IDLE_S = 300.0
-"""After which a connection that nobody has used is closed."""
+"""Time after which an unused connection is closed."""
 
 AWAY = (
     OSError,  # timeouts and refused connections among them
@@ -68,9 +66,9 @@ class Limits:
 
 @contextmanager
 def database_errors() -> Generator[None]:
-    """A database that refuses is Overloaded: nothing was stored, or the same request finds that it was.
+    """Raise Overloaded when the database refuses; the request can be repeated.
 
-    Only the kind of the error is told: its text may quote what was to be stored.
+    Only the kind of error is told: its text may quote user content.
     """
     try:
         yield
@@ -80,7 +78,7 @@ def database_errors() -> Generator[None]:
 
 
 class Database:
-    """A pool of connections. May be shared by all tasks of one event loop."""
+    """A pool of connections, shared by all tasks of one event loop."""
 
     def __init__(
         self, pool: asyncpg.Pool, sessions: WeakSet[Session], patience_s: float, presence: Availability
@@ -91,14 +89,14 @@ class Database:
         self._patience_s = patience_s
 
     def leave_other_servers(self, server: datetime) -> None:
-        """Close the connections to any other server: their calls are made again at this one."""
+        """Close the connections to other servers; their calls are repeated at this one."""
         for session in list(self._sessions):
             if session.server != server:
                 session.terminate()
 
     async def run(self, do: Callable[[Connection], Awaitable[T]]) -> T:
-        """Call `do` with a connection; again when the database went away meanwhile, whether the first call
-        had its effect or not.
+        """Call `do` with a connection, and again if the database went away, whether or not the first call had its
+        effect.
 
         Raises:
             Overloaded: The database is away for too long, or refuses.
@@ -133,10 +131,10 @@ class Database:
 
 @asynccontextmanager
 async def open_database(url: str, limits: Limits) -> AsyncGenerator[Database]:
-    """The database at `url`.
+    """Connect to the database at `url`.
 
     Raises:
-        OSError: It cannot be had.
+        OSError: It cannot be reached.
     """
     sessions = WeakSet[Session]()
 
@@ -169,7 +167,7 @@ async def open_database(url: str, limits: Limits) -> AsyncGenerator[Database]:
 
 
 def make_server_settings(statement_timeout_s: float) -> dict[str, str]:
-    """Make the server's settings of a connection: it holds no lock for longer than a statement may take."""
+    """Return settings by which no lock outlives a statement's time limit."""
     timeout_ms = str(round(statement_timeout_s * 1000))
     return {
         "application_name": "headrace-memory",

@@ -1,4 +1,4 @@
-"""One connection to the database, and which of its servers it leads to."""
+"""One connection to the database, and the server it leads to."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from typing import Any, TypeAlias
 import asyncpg
 
 Connection: TypeAlias = Any
-"""A `Session` as asyncpg's pool lends it, which has no types of its own."""
+"""A `Session` as asyncpg's pool lends it, without types."""
 
 
 class Session(asyncpg.Connection):
     server: datetime | None = None
-    """When it has started. Another one may lack what this one shows and has not acknowledged: nothing that was read of
-    the one holds for the other."""
+    """The server's start time. Another server may lack unacknowledged data, so nothing read from one holds for the
+    other."""
 
 
 def get_server(connection: Connection) -> datetime | None:
-    """Return the server of a connection; None if it was lost meanwhile."""
+    """Return the server of a connection; None if it was lost."""
     return getattr(connection, "server", None)
 
 
 async def read_start_time(connection: Connection) -> datetime:
-    """Return when the server has started, which tells one server from another."""
+    """Return the server's start time, which identifies it."""
     return await connection.fetchval("SELECT pg_postmaster_start_time()")

@@ -1,6 +1,6 @@
-"""The tables, as files that are applied in the order of their numbers, each once, when a service starts.
+"""Tables as numbered files, each applied once when a service starts.
 
-All that are missing are one transaction, under a lock: several services may start at once, and none sees half of it.
+Missing ones are applied in one transaction under a lock, as several services may start at once.
 """
 
 from __future__ import annotations
@@ -14,20 +14,19 @@ if TYPE_CHECKING:
     from services.memory.storage.postgres.connection.session import Connection
 
 LOCK = 0x6865616472616365
-"""The advisory lock that nobody else uses: "headrace" in hexadecimal."""
+"""An advisory lock: "headrace" in hexadecimal."""
 
 log = structlog.get_logger()
 
 
 def list_versions() -> dict[int, str]:
-    """Return the statements of each version, in order."""
     files = (file for file in resources.files(__name__).iterdir() if file.name.endswith(".sql"))
     found = {int(file.name.split("_")[0]): file.read_text() for file in files}
     return dict(sorted(found.items()))
 
 
 async def migrate_tables(connection: Connection) -> bool:
-    """Bring the tables to the last version that this program knows; False if they are of a later one."""
+    """Bring the tables to this program's version; False if they are of a later one."""
     known = list_versions()
     async with connection.transaction():
         await connection.execute("SET LOCAL statement_timeout = 0")  # a large table takes what it takes
