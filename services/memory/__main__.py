@@ -1,4 +1,4 @@
-"""`python -m services.memory`: the memory service over the logs of one folder, or over a database."""
+"""`python -m services.memory`: the memory service over a folder of logs or a database."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def build_service(
     llm: LlmServiceAsyncStub | None = None,
     summary_timeout_s: float = SUMMARY_TIMEOUT_S,
 ) -> GrpcService:
-    """The service over `engine`; without `llm` every compaction falls back."""
+    """Build the service over `engine`; without `llm` every compaction falls back."""
     window, counting = ContextWindow(config.chat_k, config.message_history_max), TokenCounters(engine)
     access = ChatAccess(engine)
     loading, compacting = (

@@ -1,4 +1,4 @@
-"""The store that the settings ask for: a folder of this process's own, or a database that it shares."""
+"""Opens the store of the settings: an own folder, or a shared database."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
 
 
 class MemoryService(MemoryServiceServicer):
-    """Serves the chats of one store, each to its owner: `access` finds what belongs to the caller."""
+    """Serves the chats of one store; `access` limits callers to their own."""
 
     def __init__(
         self,
@@ -239,7 +239,7 @@ class MemoryService(MemoryServiceServicer):
         await self._engine.blobs.put_all(chat_id, blobs)
 
     async def _resolve_chat_id(self, chat_id: str, run_id: str | None) -> str:
-        """Return the chat of the request, named by itself or by one of its runs."""
+        """Return the chat that the request names, by itself or by a run."""
         if run_id is None:
             if not chat_id:
                 raise InvalidRequest.of("chatId", "is required where no runId is given")

@@ -1,1 +1,1 @@
-"""Access of users to their own chats, and how long chats are kept."""
+"""Users' access to their own chats, and retention."""

@@ -1,7 +1,7 @@
-"""Access of the current call's user to chats: those of others are reported as if they did not exist.
+"""Access for the current user; other users' chats are reported as missing.
 
-A chat's owner stands in its first line. An append is held against the owner where it is held against everything else
-(Chat.admit). What a store does on its own account (retention, export, taking runs over) is not limited to a user.
+A chat's owner is in its first line, and Chat.admit checks appends. The store's own work (retention, export, takeover)
+is not limited.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class ChatAccess:
         self._chats = engine.chats
         self._index = engine.index
         self._run_owners: dict[str, Identity] = {}
-        """The owner of a run never changes."""
+        """Safe to cache, because a run's owner never changes."""
 
     async def load_chat(self, chat_id: str) -> Chat:
         """Return the user's chat. Raises NotFound."""
@@ -38,7 +38,7 @@ class ChatAccess:
         return chat
 
     async def load_chat_or_empty(self, chat_id: str) -> Chat:
-        """Return the user's chat, or an empty one. Nothing can be appended to that if the id is another user's."""
+        """Return the user's chat, or an empty one, which takes no appends if the id is another user's."""
         try:
             return await self.load_chat(chat_id)
         except NotFound:
@@ -52,7 +52,6 @@ class ChatAccess:
         return entry
 
     async def find_chat_of_run(self, run_id: str) -> str | None:
-        """Return the chat that the user's run belongs to."""
         chat_id = await self._index.find_chat_of_run(run_id)
         return chat_id if chat_id is not None and await self.owns_run(run_id) else None
 
@@ -64,7 +63,6 @@ class ChatAccess:
             return True
 
     async def owns_run(self, run_id: str) -> bool:
-        """Return whether the run exists and is the user's."""
         owner = self._run_owners.get(run_id)
         if owner is None:
             chat_id = await self._index.find_chat_of_run(run_id)

@@ -1,4 +1,4 @@
-"""Once a day: blobs without a chat go, and chats that nobody has used for long, when somebody has said how long."""
+"""Daily deletion of orphaned blobs and, if an age is set, of unused chats."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 DAY_S = 24 * 60 * 60
 
 ORPHAN_AGE_S = DAY_S
-"""A blob is put before its chat's first line; a caller that takes longer than this will not come."""
+"""Longest plausible time between a blob and its chat's first line."""
 
 log = structlog.get_logger()
 
@@ -38,7 +38,7 @@ async def prune_chats(engine: Engine, days: float) -> list[str]:
 
 @asynccontextmanager
 async def run_daily_cleanup(engine: Engine, days: float | None) -> AsyncGenerator[None]:
-    """Clean up every day while inside the block; without `days` no chat is ever deleted."""
+    """Clean up every day while inside the block; without `days` no chat is deleted."""
     daily = asyncio.create_task(_clean_up_daily(engine, days))
     try:
         yield

@@ -1,4 +1,4 @@
-"""`python -m services.memory.admin_cli`: export, import, prune and reindex the chats of a folder or of a database.
+"""`python -m services.memory.admin_cli`: export, import, prune and reindex chats.
 
 A folder must belong to no running service; a database may be in use.
 """
@@ -29,7 +29,7 @@ from services.runtime.process import config as settings
 from services.runtime.process import logs
 
 FACTS = "facts.jsonl"
-"""Beside the exported chats, what was remembered of users."""
+"""File of remembered user facts, beside the exported chats."""
 
 _AGE = re.compile(r"([0-9]{1,5})([dhm])")
 _DAYS = {"d": 1.0, "h": 1 / 24, "m": 1 / 24 / 60}
@@ -63,7 +63,7 @@ async def run_command(config: Config, arguments: argparse.Namespace) -> None:
 
 
 def _clear_index(disk: Disk) -> None:
-    """Empty the index, so that every log is read again. Leases stay where the old index can be read."""
+    """Empty the index, so that every log is read again; leases stay where it is readable."""
     path = disk.folder / INDEX_NAME
     try:
         with closing(open_database(path, is_first=False)) as database:

@@ -1,4 +1,4 @@
-"""Compaction: the messages of a context are replaced by a summary and the last of them.
+"""Compaction replaces a context's older messages by a summary.
 
-The log keeps everything. Two lines are added, and from then on the views begin with them.
+The log keeps everything, and gets two lines from which the views begin.
 """

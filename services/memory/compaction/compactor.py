@@ -1,7 +1,4 @@
-"""Compact: a summary is asked for, two lines are committed, and only then do the views begin with them.
-
-Whatever fails, the log has either both lines or none, and the conversation goes on.
-"""
+"""Requests a summary and commits its two lines; on any failure neither is there."""
 
 from __future__ import annotations
 
@@ -37,7 +34,7 @@ log = structlog.get_logger()
 
 
 class Compactor:
-    """Compacts the chats of one store. Used on the event loop only; counting is done in threads."""
+    """Compacts a store's chats, used on the event loop only; counting is done in threads."""
 
     def __init__(
         self,
@@ -56,7 +53,7 @@ class Compactor:
         self._timeout_s = timeout_s
 
     async def compact(self, request: memory_pb2.CompactRequest) -> AsyncGenerator[memory_pb2.CompactDelta]:
-        """Start, the summary's usage where it is known, and exactly one of complete, fallback and fail.
+        """Yield start, the summary's usage if known, and exactly one of complete, fallback and fail.
 
         Raises:
             NotFound: The chat or the run does not exist.
@@ -115,14 +112,14 @@ def _is_overtaken(chat: Chat, draft: CompactionDraft) -> bool:
 
 
 def _find_refusal(draft: CompactionDraft) -> str:
-    """Return why not even a summary is requested; empty if it is."""
+    """Return why no summary is requested; empty if it is."""
     if draft.request.trigger == "auto" and is_broken(draft.source):
         return "TOO_MANY_FAILURES"
     return "" if draft.is_worth_it() else "NOTHING_TO_COMPACT"
 
 
 def _make_result(draft: CompactionDraft, written: summariser.SummaryAnswer) -> tuple[str, CompactionResult]:
-    """Return why there is no summary (empty if there is one), and the content of the lines."""
+    """Return why there is no summary (empty if there is one), and the lines' content."""
     if written.failure:
         return written.failure, draft.fall_back()
     result = draft.apply_summary(written.text)

@@ -1,4 +1,4 @@
-"""Files that a context mentions: told to the summariser, and kept beside the summary while they are small."""
+"""Files mentioned in a context, kept beside the summary while small."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ FILES_MAX = 5
 LINES_MAX = 1000
 
 KEPT_RATIO = 0.1
-"""Share of the limit that all kept files may take together."""
+"""Greatest share of the limit for all kept files."""
 
 
 def limit_files(files: Iterable[memory_pb2.ContextFile]) -> list[memory_pb2.ContextFile]:
-    """Return the first files, each with its first lines, whatever the caller sends."""
+    """Return the first files, each with its first lines."""
     return [_cut_file(file) for file in list(files)[:FILES_MAX]]
 
 

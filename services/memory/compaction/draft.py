@@ -1,4 +1,4 @@
-"""A compaction as it is worked out: the request for a summary, and what would stand in the log. Nothing here waits."""
+"""The summary request and the lines of a compaction, worked out without waiting."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
     from services.memory.log.lines import Tokens
 
 TEMPERATURE = 0.2
-"""A summary is to be true, not varied."""
+"""Low, because a summary must be true, not varied."""
 
 
 @dataclass(frozen=True, slots=True)
 class CompactionResult:
-    """The content of the two lines that a compaction would append."""
+    """Content of the two lines that a compaction would append."""
 
     plan: CompactionPlan
     content: str
@@ -42,12 +42,12 @@ class CompactionResult:
     files: list[str]
     """Paths of the files in it."""
     tokens: int
-    """Tokens of the context after the compaction."""
+    """Tokens of the compacted context."""
 
 
 @dataclass(frozen=True)
 class CompactionDraft:
-    """One compaction as it is worked out. It counts, so it belongs in a thread; used by one task at a time."""
+    """A compaction in progress, used by one task at a time, in threads because it counts."""
 
     source: ContextSource
     request: memory_pb2.CompactRequest
@@ -57,7 +57,7 @@ class CompactionDraft:
 
     @cached_property
     def groups(self) -> list[MessageGroup]:
-        """All messages since the last compaction, whatever the window shows of them."""
+        """All messages since the last compaction, even outside the window."""
         everything = build_view(self.source, UNBOUNDED)
         return [*everything.earlier, *everything.own]
 
@@ -71,7 +71,7 @@ class CompactionDraft:
 
     @cached_property
     def tokens(self) -> int:
-        """Tokens of the context before the compaction."""
+        """Tokens of the context before compaction."""
         return self.counter.to_model_tokens(self._frame + self._former_cost + self.counter.count_groups(self.groups))
 
     def is_worth_it(self) -> bool:
@@ -81,9 +81,9 @@ class CompactionDraft:
         )
 
     def build_chat_request(self, counter: TokenCounter) -> llm_pb2.ChatRequest:
-        """The request for a summary, in the summariser's window; `counter` counts for it.
+        """Build the request for a summary, within the summariser's window as `counter` counts.
 
-        Its system, tools and messages are those of the context's own requests, so that a prefix cache hits.
+        System, tools and messages equal the context's own requests, so that a prefix cache hits.
         """
         given = self.request
         model = given.summary_model if given.HasField("summary_model") else given.limits
@@ -105,7 +105,7 @@ class CompactionDraft:
         return request
 
     def apply_summary(self, text: str) -> CompactionResult | None:
-        """Return the result with a model's summary; None if that is no shorter than what it replaces."""
+        """Return the result with a model's summary; None if that is no shorter than the replaced messages."""
         room = int(context_files.KEPT_RATIO * self.counter.from_model_tokens(self.tokens_max))
         files = context_files.select_fitting(
             context_files.limit_files(self.request.files), room, self.counter.count_text
@@ -115,7 +115,7 @@ class CompactionDraft:
         return result if self.counter.count_text(text) < replaced else None
 
     def fall_back(self) -> CompactionResult:
-        """Return the result without a summary: the former one, and a note of what it does not cover."""
+        """Return the result with the former summary, and a note of what it lacks."""
         plan = self._make_plan(FALLBACK_RATIO, self.counter.from_model_tokens(self.tokens_max))
         count = sum(len(group.list_messages()) for group in plan.replaced)
         note = f"[{count:,} older messages were left out without a summary.]"
@@ -136,7 +136,7 @@ class CompactionDraft:
 
     @cached_property
     def _first_shown(self) -> int:
-        """Index of the first group from which on the window shows all."""
+        """Index from which the window shows all groups."""
         shown = build_view(self.source, self.window)
         places = [get_position(group) for group in (*shown.earlier, *shown.own)]
         common = 0

@@ -1,4 +1,4 @@
-"""Facts that no compaction may lose, whatever a model writes: they follow the summary as they stand in the log."""
+"""Facts copied from the log after every summary, whatever a model writes."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ class Todo(msgspec.Struct):
 
 
 _APPROVAL = b'"approval.'
-"""A part of every approval event: most other events need not be parsed."""
+"""Part of every approval event, which saves parsing most others."""
 
 _TODOS = msgspec.json.Decoder(list[Todo])
 
 
 def format_pins(source: ContextSource, intent: str, todos: Iterable[Todo]) -> str:
-    """Format the goal, the todos, the plan's open tasks, and what waits for an answer; empty if there is nothing."""
+    """Format goal, todos, the plan's open tasks, and unanswered calls; empty if there are none."""
     sections = {
         "Intent": [intent] if intent else [],
         "Todos": [f"[{todo.status}] {todo.content}" for todo in todos if todo.content],
@@ -49,7 +49,7 @@ def format_pins(source: ContextSource, intent: str, todos: Iterable[Todo]) -> st
 
 
 def read_todos(state: SessionState) -> list[Todo]:
-    """Read the todos of a session state; none if they have another form than ours."""
+    """Read a session state's todos; none if their form is not ours."""
     try:
         return _TODOS.decode(state.values.get("todos", b"[]"))
     except msgspec.DecodeError:
@@ -57,7 +57,7 @@ def read_todos(state: SessionState) -> list[Todo]:
 
 
 def find_intent(runs: Mapping[str, Sequence[Line]], source: ContextSource) -> str:
-    """Return the goal of a context: its last intent line, else its first user message."""
+    """Return a context's last intent line, else its first user message."""
     lines = [line for run in runs.values() for line in run]
     told = [line.text for line in lines if isinstance(line, Intent) and line.context_id == source.context_id]
     if told:
@@ -90,7 +90,7 @@ def list_open_tasks(lines: Sequence[Line], context_id: str | None) -> list[str]:
 
 
 def list_open_calls(groups: Sequence[MessageGroup]) -> list[str]:
-    """List the calls of the last answer that have no result: an earlier answer's calls get none any more."""
+    """List the last answer's calls without result; earlier ones get none any more."""
     last = next((group for group in reversed(groups) if group.role == "assistant"), None)
     if last is None:
         return []

@@ -1,4 +1,4 @@
-"""The cut of a compaction: which messages it replaces and keeps, and whether it is worth it."""
+"""Which messages a compaction replaces or keeps, and whether it is worth it."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ if TYPE_CHECKING:
     from services.memory.context.token_counter import TokenCounter
 
 DUE_RATIO = 0.8
-"""Share of the limit from which a context is compacted before the next turn."""
+"""Share of the limit from which a context is compacted before its next turn."""
 
 RETAINED_RATIO = 0.2
-"""Share of the messages that stays beside a summary."""
+"""Share of the messages kept beside a summary."""
 
 FALLBACK_RATIO = 0.3
-"""Share of the messages that stays where the summary failed."""
+"""Share of the messages kept after a failed summary."""
 
 GAIN_RATIO = 0.1
-"""Share of the tokens that a compaction must gain to be worth a model call, or its repetition."""
+"""Least share of tokens gained to justify a model call, or another compaction."""
 
 FAILURES_MAX = 3
-"""Failures in a row after which a run's context is not compacted automatically any more."""
+"""Failures in a row that end automatic compaction of a run's context."""
 
 SUMMARY = "summary"
 FALLBACK = "fallback"
@@ -39,18 +39,17 @@ class CompactionPlan:
     """A cut through the messages since the last compaction."""
 
     groups: Sequence[MessageGroup]
-    """All of it, a former summary left out."""
+    """All those messages, without a former summary."""
     start: int
-    """The first group that stays."""
+    """Index of the first group kept."""
 
     @property
     def kept(self) -> list[MessageGroup]:
-        """The messages that stay beside the summary, after the user message that they answer."""
+        """The kept messages, after the user message that they answer."""
         return keep_from(self.groups, self.start)
 
     @property
     def replaced(self) -> list[MessageGroup]:
-        """The messages that only the summary represents from now on."""
         kept = self.kept
         return [group for group in self.groups[: self.start] if group is not kept[0]] if kept else []
 
@@ -58,10 +57,10 @@ class CompactionPlan:
 def make_plan(
     groups: Sequence[MessageGroup], ratio: float, counter: TokenCounter, room: int, *, first: int = 0
 ) -> CompactionPlan:
-    """The cut that keeps the last `ratio` of the messages, whole groups, the last one always.
+    """Keep the last `ratio` of the messages in whole groups, at least the last.
 
-    From there the oldest go until what is kept has place in `room` tokens, not scaled; nothing before index `first`
-    is kept: the window does not show it.
+    The oldest of those go until the rest fits in `room` unscaled tokens; nothing before index `first`, outside the
+    window, is kept.
     """
     counts = [len(group.list_messages()) for group in groups]
     wanted, start, found = sum(counts) * ratio, len(groups), 0
@@ -79,7 +78,7 @@ def make_plan(
 def is_due(
     source: ContextSource, groups: Sequence[MessageGroup], counter: TokenCounter, tokens: int, tokens_max: int
 ) -> bool:
-    """Return whether a context of `tokens` must be compacted before its next turn; `groups` stand beside it."""
+    """Return whether a context of `tokens` needs compaction before its next turn; `groups` stand beside its summary."""
     if tokens < DUE_RATIO * tokens_max or is_broken(source):
         return False
     if source.compacted is not None:

@@ -1,4 +1,4 @@
-"""The prompt for a summary, and the summary in the model's answer."""
+"""The prompt for a summary, and the parsing of its answer."""
 
 from __future__ import annotations
 
@@ -54,6 +54,6 @@ def build_content(summary: str, pins: str, files: Iterable[memory_pb2.ContextFil
 
 
 def extract_summary(answer: str) -> str:
-    """Return the summary in a model's answer: all but the analysis if it has no tags; empty if there is none."""
+    """Return the summary in an answer: without tags all but the analysis; empty if there is none."""
     found = _SUMMARY.search(answer)
     return (found[1] if found else _ANALYSIS.sub("", answer)).strip()

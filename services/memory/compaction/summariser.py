@@ -1,4 +1,4 @@
-"""The model that writes summaries, asked through the gateway. Whatever goes wrong with it is a value here."""
+"""The model that writes summaries, asked through the gateway; failures are values."""
 
 from __future__ import annotations
 
@@ -19,19 +19,17 @@ if TYPE_CHECKING:
     from headrace.v1.llm_pb2_grpc import LlmServiceAsyncStub
 
 SUMMARY_TIMEOUT_S = 30.0
-"""From the request to the last word; a run waits for it."""
+"""From the request to the last word, while a run waits."""
 
 
 @dataclass(frozen=True, slots=True)
 class SummaryAnswer:
-    """The outcome of a request for a summary."""
-
     text: str
-    """Empty: there is none."""
+    """Empty if there is no summary."""
     usage: common_pb2.Usage | None
-    """None: the provider did not say, or was not reached."""
+    """None if the provider did not say, or was not reached."""
     failure: str
-    """Why there is none, in the words of the error table or ours; empty: there is one."""
+    """Why there is no summary, as in the error table or our own words; empty on success."""
 
 
 async def request_summary(

@@ -1,4 +1,4 @@
-"""Logs that other programs wrote, read with tolerance: V3, V3.1, and Blade-style entries.
+"""Import of other programs' logs: V3, V3.1, and Blade-style entries.
 
-Each form has a file that reads it; all write one new log, in order, through Writing.
+Each form has its reader, and all write one new log through LogBuilder.
 """

@@ -1,6 +1,6 @@
 """Blade-style entries: a tree of messages by uuid and parentUuid, with tool_use and tool_result in content or alone.
 
-The conversation is the path from the last entry to its root: what somebody edited away is on another branch.
+The conversation is the path from the last entry to its root; other branches were edited away.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from services.memory.log.lines import StoredMessage, TextPart
 
 
 def convert_entries(writing: LogBuilder, entries: list[Json]) -> None:
-    """Convert a conversation: each message of the user begins a run."""
+    """Convert a conversation: each user message begins a run."""
     names: dict[str, str] = {}
     boundary: Json = {}
     for entry in _select_path(entries):
@@ -47,7 +47,7 @@ def convert_entries(writing: LogBuilder, entries: list[Json]) -> None:
 
 
 def _select_path(entries: list[Json]) -> list[Json]:
-    """Return the entries of the conversation, in order; all of them if they name no parents."""
+    """Return the conversation's entries in order; all of them if they name no parents."""
     by_id = {to_text(entry.get("uuid")): entry for entry in entries if entry.get("uuid")}
     linked = [entry for entry in entries if entry.get("parentUuid") in by_id or entry.get("logicalParentUuid") in by_id]
     if not linked:

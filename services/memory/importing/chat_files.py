@@ -1,4 +1,4 @@
-"""A file to import: whose form it has, and the log that it becomes."""
+"""Recognises the form of a file to import, and converts it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from services.memory.log.blobs import Blob
 from services.runtime.rpc.field_rules import is_uuid
 
 INDEX = "_chats.jsonl"
-"""A list of chats beside V3 logs; all that it says is in the logs."""
+"""A list of chats beside V3 logs, which adds nothing to them."""
 
 _SUFFIXES = frozenset({".json", ".jsonl"})
 
@@ -34,7 +34,7 @@ class ImportedChat:
 
 
 def list_files(path: Path) -> list[Path]:
-    """List the files that may be logs: `path` itself, or those of a folder."""
+    """List possible logs: `path` itself, or the files of a folder."""
     if not path.is_dir():
         return [path]
     found = (file for file in path.iterdir() if file.suffix in _SUFFIXES and file.name != INDEX)
@@ -42,10 +42,10 @@ def list_files(path: Path) -> list[Path]:
 
 
 def read_chat_file(path: Path) -> ImportedChat:
-    """The chat in the file at `path`.
+    """Read the chat in the file at `path`.
 
     Raises:
-        Unreadable: It is none.
+        UnreadableFile: It is no chat.
         OSError: It cannot be read.
     """
     texts = path.read_bytes().splitlines(keepends=True)
@@ -64,7 +64,7 @@ def read_chat_file(path: Path) -> ImportedChat:
 
 
 def format_export(log: bytes, blobs: list[Blob]) -> bytes:
-    """Format a chat as one file, which `read_chat_file` gives back as it was: its log, and a line for each blob."""
+    """Format a chat as one file for `read_chat_file`: its log, and a line for each blob."""
     return log + b"".join(map(_format_blob, blobs))
 
 
@@ -96,7 +96,7 @@ def _find_own_chat(log: bytes) -> str | None:
 
 
 def _parse_entries(log: bytes, path: Path) -> list[Json]:
-    """Parse the objects of a file: one a line, or one list of them."""
+    """Parse a file's objects: one a line, or one list."""
     text = log.decode(errors="replace").strip()
     try:
         found: list[Any] = (
@@ -111,7 +111,7 @@ def _parse_entries(log: bytes, path: Path) -> list[Json]:
 
 
 def _split_lines(text: str) -> list[str]:
-    """Split a log; its last line may have been cut by a crash."""
+    """Split a log, whose last line a crash may have cut."""
     lines = [line for line in text.split("\n") if line.strip()]
     try:
         json.loads(lines[-1]) if lines else None
@@ -121,7 +121,7 @@ def _split_lines(text: str) -> list[str]:
 
 
 def _choose_chat_id(entries: list[Json], path: Path) -> str:
-    """Return the chat that the entries name, or the file; else a new one."""
+    """Return the chat id in the entries or the file name, else a new one."""
     names = (to_text(entry.get("chatId") or entry.get("sessionId")) for entry in entries)
     name = next(filter(None, names), path.stem)
     return make_uuid(name) if name else str(uuid.uuid4())

@@ -1,4 +1,4 @@
-"""The log that an import makes: numbered, with an end for every run, and an event number for everything said."""
+"""Builds an imported log: lines are numbered, every run ends, and every message has an event number."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ STAGES = frozenset({"oneshot", "react", "plan", "execute", "summary", "verify", 
 
 
 def make_uuid(name: str) -> str:
-    """Return `name` if it is a UUID, else the UUID that always stands for it."""
+    """Return `name` if it is a UUID, else the same UUID for it every time."""
     return name if is_uuid(name) else str(uuid.uuid5(_NAMES, name))
 
 
@@ -55,14 +55,14 @@ class _OpenRun:
 
 @dataclass(slots=True)
 class LogBuilder:
-    """Builds the log of a chat, in the order of its lines."""
+    """Builds a chat's log in line order."""
 
     chat_id: str
     data: list[bytes] = field(default_factory=list[bytes])
     blobs: list[Blob] = field(default_factory=list[Blob])
-    """Images that the messages held."""
+    """Images from the messages."""
     run_id: str = ""
-    """The last run that was written to."""
+    """The run last written to."""
     _runs: dict[str, _OpenRun] = field(default_factory=dict[str, _OpenRun])
     _ts: int = 0
 
@@ -77,7 +77,7 @@ class LogBuilder:
         self._write_line(line)
 
     def add_step(self, run_id: str, messages: Sequence[StoredMessage], ts: int, **given: Any) -> None:
-        """Add messages of a run; those without an event number get one, so that history shows them."""
+        """Add messages of a run, with event numbers where missing, so that history shows them."""
         run = self._get_run(run_id, ts)
         if not run.steps and messages and _get_text(messages[0]) == run.question:
             messages = messages[1:]  # the query says it already
@@ -102,7 +102,7 @@ class LogBuilder:
         )
 
     def add_compaction(self, summary: str, ts: int, trigger: str, tokens: int) -> None:
-        """Add a summary that stands for everything before it."""
+        """Add a summary of everything before it."""
         if not self.run_id:
             return
         boundary = CompactBoundary(
@@ -141,7 +141,7 @@ class LogBuilder:
         self.data.append(json.dumps(members, ensure_ascii=False).encode() + b"\n")
 
     def build_log(self) -> bytes:
-        """Return the whole log, after ending the runs that have no end."""
+        """End the open runs and return the whole log."""
         for run_id in self._runs:
             self.end_run(run_id, self._ts)
         return b"".join(self.data)

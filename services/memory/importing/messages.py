@@ -1,6 +1,4 @@
-"""Messages as anybody may have written them, as the pieces that our steps have. Nothing here refuses: what cannot be
-understood is kept as text.
-"""
+"""Converts foreign messages to the pieces of our steps, keeping as text what it cannot interpret."""
 
 from __future__ import annotations
 
@@ -39,12 +37,12 @@ def to_raw(value: Any) -> msgspec.Raw:
 
 
 def read_parts(value: Any) -> list[Part]:
-    """Read content: text, or a list of parts of either vendor's form."""
+    """Read content: text, or a list of parts in either vendor's form."""
     return [part for item in to_list(value) if (part := _read_part(item))]
 
 
 def read_message(message: Json, ts: int) -> Iterator[StoredMessage]:
-    """Yield the pieces of one message in OpenAI's form; none of a system message."""
+    """Yield the pieces of a message in OpenAI's form; none of a system message."""
     role = message.get("role")
     if role == "tool":
         yield make_result(
@@ -95,7 +93,7 @@ def make_msg_id() -> str:
 
 
 def _read_answer(message: Json, ts: int) -> Iterator[StoredMessage]:
-    """Yield the pieces of an answer, which share an id: it may hold everything at once."""
+    """Yield the pieces of an answer, which share an id."""
     ts, own = get_ts(message, ts), _read_ids(message)
     msg_id = to_text(message.get("_msgId")) or make_msg_id()
     common: Json = {"role": "assistant", "ts": ts, "msg_id": msg_id}

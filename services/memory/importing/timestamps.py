@@ -1,16 +1,14 @@
-"""Times as numbers or text."""
-
 from __future__ import annotations
 
 from datetime import UTC, datetime
 from typing import Any
 
 SECONDS_MAX = 100_000_000_000
-"""A greater number is milliseconds: as seconds it would be after the year 5000."""
+"""Greater numbers are milliseconds: as seconds they would be after the year 5000."""
 
 
 def to_milliseconds(value: Any) -> int:
-    """Convert a number of seconds or milliseconds, or ISO text, to Unix milliseconds; 0 if it is no time."""
+    """Convert seconds, milliseconds or ISO text to Unix milliseconds; 0 if it is no time."""
     if isinstance(value, bool):
         return 0
     if isinstance(value, int | float) and 0 < value < 1e15:

@@ -1,4 +1,4 @@
-"""Chat Memory V3 and V3.1: query and step lines, with the names that older versions had."""
+"""Chat Memory V3 and V3.1: query and step lines, with older names."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The chat log: the form of its lines, and a chat as its lines make it."""
+"""The chat log: its lines, and the chat that they make."""

@@ -1,4 +1,4 @@
-"""A picture or another large part of a chat, kept beside its log and named by its content."""
+"""A large part of a chat, such as a picture, kept beside its log and named by its content."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from headrace.errors import InvalidRequest
 
 SCHEME = "blob:"
-"""A log's reference to a blob is this and its id."""
+"""The prefix of a blob's id in a log's references."""
 
 _ID = re.compile(r"[0-9a-f]{64}")
 _MIME = re.compile(r"[A-Za-z0-9!#$&^_.+-]+/[A-Za-z0-9!#$&^_.+-]+(;[ -~]*)?")
@@ -31,10 +31,10 @@ class Blob:
 
     @classmethod
     def create(cls, mime_type: str, data: bytes) -> Blob:
-        """The blob of a caller.
+        """Make a blob of a caller's data.
 
         Raises:
-            InvalidRequest: The type is none.
+            InvalidRequest: The MIME type is not valid.
         """
         if mime_type and not _MIME.fullmatch(mime_type):
             raise InvalidRequest.of("mimeType", "must be a MIME type such as image/png")
@@ -46,6 +46,6 @@ def is_blob_id(text: str) -> bool:
 
 
 def parse_reference(reference: str) -> str | None:
-    """Return the blob id in a URL of a log; None for any other URL."""
+    """Return the blob id in a log's URL; None for any other URL."""
     found = reference.removeprefix(SCHEME)
     return found if reference.startswith(SCHEME) and is_blob_id(found) else None

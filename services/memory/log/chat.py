@@ -1,4 +1,4 @@
-"""A chat whose log is in memory: its committed lines, and what the next append is held against."""
+"""A chat whose log is in memory, and the checks of its next append."""
 
 from __future__ import annotations
 
@@ -20,32 +20,30 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """The numbers that an append's lines got."""
+    """The numbers of an append's lines."""
 
     first_n: int
     last_n: int
     checkpoint: int
-    """The first one that its lines made, or would make."""
+    """The first checkpoint that its lines make, or would make."""
 
 
 @dataclass(slots=True, weakref_slot=True, eq=False)
 class Chat:
-    """A chat in use. Touched on the event loop only; `info` may be ahead of the disk while an append is written, the
-    lines never are.
-    """
+    """A chat in use, on the event loop only. While an append is written `info` may be ahead of the disk; the lines
+    never are."""
 
     chat_id: str
     info: ChatInfo
     size_bytes: int = 0
-    """Length of the log file, as far as it is acknowledged."""
+    """Acknowledged length of the log file."""
     log: list[Line] = field(default_factory=list[Line])
-    """All committed lines."""
     model_runs: dict[str, list[Line]] = field(default_factory=dict[str, "list[Line]"])
-    """The lines that a model sees, by run, runs in the order of their first line."""
+    """The lines for a model, by run in the order of first lines."""
     visible_runs: dict[str, list[Line]] = field(default_factory=dict[str, "list[Line]"])
-    """The lines that people see, by run; the same object as `model_runs` until something is reverted."""
+    """The lines for people, by run; the same object as `model_runs` until a revert."""
     states: dict[str, SessionState] = field(default_factory=dict[str, SessionState])
-    """The session state of each context; the run's own is under the empty id."""
+    """Session state by context; the run's own has the empty id."""
     appends: dict[str, Span] = field(default_factory=dict[str, Span])
     """Committed and staged appends by request id, the uuid of their first line."""
     is_deleted: bool = False
@@ -66,16 +64,17 @@ class Chat:
         return self.visible_runs is not self.model_runs
 
     def append_committed(self, lines: Sequence[Line]) -> None:
-        """Add committed lines that were not checked against this chat: a log's, or another process's."""
+        """Add lines that were committed unchecked: a log's, or another process's."""
         for line in lines:
             self.appends[line.uuid] = Span(line.n, line.n + line.lines - 1, self.info.checkpoints)
             self.info.add_line(line)
         self.commit_lines(lines)
 
     def admit(self, lines: Sequence[Known], lease_generation: int, beside: Collection[str] | None = None) -> Span | str:
-        """Hold an append against the chat and give its lines their numbers: to be committed now, and taken, or taken
-        back with its facts. Lines that get no number are here already: the answer is what it was then, or the run that
-        has their query's request id. Raises: see check; ChatBusy: a run that has not ended is none of `beside`.
+        """Check an append and number its lines, to be committed now, or rolled back with its facts.
+
+        A repeated append gets its first answer, or the run that has its query's request id. Raises as check does, and
+        ChatBusy if an unfinished run is not in `beside`.
         """
         first = lines[0]
         if self.info.last_n and Identity.from_stored(first.tenant, first.user) != self.info.owner:
@@ -119,7 +118,7 @@ class Chat:
         return self.states.get(context, SessionState())
 
     def copy_runs(self) -> dict[str, Sequence[Line]]:
-        """Copy the lines by run, to be read in another thread while the chat goes on."""
+        """Copy the lines by run, for reading in another thread."""
         return {run_id: list(lines) for run_id, lines in self.model_runs.items()}
 
     def find_duplicate(self, lines: Sequence[Known]) -> str | None:
@@ -129,7 +128,7 @@ class Chat:
         return self.info.find_run_by_request(request_id) if request_id else None
 
     def check(self, lines: Sequence[Known], lease_generation: int = 0) -> None:
-        """Raise the error for lines that this log cannot take; `lease_generation` is that of the run's lease."""
+        """Refuse lines that this log cannot take; `lease_generation` is that of the run's lease."""
         first, chat_id = lines[0], self.chat_id
         if self.is_deleted or (not self.info.last_n and not isinstance(first, Query)):
             raise chat_not_found(chat_id)

@@ -1,4 +1,4 @@
-"""The properties of a chat and its runs: a fold over the log, small enough to be kept for every chat."""
+"""Properties of a chat and its runs, folded from the log and small enough to keep for every chat."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SCOPE_ALL = "all"
 
 
 class QueryFields(msgspec.Struct, rename="camel", gc=False):
-    """The fields of a query that the log's own rules need."""
+    """The query fields that the log's own rules need."""
 
     message: str = ""
     request_id: str = ""
@@ -42,13 +42,13 @@ class RunInfo:
     request_id: str
     agent_key: str
     started_at: int
-    """When its query line was committed, Unix milliseconds."""
+    """Commit time of the query line, Unix milliseconds."""
     generation: int
-    """The generation of the last writer; a lower one is refused."""
+    """The last writer's generation; lower ones are refused."""
     last_seq: int
     """The last event that the lines cover or imply."""
     checkpoint: int
-    """Before its query, as ids are now."""
+    """The current id of the checkpoint before its query."""
     is_ended: bool = False
 
 
@@ -56,7 +56,7 @@ class RunInfo:
 class ChatInfo:
     chat_id: str
     owner: Identity = DEFAULT
-    """The tenant and user of the first line."""
+    """Tenant and user of the first line."""
     name: str = CHAT_NAME_EMPTY
     first_agent_key: str = ""
     created_at: int = 0
@@ -64,11 +64,11 @@ class ChatInfo:
     last_n: int = 0
     is_damaged: bool = False
     runs: dict[str, RunInfo] = field(default_factory=dict[str, RunInfo])
-    """The runs in the order of their query lines, reverted ones included."""
+    """Runs in the order of their queries, reverted ones included."""
     checkpoints: int = 0
-    """The number of checkpoints: one before each query and step that people see, with ids from 0."""
+    """Number of checkpoints, one before each visible query and step, with ids from 0."""
     state_versions: dict[str, int] = field(default_factory=dict[str, int])
-    """The version of each context's session state."""
+    """Session state version by context."""
 
     @property
     def last_agent_key(self) -> str:
@@ -78,7 +78,7 @@ class ChatInfo:
         return next((run.run_id for run in self.runs.values() if run.request_id == request_id), None)
 
     def list_unfinished(self) -> list[RunInfo]:
-        """List runs to take over: none in a damaged log, to which nobody can write their end."""
+        """List runs to take over; none in a damaged log, which takes no lines."""
         return [] if self.is_damaged else [run for run in self.runs.values() if not run.is_ended]
 
     def copy(self) -> ChatInfo:
@@ -131,7 +131,7 @@ class ChatInfo:
                 pass
 
     def _revert_to(self, checkpoint: int) -> None:
-        """Continue the ids from a checkpoint, with the queries that are kept (see Timeline)."""
+        """Continue the ids from a checkpoint, with the kept queries (see Timeline)."""
         self.checkpoints = checkpoint
         for run in self.runs.values():
             if not run.is_ended and run.checkpoint >= checkpoint:
@@ -147,12 +147,12 @@ def read_info(chat_id: str, lines: Iterable[Line], *, is_damaged: bool = False) 
 
 
 def count_derived_events(line: Query) -> int:
-    """Return the number of events that a query line implies: request.query, chat.start in a new chat, run.start."""
+    """Count the events that a query line implies: request.query, chat.start in a new chat, run.start."""
     return 3 if line.n == 1 else 2
 
 
 def get_last_seq(line: Line) -> int:
-    """Return the last event that a line covers; 0 if it covers none."""
+    """Return the last event that a line covers; 0 if none."""
     match line:
         case Step():
             return max(_get_last(line.events), *(_get_last(message.events) for message in line.messages), 0)
@@ -165,9 +165,7 @@ def get_last_seq(line: Line) -> int:
 
 
 def make_chat_name(message: str) -> str:
-    """Return the first 10 code points of the message, its white space collapsed. NUL is left out: not
-    everything that keeps names can hold it.
-    """
+    """Return the message's first 10 code points, white space collapsed, without NUL, which some stores refuse."""
     return " ".join(message.replace("\0", " ").split())[:CHAT_NAME_CODE_POINTS] or CHAT_NAME_EMPTY
 
 

@@ -1,4 +1,4 @@
-"""Images of messages: kept as blobs, referred to in the log, given back to whoever asks for the messages."""
+"""Images of messages: stored as blobs, referred to in the log, restored for readers."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from headrace.v1 import llm_pb2
 from services.memory.log.blobs import SCHEME, Blob, parse_reference
 
 FindBlob = Callable[[str], Blob | None]
-"""The blob with an id, if the chat has it. May block."""
+"""Finds a blob by id, if the chat has it; may block."""
 
 _REFERENCE = re.compile(rb'"url":"%b([0-9a-f]{64})"' % SCHEME.encode())
 _DATA_URL = re.compile(r"data:([^;,]*)((?:;[^;,]*)*),")
 
 
 def extract_blob(image: llm_pb2.ImagePart, path: str) -> Blob | None:
-    """The content that an image brings along; None when its URL points elsewhere. `path` names it in an error.
+    """Return an image's own content; None if its URL points elsewhere. `path` names it in an error.
 
     Raises:
         InvalidRequest: The content cannot be read.
@@ -36,7 +36,7 @@ def extract_blob(image: llm_pb2.ImagePart, path: str) -> Blob | None:
 
 
 def fill_images(messages: Iterable[llm_pb2.Message], find: FindBlob) -> None:
-    """Replace image references in `messages` by the images' content."""
+    """Replace image references in `messages` by content."""
     for message in messages:
         for part in message.content:
             if part.WhichOneof("part") == "image" and (wanted := parse_reference(part.image.url)):
@@ -49,7 +49,7 @@ def fill_images(messages: Iterable[llm_pb2.Message], find: FindBlob) -> None:
 
 
 def copy_with_images(message: llm_pb2.Message, find: FindBlob) -> llm_pb2.Message:
-    """Return the message with the content of its images; itself if it has no references."""
+    """Return the message with its images' content; itself if it has no references."""
     if not any(part.HasField("image") and parse_reference(part.image.url) for part in message.content):
         return message
     whole = llm_pb2.Message()
@@ -59,7 +59,7 @@ def copy_with_images(message: llm_pb2.Message, find: FindBlob) -> llm_pb2.Messag
 
 
 def fill_json_images(text: str, find: FindBlob) -> str:
-    """Replace image references in stored messages as JSON by data URLs."""
+    """Replace image references in JSON messages by data URLs."""
 
     def url(found: re.Match[bytes]) -> bytes:
         blob = find(found[1].decode())

@@ -1,7 +1,6 @@
-"""The lines of a chat's log as they stand in its file (docs/reference/chat-log.md; Chat Memory V3.1).
+"""The lines of a chat's log file (docs/reference/chat-log.md; Chat Memory V3.1).
 
-One JSON object a line. What only the views need (a query, a plan, usage, an event) is kept as the JSON it is and
-read when a view asks for it.
+Each is a JSON object. Parts that only views need stay raw JSON until a view reads them.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import msgspec
 from msgspec import Meta, Raw, Struct, field
 
 ABSENT = Raw()
-"""JSON that is not there: false, and left out. `Raw | None` would take null and nothing else (msgspec 0.22)."""
+"""Missing JSON: false, and left out. `Raw | None` takes nothing but null (msgspec 0.22)."""
 
 
 class Range(Struct, frozen=True, gc=False):
@@ -41,7 +40,7 @@ Part: TypeAlias = TextPart | ImagePart
 class Function(Struct, frozen=True, gc=False):
     name: str
     arguments: str
-    """JSON text of an object, always."""
+    """JSON text, always an object."""
 
 
 class Call(Struct, frozen=True, gc=False, tag_field="type", tag="function"):
@@ -57,7 +56,7 @@ class Timing(Struct, frozen=True, gc=False, rename="camel"):
 
 
 class Tokens(Struct, frozen=True, gc=False):
-    """The cost of a message in a request, counted once, when it was appended."""
+    """A message's tokens in a request, counted at append."""
 
     encoding: str
     count: int
@@ -71,7 +70,7 @@ class Learned(Struct, frozen=True, gc=False):
 
 
 class StoredMessage(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """A message of a step. The pieces of one model answer share msg_id, and each has one of the three contents."""
+    """A message of a step. Pieces of one model answer share msg_id and have one content each."""
 
     # Flat, though it has 21 fields: it is the record of the file format, which msgspec reads and writes without a step
     # between. Parts of their own would be nested in the JSON too, or cost a conversion for every message.
@@ -83,7 +82,7 @@ class StoredMessage(Struct, frozen=True, omit_defaults=True, kw_only=True):
     tool_call_id: str | None = None
     ts: int = 0
     raw_arguments: str | None = field(default=None, name="_rawArguments")
-    """The arguments that the model wrote, if they are no JSON object."""
+    """The model's arguments, if they are no JSON object."""
     reasoning_id: str | None = field(default=None, name="_reasoningId")
     content_id: str | None = field(default=None, name="_contentId")
     msg_id: str | None = field(default=None, name="_msgId")
@@ -101,12 +100,12 @@ class StoredMessage(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class Stamped(Struct, tag_field="_type", omit_defaults=True, kw_only=True, rename="camel"):
-    """The fields of every line. A line gets its number and time when it is committed."""
+    """Fields of every line; number and time are set at commit."""
 
     n: int = field(name="_n")
     """Its number in the file, from 1, without gaps."""
     uuid: str
-    """A unique id; in an append's first line the append's request id."""
+    """A unique id; in an append's first line the request id."""
     chat_id: str
     run_id: str = ""
     updated_at: int
@@ -114,7 +113,7 @@ class Stamped(Struct, tag_field="_type", omit_defaults=True, kw_only=True, renam
     user: str = field(name="_user")
     generation: int = field(name="_gen")
     lines: Annotated[int, Meta(ge=1)] = field(default=1, name="_lines")
-    """In an append's first line the number of its lines, which count together or not at all; 1 in the others."""
+    """In an append's first line its number of lines, valid only together; else 1."""
 
 
 class Query(Stamped, kw_only=True, tag="query"):
@@ -154,7 +153,7 @@ class Insight(Stamped, kw_only=True, tag="insight"):
     context_id: str | None = None
     text: str
     tool_call_id: str | None = None
-    """The call whose result it stands for; absent: of no single one."""
+    """The call whose result it replaces; may be absent."""
 
 
 class Intent(Stamped, kw_only=True, tag="intent"):
@@ -164,16 +163,16 @@ class Intent(Stamped, kw_only=True, tag="intent"):
 
 class CompactMetadata(Struct, frozen=True, gc=False, rename="camel"):
     trigger: str
-    """auto or manual."""
+    """Either auto or manual."""
     pre_tokens: int
     post_tokens: int
     files_included: list[str]
     strategy: str
-    """summary or fallback."""
+    """Either summary or fallback."""
 
 
 class CompactBoundary(Stamped, kw_only=True, tag="compact_boundary"):
-    """A compaction, in force with the summary that names it as its parent."""
+    """A compaction, in force once a summary names it as parent."""
 
     # Written always and given no default that says the same: a default is left out of the file.
     type: str = ""
@@ -186,7 +185,7 @@ class CompactBoundary(Stamped, kw_only=True, tag="compact_boundary"):
 
 
 class RetainedFrom(Struct, frozen=True, gc=False):
-    """The first position that stands beside a summary."""
+    """The first position kept beside a summary."""
 
     n: int
     message: int
@@ -194,9 +193,9 @@ class RetainedFrom(Struct, frozen=True, gc=False):
 
 class CompactSummary(Stamped, kw_only=True, tag="compact_summary"):
     parent_uuid: str
-    """The boundary."""
+    """The boundary's uuid."""
     logical_parent_uuid: str = ""
-    """The last line that it stands for."""
+    """The last line that it summarises."""
     role: str = ""
     is_compact_summary: bool = False
     content: str
@@ -205,24 +204,22 @@ class CompactSummary(Stamped, kw_only=True, tag="compact_summary"):
 
 
 class Revert(Stamped, kw_only=True, tag="revert"):
-    """The views show the log as it was at a checkpoint; with scope model only those for a model do."""
+    """A return of the views to a checkpoint; with scope model only of those for a model."""
 
     to_checkpoint_id: int
     scope: str
 
 
 class State(Stamped, kw_only=True, tag="state"):
-    """A change of a context's session state."""
-
     context_id: str | None = None
     version: int
-    """The version of the state that the line makes."""
+    """The version after this change."""
     changed: dict[str, Raw] = field(name="set")
     removed: list[str] = field(name="unset")
 
 
 class Unknown(Struct, rename="camel"):
-    """A line of a kind that this version does not know: it keeps its place, and no view shows it."""
+    """A line of an unknown kind, which keeps its place and is never shown."""
 
     kind: str = field(name="_type")
     n: int = field(name="_n")
@@ -243,12 +240,12 @@ _ENCODER = msgspec.json.Encoder()
 
 
 def encode_line(line: Known) -> bytes:
-    """Encode the line as it stands in the file, its line break included."""
+    """Encode the line with its line break."""
     return _ENCODER.encode(line) + b"\n"
 
 
 def decode_line(data: bytes) -> Line | None:
-    """Decode a line without its line break; None if it is no line."""
+    """Decode a line without its line break; None if it is not valid."""
     try:
         data.decode()  # msgspec does not look into the strings of Raw fields
         try:

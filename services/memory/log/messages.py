@@ -1,4 +1,4 @@
-"""Messages between the contract's form and the log's, both directions."""
+"""Conversion of messages between the contract's form and the log's."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ def encode_message(
     blobs: list[Blob],
     count: Callable[[llm_pb2.Message], Tokens],
 ) -> StoredMessage:
-    """`given` as the log keeps it; `path` names it in an error. What is kept beside the log is added to `blobs`.
+    """Convert `given` for the log, adding large parts to `blobs`; `path` names it in an error.
 
     Raises:
-        InvalidRequest: It has not the shape of its role.
+        InvalidRequest: It does not fit its role.
     """
     message = given.message
     _check_message(message, path)
@@ -104,7 +104,7 @@ def _clear_arguments(message: llm_pb2.Message) -> llm_pb2.Message:
 
 
 def _is_object(arguments: str) -> bool:
-    """Return whether the text is a JSON object: providers take nothing else back as arguments."""
+    """Return whether the text is a JSON object: providers accept no other arguments."""
     try:
         return isinstance(orjson.loads(arguments), dict)
     except ValueError:

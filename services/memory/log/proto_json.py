@@ -1,6 +1,6 @@
-"""Protos in log lines: written in their JSON form (services/runtime/json_form.py), read back with tolerance.
+"""Protos in log lines, in their JSON form (services/runtime/json_form.py), read with tolerance.
 
-A field that is JSON by nature stands in a line as the JSON itself, its bytes unchanged, so that large integers survive.
+JSON fields keep their bytes, so that large integers survive.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ _TEXT = msgspec.json.Decoder(str)
 _SCALAR = msgspec.json.Decoder()
 
 _NULL = msgspec.Raw(b"null")
-"""Never written but for a number that JSON has no word for (NaN); read as absent."""
+"""Written only for numbers that JSON lacks (NaN); read as absent."""
 
 _LINE_BREAKS = str.maketrans("\r\n", "  ")
 _PAYLOAD = agent_pb2.AgentDelta.DESCRIPTOR.oneofs_by_name["payload"]
 
 
 def embed_json(text: str) -> msgspec.Raw:
-    """JSON text that may stand inside a line of a log.
+    """Make JSON text fit one log line.
 
-    A line break in valid JSON can only be white space between its words, so a blank says the same.
+    A line break in valid JSON is white space, so a blank replaces it.
     """
     return msgspec.Raw(text.translate(_LINE_BREAKS).encode())
 
@@ -40,16 +40,16 @@ def dump_proto(message: Message) -> msgspec.Raw:
 
 
 def load_proto(data: msgspec.Raw, message: Message) -> None:
-    """Fill `message` from its JSON form; names that it does not know are passed over.
+    """Fill `message` from its JSON form, ignoring unknown names.
 
     Raises:
-        ValueError: `data` is no JSON form of such a message.
+        ValueError: `data` is not its JSON form.
     """
     _fill_message(message, _OBJECT.decode(data))
 
 
 def load_delta(data: msgspec.Raw) -> agent_pb2.AgentDelta | None:
-    """Load an event from its flat JSON form; None for a type that this version does not know."""
+    """Load an event from its flat JSON form; None for an unknown type."""
     delta = agent_pb2.AgentDelta()
     values = _OBJECT.decode(data)
     name = _TEXT.decode(values.pop("type")).replace(".", "_", 1)

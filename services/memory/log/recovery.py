@@ -1,8 +1,7 @@
 """Reading a log file after whatever happened to it.
 
-An append that was cut by a crash leaves something at the end that is no line, or the first lines of several that
-count together: that tail was never acknowledged and is set aside. Anything else that is wrong (an unreadable line
-before readable ones, a gap or a repetition in the numbers) may be lost data: it is left as it is, for people.
+An append cut by a crash was never acknowledged, and its tail is set aside. Other damage (an unreadable line before
+readable ones, a gap or repetition in the numbers) may be lost data, and is left for people.
 """
 
 from __future__ import annotations
@@ -15,13 +14,11 @@ from services.memory.log.lines import Line, decode_line
 
 @dataclass(frozen=True, slots=True)
 class LogReading:
-    """The readable content of a log file."""
-
     lines: list[Line]
-    """All that can be read, in the order of the file."""
+    """All readable lines, in file order."""
 
     whole_bytes: int
-    """The offset of the tail that is to be set aside; the file's length when there is none."""
+    """The offset of the tail to set aside; the file's length if there is none."""
 
     is_damaged: bool
 

@@ -1,4 +1,4 @@
-"""Session state: a JSON object for each context, kept in the log as its changes (docs/reference/chat-log.md)."""
+"""Session state: a JSON object for each context, logged as changes (docs/reference/chat-log.md)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 MAIN = "main"
-"""The name that callers may use for the run's own context; in the log it has none."""
+"""A caller's name for the run's own context, nameless in the log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,15 +61,15 @@ def update_states(states: dict[str, SessionState], line: Line) -> None:
 
 
 def get_context_key(context_id: str) -> str:
-    """Return the key of the context that a caller means; empty for the run's own."""
+    """Return the log's key of a caller's context; empty for the run's own."""
     return "" if context_id == MAIN else context_id
 
 
 def make_state_line(stamped: dict[str, Any], before: SessionState, request: memory_pb2.UpdateStateRequest) -> State:
-    """The line that `request` asks for, where the state is `before`.
+    """Make the line that changes state `before` as `request` asks.
 
     Raises:
-        StaleLease: The state is not the one that it was made from.
+        StaleLease: The request was made from another state.
     """
     if request.expected_version != before.version:
         raise stale_state_error(request.chat_id, before.version)

@@ -1,7 +1,7 @@
-"""The lines that the views show after reverts.
+"""The lines shown after reverts.
 
-Every line knows what was shown before it, so that a revert is a step back to what its checkpoint knew. A run that has
-not ended keeps its query, whatever is reverted: it has been accepted, and its model is still to answer it.
+Every line knows the one shown before it, so a revert is a step back. Unfinished runs keep their queries, which still
+need answers.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _NOTHING = -1
 
 
 class Timeline:
-    """Two chains through the lines of a log: what people see, and what a model sees."""
+    """Two chains of log lines, for people and for a model."""
 
     def __init__(self) -> None:
         self._nodes: list[Line] = []
@@ -27,7 +27,7 @@ class Timeline:
         self._before_shown, self._before_told = array("q"), array("q")
         self._last_shown = self._last_told = _NOTHING
         self._open: dict[str, int] = {}
-        """Queries of runs that have not ended: their nodes in the chain that people see."""
+        """Unfinished runs' queries, as nodes of the chain for people."""
 
     def add_line(self, line: Line) -> None:
         if isinstance(line, Revert):

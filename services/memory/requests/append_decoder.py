@@ -1,4 +1,4 @@
-"""From an Append request to lines that wait for their number: what can be refused without knowing the chat is."""
+"""Makes unnumbered lines of Append requests, refusing what no chat could take."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LineContext:
-    """The parts of lines that do not come from their request."""
+    """Parts of lines that do not come from their request."""
 
     action_tools: frozenset[str]
     count: Callable[[llm_pb2.Message], Tokens]
     learned: Mapping[int, Learned]
     """Learned ratios by index of the line whose usage taught them."""
     blobs: list[Blob] = field(default_factory=list[Blob])
-    """Out: what is to be kept beside the log first."""
+    """Output: blobs to store before the lines."""
 
 
 class AppendDecoder:
-    """Makes log lines of Append requests: of small ones on the event loop, of others in a thread."""
+    """Decodes small requests on the event loop, others in a thread."""
 
     def __init__(self, counting: TokenCounters, action_tools: frozenset[str]) -> None:
         self._counting = counting
         self._action_tools = action_tools
 
     async def decode_append(self, request: memory_pb2.AppendRequest) -> tuple[list[Known], list[Blob]]:
-        """The lines of `request` with the counts of their messages, and the blobs to be kept before they are committed.
+        """Return the lines of `request` with token counts, and the blobs to store before them.
 
         Raises:
             InvalidRequest: A line breaks the format.
@@ -67,10 +67,10 @@ class AppendDecoder:
 
 
 def decode_lines(request: memory_pb2.AppendRequest, drafting: LineContext) -> list[Known]:
-    """The lines of `request`, without number and time. Counts, so a large request belongs into a thread.
+    """Return the lines of `request`, without number and time; a large request belongs in a thread.
 
     Raises:
-        InvalidRequest: Naming the line that breaks the format.
+        InvalidRequest: It names the line that breaks the format.
     """
     _check_order([line.WhichOneof("line") for line in request.lines])
     lines = [_decode_line(request, index, drafting) for index in range(len(request.lines))]

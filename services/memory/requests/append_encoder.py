@@ -1,4 +1,4 @@
-"""A run's lines as they were appended: what an owner that takes the run over goes on from."""
+"""A run's lines as they were appended, for an owner that takes it over."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from services.memory.log.proto_json import load_delta, load_proto
 
 
 def encode_lines(lines: Iterable[Line]) -> Iterator[memory_pb2.LogLine]:
-    """Yield the lines that an append can make, in order; those that memory makes itself are left out."""
+    """Yield in order the lines that callers append, without memory's own."""
     for line in lines:
         match line:
             case Query():

@@ -1,6 +1,6 @@
-"""The view for people: a chat's log as events, as if they had been watched in snapshots.
+"""A chat's log as events for people.
 
-What a query or run line implies is derived from it; a step gives snapshots; event lines are as they were sent.
+Events of queries and runs are derived, steps become snapshots, and event lines stay as sent.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ _RAW_MESSAGES = msgspec.json.Decoder(_RawMessages)
 
 @dataclass(frozen=True, slots=True)
 class ChatHistory:
-    """The lines of a chat that people see at a moment, of all its runs or of one."""
+    """The visible lines of all runs or one, at one moment."""
 
     chat_id: str
     name: str
     run_id: str | None
     runs: list[list[Line]]
     numbers: frozenset[int] | None
-    """Numbers of the visible lines; None: all are visible."""
+    """Numbers of the visible lines; None if all are."""
 
     @classmethod
     def from_chat(cls, chat: Chat, run_id: str | None) -> ChatHistory:
@@ -51,7 +51,7 @@ class ChatHistory:
         return cls(chat.chat_id, chat.info.name, run_id, runs, numbers)
 
     def build_response(self, log: bytes | None, find: FindBlob) -> memory_pb2.GetChatResponse:
-        """Build the response, with the messages of `log` if it is given."""
+        """Build the response, with the messages of `log` if given."""
         return memory_pb2.GetChatResponse(
             chat_id=self.chat_id,
             chat_name=self.name,
@@ -65,12 +65,12 @@ class ChatHistory:
 
 
 def list_events(lines: Sequence[Line]) -> list[agent_pb2.AgentDelta]:
-    """List the events of one run by seq, including those that its query implies while it waits its turn."""
+    """List a run's events by seq, with those its query implies while it waits its turn."""
     return sorted((event for line in lines for event in _derive_events(line)), key=lambda event: event.seq)
 
 
 def list_references(lines: Iterable[Line]) -> list[common_pb2.Reference]:
-    """List all references of the queries in `lines`, in order, each id once."""
+    """List the references of queries in `lines`, in order, each id once."""
     queries = (_load_query(line) for line in lines if isinstance(line, Query))
     found: dict[str, common_pb2.Reference] = {}
     for query in queries:
@@ -80,9 +80,7 @@ def list_references(lines: Iterable[Line]) -> list[common_pb2.Reference]:
 
 
 def join_raw_messages(log: bytes, is_shown: Callable[[str, int], bool]) -> str:
-    """Join the messages of a log file to one JSON array, a query as the user message that a model sees; only of lines
-    that `is_shown` by run and number.
-    """
+    """Join a log's messages to a JSON array, queries as user messages; only lines that `is_shown` by run and number."""
     found: list[msgspec.Raw] = []
     for text in log.splitlines():
         try:

@@ -1,4 +1,4 @@
-"""LoadContext: the view of a request, counted, and made to fit the model's window."""
+"""LoadContext: a request's view, counted and fitted to the model's window."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _refuse_blob(_: str) -> Blob | None:
 
 
 class ContextLoader:
-    """Builds requests. Used on the event loop only; but for short chats the work is done in threads."""
+    """Builds requests, used on the event loop only; long chats are handled in threads."""
 
     def __init__(self, window: ContextWindow, counting: TokenCounters) -> None:
         self.window = window
@@ -47,9 +47,8 @@ class ContextLoader:
     async def load_context(
         self, chat: Chat, request: memory_pb2.LoadContextRequest, pending: Known | None, find: images.FindBlob
     ) -> memory_pb2.LoadContextResponse:
-        """Return the request's messages, with their tokens if its model's limits are given. A `pending` query stands at
-        the end if the log does not have its run yet.
-        """
+        """Return the request's messages, counted if its model's limits are given. A `pending` query is added if the log
+        lacks its run."""
         window = self.window.resize(request.message_history_max)
         runs = chat.copy_runs()
         if pending is not None and request.run_id not in runs:
@@ -73,7 +72,7 @@ async def _run_load(
     *,
     is_short: bool,
 ) -> tuple[memory_pb2.LoadContextResponse, int]:
-    """Call `load` at once where that is little work and needs no file, else in a thread."""
+    """Call `load` at once if it is little work and needs no file, else in a thread."""
     if is_short:
         with suppress(_NeedsFile):
             return load(replace(counter, find=_refuse_blob), _refuse_blob)
@@ -88,7 +87,7 @@ def _build_response(
     counter: TokenCounter,
     find: images.FindBlob,
 ) -> tuple[memory_pb2.LoadContextResponse, int]:
-    """Return the response, and its tokens before the model's ratio (0: not counted)."""
+    """Return the response, and its unscaled tokens (0: not counted)."""
     view = build_view(source, window)
     texts = list(request.reminders)
     if request.HasField("recap"):
@@ -110,7 +109,7 @@ def _apply_recap(
     request: memory_pb2.LoadContextRequest,
     counter: TokenCounter,
 ) -> str:
-    """Condense what the view shows of the run, and return the text of its reminder."""
+    """Condense what the view shows of the run, and return its reminder."""
     tokens_max, window = recap.read_settings(request.recap)
     found = recap.collect_insights(source, view.own)
     goal, tasks = find_intent(runs, source), list_open_tasks(source.lines, source.context_id)

@@ -1,4 +1,4 @@
-"""A step's messages as events of history: whole blocks, each with the seq of its last delta."""
+"""A step's messages as snapshot events: whole blocks, each with the seq of its last delta."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SUBAGENT = "subagent-"
 
 
 def make_snapshots(line: Step) -> Iterator[agent_pb2.AgentDelta]:
-    """Yield the events of a step. A message without an event range was never sent (a draft), and is left out."""
+    """Yield a step's events, leaving out unsent messages (drafts), which have no event range."""
     for message in line.messages:
         if message.events is None:
             continue
