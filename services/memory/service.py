@@ -239,7 +239,6 @@ class MemoryService(MemoryServiceServicer):
         await self._engine.blobs.put_all(chat_id, blobs)
 
     async def _resolve_chat_id(self, chat_id: str, run_id: str | None) -> str:
-        """Return the chat that the request names, by itself or by a run."""
         if run_id is None:
             if not chat_id:
                 raise InvalidRequest.of("chatId", "is required where no runId is given")

@@ -22,8 +22,6 @@ RUNS_MAX = 10_000
 
 
 class ChatAccess:
-    """Finds chats and runs for the user of the current call."""
-
     def __init__(self, engine: Engine) -> None:
         self._chats = engine.chats
         self._index = engine.index

@@ -29,7 +29,6 @@ from services.runtime.process import config as settings
 from services.runtime.process import logs
 
 FACTS = "facts.jsonl"
-"""File of remembered user facts, beside the exported chats."""
 
 _AGE = re.compile(r"([0-9]{1,5})([dhm])")
 _DAYS = {"d": 1.0, "h": 1 / 24, "m": 1 / 24 / 60}

@@ -14,7 +14,6 @@ KEPT_RATIO = 0.1
 
 
 def limit_files(files: Iterable[memory_pb2.ContextFile]) -> list[memory_pb2.ContextFile]:
-    """Return the first files, each with its first lines."""
     return [_cut_file(file) for file in list(files)[:FILES_MAX]]
 
 
@@ -26,7 +25,6 @@ def format_file(file: memory_pb2.ContextFile) -> str:
 def select_fitting(
     files: Sequence[memory_pb2.ContextFile], room: int, count: Callable[[str], int]
 ) -> list[memory_pb2.ContextFile]:
-    """Return the files that fit in `room` tokens together, in order."""
     found: list[memory_pb2.ContextFile] = []
     for file in files:
         cost = count(format_file(file))

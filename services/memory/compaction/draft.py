@@ -34,13 +34,10 @@ TEMPERATURE = 0.2
 
 @dataclass(frozen=True, slots=True)
 class CompactionResult:
-    """Content of the two lines that a compaction would append."""
-
     plan: CompactionPlan
     content: str
     content_tokens: Tokens
     files: list[str]
-    """Paths of the files in it."""
     tokens: int
     """Tokens of the compacted context."""
 
@@ -71,7 +68,6 @@ class CompactionDraft:
 
     @cached_property
     def tokens(self) -> int:
-        """Tokens of the context before compaction."""
         return self.counter.to_model_tokens(self._frame + self._former_cost + self.counter.count_groups(self.groups))
 
     def is_worth_it(self) -> bool:
@@ -136,7 +132,6 @@ class CompactionDraft:
 
     @cached_property
     def _first_shown(self) -> int:
-        """Index from which the window shows all groups."""
         shown = build_view(self.source, self.window)
         places = [get_position(group) for group in (*shown.earlier, *shown.own)]
         common = 0

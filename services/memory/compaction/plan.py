@@ -31,13 +31,10 @@ FAILURES_MAX = 3
 
 SUMMARY = "summary"
 FALLBACK = "fallback"
-"""Strategies, as the boundary names them."""
 
 
 @dataclass(frozen=True, slots=True)
 class CompactionPlan:
-    """A cut through the messages since the last compaction."""
-
     groups: Sequence[MessageGroup]
     """All those messages, without a former summary."""
     start: int

@@ -48,7 +48,6 @@ def build_instruction(files: Iterable[memory_pb2.ContextFile], hint: str) -> str
 
 
 def build_content(summary: str, pins: str, files: Iterable[memory_pb2.ContextFile]) -> str:
-    """Return the message that the views show instead of the replaced ones."""
     parts = [HEAD, f"<summary>\n{summary}\n</summary>", pins, *map(format_file, files)]
     return "\n\n".join(part for part in parts if part)
 

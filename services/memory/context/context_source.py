@@ -38,8 +38,6 @@ HIDDEN_STAGES_LATER = HIDDEN_STAGES | {"plan", "execute"}
 
 @dataclass(frozen=True, slots=True)
 class AppliedCompaction:
-    """A compaction that applies to a context."""
-
     boundary: CompactBoundary
     summary: CompactSummary
 
@@ -73,7 +71,6 @@ class ContextSource:
         return self.scope.context_id
 
     def read_own_run(self) -> list[MessageGroup]:
-        """Read the run's own messages, with reasoning."""
         return self._read_groups(self.lines, self.scope, is_own=True)
 
     def read_earlier_runs(self) -> Iterator[list[MessageGroup]]:

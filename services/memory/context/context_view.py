@@ -26,13 +26,10 @@ RESULT_CHARS_MAX = 1000
 """Length of an earlier run's tool result after cutting."""
 
 SHORTENED = "shortened"
-"""The form of an earlier run's message that was cut."""
 
 
 @dataclass(frozen=True, slots=True)
 class ContextWindow:
-    """Bounds on what a model sees of earlier runs."""
-
     runs_max: int
     messages_max: int
 

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from services.memory.log.lines import StoredMessage, Tokens
 
 WITHOUT_REASONING = "without reasoning"
-"""The form of an answer that has lost its reasoning."""
 
 INTERRUPTED = '{"ok":false,"error":"interrupted"}'
 """The result shown for a call that has none."""
@@ -26,15 +25,11 @@ INTERRUPTED = '{"ok":false,"error":"interrupted"}'
 
 class Position(NamedTuple):
     n: int
-    """The line's number."""
     message: int
-    """The index within that line."""
 
 
 @dataclass(slots=True)
 class PairedMessage:
-    """A message as a model takes it."""
-
     message: llm_pb2.Message
     at: Position | None
     """Position of the first piece; None if it is in no log."""
@@ -87,7 +82,6 @@ class MessagePairing:
         self._units.append(MessageGroup(PairedMessage(make_text_message("user", text), at, tokens=[tokens])))
 
     def add_messages(self, messages: Sequence[StoredMessage], n: int) -> None:
-        """Add the messages of line `n`."""
         for index, message in enumerate(messages):
             at = Position(n, index)
             match message.role:

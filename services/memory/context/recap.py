@@ -19,13 +19,10 @@ if TYPE_CHECKING:
 
 TOKENS_MAX = 4000
 WINDOW = 5
-"""The default window."""
 
 PREVIEW_CHARS = 100
-"""Length of the preview of a result without insight."""
 
 INSIGHT = "insight"
-"""The form of a result replaced by its insight."""
 
 CUT = "\n[…]\n"
 
@@ -39,7 +36,6 @@ def collect_insights(source: ContextSource, groups: Sequence[MessageGroup]) -> l
 
 
 def preview_result(answer: PairedMessage) -> str:
-    """Return a result's beginning, in one line."""
     text = "".join(part.text for part in answer.message.content)
     return f"[{answer.message.name}] {' '.join(text[: 2 * PREVIEW_CHARS].split())[:PREVIEW_CHARS]}"
 
@@ -73,7 +69,6 @@ def format_active_part(
 
 
 def read_settings(given: memory_pb2.RecapSettings) -> tuple[int, int]:
-    """Return the size limit in tokens, and the window."""
     return given.active_prompt_tokens_max or TOKENS_MAX, max(1, given.insights_window_size or WINDOW)
 
 

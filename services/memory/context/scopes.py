@@ -15,7 +15,6 @@ from services.memory.log.lines import Line
 
 TASK = "task-"
 SEPARATOR = "."
-"""Stands between a sub-agent's id and its task's."""
 
 
 @dataclass(frozen=True, slots=True)

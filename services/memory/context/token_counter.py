@@ -39,7 +39,6 @@ _WHOLE = ("", WITHOUT_REASONING)
 """Forms whose pieces are shown whole or not at all."""
 
 CHATS_MAX = 10_000
-"""Chats whose model's encoding is remembered."""
 
 FRAMES_MAX = 128
 """Cached counts of system and tools, some 30 KB each, which repeat in every turn."""
@@ -155,7 +154,6 @@ class TokenCounters:
         engine.peers.listen(lambda news: self._store_request(msgspec.json.decode(news, type=_CountedRequest)))
         self._known: WeakKeyDictionary[Chat, _Counts] = WeakKeyDictionary()
         self._encodings: OrderedDict[str, EncodingName] = OrderedDict()
-        """The encoding of each chat's last model."""
         self._ratios = TokenRatios()
 
     def create_counter(self, chat: Chat, model: str) -> TokenCounter:

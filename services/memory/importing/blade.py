@@ -24,7 +24,6 @@ from services.memory.log.lines import StoredMessage, TextPart
 
 
 def convert_entries(writing: LogBuilder, entries: list[Json]) -> None:
-    """Convert a conversation: each user message begins a run."""
     names: dict[str, str] = {}
     boundary: Json = {}
     for entry in _select_path(entries):

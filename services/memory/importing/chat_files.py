@@ -34,7 +34,6 @@ class ImportedChat:
 
 
 def list_files(path: Path) -> list[Path]:
-    """List possible logs: `path` itself, or the files of a folder."""
     if not path.is_dir():
         return [path]
     found = (file for file in path.iterdir() if file.suffix in _SUFFIXES and file.name != INDEX)
@@ -85,7 +84,6 @@ def _parse_blob(text: bytes) -> Blob:
 
 
 def _find_own_chat(log: bytes) -> str | None:
-    """Return the chat of a log that is complete in today's form."""
     try:
         chat_id = to_text(json.loads(log[: log.find(b"\n") + 1])["chatId"])
     except (ValueError, KeyError, TypeError):
@@ -96,7 +94,6 @@ def _find_own_chat(log: bytes) -> str | None:
 
 
 def _parse_entries(log: bytes, path: Path) -> list[Json]:
-    """Parse a file's objects: one a line, or one list."""
     text = log.decode(errors="replace").strip()
     try:
         found: list[Any] = (

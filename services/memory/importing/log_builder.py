@@ -55,14 +55,10 @@ class _OpenRun:
 
 @dataclass(slots=True)
 class LogBuilder:
-    """Builds a chat's log in line order."""
-
     chat_id: str
     data: list[bytes] = field(default_factory=list[bytes])
     blobs: list[Blob] = field(default_factory=list[Blob])
-    """Images from the messages."""
     run_id: str = ""
-    """The run last written to."""
     _runs: dict[str, _OpenRun] = field(default_factory=dict[str, _OpenRun])
     _ts: int = 0
 
@@ -102,7 +98,6 @@ class LogBuilder:
         )
 
     def add_compaction(self, summary: str, ts: int, trigger: str, tokens: int) -> None:
-        """Add a summary of everything before it."""
         if not self.run_id:
             return
         boundary = CompactBoundary(
@@ -128,7 +123,6 @@ class LogBuilder:
         )
 
     def add_other(self, line: Json, run_id: str, ts: int) -> None:
-        """Add a line of another kind as it is."""
         if run_id:
             self._get_run(run_id, ts)
             self._runs[run_id].last_seq = max(self._runs[run_id].last_seq, _get_seq(line))

@@ -15,7 +15,6 @@ Json = dict[str, Any]
 
 
 def to_dict(value: Any) -> Json:
-    """Return `value` if it is an object, else an empty one."""
     return value if isinstance(value, dict) else {}
 
 

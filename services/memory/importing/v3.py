@@ -59,7 +59,6 @@ def _end_run(writing: LogBuilder, line: Json, run_id: str, ts: int) -> None:
 
 
 def _read_plan(line: Json) -> Any:
-    """Read the plan, whatever it and its tasks are called."""
     plan = line.get("plan", line.get("planSnapshot"))
     if not isinstance(plan, dict):
         return ABSENT

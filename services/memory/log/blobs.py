@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from headrace.errors import InvalidRequest
 
 SCHEME = "blob:"
-"""The prefix of a blob's id in a log's references."""
 
 _ID = re.compile(r"[0-9a-f]{64}")
 _MIME = re.compile(r"[A-Za-z0-9!#$&^_.+-]+/[A-Za-z0-9!#$&^_.+-]+(;[ -~]*)?")

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """The numbers of an append's lines."""
-
     first_n: int
     last_n: int
     checkpoint: int
@@ -118,7 +116,6 @@ class Chat:
         return self.states.get(context, SessionState())
 
     def copy_runs(self) -> dict[str, Sequence[Line]]:
-        """Copy the lines by run, for reading in another thread."""
         return {run_id: list(lines) for run_id, lines in self.model_runs.items()}
 
     def find_duplicate(self, lines: Sequence[Known]) -> str | None:

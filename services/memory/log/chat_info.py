@@ -21,8 +21,6 @@ SCOPE_ALL = "all"
 
 
 class QueryFields(msgspec.Struct, rename="camel", gc=False):
-    """The query fields that the log's own rules need."""
-
     message: str = ""
     request_id: str = ""
     agent_key: str = ""
@@ -56,7 +54,6 @@ class RunInfo:
 class ChatInfo:
     chat_id: str
     owner: Identity = DEFAULT
-    """Tenant and user of the first line."""
     name: str = CHAT_NAME_EMPTY
     first_agent_key: str = ""
     created_at: int = 0
@@ -68,7 +65,6 @@ class ChatInfo:
     checkpoints: int = 0
     """Number of checkpoints, one before each visible query and step, with ids from 0."""
     state_versions: dict[str, int] = field(default_factory=dict[str, int])
-    """Session state version by context."""
 
     @property
     def last_agent_key(self) -> str:
@@ -152,7 +148,6 @@ def count_derived_events(line: Query) -> int:
 
 
 def get_last_seq(line: Line) -> int:
-    """Return the last event that a line covers; 0 if none."""
     match line:
         case Step():
             return max(_get_last(line.events), *(_get_last(message.events) for message in line.messages), 0)

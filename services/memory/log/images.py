@@ -36,7 +36,6 @@ def extract_blob(image: llm_pb2.ImagePart, path: str) -> Blob | None:
 
 
 def fill_images(messages: Iterable[llm_pb2.Message], find: FindBlob) -> None:
-    """Replace image references in `messages` by content."""
     for message in messages:
         for part in message.content:
             if part.WhichOneof("part") == "image" and (wanted := parse_reference(part.image.url)):
@@ -49,7 +48,6 @@ def fill_images(messages: Iterable[llm_pb2.Message], find: FindBlob) -> None:
 
 
 def copy_with_images(message: llm_pb2.Message, find: FindBlob) -> llm_pb2.Message:
-    """Return the message with its images' content; itself if it has no references."""
     if not any(part.HasField("image") and parse_reference(part.image.url) for part in message.content):
         return message
     whole = llm_pb2.Message()
@@ -59,7 +57,6 @@ def copy_with_images(message: llm_pb2.Message, find: FindBlob) -> llm_pb2.Messag
 
 
 def fill_json_images(text: str, find: FindBlob) -> str:
-    """Replace image references in JSON messages by data URLs."""
 
     def url(found: re.Match[bytes]) -> bytes:
         blob = find(found[1].decode())

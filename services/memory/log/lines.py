@@ -63,8 +63,6 @@ class Tokens(Struct, frozen=True, gc=False):
 
 
 class Learned(Struct, frozen=True, gc=False):
-    """The ratio of a model's own tokens to our counts."""
-
     model: str
     ratio: float
 
@@ -185,15 +183,12 @@ class CompactBoundary(Stamped, kw_only=True, tag="compact_boundary"):
 
 
 class RetainedFrom(Struct, frozen=True, gc=False):
-    """The first position kept beside a summary."""
-
     n: int
     message: int
 
 
 class CompactSummary(Stamped, kw_only=True, tag="compact_summary"):
     parent_uuid: str
-    """The boundary's uuid."""
     logical_parent_uuid: str = ""
     """The last line that it summarises."""
     role: str = ""
@@ -213,7 +208,6 @@ class Revert(Stamped, kw_only=True, tag="revert"):
 class State(Stamped, kw_only=True, tag="state"):
     context_id: str | None = None
     version: int
-    """The version after this change."""
     changed: dict[str, Raw] = field(name="set")
     removed: list[str] = field(name="unset")
 
@@ -240,7 +234,6 @@ _ENCODER = msgspec.json.Encoder()
 
 
 def encode_line(line: Known) -> bytes:
-    """Encode the line with its line break."""
     return _ENCODER.encode(line) + b"\n"
 
 

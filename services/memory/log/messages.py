@@ -96,7 +96,6 @@ def _check_message(message: llm_pb2.Message, path: str) -> None:
 
 
 def _clear_arguments(message: llm_pb2.Message) -> llm_pb2.Message:
-    """Copy the call with empty arguments, as a model sees it."""
     told = llm_pb2.Message()
     told.CopyFrom(message)
     told.tool_calls[0].arguments = "{}"

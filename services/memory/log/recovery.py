@@ -15,7 +15,6 @@ from services.memory.log.lines import Line, decode_line
 @dataclass(frozen=True, slots=True)
 class LogReading:
     lines: list[Line]
-    """All readable lines, in file order."""
 
     whole_bytes: int
     """The offset of the tail to set aside; the file's length if there is none."""

@@ -27,7 +27,6 @@ class Timeline:
         self._before_shown, self._before_told = array("q"), array("q")
         self._last_shown = self._last_told = _NOTHING
         self._open: dict[str, int] = {}
-        """Unfinished runs' queries, as nodes of the chain for people."""
 
     def add_line(self, line: Line) -> None:
         if isinstance(line, Revert):
@@ -67,7 +66,6 @@ class Timeline:
         return len(self._nodes) - 1
 
     def _find_checkpoint(self, wanted: int) -> int | None:
-        """Return the node after the checkpoint."""
         nodes = (
             node
             for node in self._walk_back(self._last_shown, self._before_shown)
@@ -80,7 +78,6 @@ class Timeline:
         return [self._nodes[node] for node in self._walk_back(last, before)][::-1]
 
     def _walk_back(self, node: int, before: array[int]) -> Iterator[int]:
-        """Yield the nodes of a chain, the last first."""
         while node != _NOTHING:
             yield node
             node = before[node]

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LineContext:
-    """Parts of lines that do not come from their request."""
-
     action_tools: frozenset[str]
     count: Callable[[llm_pb2.Message], Tokens]
     learned: Mapping[int, Learned]

@@ -51,7 +51,6 @@ class ChatHistory:
         return cls(chat.chat_id, chat.info.name, run_id, runs, numbers)
 
     def build_response(self, log: bytes | None, find: FindBlob) -> memory_pb2.GetChatResponse:
-        """Build the response, with the messages of `log` if given."""
         return memory_pb2.GetChatResponse(
             chat_id=self.chat_id,
             chat_name=self.name,

@@ -109,7 +109,6 @@ def _apply_recap(
     request: memory_pb2.LoadContextRequest,
     counter: TokenCounter,
 ) -> str:
-    """Condense what the view shows of the run, and return its reminder."""
     tokens_max, window = recap.read_settings(request.recap)
     found = recap.collect_insights(source, view.own)
     goal, tasks = find_intent(runs, source), list_open_tasks(source.lines, source.context_id)

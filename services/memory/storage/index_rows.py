@@ -48,8 +48,6 @@ class ChatEntry:
 
 @dataclass(frozen=True, slots=True)
 class IndexChange:
-    """The change that an append makes to a chat's rows."""
-
     chat: ChatEntry
     size_bytes: int
     """Size of the log, which tells the next start whether the index has all of it."""
@@ -59,7 +57,6 @@ class IndexChange:
     is_whole: bool = False
     """Whether runs and texts missing from the change are deleted."""
     leases: Mapping[str, Lease] = field(default_factory=dict[str, "Lease"])
-    """The leases of new runs."""
 
 
 @dataclass(frozen=True, slots=True)

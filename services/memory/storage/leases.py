@@ -42,7 +42,6 @@ class Lease:
 
 
 NO_LEASE = Lease("", 0, 0)
-"""The lease of a run that nobody ever owned."""
 
 
 def lease_lost(run_id: str, generation: int) -> StaleLease:

@@ -54,8 +54,6 @@ def check_copy(chat: Chat, n: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class LogCut:
-    """The first `n` lines of a log, and the runs of the whole."""
-
     log: bytes
     n: int
     run_ids: list[str]
@@ -81,7 +79,6 @@ def _cut_log(log: bytes, n: int) -> bytes:
 
 
 def _make_run_ends(lines: Sequence[Line], updated_at: int) -> bytes:
-    """Make lines that end the runs that a cut left open, which nobody drives."""
     if not lines:
         return b""
     facts = read_info(lines[0].chat_id, lines)

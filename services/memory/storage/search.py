@@ -59,7 +59,6 @@ class Question:
         return long, [term for term in self.terms if len(term) < _TRIGRAM]
 
     def make_excerpt(self, text: str) -> str:
-        """Return the part of `text` around the first term in it."""
         found = (re.search(re.escape(term), text, re.IGNORECASE) for term in self.terms)
         at = min((match.start() for match in found if match), default=0)
         start = max(0, min(at - EXCERPT_CHARS // 3, len(text) - EXCERPT_CHARS))

@@ -48,5 +48,4 @@ def decode_fact(data: bytes) -> Fact:
 
 
 def make_fact_text(fact: Fact) -> tuple[Identity, Text]:
-    """Return the fact's owner and its searched text."""
     return fact.owner, Text(fact.n, "", "fact", fact.text)

@@ -65,7 +65,6 @@ class BlobFolder:
         return Blob(mime_type.decode(), data)
 
     def iterate_blobs(self, chat_id: str) -> Iterator[Blob]:
-        """Yield every blob of a chat, one at a time in memory."""
         folder = self._get_chat_folder(chat_id)
         for name in sorted(os.listdir(folder)) if folder.exists() else ():
             if blob := self.find_blob(chat_id, name):

@@ -63,14 +63,11 @@ Job: TypeAlias = Append | Delete | Settle
 
 @dataclass(slots=True, eq=False)
 class _StagedChat:
-    """The effect of a round on one chat."""
-
     chat: Chat
     lines: list[Known] = field(default_factory=list[Known])
     appends: list[tuple[Append, Span | str]] = field(default_factory=list[tuple[Append, "Span | str"]])
     deletes: list[Delete] = field(default_factory=list[Delete])
     end: int = 0
-    """The length of the log after the round."""
 
     def encode_lines(self) -> Piece:
         data = b"".join(map(encode_line, self.lines))
@@ -125,7 +122,6 @@ class Commits:
         await job.done
 
     def close(self) -> None:
-        """Let `run_commits` end once nothing waits."""
         self._is_closed = True
         self._wake.set()
 
@@ -150,7 +146,6 @@ class Commits:
         self._wake.set()
 
     def _stage_jobs(self, jobs: list[Job]) -> list[_StagedChat]:
-        """Check the jobs against their chats, in order, and answer refused ones."""
         # By chat, not by its id: one that is deleted may still be asked beside the new one of its id.
         staged: dict[Chat, _StagedChat] = {}
         for job in jobs:

@@ -20,7 +20,6 @@ from services.memory.storage.index_rows import ChatEntry, IndexChange, Text, Unf
 from services.runtime.auth.identity import Identity
 
 VERSION = 2
-"""Version of the tables; a file of another version is made anew."""
 
 WAL_PAGES = 8000
 """Pages of 4 KiB before they move into the file, which syncs while appends wait for the disk."""
@@ -92,8 +91,6 @@ class _OtherVersion(Exception):
 
 
 class IndexDatabase:
-    """A connection, used by one thread at a time."""
-
     def __init__(self, path: Path, *, is_new: bool = False, is_reader: bool = False) -> None:
         """Open `path`; with `is_new` make its tables; a reader waits for no lock.
 
@@ -125,7 +122,6 @@ class IndexDatabase:
         return IndexDatabase(self._path, is_reader=True)
 
     def list_logs(self) -> dict[str, tuple[int, int]]:
-        """Return length and time of each log that the index has seen."""
         rows = self._db.execute("SELECT chat_id, size_bytes, mtime_ns FROM chats")
         return {chat_id: (size_bytes, mtime_ns) for chat_id, size_bytes, mtime_ns in rows}
 
@@ -181,14 +177,12 @@ class IndexDatabase:
         return [row[0] for row in rows]
 
     def get_generation_floor(self) -> int:
-        """Return the generation that every new one must exceed."""
         return self._db.execute("SELECT max(generation) FROM floor").fetchone()[0]
 
     def set_generation_floor(self, generation: int) -> None:
         self._db.execute("INSERT INTO floor VALUES (?)", (generation,))
 
     def list_leases(self) -> Mapping[str, tuple[str, int, int]]:
-        """Return owner, generation and end of each lease, by run."""
         rows = self._db.execute("SELECT run_id, owner, generation, expires_at FROM leases")
         return {run_id: (owner, generation, expires_at) for run_id, owner, generation, expires_at in rows}
 

@@ -103,7 +103,6 @@ class Disk:
         return outcomes
 
     def _write_piece(self, piece: Piece) -> int:
-        """Write the piece, not yet durable, and return the open file."""
         # A log that somebody has removed must not come back with a hole at its beginning.
         create = os.O_CREAT if piece.end == 0 else 0
         fd = os.open(self._get_path(piece.chat_id), os.O_WRONLY | os.O_CLOEXEC | create, 0o600)
@@ -116,7 +115,6 @@ class Disk:
         return fd
 
     def _sync_piece(self, piece: Piece, fd: int) -> int:
-        """Make the piece durable, close its file, and return the file's time of change."""
         try:
             with _undoing_on_error(fd, piece):
                 self._sync(fd)

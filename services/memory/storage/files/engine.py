@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
 
 class NoPeers:
-    """A stub, because a folder has one owner and no peers."""
-
     def share(self, news: str) -> None:
         pass
 

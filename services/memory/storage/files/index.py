@@ -171,7 +171,6 @@ class Index:
                     self._unwritten.pop(run.run_id, None)
 
     def _apply_changes(self, changes: list[IndexChange | str]) -> None:
-        """Write `changes`, in the thread, and remember the chats of refused ones."""
         if not changes and not self._behind:
             return
         try:

@@ -78,7 +78,6 @@ def catch_up(
 
 
 def _batch_chats(sizes: Mapping[str, int]) -> Iterator[list[str]]:
-    """Split the chats of `sizes` (bytes of each log) into batches."""
     some: list[str] = []
     some_bytes = 0
     for chat_id, size_bytes in sizes.items():

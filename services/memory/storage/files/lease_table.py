@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
 
 class LeaseTable:
-    """The leases of unfinished runs, used on the event loop only."""
-
     def __init__(self, index: Index, held: dict[str, Lease], floor: int, clock: Callable[[], int]) -> None:
         """`held` are the leases in the index; new generations are above `floor`."""
         self._index = index
@@ -35,7 +33,6 @@ class LeaseTable:
         self._held[run_id] = lease
 
     def find_first(self, run_id: str) -> Lease | None:
-        """Return the lease that the run began with, until somebody takes the run over."""
         lease = self._held.get(run_id)
         return lease if lease and not lease.generation else None
 

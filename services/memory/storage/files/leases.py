@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
 
 class FileLeases:
-    """The leases of all runs, used on the event loop only."""
-
     def __init__(self, chats: FileChats, commits: Commits, table: LeaseTable) -> None:
         self._chats = chats
         self._commits = commits

@@ -8,7 +8,6 @@ from services.runtime.auth.identity import Identity
 
 
 def search_texts(question: Question, database: IndexDatabase, owner: Identity) -> list[Hit]:
-    """Return the places of the owner's texts that match best, the best first. Blocks."""
     if not question.terms:
         return []
     long, short = question.split_by_length()

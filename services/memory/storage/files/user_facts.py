@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from services.memory.storage.files.index import Index
 
 _FILE = str(uuid.uuid5(uuid.UUID("6f0f7a3e-3a0b-4d0e-9d57-6f3b6d0c7f11"), ""))
-"""A name that no chat's file has, because it is no UUID."""
 
 
 class FactLog:

@@ -38,7 +38,6 @@ class AppendQueue:
         self._cache = cache
         self._peers = peers
         self._waiting: dict[str, list[Append]] = {}
-        """Appends by chat; each chat in it has a task."""
         self._waiting_bytes = 0
         self._writing = asyncio.TaskGroup()
         self._closed = asyncio.Event()

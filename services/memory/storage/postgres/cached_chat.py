@@ -48,7 +48,6 @@ class CachedChat:
     server: datetime | None = None
     """The server it was read from, as a connection names it."""
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """Held by the one task that reads or writes the chat."""
 
     @classmethod
     def empty(cls, chat_id: str) -> CachedChat:
@@ -106,7 +105,6 @@ class ChatCache:
         return self._chats.find_chat(chat_id)
 
     def use_chat(self, chat_id: str) -> CachedChat:
-        """Return the cached chat, empty if there is none."""
         cached = self._chats.find_chat(chat_id)
         if cached is None:
             cached = CachedChat.empty(chat_id)

@@ -44,7 +44,6 @@ NEWS_CHARS_MAX = 1_000
 _TELL = "SELECT pg_notify($1, told) FROM unnest($2::text[]) AS told"
 
 _CHAT, _NEWS = "chat ", "news "
-"""The first word of a notification."""
 
 log = structlog.get_logger()
 

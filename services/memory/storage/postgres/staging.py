@@ -46,10 +46,8 @@ class StagedAppends:
     chat: Chat
     lines: list[Known] = field(default_factory=list[Known])
     data: list[bytes] = field(default_factory=list[bytes])
-    """The encoded lines."""
     answers: Answers = field(default_factory=list[tuple[Append, Span | str | Exception]])
     leases: dict[str, Lease] = field(default_factory=dict[str, "Lease"])
-    """The leases of new runs."""
     _before: ChatInfo = field(init=False)
 
     def __post_init__(self) -> None:

@@ -44,7 +44,6 @@ class PostgresUserFacts:
 
 
 async def _store_fact(fact: Fact, connection: Connection) -> str:
-    """Store a fact unless it is known, and return the stored one's id."""
     key, text = strip_nul(fact.key), strip_nul(fact.text)
     values = (fact.uuid, key, strip_nul(fact.request_id), fact.updated_at, text, text.casefold())
     owner = (fact.owner.tenant, fact.owner.user)

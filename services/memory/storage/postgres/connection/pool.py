@@ -41,7 +41,6 @@ CLIENT_SLACK_S = 2.0
 """Time by which the server abandons a statement before the client does."""
 
 IDLE_S = 300.0
-"""Time after which an unused connection is closed."""
 
 AWAY = (
     OSError,  # timeouts and refused connections among them

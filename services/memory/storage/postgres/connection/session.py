@@ -18,10 +18,8 @@ class Session(asyncpg.Connection):
 
 
 def get_server(connection: Connection) -> datetime | None:
-    """Return the server of a connection; None if it was lost."""
     return getattr(connection, "server", None)
 
 
 async def read_start_time(connection: Connection) -> datetime:
-    """Return the server's start time, which identifies it."""
     return await connection.fetchval("SELECT pg_postmaster_start_time()")
