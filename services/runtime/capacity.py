@@ -1,8 +1,8 @@
-"""A limit of things at a time that tenants share: a tenant may have as many of them as it leaves free.
+"""A limit on concurrent work that tenants share: each may use as much as it leaves free.
 
-A tenant alone gets half of the slots, the next one half of the rest, and so on: a newcomer always finds some, and
-nobody configures how many tenants there are. Switches share their buffers this way: Choudhury and Hahne,
-"Dynamic queue length thresholds for shared-memory packet switches", 1998, with a factor of 1.
+A lone tenant gets half of the slots, the next one half of the rest, and so on, so that a newcomer always finds some.
+Source: Choudhury and Hahne, "Dynamic queue length thresholds for shared-memory packet switches", 1998, with a factor of
+1.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections import Counter
 
 RETRY_AFTER_S = 5.0
-"""How long a refused caller is asked to wait: so long that a thousand of them are no load."""
+"""How long a refused caller is asked to wait; a thousand such callers are no load."""
 
 
 class Capacity:
-    """The slots of one process. Used on the event loop only."""
+    """The slots of one process, used on the event loop only."""
 
     def __init__(self, size: int, *, is_shared: bool) -> None:
-        """With `is_shared` tenants share the slots; without it everybody counts as one tenant and may have them all."""
+        """Without `is_shared`, everybody counts as one tenant that may have all slots."""
         self.size = size
         self._is_shared = is_shared
         self._taken: Counter[str] = Counter()
@@ -32,7 +32,7 @@ class Capacity:
         return free > (self._taken[tenant] if self._is_shared else 0)
 
     def acquire(self, tenant: str) -> None:
-        """Take a slot whether there is room or not: a call that was accepted is not refused later."""
+        """Take a slot even if none is free, as an accepted call is not refused later."""
         self._taken[tenant] += 1
 
     def release(self, tenant: str) -> None:

@@ -1,8 +1,7 @@
-"""Watching definition files, so that a change takes effect without a restart.
+"""Watches definition files, so that a change takes effect without a restart.
 
-What is there is looked at every interval and compared: this sees what a notification about a folder misses, a folder
-that appears late or is replaced whole, a link that is turned (so Kubernetes updates a mounted ConfigMap), and changes
-on shared volumes.
+Polling sees what notifications miss: a folder that appears late or is replaced, a link that is turned (Kubernetes'
+mounted ConfigMap), changes on shared volumes.
 """
 
 from __future__ import annotations
@@ -15,13 +14,13 @@ from typing import TypeAlias
 import structlog
 
 REFRESH_INTERVAL_MS = 300
-"""How often files are looked at; a look costs about 5 µs for each of them."""
+"""Time between two looks; each costs about 5 µs a file."""
 
 INTERVAL_MS_MIN = 10
-"""Looking more often would keep the process busy with nothing else."""
+"""A shorter interval would keep the process busy with looking."""
 
 UNSETTLED_LOOKS_MAX = 10
-"""An editor writes a file in several steps, so a reload waits for a look without a change, but not for ever."""
+"""Looks with changes after which a reload no longer waits for an editor to finish."""
 
 Seen: TypeAlias = frozenset[tuple[str, int, int]]
 
@@ -29,10 +28,9 @@ log = structlog.get_logger()
 
 
 async def watch_path(path: Path, reload: Callable[[], None], *, interval_ms: int = REFRESH_INTERVAL_MS) -> None:
-    """Call `reload` after each change of the file `path`, or of a file in the folder `path`, until cancelled.
+    """Call `reload` after each change of the file `path`, or of a file in that folder, until cancelled.
 
-    `reload` keeps what was in force when it finds a mistake; it must not raise. What is missing is waited for. Files
-    are read in `reload` itself, on the loop: definition folders are small.
+    `reload` runs on the loop, must not raise, and keeps the old state at a mistake. A missing path is waited for.
     """
     interval_s = max(interval_ms, INTERVAL_MS_MIN) / 1000
     loaded = _list_stamps(path)
@@ -52,7 +50,7 @@ async def watch_path(path: Path, reload: Callable[[], None], *, interval_ms: int
 
 
 def _list_stamps(path: Path) -> Seen:
-    """Which files there are, each with what changes when it does."""
+    """Return a stamp for each file, which differs when the file has changed."""
     try:
         return frozenset(
             stamp for file in (path.iterdir() if path.is_dir() else (path,)) for stamp in _stamp_file(file)
@@ -62,7 +60,7 @@ def _list_stamps(path: Path) -> Seen:
 
 
 def _stamp_file(file: Path) -> tuple[tuple[str, int, int], ...]:
-    """The file's name, inode and time of change; nothing for a file that is not there, or a link to nothing."""
+    """Return a file's name, inode and time of change; nothing for a missing file or a broken link."""
     try:
         stat = file.stat()
     except OSError:

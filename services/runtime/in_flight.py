@@ -1,4 +1,4 @@
-"""A count of the calls that are being answered, which a server that stops waits for."""
+"""Counts calls in progress, for which a stopping server waits."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from contextlib import suppress
 
 
 class InFlightCounter:
-    """Belongs to one server."""
-
     def __init__(self) -> None:
         self.count = 0
         self._none_left = asyncio.Event()
@@ -24,7 +22,7 @@ class InFlightCounter:
             self._none_left.set()
 
     async def wait_until_zero(self, timeout_s: float) -> None:
-        """Return when none is left, or after `timeout_s`."""
+        """Return when no call is left, or after `timeout_s`."""
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 await self._none_left.wait()

@@ -1,9 +1,8 @@
-"""Messages as JSON, compiled once for each message type; AgentDelta as the flat object of the event contract.
+"""Messages as JSON, compiled for each message type; AgentDelta as the flat object of the event contract.
 
-Names are lowerCamelCase and 64-bit integers numbers. A field without presence is always written, an optional or
-message field when it is set; nothing is ever null. What the rules call JSON stands there as its own text, so that
-large integers survive. `event` runs once for each delta of every stream: a payload of plain fields is one
-attrgetter and one %-template (1.2 µs for a content delta, 2026-11).
+Names are lowerCamelCase, 64-bit integers are numbers, nothing is null. A field without presence is always written,
+others when set. JSON fields keep their own text, so that large integers survive. `event` runs for each delta: a plain
+payload is one attrgetter and one %-template (1.2 µs for a content delta, 2026-11).
 """
 
 from __future__ import annotations
@@ -23,26 +22,26 @@ from headrace.fold import TERMINAL
 from headrace.v1 import agent_pb2, common_pb2
 
 Encode: TypeAlias = Callable[[Any], bytes]
-"""A value as JSON text; for fields and members: `"name":value` pairs joined by commas, or nothing."""
+"""Returns a value as JSON text; for fields and members, `"name":value` pairs with commas, or nothing."""
 
 _dumps = orjson.dumps
 
 _ONE_LINE = bytes.maketrans(b"\r\n", b"  ")
-"""For JSON text: line ends are only ever blanks between its tokens, and would end a line of Server-Sent Events."""
+"""Replaces line ends in JSON, which would end a line of Server-Sent Events."""
 
 
 def rules_of(field: FieldDescriptor) -> common_pb2.FieldRules:
-    """The rules of a field; without any, an empty message."""
+    """Return a field's rules; an empty message if it has none."""
     return field.GetOptions().Extensions[common_pb2.rules]
 
 
 def encode(message: Any) -> bytes:
-    """A message as a JSON object."""
+    """Return a message as a JSON object."""
     return _object(message.DESCRIPTOR)(message)
 
 
 def split(message: Any, name: str) -> tuple[bytes, bytes]:
-    """The JSON of the field `name` ({} when it is a message that is not set), and the other `"name":value` pairs."""
+    """Return the JSON of the field `name` ({} for an unset message), and the other `"name":value` pairs."""
     value, others = _parts(message.DESCRIPTOR, name)
     return value(getattr(message, name)), others(message)
 
@@ -58,7 +57,7 @@ class Event(NamedTuple):
 
 
 def event(delta: agent_pb2.AgentDelta) -> Event | None:
-    """`delta` as its flat object; None when its payload is newer than this facade, which cannot name it."""
+    """Return `delta` as its flat object; None if its payload is newer than this facade."""
     name = delta.WhichOneof("payload")
     if name is None:
         return None
@@ -76,12 +75,12 @@ def event(delta: agent_pb2.AgentDelta) -> Event | None:
 
 @dataclass(frozen=True, slots=True)
 class _Payload:
-    """How one payload of AgentDelta is written."""
+    """The way to write one payload of AgentDelta."""
 
     type: bytes
     members: Encode
     in_subagent: bool
-    """Whether the envelope's subagentId is written: not when the payload says it itself."""
+    """Whether the envelope's subagentId is written, because the payload has none."""
     in_task: bool
     is_terminal: bool
 
@@ -135,7 +134,7 @@ def _joined(encoders: list[Encode]) -> Encode:
 
 
 def _is_plain(field: FieldDescriptor) -> bool:
-    """Whether the field is always written, as what orjson makes of it."""
+    """Whether the field is always written, in orjson's form."""
     has_own_form = field.message_type is not None or field.type == FieldDescriptor.TYPE_BYTES or rules_of(field).json
     return not (field.is_repeated or field.has_presence or has_own_form)
 
@@ -149,7 +148,7 @@ def _template(fields: Any) -> Encode:
 
 
 def _field(field: FieldDescriptor) -> Encode:
-    """The field as a `"name":value` pair, or nothing when it is to be left out."""
+    """Return the field as a `"name":value` pair, or nothing when it is left out."""
     name, rules = field.name, rules_of(field)
     prefix, value = b'"%b":' % field.json_name.encode(), _value(field)
     if field.is_repeated:

@@ -1,18 +1,18 @@
-"""JSON Schemas of tools' arguments: compiled so that no pattern is slow, and violations told to a model."""
+"""JSON Schemas of tools' arguments, with patterns in linear time and violations told to a model."""
 
 from __future__ import annotations
 
 from jsonschema_rs import Draft202012Validator, RegexOptions, ValidationError
 
 PATTERN_BYTES_MAX = 1024 * 1024
-"""A compiled pattern; ten times what a schema of an honest tool needs."""
+"""Size of a compiled pattern; an honest tool's needs a tenth."""
 
 MESSAGE_CHARS_MAX = 400
-"""Length of one violation's message, which repeats the value."""
+"""Length of a violation's message, which repeats the value."""
 
 
 def compile_validator(schema: str) -> Draft202012Validator:
-    """The validator of a schema; patterns run in linear time and of bounded size, and references are not fetched.
+    """Return a schema's validator; patterns are linear and bounded, references are not fetched.
 
     Raises:
         ValidationError: It is no JSON Schema.
@@ -22,12 +22,12 @@ def compile_validator(schema: str) -> Draft202012Validator:
 
 
 def format_path(error: ValidationError) -> str:
-    """Where the violation is, from `$`."""
+    """Return the violation's path, from `$`."""
     return "$" + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error.instance_path)
 
 
 def format_violation(error: ValidationError) -> str:
-    """A violation with its path and rule, its message of bounded length."""
+    """Return a violation's path, rule and message, of bounded length."""
     message = error.message
     if len(message) > MESSAGE_CHARS_MAX:
         # The value stands first, what was expected of it last.

@@ -1,9 +1,9 @@
-"""API keys: a file of their SHA-256, so that who reads it cannot use them.
+"""API keys, of which a file holds only the SHA-256.
 
-    {"keys": [{"sha256": "<64 hex digits>", "tenant": "acme", "user": "ada"}]}
+{"keys": [{"sha256": "<64 hex digits>", "tenant": "acme", "user": "ada"}]}
 
-A key is a long random text (`openssl rand -hex 32`): its hash needs no salt and cannot be searched for. Keys of one
-tenant and user share their chats. A file with a mistake is refused as a whole, and the last good one stays in force.
+A key is a long random text (`openssl rand -hex 32`), so its hash needs no salt. A file with a mistake is refused whole,
+and the last good one stays in force.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import structlog
 from services.runtime.auth.identity import Identity
 
 FILE_BYTES_MAX = 16 * 1024 * 1024
-"""About 100,000 keys."""
+"""Enough for about 100,000 keys."""
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
@@ -38,7 +38,7 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class ApiKeys:
     def __init__(self, path: Path) -> None:
-        """Raises OSError: the file cannot be read, or has a mistake."""
+        """Read the file; raises OSError if that fails or it has a mistake."""
         self.path = path
         self._identities: dict[bytes, Identity] = {}
         try:
@@ -56,15 +56,12 @@ class ApiKeys:
             log.info("api keys in force", keys=len(self._identities))
 
     def find_identity(self, key: str) -> Identity | None:
-        """Return the identity that `key` belongs to; None if nobody has it.
-
-        The look-up is by hash, so its duration tells something of the hash only, from which nobody gets to the key.
-        """
+        """Return the identity that `key` belongs to, if any; the time taken tells only of the hash."""
         return self._identities.get(hashlib.sha256(key.encode()).digest())
 
 
 def _read_keys(path: Path) -> dict[bytes, Identity]:
-    """Raises ValueError naming the entry with the mistake."""
+    """Read the file; raises ValueError naming the entry with the mistake."""
     if path.stat().st_size > FILE_BYTES_MAX:
         raise ValueError(f"larger than {FILE_BYTES_MAX} bytes")
     found: dict[bytes, Identity] = {}

@@ -1,9 +1,8 @@
-"""Authenticates and authorizes each call once, before anything else is done with it.
+"""Authenticates and authorizes each call before anything else is done with it.
 
-A service of the suite is known by its certificate (spiffe://headrace/<service>) or, without certificates, by the
-suite's token; it says for whom it calls, and is believed. Everybody else is a client and shows a credential. Where
-neither credentials, token nor certificates are configured, everybody may do everything, as one user: settings.py
-allows that on addresses of this machine alone.
+A service is known by its certificate (spiffe://headrace/<service>) or the suite's token, and is believed for whom it
+calls. Everybody else is a client with a credential. Where none of these is configured, everybody may do everything as
+one user.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 
 AUTHORIZATION, API_KEY = "authorization", "x-api-key"
 CALLER, TOKEN = "x-headrace-caller", "x-headrace-token"
-"""A service without a certificate names itself with the first and proves it with the second."""
+"""Headers in which a service without a certificate names itself and proves it."""
 
 SPIFFE = b"spiffe://headrace/"
 
@@ -31,7 +30,7 @@ _HEADERS = frozenset({AUTHORIZATION, API_KEY, CALLER, TOKEN, TENANT, USER})
 
 
 class Authenticator:
-    """Shared by all calls of a server."""
+    """The check of calls, shared by all calls of a server."""
 
     def __init__(
         self,
@@ -41,7 +40,7 @@ class Authenticator:
         *,
         has_certificates: bool = False,
     ) -> None:
-        """`has_certificates`: the services of the suite show theirs."""
+        """`has_certificates` says that services show certificates."""
         self._settings = settings
         self._is_open = settings.is_none and not settings.internal_token and not has_certificates
         self._api_keys = api_keys
@@ -50,12 +49,11 @@ class Authenticator:
     async def admit_call(
         self, method: str, metadata: Iterable[tuple[str, str | bytes]], auth_context: Mapping[str, Iterable[bytes]]
     ) -> Identity | None:
-        """Return the identity that the RPC is done for; None if it is the calling service itself.
+        """Return the identity that the RPC is for; None if it is the calling service itself.
 
         Raises:
-            Unauthenticated: Nobody knows who calls.
-            PermissionDenied: The caller may not call this.
-            Overloaded: The credential cannot be checked now.
+            Unauthenticated: Nobody knows who calls. PermissionDenied: The caller may not call this. Overloaded: The
+                credential cannot be checked now.
         """
         headers = _collect_headers(metadata)
         caller = self._identify_caller(headers, auth_context)
@@ -74,7 +72,7 @@ class Authenticator:
         return await self.identify_client(headers)
 
     async def identify_client(self, headers: Mapping[str, str]) -> Identity:
-        """Return the owner of the credential in these headers. Raises as `admit_call` does."""
+        """Return the owner of the credential in these headers; raises as `admit_call` does."""
         if self._settings.is_none:
             return DEFAULT
         if API_KEY in headers:
@@ -87,7 +85,7 @@ class Authenticator:
         return self._find_key_holder(credential)
 
     def _identify_caller(self, headers: Mapping[str, str], auth_context: Mapping[str, Iterable[bytes]]) -> str | None:
-        """The service that calls, or `client`; None: nobody can tell, and nobody asked."""
+        """Return the calling service, or `client`; None if callers are not told apart."""
         names = [name for name in auth_context.get("x509_subject_alternative_name", ()) if name.startswith(SPIFFE)]
         if names:
             # One that is unknown may call nothing: callers.check says so.
@@ -111,7 +109,7 @@ class Authenticator:
 
 
 def _collect_headers(metadata: Iterable[tuple[str, str | bytes]]) -> dict[str, str]:
-    """Return the headers that say who calls; Unauthenticated if one is given twice."""
+    """Return the headers that say who calls; raises Unauthenticated if one is given twice."""
     headers: dict[str, str] = {}
     for key, value in metadata:
         if key in _HEADERS:

@@ -1,4 +1,4 @@
-"""Channels whose calls carry the calling service and the identity that it calls for."""
+"""Channels whose calls name the calling service and the identity that it calls for."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from services.runtime.auth.identity import forward_identity
 from services.runtime.auth.settings import AuthSettings
 
 CallerMetadata = tuple[tuple[str, str], ...]
-"""Metadata of every call of a service; empty where its certificate, or nobody, says who it is."""
+"""Metadata of every call of a service; empty if a certificate names it, or nothing does."""
 
 
 def build_caller_metadata(settings: AuthSettings, service: str) -> CallerMetadata:
-    """Return the metadata by which `service` proves to others that it is one."""
+    """Return the metadata by which `service` proves who it is."""
     return ((CALLER, service), (TOKEN, settings.internal_token)) if settings.internal_token else ()
 
 
 class AuthenticatedChannel(grpc.aio.Channel):
-    """`channel`, with its caller metadata. Adds metadata when a call begins and does nothing afterwards."""
+    """A channel that adds the caller's metadata when a call begins."""
 
     def __init__(self, channel: grpc.aio.Channel, caller_metadata: CallerMetadata) -> None:
         self._channel = channel

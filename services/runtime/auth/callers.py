@@ -1,7 +1,6 @@
-"""The table of who may call what. What stands in no line here is refused.
+"""The table of who may call which method; a call without a line here is refused.
 
-`client` is whoever is no service of the suite; see authenticator.py for how either is told. A test holds the table
-against the descriptors.
+`client` is whoever is no service of the suite. A test compares the table with the descriptors.
 """
 
 from __future__ import annotations
@@ -39,10 +38,10 @@ CALLERS: dict[str, frozenset[str]] = {
     **_allow(_TOOLS, "ListTools GetTool ListSkills GetViewport UploadFile ReadFile ListFiles", _PUBLIC),
     **_allow(_TOOLS, "Execute CheckEffect LinkSkill", _RUNS),
 }
-"""By the RPC's name on the wire."""
+"""Callers by the RPC's name on the wire."""
 
 WITHOUT_USER = frozenset({_MEMORY + "ListUnfinishedRuns"})
-"""Methods that a service calls on its own account: they concern all tenants and return nobody's content."""
+"""Methods that a service calls on its own account, as they return nobody's content."""
 
 
 def check_caller(caller: str, method: str) -> None:

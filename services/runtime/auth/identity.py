@@ -1,6 +1,6 @@
-"""The tenant and user that a call is made for, from its credential alone, in context while the call is served.
+"""The tenant and user that a call is made for, kept in context while the call is served.
 
-Tasks that a call starts inherit it. Work that outlives the call (a run that is taken over) sets it with `acting_as`.
+Tasks that a call starts inherit it; work that outlives the call sets it with `acting_as`.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ TENANT, USER = "x-headrace-tenant", "x-headrace-user"
 """The metadata by which a service says for whom it calls."""
 
 _NAME = re.compile(r"[!-~]{1,128}")
-"""Names that pass through headers, logs and databases unchanged; UUIDs, e-mail addresses and `auth0|…` match."""
+"""Names that pass unchanged through headers, logs and databases, such as UUIDs, e-mail addresses and `auth0|…`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """A user of a tenant. What belongs to one of them is to every other as if it did not exist."""
+    """A user of a tenant, for whom everybody else's data does not exist."""
 
     tenant: str
     user: str
 
     @classmethod
     def from_stored(cls, tenant: str, user: str) -> Identity:
-        """Return the identity of a stored record; one without names was written before there were tenants."""
+        """Return a stored record's identity; a record without names predates tenants."""
         return cls(tenant or DEFAULT.tenant, user or DEFAULT.user)
 
     @property
@@ -38,17 +38,17 @@ class Identity:
 
 
 DEFAULT = Identity("default", "default")
-"""Everybody, where credentials are not checked."""
+"""Everybody, if credentials are not checked."""
 
 _identity: ContextVar[Identity | None] = ContextVar("identity", default=DEFAULT)
-"""None: a service on its own account. The default is for what runs outside of calls: tests and tools."""
+"""The current identity; None for a service on its own account, the default for tests and tools."""
 
 
 def require_identity() -> Identity:
-    """For whom the work in hand is done.
+    """Return the identity that the current work is for.
 
     Raises:
-        Unauthenticated: A service does it on its own account, and asks for what is somebody's.
+        Unauthenticated: A service works on its own account.
     """
     identity = _identity.get()
     if identity is None:
@@ -57,7 +57,7 @@ def require_identity() -> Identity:
 
 
 def current_tenant() -> str:
-    """The current tenant; empty: none."""
+    """Return the current tenant; empty if there is none."""
     identity = _identity.get()
     return identity.tenant if identity is not None else ""
 
@@ -68,7 +68,7 @@ def adopt_identity(identity: Identity | None) -> None:
 
 @contextmanager
 def acting_as(identity: Identity | None) -> Generator[None]:
-    """Work for `identity` inside the block; tasks that it starts go on so. None: on the service's own account."""
+    """Work for `identity` inside the block, in new tasks too; None is the service's own account."""
     token = _identity.set(identity)
     try:
         yield
@@ -77,6 +77,6 @@ def acting_as(identity: Identity | None) -> Generator[None]:
 
 
 def forward_identity() -> tuple[tuple[str, str], ...]:
-    """Metadata that says for whom a call is made; none on the service's own account."""
+    """Return metadata that names the current identity; empty on the service's own account."""
     identity = _identity.get()
     return () if identity is None else ((TENANT, identity.tenant), (USER, identity.user))

@@ -1,6 +1,6 @@
-"""The public keys that tokens are verified with: of a file, or of the issuer's JWKS address.
+"""Public keys that tokens are verified with, from a file or the issuer's JWKS address.
 
-Each key takes only the algorithms that its kind has: what a token says of itself never decides how it is verified.
+The kind of a key decides its algorithms, never the token.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ KEYS_BYTES_MAX = 1024 * 1024
 FETCH_TIMEOUT_S = 5.0
 
 AGE_S_MAX = 3600.0
-"""After which fetched keys are fetched again: an issuer that withdraws one is heard within the hour."""
+"""Age at which fetched keys are fetched again, so that a withdrawn key counts for an hour at most."""
 
 FETCH_INTERVAL_S = 30.0
-"""At least between two fetches: anybody can send a token with an unknown key id."""
+"""Shortest time between two fetches, as anybody can send a token with an unknown key id."""
 
 RSA_BITS_MIN = 2048
 
@@ -43,23 +43,21 @@ log = structlog.get_logger()
 @dataclass(frozen=True, slots=True)
 class Key:
     id: str | None
-    """`kid`; None: it is the only one, and for every token."""
+    """The key's `kid`; None if it is the only key and serves every token."""
 
     public: Any
     algorithms: frozenset[str]
 
 
 class KeySource(Protocol):
-    """A source of keys: a file, or the issuer."""
-
     async def find_keys(self, key_id: str | None) -> list[Key]:
-        """Return the keys that may verify a token with this `kid`; Overloaded if they cannot be had now."""
+        """Return the keys that may verify a token with this `kid`; raises Overloaded if they cannot be had now."""
         ...
 
 
 class FileKeys:
     def __init__(self, path: Path) -> None:
-        """Raises OSError: the file cannot be read, or holds no key."""
+        """Read the file; raises OSError if that fails or it holds no key."""
         self.path = path
         try:
             self._keys = parse_keys(path.read_bytes())
@@ -78,7 +76,7 @@ class FileKeys:
 
 
 class FetchedKeys:
-    """The keys at an address; fetched when they are wanted. May be shared by all tasks of a loop."""
+    """Keys of an address, fetched on demand and shared by all tasks of a loop."""
 
     def __init__(self, url: str, *, interval_s: float = FETCH_INTERVAL_S, age_s_max: float = AGE_S_MAX) -> None:
         self._url = url
@@ -103,7 +101,7 @@ class FetchedKeys:
         return is_young and bool(_select_keys(self._keys, key_id))
 
     async def _fetch_keys(self) -> None:
-        """Take the keys there are; those of before stay where none can be had."""
+        """Fetch the keys; the earlier ones stay if that fails."""
         self._tried_at = time.monotonic()
         try:
             self._keys = parse_keys(await _fetch_body(self._url))
@@ -115,7 +113,7 @@ class FetchedKeys:
 
 
 def parse_keys(data: bytes) -> list[Key]:
-    """The keys of a JWKS, or of a PEM file. What is for no token of ours (encryption, other kinds) is left out.
+    """Return the usable keys of a JWKS or a PEM file.
 
     Raises:
         ValueError: There is none.
@@ -151,7 +149,7 @@ def _parse_jwk(entry: dict[str, Any]) -> Key | None:
 
 
 def _list_algorithms(public: Any) -> frozenset[str]:
-    """The algorithms of a kind of key; none for a private one, or one that is too weak."""
+    """Return the algorithms of a key; none if it is private or too weak."""
     if isinstance(public, RSAPublicKey) and public.key_size >= RSA_BITS_MIN:
         return frozenset({"RS256", "RS384", "RS512", "PS256", "PS384", "PS512"})
     if isinstance(public, EllipticCurvePublicKey):

@@ -13,7 +13,7 @@ from services.runtime.auth.identity import DEFAULT, Identity
 from services.runtime.auth.jwt_keys import KeySource
 
 KEYS_TRIED_MAX = 8
-"""Keys tried of an issuer whose tokens do not say which key signed them."""
+"""Keys that are tried for a token that names none."""
 
 log = structlog.get_logger()
 
@@ -27,16 +27,15 @@ class JwtVerifier:
     audience: str
     algorithms: frozenset[str]
     tenant_claim: str
-    """Empty: all users are of one tenant."""
+    """The claim that names the tenant; empty if all users are of one."""
 
     leeway_s: float
 
     async def verify_token(self, token: str) -> Identity:
-        """Return the identity of the user that the token was issued to.
+        """Return the identity of the token's user.
 
         Raises:
-            Unauthenticated: The token is not valid.
-            Overloaded: The issuer's keys cannot be had.
+            Unauthenticated: The token is not valid. Overloaded: The issuer's keys cannot be had.
         """
         try:
             header = jwt.get_unverified_header(token)

@@ -10,7 +10,7 @@ from typing import Any
 NONE, PEERS, JWT, API_KEY = "none", "peers", "jwt", "api_key"
 
 ALGORITHMS = frozenset({"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"})
-"""Verified with a public key. Never `none`; and no HS…, where who can verify can sign too."""
+"""Algorithms with a public key; with a shared secret, who verifies could also sign."""
 
 INTERNAL_TOKEN_CHARS_MIN = 32
 
@@ -76,7 +76,6 @@ class AuthSettings:
 
     @property
     def methods(self) -> frozenset[str]:
-        """The parts of `auth`."""
         return frozenset(word.strip() for word in self.auth.split(","))
 
     @property
@@ -86,7 +85,6 @@ class AuthSettings:
 
     @property
     def algorithms(self) -> frozenset[str]:
-        """The parts of `jwt_algorithms`."""
         return frozenset(name.strip() for name in self.jwt_algorithms.split(","))
 
     def check_addresses(self, addresses: Iterable[str], *, has_certificates: bool) -> None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @asynccontextmanager
 async def open_authenticator(settings: AuthSettings, *, has_certificates: bool) -> AsyncGenerator[Authenticator]:
-    """Yield an authenticator whose files are read again when they change, inside the block.
+    """Yield an authenticator whose files are read again when they change.
 
     Raises:
         OSError: A file cannot be read, or has a mistake.
@@ -39,7 +39,7 @@ async def open_authenticator(settings: AuthSettings, *, has_certificates: bool) 
 
 
 def _make_jwt_verifier(settings: AuthSettings) -> tuple[JwtVerifier, FileKeys | None]:
-    """Return the verifier of tokens, and the file of keys to watch if there is one."""
+    """Return the verifier of tokens, and its file of keys to watch, if any."""
     # A tenth of a second to import, cryptography and an HTTP client: most have no use for them.
     from services.runtime.auth.jwt_keys import FetchedKeys, FileKeys
     from services.runtime.auth.jwts import JwtVerifier

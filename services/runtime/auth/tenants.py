@@ -5,16 +5,16 @@ from __future__ import annotations
 from services.runtime.auth import identity
 
 TENANTS_MAX = 100
-"""With names of their own in a process's metrics: each has a series for each model. Those that come later share one."""
+"""Tenants with a label of their own in a process's metrics; later ones share one."""
 
 OTHERS = "(others)"
 
 _seen = {identity.DEFAULT.tenant, ""}
-"""Tenants that have a label of their own; the empty one is for services on their own account."""
+"""Tenants that have a label of their own; the empty one is a service on its own account."""
 
 
 def label_tenant(tenant: str | None = None) -> str:
-    """The tenant, the current one if none is named, or that of many."""
+    """Return the label of a tenant, by default the current one."""
     if tenant is None:
         tenant = identity.current_tenant()
     if tenant not in _seen:

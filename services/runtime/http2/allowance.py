@@ -1,4 +1,4 @@
-"""A token bucket for what a peer may do often, but not too often."""
+"""A token bucket against peers that do something too often."""
 
 from __future__ import annotations
 
@@ -9,13 +9,11 @@ from h2.exceptions import ProtocolError
 
 
 class RateExceeded(ProtocolError):
-    """The peer does more than an honest one would."""
-
     error_code = ErrorCodes.ENHANCE_YOUR_CALM
 
 
 class RateLimit:
-    """Belongs to one connection; an honest peer never uses it up."""
+    """A token bucket, one per connection, which an honest peer never uses up."""
 
     __slots__ = ("_at_s", "_burst", "_clock", "_left", "_per_s", "_what")
 
@@ -28,10 +26,10 @@ class RateLimit:
         self._at_s = self._clock()
 
     def spend_one(self) -> None:
-        """Take one.
+        """Take one token.
 
         Raises:
-            TooMuch: There is none left.
+            RateExceeded: No token is left.
         """
         now_s = self._clock()
         self._left = min(self._burst, self._left + (now_s - self._at_s) * self._per_s) - 1

@@ -1,7 +1,7 @@
-"""The life of one HTTP/2 connection, which is the same at both of its ends: made, settled, lost.
+"""The life of one HTTP/2 connection, the same at both ends: made, settled, lost.
 
-`FrameReader` cuts the input into frames; `FrameWriter` keeps the output for the end of the wake-up. This file does
-what follows from the events that `h2` makes of its frames.
+`FrameReader` cuts the input into frames, `FrameWriter` collects the output; this file handles the events that `h2`
+makes of frames.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ log = structlog.get_logger()
 
 
 class Connection(asyncio.Protocol):
-    """Made for one transport; forgets everything when that is lost."""
+    """One end of one transport's connection."""
 
     transport: asyncio.Transport
-    """Set when the connection is made."""
+    """The transport, from `on_connected` on."""
 
     def __init__(self, *, client_side: bool, connection_limits: Limits) -> None:
         self.limits = connection_limits
@@ -60,39 +60,39 @@ class Connection(asyncio.Protocol):
 
     @property
     def may_ping(self) -> bool:
-        """Whether a silent peer is to be asked if it is there."""
+        """Whether a silent peer may be pinged."""
         return True
 
     def on_connected(self) -> None:
-        """The transport is there, and our preface is sent."""
+        """Called once the transport is there and our preface is sent."""
 
     def on_settings(self) -> None:
-        """The peer's first settings are there."""
+        """Called at the peer's first settings."""
 
     def handle_event(self, event: Event) -> None:
-        """An event of `h2` that is one end's own."""
+        """Handle an event of `h2` that only this end has."""
 
     def on_goaway(self, last_stream_id: int, error_code: int) -> None:
-        """The peer serves no streams after `last_stream_id`."""
+        """Called when the peer refuses the streams after `last_stream_id`."""
 
     def on_remote_end(self, stream: Stream) -> None:
-        """The peer has ended its side of `stream`."""
+        """Called when the peer has ended its side of `stream`."""
 
     def on_reset(self, stream: Stream, error_code: int) -> None:
-        """The peer has ended `stream` in both directions."""
+        """Called when the peer has ended both sides of `stream`."""
 
     def on_bad_message(self, stream: Stream, error: Oversized | Compressed) -> None:
-        """A message cannot be taken."""
+        """Called when a message cannot be taken."""
 
     def on_lost(self, error: Exception | None) -> None:
-        """The connection is lost, or given up."""
+        """Called when the connection is lost or given up."""
 
     def end_stream(self, stream: Stream, trailers: Headers) -> None:
         """End our side of `stream`."""
         raise NotImplementedError
 
     def accept_headers(self, stream_id: int, block: bytes, *, is_end: bool) -> bool:
-        """Take a header block as our own ends write them; False: it is for `h2`."""
+        """Take a header block in our own ends' form; False leaves it to `h2`."""
         raise NotImplementedError
 
     # The transport.
@@ -118,7 +118,7 @@ class Connection(asyncio.Protocol):
         self._is_gone.set()
 
     def _stop_traffic(self, error: Exception | None) -> None:
-        """Nothing comes or goes any more, whether the socket is closed or still takes what was written."""
+        """Read and write nothing more, whether or not the socket is closed yet."""
         if self.is_lost:
             return
         self.is_lost = True
@@ -172,7 +172,7 @@ class Connection(asyncio.Protocol):
         self.out.pump_blocked()
 
     def finish_remote(self, stream_id: int) -> None:
-        """The peer's last frame of a stream is there, and `h2` knows."""
+        """Note the peer's last frame of a stream, which `h2` has seen."""
         stream = self.streams.get(stream_id)
         if stream is None:
             return
@@ -195,12 +195,12 @@ class Connection(asyncio.Protocol):
         self.out.write_control(self.h2.send_headers_of(stream.id, encode_block(headers), is_end=end))
 
     def finish_local(self, stream: Stream) -> None:
-        """The last message of `stream` is on its way, and says that it is the last."""
+        """Note that the last frame of `stream` is written."""
         self.h2.note_sent_end(stream.id)
         self.forget_if_done(stream)
 
     def reset_stream(self, stream: Stream, error_code: ErrorCodes) -> None:
-        """End `stream` in both directions, now."""
+        """End both sides of `stream` at once."""
         if self.streams.pop(stream.id, None) is None:
             return
         if not self.is_lost:
@@ -219,7 +219,7 @@ class Connection(asyncio.Protocol):
     # Its end.
 
     def close_gracefully(self, error: Exception | None = None) -> None:
-        """Close the socket behind what was written; what the peer does not take in time is dropped."""
+        """Close the socket once the output is sent, or the time for that is over."""
         if self.is_lost:
             return
         self.out.flush_all()
@@ -231,11 +231,10 @@ class Connection(asyncio.Protocol):
         self._stop_traffic(error)
 
     def close_transport(self) -> None:
-        """End a connection that has served its time."""
         self.transport.close()
 
     async def close(self) -> None:
-        """Say goodbye, close the connection, and wait until it is."""
+        """Send GOAWAY, close the connection, and wait until it is closed."""
         if not self.is_lost:
             self.out.write(frames.encode_goaway(self.h2.highest_inbound_stream_id))
             self.close_gracefully()
@@ -264,7 +263,7 @@ class Connection(asyncio.Protocol):
 
     @property
     def peer(self) -> str:
-        """The other end's address as gRPC writes it."""
+        """The other end's address in gRPC's form."""
         return _format_address(self.transport.get_extra_info("peername"))
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 
 class Deadline:
-    """Belongs to one call, which cancels it when it is over."""
+    """A call's deadline, which the call cancels when it is over."""
 
     __slots__ = ("_due_s", "_loop", "_timer")
 

@@ -1,6 +1,5 @@
-"""The frames that are written by hand, because each message or call has them, or because h2 would end the connection
-with it. https://www.rfc-editor.org/rfc/rfc9113#section-6
-"""
+"""Frames that are written by hand, for speed or because h2 would end the connection with them.
+https://www.rfc-editor.org/rfc/rfc9113#section-6"""
 
 from __future__ import annotations
 
@@ -23,10 +22,10 @@ PADDED = 0x8
 LAST_STREAM_ID = 2**31 - 1
 
 unpack_head = struct.Struct(">BHBBL").unpack_from
-"""Length (high byte, low two), type, flags, stream id."""
+"""Return length (high byte, low two), type, flags and stream id."""
 
 unpack_prefix = struct.Struct(">BL").unpack_from
-"""A message's prefix in gRPC: whether it is compressed, and its length."""
+"""Return whether a gRPC message is compressed, and its length."""
 
 PREFIX_BYTES = 5
 
@@ -37,13 +36,12 @@ _goaway = struct.Struct(">BHBBLLL").pack
 
 
 def encode_message_head(stream_id: int, size_bytes: int, flags: int = 0) -> bytes:
-    """Encode the frame head and prefix of a message of `size_bytes` that fills one DATA frame."""
+    """Encode frame head and prefix of a message of `size_bytes` that fits one DATA frame."""
     length = size_bytes + PREFIX_BYTES
     return _data_with_prefix(length >> 16, length & 0xFFFF, DATA, flags, stream_id, 0, size_bytes)
 
 
 def encode_prefix(size_bytes: int) -> bytes:
-    """Encode the prefix of a message, whatever frames it comes in."""
     return b"\0" + size_bytes.to_bytes(4)
 
 
@@ -52,7 +50,7 @@ def encode_data_head(stream_id: int, length: int, flags: int = 0) -> bytes:
 
 
 def encode_headers(stream_id: int, block: bytes, *, is_end: bool) -> bytes:
-    """HEADERS, and CONTINUATION behind it where the block is too large for one frame."""
+    """Encode HEADERS, and CONTINUATION if the block is too large for one frame."""
     kind, flags, before = HEADERS, END_STREAM if is_end else 0, b""
     while len(block) > FRAME_BYTES_MAX:
         before += _head(0, FRAME_BYTES_MAX, kind, flags, stream_id) + block[:FRAME_BYTES_MAX]
@@ -61,10 +59,10 @@ def encode_headers(stream_id: int, block: bytes, *, is_end: bool) -> bytes:
 
 
 def encode_window_update(stream_id: int, increment: int) -> bytes:
-    """Allow the peer `increment` bytes more; stream 0 is the connection."""
+    """Encode the permission to send `increment` bytes more; stream 0 is the connection."""
     return _window_update(0, 4, WINDOW_UPDATE, 0, stream_id, increment)
 
 
 def encode_goaway(last_stream_id: int, error_code: int = 0) -> bytes:
-    """Say that streams after `last_stream_id` will not be served; the others go on."""
+    """Encode the refusal of streams after `last_stream_id`."""
     return _goaway(0, 8, GOAWAY, 0, 0, last_stream_id, error_code)

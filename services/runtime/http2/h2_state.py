@@ -1,7 +1,6 @@
-"""The `h2` library as we use it: what we tell it, and where we go round it.
+"""The `h2` library as we use it, and where we go round it.
 
-It owns settings, the states of streams, what may be sent, and the header blocks that are not our own ends' (see
-header_blocks.py). Of ours it takes only what they do to a stream.
+It keeps settings, stream states and foreign header blocks; of our own frames it is told only their effect on a stream.
 """
 
 from __future__ import annotations
@@ -17,12 +16,10 @@ from services.runtime.http2.header_blocks import NO_TABLE
 
 class _NoEncoder:
     header_table_size = 0
-    """As large as the peer would have the table that we do not use."""
+    """The size that the peer wants for the table that we do not use."""
 
 
 class H2State(H2Connection):
-    """Belongs to one connection."""
-
     MAX_CLOSED_STREAMS = limits.CLOSED_STREAMS_KEPT
     DEFAULT_MAX_HEADER_LIST_SIZE = limits.HEADERS_BYTES_TAKEN_MAX
 
@@ -35,7 +32,7 @@ class H2State(H2Connection):
         )
         self.encoder = _NoEncoder()  # pyright: ignore[reportAttributeAccessIssue] - h2 only sets its table's size
         self._has_no_table = False
-        """The peer was told so."""
+        """Whether the peer was told that we use no table."""
         self.local_settings = Settings(
             client=client_side,
             initial_values={
@@ -49,7 +46,7 @@ class H2State(H2Connection):
         )
 
     def send_headers_of(self, stream_id: int, block: bytes, *, is_end: bool) -> bytes:
-        """The frames of a header block that is to be sent, on a new stream for a client's request."""
+        """Return the frames of a header block; a client's request opens a new stream."""
         self.state_machine.process_input(ConnectionInputs.SEND_HEADERS)
         stream = self._get_or_create_stream(stream_id, AllowedStreamIDs(self.config.client_side))
         stream.state_machine.process_input(StreamInputs.SEND_HEADERS)
@@ -61,11 +58,10 @@ class H2State(H2Connection):
         return frames.encode_headers(stream_id, block, is_end=is_end)
 
     def note_sent_end(self, stream_id: int) -> None:
-        """Note that our last DATA frame is on its way."""
         self.streams[stream_id].state_machine.process_input(StreamInputs.SEND_END_STREAM)
 
     def note_request(self, stream_id: int) -> bool:
-        """Note the headers of a client's request; False: they open no stream."""
+        """Note the headers of a client's request; False if they open no stream."""
         if stream_id <= self.highest_inbound_stream_id or not stream_id % 2:
             return False
         self.state_machine.process_input(ConnectionInputs.RECV_HEADERS)
@@ -82,7 +78,6 @@ class H2State(H2Connection):
             state.process_input(StreamInputs.RECV_END_STREAM)
 
     def note_received_end(self, stream_id: int) -> None:
-        """Note the peer's last DATA frame of an open stream."""
         state = self.streams[stream_id].state_machine
         state.process_input(StreamInputs.RECV_DATA)
         state.process_input(StreamInputs.RECV_END_STREAM)
@@ -92,14 +87,14 @@ class H2State(H2Connection):
         return 0
 
     def ignore_length(self, stream_id: int) -> None:
-        """Take no heed of a content-length: h2 would count DATA frames against it, and does not see them."""
+        """Ignore a content-length, which h2 would compare with DATA frames that it does not see."""
         self.streams[stream_id]._expected_content_length = None  # pyright: ignore[reportPrivateUsage] - no other way
 
     def forget_stream(self, stream_id: int) -> None:
-        """Keep no more of a stream than how it was closed."""
+        """Keep only how the stream was closed."""
         if (stream := self.streams.pop(stream_id, None)) is not None:
             self._closed_streams[stream_id] = stream.closed_by
 
     def has_reset(self, stream_id: int) -> bool:
-        """Whether we have reset the stream; what the peer sent before it knew is nobody's."""
+        """Whether we have reset the stream; later input on it is dropped."""
         return self._closed_streams.get(stream_id) is StreamClosedBy.SEND_RST_STREAM

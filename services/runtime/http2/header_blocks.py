@@ -1,9 +1,7 @@
-"""Header blocks as our own ends write them: every header spelled out, no table, no Huffman codes.
+"""Header blocks in our own ends' form: every header spelled out, without table or Huffman codes.
 
-Such a block means the same whatever came before it, so it is read here, at a fraction of what a decoder with a table
-costs in Python. `read_request`, `read_answer` and `read_trailers` take no other: of any block that is written in
-another way, or says anything that a call of gRPC does not, they say None, and `h2` reads it, or refuses it.
-https://www.rfc-editor.org/rfc/rfc7541#section-6
+Such a block is cheap to read, as it depends on no earlier one. The readers return None for any other block, which `h2`
+then reads. https://www.rfc-editor.org/rfc/rfc7541#section-6
 """
 
 from __future__ import annotations
@@ -23,11 +21,10 @@ if TYPE_CHECKING:
     from services.runtime.http2.metadata import Headers
 
 NO_TABLE = b"\x20"
-"""Stands once before a connection's first block: we keep no table, whatever the peer's settings allow or forbid."""
+"""Stands before a connection's first block and says that we keep no table."""
 
 _LITERAL = 0x10
-"""Before a name that is spelled out, and is to be put into nobody's table: ids are new each time, the rest may be
-secret, and what always comes again costs few bytes."""
+"""Precedes a name that is spelled out and kept in no table, as ids are always new and credentials secret."""
 
 _KNOWN = {
     (b":method", b"POST"): 0x83,
@@ -59,7 +56,7 @@ _HTTP = frozenset(
         b"upgrade",
     }
 )
-"""Names that HTTP/2 forbids, or has rules for."""
+"""Names that HTTP/2 forbids or has rules for."""
 
 _PSEUDO = (b":scheme", b":path", b":authority")
 
@@ -138,7 +135,7 @@ def _decode_block(block: bytes) -> Headers | None:
 
 
 def _are_plain(headers: Headers, pseudo: int) -> bool:
-    """Whether nothing in `headers` is for HTTP to look at; the first `pseudo` names are known."""
+    """Whether HTTP has rules for none of `headers`; the first `pseudo` names are known."""
     for number, (name, value) in enumerate(headers):
         if not _VALUE.fullmatch(value) or (number >= pseudo and not _is_plain(name)):
             return False

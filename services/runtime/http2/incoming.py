@@ -1,7 +1,6 @@
-"""Frames in: what is read in one wake-up is handled in one go.
+"""Frames in: all input of one wake-up is handled at once.
 
-DATA frames of open streams go to their streams directly, and header blocks of our own ends to the connection; every
-other frame goes to `h2`, in the order of arrival.
+DATA frames go to their streams, header blocks of our own ends to the connection, all other frames to `h2`, in order.
 """
 
 from __future__ import annotations
@@ -21,11 +20,11 @@ if TYPE_CHECKING:
 
 
 class FrameReader:
-    """Belongs to one connection, which it tells what the peer did."""
+    """Cuts a connection's input into frames, and tells the connection what the peer did."""
 
     def __init__(self, connection: Connection, watch: PeerWatch, *, preface_bytes: int) -> None:
         self.rest = b""
-        """The beginning of a frame that is not complete yet."""
+        """The beginning of an incomplete frame."""
         self._connection = connection
         self._watch = watch
         self._preface_left = preface_bytes
@@ -35,7 +34,7 @@ class FrameReader:
         self._owed_bytes = 0
 
     def receive_data(self, data: bytes) -> None:
-        """Handle what was read.
+        """Handle input.
 
         Raises:
             ProtocolError: The peer breaks a rule of the connection.
@@ -51,7 +50,7 @@ class FrameReader:
         self.rest = data[self._handle_frames(data) :]
 
     def _handle_frames(self, data: bytes) -> int:
-        """Handle the frames that are complete; how many bytes they were."""
+        """Handle the complete frames and return their size in bytes."""
         connection = self._connection
         start, size, streams = 0, len(data), connection.streams
         while size - start >= frames.HEAD_BYTES:
@@ -102,7 +101,7 @@ class FrameReader:
             self._connection.finish_remote(stream.id)
 
     def _count_data(self, length: int) -> None:
-        """Count a DATA frame against the connection's window, and open that again."""
+        """Count a DATA frame against the connection's window, and extend the window."""
         self._window_bytes -= length
         if self._window_bytes < 0:
             raise FlowControlError("more bytes than the connection's window allows")
@@ -121,7 +120,7 @@ class FrameReader:
     # Headers.
 
     def _accept_headers(self, stream_id: int, flags: int, data: bytes, start: int, end: int) -> bool:
-        """Whether the connection has taken a header block that is whole, and behind the peer's settings."""
+        """Whether the connection took the header block, which must be whole and follow the peer's settings."""
         if flags & ~frames.END_STREAM != frames.END_HEADERS or self._is_in_headers or not self._has_settings:
             return False
         connection, stream_id = self._connection, stream_id & frames.LAST_STREAM_ID
@@ -133,7 +132,7 @@ class FrameReader:
     # All others.
 
     def _is_for_h2(self, kind: int, flags: int) -> bool:
-        """Whether h2 gets the frame; it would end the connection at a GOAWAY, while its streams may go on."""
+        """Whether h2 gets the frame; a GOAWAY would make it end streams that may go on."""
         if not self._has_settings and (kind != frames.SETTINGS or flags & frames.ACK):
             raise ProtocolError("the first frame is not SETTINGS")
         self._has_settings = True
@@ -155,7 +154,7 @@ class FrameReader:
         self._connection.on_goaway(last_stream_id, int.from_bytes(data[start + 4 : start + 8]))
 
     def _pass_to_h2(self, frame: bytes) -> None:
-        """Give h2 a frame, and do what it makes of it: before the next, after which the stream may be gone for h2."""
+        """Give h2 a frame and handle its events before the next frame, which may remove the stream."""
         connection = self._connection
         events = connection.h2.receive_data(frame)
         # Settings are confirmed before anything is sent that they allow.

@@ -1,7 +1,6 @@
-"""Limits of what a peer may make us hold or do; every bound of the transport in one place, with its reason.
+"""Every bound on what a peer may make us hold or do, with its reason.
 
-What is looked at for each message is a constant; what is looked at for a connection or a call is in `Limits`, of which
-tests have smaller ones.
+Bounds looked at for each message are constants; the others are in `Limits`, so that tests can lower them.
 """
 
 from __future__ import annotations
@@ -9,87 +8,84 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 WINDOW_BYTES = 64 * 1024
-"""A stream's flow-control window: bytes that may wait for a reader that does not read."""
+"""A stream's flow-control window: bytes that may wait for a slow reader."""
 
 CONNECTION_WINDOW_BYTES = 16 * 1024 * 1024
-"""Given back as bytes arrive: streams hold themselves back, so that a slow one never stops its neighbours."""
+"""The connection's window, extended as bytes arrive, so that a slow stream never stops the others."""
 
 BACKLOG_BYTES = 64 * 1024
 """Bytes that may wait to be sent on a stream before its source is told to stop."""
 
 FRAME_BYTES_MAX = 16 * 1024
-"""Payload of one frame, in both directions; the least that HTTP/2 allows, which keeps turns of streams short."""
+"""Payload of one frame, in both directions; the least that HTTP/2 allows."""
 
 HEADERS_BYTES_MAX = 16 * 1024
-"""One header list, as HPACK counts it and as peers are told (gRPC's default is 8 KiB to 16 KiB)."""
+"""Size of a header list by HPACK's count, as told to peers (gRPC's default is 8 KiB to 16 KiB)."""
 
 HEADERS_BYTES_TAKEN_MAX = 64 * 1024
-"""One header list that a peer sends all the same. A larger one ends the connection, with every call on it: a block
-that is not unpacked leaves the table unknown for the next."""
+"""Size of a header list that is still taken; a larger one ends the connection, since skipping it leaves HPACK's table
+unknown."""
 
 STATUS_MESSAGE_BYTES_MAX = 2 * 1024
-"""A status message as a header; the rest is cut off, so that trailers stay below what any peer takes."""
+"""Size of a status message as a header; the rest is cut off."""
 
 OUT_PIECES_MAX = 1024
-"""Pieces of frames, of 16 KiB at most, that are written in one wake-up before the socket is asked to take them."""
+"""Pieces of at most 16 KiB written in one wake-up before the socket is asked to take them."""
 
 SETTINGS_KEPT = 64
-"""Kinds of settings of one peer, of which there are about ten; each is kept until the connection ends."""
+"""Kinds of settings kept for one peer; about ten are defined."""
 
 CLOSED_STREAMS_KEPT = 4096
-"""Closed streams whose late frames are told from frames of streams that never were."""
+"""Closed streams that are remembered, to tell late frames from wrong ones."""
 
 CONTROL_BACKLOG_BYTES = 1024 * 1024
-"""Unsent bytes, at a peer who does not read, at which the answers to its pings and settings are too many."""
+"""Unsent answers to pings and settings, in bytes, at which a peer who does not read is cut off."""
 
 WAITING_MAX = 10_000
 """Calls of one channel that wait for a connection or a free stream."""
 
 TURN_MESSAGES = 64
-"""Answers that a handler writes without ever waiting, before the loop's other tasks have a turn."""
+"""Answers that a handler writes without waiting before other tasks have a turn."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """For each connection and call."""
-
     connections_max: int = 4096
     """Connections of one server; the next one is closed at once."""
 
     streams_max: int = 4096
-    """Open at a time on one connection; the next one is refused. The service's own limit of streaming RPCs is lower
-    and has an error of its own."""
+    """Streams open on one connection; the next one is refused. The service's own limit is lower and has its own
+    error."""
 
     handlers_max: int = 4096 + 1024
-    """Running RPCs of one connection, those whose stream was reset included: opening and resetting does not go round
-    `streams_max`."""
+    """Running RPCs of one connection, those whose stream was reset included."""
 
     connect_s: float = 5.0
-    """For a channel to reach one address, TLS and the server's settings included."""
+    """Time for a channel to reach one address, TLS and the server's settings included."""
 
     preface_s: float = 10.0
-    """For TLS, then for the peer's preface and settings; and for one header block's frames."""
+    """Time for TLS, then for the peer's preface and settings; also for the frames of one header block."""
 
     request_s: float = 60.0
-    """For the one message of a call that has just one: nobody types a request."""
+    """Time for the one message of a call that has just one."""
 
     keepalive_s: float = 15.0
-    """A peer that was silent for so long, up to twice that, is pinged."""
+    """A peer that was silent for this long, up to twice that, is pinged."""
 
     keepalive_timeout_s: float = 10.0
-    """For the answer; a peer that does not give one is gone."""
+    """Time for the answer to a ping, after which the peer counts as gone."""
 
     last_calls_s: float = 1.0
-    """Between saying that a connection ends and refusing its new calls, if the peer does not confirm before."""
+    """Time between announcing a connection's end and refusing its new calls, unless the peer confirms earlier."""
 
     close_s: float = 1.0
-    """For a peer to take the last bytes of a connection that ends."""
+    """Time for a peer to take a connection's last bytes."""
 
     control_per_s: float = 100.0
-    """Beyond CONTROL_BURST: grpc's own clients ping a few times a second."""
+    """Control frames a second beyond CONTROL_BURST; grpc's own clients ping a few times a second."""
 
     resets_per_s: float = 200.0
-    """Beyond RESET_BURST."""
+    """Resets a second beyond RESET_BURST."""
 
 
 DEFAULTS = Limits()
@@ -98,4 +94,4 @@ CONTROL_BURST = 1000
 """PING, SETTINGS, PRIORITY and empty DATA frames at once (CVE-2019-9512, -9513, -9515, -9518)."""
 
 RESET_BURST = 1000
-"""Streams that the client opened and reset before it got anything (CVE-2023-44487)."""
+"""Streams that a client opened and reset before any answer (CVE-2023-44487)."""

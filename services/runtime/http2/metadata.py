@@ -1,4 +1,4 @@
-"""gRPC's words in HTTP/2 headers: metadata, timeouts, the percent-encoded message of a status.
+"""Metadata, timeouts and status messages as HTTP/2 headers.
 
 https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md
 """
@@ -19,12 +19,12 @@ Headers: TypeAlias = list[tuple[bytes, bytes]]
 RESERVED = frozenset(
     {b"te", b"content-type", b"user-agent", b"grpc-timeout", b"grpc-encoding", b"grpc-accept-encoding"}
 )
-"""Headers that are gRPC's own and no metadata; those that begin with `:` neither."""
+"""gRPC's own headers, which are no metadata, as are those that begin with `:`."""
 
 _KEY = re.compile(r"[0-9a-z_.-]+")
 _VALUE = re.compile(r"[\x20-\x7e]*")
 _OUTER_SPACE = re.compile(r"^ | $")
-"""No header begins or ends with one: a peer may end the connection for that."""
+"""Matches outer space, for which a peer may end the connection."""
 
 _HALF_BYTE = re.compile(r"%.?$")
 _TIMEOUT = re.compile(rb"([0-9]{1,8})([HMSmun])")
@@ -35,10 +35,10 @@ _MESSAGE_SAFE = "".join(chr(code) for code in range(0x20, 0x7F) if chr(code) != 
 
 
 def to_headers(metadata: Iterable[tuple[str, str | bytes]] | None) -> Headers:
-    """Metadata as headers.
+    """Return metadata as headers.
 
     Raises:
-        ValueError: A key or a value that HTTP/2 cannot carry.
+        ValueError: HTTP/2 cannot carry a key or a value.
     """
     headers: Headers = []
     for key, value in metadata or ():
@@ -58,7 +58,7 @@ def _to_header(key: str, value: str | bytes) -> bytes:
 
 
 def from_headers(headers: Iterable[tuple[bytes, bytes]]) -> Pairs:
-    """The metadata among `headers`. A binary value that is no base64 is left out, as nobody can mean anything by it."""
+    """Return the metadata among `headers`, without binary values that are no base64."""
     pairs: Pairs = []
     for key, value in headers:
         if key in RESERVED or key[:1] == b":":
@@ -76,7 +76,7 @@ def from_headers(headers: Iterable[tuple[bytes, bytes]]) -> Pairs:
 
 
 def to_timeout(timeout_s: float) -> bytes:
-    """A deadline's header, in the finest unit whose number has eight digits at most."""
+    """Return the header of a timeout, in the finest unit that needs at most eight digits."""
     for unit, ticks in ((b"u", 1e6), (b"m", 1e3), (b"S", 1.0), (b"M", 1 / 60)):
         if timeout_s * ticks < 1e8:
             return b"%d%b" % (max(int(timeout_s * ticks), 0), unit)
@@ -84,13 +84,13 @@ def to_timeout(timeout_s: float) -> bytes:
 
 
 def from_timeout(text: bytes) -> float | None:
-    """Seconds; None when `text` is no timeout."""
+    """Return seconds; None when `text` is no timeout."""
     match = _TIMEOUT.fullmatch(text)
     return float(match[1]) * _UNIT_S[match[2]] if match else None
 
 
 def to_message(text: str) -> bytes:
-    """A status message as its header, cut off where it is too long for one."""
+    """Return a status message as its header, cut off if too long."""
     # No character takes less than a byte: what is cut off here would be cut off below.
     header = quote(text[:STATUS_MESSAGE_BYTES_MAX], safe=_MESSAGE_SAFE, errors="replace")
     cut = _HALF_BYTE.sub("", header[:STATUS_MESSAGE_BYTES_MAX])
@@ -102,5 +102,5 @@ def from_message(header: bytes) -> str:
 
 
 def to_pairs(metadata: Any) -> Pairs:
-    """Return metadata that a caller gave as pairs; grpc.aio.Metadata is iterated as pairs too."""
+    """Return a caller's metadata, grpc.aio.Metadata included, as pairs."""
     return [(key, value) for key, value in metadata or ()]

@@ -1,7 +1,7 @@
-"""Frames out: what is written in one wake-up leaves in one write, and nothing waits for more.
+"""Frames out: all output of one wake-up leaves in one write.
 
-Streams ask here whether the socket takes anything, and whether the connection's window does; those that must wait have
-their turns when it opens again.
+Streams ask here whether the socket and the connection's window have room; those that must wait take turns when they
+have.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from services.runtime.http2.h2_state import H2State
 
 
 class FrameWriter:
-    """Belongs to one connection; what is written after `stop` goes nowhere."""
+    """A connection's output; writes after `stop` are dropped."""
 
     def __init__(self, h2: H2State) -> None:
         self.h2 = h2
         self.is_full = False
-        """The socket takes nothing more."""
+        """Whether the socket takes nothing more."""
         self.blocked: OrderedDict[int, Callable[[], None]] = OrderedDict()
-        """`send_backlog` of each stream that has a backlog, by id; the stream whose turn is longest ago first."""
+        """`send_backlog` of each blocked stream, by id, longest wait first."""
         self._transport: asyncio.Transport | None = None
         self._loop = asyncio.get_running_loop()
         self._pieces: list[bytes] = []
         self._is_flushing = False
         self._unsent_control_bytes = 0
-        """Bytes of frames other than DATA that were written since the socket has been full."""
+        """Bytes of frames other than DATA written since the socket became full."""
 
     def start(self, transport: asyncio.Transport) -> None:
         self._transport = transport
@@ -39,7 +39,7 @@ class FrameWriter:
         self.blocked.clear()
 
     def write(self, *pieces: bytes) -> None:
-        """Send whole frames, with everything else that is written in this wake-up."""
+        """Send whole frames, with all other output of this wake-up."""
         self._pieces += pieces
         if not self._is_flushing:
             self._is_flushing = True
@@ -71,7 +71,7 @@ class FrameWriter:
 
     @property
     def has_control_backlog(self) -> bool:
-        """Whether the peer reads nothing and asks for answers all the same."""
+        """Whether the peer asks for answers and reads none."""
         return self._unsent_control_bytes > limits.CONTROL_BACKLOG_BYTES
 
     def resume_writing(self) -> None:
@@ -80,7 +80,7 @@ class FrameWriter:
         self.pump_blocked()
 
     def pump_blocked(self) -> None:
-        """Let the blocked streams send, each once, as long as there is room."""
+        """Let each blocked stream send once, while there is room."""
         for _ in range(len(self.blocked)):
             if self.is_full or self.h2.outbound_flow_control_window <= 0 or not self.blocked:
                 return

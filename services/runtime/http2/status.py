@@ -1,4 +1,4 @@
-"""Statuses of calls: from trailers, from what HTTP says instead of them, and into trailers."""
+"""Statuses of calls: from trailers, from HTTP's own signs, and into trailers."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from h2.errors import ErrorCodes
 from services.runtime.http2.metadata import Headers, Pairs, from_headers, from_message, to_headers, to_message
 
 CODES = {b"%d" % code.value[0]: code for code in grpc.StatusCode}
-"""By their text in trailers."""
+"""Status codes by their text in trailers."""
 
 STATUS, MESSAGE = b"grpc-status", b"grpc-message"
 
 PUSHBACK = b"grpc-retry-pushback-ms"
-"""With 0: ask another server at once (https://github.com/grpc/proposal/blob/master/A6-client-retries.md). This one has
-done nothing, as one that is being stopped."""
+"""Trailer that, with 0, asks for another server at once, as this one has done nothing
+(https://github.com/grpc/proposal/blob/master/A6-client-retries.md)."""
 
 _BY_HTTP = {
     b"400": grpc.StatusCode.INTERNAL,
@@ -47,10 +47,10 @@ class Status:
     """The other trailers."""
 
     is_refused: bool = False
-    """The server has not begun the call: it may be made again."""
+    """Whether the server has not begun the call, which may be repeated."""
 
     is_local: bool = False
-    """Our own caller cancelled it."""
+    """Whether our own caller cancelled the call."""
 
 
 def to_trailers(code: grpc.StatusCode, details: str, metadata: Pairs) -> Headers:
@@ -62,7 +62,7 @@ def to_trailers(code: grpc.StatusCode, details: str, metadata: Pairs) -> Headers
 
 @dataclass(slots=True)
 class ServerStatus:
-    """The status that a server gives a call; its handler may change it until it is sent."""
+    """A call's status, which its handler may change until it is sent."""
 
     code: grpc.StatusCode = grpc.StatusCode.OK
     details: str = ""
@@ -73,7 +73,7 @@ class ServerStatus:
 
 
 def from_trailers(headers: Headers, *, are_all: bool = False) -> Status | None:
-    """The status that trailers give; None: they give none. `are_all`: there is nothing else of the answer."""
+    """Return the trailers' status, if any; `are_all` means that the answer has nothing else."""
     said = dict(headers)
     if STATUS not in said:
         return None
@@ -84,7 +84,7 @@ def from_trailers(headers: Headers, *, are_all: bool = False) -> Status | None:
 
 
 def from_http(headers: Headers) -> Status | None:
-    """The status of an answer that is none of gRPC's, a proxy's for example; None: it is gRPC's."""
+    """Return the status of an answer that is not gRPC's, such as a proxy's; None if it is."""
     said = dict(headers)
     status = said.get(b":status", b"")
     if status != b"200":

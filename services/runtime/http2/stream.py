@@ -1,7 +1,7 @@
-"""One stream of a connection: messages out of DATA frames, messages into them, flow control in both directions.
+"""One stream: DATA frames to messages and back, with flow control in both directions.
 
-What arrives waits in `inbox`, and the peer's window opens again as it is read; or `take` gets it at once. What is sent
-leaves at once, and waits in the backlog when the peer's window, or the socket, is full.
+Input waits in `inbox`, or goes to `take` at once; output waits in the backlog while the peer's window or the socket is
+full.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
     from services.runtime.http2.outgoing import FrameWriter
 
 _EMPTY: deque[bytes] = deque(maxlen=0)
-"""The inbox of every stream that keeps no messages: a deque of its own weighs 760 bytes."""
+"""The shared inbox of streams that keep no messages; a deque weighs 760 bytes."""
 
 
 class Oversized(Exception):
-    """The peer sends a message that is larger than allowed."""
+    """The peer's message is larger than allowed."""
 
 
 class Compressed(Exception):
-    """The peer sends a message in an encoding that was not offered."""
+    """The peer's message has an encoding that was not offered."""
 
 
 class StreamOwner(Protocol):
@@ -38,7 +38,7 @@ class StreamOwner(Protocol):
     out: FrameWriter
 
     def finish_local(self, stream: Stream) -> None:
-        """Note that the last message of `stream` has left, and that its frame said so."""
+        """Note that the last frame of `stream` is written."""
         ...
 
     def end_stream(self, stream: Stream, trailers: Headers) -> None:
@@ -47,7 +47,7 @@ class StreamOwner(Protocol):
 
 
 class Stream:
-    """Belongs to one call. `take` is called from the connection's own callback, and must not raise."""
+    """A call's stream; `take` is called from the connection's callback and must not raise."""
 
     __slots__ = (
         "_assembling",
@@ -71,14 +71,14 @@ class Stream:
         self.id = stream_id
         self.message_bytes_max = message_bytes_max
         self.inbox = _EMPTY
-        """Messages that nobody has read yet."""
+        """Messages that nobody has read."""
         self.take: Callable[[bytes], None] | None = None
         """Gets each message at once, instead of the inbox."""
         self.window = ReceiveWindow(connection.out, stream_id)
         self.is_local_open = True
         """Whether we may send messages."""
         self.is_ended = False
-        """Nothing will arrive any more: the peer has ended its side, or the stream is gone."""
+        """Whether nothing more will arrive."""
         self._connection = connection
         self._out = connection.out
         self._state = state
@@ -87,7 +87,7 @@ class Stream:
         self._backlog = bytearray()
         self._room: asyncio.Future[None] | None = None
         self._end: Headers | None = None
-        """Trailers that end our side once the backlog is sent; an empty list ends it with the last frame."""
+        """Trailers to send after the backlog; an empty list ends our side with the last frame."""
 
     # In.
 
@@ -143,7 +143,7 @@ class Stream:
             self.wake_reader()
 
     def pop_message(self) -> bytes:
-        """Take the next message out of the inbox, which is not empty."""
+        """Remove the first message from the inbox, which is not empty."""
         message = self.inbox.popleft()
         size = len(message) + frames.PREFIX_BYTES
         unread = self.window.unread_bytes
@@ -153,7 +153,7 @@ class Stream:
         return message
 
     async def wait_for_message(self) -> None:
-        """Wait until there is a message, or none will come. One task at a time."""
+        """Wait, in one task at a time, until there is a message or none will come."""
         while not self.inbox and not self.is_ended:
             self._waiting = asyncio.get_running_loop().create_future()
             try:
@@ -167,13 +167,13 @@ class Stream:
 
     @property
     def is_cut(self) -> bool:
-        """Whether the peer has left a message half sent."""
+        """Whether the peer ended in the middle of a message."""
         return bool(self._assembling)
 
     # Out.
 
     def send(self, message: bytes) -> bool:
-        """Send a message; False: the peer is behind, then `wait_until_drained` before the next."""
+        """Send a message; False if the peer is behind and `wait_until_drained` is due."""
         out, state = self._out, self._state
         size = len(message)
         length = size + frames.PREFIX_BYTES
@@ -192,7 +192,7 @@ class Stream:
         return True
 
     def send_last(self, message: bytes) -> None:
-        """Send a message and end our side, in one frame where there is room for it."""
+        """Send a message and end our side, in one frame if there is room."""
         out, state = self._out, self._state
         length = len(message) + frames.PREFIX_BYTES
         room = min(limits.FRAME_BYTES_MAX, state.outbound_flow_control_window, out.h2.outbound_flow_control_window)
@@ -207,7 +207,7 @@ class Stream:
         self._connection.finish_local(self)
 
     def end_local(self, trailers: Headers) -> None:
-        """End our side, behind what waits; without trailers by the last frame."""
+        """End our side after the backlog; without trailers, by the last frame."""
         if not self.is_local_open or self._end is not None:
             return
         self._end = trailers
@@ -215,7 +215,7 @@ class Stream:
             self._send_end()
 
     async def wait_until_drained(self) -> None:
-        """Wait until everything has been handed to the socket, or the stream is gone. One task at a time."""
+        """Wait, in one task at a time, until the socket has everything or the stream is gone."""
         while self._backlog and self.is_local_open:
             self._room = asyncio.get_running_loop().create_future()
             try:
@@ -267,7 +267,7 @@ class Stream:
     # Its end.
 
     def close(self) -> None:
-        """Forget what waits: the stream is gone in both directions."""
+        """Drop everything that waits, as the stream is gone."""
         self.is_local_open = self.window.is_open = False
         self.is_ended = True
         self._backlog.clear()

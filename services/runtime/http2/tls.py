@@ -1,4 +1,4 @@
-"""TLS for both ends: contexts that speak HTTP/2 only, and who the other end is."""
+"""TLS for both ends: contexts for HTTP/2 alone, and the peer's identity."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ ALPN = "h2"
 
 
 def restrict_to_http2(context: ssl.SSLContext) -> ssl.SSLContext:
-    """`context`, for HTTP/2 alone, from TLS 1.2 on (https://www.rfc-editor.org/rfc/rfc9113#section-9.2)."""
+    """Allow `context` HTTP/2 alone, from TLS 1.2 on (https://www.rfc-editor.org/rfc/rfc9113#section-9.2)."""
     context.set_alpn_protocols([ALPN])
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     return context
 
 
 def has_agreed(transport: asyncio.Transport) -> bool:
-    """Whether the peer agreed to HTTP/2; without TLS it says so by its preface."""
+    """Whether the peer agreed to HTTP/2; without TLS its preface says so."""
     ssl_object: ssl.SSLObject | None = transport.get_extra_info("ssl_object")
     return ssl_object is None or ssl_object.selected_alpn_protocol() == ALPN
 
 
 def read_peer_identity(transport: asyncio.Transport) -> dict[str, list[bytes]]:
-    """Return the names in the peer's certificate, under the keys that gRPC uses; empty without TLS."""
+    """Return the names in the peer's certificate under gRPC's keys; empty without TLS."""
     if transport.get_extra_info("ssl_object") is None:
         return {}
     found = {"transport_security_type": [b"ssl"]}

@@ -1,7 +1,4 @@
-"""Whether the other end of a connection keeps up: its settings and header blocks in time, an answer when it is silent.
-
-What a peer is given is in `Limits`; who is too slow, or gone, is cut off.
-"""
+"""Cuts off peers that are too slow with settings and header blocks, or silent for too long."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ from services.runtime.http2.limits import Limits
 
 
 class PeerWatch:
-    """Belongs to one connection; watches from `start_watching` to `stop_watching`."""
+    """Watches one peer from `start_watching` to `stop_watching`."""
 
     def __init__(
         self,
@@ -24,7 +21,7 @@ class PeerWatch:
         gone: Callable[[], None],
     ) -> None:
         self.reads = 0
-        """Counted up by the connection, once a wake-up."""
+        """Wake-ups with input so far, counted by the connection."""
         self._limits = limits
         self._may_ping = may_ping
         self._ping = ping
@@ -38,12 +35,12 @@ class PeerWatch:
         self._keepalive: asyncio.TimerHandle | None = None
 
     def start_watching(self) -> None:
-        """The connection is made: its settings are due."""
+        """Start the clock for the peer's settings."""
         self._preface_due = self._loop.call_later(self._limits.preface_s, self._too_slow)
         self._keepalive = self._loop.call_later(self._limits.keepalive_s, self._check_peer)
 
     def note_settings(self) -> bool:
-        """Note that settings have come; whether they are the first."""
+        """Note settings, and return whether they are the first."""
         if self._preface_due is None:
             return False
         self._preface_due.cancel()
@@ -51,7 +48,7 @@ class PeerWatch:
         return True
 
     def note_header_block(self, *, is_open: bool) -> None:
-        """Note whether a header block has begun and not ended."""
+        """Note whether a header block is incomplete."""
         if is_open and self._headers_due is None:
             self._headers_due = self._loop.call_later(self._limits.preface_s, self._too_slow)
         elif not is_open and self._headers_due is not None:
@@ -67,7 +64,7 @@ class PeerWatch:
                 timer.cancel()
 
     def _check_peer(self) -> None:
-        """Ping a silent peer, and give up on one that does not answer."""
+        """Ping a silent peer; give up on one that does not answer."""
         wait_s = self._limits.keepalive_s
         if self.reads != self._reads_seen or not self._may_ping():
             self._pinged = False

@@ -1,1 +1,1 @@
-"""A service's process: its settings, logs, metrics, certificates and its life from start to stop."""
+"""A service's process: settings, logs, metrics, certificates, start and stop."""

@@ -1,9 +1,8 @@
 """Settings: one frozen dataclass for each service, read from the environment once.
 
-A field `idle_ms` of the memory service is HEADRACE_MEMORY_IDLE_MS; `setting(name=…)` gives another name, shared by
-services, and `aliases` the names that deployments already know. All problems are reported together. A variable
-with our prefix that no service knows is an error, because it is nearly always a typo. Limits, whose names end in
-`_max`, are 1 or more.
+A field `idle_ms` of the memory service is HEADRACE_MEMORY_IDLE_MS; `setting(name=…)` gives a shared name, `aliases`
+gives older ones. All problems are reported together; an unknown variable with our prefix is one. Limits ending in
+`_max` are 1 or more.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ T = TypeVar("T")
 
 PREFIX = "HEADRACE_"
 SERVICES = ("FACADE", "ORCHESTRATOR", "LLM_GATEWAY", "MEMORY", "TOOLS", "SIMULATOR", "GATEWAY")
-"""GATEWAY is deploy/gateway, which reads its own settings."""
+"""Services by the name in their variables; GATEWAY (deploy/gateway) reads its own settings."""
 
 SHARED = frozenset(
     PREFIX + name
@@ -43,16 +42,16 @@ SHARED = frozenset(
         "TOKEN",
     )
 )
-"""Variables without a service's name in them. HEADRACE_URL and HEADRACE_TOKEN are the command line's."""
+"""Variables without a service's name; HEADRACE_URL and HEADRACE_TOKEN are the command line's."""
 
 PLAIN = "plain:"
-"""Before an address to listen on for probes."""
+"""Prefix of a listen address for probes."""
 
 TRUE, FALSE = frozenset({"1", "true", "yes", "on"}), frozenset({"0", "false", "no", "off"})
 
 
 class ConfigError(Exception):
-    """The environment is wrong: one problem a line."""
+    """The environment is wrong; the text has one problem a line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,16 +127,16 @@ def _is_host_and_port(address: str) -> bool:
 
 
 def setting(default: Any = MISSING, *, name: str = "", aliases: tuple[str, ...] = (), secret: bool = False) -> Any:
-    """A dataclass field with a variable name of its own, other names that are honoured too, or a secret value."""
+    """Declare a field with its own variable name, aliases, or a secret value."""
     metadata = {"name": name, "aliases": aliases, "secret": secret}
     return field(default=default, metadata=metadata, repr=not secret)
 
 
 def load_settings(cls: type[T], service: str, env: Mapping[str, str]) -> T:
-    """The `cls` of `service` ("MEMORY") as `env` has it.
+    """Read the `cls` of `service` ("MEMORY") from `env`.
 
     Raises:
-        ConfigError: Naming every variable that is missing, malformed or unknown.
+        ConfigError: Variables are missing, malformed or unknown; all are named.
     """
     problems: list[str] = []
     known: set[str] = set()
@@ -149,7 +148,7 @@ def load_settings(cls: type[T], service: str, env: Mapping[str, str]) -> T:
 
 
 def list_variables(cls: type[Any], service: str) -> dict[str, Any]:
-    """Each variable of `cls` with its default; the completeness test holds compose.yaml against it."""
+    """Return each variable of `cls` with its default, which a test compares with compose.yaml."""
     found: dict[str, Any] = {}
     hints = typing.get_type_hints(cls)
     for item in fields(cls):
@@ -163,7 +162,7 @@ def list_variables(cls: type[Any], service: str) -> dict[str, Any]:
 
 
 def describe_settings(config: Any) -> dict[str, Any]:
-    """The values of `config` for the log, secrets masked."""
+    """Return the values of `config` for the log, secrets masked."""
     shown: dict[str, Any] = {}
     for item in fields(config):
         value = getattr(config, item.name)
@@ -219,7 +218,7 @@ def _load_fields(cls: type[T], service: str, env: Mapping[str, str], problems: l
 def _load_part(
     kind: type[Any], default: object, service: str, env: Mapping[str, str], problems: list[str], known: set[str]
 ) -> Any:
-    """A dataclass in a dataclass; each has its own default address to listen on."""
+    """Read a nested dataclass; server settings listen at their default's address."""
     listen_name = f"{PREFIX}{service}_LISTEN"
     if isinstance(default, ServerSettings) and listen_name not in env:
         env = {**env, listen_name: default.listen}
@@ -227,7 +226,7 @@ def _load_part(
 
 
 def _parse_value(text: str, kind: Any) -> Any:
-    """`text` as `kind`: str, int, float, bool, Path, or one of them | None, where the empty text is None."""
+    """Parse `text` as str, int, float, bool, Path, or one of them | None, where empty text is None."""
     if isinstance(kind, types.UnionType):
         if not text:
             return None

@@ -1,7 +1,6 @@
-"""Logging: one JSON object a line on stderr, ids from context variables.
+"""Logging: one JSON object a line on stderr, with ids from context variables.
 
-Event names are constants in lower case ("rpc done"); facts are fields. Below the configured level a call costs
-one method that does nothing (structlog's filtering logger).
+Event names are lower-case constants ("rpc done"); facts are fields. A call below the level costs almost nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 
 
 def configure_logging(level: str, service: str) -> None:
-    """Set up structlog for this process, and route the libraries' own warnings through it."""
+    """Set up structlog for this process, for libraries' warnings too."""
     if level not in LEVELS:
         raise ValueError(f"log level {level!r}: expected one of {', '.join(LEVELS)}")
     structlog.configure(
@@ -48,7 +47,7 @@ def _dump_event(event: dict[str, object], **_: object) -> str:
 
 
 def _make_serializable(value: object) -> object:
-    """`value`, or its text where it holds a lone surrogate, a number over 64 bits or a key that is no string."""
+    """Return `value`, or its text if it holds a lone surrogate, a number over 64 bits or a key that is no string."""
     try:
         orjson.dumps(value, default=repr)
     except TypeError:
@@ -70,7 +69,7 @@ def _add_span_ids(_logger: object, _method: str, event: structlog.types.EventDic
 
 
 class _ForwardHandler(logging.Handler):
-    """Gives what libraries say through `logging` to structlog."""
+    """Passes records of `logging` to structlog."""
 
     def emit(self, record: logging.LogRecord) -> None:
         logger = structlog.get_logger()

@@ -1,4 +1,4 @@
-"""How far the event loop is behind: by how much a timer comes late, which every delta of the process then does too."""
+"""Measures how late the event loop runs a timer, and so every delta."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from prometheus_client import Histogram
 
 INTERVAL_S = 0.25
-"""Between two looks: a stall longer than that is seen for certain, shorter ones in proportion to their length."""
+"""Time between two looks; a longer stall is always seen, a shorter one in proportion to its length."""
 
 LAG = Histogram(
     "headrace_event_loop_lag_seconds",

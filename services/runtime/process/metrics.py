@@ -1,7 +1,7 @@
-"""Metrics for Prometheus: what a process counts, on a port of its own, away from the callers' one.
+"""Metrics for Prometheus, served on a port of their own.
 
-Each service declares its counters where it counts, with prometheus_client's process-wide registry. The HTTP server is
-imported where one is wanted: it takes a tenth of a second, and most services have no other use for it.
+Services declare counters where they count, in prometheus_client's registry. The HTTP server is imported on demand, as
+that takes 0.1 s.
 """
 
 from __future__ import annotations
@@ -21,10 +21,9 @@ if TYPE_CHECKING:
 
 @asynccontextmanager
 async def serving_metrics(listen: str) -> AsyncGenerator[str]:
-    """Answer GET /metrics at `listen`, host:port, inside the block; gives the address that was bound.
+    """Answer GET /metrics at `listen` inside the block; yields the bound address.
 
-    An empty `listen` serves nothing, and then the loop's lag is not measured either. Raises OSError when the address
-    cannot be bound.
+    If `listen` is empty, nothing is served or measured. Raises OSError when the address cannot be bound.
     """
     if not listen:
         yield ""
@@ -45,7 +44,6 @@ async def serving_metrics(listen: str) -> AsyncGenerator[str]:
 
 
 async def get_metrics(_: web.Request) -> web.Response:
-    """Answer with the process's metrics in Prometheus' format."""
     from aiohttp import web
 
     return web.Response(body=generate_latest(), headers={"Content-Type": CONTENT_TYPE_LATEST})

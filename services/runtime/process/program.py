@@ -1,4 +1,4 @@
-"""A service's process from start to stop: settings, logging, uvloop; what goes wrong before it serves is one line."""
+"""A service's process from start to stop; a failure before it serves is one line."""
 
 from __future__ import annotations
 
@@ -23,8 +23,7 @@ C = TypeVar("C")
 STOPS = (signal.SIGTERM, signal.SIGINT)
 
 THREAD_TURN_S = 0.0005
-"""For which a thread may keep the interpreter to itself while the loop, and with it every stream, waits; Python would
-give it 5 ms."""
+"""Longest time that a thread holds the interpreter while the loop waits; Python's default is 5 ms."""
 
 log = structlog.get_logger()
 
@@ -32,7 +31,7 @@ log = structlog.get_logger()
 def run_service(cls: type[C], service: str, main: Callable[[C], Awaitable[None]]) -> None:
     """Run `main` with the settings of `service` ("MEMORY") until it returns.
 
-    Exits with 2 when the settings are wrong, with 1 when an address or a file cannot be had.
+    Exits with 2 for wrong settings, with 1 if an address or a file cannot be had.
     """
     try:
         config = settings.load_settings(cls, service, os.environ)
@@ -63,7 +62,7 @@ def run_service(cls: type[C], service: str, main: Callable[[C], Awaitable[None]]
 
 
 async def wait_for_stop() -> None:
-    """Return at the first SIGTERM or SIGINT; a second one ends the process at once."""
+    """Return at the first SIGTERM or SIGINT; a second one ends the process."""
     stopped = asyncio.Event()
     _call_at_signal(stopped.set)
     _freeze_garbage()
@@ -71,17 +70,15 @@ async def wait_for_stop() -> None:
 
 
 def _freeze_garbage() -> None:
-    """Keep the garbage collector from what was made while the service started, modules above all: looking through that
-    stops everything for 25 to 90 ms, again and again (Python 3.11, 2026-11).
-    """
+    """Exempt objects made at start from garbage collection, which took 25 to 90 ms each time (Python 3.11, 2026-11)."""
     gc.collect()
     gc.freeze()
 
 
 def _cancel_at_signal() -> None:
-    """Have the first signal cancel this task, until `wait_for_stop` has a better use for it.
+    """Have the first signal cancel this task until `wait_for_stop` takes over.
 
-    Of itself it would end the process, but not one that is the first of its container, nor would it wait for a thread.
+    By default a container's first process would ignore it, and others would not wait for threads.
     """
     task = asyncio.current_task()
     assert task is not None, "called by the program's task"

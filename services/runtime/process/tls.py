@@ -1,7 +1,7 @@
-"""The suite's certificates, for all of a process's gRPC servers and channels. Unset: plain text.
+"""The suite's certificates, for all servers and channels of a process; plain text if unset.
 
-With a CA both ends of every connection show a certificate that it has signed. The files are looked at for each new
-connection: a certificate that was renewed needs no restart, and connections that are there keep theirs.
+With a CA both ends of a connection must show a certificate. Files are checked for each new connection, so renewal needs
+no restart.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ log = structlog.get_logger()
 
 
 def load_certificates() -> Certificates | None:
-    """The certificates of this process; settings that do not fit are reported where settings are read.
+    """Return this process's certificates, if set.
 
     Raises:
         OSError: They cannot be read, or do not belong together.
@@ -33,7 +33,7 @@ def load_certificates() -> Certificates | None:
 
 
 def check_tls_settings(cert: str, key: str, ca: str, transport: str) -> None:
-    """Raises ValueError unless the settings make sense together."""
+    """Raise ValueError unless the settings make sense together."""
     if bool(cert) != bool(key) or (ca and not cert):
         raise ValueError(f"{CERT}, {KEY}, {CA}: expected none, the first two, or all three")
     if cert and transport != "h2":
@@ -47,26 +47,26 @@ class _Contexts:
 
 
 class Certificates:
-    """A process's own certificate with its key, and the CA of those it talks to; files in PEM.
+    """A process's certificate and key, and its peers' CA, as PEM files.
 
     Without a CA, clients show no certificate, and servers' are checked against the machine's CAs.
     """
 
     def __init__(self, cert: str, key: str, ca: str = "") -> None:
-        """Raises OSError when the files cannot be read, or do not belong together."""
+        """Read the files; raises OSError if that fails or they do not belong together."""
         self._cert, self._key, self._ca = cert, key, ca
         self._seen = self._stamp_files()
         self._contexts = self._read_contexts()
 
     def make_server_context(self) -> ssl.SSLContext:
-        """For a listener: each handshake takes the certificates of its time."""
+        """Return a listener's context, whose handshakes take the current certificates."""
         listening = self._read_server_context()
         # Called for every client, whether it names a server or not, before certificates are chosen and checked.
         listening.sni_callback = self._choose_context
         return listening
 
     def get_client_context(self) -> ssl.SSLContext:
-        """For one new connection."""
+        """Return the context for one new connection."""
         return self._get_contexts().client
 
     def _choose_context(self, handshake: ssl.SSLObject, server_name: str | None, listening: ssl.SSLContext) -> None:
@@ -118,7 +118,7 @@ class Certificates:
 
 
 def _stamp(path: str) -> tuple[int, int]:
-    """Return inode and time of change, which differ once the file has changed; zeros if it is gone."""
+    """Return inode and time of change; zeros if the file is gone."""
     try:
         found = os.stat(path)
     except OSError:

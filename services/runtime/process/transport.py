@@ -1,7 +1,4 @@
-"""The transport of RPCs in this process: our own HTTP/2 (`h2`), or grpcio.
-
-One choice for all of a process's servers and channels, of both of which either kind works with the other's.
-"""
+"""Chooses the transport of RPCs in this process: our own HTTP/2 (`h2`) or grpcio, which work together."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ DEFAULT = "h2"
 
 
 def get_transport() -> str:
-    """The transport of this process; a wrong word is reported where settings are read."""
+    """Return this process's transport, whose name is checked with the settings."""
     return os.environ.get(VARIABLE, DEFAULT)
 
 

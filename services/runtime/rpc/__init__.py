@@ -1,1 +1,1 @@
-"""gRPC as the services use it: servers, channels, interceptors, health, streams that are pushed."""
+"""gRPC as the services use it: servers, channels, interceptors, health, pushed streams."""

@@ -1,8 +1,6 @@
-"""Metadata that every call carries on: from its own metadata into context, and to the calls made meanwhile.
+"""Ids that every call carries on in its metadata: request, run, span, and users' credentials for MCP servers.
 
-These are ids of the request, the run and the span, and users' credentials for MCP servers:
-`x-mcp-<server>-authorization` is the Authorization header of the user's calls to that server. Credentials are never
-logged.
+`x-mcp-<server>-authorization` is the Authorization header of the user's calls to that server; it is never logged.
 """
 
 from __future__ import annotations
@@ -19,12 +17,12 @@ from services.runtime.telemetry import spans
 REQUEST_ID, RUN_ID, TRACEPARENT = "x-request-id", "x-run-id", spans.TRACEPARENT
 
 _SAFE = re.compile(r"[A-Za-z0-9._:/+=-]{1,128}")
-"""The form of a caller's request id: anything else could forge log lines or headers."""
+"""The form of a caller's request id; any other could forge log lines or headers."""
 
 _CREDENTIAL = re.compile(r"x-mcp-[a-z0-9_-]{1,32}-authorization")
 
 CREDENTIALS_CHARS_MAX = 4096
-"""All credentials together: gRPC refuses calls with more than 8 KiB of metadata."""
+"""Size of all credentials together, as gRPC refuses more than 8 KiB of metadata."""
 
 log = structlog.get_logger()
 
@@ -32,7 +30,7 @@ _forwarded: ContextVar[tuple[tuple[str, str], ...]] = ContextVar("forwarded", de
 
 
 def adopt_metadata(metadata: Iterable[tuple[str, str | bytes]]) -> str:
-    """Take the ids of an incoming call, or make them, and return the request id; the caller's task owns them."""
+    """Take or make the ids of an incoming call, in the caller's task, and return the request id."""
     given = {key: value for key, value in metadata if isinstance(value, str)}
     request_id = ensure_request_id(given.get(REQUEST_ID))
     forwarded = [(REQUEST_ID, request_id)]
@@ -45,7 +43,7 @@ def adopt_metadata(metadata: Iterable[tuple[str, str | bytes]]) -> str:
 
 
 def find_mcp_credentials(given: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
-    """The users' credentials for MCP servers among headers or metadata; none when they are too long to be sent on."""
+    """Return the credentials for MCP servers among headers or metadata; none if they are too long together."""
     found = tuple(
         (key.lower(), value)
         for key, value in given
@@ -58,17 +56,17 @@ def find_mcp_credentials(given: Iterable[tuple[str, str]]) -> tuple[tuple[str, s
 
 
 def find_mcp_credential(server: str) -> str:
-    """Return the credential that the user of this call gave for the MCP server; empty if none."""
+    """Return the current user's credential for an MCP server; empty if there is none."""
     return dict(_forwarded.get()).get(f"x-mcp-{server.lower()}-authorization", "")
 
 
 def ensure_request_id(given: str | None) -> str:
-    """The id a caller gave, when it is fit for logs and headers, else a new one."""
+    """Return a caller's request id if it is safe, else a new one."""
     return given if given and _SAFE.fullmatch(given) else str(uuid.uuid4())
 
 
 def bind_run_id(run_id: str) -> None:
-    """Have the log lines of the caller's task, and of the peers that it calls, name this run from now on."""
+    """Name this run in the task's log lines and calls from now on."""
     structlog.contextvars.bind_contextvars(run_id=run_id)
     _forwarded.set((*(pair for pair in _forwarded.get() if pair[0] != RUN_ID), (RUN_ID, run_id)))
 
@@ -79,7 +77,7 @@ def current_request_id() -> str:
 
 
 def get_log_fields() -> dict[str, str]:
-    """The ids of the current call as log lines have them, beside those of its span."""
+    """Return the current call's ids for log lines, without those of its span."""
     known = dict(_forwarded.get())
     return {name: known[key] for key, name in ((REQUEST_ID, "request_id"), (RUN_ID, "run_id")) if key in known}
 

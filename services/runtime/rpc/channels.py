@@ -1,4 +1,4 @@
-"""Channels to peers: one for each peer, for the process's life. The only place that creates them."""
+"""Channels to peers, one for each peer and process; no other file creates them."""
 
 from __future__ import annotations
 
@@ -32,10 +32,11 @@ OPTIONS: list[tuple[str, int]] = [
 
 
 def open_channel(address: str, caller_metadata: CallerMetadata = ()) -> grpc.aio.Channel:
-    """A channel to `address`: host:port, unix:/path, several of them with commas between, or dns:///host:port for all
-    replicas of a name. The caller closes it. Its calls show `caller_metadata`, and say for whom they are made.
+    """Return a channel to `address`, which the caller closes; its calls carry `caller_metadata` and the current
+    identity.
 
-    Raises OSError when the process's certificates cannot be used, ValueError for an address that is none.
+    Addresses are host:port, unix:/path, several with commas, or dns:///host:port for all replicas of a name. Raises
+    OSError when the certificates cannot be used, ValueError for any other address.
     """
     if transport.get_transport() == "h2":
         certificates = tls.load_certificates()

@@ -1,4 +1,4 @@
-"""The field rules of the protos (common.proto, FieldRules), checked on every request before its handler runs."""
+"""The field rules of the protos (common.proto, FieldRules), checked before a handler runs."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from headrace.v1 import common_pb2
 from services.runtime.json_form import rules_of
 
 JSON_DEPTH_MAX = 64
-"""Nesting of JSON text in a field; deeper is an attack on some parser down the line."""
+"""Nesting of JSON text in a field; deeper text attacks some later parser."""
 
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 Check = Callable[[Message, str], None]
-"""Raises InvalidRequest when the message breaks a rule; the text is the path of the message, with a final dot."""
+"""Raises InvalidRequest when a message breaks a rule; the text is the message's path, with a final dot."""
 
 
 def check_rules(message: Message) -> None:
@@ -31,12 +31,12 @@ def check_rules(message: Message) -> None:
 
 
 def is_uuid(text: str) -> bool:
-    """Whether `text` is a UUID in the one form that ids have."""
+    """Whether `text` is a UUID in the form that ids have."""
     return _UUID.fullmatch(text) is not None
 
 
 def measure_json_depth(value: Any) -> int:
-    """How many lists and objects lie in each other in parsed JSON; a scalar has depth 0, an empty list 1."""
+    """Return the nesting of parsed JSON; a scalar has depth 0, an empty list 1."""
     depth, level = 0, [value]
     while containers := [value for value in level if isinstance(value, (dict, list))]:
         depth += 1
@@ -45,7 +45,7 @@ def measure_json_depth(value: Any) -> int:
 
 
 def check_json(text: str, name: str) -> None:
-    """Raise InvalidRequest unless `text` is JSON of a bearable depth."""
+    """Raise InvalidRequest unless `text` is JSON of at most JSON_DEPTH_MAX."""
     try:
         value = orjson.loads(text)
     except ValueError as error:
@@ -60,7 +60,7 @@ def _list_items(value: dict[str, Any] | list[Any]) -> Iterable[Any]:
 
 @cache
 def _compile_checks(descriptor: Descriptor) -> tuple[Check, ...]:
-    """The checks of a message type, compiled once: most fields have none."""
+    """Return the checks of a message type, compiled once."""
     checks: list[Check] = []
     for field in descriptor.fields:
         checks += _compile_field(field, rules_of(field))

@@ -1,4 +1,4 @@
-"""grpc.health.v1 for each service, and the name `chain` for it and everything it needs."""
+"""grpc.health.v1 for each service, with the name `chain` for it and all that it needs."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ CHAIN = "chain"
 """Service name whose Check asks the peers too."""
 
 PEER_TIMEOUT_S = 2.0
-"""For one peer's answer; peers are asked at the same time."""
+"""Time for one peer's answer; all are asked at once."""
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
 
 
 class Health(health_aio.HealthServicer):
-    """The library's servicer; `chain` is answered by asking `peers` at the moment of the question.
+    """The library's servicer; a check of `chain` asks `peers` anew.
 
-    What is behind `is_usable`, a database, is in `chain` alone: it is all replicas', and none is better than another.
+    `is_usable` (a database) counts in `chain` alone, as all replicas share it.
     """
 
     def __init__(self, peers: Mapping[str, grpc.aio.Channel], is_usable: Callable[[], bool]) -> None:
@@ -43,7 +43,7 @@ class Health(health_aio.HealthServicer):
 
 
 async def check_peers(peers: Mapping[str, grpc.aio.Channel]) -> dict[str, bool]:
-    """Whether each peer, and what it needs itself, is ready."""
+    """Whether each peer, and all that it needs, is ready."""
     answers = await asyncio.gather(*(_is_ready(channel) for channel in peers.values()))
     return dict(zip(peers, answers, strict=True))
 

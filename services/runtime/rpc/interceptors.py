@@ -1,9 +1,9 @@
-"""The work around every RPC: ids into context, callers admitted, rules checked, errors to statuses, one log line.
+"""The work around every RPC: context ids, admission, rules, errors to statuses, one log line.
 
-Streams are written with `context.write`, not yielded: gRPC never closes a generator that it stops reading, so a
-yielding handler would be cleaned up late, in some other task. Here it is closed in the RPC's own task, innermost
-first. Handlers may therefore yield, and contain no `try`. A streaming handler may instead be a coroutine that sends
-through its `push_stream.opening_sink` and returns how many messages it sent. Messages may be serialized already.
+Streams are written with `context.write`, not yielded, because gRPC never closes a generator that it stops reading; here
+it is closed in the RPC's own task, innermost first. So handlers may yield and need no `try`. A streaming handler may
+also be a coroutine that sends through `push_stream.opening_sink` and returns its number of messages. Messages may be
+serialized already.
 """
 
 from __future__ import annotations
@@ -31,35 +31,35 @@ Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 
 GRPC_METHODS = ("/grpc.health.", "/grpc.reflection.")
-"""Methods of gRPC itself: not logged, not limited."""
+"""gRPC's own methods, neither logged nor limited."""
 
 STATUS_DETAILS = "grpc-status-details-bin"
 
 RETRY_AT_ONCE = (("grpc-retry-pushback-ms", "0"),)
-"""Beside an error after which nobody has to wait: our channels ask another replica before their caller notices."""
+"""Trailer by which our channels ask another replica at once."""
 
 HANG_UP_S = 0.1
-"""How long the cancellation may come after a failed write. On uvloop one turn of the loop was not always enough
-(grpcio 1.85); only the answer to a bug waits for it."""
+"""Longest wait for the cancellation after a failed write; on uvloop one turn of the loop was not always enough (grpcio
+1.85)."""
 
 _UNREADABLE = object()
-"""In the place of a request."""
+"""Stands for a request that cannot be parsed."""
 
 log = structlog.get_logger()
 
 
 class RpcInterceptor(grpc.aio.ServerInterceptor):
-    """Outermost and only: nothing else aborts an RPC. Shared by all RPCs of a server."""
+    """A server's only interceptor, shared by all of its RPCs; nothing else aborts one."""
 
     def __init__(self, stream_capacity: Capacity, authenticator: Authenticator) -> None:
-        """`stream_capacity` limits the streaming RPCs that are open at a time."""
+        """`stream_capacity` limits the open streaming RPCs."""
         self._stream_capacity = stream_capacity
         self._authenticator = authenticator
         self._wrapped: dict[str, Handler] = {}
 
     @property
     def streams(self) -> int:
-        """Streaming RPCs that are open now."""
+        """Number of open streaming RPCs."""
         return self._stream_capacity.used
 
     async def intercept_service(
@@ -137,13 +137,13 @@ class RpcInterceptor(grpc.aio.ServerInterceptor):
 
 
 def _pass_bytes_through(serialize: Callable[[Any], bytes] | None) -> Callable[[Any], bytes]:
-    """`serialize`, but what is bytes already is sent as it is."""
+    """Return `serialize` for messages, which leaves bytes as they are."""
     assert serialize is not None, "generated code gives one"
     return lambda reply: reply if type(reply) is bytes else serialize(reply)
 
 
 def _catch_unreadable(parse: Callable[[bytes], Any] | None) -> Callable[[bytes], Any]:
-    """`parse`, but what is no message is the caller's mistake: left to gRPC, it would be INTERNAL."""
+    """Return `parse` with failures marked as the caller's mistake, which gRPC would call INTERNAL."""
     assert parse is not None, "generated code gives one"
 
     def parsed(data: bytes) -> Any:

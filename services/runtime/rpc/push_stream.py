@@ -1,7 +1,7 @@
-"""Messages handed on the moment they are there, without a task's turn for each: into a call's answer, out of a call.
+"""Bytes of messages passed on at arrival, without a task's turn for each, into a call's answer or out of a call.
 
-Both ways are bytes, as the wire has them. A source that pushes calls `MessageSink.send` from its own callback, and
-stops when that says so; `push_messages` calls `take` from the callback of the connection that the message came on.
+A source calls `MessageSink.send` from its own callback and stops when that says so; `push_messages` calls `take` from
+the connection's callback.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from services.runtime.http2.client.call_kinds import UnaryStreamCall
 from services.runtime.http2.server.call import ServerCall
 
 QUEUE_MAX = 64
-"""Messages that wait for a reader who is behind, before its source is told to stop."""
+"""Messages that wait for a slow reader before their source is told to stop."""
 
 
 class MessageSink(Protocol):
     """Takes the answers of one streaming RPC."""
 
     def send(self, message: bytes) -> bool:
-        """Send at once, or put in line behind what waits; False: the reader is behind, `wait_until_drained`."""
+        """Send or queue a message; False if the reader is behind and `wait_until_drained` is due."""
         ...
 
     async def wait_until_drained(self) -> None:
-        """Wait until the reader has caught up. When it has gone, the RPC's task is cancelled."""
+        """Wait until the reader has caught up; if it has gone, the RPC's task is cancelled."""
         ...
 
 
 @asynccontextmanager
 async def opening_sink(context: grpc.aio.ServicerContext[Any, Any]) -> AsyncGenerator[MessageSink]:
-    """The way to the caller of this RPC; leaving the block waits until all is written."""
+    """Yield the way to this RPC's caller; leaving the block waits until all is written."""
     if isinstance(context, ServerCall):
         yield context
         await context.wait_until_drained()
@@ -61,11 +61,10 @@ async def opening_sink(context: grpc.aio.ServicerContext[Any, Any]) -> AsyncGene
 
 
 async def push_messages(call: grpc.aio.UnaryStreamCall[Any, bytes], take: Callable[[bytes], None]) -> None:
-    """Give `take` each message of `call` the moment it is there; return at the end. However this is left, the call is
-    cancelled.
+    """Pass each message of `call` to `take` on arrival; leaving early cancels the call.
 
     Raises:
-        HeadraceError: What the service raised, before or after the first message.
+        HeadraceError: The service raised it, at any point.
     """
     if isinstance(call, UnaryStreamCall):
         try:

@@ -1,4 +1,4 @@
-"""Metrics of every gRPC server: RPCs when they end, streams while they are open; nothing per message."""
+"""Metrics of every gRPC server, counted for each RPC and never for each message."""
 
 from __future__ import annotations
 

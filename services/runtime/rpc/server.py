@@ -1,4 +1,4 @@
-"""gRPC servers: the only place that creates them. A service says what it serves; this file serves it."""
+"""gRPC servers for what services say they serve; no other file creates them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ log = structlog.get_logger()
 @dataclass(frozen=True, slots=True)
 class GrpcService:
     name: str
-    """Full proto name, headrace.v1.MemoryService."""
+    """Full proto name, such as headrace.v1.MemoryService."""
 
     servicer: Any
     add: Callable[[Any, grpc.aio.Server], None]
@@ -39,15 +39,13 @@ class GrpcService:
 
 @dataclass(frozen=True, slots=True)
 class RunningServer:
-    """A server that accepts calls."""
-
     addresses: tuple[str, ...]
-    """As asked for, with the port that was really bound."""
+    """The listen addresses with the ports that were bound."""
 
     interceptor: RpcInterceptor
 
     metrics_address: str
-    """Where GET /metrics is answered; empty: nowhere."""
+    """The address of GET /metrics; empty if not served."""
 
 
 @asynccontextmanager
@@ -60,10 +58,11 @@ async def serving_grpc(
     drain: Callable[[], Awaitable[None]] | None = None,
     message_bytes_max: int = MESSAGE_BYTES_MAX,
 ) -> AsyncGenerator[RunningServer]:
-    """Serve inside the block; leaving it drains: not ready, `drain()`, no new RPCs, running ones get drain_s.
+    """Serve inside the block; leaving it turns not ready, calls `drain()`, refuses new RPCs and gives running ones
+    drain_s.
 
-    `peers` are asked when health of the chain is, and `is_usable`, about what else the service needs. Raises OSError
-    when an address cannot be bound, or a file of credentials cannot be read.
+    Health of the chain asks `peers` and `is_usable`. Raises OSError when an address cannot be bound or a file of
+    credentials read.
     """
     async with open_authenticator(settings.auth, has_certificates=bool(settings.tls_ca)) as authenticator:
         interceptor = RpcInterceptor(Capacity(settings.streams_max, is_shared=not settings.auth.is_none), authenticator)
@@ -103,7 +102,7 @@ def _make_server(
 
 
 async def _add_services(server: grpc.aio.Server, served: Sequence[GrpcService], health: Health) -> None:
-    """Have `server` answer for what is served, and say what that is."""
+    """Add the services, their health and reflection to `server`."""
     health_pb2_grpc.add_HealthServicer_to_server(health, server)
     for item in served:
         item.add(item.servicer, server)
@@ -148,7 +147,7 @@ def _add_port(server: grpc.aio.Server, address: str, certificates: tls.Certifica
 
 
 def _is_in_use(path: str) -> bool:
-    """Whether a process listens on the Unix socket `path`: gRPC would remove the socket and take its place silently."""
+    """Whether a process listens on the Unix socket `path`, which gRPC would silently replace."""
     with socket.socket(socket.AF_UNIX) as probe:
         probe.setblocking(False)
         return probe.connect_ex(path) in (0, errno.EAGAIN)

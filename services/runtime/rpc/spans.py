@@ -1,6 +1,6 @@
-"""The span of an RPC, in its server: in the trace that its metadata names, or the first of a new one.
+"""The server's span of an RPC, in the trace that its metadata names or a new one.
 
-Clients have none: a call's span in its server is the child of whatever called.
+Clients have none: the parent is whatever called.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ FAILURES = frozenset(
         grpc.StatusCode.DATA_LOSS,
     }
 )
-"""Codes that are the server's failures; the others are the caller's (semantic conventions, RPC, server spans)."""
+"""Codes that are the server's failures (semantic conventions, RPC, server spans)."""
 
 
 def start_rpc_span(method: str, metadata: Iterable[tuple[str, str | bytes]]) -> AbstractContextManager[Span]:
-    """A span for a call of `method`, "/headrace.v1.AgentService/Query"."""
+    """Start a span for a call of `method`, such as "/headrace.v1.AgentService/Query"."""
     if not spans.is_recording():
         return spans.NO_SPAN
     name = method.removeprefix("/")
@@ -38,7 +38,7 @@ def start_rpc_span(method: str, metadata: Iterable[tuple[str, str | bytes]]) -> 
 
 
 def record_outcome(span: Span, code: grpc.StatusCode, reason: str) -> None:
-    """Note how the call ended; `reason` is an error's, where it has one."""
+    """Note how the call ended; `reason` is that of an error."""
     if not span.is_recording():
         return
     span.set_attribute(names.RPC_STATUS, code.name)

@@ -1,8 +1,7 @@
-"""Sending spans away, beside everything else: from a bounded queue, by a thread of OpenTelemetry's.
+"""Exports spans from a bounded queue, on a thread of OpenTelemetry's.
 
-The SDK reads its settings itself: OTEL_EXPORTER_OTLP_*, OTEL_TRACES_SAMPLER, OTEL_BSP_*, OTEL_RESOURCE_ATTRIBUTES. Its
-own lines about a collector that takes nothing would be several for each batch; here it is one when that begins, and
-one when it ends. Imported only where an endpoint is set.
+The SDK reads its own settings (OTEL_*). Its log lines about a collector that takes nothing are reduced to one when that
+begins and one when it ends. Imported only where an endpoint is set.
 """
 
 from __future__ import annotations
@@ -24,19 +23,19 @@ from services.runtime.telemetry import spans
 from services.runtime.telemetry.names import SCHEMA_URL
 
 LAST_SPANS_S = 3.0
-"""For what waits when the process ends: with the drain it stays within compose's stop_grace_period. Then it is lost."""
+"""Time for the last spans when the process ends; with the drain it stays within compose's stop_grace_period."""
 
 CHATTER = ("opentelemetry.exporter", "opentelemetry.sdk._shared_internal")
-"""Loggers that speak of each batch that is not taken, and of each span that finds the queue full."""
+"""Loggers with a line for each refused batch or dropped span."""
 
 log = structlog.get_logger()
 
 
 @asynccontextmanager
 async def exporting_spans(service: str) -> AsyncGenerator[None]:
-    """Record spans as `service` inside the block, and export them; leaving it waits for the last, for a while.
+    """Record and export spans as `service` inside the block; leaving it sends the last ones.
 
-    Raises OSError when the environment says what cannot be done.
+    Raises OSError when the environment's settings are wrong.
     """
     for name in CHATTER:
         logging.getLogger(name).setLevel(logging.CRITICAL)
@@ -68,16 +67,16 @@ def _sdk_errors() -> Generator[None]:
 
 
 class _QuietExporter(SpanExporter):
-    """An exporter whose failures are one line. Exports on the processor's thread."""
+    """An exporter, on the processor's thread, whose failures are one line."""
 
     def __init__(self, exporter: SpanExporter) -> None:
         self._exporter = exporter
         self._lost: int | None = None
-        """Spans that were not taken since the last that were; None: they are taken."""
+        """Spans refused since the last success; None while they are taken."""
 
     @property
     def is_failing(self) -> bool:
-        """Whether the last spans were not taken."""
+        """Whether the last spans were refused."""
         return self._lost is not None
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:

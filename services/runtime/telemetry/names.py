@@ -1,8 +1,7 @@
-"""The names that spans and their attributes have, in one place, because the conventions still move.
+"""Names of spans and attributes, in one place because the conventions still change.
 
-OpenTelemetry semantic conventions 1.44 (https://opentelemetry.io/docs/specs/semconv/, seen 2026-11-21); those of GenAI,
-in development, have had a repository of their own since (open-telemetry/semantic-conventions-genai). What they have no
-word for begins with `headrace.`.
+OpenTelemetry semantic conventions 1.44 (https://opentelemetry.io/docs/specs/semconv/, seen 2026-11-21; GenAI:
+open-telemetry/semantic-conventions-genai); our own names begin with `headrace.`.
 """
 
 from __future__ import annotations

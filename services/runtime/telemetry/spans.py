@@ -1,6 +1,6 @@
 """Spans for a service's code, and the trace context that calls to peers carry.
 
-The current span is a context variable, as request ids are: tasks inherit it from whoever starts them.
+The current span is a context variable, which tasks inherit.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from services.runtime.telemetry.names import ERROR_TYPE
 Attributes: TypeAlias = Mapping[str, str | bool | int | float | Sequence[str]]
 
 NO_SPAN = nullcontext(trace.INVALID_SPAN)
-"""Takes everything and keeps nothing."""
+"""A span that keeps nothing."""
 
 _W3C = TraceContextTextMapPropagator()
-"""https://www.w3.org/TR/trace-context, of which we take traceparent alone; a malformed one begins a new trace."""
+"""Reads and writes traceparent alone (https://www.w3.org/TR/trace-context); a malformed one begins a new trace."""
 
 TRACEPARENT = "traceparent"
 
@@ -32,14 +32,13 @@ _tracer: Tracer | None = None
 
 
 def set_tracer(tracer: Tracer | None) -> None:
-    """Record this process's spans with `tracer`, or not at all with None."""
+    """Record this process's spans with `tracer`; None records none."""
     global _tracer
     _tracer = tracer
 
 
 def start_server_span(name: str, traceparent: str, attributes: Attributes) -> AbstractContextManager[Span]:
-    """A span for a request of somebody else, in the trace that it names (empty: a new one). Errors are marked by the
-    caller, who knows which are its own."""
+    """Start a span for a request, in the trace that it names (empty: a new one); the caller marks errors."""
     if _tracer is None:
         return NO_SPAN
     span = _tracer.start_span(name, _extract_context(traceparent), SpanKind.SERVER, attributes)
@@ -47,12 +46,12 @@ def start_server_span(name: str, traceparent: str, attributes: Attributes) -> Ab
 
 
 def start_span(name: str, attributes: Attributes, kind: SpanKind = SpanKind.INTERNAL) -> AbstractContextManager[Span]:
-    """A span for a part of what is going on; an error that leaves the block is marked."""
+    """Start a span for a part of the current work; an error that leaves the block is marked."""
     return NO_SPAN if _tracer is None else _marking_failure(_tracer.start_span(name, None, kind, attributes))
 
 
 def start_linked_span(name: str, traceparent: str, attributes: Attributes) -> AbstractContextManager[Span]:
-    """A span for what was begun in the trace of `traceparent` (empty: unknown): the root of a new one, with a link."""
+    """Start the root span of a new trace, with a link to the trace of `traceparent` (empty: unknown)."""
     if _tracer is None:
         return NO_SPAN
     begun = trace.get_current_span(_extract_context(traceparent)).get_span_context()

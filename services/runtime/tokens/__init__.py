@@ -1,1 +1,1 @@
-"""Counting tokens: what texts, images and requests cost, and what is known of models by their names."""
+"""Counts tokens of texts, images and requests, and knows models by their names."""

@@ -1,8 +1,7 @@
-"""What text, messages and requests cost in tokens, offline, in time linear in their size.
+"""Tokens of text, messages and requests, counted offline in linear time.
 
-One idea keeps it linear: text is cut into pieces of bounded size before tiktoken sees it. A cut is made where the
-encodings cut anyway, so that it changes no count; only a run without such a place (base64, a 100,000-character word)
-is cut in the middle.
+To stay linear, text is cut into bounded pieces before tiktoken sees it, at places where the encodings cut anyway; only
+a run without one (base64, a very long word) is cut in the middle.
 """
 
 from __future__ import annotations
@@ -19,22 +18,22 @@ if TYPE_CHECKING:
     from headrace.v1 import llm_pb2
 
 ESTIMATE_ENCODING: EncodingName = "o200k_base"
-"""Counts for models whose own encoding is not known, times a ratio."""
+"""The encoding that estimates are based on, for models whose own is unknown."""
 
 ESTIMATE_RATIO = 1.15
-"""That ratio, until reported usage says better."""
+"""Factor of estimates, until reported usage gives a better one."""
 
 PIECE_CHARS_MAX = 16_384
-"""What tiktoken gets at once. It takes n log n for one long word, and panics (RuntimeError of its pattern's stack) on
-a million blanks in o200k_base (0.14)."""
+"""Characters that tiktoken gets at once, because it takes n log n for one long word and panics on a million blanks
+(RuntimeError in o200k_base, 0.14)."""
 
 MESSAGE_TOKENS = 4
 LIST_TOKENS = 2
 
 TOOL_TOKENS = 7
 TOOLS_TOKENS = 12
-"""For a tool, and for the list of them, beside their texts: the constants of OpenAI's cookbook, "How to count tokens
-with tiktoken" (2024). The schema is counted as the JSON it is, a little more than the form that the model reads."""
+"""Tokens for a tool and for the list of tools, beside their texts (OpenAI's cookbook, "How to count tokens with
+tiktoken", 2024)."""
 
 # After a letter or digit, both patterns end a match before white space and before these, whatever is around; not
 # before an apostrophe ('s), a mark or another letter. No match spans the cut, and none before it looks beyond it.
@@ -43,11 +42,7 @@ CUT = re.compile(rf".*[^\W_](?=[{_BEFORE}])", re.DOTALL)
 
 
 def count_text(text: str, name: EncodingName) -> int:
-    """Tokens of `text`, as tiktoken counts them.
-
-    Exact, but for runs of more than PIECE_CHARS_MAX / 2 characters without a place to cut: each cut inside one may
-    add or save a token or two.
-    """
+    """Return the tokens of `text` by tiktoken; each cut inside a long run may add or save one or two."""
     bpe = encoding(name)
     if len(text) <= PIECE_CHARS_MAX:
         return len(bpe.encode_ordinary(text))
@@ -55,7 +50,7 @@ def count_text(text: str, name: EncodingName) -> int:
 
 
 def count_message(message: llm_pb2.Message, name: EncodingName) -> int:
-    """Tokens of one message in a request: 4, its role, its reasoning, text and images, and its calls."""
+    """Return the tokens of one message: 4, its role, reasoning, text, images and calls."""
     tokens = MESSAGE_TOKENS + count_text(message.role, name)
     for part in message.content:
         tokens += image_tokens(part.image) if part.HasField("image") else count_text(part.text, name)
@@ -65,7 +60,7 @@ def count_message(message: llm_pb2.Message, name: EncodingName) -> int:
 
 
 def count_request(messages: Iterable[llm_pb2.Message], tools: Iterable[llm_pb2.ToolSchema], name: EncodingName) -> int:
-    """Tokens that a request with these would cost: 2, its messages, its tools."""
+    """Return the tokens of a request: 2, its messages and tools."""
     tokens = LIST_TOKENS + sum(count_message(message, name) for message in messages)
     schemas = [_count_tool(tool, name) for tool in tools]
     return tokens + sum(schemas) + (TOOLS_TOKENS if schemas else 0)
@@ -76,7 +71,7 @@ def _count_tool(tool: llm_pb2.ToolSchema, name: EncodingName) -> int:
 
 
 def pieces(text: str) -> Iterator[str]:
-    """`text` in pieces of half to the whole of PIECE_CHARS_MAX, but for the last."""
+    """Cut `text` into pieces of half to the whole of PIECE_CHARS_MAX; the last may be shorter."""
     start = 0
     while len(text) - start > PIECE_CHARS_MAX:
         end = start + PIECE_CHARS_MAX

@@ -1,8 +1,7 @@
-"""OpenAI's encodings, from the vocabularies that ship with us: loaded when first asked for, once, never downloaded.
+"""OpenAI's encodings, from vocabularies that ship with us, loaded once on demand.
 
-tiktoken's own loader fetches the vocabulary over the network; ours gives it the file. What defines an encoding is
-its vocabulary and the pattern that cuts text before pairs are merged, both from tiktoken_ext/openai_public.py of
-tiktoken 0.14; tests compare the two.
+An encoding is its vocabulary and its pattern, both from tiktoken_ext/openai_public.py of tiktoken 0.14, with which
+tests compare them.
 """
 
 from __future__ import annotations
@@ -47,7 +46,8 @@ _loading = threading.Lock()
 
 
 def encoding(name: EncodingName) -> tiktoken.Encoding:
-    """The encoding, shared by all threads. The first call takes 0.1 to 0.3 s and 40 (cl100k) or 70 MB (o200k)."""
+    """Return the encoding, shared by all threads; the first call takes 0.1 to 0.3 s and 40 (cl100k) or 70 MB
+    (o200k)."""
     if (known := _loaded.get(name)) is not None:
         return known
     with _loading:  # two threads that come first together would load it twice
@@ -69,10 +69,10 @@ def _load(name: EncodingName) -> tiktoken.Encoding:
 
 
 def parse_vocabulary(content: bytes, sha256: str) -> dict[bytes, int]:
-    """Ranks by token.
+    """Return ranks by token.
 
     Raises:
-        ValueError: It is not the content of that hash.
+        ValueError: The content has another hash.
     """
     if (found := hashlib.sha256(content).hexdigest()) != sha256:
         raise ValueError(f"the vocabulary file is damaged: its SHA-256 is {found}, expected {sha256}; install again")

@@ -1,4 +1,4 @@
-"""Width and height of an encoded image, from its first bytes: PNG, JPEG, GIF and WebP, which models take."""
+"""Width and height of a PNG, JPEG, GIF or WebP image, from its first bytes."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import struct
 _BY_DIRECTION = struct.Struct(">HH")
 
 _NO_FRAME = frozenset({0xC4, 0xC8, 0xCC})
-"""JPEG segments between C0 and CF that describe no frame: tables and extensions."""
+"""JPEG segments between C0 and CF that are no frames."""
 
 
 def image_size(data: bytes) -> tuple[int, int] | None:
-    """(width, height) in pixels, both above 0; None when `data` begins none of these images, or is too short."""
+    """Return (width, height) in pixels, both above 0; None for other data, or too little."""
     try:
         size = _size(data)
     except (struct.error, IndexError):
@@ -34,7 +34,7 @@ def _size(data: bytes) -> tuple[int, int] | None:
 
 
 def _jpeg(data: bytes) -> tuple[int, int] | None:
-    """Segments up to the frame's: FF, kind, length with itself, and in the frame's one byte, height and width."""
+    """Read segments up to the frame's: FF, kind, length with itself; then one byte, height and width."""
     at = 2
     while data[at] == 0xFF:
         kind = data[at + 1]
@@ -50,7 +50,7 @@ def _jpeg(data: bytes) -> tuple[int, int] | None:
 
 
 def _webp(data: bytes) -> tuple[int, int] | None:
-    """https://developers.google.com/speed/webp/docs/riff_container: three forms."""
+    """Read one of the three forms in https://developers.google.com/speed/webp/docs/riff_container."""
     match data[12:16]:
         case b"VP8X":
             return 1 + int.from_bytes(data[24:27], "little"), 1 + int.from_bytes(data[27:30], "little")

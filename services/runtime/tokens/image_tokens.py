@@ -1,4 +1,4 @@
-"""What an image costs in tokens, by OpenAI's rule for GPT-4o: a base, and so much for each tile.
+"""Tokens of an image by OpenAI's rule for GPT-4o: a base, and so many for each tile.
 
 Source: https://platform.openai.com/docs/guides/images-vision (2025).
 """
@@ -22,14 +22,13 @@ FIT_PX = 2048
 SHORT_SIDE_PX = 768
 
 UNKNOWN_SIZE = (FIT_PX, SHORT_SIDE_PX)
-"""For an image of which we have but the address, or which we cannot read: the dearest, so that the request fits."""
+"""The dearest size, taken for an image that cannot be read, so that the request fits."""
 
 HEADER_BYTES_MAX = 256 * 1024
-"""Of a data URL that much is decoded: the size stands before the pixels, but after embedded previews and profiles."""
+"""Bytes of a data URL that are decoded; embedded previews and profiles may come before the size."""
 
 
 def image_tokens(image: llm_pb2.ImagePart) -> int:
-    """Tokens of one image."""
     if image.detail == "low":
         return BASE_TOKENS
     width, height = image_size(image.data or _start_of(image.url)) or UNKNOWN_SIZE
@@ -37,21 +36,21 @@ def image_tokens(image: llm_pb2.ImagePart) -> int:
 
 
 def tiles(width: int, height: int) -> int:
-    """How many tiles cover an image of so many pixels when it has been shrunk to fit; it is never enlarged."""
+    """Return how many tiles cover an image, which is shrunk to fit and never enlarged."""
     width, height = _shrunk(width, height, max(width, height), FIT_PX)
     width, height = _shrunk(width, height, min(width, height), SHORT_SIDE_PX)
     return math.ceil(width / TILE_PX) * math.ceil(height / TILE_PX)
 
 
 def _shrunk(width: int, height: int, side: int, limit: int) -> tuple[int, int]:
-    """The size with `side`, one of the two, at most `limit`."""
+    """Return the size with `side`, one of the two, at most `limit`."""
     if side <= limit:
         return width, height
     return max(1, width * limit // side), max(1, height * limit // side)
 
 
 def _start_of(url: str) -> bytes:
-    """The first bytes of the image in a data URL; none for any other address."""
+    """Return the first bytes of the image in a data URL; none for any other address."""
     kind, _, text = url[: HEADER_BYTES_MAX * 4 // 3].partition(",")
     if not (kind.startswith("data:") and kind.endswith(";base64")):
         return b""

@@ -1,1 +1,1 @@
-"""The client's end: channels, the connections they pool, and calls."""
+"""The client's end: channels, their connections, and calls."""

@@ -1,4 +1,4 @@
-"""Targets of channels: one address; all replicas behind a name (dns:///); or several with commas between."""
+"""Targets of channels: one address, all replicas behind a name (dns:///), or a list with commas."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 Address: TypeAlias = str | tuple[str, int]
-"""A Unix socket's path, or host and port."""
+"""An address is a Unix socket's path, or host and port."""
 
 DNS = "dns:///"
 
@@ -17,15 +17,15 @@ DNS = "dns:///"
 class Target:
     text: str
     path: str
-    """Path of a Unix socket; empty if host and port count."""
+    """The path of a Unix socket; empty if host and port count."""
 
     host: str
     port: int
     is_spread: bool
-    """Whether calls go to all addresses in turn; otherwise to the first that answers."""
+    """Whether calls go to all addresses in turn, not only to the first that answers."""
 
     several: tuple[Target, ...] = ()
-    """The targets of a list; empty if this is none."""
+    """The targets of a list; empty if this is a single one."""
 
     @property
     def authority(self) -> str:
@@ -41,10 +41,10 @@ class Target:
 
 
 def parse_target(target: str) -> Target:
-    """The target in gRPC's forms: host:port, unix:/path, dns:///host:port; or a list of the first two.
+    """Parse host:port, unix:/path, dns:///host:port, or a list of the first two.
 
     Raises:
-        ValueError: It is none of them.
+        ValueError: The text has none of these forms.
     """
     if "," in target:
         several = tuple(parse_target(part) for part in target.split(","))
@@ -61,7 +61,7 @@ def parse_target(target: str) -> Target:
 
 
 async def resolve_target(target: Target) -> list[Address]:
-    """The addresses to connect to; for a target that is not spread there is one, tried in the system's own order.
+    """Return the addresses to connect to, which is one unless the target is spread.
 
     Raises:
         OSError: The name cannot be resolved.

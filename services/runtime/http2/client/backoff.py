@@ -6,11 +6,11 @@ import asyncio
 import random
 
 BACKOFF_S, BACKOFF_S_MAX = 0.1, 2.0
-"""The first and the longest rest: a peer that restarts comes back within a second or so."""
+"""The first and the longest rest; a peer that restarts comes back within a second or so."""
 
 
 class Backoff:
-    """Doubles with each failure, with jitter. Belongs to one channel."""
+    """A channel's rest, which doubles with each failure, with jitter."""
 
     def __init__(self) -> None:
         self._rest_s = BACKOFF_S
@@ -26,5 +26,5 @@ class Backoff:
         self._rest_s = min(self._rest_s * 2, BACKOFF_S_MAX)
 
     def reset(self) -> None:
-        """Begin with the shortest rest again, after a success."""
+        """Begin with the shortest rest again."""
         self._rest_s = BACKOFF_S

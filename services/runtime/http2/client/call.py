@@ -1,7 +1,6 @@
-"""One call as its caller sees it: grpc.aio's Call over one stream, whatever its kind.
+"""One call as its caller sees it: grpc.aio's Call over one stream.
 
-A call begins when it is made, or as soon as its channel has a connection. It is over when its status is known; what
-came before that may still be read.
+A call is over when its status is known; messages that came before may still be read.
 """
 
 from __future__ import annotations
@@ -27,20 +26,20 @@ LATE = Status(grpc.StatusCode.DEADLINE_EXCEEDED, "the deadline has passed")
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """One method of a channel, shared by all of its calls."""
+    """A method of a channel, shared by all of its calls."""
 
     path: str
     serialize: Callable[[Any], bytes] | None
     deserialize: Callable[[bytes], Any] | None
     repeat: Callable[[Call], bool]
-    """Makes a refused call again, on another connection; False if there is none."""
+    """Makes a refused call again on another connection; False if there is none."""
 
 
 class Call(grpc.aio.Call):
     """The common part of the four kinds of calls."""
 
     is_repeatable = False
-    """Whether all of its request is still there, and it was not made again already."""
+    """Whether the whole request is still held, and the call was not repeated before."""
 
     def __init__(
         self,
@@ -50,20 +49,20 @@ class Call(grpc.aio.Call):
     ) -> None:
         self._method = method
         self.request_headers = headers
-        """Encoded as a header block."""
+        """The request's headers, encoded as a block."""
         self.waits_for_ready = False
         self.refused_by: ClientConnection | None = None
-        """Made again, the call goes to another one, if there is one."""
+        """The connection that refused the call, which a repetition avoids."""
         self._connection: ClientConnection | None = None
         self.stream: Stream | None = None
         self.status: Status | None = None
         self._trailers: Status | None = None
-        """The status that the trailers gave; it counts once all messages before it are there."""
+        """The status in the trailers, which counts once all messages before it are there."""
         self._headers: Headers | None = None
         self._open_waiter: asyncio.Future[None] | None = None
         self._headers_waiter: asyncio.Future[None] | None = None
         self.on_message: Callable[[bytes], None] | None = None
-        """Gets each message at once, when its kind can push."""
+        """Gets each message at once, if set."""
         self._callbacks: list[Callable[[Any], None]] = []
         self._deadline = None if timeout_s is None else Deadline(timeout_s, self._on_deadline)
 
@@ -83,7 +82,7 @@ class Call(grpc.aio.Call):
         return self._headers is not None
 
     def on_headers(self, headers: Headers) -> None:
-        """The first headers are there; with a status they are the last ones too."""
+        """Take the first headers, which are also the last ones if they hold a status."""
         self._headers = headers
         if (refusal := from_http(headers)) is not None:
             # What follows are no messages.
@@ -104,12 +103,12 @@ class Call(grpc.aio.Call):
         self.finish_call(said)
 
     def on_reset(self, status: Status) -> None:
-        """End the call: the server ended the stream without trailers."""
+        """End the call, whose stream the server ended without trailers."""
         # A server whose client is behind cannot say that the deadline has passed.
         self.finish_call(LATE if status.code is grpc.StatusCode.CANCELLED and self.time_remaining() == 0 else status)
 
     def finish_call(self, status: Status) -> None:
-        """End the call, unless it can be made again."""
+        """End the call, unless it can be repeated."""
         if self.status is not None:
             return
         if status.is_refused and self.is_repeatable:
@@ -190,13 +189,13 @@ class Call(grpc.aio.Call):
     # What the kinds need.
 
     async def wait_until_open(self) -> None:
-        """Wait until the call has a stream, or is over."""
+        """Wait until the call has a stream or is over."""
         while self.stream is None and self.status is None:
             self._open_waiter = self._open_waiter or asyncio.get_running_loop().create_future()
             await asyncio.shield(self._open_waiter)
 
     def make_end_waiter(self) -> asyncio.Future[None]:
-        """Done when the call is over; each waiter's own, so that one that is cancelled leaves the others theirs."""
+        """Return a new future that is done when the call is over; cancelling it affects no other waiter."""
         over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         def wake(_: object) -> None:
@@ -206,7 +205,7 @@ class Call(grpc.aio.Call):
         return over
 
     def raise_status(self) -> None:
-        """Raise what the status says, unless it is OK."""
+        """Raise the status as an error, unless it is OK."""
         status = self.status
         assert status is not None, "the call is over"
         if status.is_local:

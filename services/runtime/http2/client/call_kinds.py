@@ -1,4 +1,4 @@
-"""The four kinds of calls: one message or many, asked and answered."""
+"""The four kinds of calls: one message or many, in each direction."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ log = structlog.get_logger()
 
 
 class _OneRequest(Call):
-    """Its request is one message, sent as soon as there is a stream."""
+    """A call whose request is one message, sent as soon as there is a stream."""
 
     is_repeatable = True
     request: bytes
@@ -26,7 +26,7 @@ class _OneRequest(Call):
 
 
 class _OneAnswer(Call):
-    """Its answer is one message: the call is awaited."""
+    """A call with one answer, which is awaited."""
 
     def __await__(self) -> Generator[Any, None, Any]:
         try:
@@ -44,7 +44,7 @@ class _OneAnswer(Call):
 
 
 class _ManyAnswers(Call):
-    """Its answers are read one after another, or pushed."""
+    """A call whose answers are read one by one, or pushed."""
 
     def __aiter__(self) -> AsyncIterator[Any]:
         return self._read_all()
@@ -70,10 +70,10 @@ class _ManyAnswers(Call):
         return grpc.aio.EOF
 
     async def push_messages(self, take: Callable[[bytes], None]) -> None:
-        """Give `take` each message the moment it is there, as the wire has it; return at the end.
+        """Pass each message's bytes to `take` on arrival; return at the end.
 
         Raises:
-            AioRpcError: The status, when it is not OK.
+            AioRpcError: The status is not OK.
         """
         failure: list[Exception] = []
 
@@ -101,7 +101,7 @@ class _ManyAnswers(Call):
 
 
 class _ManyRequests(Call):
-    """Its request is many messages, from an iterator or written."""
+    """A call whose requests come from an iterator or are written."""
 
     _sending: asyncio.Task[None] | None = None
 
@@ -128,7 +128,7 @@ class _ManyRequests(Call):
             self.stream.end_local([])
 
     def send_all(self, requests: AsyncIterable[Any] | Iterable[Any]) -> None:
-        """Write what the iterator gives, in a task that ends with the call."""
+        """Write all requests, in a task that ends with the call."""
         self._sending = asyncio.create_task(self._send_all(requests))
         self.add_done_callback(self._stop_sending)
 

@@ -1,7 +1,7 @@
-"""The channel: grpc.aio.Channel's methods, over our connections.
+"""grpc.aio.Channel's methods, over our connections.
 
-It connects with its first call and again whenever calls need it. Calls made while it connects wait; calls made while
-it rests after a failure fail at once, unless they wait for ready.
+Calls made while the channel connects wait; calls made while it rests after a failure fail at once, unless they wait for
+ready.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ CONNECTIVITY = grpc.ChannelConnectivity
 
 
 class Channel(grpc.aio.Channel):
-    """To one target. Belongs to the loop that makes its first call; `close` it there."""
+    """A channel to one target, which belongs to the loop of its first call and is closed there."""
 
     def __init__(
         self,
@@ -39,8 +39,8 @@ class Channel(grpc.aio.Channel):
         server_name: str | None = None,
         limits: Limits = DEFAULTS,
     ) -> None:
-        """`context` asks for TLS and gives each connection's; `server_name` is whom the server's certificate must name,
-        when that is not the host."""
+        """`context` gives each connection's TLS; `server_name` is the name in the server's certificate if it is not the
+        host."""
         parsed = parse_target(target)
         self._scheme = b"http" if context is None else b"https"
         self._authority = (server_name or parsed.authority).encode()
@@ -169,7 +169,7 @@ class Channel(grpc.aio.Channel):
             await self._pool.wait_for_change()
 
     async def close(self, grace: float | None = None) -> None:
-        """End all calls, after at most `grace` seconds, and all connections."""
+        """End all calls after at most `grace` seconds, then all connections."""
         if grace and self._calls:
             over = [asyncio.ensure_future(call.code()) for call in self._calls]
             _, late = await asyncio.wait(over, timeout=grace)

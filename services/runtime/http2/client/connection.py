@@ -1,4 +1,4 @@
-"""The client's end of a connection: it carries calls until the server tells it to go, or it breaks."""
+"""The client's end of a connection."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from services.runtime.http2.stream import Compressed, Oversized, Stream
 
 
 class ClientConnection(Connection):
-    """Made by a channel for one address. Takes calls from `on_ready` on, until `on_gone`."""
+    """A channel's connection to one address, which takes calls from `on_ready` until `on_gone`."""
 
     def __init__(
         self,
@@ -33,10 +33,10 @@ class ClientConnection(Connection):
         self._message_bytes_max = message_bytes_max
         self._on_ready = on_ready
         self._on_free = on_free
-        """A stream has ended, so that there is room for another."""
+        """Called when a stream has ended and there is room for another."""
         self._on_gone = on_gone
         self.is_leaving = False
-        """It takes no more calls."""
+        """Whether no more calls are taken."""
         self._calls: dict[int, Call] = {}
 
     @property
@@ -57,7 +57,7 @@ class ClientConnection(Connection):
         self._on_ready(self)
 
     def open_call(self, call: Call) -> None:
-        """Open a stream for `call`. There is room."""
+        """Open a stream for `call`; the caller has checked that there is room."""
         try:
             stream_id = self.h2.get_next_available_stream_id()
         except NoAvailableStreamIDError:
@@ -144,7 +144,7 @@ class ClientConnection(Connection):
         self.close_if_done()
 
     def close_if_done(self) -> None:
-        """Close a connection that takes no more calls and has none."""
+        """Close the connection if it takes no more calls and has none."""
         if self.is_leaving and not self._calls and not self.is_lost:
             self.close_gracefully()
 
@@ -169,6 +169,6 @@ class ClientConnection(Connection):
             call.finish_call(Status(grpc.StatusCode.UNAVAILABLE, why))
 
     def close_when_done(self) -> None:
-        """Take no more calls; those there are end by their own."""
+        """Take no more calls, and close when the open ones have ended."""
         self.is_leaving = True
         self.close_if_done()

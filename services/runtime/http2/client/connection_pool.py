@@ -1,4 +1,4 @@
-"""A channel's connections: made when calls need them, one for each address, used in turn; calls wait for them here."""
+"""A channel's connections, one for each address, used in turn; calls wait for them here."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from services.runtime.http2.limits import WAITING_MAX
 from services.runtime.http2.status import Status
 
 RESOLVE_S = 10.0
-"""How long a name's addresses are taken as they are, where calls are spread over them."""
+"""The time after which the name of a spread target is resolved again."""
 
 MISSING_S = 1.0
-"""The same while one of them could not be reached: a replica that restarts gets its share again soon."""
+"""The shorter time for that while an address cannot be reached."""
 
 State = grpc.ChannelConnectivity
 
@@ -28,8 +28,6 @@ log = structlog.get_logger()
 
 
 class ConnectionPool:
-    """Belongs to one channel."""
-
     def __init__(self, dialer: Dialer) -> None:
         self._dialer = dialer
         self.state = State.IDLE
@@ -38,7 +36,7 @@ class ConnectionPool:
         self._next = 0
         self._waiting: deque[Call] = deque()
         self._refused: list[Call] = []
-        """They wait for another address to be reached, or not."""
+        """Refused calls that wait until it is known whether another address can be reached."""
         self._connecting: asyncio.Task[None] | None = None
         self._backoff = Backoff()
         self._why = "not connected yet"
@@ -46,10 +44,10 @@ class ConnectionPool:
         self._leaving: set[ClientConnection] = set()
         self._resolved_s = 0.0
         self._is_short = False
-        """Some address has no connection."""
+        """Whether some address has no connection."""
 
     def assign_call(self, call: Call) -> None:
-        """Open the call on the next connection that has room; or let it wait; or fail it."""
+        """Open the call on the next connection with room, let it wait, or fail it."""
         if call.done():
             return
         if self.state is State.SHUTDOWN:
@@ -73,7 +71,7 @@ class ConnectionPool:
             self.start_connecting()
 
     def repeat_call(self, call: Call) -> bool:
-        """Open a call again that was refused, soon and on another connection; False: there is none."""
+        """Have a refused call opened soon on another connection; False if there is none."""
         if call.refused_by not in self._order or len(self._order) > 1:
             asyncio.get_running_loop().call_soon(self.assign_call, call)
             return True
@@ -85,7 +83,7 @@ class ConnectionPool:
         return False
 
     def start_connecting(self) -> None:
-        """Begin to connect, unless that is under way or was just tried in vain, or is done."""
+        """Begin to connect, unless that is done, under way, or failed just now."""
         if self._connecting is None and not self._order and self.state is not State.SHUTDOWN:
             self._connecting = asyncio.get_running_loop().create_task(self._connect_and_rest())
 
@@ -98,7 +96,7 @@ class ConnectionPool:
             self._change_waiters.discard(change)
 
     async def close(self) -> None:
-        """Close everything; calls that wait end."""
+        """Close all connections and end the calls that wait."""
         self._set_state(State.SHUTDOWN)
         if self._connecting is not None:
             self._connecting.cancel()
@@ -140,7 +138,7 @@ class ConnectionPool:
         self._is_short = any(address not in self._by_address for address in addresses)
 
     async def _connect_address(self, address: Address) -> None:
-        """Connect to one address; what fails is kept as the reason."""
+        """Connect to one address; a failure is kept as the reason."""
         try:
             connection = await self._dialer.open_connection(address, self._on_free, self._on_gone)
         except OSError as error:
@@ -154,7 +152,7 @@ class ConnectionPool:
         self._on_free()
 
     def _refresh_if_due(self) -> None:
-        """Where calls are spread: look now and then for replicas that have come or gone."""
+        """Look from time to time for replicas that have come or gone."""
         if not self._dialer.target.is_spread or self._connecting is not None:
             return
         if asyncio.get_running_loop().time() - self._resolved_s > (MISSING_S if self._is_short else RESOLVE_S):

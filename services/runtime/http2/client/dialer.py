@@ -16,24 +16,22 @@ from services.runtime.http2.tls import restrict_to_http2
 
 @dataclass(frozen=True, slots=True)
 class Dialer:
-    """How a channel connects."""
-
     target: Target
     message_bytes_max: int
     limits: Limits
     tls_context: Callable[[], ssl.SSLContext] | None
-    """Asked for each connection, because certificates are renewed; None: plain text."""
+    """Called for each connection, because certificates are renewed; None means plain text."""
 
     server_name: str | None
-    """The name that the server's certificate must have, where it is not the address's host."""
+    """The name that the server's certificate must have, if it is not the host."""
 
     async def open_connection(
         self, address: Address, on_free: Callable[[], None], on_gone: Callable[[ClientConnection, str], None]
     ) -> ClientConnection:
-        """Return a connection whose peer has sent its settings; it may have been told to go already.
+        """Return a connection whose peer has sent its settings, and perhaps a GOAWAY already.
 
         Raises:
-            OSError: There is none, with the address and the reason.
+            OSError: The connection failed; the text has address and reason.
         """
         settled: asyncio.Future[ClientConnection] = asyncio.get_running_loop().create_future()
 

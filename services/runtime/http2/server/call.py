@@ -29,10 +29,10 @@ log = structlog.get_logger()
 
 
 class ServerCall(grpc.aio.ServicerContext[Any, Any]):
-    """Belongs to one RPC; its task runs the handler and sends the status."""
+    """One RPC, whose task runs the handler and sends the status."""
 
     _handler: grpc.RpcMethodHandler[Any, Any]
-    """Set before it runs."""
+    """The method's handler, set before it runs."""
 
     def __init__(
         self, connection: ServerConnection, stream: Stream, method: str, metadata: Pairs, timeout_s: float | None
@@ -48,17 +48,17 @@ class ServerCall(grpc.aio.ServicerContext[Any, Any]):
         self._has_ended = False
         self._callbacks: list[Callable[[Any], None]] = []
         self.has_begun = False
-        """Whether the client got anything."""
+        """Whether anything was sent to the client."""
         self.sent = 0
-        """Messages."""
+        """Number of messages sent."""
         self._turn_messages = 0
-        """Written since the handler last waited for the client."""
+        """Messages written since the handler last waited."""
         self._task: asyncio.Task[None] | None = None
 
     # Its life.
 
     def start_handler(self, find: FindHandler) -> None:
-        """Run the handler that `find` gives, in a task of its own."""
+        """Run the handler that `find` gives, in its own task."""
         self._task = asyncio.get_running_loop().create_task(self._run_and_finish(find))
         self._task.add_done_callback(self._on_task_done)
 
@@ -119,7 +119,7 @@ class ServerCall(grpc.aio.ServicerContext[Any, Any]):
         self._stream.end_local(trailers)
 
     def _fail_call(self, code: grpc.StatusCode, details: str) -> None:
-        """End the call with this status, now, and stop its handler."""
+        """End the call with this status and stop its handler."""
         if not self._has_ended:
             self._status.code, self._status.details = code, details
             self._send_status()
@@ -132,7 +132,7 @@ class ServerCall(grpc.aio.ServicerContext[Any, Any]):
         self._fail_call(grpc.StatusCode.DEADLINE_EXCEEDED, "the deadline has passed")
 
     def fail_cut(self) -> None:
-        """The client ended its side in the middle of a message."""
+        """Fail the call, whose client ended its side in the middle of a message."""
         self._fail_call(grpc.StatusCode.INTERNAL, "the request ended in the middle of a message")
 
     def fail_unreadable(self, error: Oversized | Compressed) -> None:
@@ -189,7 +189,7 @@ class ServerCall(grpc.aio.ServicerContext[Any, Any]):
     # Messages out.
 
     def send(self, message: bytes) -> bool:
-        """Send a serialized message at once; False if the client is behind: then `wait_until_drained`."""
+        """Send a serialized message; False if the client is behind and `wait_until_drained` is due."""
         if not self.has_begun:
             self._send_headers()
         self.sent += 1
@@ -254,10 +254,10 @@ class ServerCall(grpc.aio.ServicerContext[Any, Any]):
         return self._status.details
 
     def set_compression(self, compression: grpc.Compression) -> None:
-        """Without effect: nothing is compressed."""
+        """Do nothing, as nothing is compressed."""
 
     def disable_next_message_compression(self) -> None:
-        """Without effect: nothing is compressed."""
+        """Do nothing, as nothing is compressed."""
 
     def peer(self) -> str:
         return self._connection.peer

@@ -1,4 +1,4 @@
-"""The server's end of a connection: a call for each stream that the client opens."""
+"""The server's end of a connection, with a call for each stream."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _LAST_PING = b"lastcall"
 
 
 class ServerState:
-    """State that a server and its connections share. Belongs to one server."""
+    """State that a server shares with its connections."""
 
     def __init__(self, message_bytes_max: int, connection_age_s: float, limits: Limits = DEFAULTS) -> None:
         self.message_bytes_max = message_bytes_max
         self.limits = limits
         self.connection_age_s = connection_age_s
-        """After which a connection ends in good order, so that clients find new replicas; 0: never."""
+        """Age at which a connection is closed in good order, so that clients find new replicas; 0 means never."""
         self.connections: set[ServerConnection] = set()
         self.is_stopping = False
         self.calls = InFlightCounter()
@@ -38,7 +38,7 @@ class ServerState:
 
     @property
     def takes_no_more(self) -> bool:
-        """Whether a connection that was just accepted, or has just ended its TLS handshake, comes too late."""
+        """Whether a new connection comes too late."""
         return self.is_stopping or len(self.connections) >= self.limits.connections_max
 
 
@@ -47,14 +47,12 @@ OpenCall: TypeAlias = "Callable[[ServerConnection, Stream, Headers], ServerCall 
 
 
 class ServerConnection(Connection):
-    """Made by the server for each client that connects."""
-
     def __init__(self, open_call: OpenCall, server: ServerState) -> None:
         super().__init__(client_side=False, connection_limits=server.limits)
         self._open_call = open_call
         self._server = server
         self.calls: dict[int, ServerCall] = {}
-        """By stream id; those whose handler has not ended, even when the stream has."""
+        """Calls whose handler has not ended, by stream id; their streams may have."""
         self._resets = RateLimit("streams opened and reset", limits.RESET_BURST, server.limits.resets_per_s)
         self._is_leaving = False
         self._refuses = False
@@ -144,7 +142,7 @@ class ServerConnection(Connection):
         self._close_if_done()
 
     def start_leaving(self) -> None:
-        """Take no new calls, a moment after saying so, and close when the running ones have ended."""
+        """Announce the end, soon refuse new calls, and close after the running ones."""
         if self._is_leaving or self.is_lost:
             return
         self._is_leaving = True
@@ -155,7 +153,7 @@ class ServerConnection(Connection):
         self._last_call = self._loop.call_later(self.limits.last_calls_s, self._refuse_new)
 
     def refuse_new(self) -> None:
-        """Take no new calls from now on; close when the running ones have ended."""
+        """Refuse new calls from now on, and close after the running ones."""
         self._is_leaving = True
         self._refuse_new()
 

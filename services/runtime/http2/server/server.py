@@ -1,4 +1,4 @@
-"""The server: grpc.aio.Server's methods, over our connections."""
+"""grpc.aio.Server's methods, over our connections."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from services.runtime.http2.tls import restrict_to_http2
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 
 DEADLINE_S_MAX = 30 * 24 * 3600.0
-"""A later one is none; timers need an end."""
+"""A longer deadline is ignored, because timers need an end."""
 
 
 class _CallDetails(NamedTuple):
@@ -31,7 +31,7 @@ class _CallDetails(NamedTuple):
 
 
 class Server(grpc.aio.Server):
-    """Serves from `start` to `stop`, on the loop that is running then."""
+    """A server that runs from `start` to `stop`, on the loop of `start`."""
 
     def __init__(
         self,
@@ -56,14 +56,14 @@ class Server(grpc.aio.Server):
         self._registered |= {f"/{service_name}/{name}": handler for name, handler in method_handlers.items()}
 
     def add_insecure_port(self, address: str) -> int:
-        """Listen on host:port or unix:/path; the port. Raises OSError when that cannot be had."""
+        """Listen on host:port or unix:/path and return the port; raises OSError if that fails."""
         return self.add_port(address, None)
 
     def add_secure_port(self, address: str, server_credentials: grpc.ServerCredentials) -> int:
         raise NotImplementedError("grpc's credentials hide their certificates; add_port takes an ssl.SSLContext")
 
     def add_port(self, address: str, context: ssl.SSLContext | None) -> int:
-        """As add_insecure_port, with TLS when there is a `context`."""
+        """Listen as add_insecure_port does, with TLS if there is a `context`."""
         sockets, port = bind_address(address)
         self._listening += [(item, restrict_to_http2(context) if context is not None else None) for item in sockets]
         return port
@@ -80,7 +80,7 @@ class Server(grpc.aio.Server):
             )
 
     async def stop(self, grace: float | None) -> None:
-        """Take no new calls, let the running ones end within `grace` seconds, then cancel them."""
+        """Refuse new calls, and cancel the running ones after `grace` seconds."""
         self._state.is_stopping = True
         for server in self._servers:
             server.close()
@@ -112,7 +112,7 @@ class Server(grpc.aio.Server):
         return ServerConnection(self._open_call, self._state)
 
     def _open_call(self, connection: ServerConnection, stream: Stream, headers: Headers) -> ServerCall | None:
-        """Start the call of a request; None: it was answered already."""
+        """Start the call of a request; None if it was answered already."""
         said = dict(headers)
         if refusal := _find_refusal(said):
             stream.end_local(refusal)
@@ -131,7 +131,7 @@ class Server(grpc.aio.Server):
         return call
 
     async def _find_handler(self, call: ServerCall) -> Handler | None:
-        """The handler of a call, as the interceptors give it, the first one outermost."""
+        """Return the handler that the interceptors give, the first one outermost."""
         return await self._intercept_from(0, _CallDetails(call.method, call.invocation_metadata()))
 
     async def _intercept_from(self, index: int, details: Any) -> Handler | None:
@@ -151,7 +151,7 @@ class Server(grpc.aio.Server):
 
 
 def _find_refusal(said: dict[bytes, bytes]) -> Headers:
-    """The answer to what is no gRPC request; empty: it is one."""
+    """Return the answer to a request that is not gRPC's; empty if it is."""
     kind = said.get(b"content-type", b"")
     if kind != b"application/grpc" and not kind.startswith((b"application/grpc+", b"application/grpc;")):
         return [(b":status", b"415")]

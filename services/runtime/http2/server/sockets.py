@@ -1,4 +1,4 @@
-"""Where servers listen and channels connect: host:port, unix:/path, and gRPC's dns:/// for many replicas."""
+"""Sockets that servers listen on."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from contextlib import suppress
 
 
 def bind_address(address: str) -> tuple[list[socket.socket], int]:
-    """Sockets bound to `address`, all on one port, and that port (1 for a path, as grpcio says).
+    """Return sockets bound to `address`, and their port (1 for a path, as in grpcio).
 
     Raises:
-        OSError: The address cannot be had.
+        OSError: The address cannot be bound.
     """
     if address.startswith("unix:"):
         return [_bind_path(address.removeprefix("unix:"))], 1
