@@ -28,7 +28,7 @@ from headrace.v1 import agent_pb2, agent_pb2_grpc, memory_pb2, memory_pb2_grpc
 Reply = TypeVar("Reply")
 
 UNARY_TIMEOUT_S = 30.0
-"""The limit for one answer. Streams have none, because a run waits for people."""
+"""Limit for one answer; streams have none, because a run waits for people."""
 
 OPTIONS: list[tuple[str, int]] = [
     ("grpc.max_receive_message_length", 64 * 1024 * 1024),  # a chat's whole history is one message
@@ -58,7 +58,7 @@ class Client:
         self._metadata = (("authorization", f"Bearer {token}"),) if token else ()
 
     async def __aenter__(self) -> Client:
-        """Raises OSError when the files of `tls` cannot be used."""
+        """Connect; raises OSError when the files of `tls` cannot be used."""
         if self._tls is None:
             self._channels = [grpc.aio.insecure_channel(address, options=OPTIONS) for address in self._addresses]
         else:
@@ -89,10 +89,10 @@ class Client:
         when_busy: str | None = None,
         deep_think: int | None = None,
     ) -> AbstractAsyncContextManager[AsyncIterator[agent_pb2.AgentDelta]]:
-        """Start a run; the block reads its events, the first ones before any model is called.
+        """Start a run; the block reads its events, the first before any model is called.
 
-        Leaving the block early leaves the run going, unless `on_disconnect` is "cancel". `params` is JSON text.
-        `deep_think` 0 asks for REACT, anything else for PLAN_EXECUTE, of an agent that can do both.
+        Leaving early lets the run go on, unless `on_disconnect` is "cancel". `params` is JSON text. For an agent with
+        both modes, `deep_think` 0 means REACT, any other value PLAN_EXECUTE.
         """
         request = agent_pb2.QueryRequest(
             message=message,
@@ -109,33 +109,33 @@ class Client:
     def attach(
         self, run_id: str, last_seq: int = 0
     ) -> AbstractAsyncContextManager[AsyncIterator[agent_pb2.AgentDelta]]:
-        """Read what a run did after `last_seq`, and while it runs, what it does.
+        """Read a run's events after `last_seq`, and follow it while it runs.
 
-        A stream that ends without run.complete, run.cancel or run.error was cut: the run goes on in another process.
-        Attach again with the seq of the last event; an attempt.reset then says what of it to drop.
+        A stream that ends without run.complete, run.cancel or run.error was cut: attach again with the last event's
+        seq; an attempt.reset says what to drop.
         """
         request = agent_pb2.AttachRequest(run_id=run_id, last_seq=last_seq)
         return reading(self._agents.Attach(request, metadata=self._metadata))
 
     def compact(self, chat_id: str) -> AbstractAsyncContextManager[AsyncIterator[agent_pb2.AgentDelta]]:
-        """Have a chat summarised now; the block reads the events of that run."""
+        """Have a chat summarised; the block reads that run's events."""
         request = agent_pb2.CompactChatRequest(chat_id=chat_id)
         return reading(self._agents.Compact(request, metadata=self._metadata))
 
     async def submit(
         self, run_id: str, payload: str, *, tool_id: str | None = None, approval_id: str | None = None
     ) -> agent_pb2.SubmitResponse:
-        """Send a waiting run the decision of a person: JSON text, for a tool or for an approval."""
+        """Send a waiting run a person's decision, as JSON text, for a tool or an approval."""
         request = agent_pb2.SubmitRequest(run_id=run_id, payload=payload, tool_id=tool_id, approval_id=approval_id)
         return await _await_reply(self._agents.Submit(request, timeout=UNARY_TIMEOUT_S, metadata=self._metadata))
 
     async def cancel(self, run_id: str, *, mode: str = "now") -> agent_pb2.CancelResponse:
-        """Stop a run: "now", or "after_step". The answer comes when the cancel is under way."""
+        """Stop a run "now" or "after_step"; returns when the cancel is under way."""
         request = agent_pb2.CancelRequest(run_id=run_id, mode=mode)
         return await _await_reply(self._agents.Cancel(request, timeout=UNARY_TIMEOUT_S, metadata=self._metadata))
 
     async def steer(self, run_id: str, message: str, *, request_id: str | None = None) -> agent_pb2.SteerResponse:
-        """Send a running run a message; it, or the query that it became, is stored when this returns."""
+        """Send a running run a message, which is stored when this returns."""
         request = agent_pb2.SteerRequest(run_id=run_id, message=message, request_id=request_id)
         return await _await_reply(self._agents.Steer(request, timeout=UNARY_TIMEOUT_S, metadata=self._metadata))
 

@@ -29,7 +29,7 @@ TEXT_CHARS_MAX = 400
 up to 16 bytes, and over 8 KiB of headers the client gets RESOURCE_EXHAUSTED instead of the error (grpcio 1.85)."""
 
 _METHOD = re.compile(r"/[\w.]*\.(\w+)/\w+: ")
-"""The start of the debug string of our own channels; grpcio's do not name the method."""
+"""The start of our own channels' debug string; grpcio's do not name the method."""
 
 _DETAILS_KEY = "grpc-status-details-bin"
 _RETRIABLE_KEY = "retriable"
@@ -258,7 +258,7 @@ BY_REASON: dict[str, type[HeadraceError]] = {cls.reason: cls for cls in Headrace
 
 
 def to_status(error: HeadraceError) -> status_pb2.Status:
-    """The google.rpc.Status of `error`: ErrorInfo with reason and metadata, RetryInfo where waiting helps."""
+    """Return `error` as google.rpc.Status: ErrorInfo, and RetryInfo where waiting helps."""
     status = status_pb2.Status(code=error.code.value[0], message=_truncate(error.message))
     metadata = {key: _truncate(value) for key, value in error.metadata.items()}
     metadata[_RETRIABLE_KEY] = str(error.retriable).lower()
@@ -272,13 +272,13 @@ def to_status(error: HeadraceError) -> status_pb2.Status:
 
 
 def to_failure(error: HeadraceError) -> common_pb2.Failure:
-    """The error as `run.error` and the log carry it."""
+    """Return the error as `run.error` and the log carry it."""
     details = json.dumps(error.metadata, ensure_ascii=False, separators=(",", ":")) if error.metadata else None
     return common_pb2.Failure(code=error.reason, message=error.message, retriable=error.retriable, details=details)
 
 
 def from_status(status: status_pb2.Status) -> HeadraceError | None:
-    """The error that `to_status` was given; None when `status` is not one of ours."""
+    """Return the error that `to_status` was given; None for a foreign status."""
     info = error_details_pb2.ErrorInfo()
     retry = error_details_pb2.RetryInfo()
     retry_after_s = None
@@ -297,9 +297,9 @@ def from_status(status: status_pb2.Status) -> HeadraceError | None:
 
 
 def from_rpc_error(error: grpc.aio.AioRpcError) -> HeadraceError | None:
-    """The error that the called service raised; None when the status did not come from one of our services.
+    """Return the error that the called service raised; None for a foreign status.
 
-    A peer that cannot be reached is ProviderUnavailable: for the caller it is the same as a provider that cannot.
+    An unreachable peer is ProviderUnavailable.
     """
     for key, value in error.trailing_metadata() or ():
         if key == _DETAILS_KEY and isinstance(value, bytes):
@@ -310,7 +310,7 @@ def from_rpc_error(error: grpc.aio.AioRpcError) -> HeadraceError | None:
 
 
 def find_peer_name(error: grpc.aio.AioRpcError) -> str:
-    """The name of the service that the failed call was for, if its channel has it."""
+    """Return the service that the failed call was for, if its channel tells."""
     match = _METHOD.match(error.debug_error_string() or "")
     return match[1] if match else "a service of the suite"
 

@@ -1,7 +1,7 @@
-"""AgentDelta from its JSON form, the flat object that the HTTP API streams: for readers without gRPC.
+"""AgentDelta from its JSON form, the HTTP API's flat object, for readers without gRPC.
 
-The arguments of a call, and other members that hold JSON of a caller or a model, keep their text byte for byte; JSON
-within nested objects (an error's details) keeps its value.
+Members that hold JSON of a caller or a model keep their text byte for byte; within nested objects only the value is
+kept.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _BLANKS = re.compile(r"[ \t\r\n]*")
 
 
 def parse_event(text: str | bytes) -> agent_pb2.AgentDelta:
-    """The event; without a payload if its type is newer than this package.
+    """Return the event, without a payload if its type is newer than this package.
 
     Raises:
         ValueError: `text` is no event.
@@ -62,12 +62,12 @@ def _fields_by_json_name(descriptor: Any) -> dict[str, FieldDescriptor]:
 
 @cache
 def _is_json(field: FieldDescriptor) -> bool:
-    """Whether the field holds JSON as text, which stands as itself in the event's JSON."""
+    """Whether the field holds JSON as text, which stands unquoted in the event's JSON."""
     return field.GetOptions().Extensions[common_pb2.rules].json
 
 
 def _fill(message: Message, members: Mapping[str, Any], texts: Mapping[str, str]) -> None:
-    """Set the fields that `members` have, JSON fields from `texts`; unknown names are left out."""
+    """Set the fields in `members`, JSON fields from `texts`; unknown names are ignored."""
     fields = _fields_by_json_name(message.DESCRIPTOR)
     for name, value in members.items():
         if (field := fields.get(name)) is None:
@@ -89,7 +89,7 @@ def _fill(message: Message, members: Mapping[str, Any], texts: Mapping[str, str]
 
 
 def _split_object(text: str) -> Iterator[tuple[str, str]]:
-    """The members of a JSON object that is known to be valid: names, and values as they are written."""
+    """Return names and raw values of a valid JSON object."""
     position = text.index("{") + 1
     while (position := _skip_blanks(text, position)) < len(text) and text[position] != "}":
         name, position = _decode_value(text, position)

@@ -23,17 +23,17 @@ from headrace.v1 import agent_pb2, common_pb2
 BlockKind: TypeAlias = Literal["content", "reasoning", "tool", "action"]
 TaskStatus: TypeAlias = Literal["started", "completed", "canceled", "failed"]
 Scope: TypeAlias = tuple[str, str]
-"""Ids of the sub-agent and of the plan task in which something happened; both are empty for the run itself."""
+"""Ids of the sub-agent and the plan task of an event; both empty for the run itself."""
 
 TERMINAL = frozenset({"run_complete", "run_cancel", "run_error"})
-"""Payload fields of AgentDelta after which nothing comes."""
+"""Payload fields of AgentDelta that end a run."""
 
 _RUN: Scope = ("", "")
 
 
 @dataclass(slots=True)
 class Block:
-    """A stretch of answer or reasoning text, or the call of a tool or of a front-end action."""
+    """A piece of answer or reasoning text, or a call of a tool or action."""
 
     kind: BlockKind
     id: str
@@ -43,15 +43,15 @@ class Block:
     name: str = ""
     """Name of the tool or action."""
     tool_type: str = ""
-    """For tools: backend, frontend or orchestrator."""
+    """Type of a tool: backend, frontend or orchestrator."""
     tool_api: str = ""
     pieces: list[str] = field(default_factory=list[str])
     is_complete: bool = False
     """Whether the text is whole; a call may still run."""
     params: str = ""
-    """The arguments of a call as they run, in JSON; empty before they are complete, or when they are no valid JSON."""
+    """A call's final arguments in JSON; empty while incomplete or if invalid."""
     result: str | None = None
-    """The result of a call as the model has it; None while there is none."""
+    """A call's result as the model has it; None while there is none."""
     ok: bool = True
     """False when a tool has failed or did not run."""
 
@@ -85,12 +85,12 @@ class Subagent:
 
     id: str
     parent_id: str
-    """The run, or the sub-agent that called it."""
+    """The calling run or sub-agent."""
     task_id: str
     """The plan task that called it, if any."""
     agent_key: str
     depth: int
-    """1 for a child of the run."""
+    """Level below the run; 1 for a child of the run."""
     goal: str
     ok: bool | None = None
     """Whether it has a result; None while it works."""
@@ -98,31 +98,31 @@ class Subagent:
 
 
 class Fold:
-    """The state that the events of a run, or of a chat with several runs, have led to. Apply them in order."""
+    """The state after the events, applied in order, of a run or of a chat's runs."""
 
     def __init__(self) -> None:
         self.run_id = ""
         self.chat_id = ""
         self.last_seq = 0
-        """The highest sequence number of the current run's events: attach again with it."""
+        """Highest sequence number of the current run, to attach again with."""
         self.plans: dict[str, list[agent_pb2.Task]] = {}
-        """The tasks of each plan, by plan id, as the plan's last event has them."""
+        """Each plan's latest tasks, by plan id."""
         self.tasks: dict[str, Task] = {}
         self.subagents: dict[str, Subagent] = {}
         self.end: agent_pb2.AgentDelta | None = None
-        """The terminal event of the current run; None while it goes on."""
+        """The current run's terminal event; None while it goes on."""
         self._blocks: dict[str, Block] = {}
         self._earlier_blocks: dict[str, Block] = {}
-        """Blocks of a chat's earlier runs, which no attempt.reset of this one is about."""
+        """Blocks of earlier runs, which no attempt.reset drops."""
 
     @property
     def blocks(self) -> dict[str, Block]:
-        """All blocks by id, in the order in which they began. Not to be changed."""
+        """All blocks by id, in order of their beginning; not to be changed."""
         return self._earlier_blocks | self._blocks if self._earlier_blocks else self._blocks
 
     @property
     def answer(self) -> str:
-        """The final text of the current run: what the run itself (no sub-agent, no task) said after its last call."""
+        """The current run's text after its last call, without sub-agents and tasks."""
         texts: list[str] = []
         for block in self._blocks.values():
             if block.scope == _RUN and block.is_call:
@@ -132,7 +132,7 @@ class Fold:
         return "".join(texts)
 
     def apply(self, delta: agent_pb2.AgentDelta) -> None:
-        """Take the next event. One that is unknown, or belongs to a block that is unknown, changes nothing."""
+        """Take the next event; an unknown one, or one of an unknown block, changes nothing."""
         self.last_seq = max(self.last_seq, delta.seq)
         match delta.WhichOneof("payload"):
             case "content_delta":
@@ -274,13 +274,13 @@ class Fold:
 
 
 def find_scope(delta: agent_pb2.AgentDelta) -> Scope:
-    """Where an event happened; one that is about a task or a sub-agent happened in that."""
+    """Return the scope of an event; one about a task or sub-agent is in that."""
     payload = getattr(delta, delta.WhichOneof("payload") or "", None)
     return getattr(payload, "subagent_id", delta.subagent_id), getattr(payload, "task_id", delta.task_id)
 
 
 def fold_events(deltas: Iterable[agent_pb2.AgentDelta]) -> Fold:
-    """The state that `deltas` lead to, in order."""
+    """Return the state after `deltas`."""
     state = Fold()
     for delta in deltas:
         state.apply(delta)

@@ -1,7 +1,7 @@
-"""A parser of Server-Sent Events: bytes from the socket in, complete frames out.
+"""A parser of Server-Sent Events: bytes in, complete frames out.
 
-It works on bytes, so that a character may be split over two reads, and does one `find` for the usual frame.
-Format: https://html.spec.whatwg.org/multipage/server-sent-events.html#event-stream-interpretation
+Bytes, not text, because a character may be split over two reads. Format:
+https://html.spec.whatwg.org/multipage/server-sent-events.html#event-stream-interpretation
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 FRAME_SIZE_BYTES_MAX = 1 << 20
-"""A frame holds one delta; the largest real ones are whole tool calls or images of some hundred kB."""
+"""Size of a frame; the largest real ones, tool calls or images, have some hundred kB."""
 
 _BOM = b"\xef\xbb\xbf"
 _LF = 0x0A
 
 Take: TypeAlias = "Callable[[bytes, str | None, str | None], None]"
-"""Takes the data, the event type and the id of a frame, which then costs no object."""
+"""Takes a frame's data, event type and id, without an object for the frame."""
 
 
 class SseFrame(NamedTuple):
@@ -29,17 +29,17 @@ class SseFrame(NamedTuple):
     # A tuple, not a frozen dataclass: one is made per frame, and a tuple costs a third.
 
     data: bytes
-    """The data lines, joined by one line feed."""
+    """The data lines, joined by line feeds."""
 
     event: str | None = None
-    """The event's type; None if the frame has none, which means `message`."""
+    """The event's type; None means `message`."""
 
     id: str | None = None
-    """The id in this very frame; ids of earlier frames are not carried over."""
+    """The id in this very frame; earlier ids are not carried over."""
 
 
 class SseReader:
-    """Cuts one stream's bytes into frames. Belongs to one stream; holds at most one frame."""
+    """Cuts one stream's bytes into frames, and holds at most one."""
 
     __slots__ = ("_after_cr", "_buffer", "_size_bytes_max")
 
@@ -49,10 +49,10 @@ class SseReader:
         self._size_bytes_max = size_bytes_max
 
     def feed(self, chunk: bytes) -> Iterator[SseFrame]:
-        """The frames that `chunk` completes, in order. Read them all before the next `feed`.
+        """Yield the frames that `chunk` completes; read all before the next `feed`.
 
         Raises:
-            BadFrame: A frame is larger than allowed; the frames before it have been given.
+            BadFrame: A frame is too large; earlier ones were given.
         """
         frames: list[SseFrame] = []
         refused: BadFrame | None = None
@@ -65,10 +65,10 @@ class SseReader:
             raise refused
 
     def push(self, chunk: bytes, take: Take) -> None:
-        """Pass each frame that `chunk` completes to `take`, in order; an error that it raises is passed on.
+        """Pass each frame that `chunk` completes to `take`, whose errors are passed on.
 
         Raises:
-            BadFrame: A frame is larger than allowed; the frames before it have been given.
+            BadFrame: A frame is too large; earlier ones were given.
         """
         buffer = self._buffer
         if self._after_cr or b"\r" in chunk:
@@ -97,7 +97,7 @@ class SseReader:
         self._check_size(len(buffer) - buffer.endswith(b"\n"))
 
     def finish(self) -> Iterator[SseFrame]:
-        """The last frame, when the stream ended without the blank line that the format asks for."""
+        """Return the last frame of a stream that ended without a blank line, if any."""
         frames: list[SseFrame] = []
         self.push_rest(lambda data, event, frame_id: frames.append(SseFrame(data, event, frame_id)))
         return iter(frames)
@@ -127,7 +127,7 @@ class SseReader:
 
 
 def _pass_frame(source: bytes | bytearray, start: int, end: int, take: Take) -> None:
-    """Pass on the frame in source[start:end], unless it has no data line, such as a comment."""
+    """Pass on the frame in source[start:end], unless it has no data line."""
     line_end = source.find(b"\n", start, end)
     if line_end < 0 and source.startswith(b"data: ", start):
         take(bytes(source[start + 6 : end]), None, None)

@@ -1,4 +1,4 @@
-"""Reading a server stream so that leaving it cancels the call."""
+"""Reads a server stream so that leaving it cancels the call."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Reply = TypeVar("Reply")
 
 @contextmanager
 def rpc_errors() -> Generator[None]:
-    """Raise a status as the HeadraceError that the service raised; any other status stays an AioRpcError."""
+    """Raise a service's status as its HeadraceError; others stay AioRpcError."""
     try:
         yield
     except grpc.aio.AioRpcError as error:
@@ -28,13 +28,12 @@ def rpc_errors() -> Generator[None]:
 
 @asynccontextmanager
 async def reading(call: grpc.aio.UnaryStreamCall[Any, Reply]) -> AsyncGenerator[AsyncIterator[Reply]]:
-    """Read `call` inside the block; leaving the block, however it happens, cancels it.
+    """Read `call` inside the block; leaving it in any way cancels the call.
 
-    A call that is merely dropped keeps running: the server generates, and the provider bills, until someone
-    cancels. Breaking out of `async for` does not (grpcio 1.85).
+    A call that is only dropped, as by breaking out of `async for` (grpcio 1.85), keeps generating and costing.
 
     Raises:
-        HeadraceError: The service raised it, before or after the first reply.
+        HeadraceError: The service raised it, at any point.
     """
     try:
         with rpc_errors():

@@ -1,4 +1,4 @@
-"""TLS for callers from outside: the CA that they trust, and the certificate that they present."""
+"""TLS for outside callers: the CA that they trust, and their certificate."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ import grpc
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """Paths of PEM files, which are read when a connection is set up."""
+    """Paths of PEM files, read when a connection is set up."""
 
     ca: str = ""
-    """The CA that has signed the server's certificate; the system's CAs if empty."""
+    """The CA of the server's certificate; the system's CAs if empty."""
 
     certificate: str = ""
-    """The caller's certificate with the chain up to its CA, for a server that asks for one."""
+    """The caller's certificate with the chain up to its CA, if a server asks for one."""
 
     key: str = ""
-    """The key of the certificate, without a password."""
+    """The certificate's key, without a password."""
 
     def __post_init__(self) -> None:
         if bool(self.certificate) != bool(self.key):
             raise ValueError("a certificate and its key: expected both or neither")
 
     def context(self) -> ssl.SSLContext:
-        """The files for HTTP. Raises OSError when they cannot be read, or do not belong together."""
+        """Return the files as HTTP needs them; raises OSError if they cannot be read or do not fit."""
         try:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
             context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -44,7 +44,7 @@ class Tls:
         return context
 
     def credentials(self) -> grpc.ChannelCredentials:
-        """The files for gRPC. Raises as `context`."""
+        """Return the files as gRPC needs them; raises as `context`."""
         self.context()  # gRPC would report a bad file as a server that cannot be reached
         return grpc.ssl_channel_credentials(_read_bytes(self.ca), _read_bytes(self.key), _read_bytes(self.certificate))
 

@@ -1,4 +1,4 @@
-"""The command line, which works over HTTP against a facade; `up` starts the services as processes of their own."""
+"""The command line, which talks HTTP to a facade; `up` starts the services as processes."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Questions of a person at the console, and what the person does while one is answered."""
+"""A person's questions at the console, and acts while one is answered."""

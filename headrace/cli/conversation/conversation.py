@@ -1,7 +1,7 @@
-"""A conversation at the console: questions, and what a person may do while one is answered.
+"""A conversation at the console.
 
-While a run goes on, /cancel and /steer act at once, and a line answers what the run waits for. Every other line is
-kept for when the run has ended.
+During a run, /cancel and /steer act at once, and a line answers the run's request; other lines are kept until it has
+ended.
 """
 
 from __future__ import annotations
@@ -32,22 +32,19 @@ PROMPT = "> "
 
 
 class Conversation:
-    """One chat at one console."""
-
     def __init__(
         self, url: str, lines: InputLines, agent_key: str | None, chat_id: str | None, *, is_terminal: bool
     ) -> None:
-        """At a terminal, a line typed before a run asks for an input is not taken for the answer."""
+        """At a terminal, a line typed before a run asks for input is not taken as the answer."""
         self.chat_id = chat_id
         self._url = url
         self._lines = lines
         self._agent_key = agent_key
         self._is_terminal = is_terminal
         self._kept_lines: deque[str] = deque()
-        """Lines that came while a run went on."""
+        """Lines that came during a run."""
 
     async def run_to_end(self) -> None:
-        """Take line after line, to the end of the input."""
         click.echo("/help lists what else can be typed than questions; Ctrl-D leaves.")
         while (line := await self._read_line()) is not None:
             if line == "/exit":
@@ -59,7 +56,7 @@ class Conversation:
                 error.show()
 
     async def ask(self, message: str) -> int:
-        """Ask, and show the run to its end: its exit code."""
+        """Ask, show the run to its end, and return its exit code."""
         code, self.chat_id = await follow_run(
             self._url, choose_view(), message, self._agent_key, self.chat_id, self._interact
         )
@@ -78,7 +75,7 @@ class Conversation:
         return None if line is None else line.strip()
 
     async def _execute_line(self, line: str) -> None:
-        """Do what a line says while no run goes on."""
+        """Execute a line while no run goes on."""
         command, _, rest = line.partition(" ")
         match command:
             case "":
@@ -99,14 +96,13 @@ class Conversation:
                 await self.ask(line)
 
     async def _interact(self, run: RunFollower) -> None:
-        """Do what lines say while a run goes on."""
+        """Execute lines during a run."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._execute_lines_during(run))
             if not self._is_terminal:
                 group.create_task(self._answer_with_kept_lines(run))
 
     async def _answer_with_kept_lines(self, run: RunFollower) -> None:
-        """Answer what the run asks for with lines that came before."""
         while True:
             await run.pending_inputs.added.wait()
             run.pending_inputs.added.clear()
@@ -130,7 +126,7 @@ class Conversation:
             error.show()
 
     async def _submit_line(self, run: RunFollower, line: str) -> bool:
-        """Whether the line was for an input that the run waits for."""
+        """Whether the line answered a request of the run."""
         pending = run.pending_inputs.first
         if pending is None:
             return False

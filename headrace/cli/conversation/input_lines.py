@@ -1,4 +1,4 @@
-"""Standard input line by line, on an event loop that has other work."""
+"""Standard input by lines, on a busy event loop."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ READ_BYTES = 65536
 
 
 class InputLines:
-    """Reads the lines of a file descriptor within its `with`, on the running loop."""
+    """Reads lines of a file descriptor within its `with`, on the running loop."""
 
     def __init__(self, fd: int = 0) -> None:
         self._fd = fd
         self._lines: deque[str] = deque()
         self._rest = b""
-        """The start of a line whose end has not come."""
+        """The start of an incomplete line."""
         self._is_over = False
         self._changed = asyncio.Event()
 
@@ -36,7 +36,7 @@ class InputLines:
         self._stop_reading()
 
     async def read_line(self) -> str | None:
-        """The next line without its end; None at the end of the input."""
+        """Return the next line without its end; None at the end of input."""
         while not self._lines and not self._is_over:
             self._changed.clear()
             await self._changed.wait()

@@ -1,4 +1,4 @@
-"""The approvals, questions and forms that a run waits for, and the answer that a line of text is to one."""
+"""Approvals, questions and forms that a run waits for, and lines as answers to them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DECISIONS = {"y": "approve", "yes": "approve", "n": "reject", "no": "reject"}
 
 
 class Form(msgspec.Struct, frozen=True):
-    """The arguments of a frontend tool, as far as they can be asked for in a line."""
+    """A frontend tool's arguments that can be asked for in a line."""
 
     question: str = ""
     context: str = ""
@@ -35,11 +35,11 @@ class PendingInput:
     is_approval: bool
     form: Form = Form()
     details: str = ""
-    """The arguments of the call and, for an approval, why it is asked for."""
+    """The call's arguments and an approval's reason."""
 
     @property
     def prompt(self) -> str:
-        """The text that asks for it, in some lines."""
+        """The text, of some lines, that asks for the input."""
         if self.is_approval:
             choices = "y(es), n(o), with a note behind it; or other arguments as JSON"
             return f"Allow {self.tool_name}? {self.details}\n{choices}"
@@ -50,7 +50,7 @@ class PendingInput:
         return "\n".join(line for line in lines if line)
 
     def build_submission(self, line: str) -> dict[str, Any] | None:
-        """The body of POST /api/submit for a line of text; None if the line is no answer."""
+        """Return the body of POST /api/submit for a line; None if it is no answer."""
         payload = _read_decision(line) if self.is_approval else self._fill_form(line)
         if payload is None:
             return None
@@ -72,17 +72,16 @@ class PendingInputs:
 
     def __init__(self) -> None:
         self.added = asyncio.Event()
-        """Set when an input is added; whoever waits for it clears it."""
+        """Set when an input is added; the waiter clears it."""
         self._open: dict[str, PendingInput] = {}
         self._known_ids: set[str] = set()
 
     @property
     def first(self) -> PendingInput | None:
-        """The input that is to be given next."""
         return next(iter(self._open.values()), None)
 
     def apply(self, delta: agent_pb2.AgentDelta, state: Fold) -> PendingInput | None:
-        """Take an event that `state` has; return the input that it asks for."""
+        """Take an event that `state` has already, and return the input that it asks for."""
         match delta.WhichOneof("payload"):
             case "tool_end":
                 block = state.blocks.get(delta.tool_end.tool_id)
@@ -101,7 +100,7 @@ class PendingInputs:
         return None
 
     def remove(self, input_id: str) -> None:
-        """Forget an input that was given, or is waited for no longer."""
+        """Forget an input that is given or no longer waited for."""
         self._open.pop(input_id, None)
 
     def _add(self, pending: PendingInput) -> PendingInput | None:

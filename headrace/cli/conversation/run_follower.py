@@ -1,4 +1,4 @@
-"""Following one run to its end: asking, attaching again when the stream is cut, cancelling on Ctrl-C."""
+"""Follows one run: asks, attaches again when the stream is cut, cancels on Ctrl-C."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ from headrace.cli.run_view.view import View
 from headrace.v1 import agent_pb2
 
 TRIES_MAX = 8
-"""Attempts to attach without a single new event; with the waits between them about half a minute."""
+"""Attempts to attach without a new event; about half a minute with the waits."""
 
 WAIT_FIRST_S, WAIT_MAX_S = 0.2, 8.0
 
 TICK_S = 0.25
-"""The interval at which the status line moves."""
+"""Interval at which the status line moves."""
 
 BUDGET_EVERY_S = 2.0
-"""The interval at which the server is asked what is left of the budget."""
+"""Interval at which the server is asked for the budget left."""
 
 EXIT_CODES = {"run_complete": COMPLETED, "run_cancel": CANCELLED, "run_error": FAILED}
 
 Interaction: TypeAlias = Callable[["RunFollower"], Coroutine[Any, Any, None]]
-"""The acts of a person while the run goes on: giving inputs, cancelling, steering."""
+"""A person's acts during the run: input, cancelling, steering."""
 
 
 class RunSnapshot(msgspec.Struct, frozen=True, rename="camel"):
@@ -52,14 +52,14 @@ class RunSnapshot(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class RunFollower:
-    """Follows one run, from the question to its end. Belongs to one event loop."""
+    """Follows one run to its end, on one event loop."""
 
     def __init__(
         self, facade: FacadeClient, view: View, message: str, agent_key: str | None, chat_id: str | None
     ) -> None:
         self.pending_inputs = PendingInputs()
         self.interaction: Interaction | None = None
-        """None if nobody is there, who could be asked."""
+        """The person's acts; None if nobody is there."""
         self._facade = facade
         self._view = view
         self._display = RunDisplay(view)
@@ -70,7 +70,7 @@ class RunFollower:
         self._chat_id = chat_id
         self._run_id = ""
         self._last_event_s = 0.0
-        """The loop's time when the last event came."""
+        """The loop's time at the last event."""
         self._interrupted = asyncio.Event()
 
     @property
@@ -79,11 +79,11 @@ class RunFollower:
         return self._display.state.chat_id or self._chat_id
 
     async def follow_to_end(self) -> int:
-        """Show the run and return the exit code that says how it ended.
+        """Show the run and return its exit code.
 
         Raises:
-            RequestRefused: The server did not take the question, or does not know the run any more.
-            ServerUnreachable: There is no server, or no longer one.
+            RequestRefused: The server refused the question or no longer knows the run. ServerUnreachable: No server
+                answers.
         """
         self._last_event_s = asyncio.get_running_loop().time()
         try:
@@ -99,7 +99,7 @@ class RunFollower:
         return EXIT_CODES[end.WhichOneof("payload") or ""] if end is not None else FAILED
 
     def _list_side_tasks(self) -> Iterator[Coroutine[Any, Any, None]]:
-        """The work that goes on while the run is read."""
+        """Return the work that goes on while the run is read."""
         yield self._update_status()
         yield self._cancel_on_interrupt()
         if self._view.is_live:
@@ -113,15 +113,14 @@ class RunFollower:
             await self._facade.post("/api/cancel", {"runId": self._run_id})
 
     async def steer(self, message: str) -> None:
-        """Send the running agent a message."""
         await self._facade.post("/api/steer", {"runId": self._run_id, "message": message})
 
     async def submit(self, body: dict[str, Any]) -> None:
-        """Send what a person decided."""
+        """Send a person's decision."""
         await self._facade.post("/api/submit", {"runId": self._run_id} | body)
 
     async def _read_events(self) -> None:
-        """Read until the run has ended, over any number of breaks with new events between them."""
+        """Read to the run's end, over any number of breaks with events between them."""
         state = self._display.state
         tries = 0
         while True:
@@ -163,7 +162,7 @@ class RunFollower:
                 self._view.show_waiting(asyncio.get_running_loop().time() - self._last_event_s)
 
     async def _update_budget(self) -> None:
-        """Keep the view informed of what is left; a question that fails is asked again later."""
+        """Tell the view the budget left; a failed request is repeated later."""
         while True:
             await asyncio.sleep(BUDGET_EVERY_S)
             if not self._run_id:
@@ -183,7 +182,7 @@ class RunFollower:
 
     @contextmanager
     def _handle_interrupts(self) -> Generator[None]:
-        """The first Ctrl-C cancels the run, whose end is then shown; the second one leaves."""
+        """Cancel the run at the first Ctrl-C, leave at the second."""
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGINT, self._interrupt)
         try:
@@ -205,7 +204,7 @@ async def follow_run(
     chat_id: str | None,
     interaction: Interaction | None = None,
 ) -> tuple[int, str | None]:
-    """Ask and show the run to its end: its exit code and its chat."""
+    """Ask, show the run to its end, and return exit code and chat."""
     async with FacadeClient(url) as facade:
         follower = RunFollower(facade, view, message, agent_key, chat_id)
         follower.interaction = interaction

@@ -1,1 +1,1 @@
-"""The HTTP facade as the commands see it: options that say where it is, requests, errors with exit codes."""
+"""The HTTP facade as commands see it: options, requests, errors with exit codes."""

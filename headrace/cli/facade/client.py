@@ -1,4 +1,4 @@
-"""Requests to the facade: JSON answers, and streams of events that end with `[DONE]` or are cut."""
+"""Requests to the facade: JSON answers, and event streams that end with `[DONE]` or are cut."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from headrace.v1 import agent_pb2
 CONNECT_TIMEOUT_S = 5.0
 
 ANSWER_TIMEOUT_S = 60.0
-"""Longer than the facade itself waits for a JSON answer."""
+"""Longer than the facade waits for a JSON answer."""
 
 SILENCE_TIMEOUT_S = 90.0
-"""Heartbeats come every 15 s: a stream that is silent for six of them is dead."""
+"""Silence, of six heartbeats of 15 s, after which a stream is dead."""
 
 
 class _SuccessEnvelope(msgspec.Struct):
@@ -44,7 +44,7 @@ class _FailureEnvelope(msgspec.Struct):
 
 
 class FacadeClient:
-    """Connections to one facade, on one event loop. Open it with `async with`."""
+    """Connections to one facade, on one event loop, opened by `async with`."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -62,13 +62,13 @@ class FacadeClient:
         await self._http.close()
 
     async def get(self, path: str, **parameters: str) -> msgspec.Raw:
-        """The JSON of the answer's `data`."""
+        """Return the answer's `data`."""
         with self._translate_errors():
             async with self._http.get(path, params=parameters, timeout=_ANSWER_TIMEOUT) as response:
                 return await _read_data(response)
 
     async def post(self, path: str, body: dict[str, Any]) -> msgspec.Raw:
-        """The JSON of the answer's `data`."""
+        """Return the answer's `data`."""
         with self._translate_errors():
             async with self._http.post(path, json=body, timeout=_ANSWER_TIMEOUT) as response:
                 return await _read_data(response)
@@ -86,7 +86,7 @@ class FacadeClient:
 
     @asynccontextmanager
     async def query(self, body: dict[str, Any]) -> AsyncGenerator[AsyncIterator[agent_pb2.AgentDelta]]:
-        """Ask a question; the block reads the events of its run."""
+        """Ask a question; the block reads its run's events."""
         with self._translate_errors():
             async with self._http.post("/api/query", json=body) as response:
                 await _check_status(response)
@@ -94,7 +94,7 @@ class FacadeClient:
 
     @asynccontextmanager
     async def attach(self, run_id: str, last_seq: int) -> AsyncGenerator[AsyncIterator[agent_pb2.AgentDelta]]:
-        """The block reads the events of a run after `last_seq`."""
+        """Attach to a run; the block reads its events after `last_seq`."""
         parameters = {"runId": run_id, "lastSeq": str(last_seq)}
         with self._translate_errors():
             async with self._http.get("/api/attach", params=parameters) as response:
@@ -103,7 +103,7 @@ class FacadeClient:
 
     @contextmanager
     def _translate_errors(self) -> Generator[None]:
-        """Raise failures of the connection, and answers that cannot be read, as errors with an exit code."""
+        """Raise failed connections and unreadable answers as errors with an exit code."""
         try:
             yield
         except (aiohttp.ClientError, TimeoutError) as error:
@@ -114,7 +114,7 @@ class FacadeClient:
             raise self._reject_answer() from error
 
     async def _read_events(self, response: aiohttp.ClientResponse) -> AsyncGenerator[agent_pb2.AgentDelta]:
-        """The events up to `[DONE]`. Owns nothing: the caller's block closes the response."""
+        """Yield the events before `[DONE]`; the caller's block closes the response."""
         reader = SseReader()
         try:
             async for chunk in response.content.iter_any():

@@ -1,11 +1,11 @@
-"""How a command ends: its exit code, and the errors that carry one."""
+"""How a command ends: exit codes and the errors that carry them."""
 
 from __future__ import annotations
 
 import click
 
 COMPLETED, FAILED, USAGE, UNREACHABLE, CANCELLED = 0, 1, 2, 3, 130
-"""2 is what click uses for wrong usage, 130 what shells use for Ctrl-C."""
+"""Exit codes; 2 is click's for wrong usage, 130 the shells' for Ctrl-C."""
 
 
 class RequestRefused(click.ClickException):
@@ -15,12 +15,10 @@ class RequestRefused(click.ClickException):
 
 
 class PeerUnavailable(RequestRefused):
-    """A service behind the facade is away: the same request may work a little later."""
+    """A service behind the facade is away; a retry may work."""
 
 
 class ServerUnreachable(click.ClickException):
-    """No server answers there."""
-
     exit_code = UNREACHABLE
 
 

@@ -1,4 +1,4 @@
-"""Options that several commands have: the address of the facade, the credential, TLS."""
+"""Options of several commands: the facade's address, the credential, TLS."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _store_token(context: click.Context, _option: click.Parameter, token: str | 
 
 
 def get_token() -> str:
-    """The credential of the running command; empty if it has none."""
+    """Return the running command's credential; empty if it has none."""
     context = click.get_current_context(silent=True)
     return context.meta.get(_TOKEN, "") if context is not None else ""
 
@@ -63,10 +63,10 @@ def _store_tls_path(context: click.Context, option: click.Parameter, path: str |
 
 
 def get_tls() -> Tls:
-    """The certificates of the running command, for a facade that speaks TLS.
+    """Return the running command's certificates, for a facade with TLS.
 
     Raises:
-        click.UsageError: Its options do not fit together.
+        click.UsageError: The options do not fit together.
     """
     context = click.get_current_context(silent=True)
     paths: dict[str, str] = context.meta.get(_TLS, {}) if context is not None else {}
@@ -95,7 +95,7 @@ _tls_options = (
 
 
 def url_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the options for the facade's address, the credential and TLS."""
+    """Give a command the options for address, credential and TLS."""
     for option in reversed((_url_option, token_option, *_tls_options)):
         command = option(command)
     return command

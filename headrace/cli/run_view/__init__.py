@@ -1,1 +1,1 @@
-"""Showing what a run does, for people at a terminal and as plain text."""
+"""Shows what a run does, at a terminal or as plain text."""

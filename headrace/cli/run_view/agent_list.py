@@ -1,4 +1,4 @@
-"""The list of agents, as `headrace agents` and `/agents` print it."""
+"""The list of agents, for `headrace agents` and `/agents`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ class Agent(msgspec.Struct, frozen=True):
 
 
 async def print_agents(url: str, tag: str | None) -> None:
-    """Print one line for each agent."""
     async with FacadeClient(url) as facade:
         data = await facade.get("/api/agents", **({"tag": tag} if tag else {}))
     agents = msgspec.json.decode(data, type=list[Agent])

@@ -1,4 +1,4 @@
-"""The cost of a run, and the budget that it has left, in a few words."""
+"""A run's cost, and the budget that it has left, in a few words."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from headrace.v1 import common_pb2
 
 
 class BudgetLeft(msgspec.Struct, frozen=True, rename="camel"):
-    """The budget that a live run has left, as GET /api/run has it."""
+    """A live run's budget left, as GET /api/run has it."""
 
     model_calls: int = 0
     tool_calls: int = 0

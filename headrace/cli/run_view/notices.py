@@ -1,4 +1,4 @@
-"""Events that are shown as a sentence: notices, plans, sub-agents, approvals, compactions."""
+"""Events shown as a sentence: notices, plans, sub-agents, approvals, compactions."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ SUMMARY_CHARS_MAX = 200
 
 
 class Notices:
-    """The sentences of one run. Of a plan only the tasks that are new or have changed are shown."""
+    """The sentences of one run; a plan shows only new and changed tasks."""
 
     def __init__(self) -> None:
         self._tasks: dict[str, str] = {}
 
     def describe_event(self, delta: agent_pb2.AgentDelta) -> Iterator[str]:
-        """The sentences for an event; most have none."""
+        """Return the sentences for an event; most have none."""
         match delta.WhichOneof("payload"):
             case "plan_create":
                 yield from self._describe_changes(delta.plan_create.plan)

@@ -1,7 +1,7 @@
-"""A run as plain text, for pipes, files and logs: the answer byte for byte, each tool call on one line.
+"""A run as plain text without escape codes: the answer byte for byte, each tool call on one line.
 
-There are no escape codes. A call is written as `[tool] name(arguments) -> result` when the result is there. What a task
-or a sub-agent does begins with its name in brackets.
+A call, `[tool] name(arguments) -> result`, is written with its result. Lines of a task or sub-agent begin with its name
+in brackets.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from headrace.cli.run_view.scopes import RUN, ScopeLabel
 from headrace.v1 import agent_pb2
 
 RESULT_CHARS_MAX = 500
-"""A longer result is cut: the whole one is in the chat."""
+"""A longer result is cut; the chat has all of it."""
 
 
 class PlainView:
@@ -24,10 +24,10 @@ class PlainView:
         self._out = out
         self._label = RUN
         self._block = ""
-        """The id of the block whose text was written last, if nothing else was written since."""
+        """The id of the block written last; empty after anything else."""
         self._at_line_start = True
         self._calls: dict[str, list[str]] = {}
-        """The name and the pieces of the arguments of each call that has no result."""
+        """Name and arguments of each call without a result."""
 
     def enter_scope(self, label: ScopeLabel) -> None:
         self._label = label
@@ -85,7 +85,7 @@ class PlainView:
 
     @property
     def _prefix(self) -> str:
-        """The name of the task or sub-agent, before what it does."""
+        """Return the name of the task or sub-agent, to stand before its text."""
         return f"[{self._label.text}] " if self._label.text else ""
 
     def _start_block(self, block_id: str, prefix: str) -> None:

@@ -1,7 +1,6 @@
-"""From a run's events to what is new in them for a view.
+"""Passes on what is new in a run's events to a view.
 
-After a break, attaching gives blocks again: an open one with all its text so far, a closed one as a snapshot. What the
-view has of them is not shown twice.
+After a break, attaching repeats blocks from their start; text that the view has is not shown twice.
 """
 
 from __future__ import annotations
@@ -24,23 +23,23 @@ class RunDisplay:
 
     def __init__(self, view: View) -> None:
         self.state = Fold()
-        """The state that the events so far have led to."""
+        """The state after all events so far."""
         self._view = view
         self._shown: dict[str, str] = {}
         """The text of each block that the view has."""
         self._repeated: dict[str, str] = {}
-        """For blocks that have begun again: the text that the view has from before."""
+        """For blocks that began again, their text that was shown before."""
         self._open_scopes: dict[str, Scope] = {}
         """The open blocks of tasks and sub-agents, by id."""
         self._line_starts: dict[str, str] = {}
-        """For blocks that are shown by whole lines: the line that is not whole yet."""
+        """For blocks shown by lines, the incomplete line."""
         self._labels = ScopeLabels()
         self._notices = Notices()
         self._opened_calls: set[str] = set()
         self._finished_calls: set[str] = set()
 
     def show_event(self, delta: agent_pb2.AgentDelta) -> None:
-        """Fold the event, and pass on what is new in it."""
+        """Fold the event, and show what is new in it."""
         self.state.apply(delta)
         self._view.enter_scope(self._labels.find_label(delta))
         name = delta.WhichOneof("payload") or ""
@@ -71,15 +70,13 @@ class RunDisplay:
             self._append(block_id, payload.delta if part == "delta" else payload.text, write)
 
     def _forget_open_blocks(self, scope: Scope) -> None:
-        """No longer wait for the end of blocks that were lost; what was shown of them stays."""
+        """Forget lost blocks that have not ended; their shown text stays."""
         for block_id in [block_id for block_id, other in self._open_scopes.items() if other == scope]:
             del self._open_scopes[block_id]
             self._line_starts.pop(block_id, None)
 
     def _choose_write(self, part: str, block_id: str, scope: Scope, write: Write) -> Write:
-        """How to show a block of a task or a sub-agent: by whole lines while others are open, whose words would stand
-        between.
-        """
+        """Choose how to show a task's or sub-agent's block: by whole lines while others are open."""
         if part in ("end", "snapshot"):
             self._open_scopes.pop(block_id, None)
             return write

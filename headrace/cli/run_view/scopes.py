@@ -1,4 +1,4 @@
-"""Labels for the scopes of a run: plan tasks and sub-agents work beside each other, and are shown apart."""
+"""Labels for a run's scopes: concurrent plan tasks and sub-agents are shown apart."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ LABEL_CHARS_MAX = 40
 
 @dataclass(frozen=True, slots=True)
 class ScopeLabel:
-    """The run itself, a task of its plan, or a sub-agent, as it is shown."""
+    """The label of the run, of a plan task, or of a sub-agent."""
 
     depth: int = 0
     """Levels below the run itself."""
     text: str = ""
-    """Empty for the run itself."""
+    """The label's text; empty for the run itself."""
 
 
 RUN = ScopeLabel()
 
 
 class ScopeLabels:
-    """The labels of one run's scopes, learned from the events that open them."""
+    """The labels of one run's scopes, learned from its events."""
 
     def __init__(self) -> None:
         self._labels: dict[Scope, ScopeLabel] = {}
 
     def find_label(self, delta: agent_pb2.AgentDelta) -> ScopeLabel:
-        """The label of the scope in which `delta` happened, which it may open."""
+        """Return the label of the scope of `delta`, which may open it."""
         scope = find_scope(delta)
         match delta.WhichOneof("payload"):
             case "task_start":

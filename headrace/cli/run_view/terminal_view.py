@@ -1,7 +1,6 @@
-"""A run at a terminal: reasoning dim, tools as boxes, the answer plain, a status line on long waits. What a task or a
-sub-agent does is indented, under its name.
+"""A run at a terminal: dim reasoning, boxed tools, plain answer, a status line on long waits.
 
-Text is written once and stays, so that scrolling back works. Only the status line is erased.
+Text stays once written, so that scrolling back works; only the status line is erased.
 """
 
 from __future__ import annotations
@@ -14,10 +13,10 @@ from headrace.cli.run_view.scopes import RUN, ScopeLabel
 from headrace.v1 import agent_pb2
 
 STATUS_AFTER_S = 1.0
-"""A shorter wait has no status line."""
+"""Waiting time after which a status line is shown."""
 
 RESULT_LINES_MAX = 8
-"""The lines that are shown of a tool's result; the model gets all of it."""
+"""Lines shown of a tool's result; the model gets all of it."""
 
 INDENT = "  "
 """Written once for each level below the run itself."""
@@ -30,14 +29,14 @@ _CONTROLS = {code: None for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(co
 
 
 class TerminalView:
-    """Writes to the console, which nothing else writes to while a run is shown."""
+    """A view that alone writes to the console during a run."""
 
     is_live = True
 
     def __init__(self, console: Console) -> None:
         self._console = console
         self._section = ""
-        """The id of the block or call that was written last; empty after a notice or a result."""
+        """The id of the block or call written last; empty after a notice or a result."""
         self._column = 0
         """Cells written since the last line end."""
         self._label = self._shown_label = RUN
@@ -45,7 +44,7 @@ class TerminalView:
         self._budget = ""
         self._has_status = False
         self._names: dict[str, str] = {}
-        """The names of the calls that have no result, by id."""
+        """Names of calls without a result, by id."""
 
     def enter_scope(self, label: ScopeLabel) -> None:
         self._label = label
@@ -159,7 +158,7 @@ class TerminalView:
         self._column = cell_len(last) + (0 if before or text.startswith("\n") else self._column)
 
     def _indent(self, text: str) -> str:
-        """Indent each line that begins in the text by the depth of its scope."""
+        """Indent each new line by the depth of its scope."""
         if not (indent := INDENT * self._shown_label.depth):
             return text
         lines = text.split("\n")

@@ -1,4 +1,4 @@
-"""The two views of a run: for a person at a terminal, and as plain text for everything else."""
+"""The views of a run: for a person at a terminal, and as plain text."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ class View(Protocol):
     """Gets each piece of a run once, in order, and shows it at once."""
 
     is_live: bool
-    """Whether a person watches, who has a use for figures that change."""
+    """Whether a person watches figures change."""
 
     def show_query(self, text: str) -> None:
         """Show a question of a chat's history."""
         ...
 
     def enter_scope(self, label: ScopeLabel) -> None:
-        """Everything after this happens in that scope."""
+        """Place everything from now on in that scope."""
         ...
 
     def write_content(self, block_id: str, text: str) -> None: ...
@@ -34,13 +34,13 @@ class View(Protocol):
     def open_call(self, call_id: str, name: str) -> None: ...
 
     def write_arguments(self, call_id: str, text: str) -> None:
-        """Show a piece of a call's arguments, as the model writes them."""
+        """Show a piece of a call's arguments."""
         ...
 
     def close_arguments(self, call_id: str) -> None: ...
 
     def write_output(self, call_id: str, text: str) -> None:
-        """Show a piece of what a running tool prints."""
+        """Show a piece of a running tool's output."""
         ...
 
     def show_result(self, call_id: str, result: str, ok: bool) -> None: ...
@@ -48,24 +48,24 @@ class View(Protocol):
     def show_notice(self, text: str) -> None: ...
 
     def show_prompt(self, text: str) -> None:
-        """Show what a person is asked."""
+        """Show a question to a person."""
         ...
 
     def set_budget(self, text: str) -> None:
-        """Set the words for what the run may still spend."""
+        """Set the words for the budget left."""
         ...
 
     def show_waiting(self, elapsed_s: float) -> None:
-        """Show that nothing has come for so long."""
+        """Show how long nothing has come."""
         ...
 
     def show_end(self, end: agent_pb2.AgentDelta) -> None:
-        """Show how the run ended, by its terminal event."""
+        """Show the run's end, by its terminal event."""
         ...
 
 
 def choose_view() -> View:
-    """The view that suits standard output."""
+    """Return the view that suits standard output."""
     console = Console(highlight=False)
     if console.is_terminal and not console.is_dumb_terminal:
         return TerminalView(console)

@@ -1,1 +1,1 @@
-"""Running all services on this machine: their settings, processes, logs and end."""
+"""Runs all services on this machine: settings, processes, logs, end."""

@@ -1,7 +1,7 @@
-"""The environment of each process of `headrace up`: a secret is only where it is needed.
+"""The environment of each process of `headrace up`, with secrets only where they are needed.
 
-A variable that no process is known to need goes to llm_gateway alone, because a provider file may name any variable,
-and may change while the suite runs. The tools service gets those that mcp.json names when it starts.
+Unassigned variables go to llm_gateway alone, whose provider file may name any. The tools service gets those that
+mcp.json names when it starts.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ ALONE = {
     "memory": re.compile(r"HEADRACE_DATABASE_URL|PG[A-Z]+"),
     "tools": re.compile(r"PIP_.*|REQUESTS_CA_BUNDLE"),
 }
-"""Variables that one service needs, and no other gets."""
+"""Variables that only one service gets."""
 
 COMMAND_LINE = frozenset({"HEADRACE_URL", "HEADRACE_TOKEN"})
-"""Settings of the commands themselves, with the credential of a person."""
+"""Settings of the commands themselves, with a person's credential."""
 
 OWNER = re.compile(r"HEADRACE_(FACADE|ORCHESTRATOR|LLM_GATEWAY|MEMORY|TOOLS|SIMULATOR|GATEWAY)_")
 
 _REFERENCE = re.compile(r'"env:(\w+)"')
-"""The form in which mcp.json names a variable."""
+"""Matches a variable named in mcp.json."""
 
 
 def select_environment(service: str, env: Mapping[str, str], config_dir: Path) -> dict[str, str]:
-    """The part of `env` for the process of `service`."""
+    """Return the part of `env` for the process of `service`."""
     references = _find_references(config_dir / "mcp.json") if service == "tools" else frozenset[str]()
     return {name: value for name, value in env.items() if name in references or _is_for(service, name)}
 

@@ -1,4 +1,4 @@
-"""One supervised process: started again when it dies, stopped on request, never left behind."""
+"""One supervised process: restarted when it dies, stopped on request, never left behind."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from headrace.cli.supervisor.start_errors import CannotStart
 from headrace.cli.supervisor.suite_plan import ProcessSpec
 
 DEATHS_MAX, DEATHS_WINDOW_S = 3, 10.0
-"""A process that dies so often in so short a time before the suite was ready cannot start."""
+"""So many deaths in so short a time before readiness mean that the process cannot start."""
 
 WAIT_FIRST_S, WAIT_MAX_S = 0.1, 5.0
 
 WRONG_SETTINGS = 2
-"""The exit code of services whose settings are wrong, which starting them again does not change."""
+"""Exit code of a service with wrong settings, for which a restart is useless."""
 
 MESSAGE_LINES_MAX = 5
 
 LOG_BYTES_MAX = 64 << 20
-"""A log that is larger when its process starts becomes `.log.1`, in the place of the one before."""
+"""Size above which a log is renamed to `.log.1` when its process starts."""
 
 PR_SET_PDEATHSIG = 1
 
@@ -40,7 +40,7 @@ class ChildProcess:
     def __init__(self, spec: ProcessSpec, logs_dir: Path, *, is_verbose: bool, report: Callable[[str], None]) -> None:
         self.name = spec.name
         self.has_been_ready = False
-        """Set by the owner. Afterwards a death is always followed by a new start."""
+        """Set by the owner; from then on every death leads to a restart."""
         self._spec = spec
         self._log_path = logs_dir / f"{spec.name}.log"
         self._is_verbose = is_verbose
@@ -53,7 +53,7 @@ class ChildProcess:
         """Keep the process running until `stop`.
 
         Raises:
-            CannotStart: Its settings are wrong, or it died again and again before the suite was ready.
+            CannotStart: Its settings are wrong, or it died too often before the suite was ready.
         """
         deaths: list[float] = []
         wait_s = WAIT_FIRST_S
@@ -84,7 +84,6 @@ class ChildProcess:
         await self._ended.wait()
 
     def kill(self) -> None:
-        """End the process at once."""
         self._is_stopping = True
         self._signal(signal.SIGKILL)
 
@@ -123,7 +122,7 @@ class ChildProcess:
                 os.kill(self._process.pid, number)
 
     def _read_last_words(self, start: int) -> str:
-        """The last lines of the log behind its first `start` bytes, for a person to read."""
+        """Return the last lines of the log after its first `start` bytes."""
         with self._log_path.open("rb") as log_file:
             log_file.seek(start)
             lines = log_file.read(1 << 20).decode(errors="replace").splitlines()
@@ -136,7 +135,7 @@ class ChildProcess:
 
 
 def _open_log(log: Path) -> BinaryIO:
-    """Open a log to append to, readable for its owner alone, as the chats are: it has who asks, and when."""
+    """Open a log to append to, readable for its owner alone."""
     file = os.fdopen(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab")
     os.fchmod(file.fileno(), 0o600)  # one that an older version has made
     return file
@@ -148,7 +147,7 @@ _parent_pid = os.getpid()
 
 
 def _set_death_signal() -> None:
-    """Runs in the child before exec: has the kernel kill it when `up` dies, however that happens."""
+    """Have the kernel kill the child when `up` dies; runs in the child before exec."""
     _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != _parent_pid:  # it died before the line above
         os._exit(FAILED)

@@ -1,4 +1,4 @@
-"""Errors in the services' logs, reported on the terminal of `headrace up`: above all a file that was saved with one."""
+"""Reports errors in the services' logs, such as a file saved with a mistake, on the terminal of `headrace up`."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from headrace.cli.supervisor.log_reader import LogReader
 READ_EVERY_S = 0.3
 
 FIELDS = ("file", "tool", "problem", "problems", "error", "exception")
-"""Fields of a log line that say what went wrong, in the order of a sentence."""
+"""Log fields that explain an error, in the order of a sentence."""
 
 
 class ErrorReports:
-    """The errors that are logged after this is made. Belongs to one task."""
+    """Errors logged after its creation, read by one task."""
 
     def __init__(self, logs: Sequence[Path]) -> None:
         self._reader = LogReader(logs)
@@ -32,14 +32,14 @@ class ErrorReports:
             await asyncio.sleep(READ_EVERY_S)
 
     def read_errors(self) -> Iterator[str]:
-        """The errors since the last call."""
+        """Return the errors since the last call."""
         for log, line in self._reader.read_lines():
             if (text := describe_log_error(line)) is not None:
                 yield f"{log.stem}: {text} (log: {log})"
 
 
 def describe_log_error(line: str) -> str | None:
-    """A log line of level error or above as a sentence; None for any other line."""
+    """Return a log line of level error or above as a sentence; None for other lines."""
     try:
         fields = msgspec.json.decode(line)
     except msgspec.MsgspecError:
@@ -51,7 +51,7 @@ def describe_log_error(line: str) -> str | None:
 
 
 def _describe_field(value: Any) -> str:
-    """A field as text; for an exception (structlog's list, the outermost first) its type alone."""
+    """Return a field as text; of an exception (structlog's list, outermost first) the type alone."""
     match value:
         case [{"exc_type": kind}, *_]:
             return str(kind)

@@ -1,6 +1,6 @@
 """New lines of log files.
 
-The files are read, not the services' pipes, so that a terminal that stops taking output delays no service.
+Reading files, not pipes, keeps a stopped terminal from delaying services.
 """
 
 from __future__ import annotations
@@ -9,23 +9,23 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 BYTES_MAX = 1 << 20
-"""Read from one log at a time; of more than that only the end is read."""
+"""Bytes read from one log at a time; if there are more, only the end is read."""
 
 
 class LogReader:
-    """Reads logs from where they end when this is made. Belongs to one task."""
+    """Reads logs from their current end on, in one task."""
 
     def __init__(self, logs: Sequence[Path]) -> None:
         self._offsets = {log: log.stat().st_size if log.exists() else 0 for log in logs}
 
     def read_lines(self) -> Iterator[tuple[Path, str]]:
-        """Each whole line since the last call, with its log."""
+        """Yield each whole line since the last call, with its log."""
         for log in self._offsets:
             for line in self._read_log(log):
                 yield log, line
 
     def _read_log(self, log: Path) -> list[str]:
-        """The new lines of one log, which was begun anew if it has shrunk."""
+        """Return one log's new lines; a log that shrank was begun anew."""
         try:
             size = log.stat().st_size
             start = self._offsets[log] if size >= self._offsets[log] else 0

@@ -8,9 +8,9 @@ from headrace.cli.supervisor.start_errors import CannotStart
 
 
 def find_free_port(option: str, port: int) -> int:
-    """The port itself if it is free; for 0, any free one.
+    """Return the port if it is free; for 0, any free one.
 
-    A port that is taken may be that of another suite's facade, which would answer as ready.
+    A taken port may be another suite's facade, which would answer as ready.
     """
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -8,6 +8,6 @@ from headrace.cli.facade.exit_codes import FAILED
 
 
 class CannotStart(click.ClickException):
-    """A service does not start, or cannot; the message is for people."""
+    """A service cannot start; the message is for people."""
 
     exit_code = FAILED

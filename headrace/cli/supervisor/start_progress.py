@@ -1,4 +1,4 @@
-"""Progress of services that take long to start: memory reads every log when its index is lost."""
+"""Progress of slow starts: memory reads every log when its index is lost."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from headrace.cli.supervisor.log_reader import LogReader
 
 
 class _Indexing(msgspec.Struct, tag_field="event", tag="indexing"):
-    """The log line of the memory service for each part of the index."""
+    """The memory service's log line for each part of the index."""
 
     service: str
     chats_done: int
@@ -22,7 +22,7 @@ _INDEXING = msgspec.json.Decoder(_Indexing)
 
 
 def describe_progress(logs: LogReader) -> Iterator[str]:
-    """The progress since the last call, as sentences."""
+    """Return the progress since the last call, as sentences."""
     for _, line in logs.read_lines():
         with suppress(msgspec.MsgspecError):  # any other line
             progress = _INDEXING.decode(line)

@@ -1,4 +1,4 @@
-"""The processes of `headrace up`: their commands, their environments, and the order to stop them in."""
+"""The processes of `headrace up`: commands, environments, and the order to stop them in."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from headrace.cli.supervisor.child_environment import select_environment
 
 WIRED = ("_LISTEN", "_ADDRESS", "_ADVERTISE")
-"""Endings of the settings that say where services find each other."""
+"""Endings of the settings by which services find each other."""
 
 REPLACEMENTS = {"HEADRACE_ORCHESTRATOR_LISTEN": "--grpc-port", "HEADRACE_MEMORY_LISTEN": "--memory-port"}
 
@@ -32,20 +32,20 @@ class SuitePlan:
     config_dir: Path
     data_dir: Path
     run_dir: Path
-    """The folder of the sockets. Its name is short: a socket's path has at most 107 bytes."""
+    """The sockets' folder, with a short name: a socket's path has at most 107 bytes."""
     http_port: int
     grpc_port: int
     memory_port: int
     simulator_port: int | None
-    """None without a simulated provider."""
+    """The simulated provider's port; None without one."""
 
     @property
     def url(self) -> str:
-        """The address of the facade."""
+        """The facade's address."""
         return f"http://127.0.0.1:{self.http_port}"
 
     def build_processes(self) -> list[ProcessSpec]:
-        """The processes, callers first: in this order they are stopped, so that none loses a peer that it needs."""
+        """Return the processes in the order to stop them in: callers first."""
         sockets = {
             name: f"unix:{self.run_dir}/{name}.sock" for name in ("orchestrator", "tools", "llm_gateway", "memory")
         }
@@ -98,7 +98,7 @@ class SuitePlan:
         return processes
 
     def _build_web_settings(self) -> dict[str, str]:
-        """The simulator serves as the web to search and read, unless a search endpoint is configured."""
+        """Make the simulator the web, unless a search endpoint is configured."""
         if self.simulator_port is None or os.environ.get("HEADRACE_TOOLS_SEARCH_URL"):
             return {}
         host = f"127.0.0.1:{self.simulator_port}"
@@ -107,7 +107,7 @@ class SuitePlan:
 
 
 def describe_overruled_settings(processes: Iterable[ProcessSpec], env: Mapping[str, str]) -> list[str]:
-    """A warning for each setting in `env` that no process gets as it is: the suite sets the addresses itself."""
+    """Return a warning for each setting in `env` that the suite replaces by its own."""
     given = {name: env[name] for name in sorted(env) if name.startswith("HEADRACE_") and name.endswith(WIRED)}
     effective = {name: value for process in processes for name, value in process.environment.items()}
     return [

@@ -1,4 +1,4 @@
-"""Running the whole suite: start it, wait until it is ready, serve or ask, stop it in order."""
+"""Runs the whole suite: start, wait for readiness, serve or ask, stop in order."""
 
 from __future__ import annotations
 
@@ -24,8 +24,7 @@ from headrace.cli.supervisor.start_progress import describe_progress
 from headrace.cli.supervisor.suite_plan import SuitePlan, describe_overruled_settings
 
 START_TIMEOUT_S = 60.0
-"""The time to readiness from the start, or from the last progress that a service logged; a slow machine needs about
-five."""
+"""Time to readiness from the start or the last logged progress; a slow machine needs about five seconds."""
 
 POLL_S = 0.1
 
@@ -116,7 +115,7 @@ async def _serve(plan: SuitePlan, question: Question | None, stopped: asyncio.Ev
 
 
 async def _ask(plan: SuitePlan, question: Question) -> int:
-    """Ask, with the inputs that the run waits for from standard input; return the run's exit code."""
+    """Ask, taking inputs from standard input, and return the run's exit code."""
     with InputLines() as lines:
         is_terminal = sys.stdin.isatty()
         return await Conversation(plan.url, lines, question.agent_key, None, is_terminal=is_terminal).ask(
@@ -126,7 +125,7 @@ async def _ask(plan: SuitePlan, question: Question) -> int:
 
 @contextmanager
 def _handle_signals(children: list[ChildProcess], stopped: asyncio.Event) -> Generator[None]:
-    """SIGTERM and Ctrl-C set `stopped`; a second one kills the children."""
+    """Set `stopped` at SIGTERM or Ctrl-C; kill the children at the second."""
 
     def stop() -> None:
         if stopped.is_set():
