@@ -1,1 +1,1 @@
-"""Runs agents: definitions, model turns, tools, events, control."""
+"""Runs agents."""

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from services.orchestrator.run.run import Run
 
 STATES = ("queued", "running", "waiting")
-"""Of a live run; the others it has for a moment."""
+"""A live run has other states only for a moment."""
 
 RUNS = Gauge("headrace_runs", "Live runs, by what they do.", ("state",))
 ENDED = Counter("headrace_runs_ended", "Runs that have ended here; `error`: why one failed.", ("state", "error"))

@@ -49,7 +49,6 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
             return await self._relays.stream("Attach", request, context, out, here)
 
     async def _attach(self, repeated: RepeatedQuery, context: Context, out: MessageSink) -> int:
-        """Send the events of the run that a query repeats."""
         request = agent_pb2.AttachRequest(run_id=repeated.run_id)
         return await self._relays.stream(
             "Attach", request, context, out, partial(follow_run, self._peers, request, out)

@@ -1,7 +1,7 @@
-"""The spans of a run, its tool calls, sub-agents and compactions. Model calls have theirs in the gateway.
+"""The spans of a run, its tool calls, sub-agents and compactions.
 
-A run's span is the child of its query's, and may end long after that. A run that was taken over has a trace of its own
-with a link to the query's.
+A run's span is the child of its query's, and may end long after that. A run that was taken over has its own trace,
+linked to the query's.
 """
 
 from __future__ import annotations
@@ -23,21 +23,19 @@ if TYPE_CHECKING:
     from services.orchestrator.run.scope import Scope
 
 TOOL_FAILED = "tool_failed"
-"""The error type of a failed result; its reason is content and stays out."""
+"""A failed result's reason is content and stays out of its span."""
 
 
 def begun(run: Run) -> AbstractContextManager[Span]:
-    """Open the span of a run that begins here."""
     return spans.start_span(_make_span_name(run.agent.key), _run_attributes(run))
 
 
 def taken_over(run: Run) -> AbstractContextManager[Span]:
-    """Open the span of a run that another owner began."""
     return spans.start_linked_span(_make_span_name(run.agent.key), run.past.traceparent, _run_attributes(run))
 
 
 def ended(line: memory_pb2.RunLine) -> None:
-    """Note the run's end on its span, which is the current one."""
+    """The run's span is the current one."""
     span = trace.get_current_span()
     if not span.is_recording():
         return
@@ -84,12 +82,10 @@ def delegated(scope: Scope) -> Generator[None]:
 
 
 def compacted(trigger: str) -> AbstractContextManager[Span]:
-    """Open the span of a compaction."""
     return spans.start_span("compact_context", {names.COMPACTION_TRIGGER: trigger})
 
 
 def compaction_ended(span: Span, kind: str) -> None:
-    """Note the result of the compaction."""
     span.set_attribute(names.COMPACTION_OUTCOME, kind)
     if kind == "fail":
         spans.mark_failed(span, "compaction_failed")

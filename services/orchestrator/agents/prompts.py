@@ -33,7 +33,6 @@ def check_placeholders(prompt: str) -> None:
 
 @cache
 def load_text(name: str) -> str:
-    """Load a built-in prompt, texts/`name`.txt."""
     return _TEXTS.joinpath(f"{name}.txt").read_text(encoding="utf-8").strip()
 
 
@@ -43,7 +42,7 @@ def uses_placeholder(prompt: str, name: str) -> bool:
 
 
 def fill_placeholders(prompt: str, values: Mapping[str, str]) -> str:
-    """Replace every placeholder of `prompt`; a name without a value (no plan, no files) becomes empty."""
+    """Replace every placeholder; a name without a value (no plan, no files) becomes empty."""
     return _PLACEHOLDER.sub(lambda match: values.get(_resolve_name(match), ""), prompt)
 
 

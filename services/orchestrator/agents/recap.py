@@ -1,4 +1,4 @@
-"""Recap settings of an agent: in memory's form, and checked when its file is read."""
+"""Recap settings of an agent."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def make_recap_settings(agent: Definition) -> memory_pb2.RecapSettings | None:
 
 
 def count_excess_tokens(agent: Definition) -> int:
-    """Return by how many tokens the agent's prompt alone exceeds its active prompt's limit; 0 when it does not."""
+    """Return by how many tokens the agent's prompt alone exceeds its active prompt's limit, or 0."""
     recap = agent.memory.recap
     if not recap.enabled:
         return 0

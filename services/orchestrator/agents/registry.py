@@ -1,7 +1,6 @@
 """The agents in force: a folder of files, reloaded when they change.
 
-A bad file is refused with a message, and its agent's last good version stays. A run keeps the definition it started
-with.
+A bad file is refused, and its agent's last good version stays. A run keeps the definition it started with.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ log = structlog.get_logger()
 
 
 class Registry:
-    """Agents by key. Owned by the service; `reload` is called at start and by the watcher."""
+    """Agents by key. The service owns it; `reload` is called at start and by the watcher."""
 
     def __init__(self, folder: Path, default_key: str = "") -> None:
         self._folder = folder
@@ -52,7 +51,7 @@ class Registry:
         log.info("agents in force", agents=sorted(self._agents), refused=sorted(self._refused))
 
     def get(self, key: str) -> Definition:
-        """Return the agent with `key`. Raises NotFound, which lists the known keys."""
+        """Raises NotFound, which lists the known keys."""
         agent = self._agents.get(key)
         if agent is None:
             known = ", ".join(sorted(self._agents)) or "none"
@@ -68,16 +67,14 @@ class Registry:
         return self._agents[min(self._agents)]
 
     def choose(self, key: str) -> Definition:
-        """Return the agent that a query's agentKey means."""
         return self.default() if key in ("", "default") else self.get(key)
 
     @property
     def by_key(self) -> Mapping[str, Definition]:
-        """The agents in force; a later reload makes another mapping."""
+        """A later reload makes another mapping."""
         return self._agents
 
     def all(self) -> list[Definition]:
-        """Return the agents ordered by key."""
         return [self._agents[key] for key in sorted(self._agents)]
 
     def _log_refusal(self, name: str, problem: str) -> None:

@@ -11,7 +11,6 @@ from services.orchestrator.run.scope import Scope
 
 
 async def execute_action(scope: Scope, peers: Peers, call: Call) -> tools_pb2.ToolOutcome:
-    """Publish the action's arguments; nobody is waited for."""
     if problem := arguments.violation(call):
         return outcomes.make_failure("INVALID_ARGUMENTS", problem)
     scope.publish(agent_pb2.ActionParam(action_id=call.tool_id, param=call.effective))

@@ -13,24 +13,20 @@ from services.orchestrator.run.answers.call import Call
 from services.orchestrator.run.scope import Scope
 
 NOTE_CHARS_MAX = 4000
-"""Characters of a person's note to the model."""
 
 BY_CHARS_MAX = 200
-"""Characters of a person's name."""
 
 
 class ApprovalAnswer(msgspec.Struct, frozen=True):
-    """A person's decision."""
-
     decision: Literal["approve", "edit", "reject"]
     edited: msgspec.Raw = msgspec.field(default=msgspec.Raw(), name="arguments")
     note: str = ""
     by: str = ""
-    """The person, as the caller of Submit claims; may be empty."""
+    """The caller of Submit claims to be this person; may be empty."""
 
     @property
     def arguments(self) -> str:
-        """The changed arguments as JSON text; empty means the call's own."""
+        """Changed arguments are JSON text; empty means the call's own."""
         return bytes(self.edited).decode()
 
 
@@ -52,7 +48,7 @@ def parse_answer(payload: str) -> ApprovalAnswer:
 
 
 async def ask_person(scope: Scope, call: Call, reason: str, risk: str) -> ApprovalAnswer:
-    """Ask about the call and wait for the decision; question and answer are in the log."""
+    """Ask about the call and wait for the decision; both are in the log."""
     run = scope.run
     call.asked += 1
     # The same for an owner that takes the run over: it goes on waiting with the time that is left.

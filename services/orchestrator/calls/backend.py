@@ -16,7 +16,7 @@ from services.orchestrator.run.scope import Scope
 from services.runtime.rpc.call_ids import forward_metadata
 
 RPC_SLACK_S = 5.0
-"""The deadline of the RPC is this much later than the tool's timeout, which the tools service enforces itself."""
+"""The RPC's deadline is later than the tool's timeout, which the tools service enforces itself."""
 
 
 async def execute_backend(scope: Scope, peers: Peers, call: Call) -> tools_pb2.ToolOutcome:

@@ -21,19 +21,19 @@ from services.orchestrator.run.scope import Scope
 from services.runtime.rpc.call_ids import forward_metadata
 
 BACK_WITHIN_S = 30.0
-"""Time for a tools service that went away to come back."""
+"""A tools service that went away has this long to come back."""
 
 DELAY_S, DELAY_S_MAX = 0.1, 2.0
-"""Delay between attempts, doubled each time."""
+"""The delay between attempts doubles each time."""
 
 UNKNOWN_CHECKS_MAX = 3
-"""Number of checks while the outcome is unknown: a tool that was cut off may still be stopping."""
+"""An unknown outcome is checked again, because a tool that was cut off may still be stopping."""
 
 log = structlog.get_logger()
 
 
 class RetryWindow:
-    """The time that all attempts of one call share."""
+    """All attempts of one call share this time."""
 
     def __init__(self, timeout_s: float) -> None:
         self._until = asyncio.get_running_loop().time() + min(timeout_s, BACK_WITHIN_S)

@@ -1,6 +1,6 @@
-"""Executes the calls of one answer: gate, kind, result; each result is committed at once.
+"""Executes the calls of one answer; each result is committed at once.
 
-A failed tool is a value for the model. A call that does not run gets a result that says why.
+A failed tool is a value for the model; a call that does not run gets a result that says why.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ async def execute_all(scope: Scope, peers: Peers, calls: list[Call], warning: st
 
 
 async def recall_result(scope: Scope, peers: Peers, call: Call) -> bool:
-    """Return whether the log has the call's result; the run then counts it as if the call had just run."""
+    """Return whether the log has the call's result; the run then counts it as if it had just run."""
     found = scope.recording.result(call.call_id)
     if found is None:
         return False

@@ -1,4 +1,4 @@
-"""Frontend tools: a view is shown, and the run waits for what a person submits; ask_human is one of them."""
+"""Frontend tools, ask_human among them: a view is shown, and the run waits for what a person submits."""
 
 from __future__ import annotations
 

@@ -14,10 +14,10 @@ from services.orchestrator.run.scope import Scope
 @dataclass(frozen=True, slots=True)
 class GateResult:
     outcome: tools_pb2.ToolOutcome | None = None
-    """The call's result when it does not run; None when it does."""
+    """None when the call runs."""
 
     note: str = ""
-    """A note for the model, appended to the result."""
+    """This note for the model is appended to the result."""
 
 
 async def check_gate(scope: Scope, call: Call) -> GateResult:

@@ -9,7 +9,7 @@ import orjson
 from headrace.v1 import tools_pb2
 
 RESULT_CHARS_MAX = 30_000
-"""Characters of one result that a model gets."""
+"""A model gets so much of one result."""
 
 _NOT_EXECUTED = '{"ok":false,"executed":false,'
 
@@ -31,7 +31,7 @@ def make_refusal(error: str, **fields: Any) -> tools_pb2.ToolOutcome:
 
 
 def is_refusal(text: str) -> bool:
-    """Return whether a result belongs to a call that ended before the budget was charged for it."""
+    """Return whether a result belongs to a call that ended before the budget was charged."""
     if not text.startswith(_NOT_EXECUTED):
         return False
     try:

@@ -38,7 +38,7 @@ OWN = (todos.WRITE, todos.READ, subagent.TOOL, _ASK_HUMAN)
 
 
 async def recall_call(scope: Scope, peers: Peers, call: Call, result: str) -> None:
-    """Repeat what a call with a logged result did to the run's own state, without publishing anything."""
+    """Repeat what a call with a logged result did to the run's own state, without publishing."""
     if call.name.casefold() == subagent.NAME:
         subagent.recall_subagent(scope, call, result)
     if function := planning.FUNCTIONS.get(call.name.casefold()):

@@ -1,4 +1,4 @@
-"""The plan tools: a planner adds tasks or restates what is left, an executor states its own task's status.
+"""The plan tools: a planner adds tasks or restates what is left, an executor states its task's status.
 
 They change nothing but the scope's plan, so that a replay builds the same plan.
 """
@@ -20,7 +20,7 @@ from services.orchestrator.run.plan.plan import STATUSES, PlanProblem, Task
 from services.orchestrator.run.scope import Scope
 
 TASKS_MAX = 50
-"""Tasks of one call: people read plans."""
+"""People read plans, so one call adds few tasks."""
 
 DESCRIPTION_CHARS_MAX = 4000
 
@@ -117,7 +117,7 @@ _CHANGES: dict[str, Callable[[ActivePlan, Scope, Call], Awaitable[tools_pb2.Tool
 }
 
 PLAN_NAMES = frozenset(_CHANGES)
-"""Reserved names: no other tool may have them."""
+"""No other tool may have these names."""
 
 
 async def _execute_plan_call(scope: Scope, peers: Peers, call: Call) -> tools_pb2.ToolOutcome:

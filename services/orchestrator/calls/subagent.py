@@ -22,7 +22,7 @@ NAME = "call_subagent"
 
 LOOPS_DEFAULT = 10
 LOOPS_MAX = 50
-"""Limit of a sub-agent's turns with tools."""
+"""This limits a sub-agent's turns with tools."""
 
 TASK_CHARS_MAX = 100_000
 
@@ -59,7 +59,7 @@ def is_offered(scope: Scope) -> bool:
 
 
 def describe_tool(scope: Scope) -> tools_pb2.Tool:
-    """Return the tool with the agents that the scope's model may call in its description."""
+    """Return the tool with the callable agents in its description."""
     tool = tools_pb2.Tool()
     tool.CopyFrom(TOOL)
     for agent in _list_callable(scope).values():
@@ -103,7 +103,7 @@ def keep_result(scope: Scope, call: Call, result: str) -> None:
 
 
 def _list_callable(scope: Scope) -> dict[str, Definition]:
-    """Return the agents that the model may call by case-folded key: listed ones, then mentioned ones."""
+    """Return the agents by case-folded key: listed ones, then mentioned ones."""
     there_are = {agent.key.casefold(): agent for agent in scope.run.services.agents.values()}
     wanted = (key.casefold() for key in (*scope.agent.subagents, *scope.attention.agents))
     return {key: there_are[key] for key in wanted if key in there_are}

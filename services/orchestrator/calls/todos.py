@@ -14,10 +14,9 @@ from services.orchestrator.run.attention import Todo
 from services.orchestrator.run.scope import Scope
 
 TODOS_MAX = 100
-"""Entries of a list."""
 
 CONTENT_CHARS_MAX = 1000
-"""Characters of one entry, because the list is in each request of the run."""
+"""The list is in each request of the run."""
 
 _LIST = f"""{{"type":"object","properties":{{"todos":{{"type":"array","maxItems":{TODOS_MAX},"items":{{"type":"object",
 "properties":{{"content":{{"type":"string","minLength":1,"maxLength":{CONTENT_CHARS_MAX}}},

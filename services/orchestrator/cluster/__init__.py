@@ -1,1 +1,1 @@
-"""Several orchestrators: takeover of runs, and calls forwarded to the owner of a run."""
+"""Several orchestrators: takeover of runs, and calls forwarded to a run's owner."""

@@ -1,9 +1,7 @@
 """Forwards calls to the orchestrator that owns a run, and its answers back as they come.
 
-The owner is looked up in memory, and again while it does not answer: it may be stopping or dead, and its runs may be
-ours a moment later. A call is forwarded at most once: a replica that gets it answers, or says that it cannot. No event
-is kept or decoded; a stream stops reading where its reader does, and one that breaks simply ends, so that readers
-attach again.
+Memory knows the owner, and is asked again while that one does not answer: it may be dead, and its runs ours a moment
+later. A call is forwarded at most once. A broken stream simply ends; readers attach again.
 """
 
 from __future__ import annotations
@@ -31,37 +29,34 @@ from services.runtime.rpc.interceptors import Context
 from services.runtime.rpc.push_stream import MessageSink
 
 RELAYED = "x-headrace-relayed"
-"""Metadata of a forwarded call."""
+"""This metadata marks a forwarded call."""
 
 ANSWER_TIMEOUT_S = 5.0
-"""Timeout of one unary call to an owner; then it is repeated, which every RPC here allows."""
+"""After this a unary call to an owner is repeated, which every RPC here allows."""
 
 LOOK_AGAIN_S = 0.2
-"""Delay between two attempts: an owner that stops hands over within a second."""
+"""An owner that stops hands over within a second."""
 
 SPARE_S = 5.0
-"""Time beyond a lease in which its end is noticed and the run taken over."""
+"""Beyond a lease, its end is noticed and the run taken over in this time."""
 
 Reply = TypeVar("Reply")
 Passed = TypeVar("Passed")
 Here = Callable[[Run | None], Awaitable[Reply | OwnedElsewhere]]
-"""Answers for a run that is live here, or that nobody owns any more (None)."""
+"""It answers for a run that is live here, or that nobody owns any more (None)."""
 
 log = structlog.get_logger()
 
 
 class Forwarder:
-    """Finds the owner of a run for the RPCs of the service."""
-
     def __init__(self, runs: Runs, takeover: Takeover, lanes: PeerChannels, lease_s: float) -> None:
         self._runs = runs
         self._takeover = takeover
         self._lanes = lanes
         self._patience_s = lease_s + SPARE_S
-        """Time in which a dead owner's lease ends."""
+        """A dead owner's lease ends within this time."""
 
     async def answer(self, rpc: str, request: Any, context: Context, here: Here[Reply]) -> Reply:
-        """Return the answer of the owner of the run that `request` names."""
         return await self._answer_or_forward(
             request.run_id, context, here, partial(self._call_owner, rpc, request, context)
         )
@@ -69,15 +64,17 @@ class Forwarder:
     async def stream(
         self, rpc: str, request: Any, context: Context, out: MessageSink, here: Here[Reply]
     ) -> Reply | int:
-        """Have the owner of the run that `request` names send to `out`; returns the number of messages. A request
-        without a run begins one, here or where its chat's runs are."""
+        """Have the run's owner send to `out`; return the number of messages.
+
+        A request without a run begins one, here or where its chat's runs are.
+        """
         run_id: str = getattr(request, "run_id", "")
         return await self._answer_or_forward(
             run_id, context, here, partial(self._pass_stream, rpc, request, context, out)
         )
 
     async def told(self, rpc: str, request: Message, context: Context, run_id: str) -> Any:
-        """Return another owner's answer; None when there is no other owner, or it does not answer."""
+        """Return another owner's answer; None when there is none, or it does not answer."""
         if _is_relayed(context):
             return None
         address = await self._takeover.owner_of(run_id)
@@ -90,7 +87,7 @@ class Forwarder:
     async def _answer_or_forward(
         self, run_id: str, context: Context, here: Here[Reply], there: Callable[[str], Awaitable[Passed]]
     ) -> Reply | Passed:
-        """Return the first answer, from here or from the owners of the run or its chat, one after the other."""
+        """Return the first answer, from here or from the owners of the run or its chat."""
         loop = asyncio.get_running_loop()
         until_s = loop.time() + (0.0 if _is_relayed(context) else self._patience_s)
         while True:

@@ -1,4 +1,4 @@
-"""Channels to other orchestrators, one for each that calls are forwarded to, closed when unused for a while."""
+"""Channels to other orchestrators, closed when unused for a while."""
 
 from __future__ import annotations
 
@@ -14,10 +14,9 @@ from services.runtime.auth.caller_credentials import CallerMetadata
 from services.runtime.rpc.channels import open_channel
 
 LANES_MAX = 64
-"""Channels at a time; more than there are replicas, because gone replicas leave theirs for a while."""
+"""The limit is above the number of replicas, because gone replicas leave theirs for a while."""
 
 UNUSED_S = 60.0
-"""Time after which an unused channel is closed."""
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""Ends runs that cannot be gone on with, and waits for a memory that is not up yet."""
+"""Ends runs that cannot be gone on with, and waits for memory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from services.orchestrator import ids
 from services.orchestrator.run.replay.attempt_resets import CRASHED
 
 RETRY_DELAY_S = 0.2
-"""Delay between attempts: all services of a machine start at the same time."""
 
 T = TypeVar("T")
 
@@ -34,7 +33,7 @@ async def patiently(ask: Callable[[], Awaitable[T]]) -> T:
 def end_of(
     run: memory_pb2.UnfinishedRun, generation: int, base_seq: int, told: common_pb2.Failure | None = None
 ) -> memory_pb2.AppendRequest:
-    """Make the last lines of a run that ends as interrupted, or as readers were `told`; its events come after
+    """Make the last lines of a run that ends as interrupted, or as readers were `told`, with events after
     `base_seq`."""
     reset = agent_pb2.AgentDelta(
         seq=base_seq + 1,

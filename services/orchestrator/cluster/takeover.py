@@ -1,8 +1,7 @@
 """Takes over runs that nobody runs, found at the start and about every second after it.
 
-A run has one owner, whose lease memory knows. An owner that stops releases it, one that dies lets it run out; then the
-first that asks gets the run with a new generation, and memory takes nothing from earlier owners any more. The runs of a
-chat go to one owner, in their order.
+An owner that stops releases its leases, one that dies lets them run out; the first that asks then gets the run with a
+new generation, and memory takes nothing from earlier owners. The runs of a chat go to one owner, in order.
 """
 
 from __future__ import annotations
@@ -35,23 +34,22 @@ SEQ_PER_GENERATION = 1_000_000
 """An owner with generation g numbers its events from g times this, plus 1 (docs/reference/events.md)."""
 
 GENERATION_MAX = 1_000_000
-"""Above this, where memory's index was lost, seqs go on with the next free range, so that JSON readers can count with
+"""Above this, where memory's index was lost, seqs go on with the next free range, so that JSON readers can count
 them."""
 
 CRASHES_MAX = 3
-"""Crashes of owners after which a run is ended: it is what kills them."""
+"""After so many crashes of owners a run is ended: it is what kills them."""
 
 LOOKS_PER_LEASE = 15
-"""Looks for unowned runs per lease: with 15 s, a released run goes on within about 1 s, a dead owner's within 17."""
+"""With leases of 15 s, a released run goes on within about 1 s, a dead owner's within 17."""
 
 JITTER = (0.8, 1.2)
-"""Factors of the delay, because replicas that look at the same moment would ask for the same runs."""
+"""Replicas that look at the same moment would ask for the same runs."""
 
 log = structlog.get_logger()
 
 
 CHATS_AT_ONCE = 8
-"""Chats taken over at the same time; each waits for a few calls."""
 
 
 class Takeover:
@@ -63,7 +61,6 @@ class Takeover:
         self._peers = peers
         self._owner = owner
         self._taking: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        """Locks by chat."""
 
     async def at_start(self) -> None:
         """Take over all unowned runs; waits for memory as long as it takes."""
@@ -109,8 +106,9 @@ class Takeover:
         return not self._is_owned_elsewhere(entry)
 
     async def find(self, run_id: str) -> Run | str | None:
-        """Return the run, taken over where nobody runs it; or the address of the owner of its chat's runs; or None when
-        it has ended or is not the caller's.
+        """Return the run, taken over where nobody runs it, or the address of the owner of its chat's runs.
+
+        None means that it has ended or is not the caller's.
 
         Raises:
             Overloaded: It is about to be another's.
@@ -126,7 +124,7 @@ class Takeover:
         return self._runs.live.find(run_id)
 
     async def _take_run(self, run_id: str) -> Run | str | None:
-        """Take over what is left of the chat up to the run; returns as `find`."""
+        """Take over what is left of the chat up to the run; return as `find`."""
         # Read once more: while others took over, what is left has been taken, or has ended.
         for entry in await stored_runs.list_unfinished_of_chat(self._peers, run_id):
             if self._is_owned_elsewhere(entry):
@@ -154,7 +152,7 @@ class Takeover:
         )
 
     async def _try_take_over(self, entry: memory_pb2.UnfinishedRun) -> bool:
-        """Take the run over if nobody has it; returns whether no other process has it now."""
+        """Take the run over if nobody has it; return whether no other process has it now."""
         try:
             async with self._chat_lock(entry.chat_id):
                 if not self._is_owned_elsewhere(entry):
@@ -224,7 +222,7 @@ class Takeover:
         return None if recording.stages & others else agent
 
     async def _acquire_lease(self, entry: memory_pb2.UnfinishedRun) -> int | None:
-        """Return our generation; None when the run has ended meanwhile. Raises Overloaded: another was faster."""
+        """Return our generation; None when the run has ended. Raises Overloaded: another was faster."""
         request = memory_pb2.AcquireLeaseRequest(
             chat_id=entry.chat_id, run_id=entry.run_id, owner=self._owner.address, ttl_ms=self._owner.ttl_ms
         )

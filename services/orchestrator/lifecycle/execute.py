@@ -28,13 +28,11 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """Resets and notices that readers get before the run's work."""
-
     resets: memory_pb2.AppendRequest | None = None
-    """Resets after a takeover; None for a run that begins here."""
+    """None for a run that begins here rather than being taken over."""
 
     notices: Sequence[tuple[str, str]] = ()
-    """Codes and texts."""
+    """Each has a code and a text."""
 
 
 NOTHING = Opening()
@@ -42,8 +40,7 @@ NOTHING = Opening()
 
 @asynccontextmanager
 async def working_ahead(run: Run, peers: Peers, opening: Opening) -> AsyncGenerator[None]:
-    """Prepare a run's first turn while its query is on the way to the disk; the turn waits for `execute`. Work that is
-    not executed when the block ends is dropped."""
+    """Prepare the first turn while the query is stored; drop the work if it is not executed when the block ends."""
     work = asyncio.create_task(_work_ahead(run, peers, opening))
     run.control.begin_work(work)
     try:
@@ -59,7 +56,7 @@ async def _work_ahead(run: Run, peers: Peers, opening: Opening) -> str:
 
 
 async def execute(run: Run, peers: Peers, opening: Opening) -> memory_pb2.RunLine | None:
-    """Do the work, prepared or not, and return how it ended; None when it is left to its next owner."""
+    """Do the work and return how it ended; None when it is left to its next owner."""
     control, clock = run.control, run.spending.clock
     clock.start(run.recording.worked_ms / 1000)
     work = control.work or asyncio.create_task(_run_mode(run, peers, opening))
@@ -95,7 +92,6 @@ async def execute(run: Run, peers: Peers, opening: Opening) -> memory_pb2.RunLin
 
 
 async def _run_mode(run: Run, peers: Peers, opening: Opening) -> str:
-    """Publish the opening and run the mode; returns the finish reason."""
     if opening.resets is not None:
         await run.release_resets(opening.resets)
         await peers.wait_for_peers()

@@ -19,22 +19,21 @@ from services.orchestrator.run.run import Run
 
 CANCELLED_RESULT = '{"ok":false,"error":"cancelled"}'
 INTERRUPTED_RESULT = '{"ok":false,"error":"interrupted"}'
-"""Results of calls whose run ended before them."""
 
 FINISH_RETRY_DELAYS_S = (0.0, 0.2, 1.0, 3.0)
-"""When the last lines are tried again: memory may be restarting. After that recovery ends the run."""
+"""Memory may be restarting; after these attempts recovery ends the run."""
 
 HAND_OVER_S = 3.0
-"""Time for the last lines of a run that another owner is to go on with: within the process's stop."""
+"""The last lines of a run that is left to another owner take at most this long, within the process's stop."""
 
 AskNext: TypeAlias = Callable[[Run, Steer], Awaitable[None]]
-"""Asks a message that a run did not hear as the chat's next query."""
+"""It asks a message that a run did not hear as the chat's next query."""
 
 log = structlog.get_logger()
 
 
 async def finish(run: Run, line: memory_pb2.RunLine, ask_next: AskNext) -> common_pb2.Failure | None:
-    """End the run as `line` says; returns the failure that readers got instead where the log takes no end."""
+    """End the run as `line` says; where the log takes no end, return the failure that readers got instead."""
     unheard = run.steering.close()
     line.usage.CopyFrom(run.usage)
     run.close(line, CANCELLED_RESULT if line.state == "cancelled" else INTERRUPTED_RESULT)
@@ -55,7 +54,7 @@ async def finish(run: Run, line: memory_pb2.RunLine, ask_next: AskNext) -> commo
 
 
 async def hand_over(run: Run, peers: Peers) -> None:
-    """Leave the run to its next owner as the log has it; readers attach again."""
+    """Leave the run to its next owner; readers attach again."""
     try:
         if not run.log.is_lost:
             async with asyncio.timeout(HAND_OVER_S):
@@ -73,7 +72,7 @@ async def hand_over(run: Run, peers: Peers) -> None:
 
 
 async def _commit_end(run: Run, unheard: list[Steer], ask_next: AskNext) -> common_pb2.Failure | None:
-    """Ask what its model did not hear and commit the run's last lines; returns why when they could not be committed."""
+    """Commit the run's last lines, after asking the messages it did not hear; return why that failed."""
     failure: common_pb2.Failure | None = None
     for delay_s in FINISH_RETRY_DELAYS_S:
         await asyncio.sleep(delay_s)

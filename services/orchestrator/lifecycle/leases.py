@@ -1,7 +1,6 @@
 """Leases: memory has one for each live run, which this process renews while it is alive.
 
-A new run's lease comes with its query line, without a round trip of its own. One task renews all of them, apart from
-the tasks of the runs.
+A new run's lease comes with its query line, without a round trip of its own.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from services.orchestrator.run.run import Run
 from services.runtime.auth.identity import acting_as
 
 RENEWALS_MAX = 32
-"""Renewals at a time, because memory puts each on the disk."""
+"""Few renew at a time, because memory puts each on the disk."""
 
 RELEASE_TIMEOUT_S = 5.0
 
@@ -28,10 +27,8 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """The identity under which this process owns runs, and the length of its leases."""
-
     address: str
-    """The address at which replicas reach it; a process that starts with it takes over the earlier one's runs."""
+    """A process that starts with the same address takes over the earlier one's runs."""
     lease_s: float = 15.0
 
     @property
@@ -40,7 +37,7 @@ class Owner:
 
     @property
     def renewal_s(self) -> float:
-        """Time between two renewals, so short that one may fail."""
+        """The time between renewals is so short that one may fail."""
         return self.lease_s / 3
 
 
@@ -59,7 +56,6 @@ async def keep(live: Callable[[], Iterable[Run]], peers: Peers, owner: Owner) ->
 
 
 async def release(run: Run, peers: Peers) -> None:
-    """Release a run's lease, so that the next process that asks gets it."""
     request = memory_pb2.ReleaseLeaseRequest(run_id=run.id, generation=run.log.generation)
     with translating_peer_errors():
         await peers.memory.ReleaseLease(request, timeout=RELEASE_TIMEOUT_S)

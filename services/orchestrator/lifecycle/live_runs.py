@@ -1,4 +1,4 @@
-"""The live runs of this process: by id, and in the order of their queries within each chat."""
+"""The live runs of this process, by id and by chat."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from services.runtime.capacity import Capacity
 
 
 class LiveRuns:
-    """Counts each run against the capacity, and the first run of each chat against its tenant's fair share."""
+    """Counts each run against the capacity, and the first run of each chat against its tenant's share."""
 
     def __init__(self, capacity: Capacity, fair_use: FairUse) -> None:
         self._capacity = capacity
         self._fair_use = fair_use
         self._by_id: dict[str, Run] = {}
         self._by_chat: dict[str, list[Run]] = {}
-        """Runs of each chat in the order of their queries; the first one runs."""
+        """The first run of a chat is the one that runs."""
         self._idle = asyncio.Event()
-        """Set while no run is live."""
+        """It is set while no run is live."""
         self._idle.set()
 
     def add(self, run: Run) -> None:
-        """Keep a run until `remove`; it has its turn when its chat's earlier ones are removed."""
+        """Keep a run until `remove`; its turn comes when its chat's earlier ones are removed."""
         self._by_id[run.id] = run
         self._capacity.acquire(run.identity.tenant)
         self._idle.clear()
@@ -54,7 +54,7 @@ class LiveRuns:
         (self._fair_use.give_back if is_resting else self._fair_use.take)(tenant)
 
     def find(self, run_id: str) -> Run | None:
-        """Return the run with this id when it is the caller's."""
+        """Return the run when it is the caller's."""
         run = self._by_id.get(run_id)
         return run if run is not None and run.identity == identity.require_identity() else None
 
@@ -63,7 +63,6 @@ class LiveRuns:
         return run_id in self._by_id
 
     def has_chat(self, chat_id: str) -> bool:
-        """Return whether a run of the chat is live here, of any owner."""
         return chat_id in self._by_chat
 
     def all(self) -> list[Run]:
@@ -80,11 +79,9 @@ class LiveRuns:
         return self._by_chat[run.chat_id][0] is run
 
     def before(self, run: Run) -> list[Run]:
-        """Return the runs of the chat before this one."""
         return list(takewhile(lambda other: other is not run, self.of_chat(run.chat_id)))
 
     async def wait_until_idle(self, within_s: float) -> bool:
-        """Return whether all runs ended within `within_s`."""
         try:
             async with asyncio.timeout(within_s):
                 await self._idle.wait()

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from services.orchestrator.run.run import Run
 
 Caller: TypeAlias = "asyncio.Future[RepeatedQuery | OwnedElsewhere | None]"
-"""A future with the reason or error when there is no run to execute; None when the run is stored."""
+"""The future has the reason or error when there is no run to execute, None when the run is stored."""
 
 
 class QueryLog:
@@ -27,7 +27,6 @@ class QueryLog:
         self._live = live
 
     async def append(self, run: Run, traceparent: str) -> memory_pb2.AppendResponse:
-        """Commit the run's query line with the span of its query."""
         line = memory_pb2.QueryLine(query=run.query, agent_hash=run.agent.hash, traceparent=traceparent)
         request = memory_pb2.AppendRequest(
             chat_id=run.chat_id,

@@ -1,4 +1,4 @@
-"""Copies of a query: every field is copied by the messages' descriptors, or named as one that is left out."""
+"""Copies of a query: every field of the messages is copied, or named as one that is left out."""
 
 from __future__ import annotations
 
@@ -7,17 +7,15 @@ import hashlib
 from headrace.v1 import agent_pb2
 
 STEER_FIELDS = frozenset({"chat_id", "agent_key", "deep_think"})
-"""Fields of a query that hold for a message which its run did not hear, too."""
+"""These fields of a query hold for a message which its run did not hear, too."""
 
 STEER_OWN_FIELDS = frozenset({"request_id", "role", "message"})
-"""Fields that such a message has of its own."""
 
 STEER_LEFT_OUT = frozenset({"references", "params", "scene", "stream", "on_disconnect", "when_busy", "client_tools"})
-"""Fields that belong to the query alone: what it refers to, and how its caller wants to be answered."""
+"""These fields belong to the query alone."""
 
 
 def query_event(query: agent_pb2.QueryRequest) -> agent_pb2.RequestQuery:
-    """Make the event of a query with all fields that the event has."""
     fields = agent_pb2.RequestQuery.DESCRIPTOR.fields_by_name
     return agent_pb2.RequestQuery(**{field.name: value for field, value in query.ListFields() if field.name in fields})
 

@@ -1,4 +1,4 @@
-"""whenBusy rollback: messages of cancelled runs stay in the log and the history, and no model sees them any more."""
+"""whenBusy rollback: messages of cancelled runs stay in the log and the history, but no model sees them."""
 
 from __future__ import annotations
 

@@ -30,10 +30,10 @@ from services.runtime.rpc.call_ids import bind_run_id
 from services.runtime.telemetry import spans
 
 UNSTORED_MAX = 1000
-"""Ends that are kept until the process ends; a log that takes nothing is rare."""
+"""Ends of runs are kept until the process ends, and a log that takes none is rare."""
 
 ENDING_S = 5.0
-"""Time for runs to hand over, within compose's stop_grace_period."""
+"""Runs hand over in this time, within compose's stop_grace_period."""
 
 AGENT_CHANGED = ("AGENT_CHANGED", "the agent was changed while this run was stopped; it goes on as it is now")
 
@@ -60,14 +60,14 @@ class Runs:
         self._group = group
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self.unstored: dict[str, common_pb2.Failure] = {}
-        """Failures that readers of the last runs got whose logs took no end; a later owner ends them alike."""
+        """Readers got these failures of runs whose logs took no end; a later owner ends them alike."""
 
     @property
     def is_draining(self) -> bool:
         return self._admission.is_draining
 
     async def start(self, request: agent_pb2.QueryRequest) -> StartResult:
-        """Begin a run; its query line is committed when this returns one. Raises what `Admission.admit` raises."""
+        """Begin a run and commit its query line. Raises what `Admission.admit` raises."""
         async with self._admission.admit(request) as admitted:
             routed = admitted.routed
             run = self._make_run(ids.new_uuid(), routed.agent, admitted.query)
@@ -79,7 +79,7 @@ class Runs:
             return await self._launch_run(run, Opening(notices=notices))
 
     async def _launch_run(self, run: Run, opening: Opening) -> StartResult:
-        """Start the run's task; returns when its query is stored, or found not to begin a run."""
+        """Start the run's task; return when its query is stored, or found not to begin a run."""
         self.live.add(run)
         caller: Caller = asyncio.get_running_loop().create_future()
         self._tasks[run.id] = self._group.create_task(self._run_from_query(run, opening, caller))
@@ -92,7 +92,6 @@ class Runs:
             raise
 
     async def _run_from_query(self, run: Run, opening: Opening, caller: Caller) -> None:
-        """Persist, execute, finish. `caller` gets the result of the query."""
         try:
             bind_run_id(run.id)
             traceparent = spans.current_traceparent()
@@ -152,7 +151,6 @@ class Runs:
         return run
 
     async def _run_from_recording(self, run: Run, opening: Opening) -> None:
-        """Execute the rest of a run that was taken over, and finish it."""
         try:
             bind_run_id(run.id)
             with tracing.taken_over(run):
@@ -173,7 +171,7 @@ class Runs:
         self.live.remove(run)
 
     async def compact(self, chat_id: str) -> StartResult:
-        """Start a run that only compacts the chat. Raises NotFound for an unknown chat, and what `start` raises."""
+        """Start a run that only compacts the chat. Raises NotFound, and what `start` raises."""
         request = memory_pb2.GetChatRequest(chat_id=chat_id, without_events=True)
         agent_key = (await stored_runs.get_chat(self._peers, request)).last_agent_key
         return await self.start(
@@ -186,8 +184,7 @@ class Runs:
         return await submit_rpc.submit(run, request, self._group)
 
     async def steer(self, run: Run | None, request: agent_pb2.SteerRequest) -> agent_pb2.SteerResponse | OwnedElsewhere:
-        """Take a message for a run; for one that hears nothing any more, or has ended (None), it becomes the next
-        query.
+        """Take a message for a run; if the run hears nothing any more or has ended (None), it becomes the next query.
 
         Raises:
             NotFound: There is no such run.

@@ -18,10 +18,10 @@ class RepeatedQuery:
 
 @dataclass(frozen=True, slots=True)
 class OwnedElsewhere:
-    """Nothing was begun: another process owns the chat's runs and keeps their order."""
+    """Another process owns the chat's runs and keeps their order, so nothing was begun."""
 
     run_id: str
-    """One of the chat's runs."""
+    """It may be any of the chat's runs."""
 
 
 StartResult: TypeAlias = Run | RepeatedQuery | OwnedElsewhere

@@ -1,7 +1,6 @@
-"""Output REASONING_SUMMARY: readers get a summary of the reasoning, as reasoning deltas after the answer.
+"""Output REASONING_SUMMARY: readers get a summary of the reasoning, as deltas after the answer.
 
-The reasoning itself is in the log, for the turns of the run that need it back, and in no event. A summary that cannot
-be made is left out: the answer is there.
+The reasoning itself is in the log alone. A summary that cannot be made is left out.
 """
 
 from __future__ import annotations
@@ -24,10 +23,10 @@ if TYPE_CHECKING:
     from services.orchestrator.turn.conversation import Conversation
 
 REASONING_CHARS_MAX = 60_000
-"""Characters at the end of the reasoning that are summed up: about 15,000 tokens, within every model's window."""
+"""The reasoning's last 15,000 tokens or so are summed up, which fits every model's window."""
 
 CHARS_PER_TOKEN, OUTPUT_TOKENS = 4, 500
-"""Estimates for the call's reservation."""
+"""These estimates are for the call's reservation."""
 
 STAGE = "reasoning_summary"
 

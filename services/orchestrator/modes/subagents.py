@@ -1,4 +1,4 @@
-"""Runs sub-agents, each in a scope of its own beside its siblings; the caller gets the result alone.
+"""Runs sub-agents, each in its own scope; the caller gets the result alone.
 
 A failure is a value for the caller's model. What ends the run (a cancel, the budget) ends its sub-agents too.
 """
@@ -30,13 +30,13 @@ from services.orchestrator.turn import parent_context
 from services.orchestrator.turn.conversation import Conversation
 
 SUMMARY_CHARS_MAX = 500
-"""Characters of a result that subagent.end shows."""
+"""subagent.end shows so much of a result."""
 
 OPEN_RESULT = '{"ok":false,"error":"interrupted"}'
-"""The result of calls that were open when a sub-agent failed."""
+"""Calls that were open when a sub-agent failed get this result."""
 
 SAME_TOOLS = frozenset({todos.WRITE.name, todos.READ.name, subagent.NAME})
-"""Tools of a default agent beside its caller's backend tools."""
+"""A default agent has these beside its caller's backend tools."""
 
 log = structlog.get_logger()
 
@@ -49,7 +49,7 @@ class _SubagentResult:
 
     @property
     def line(self) -> memory_pb2.RunLine:
-        """The result in the form of a run's end, for what is still open in the scope."""
+        """The result in the form of a run's end serves what is still open in the scope."""
         if self.error is not None:
             return memory_pb2.RunLine(state="failed", error=to_failure(self.error))
         return memory_pb2.RunLine(state="cancelled" if self.is_cancelled else "completed")
@@ -136,7 +136,7 @@ async def _select_tools(scope: Scope, parent: Scope, peers: Peers, *, is_like_pa
 
 
 def _make_default_agent(parent: Scope) -> Definition:
-    """Make an agent with the parent's model and tools, and the built-in sub-agent prompt."""
+    """Make an agent with the parent's model and tools, and the built-in prompt."""
     return parent.agent.model_copy(
         update={
             "mode": "REACT",
@@ -163,10 +163,8 @@ def _limit_steps(agent: Definition, steps_max: int) -> Definition:
 
 
 def _ends_run(error: HeadraceError) -> bool:
-    """Return whether an error ends the whole run: another owner has it, or a budget is spent.
-
-    Without model calls the run itself may still answer, so that limit alone does not end it.
-    """
+    """Return whether an error ends the whole run; a spent limit of model calls does not, as the run may still
+    answer."""
     if isinstance(error, BudgetExceeded):
         return error.metadata.get("limit") != "maxModelCalls"
     return isinstance(error, StaleLease)

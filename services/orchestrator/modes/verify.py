@@ -1,8 +1,7 @@
 """Verify SECOND_PASS_FIX: the first answer is a draft; a second turn checks it and gives the answer.
 
-The draft is logged in steps of stage `verify`, which no model is shown; the second turn has it as a reminder. When that
-turn cannot be had (the budget is spent, the model fails before readers have anything of it, it has no text), the draft
-becomes the answer: the user gets VERIFY_SKIPPED and the draft as one delta.
+The draft's steps have stage `verify`, which no model is shown; the second turn gets it as a reminder. When that turn
+fails before readers have anything of it, they get the draft as one delta, and VERIFY_SKIPPED.
 """
 
 from __future__ import annotations

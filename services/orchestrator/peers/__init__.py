@@ -1,1 +1,1 @@
-"""The services that the orchestrator calls, and caches of their answers."""
+"""The services that the orchestrator calls."""

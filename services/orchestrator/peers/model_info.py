@@ -1,4 +1,4 @@
-"""The gateway's description of a model, and the limits that follow for a context."""
+"""The gateway's description of a model, and a context's limits from it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def agent_limits(peers: Peers, model: ModelConfig) -> tuple[memory_pb2.Mod
 
 
 def make_limits(info: llm_pb2.ModelInfo, max_tokens: int = 0) -> memory_pb2.ModelLimits:
-    """Convert limits to memory's form; `max_tokens` is the largest answer asked for, 0 for the model's own."""
+    """Convert limits to memory's form; `max_tokens` 0 means the model's own largest answer."""
     return memory_pb2.ModelLimits(
         provider_key=info.provider_key,
         model=info.model,

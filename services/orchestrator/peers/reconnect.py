@@ -1,7 +1,7 @@
 """Repeats calls whose connection broke: within the call's own time at a peer that may restart, else once.
 
-Every RPC that is called so may be repeated: an append by its request id, a change of state by its version. An answer of
-the service itself is never repeated, an error included.
+Every such RPC may be repeated: an append by its request id, a change of state by its version. An answer of the service
+is never repeated, an error included.
 """
 
 from __future__ import annotations
@@ -14,12 +14,10 @@ import grpc
 from headrace.errors import HeadraceError
 
 DELAY_S = 0.05
-"""Delay before a call is repeated; the channel itself waits until its peer is there."""
+"""The channel itself waits until its peer is there."""
 
 
 class Unary(Protocol):
-    """A unary method of a stub."""
-
     def __call__(self, request: Any, *, timeout: float, metadata: Any = None, wait_for_ready: bool = False) -> Any: ...
 
 

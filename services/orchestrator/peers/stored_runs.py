@@ -41,7 +41,7 @@ async def get_events(peers: Peers, run_id: str, last_seq: int) -> list[agent_pb2
 
 
 async def list_unfinished(peers: Peers, *, without_owner: bool = False) -> list[memory_pb2.UnfinishedRun]:
-    """Return the runs without an end, oldest first; with `without_owner` those alone that no process owns."""
+    """Return the runs without an end, oldest first; `without_owner` leaves out those that a process owns."""
     return await _list_unfinished(peers, memory_pb2.ListUnfinishedRunsRequest(without_owner=without_owner))
 
 
@@ -59,12 +59,11 @@ async def _list_unfinished(
 
 
 def has_ended(chat: memory_pb2.GetChatResponse) -> bool:
-    """Return whether a run's events are complete."""
     return bool(chat.events) and chat.events[-1].WhichOneof("payload") in ENDS
 
 
 async def get_run(peers: Peers, run_id: str) -> agent_pb2.Run:
-    """Return a stored run. Raises NotFound."""
+    """Raises NotFound."""
     chat = await get_chat(peers, memory_pb2.GetChatRequest(run_id=run_id))
     runs = fold_runs(chat.events)
     if not runs:
@@ -73,7 +72,7 @@ async def get_run(peers: Peers, run_id: str) -> agent_pb2.Run:
 
 
 def fold_runs(events: Iterable[agent_pb2.AgentDelta]) -> list[agent_pb2.Run]:
-    """Fold a chat's history events to its runs, oldest first. A run without an end is `running`, wherever it is."""
+    """Fold a chat's history to its runs, oldest first; one without an end is `running`, wherever it is."""
     runs: list[agent_pb2.Run] = []
     asked_at, chat_id = 0, ""
     for event in events:

@@ -1,4 +1,4 @@
-"""Stubs of the peer services, with the timeouts and retries that every call has."""
+"""Stubs of the peer services, with timeouts and retries."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from headrace.v1.tools_pb2_grpc import ToolServiceAsyncStub
 
 UNARY_TIMEOUT_S = 30.0
-"""Timeout of unary calls to memory and tools; long, because an append waits for a disk."""
+"""It is long, because an append waits for a disk."""
 
 FRESH_S = 2.0
-"""Age until which cached lists of models, tools and skills are used; changed files are seen that much later."""
+"""Cached lists of models, tools and skills are used up to this age; changed files are seen that much later."""
 
 STREAM_CHAT = "/headrace.v1.LlmService/StreamChat"
 
@@ -38,13 +38,13 @@ WAITED_FOR = (
     *("Append", "LoadContext", "GetState", "UpdateState", "GetChat", "PutBlob", "Revert"),
     *("ListUnfinishedRuns", "AcquireLease", "RenewLease", "ReleaseLease"),
 )
-"""RPCs of memory that wait for a restarting service."""
+"""These RPCs of memory wait for a restarting service."""
 
 GATEWAY_BACK_S = 10.0
-"""Time for a gateway to restart, or for a turn in mid-answer to find another."""
+"""A gateway restarts, or a turn in mid-answer finds another, within this time."""
 
 ASKED_TWICE = ("ListTools", "ListSkills", "LinkSkill")
-"""RPCs of tools before a run's first turn, which are repeated once."""
+"""These RPCs of tools before a run's first turn are repeated once."""
 
 
 @contextmanager
@@ -61,17 +61,16 @@ def translating_peer_errors() -> Generator[None]:
 
 @dataclass(frozen=True, slots=True)
 class Peers:
-    """Stubs over one channel each, shared by all runs."""
+    """All runs share these stubs over one channel each."""
 
     llm: LlmServiceAsyncStub
     stream_chat: grpc.aio.UnaryStreamMultiCallable[bytes, bytes]
-    """StreamChat with serialized requests and deltas."""
+    """It takes serialized requests and gives serialized deltas."""
     memory: MemoryServiceAsyncStub
     tools: ToolServiceAsyncStub
     channels: Sequence[grpc.aio.Channel] = ()
-    """Channels of the peers that no call waits for, the gateway first."""
+    """No call waits for these peers; the gateway is the first."""
     models: TtlCache[tuple[str, str], Sequence[llm_pb2.ModelInfo]] = field(default_factory=partial(TtlCache, FRESH_S))
-    """The gateway's descriptions of models by provider and name."""
     tool_list: TtlCache[None, Sequence[tools_pb2.Tool]] = field(default_factory=partial(TtlCache, FRESH_S))
     skill_list: TtlCache[None, tools_pb2.ListSkillsResponse] = field(default_factory=partial(TtlCache, FRESH_S))
 
@@ -91,11 +90,11 @@ class Peers:
         return cls(llm, stream_chat, remembering, offering, (llm_gateway, tools))
 
     async def wait_for_gateway(self) -> None:
-        """Wait up to GATEWAY_BACK_S for a gateway; the next call fails if none is there."""
+        """Wait up to GATEWAY_BACK_S; the next call fails if no gateway is there."""
         await _wait_until_ready(self.channels[:1], GATEWAY_BACK_S)
 
     async def wait_for_peers(self) -> None:
-        """Wait up to UNARY_TIMEOUT_S for all peers, which start at the same time on one machine."""
+        """Wait up to UNARY_TIMEOUT_S, as all services of a machine start at the same time."""
         await _wait_until_ready(self.channels, UNARY_TIMEOUT_S)
 
 

@@ -1,4 +1,4 @@
-"""A cache of answers that are valid for some seconds, so that not every run has to ask."""
+"""A cache of answers that are valid for some seconds."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 ANSWERS_MAX = 1000
-"""Entries; more than most provider files have models."""
+"""Most provider files have fewer models."""
 
 
 class TtlCache(Generic[K, V]):
-    """Answers no older than `age_s` seconds by question. Callers must not change them."""
+    """Answers no older than `age_s` by question; callers must not change them."""
 
     def __init__(self, age_s: float) -> None:
         self._age_s = age_s
         self._answers: dict[K, tuple[float, V]] = {}
 
     async def get_or_ask(self, question: K, ask: Callable[[], Awaitable[V]]) -> V:
-        """Return a cached answer, or ask. An empty answer is not cached: what is missing may be on its way."""
+        """An empty answer is not cached: what is missing may be on its way."""
         if (known := self._answers.get(question)) is not None and time.monotonic() - known[0] < self._age_s:
             return known[1]
         answer = await ask()

@@ -1,7 +1,7 @@
-"""Preferences for the whole chat in a query's `params`: tools that stay visible, the kind of model that answers.
+"""Preferences for the whole chat in a query's `params`.
 
-`{"persistentTools": ["grep"], "modelPref": "code"}`; an empty list or text removes a preference. All other `params` are
-the caller's own.
+`{"persistentTools": ["grep"], "modelPref": "code"}`; an empty list or text removes a preference. Other `params` are the
+caller's own.
 """
 
 from __future__ import annotations

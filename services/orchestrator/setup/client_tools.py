@@ -1,4 +1,4 @@
-"""Functions that the caller of a query carries out itself: frontend tools of that one run, answered by Submit.
+"""Functions that the caller of a query carries out: frontend tools of that run, answered by Submit.
 
 Their events have `toolApi` client, which tells them from calls that people answer.
 """

@@ -1,4 +1,4 @@
-"""The goal of a chat: its first user message, or a later one that states a new goal in the model's judgement."""
+"""The goal of a chat: its first user message, or a later one that, to the model, states a new goal."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ GOAL_CHARS_MAX = 200
 
 MESSAGES_TOLD_MAX = 10
 MESSAGE_CHARS_MAX = 500
-"""Limits of what the model is shown: earlier user messages, and characters of each."""
 
 STAGE = "goal"
 
@@ -22,7 +21,7 @@ states a goal of its own, SAME when it goes on with what was wanted before."""
 
 
 async def record_goal(run: Run, peers: Peers) -> None:
-    """Log the goal that the run's query states, where recap is on; a model judges where it may write insights."""
+    """Log the goal that the query states, where recap is on; a model judges where it may write insights."""
     recap = run.agent.memory.recap
     if not recap.enabled or compact_command.is_compact_command(run.query.message) or run.recording.has_goal:
         return

@@ -31,7 +31,7 @@ async def choose_model(run: Run, peers: Peers, state: session_state.State, given
 
 
 async def _sees_images(agent: Definition, peers: Peers) -> bool:
-    """Return whether the models of all stages see images; a model without known capabilities does."""
+    """Return whether the models of all stages see images; one without known capabilities does."""
     models = {(stage.model.provider_key or "", stage.model.model or "") for stage in agent.stages}
     for provider_key, model in sorted(models):
         capabilities = (await get_model_info(peers, provider_key, model)).capabilities

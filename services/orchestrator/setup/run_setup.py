@@ -1,4 +1,4 @@
-"""Finds out what a run needs before its first turn: mentions, uploads, tools, skills, the chat's state."""
+"""Finds out what a run needs before its first turn."""
 
 from __future__ import annotations
 
@@ -18,15 +18,13 @@ from services.orchestrator.setup.tool_selection import ToolCatalogue, load_catal
 
 @dataclass(slots=True)
 class RunSetup:
-    """Tools and skills for the first turn."""
-
     tools: list[tools_pb2.Tool] = field(default_factory=list[tools_pb2.Tool])
     skills: str = ""
-    """The section of the system message that lists skills; empty without skills."""
+    """This section of the system message is empty without skills."""
 
 
 async def set_up_run(run: Run, peers: Peers) -> RunSetup:
-    """Load and choose everything; reminders for the model are kept on the run's main scope."""
+    """Load and choose everything; the main scope keeps reminders for the model."""
     state, there_are, offered = await _load_all(run, peers)
     given = await _take_uploads(run, peers, state)
     if not run.agent.working.may_use_tools:
@@ -42,7 +40,7 @@ async def set_up_run(run: Run, peers: Peers) -> RunSetup:
 
 
 async def _load_all(run: Run, peers: Peers) -> tuple[session_state.State, ToolCatalogue, list[tools_pb2.Skill]]:
-    """Load the chat's state, tools and skills at the same time, because the first turn waits for them."""
+    """Load everything at the same time, because the first turn waits for it."""
     if not run.agent.working.may_use_tools:
         return await _load_state(run, peers), ToolCatalogue(), []
     try:
@@ -56,7 +54,7 @@ async def _load_all(run: Run, peers: Peers) -> tuple[session_state.State, ToolCa
 
 
 async def _load_state(run: Run, peers: Peers) -> session_state.State:
-    """Load the chat's state and store the preferences of the query in it."""
+    """Load the chat's state and store the query's preferences in it."""
     is_first = run.chat.is_first and not run.past.reason
     state = session_state.State(0, {}) if is_first else await session_state.load(run.main, peers)
     wished = chat_preferences.read_preferences(run.query)
@@ -66,7 +64,6 @@ async def _load_state(run: Run, peers: Peers) -> session_state.State:
 
 
 async def _report_missing(run: Run, offered: list[tools_pb2.Skill]) -> None:
-    """Notify the user of skills and sub-agents that the agent lists and that do not exist."""
     for name in run.agent.skills:
         if not any(skills.is_named(skill, [name.casefold()]) for skill in offered):
             await run.main.notice("SKILL_UNAVAILABLE", f"there is no skill {name!r}; the agent goes on without it")
@@ -76,7 +73,7 @@ async def _report_missing(run: Run, offered: list[tools_pb2.Skill]) -> None:
 
 
 async def _take_uploads(run: Run, peers: Peers, state: session_state.State) -> list[Upload]:
-    """Keep the query's files for the chat and show them to a model that can see them; returns these files.
+    """Keep the query's files for the chat, show them to the model and return them.
 
     Raises:
         InvalidRequest: No model of the agent sees images.
@@ -95,7 +92,7 @@ async def _take_uploads(run: Run, peers: Peers, state: session_state.State) -> l
 async def _resolve_mentions(
     run: Run, there_are: ToolCatalogue, offered: list[tools_pb2.Skill]
 ) -> list[tools_pb2.Skill]:
-    """Sort the message's mentions into tools, agents and skills; returns the skills. Unknown names become a notice."""
+    """Sort the mentions into tools, agents and skills; return the skills. Unknown names become a notice."""
     attention, found = run.main.attention, list[tools_pb2.Skill]()
     unknown: list[str] = []
     for name in mentions.find_names(run.query.message):
@@ -119,7 +116,7 @@ async def _resolve_mentions(
 async def _link_skills(
     run: Run, peers: Peers, offered: list[tools_pb2.Skill], named: list[tools_pb2.Skill], given: list[Upload]
 ) -> str:
-    """Link the run's skills into the workspace; returns the skills section of the system message."""
+    """Link the run's skills into the workspace; return the system message's section."""
     listed = offered if run.agent.skills else []
     links: dict[str, tools_pb2.LinkSkillResponse] = {}
     for skill in {skill.id: skill for skill in (*listed, *named, *skills.find_claiming(offered, given))}.values():

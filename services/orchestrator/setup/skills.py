@@ -1,6 +1,6 @@
-"""Skills of a run: those that its agent lists, its message names or an upload calls for are linked into the workspace.
+"""Skills of a run: those its agent lists, its message names or an upload calls for are linked into the workspace.
 
-The catalogue is part of the main agent's system message; a model reads a linked skill's file before it uses it.
+A model reads a linked skill's file before it uses it.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from services.orchestrator.run.run import Run
 from services.runtime.rpc.call_ids import forward_metadata
 
 LINK_TIMEOUT_S = 120.0
-"""Long, because linking a skill for the first time installs its requirements."""
+"""Linking a skill for the first time installs its requirements."""
 
 log = structlog.get_logger()
 
 
 async def list_skills(run: Run, peers: Peers) -> list[tools_pb2.Skill]:
-    """Return the skills that the run may use: all, or those that its agent lists; none where tools has no skills."""
+    """Return all skills, or those that the agent lists; none where tools has no skills."""
     try:
         there_are = (await peers.skill_list.get_or_ask(None, partial(_fetch_skills, peers))).skills
     except HeadraceError as error:
@@ -78,12 +78,11 @@ async def link_skill(run: Run, peers: Peers, skill: tools_pb2.Skill) -> tools_pb
 
 
 def describe_link(link: tools_pb2.LinkSkillResponse) -> str:
-    """Describe a linked skill's place for the model."""
     return f"{link.path}, its Python: {link.interpreter}" if link.interpreter else link.path
 
 
 def render_section(skills: Sequence[tools_pb2.Skill], linked: dict[str, str]) -> str:
-    """Render the skills section of the system message; empty without skills. `linked` has paths by skill id."""
+    """Render the section, empty without skills; `linked` has paths by skill id."""
     lines: list[str] = []
     for skill in skills:
         if not skill.HasField("unavailable"):

@@ -1,4 +1,4 @@
-"""Fills the prompts of a run: values are found once, at its start."""
+"""Fills the prompts of a run with values found once, at its start."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def make_prompt_context(run: Run, peers: Peers, found: RunSetup) -> Prompt
 
 
 def make_subagent_context(task: str, tools: Sequence[tools_pb2.Tool]) -> PromptContext:
-    """Make the context of a sub-agent's prompts, which know nothing but its task."""
+    """Make the values of a sub-agent's prompts, which know nothing but its task."""
     now = datetime.now(UTC)
     hints = _list_hints(tools)
     return PromptContext(
@@ -48,7 +48,6 @@ def _list_hints(tools: Iterable[tools_pb2.Tool]) -> str:
 
 
 async def _load_dialogue(run: Run, peers: Peers) -> str:
-    """Load the chat's messages before this run, as text."""
     with translating_peer_errors():
         context = await peers.memory.LoadContext(
             memory_pb2.LoadContextRequest(chat_id=run.chat_id, run_id=run.id, pending_query=run.pending_query),

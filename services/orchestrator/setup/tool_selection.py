@@ -1,4 +1,4 @@
-"""Selects the tools that a run's model sees: listed by the agent, always offered, or named by message or chat.
+"""Selects the tools that a run's model sees: listed by the agent, always offered, or named.
 
 `@core` and `@enabled` in an agent's list stand for the tools of those tiers.
 """
@@ -28,7 +28,7 @@ log = structlog.get_logger()
 class ToolCatalogue:
     """All usable tools, the orchestrator's own included, by name without regard to case.
 
-    The plan tools are not among them: a stage has them or not, and their names are reserved.
+    The plan tools are not among them: their names are reserved, and a stage has them or not.
     """
 
     def __init__(self, tools: Iterable[tools_pb2.Tool] = ()) -> None:
@@ -37,23 +37,22 @@ class ToolCatalogue:
 
     @property
     def has_any(self) -> bool:
-        """Whether there is a tool that is not the orchestrator's own."""
+        """The orchestrator's own tools do not count."""
         return len(self._tools) > len(OWN)
 
     def find_tool(self, name: str) -> tools_pb2.Tool | None:
         return self._tools.get(name.casefold())
 
     def list_tier(self, tier: str) -> list[str]:
-        """Return the names of a tier's usable tools, in order."""
         return [tool.name for tool in self._tools.values() if tool.tier == tier and not find_problem(tool)]
 
     def list_core(self) -> list[str]:
-        """Return the names of the tools that every agent sees that may use tools."""
+        """Every agent that may use tools sees these."""
         return [tool.name for tool in self._tools.values() if tool.always_available and not find_problem(tool)]
 
 
 async def load_catalogue(scope: Scope, peers: Peers) -> ToolCatalogue:
-    """Load the catalogue. When the tools service is away, an agent that lists no tools goes on without its tools."""
+    """When the tools service is away, an agent that lists no tools goes on without it."""
     try:
         return ToolCatalogue(await peers.tool_list.get_or_ask(None, partial(_fetch_tools, peers)))
     except ProviderUnavailable:
@@ -70,7 +69,7 @@ async def _fetch_tools(peers: Peers) -> Sequence[tools_pb2.Tool]:
 
 
 async def select_tools(scope: Scope, there_are: ToolCatalogue, named: Iterable[str]) -> list[tools_pb2.Tool]:
-    """Select the scope's tools; `named` are those of its message or chat. Missing ones are reported to the user."""
+    """Select the scope's tools; `named` come from message or chat. Missing ones are reported to the user."""
     wanted: dict[str, None] = {}
     for name in scope.agent.working.tools:
         tier = TIERS.get(name.casefold())

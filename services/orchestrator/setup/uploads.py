@@ -1,6 +1,6 @@
 """Files that a query refers to: kept for the chat, and small texts and images shown to the model.
 
-They are committed as a user message after the query, so that every later turn sees the same.
+They are committed as a user message, so that every later turn sees the same.
 """
 
 from __future__ import annotations
@@ -21,23 +21,21 @@ from services.orchestrator.run.scope import Scope
 from services.runtime.rpc.call_ids import forward_metadata
 
 UPLOADS_MAX = 1000
-"""Uploads that a chat's session state keeps; the oldest are dropped first."""
+"""A chat's session state keeps so many; the oldest are dropped first."""
 
 TEXT_BYTES_MAX = 10 * 1024
 IMAGE_BYTES_MAX = 10 * 1024 * 1024
 """Larger files are not shown; tools read them."""
 
 SHOWN_BYTES_MAX = 24 * 1024 * 1024
-"""Bytes of one query's images together, because they go to the provider in one request."""
+"""One query's images go to the provider in one request."""
 
 IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
-"""MIME types that models see."""
 
 log = structlog.get_logger()
 
 
 def read_references(references: Iterable[common_pb2.Reference]) -> list[Upload]:
-    """Return the references that are files of the workspace."""
     found = [(parse_path(reference), reference) for reference in references]
     return [
         Upload(path, reference.type or "other", reference.size_bytes, reference.mime_type)
@@ -47,7 +45,7 @@ def read_references(references: Iterable[common_pb2.Reference]) -> list[Upload]:
 
 
 def parse_path(reference: common_pb2.Reference) -> str:
-    """Return a file's path in the workspace as UploadFile gave it; empty for other references."""
+    """Return the workspace path that UploadFile gave; empty for other references."""
     try:
         meta: Any = json.loads(reference.meta or "null")
     except (ValueError, RecursionError):
@@ -57,12 +55,12 @@ def parse_path(reference: common_pb2.Reference) -> str:
 
 
 def merge_uploads(before: Iterable[Upload], now: Iterable[Upload]) -> list[Upload]:
-    """Merge uploads by path; the later form of a path wins."""
+    """The later form of a path wins."""
     return [*({upload.path: upload for upload in (*before, *now)}).values()][-UPLOADS_MAX:]
 
 
 async def show_uploads(scope: Scope, peers: Peers, given: Iterable[Upload]) -> None:
-    """Commit a user message with the small texts and images among `given`, when there are any."""
+    """Commit a user message with the small texts and images among `given`, if any."""
     parts: list[llm_pb2.ContentPart] = []
     room = SHOWN_BYTES_MAX
     for upload in given:

@@ -1,1 +1,1 @@
-"""One turn of a scope: its context, the request to the model, the streamed answer."""
+"""One turn of a scope, from its context to the streamed answer."""

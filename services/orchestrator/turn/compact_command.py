@@ -1,4 +1,4 @@
-"""A run that only compacts its chat: its message is /compact, optionally followed by a hint."""
+"""A run that only compacts its chat: its message is /compact and perhaps a hint."""
 
 from __future__ import annotations
 
@@ -12,16 +12,15 @@ COMMAND = "/compact"
 STAGE = "compact"
 
 ENDED = ("compaction_complete", "compaction_fallback", "compaction_fail")
-"""Events that end a compaction."""
 
 
 def is_compact_command(message: str) -> bool:
-    """Return whether a message asks for a compaction; memory decides alike and shows such a message to no model."""
+    """Memory decides alike, and shows such a message to no model."""
     return message.split(maxsplit=1)[:1] == [COMMAND]
 
 
 async def run_compaction(talk: Conversation) -> str:
-    """Compact, whatever the result; returns the finish reason."""
+    """Compact, whatever the result; return the finish reason."""
     if any(event.WhichOneof("payload") in ENDED for event in talk.run.recording.events):
         return "stop"  # an earlier owner has done it
     _, _, hint = talk.run.query.message.strip().partition(COMMAND)

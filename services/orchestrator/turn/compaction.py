@@ -1,7 +1,6 @@
 """Compaction of a scope's context: memory does it, and its progress becomes events.
 
-A failed compaction changes and ends nothing. It never loops: memory has its own limits, and here a failure is not
-repeated until the context has grown.
+A failed compaction ends nothing, and is not repeated until the context has grown.
 """
 
 from __future__ import annotations
@@ -23,30 +22,30 @@ from services.orchestrator.turn import mentioned_files
 from services.runtime.rpc.call_ids import forward_metadata
 
 COMPACT_TIMEOUT_S = 60.0
-"""Twice the time that memory waits for a summary, because it also counts a long chat and commits twice."""
+"""Memory waits half of this for a summary, but also counts a long chat and commits twice."""
 
 GROWTH_RATIO = 1.1
-"""Growth of a context after which a failed compaction is tried again: at most three times between the size where it is
-due (0.8 of the limit) and the limit."""
+"""A failed compaction is tried again after this growth, at most three times between 0.8 of the limit, where it is due,
+and the limit."""
 
 REFUSALS = frozenset({"NOTHING_TO_COMPACT", "TOO_MANY_FAILURES"})
-"""Reasons for which memory refuses without asking a model."""
+"""For these reasons memory refuses without asking a model."""
 
 log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
 class RequestFrame:
-    """The parts that all requests of a scope's stage share, beside messages."""
+    """All requests of a scope's stage share these parts, beside messages."""
 
     tools: Sequence[llm_pb2.ToolSchema]
     limits: memory_pb2.ModelLimits
     summary_model: str
-    """The model of the same provider that writes summaries; empty for the scope's own."""
+    """A model of the same provider; empty for the scope's own."""
 
 
 class Compaction:
-    """The compactions of one scope. Used by the scope's task alone."""
+    """The compactions of one scope, used by its task alone."""
 
     def __init__(self, scope: Scope, peers: Peers) -> None:
         self._scope = scope
@@ -61,7 +60,7 @@ class Compaction:
     async def compact_before_turn(
         self, frame: RequestFrame, loaded: memory_pb2.LoadContextResponse, turn: int | None, *, calls_kept: int
     ) -> bool:
-        """Compact `loaded` when the budget has a model call besides `calls_kept`; returns whether the context changed.
+        """Compact `loaded` if the budget has a call besides `calls_kept`; return whether the context changed.
 
         `turn` is None at the run's entry.
         """
@@ -76,7 +75,6 @@ class Compaction:
         return has_changed
 
     async def compact_by_hand(self, frame: RequestFrame, loaded: memory_pb2.LoadContextResponse, hint: str) -> None:
-        """Compact because a person asked for it."""
         self._run.spending.reserve_model_call()
         request = await self._make_request(frame, loaded)
         request.trigger, request.hint = "manual", hint
@@ -121,7 +119,7 @@ class Compaction:
         return kind in ("complete", "fallback")
 
     async def _record_deltas(self, request: memory_pb2.CompactRequest) -> str:
-        """Record the deltas of a compaction as events; returns the kind of the last."""
+        """Record a compaction's deltas as events; return the kind of the last."""
         spending, kind, was_billed = self._run.spending, "", False
         async with aclosing(self._stream_deltas(request)) as deltas:
             async for delta in deltas:
@@ -135,7 +133,7 @@ class Compaction:
         return kind
 
     async def _stream_deltas(self, request: memory_pb2.CompactRequest) -> AsyncGenerator[memory_pb2.CompactDelta]:
-        """Stream memory's deltas; a stream that breaks off becomes a failed compaction."""
+        """A stream that breaks off becomes a failed compaction."""
         timeout_s = min(COMPACT_TIMEOUT_S, self._run.spending.time_left_s)
         rpc = self._peers.memory.Compact(request, timeout=timeout_s, metadata=forward_metadata())
         has_started = False

@@ -1,7 +1,6 @@
 """The messages of a scope's requests: memory's view within the model's window, compacted when due.
 
-Memory is asked before each turn. A context is compacted at most once for a turn that is due, and once for a turn that
-the provider refused as too long.
+A turn compacts its context at most once when due, and once when the provider refused it as too long.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from services.runtime.rpc.call_ids import forward_metadata
 
 
 class Context:
-    """The context of one scope. Used by the scope's task alone."""
+    """The context of one scope, used by its task alone."""
 
     def __init__(self, scope: Scope, peers: Peers, tools: Sequence[llm_pb2.ToolSchema]) -> None:
         self._scope = scope
@@ -31,9 +30,9 @@ class Context:
         self._framed_for = scope.settings
         self._compaction = Compaction(scope, peers)
         self.tokens = 0
-        """Tokens of the last request; 0 where memory could not count them."""
+        """The last request's tokens are 0 where memory could not count them."""
         self._turn = 0
-        """Number of the current turn, from 1."""
+        """The first turn is 1."""
 
     async def load_messages(self) -> Sequence[llm_pb2.Message]:
         """Load the messages of the next turn, compacted when due."""

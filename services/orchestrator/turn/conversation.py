@@ -1,4 +1,4 @@
-"""A scope's conversation with its model: context in, one streamed turn out, committed before any tool runs."""
+"""A scope's conversation with its model: each streamed turn is committed before any tool runs."""
 
 from __future__ import annotations
 
@@ -24,24 +24,22 @@ from services.runtime.rpc.call_ids import forward_metadata
 from services.runtime.rpc.push_stream import push_messages
 
 OUTPUT_TOKENS = 4096
-"""Tokens reserved for an answer when the agent sets no max_tokens; few answers are longer."""
+"""So many are reserved when the agent sets no max_tokens; few answers are longer."""
 
 log = structlog.get_logger()
 
 
 @dataclass(slots=True)
 class _Turn:
-    """A turn from its request to its answer."""
-
     request: bytes
-    """The serialized ChatRequest; replaced when the provider refuses it as too long."""
+    """The serialized ChatRequest is replaced when the provider refuses it as too long."""
 
     hidden: Collection[str]
-    """Kinds of deltas that readers do not get."""
+    """Readers do not get these kinds of deltas."""
 
 
 class Conversation:
-    """Asks a scope's model and runs its calls, for a mode. Used by the scope's task alone."""
+    """Asks a scope's model and runs its calls, used by the scope's task alone."""
 
     def __init__(self, scope: Scope, peers: Peers, tools: list[tools_pb2.Tool]) -> None:
         self.scope = scope
@@ -84,7 +82,7 @@ class Conversation:
         return self.scope.note_answer(answer)
 
     async def _stream_within_budget(self, turn: _Turn, *, beyond: bool) -> Answer:
-        """Stream a turn; once more from its beginning when its gateway goes away in mid-answer."""
+        """Stream a turn, once more from its beginning when its gateway goes away in mid-answer."""
         spending = self.run.spending
         tokens = self.context.tokens + (self.scope.settings.model.max_tokens or OUTPUT_TOKENS)
         async with spending.model_call(tokens, beyond=beyond):
@@ -120,8 +118,7 @@ class Conversation:
         return answer
 
     def _select_hidden(self, tool_choice: str) -> list[str]:
-        """Choose what readers do not get of a turn: reasoning that is summed up later, an answer that is verified
-        first.
+        """Hide reasoning that is summed up later, and an answer that is verified first.
 
         A turn that has to call a tool gives no answer.
         """
@@ -163,7 +160,6 @@ class Conversation:
             raise self.run.spending.exceeded("maxToolCalls")
 
     async def refuse_calls(self, answer: Answer, why: str) -> None:
-        """Give every call of `answer` a result without running any."""
         for call in answer.calls:
             if not await executor.recall_result(self.scope, self.peers, call):
                 await executor.refuse_call(self.scope, call, why)
@@ -171,7 +167,7 @@ class Conversation:
     def _make_request(
         self, messages: Sequence[llm_pb2.Message], tool_choice: str, parallel: bool, reasoning: bool | None
     ) -> bytes:
-        """Make the request, serialized, because it is held while the model answers and a message object weighs more."""
+        """Serialize the request, because it is held while the model answers and a message object weighs more."""
         model = self.scope.settings.model
         self.run.block_names.tool_ids.update(call.id for message in messages for call in message.tool_calls)
         request = llm_pb2.ChatRequest(
@@ -195,10 +191,8 @@ class Conversation:
         return request.SerializeToString()
 
     async def _stream_fitting(self, turn: _Turn, answer: Answer) -> None:
-        """Stream a turn; one that the provider refuses as too long is compacted and tried once more.
-
-        Both attempts are one model call of the budget, because the refused one is not answered.
-        """
+        """Stream a turn; one refused as too long is compacted and tried once more, as the same model call of the
+        budget."""
         try:
             await self._stream(turn.request, answer)
         except ContextLengthExceeded:

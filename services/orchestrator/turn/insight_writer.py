@@ -1,4 +1,4 @@
-"""A model writes the insights of a turn's results, all before the next turn; a preview stands for one it leaves out."""
+"""A model writes the insights of a turn's results before the next turn; a preview stands for one it leaves out."""
 
 from __future__ import annotations
 
@@ -15,10 +15,9 @@ if TYPE_CHECKING:
     from services.orchestrator.run.scope import Scope
 
 INSIGHT_CHARS_MAX = 300
-"""Characters that are kept of a line that the model writes."""
 
 RESULT_CHARS_MAX = 8000
-"""Characters of each result that the model is shown."""
+"""The model is shown so much of each result."""
 
 STAGE = "insight"
 

@@ -19,7 +19,7 @@ FILES_MAX = 5
 LINES_MAX = 1000
 
 READ_BYTES_MAX = 1024 * 1024
-"""Bytes read of a file; a thousand lines seldom have more."""
+"""A thousand lines seldom have more."""
 
 log = structlog.get_logger()
 
@@ -27,7 +27,7 @@ log = structlog.get_logger()
 async def collect_files(
     peers: Peers, chat_id: str, messages: Sequence[llm_pb2.Message]
 ) -> list[memory_pb2.ContextFile]:
-    """Collect the files that `messages` mention, the most important first, without those that cannot be read."""
+    """Collect the readable files that `messages` mention, the most important first."""
     paths = await _list_paths(peers, chat_id)
     found: list[memory_pb2.ContextFile] = []
     for path in await asyncio.to_thread(_rank_paths, messages, paths) if paths else ():

@@ -1,7 +1,4 @@
-"""Where recap is on, a parent's context is kept when it calls sub-agents, and shown again after their results.
-
-The parent's log is not reverted for it: the sub-agent has a context of its own.
-"""
+"""Where recap is on, a parent's context is kept when it calls sub-agents, and shown again after their results."""
 
 from __future__ import annotations
 
@@ -14,14 +11,14 @@ from services.orchestrator.run.answers.answer import Answer
 from services.orchestrator.run.scope import Scope
 
 THOUGHT_CHARS = 200
-"""Characters of the parent model's last text that are kept."""
+"""So much of the parent model's last text is kept."""
 
 RESULT_CHARS_MAX = 500
-"""Characters of a result that are shown again; the model has the whole as the call's own result."""
+"""So much is shown again; the model has the whole as the call's own result."""
 
 
 class ParentContext(msgspec.Struct, rename="camel"):
-    """The position of a parent, kept in its sub-agent's session state."""
+    """A parent's position is kept in its sub-agent's session state."""
 
     parent_id: str
     checkpoint: int

@@ -1,4 +1,4 @@
-"""Counts which paths a conversation mentions: how often, how late, and whether a tool wrote them."""
+"""Ranks the paths that a conversation mentions: how often, how late, and whether a tool wrote them."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from headrace.v1 import llm_pb2
 WRITING_TOOLS = frozenset({"write_file", "edit_file"})
 
 _WORD = re.compile(r"[^\s\"'`<>()\[\]{},;:|*?，。；：、（）《》「」“”]+")
-"""Matches the longest form: `a.py` within `src/a.py` is no mention of `a.py`."""
+"""It matches the longest form: `a.py` within `src/a.py` is no mention of `a.py`."""
 
 _EXTENSION = re.compile(r"\.[A-Za-z0-9]{1,10}(?![\w./+-])", re.ASCII)
-"""Ends a name in scripts that put no space around it."""
+"""It ends a name in scripts that put no space around it."""
 
 _NAME_CHARS_MAX = 255
 _NAMES_MAX = 4
-"""Candidates that are tried in one word of such a script."""
+"""So many candidates are tried in one word of such a script."""
 
 _SPLIT = re.compile(r"[\w./+-]{2}", re.ASCII)
-"""Matches between two characters of one name."""
+"""It matches between two characters of one name."""
 
 _QUOTED = re.compile(r"[`\"“]([^`\"”\n]{1,255})[`\"”]")
-"""Matches names with spaces."""
+"""It matches names with spaces."""
 
 
 @dataclass(slots=True)
@@ -51,7 +51,7 @@ class PathMentions:
             self._count_path(path)
 
     def read_call(self, call: llm_pb2.ToolCall) -> None:
-        """Take a tool call: all texts of its arguments, without the content that a file tool writes."""
+        """Take all texts of a call's arguments, without the content that a file tool writes."""
         try:
             arguments = orjson.loads(call.arguments)
         except ValueError:
@@ -64,7 +64,7 @@ class PathMentions:
                 self._found.setdefault(path, _PathCount()).is_written = True
 
     def rank_paths(self) -> list[str]:
-        """Return the mentioned paths: written ones first, then by count, then by the last mention."""
+        """Return the paths: written ones first, then by count, then by the last mention."""
         return sorted(self._found, key=lambda path: self._rank(self._found[path]), reverse=True)
 
     def _rank(self, found: _PathCount) -> tuple[bool, int, int]:
@@ -104,7 +104,6 @@ def _normalize_path(path: str) -> str:
 
 
 def _iterate_strings(value: Any) -> Iterator[str]:
-    """Iterate over the texts in parsed JSON, in order, nested ones included."""
     waiting = [value]
     while waiting:
         item = waiting.pop()

@@ -1,6 +1,6 @@
-"""Reminders at the end of each request of a scope, which are not stored: mentions, todos, the budget left.
+"""Reminders at the end of each request, which are not stored: mentions, todos, the budget left.
 
-A sub-agent is not reminded of its todos, and gets no files or mentions.
+A sub-agent gets no todos, files or mentions.
 """
 
 from __future__ import annotations

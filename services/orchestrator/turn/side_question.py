@@ -1,4 +1,4 @@
-"""Short questions to the agent's model beside its turns: charged to the run, and optional."""
+"""Short, optional questions to the agent's model beside its turns, charged to the run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from services.orchestrator.run.run import Run
 
 TIMEOUT_S = 20.0
-"""Short, because a turn waits for the answer."""
+"""A turn waits for the answer."""
 
 log = structlog.get_logger()
 
@@ -51,7 +51,7 @@ async def ask_model(run: Run, peers: Peers, stage: str, system: str, text: str) 
 
 
 def make_question(model: ModelConfig, stage: str, system: str, text: str) -> llm_pb2.ChatRequest:
-    """Make a request of one system and one user message, to be answered without reasoning."""
+    """Make a request of two messages, to be answered without reasoning."""
     request = llm_pb2.ChatRequest(provider_key=model.provider_key or "", model=model.model or "", stage=stage)
     if model.reasoning is not None:
         request.reasoning.enabled = False

@@ -1,1 +1,1 @@
-"""Admission: whether a query may begin a run here, and which agent takes it."""
+"""Admission of queries."""

@@ -25,17 +25,15 @@ WAITING_MAX = 8
 
 @dataclass(frozen=True, slots=True)
 class AdmittedQuery:
-    """A query that may begin a run."""
-
     query: agent_pb2.QueryRequest
-    """The caller's query, with everything filled in that it left out."""
+    """The query has everything filled in that its caller left out."""
 
     routed: AgentChoice
     opens_chat: bool
 
 
 class Admission:
-    """Of one process. Nothing is admitted any more once it hands its runs over."""
+    """Admits queries to this process, none any more once it hands its runs over."""
 
     def __init__(self, live: LiveRuns, registry: Registry, peers: Peers, capacity: Capacity, fair_use: FairUse) -> None:
         self._live = live
@@ -44,16 +42,14 @@ class Admission:
         self._capacity = capacity
         self._fair_use = fair_use
         self.is_draining = False
-        """Whether no chat is taken that has no run here."""
+        """While True, only chats that have a run here are taken."""
         self.is_handing_over = False
 
     def drain(self) -> None:
-        """Take no further chats."""
         self.is_draining = True
         self._fair_use.close(stopping())
 
     def hand_over(self) -> None:
-        """Admit nothing at all."""
         self.is_handing_over = True
 
     @asynccontextmanager
@@ -61,7 +57,7 @@ class Admission:
         """Begin the query's run inside the block, which is entered when it is the tenant's turn.
 
         Raises:
-            NotFound, InvalidRequest: The agent.
+            NotFound, InvalidRequest: The agent is missing.
             ChatBusy, QueueFull, Overloaded: As the contract says.
         """
         async with AsyncExitStack() as stack:

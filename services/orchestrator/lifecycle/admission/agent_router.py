@@ -1,7 +1,6 @@
 """The agent `auto`: one model call picks an agent for a message by the agents' descriptions.
 
-The call is made before the query is accepted, because the query's line in the log names its agent; a caller who leaves
-meanwhile has asked nothing. Without a usable answer the default agent takes the message, and the user gets a notice.
+The call comes before the query is accepted, because the log's query line names its agent.
 """
 
 from __future__ import annotations
@@ -25,16 +24,15 @@ from services.runtime.rpc.call_ids import forward_metadata
 KEY = "auto"
 
 HIDDEN = "hidden"
-"""A tag: the router leaves the agent out."""
+"""The router leaves agents with this tag out."""
 
 MESSAGE_CHARS_MAX = 4000
 DESCRIPTION_CHARS_MAX = 400
-"""Limits of the characters of a message, and of each agent's description, that the router sees."""
 
 STAGE = "router"
 
 QUOTES = "`'\"*.:,- \n"
-"""Characters that models put around a word."""
+"""Models put these characters around a word."""
 
 log = structlog.get_logger()
 
@@ -43,14 +41,14 @@ log = structlog.get_logger()
 class AgentChoice:
     agent: Definition
     usage: common_pb2.Usage | None = None
-    """Usage of the router's call; None when none was made."""
+    """None when no call was made."""
 
     problem: str = ""
-    """Notice for the user when no choice could be made; else empty."""
+    """The user gets this notice when no choice could be made; else it is empty."""
 
 
 async def route(message: str, default: Definition, agents: Sequence[Definition], peers: Peers) -> AgentChoice:
-    """The one of `agents` that is for `message`, as the default agent's model says."""
+    """Ask the default agent's model which agent takes the message; without a usable answer it is the default agent."""
     candidates = {agent.key.casefold(): agent for agent in agents if HIDDEN not in agent.tags}
     if len(candidates) < 2:
         return AgentChoice(next(iter(candidates.values()), default))
@@ -64,7 +62,7 @@ async def route(message: str, default: Definition, agents: Sequence[Definition],
 async def _ask_router(
     message: str, default: Definition, agents: Iterable[Definition], peers: Peers, usage: common_pb2.Usage
 ) -> str:
-    """The model's answer, whose cost goes into `usage`; empty where it fails."""
+    """Return the model's answer, empty where it fails, and add its cost to `usage`."""
     told = "\n".join(f"- {agent.key}: {agent.description[:DESCRIPTION_CHARS_MAX] or agent.name}" for agent in agents)
     system = prompts.fill_placeholders(prompts.load_text("router"), {"agents": told})
     request = side_question.make_question(default.primary.model, STAGE, system, message[:MESSAGE_CHARS_MAX])

@@ -19,7 +19,7 @@ from services.orchestrator.run.run import Run
 async def choose(
     request: agent_pb2.QueryRequest, beside: Iterable[Run], registry: Registry, peers: Peers
 ) -> AgentChoice:
-    """The agent of a query; `beside` are the live runs of its chat.
+    """Return the agent of a query; `beside` are the live runs of its chat.
 
     Raises:
         NotFound, InvalidRequest: There is no such agent.

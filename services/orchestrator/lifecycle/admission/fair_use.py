@@ -1,7 +1,6 @@
-"""Places for tenants' runs: so many at a time for each, and turns that go round, never one queue for all.
+"""Places for tenants' runs: so many for each, and turns that go round, so that nobody waits for another's thousand.
 
-A tenant that starts a thousand runs waits for its own; another's next run waits for the few that begin at that moment.
-A place is a chat's while it has a live run: the queries that wait in a chat take none.
+A chat has one place while it has a live run; the queries that wait in a chat take none.
 """
 
 from __future__ import annotations
@@ -17,36 +16,32 @@ from services.runtime.auth import tenants
 from services.runtime.capacity import RETRY_AFTER_S, decrement_count
 
 BEGINNING_MAX = 4
-"""Runs that begin at a time, of all tenants: each is an append and its first events, a few milliseconds. More would be
-no faster on the cores there are, and whoever comes next would wait for all of them."""
+"""This limits the runs of all tenants that begin at a time; more would be no faster, and the next would wait for
+all."""
 
 WAIT_S = 30.0
-"""For a place. Whoever asks over HTTP has had a heartbeat by then, and is told of a refusal as run.error; longer than
-this nobody looks at a page that says nothing."""
+"""After this wait for a place a run is refused, because nobody looks longer at a page that says nothing."""
 
 
 class FairUse:
-    """Places and turns of tenants in one process. Touched on the event loop only."""
+    """Places and turns of the tenants of one process, for the event loop only."""
 
     def __init__(self, places_max: int, waiting_max: int, *, wait_s: float = WAIT_S) -> None:
-        """`places_max` and `waiting_max` hold for each tenant: chats with a live run, and queries that wait for a
-        place."""
+        """Both limits hold for each tenant: chats with a live run, and queries that wait for a place."""
         self._places_max = places_max
         self._waiting_max = waiting_max
         self._wait_s = wait_s
         self._taken: Counter[str] = Counter()
-        """Places by tenant."""
         self._beginning: Counter[str] = Counter()
-        """Let in, and perhaps without a place yet, by tenant."""
+        """These runs are let in, perhaps without a place yet."""
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
-        """By tenant; the tenant whose turn is next comes first."""
+        """The tenant whose turn is next comes first."""
 
     def take(self, tenant: str) -> None:
-        """Have a place, whether there is one or not: who has been accepted is not refused."""
+        """Take a place even if none is free: an accepted run is not refused."""
         self._taken[tenant] += 1
 
     def give_back(self, tenant: str) -> None:
-        """Return a place and let the next tenant's run in."""
         decrement_count(self._taken, tenant)
         self._admit_waiting()
 
@@ -73,7 +68,7 @@ class FairUse:
         self._waiting.clear()
 
     async def _wait_for_turn(self, tenant: str) -> None:
-        """Return when let in, which counts as beginning from then on."""
+        """Return when let in; from then on the run counts as beginning."""
         queue = self._waiting.setdefault(tenant, deque())
         if len(queue) >= self._waiting_max:
             raise self._make_refusal(f"{self._waiting_max} runs of the tenant wait already")
@@ -102,7 +97,6 @@ class FairUse:
                 del self._waiting[tenant]
 
     def _admit_waiting(self) -> None:
-        """Let waiting runs in, one tenant after the other."""
         while self._beginning.total() < BEGINNING_MAX and (tenant := self._next_tenant()) is not None:
             queue = self._waiting.pop(tenant)
             place = queue.popleft()
@@ -124,7 +118,7 @@ class FairUse:
 
 
 class NoLimits(FairUse):
-    """The policy without tenants: nobody waits, and the process's capacity alone limits runs."""
+    """Without tenants nobody waits, and the process's capacity alone limits runs."""
 
     def __init__(self) -> None:
         super().__init__(0, 0)

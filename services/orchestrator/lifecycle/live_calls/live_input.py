@@ -1,4 +1,4 @@
-"""Input of people for a live run: committed before anybody acts on it, also when the caller leaves meanwhile."""
+"""Input of people for a live run: committed before anybody acts on it, also when the caller leaves."""
 
 from __future__ import annotations
 
@@ -13,17 +13,16 @@ from headrace.v1 import memory_pb2
 from services.orchestrator.run.run import Run
 
 COMMIT_DELAYS_S = (0.0, 0.2, 1.0, 3.0)
-"""Delays between attempts to commit: memory may be restarting."""
+"""Memory may be restarting between attempts."""
 
 log = structlog.get_logger()
 
 
 def publish(run: Run, payload: Message, tasks: asyncio.TaskGroup, then: Callable[[], None]) -> asyncio.Future[None]:
-    """Publish an event and commit it in one of `tasks`, then call `then` and release the event. The future is done when
-    it is committed; a caller that awaits it shields it.
+    """Publish an event, commit it in one of `tasks`, then call `then`; the future is done when it is committed.
 
-    Nothing is awaited before it is published, because the run may end at any other moment. A run whose log takes
-    nothing is ended, and the future has the error.
+    Callers shield the future. Nothing is awaited before publishing, because the run may end meanwhile. A run whose log
+    takes nothing is ended, and the future has the error.
     """
     committed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     event = run.main.publish(payload, held=True)

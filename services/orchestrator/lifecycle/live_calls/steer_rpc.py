@@ -1,7 +1,6 @@
 """Steer: a message reaches a running run, or becomes the chat's next query.
 
-Messages that the model has not heard at the run's end are asked next before that end is stored, so that no restart in
-between loses them.
+Unheard messages are asked next before the run's end is stored, so that no restart loses them.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from services.orchestrator.run.run import Run
 
 
 async def steer(run: Run, request_id: str, text: str, tasks: asyncio.TaskGroup) -> agent_pb2.SteerResponse:
-    """Take a message for a running run; it is committed when this returns, also when the caller leaves meanwhile.
+    """Take a message for a running run; it is committed when this returns, also when the caller leaves.
 
     Raises:
         QueueFull: Too many wait for its next turn.

@@ -32,8 +32,7 @@ def check(request: agent_pb2.SubmitRequest) -> str:
 
 
 async def submit(run: Run, request: agent_pb2.SubmitRequest, tasks: asyncio.TaskGroup) -> agent_pb2.SubmitResponse:
-    """Take a submit for a live run; it is committed when this returns `accepted`, also when the caller leaves
-    meanwhile.
+    """Take a submit for a live run; it is committed when this returns `accepted`.
 
     Raises:
         InvalidRequest: The payload is invalid.

@@ -1,1 +1,1 @@
-"""PLAN_EXECUTE: a planner, the tasks of its plan, and an answer from their reports."""
+"""The mode PLAN_EXECUTE."""

@@ -18,7 +18,7 @@ STRATEGIES = {"SEQUENTIAL": run_sequential, "PARALLEL": run_parallel, "RECURSIVE
 
 
 async def run_plan_execute(talk: Conversation) -> str:
-    """Run to the answer; returns the finish reason. `talk` has the tools that tasks may use."""
+    """`talk` has the tools that tasks may use."""
     scope = talk.scope
     section = scope.agent.plan_execute
     assert section is not None, "the mode has its section"

@@ -1,4 +1,4 @@
-"""Runs tasks for a strategy, one or several at a time, and reports each to the planner's scope."""
+"""Runs tasks for a strategy and reports each to the planner's scope."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class _TaskResult:
     """None when the task has not ended, or not begun."""
 
     error: HeadraceError | None = None
-    """The error that kept the task's model from answering."""
+    """This error kept the task's model from answering."""
 
 
 class PlanRunner:
-    """A plan that is being carried out. Owned by the mode."""
+    """A plan that is being carried out, owned by the mode."""
 
     def __init__(self, talk: Conversation, planned: ActivePlan, planner: Planner) -> None:
         """`talk` has the tools that tasks may use."""
@@ -37,11 +37,11 @@ class PlanRunner:
         self.is_cut = False
         """True once the budget has no model call left: no further task begins."""
         self.thought = ""
-        """The planner's text from the turn that made the plan."""
+        """The planner wrote this in the turn that made the plan."""
         self._talk = talk
 
     async def begin_task(self, task: Task) -> TaskExecutor:
-        """Start a task in a scope of its own, which begins with what the planner's scope holds now."""
+        """Start a task in a scope that begins with what the planner's scope holds now."""
         executor = TaskExecutor(self._talk, self.planned, task)
         await executor.begin()
         return executor
@@ -73,12 +73,12 @@ class PlanRunner:
         self.planned.history.append(text)
 
     async def run_tasks(self, tasks: Sequence[Task], at_once: int) -> None:
-        """Run tasks at the same time, at most `at_once`, and report them in their order when all have ended.
+        """Run tasks together, at most `at_once`, and report them in order when all have ended.
 
         A task whose model cannot be asked fails alone.
 
         Raises:
-            HeadraceError: The error of the first task, when every task failed that way.
+            HeadraceError: The first task's error, when every task failed that way.
             Stopped: The run is cancelled after this step.
         """
         places = asyncio.Semaphore(at_once)

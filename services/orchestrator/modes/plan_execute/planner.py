@@ -1,4 +1,4 @@
-"""The planner's turns, all in the plan's scope: make the plan, split a task, restate what is left, add more."""
+"""The planner's turns, all in the plan's scope."""
 
 from __future__ import annotations
 
@@ -13,14 +13,13 @@ from services.orchestrator.run.plan.plan import Task
 from services.orchestrator.turn.conversation import Conversation
 
 REPAIRS_MAX = 1
-"""Number of repeated turns that remind the planner of a tool it has to call."""
+"""So often the planner is reminded of a tool it has to call."""
 
 THOUGHT_CHARS_MAX = 2000
-"""Characters of the planner's latest thought that it is shown again."""
 
 
 class Planner:
-    """Asks for changes of the plan. Used between tasks, never while one runs."""
+    """Asks for changes of the plan, between tasks, never while one runs."""
 
     def __init__(self, talk: Conversation, planned: ActivePlan, settings: StageSettings) -> None:
         self._talk = talk
@@ -28,7 +27,7 @@ class Planner:
         self._settings = settings
 
     async def make_plan(self, *, deep_thinking: bool) -> str:
-        """Make the plan, after a draft where `deep_thinking` asks for one; returns the planner's text.
+        """Make the plan, after a draft if `deep_thinking`; return the planner's text.
 
         Raises:
             PlanMissing: The model added no task.
@@ -45,7 +44,7 @@ class Planner:
         return answer.text or thought
 
     async def split_task(self, task: Task) -> Level:
-        """Have a composite task split into a level of its own, which is empty when the planner adds no parts."""
+        """Split a composite task into a level of its own, empty when the planner adds no parts."""
         await self._add_prompt("plan_split", **self._planned.values(task))
         before = {id(known) for known in self._planned.plan.tasks}
         self._planned.parent = task
@@ -57,7 +56,7 @@ class Planner:
         return Level(task, parts, answer.text if answer is not None else "")
 
     async def restate_level(self, level: Level, report: TaskReport) -> None:
-        """Have the rest of a level stated anew after one of its tasks; without an answer it stays as it is."""
+        """Have the rest of a level restated; without an answer it stays as it is."""
         remaining = [f"- {task.task_id}: {task.description}" for task in level.remaining]
         await self._add_prompt(
             "plan_restate",
@@ -74,7 +73,7 @@ class Planner:
         level.thought = (answer.text if answer is not None else "") or level.thought
 
     async def ask_for_more_tasks(self) -> bool:
-        """Return whether the planner, which has seen all reports, adds further tasks."""
+        """Return whether the planner, having seen all reports, adds tasks."""
         await self._add_prompt("plan_feedback")
         before = self._planned.changes
         answer = await self._ask("auto")
@@ -82,7 +81,7 @@ class Planner:
         return self._planned.changes > before
 
     async def _ask_for_change(self, tool: str) -> Answer | None:
-        """Ask for a change of the plan through `tool`, repaired once; None when the plan did not change."""
+        """Ask for a change through `tool`, repaired once; None when the plan did not change."""
         choice = tool if len(self._talk.tools) > 1 else "required"
         before = self._planned.changes
         for attempt in range(REPAIRS_MAX + 1):

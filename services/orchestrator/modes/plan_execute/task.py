@@ -1,6 +1,6 @@
-"""One task of a plan, in a scope of its own: work turns, then a turn in which the model must state the task's status.
+"""One task of a plan: work turns, then a turn in which the model must state the task's status.
 
-Its messages and calls stay in that scope; other scopes see its report alone.
+Its messages and calls stay in its scope; other scopes see its report alone.
 """
 
 from __future__ import annotations
@@ -19,22 +19,21 @@ from services.orchestrator.run.plan.plan import OPEN, Task
 from services.orchestrator.turn.conversation import Conversation
 
 REPAIRS_MAX = 1
-"""Number of repeated turns that remind an executor of stating its task's status."""
+"""So often an executor is reminded of stating its task's status."""
 
 INTERRUPTED_RESULT = '{"ok":false,"error":"interrupted"}'
-"""The result of calls that were open when the task broke off."""
 
 NOT_TOLD = common_pb2.Failure(code="TASK_NOT_UPDATED", message="the model did not say how the task ended")
 FAILED = common_pb2.Failure(code="TASK_FAILED", message="the model could not do the task")
-"""The reason of a failed task without an error."""
+"""This is the reason of a failed task without an error."""
 
 
 class OutOfModelCalls(Exception):
-    """Raised when the budget has no model call left: only the answer remains."""
+    """The budget has no model call left: only the answer remains."""
 
 
 class RecordedTaskFailure(Exception):
-    """Raised in replay when an earlier owner of the run let the task fail because its model could not be asked."""
+    """An earlier owner of the run let the task fail because its model could not be asked."""
 
     def __init__(self, failure: common_pb2.Failure) -> None:
         super().__init__(failure.code)
@@ -43,18 +42,15 @@ class RecordedTaskFailure(Exception):
 
 @dataclass(frozen=True, slots=True)
 class TaskReport:
-    """The result of a task, as the planner is shown it."""
-
     task: Task
     text: str
-    """The last text of the task's model."""
+    """The task's model wrote this last."""
 
     results: Mapping[str, str]
-    """The latest result of each tool by name, for argument templates."""
+    """The latest result of each tool fills argument templates."""
 
     @property
     def values(self) -> dict[str, str]:
-        """Values for the placeholders of prompts."""
         return {
             "task_id": self.task.task_id,
             "task_description": self.task.description,
@@ -75,8 +71,6 @@ def translating_call_limit(talk: Conversation) -> Generator[None]:
 
 
 class TaskExecutor:
-    """Carries one task out."""
-
     def __init__(self, talk: Conversation, planned: ActivePlan, task: Task) -> None:
         """`talk` belongs to the plan's scope and has the tools that tasks may use."""
         self.scope = talk.scope.open_task(task.task_id)
@@ -86,7 +80,6 @@ class TaskExecutor:
         self._text = ""
 
     async def begin(self) -> None:
-        """Publish task.start."""
         task, scope = self._task, self.scope
         scope.enter(scope.settings, **self._planned.values(task))
         await self._planned.mark(task, "in_progress")
@@ -150,7 +143,7 @@ class TaskExecutor:
         return await self.end()
 
     def _check_recorded_end(self) -> None:
-        """Raise where an earlier owner of the run ended the task for a reason that its own steps do not show."""
+        """Raise where an earlier owner ended the task for a reason that its own steps do not show."""
         end = self.scope.recording.task_end
         if end is not None and end.HasField("task_fail"):
             raise RecordedTaskFailure(end.task_fail.error)
@@ -163,7 +156,6 @@ class TaskExecutor:
 
 
 def _make_last_event(task: Task, line: memory_pb2.RunLine) -> agent_pb2.TaskFail | agent_pb2.TaskCancel:
-    """Make the last event of a task whose run ends within it."""
     if line.state == "failed":
         return agent_pb2.TaskFail(task_id=task.task_id, error=line.error)
     return agent_pb2.TaskCancel(task_id=task.task_id)

@@ -1,1 +1,1 @@
-"""The order in which the tasks of a plan run, one file for each strategy."""
+"""The order in which a plan's tasks run."""

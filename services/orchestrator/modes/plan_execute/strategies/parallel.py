@@ -1,4 +1,4 @@
-"""PARALLEL: adjacent tasks of one group run together; then the planner sees all reports and may add tasks."""
+"""PARALLEL: adjacent tasks of one group run together; then the planner may add tasks."""
 
 from __future__ import annotations
 

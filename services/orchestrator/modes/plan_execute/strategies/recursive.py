@@ -1,7 +1,7 @@
-"""RECURSIVE: the head of a list runs first; a composite task is split into a list of its own, one level down.
+"""RECURSIVE: the head of a list runs first; a composite task is split into a list one level down.
 
-After each task the planner sees the report and restates the rest of the list (ReCAP, arXiv 2510.23822: recursive
-context-aware reasoning and planning). The model decides what becomes of a list, never a rule.
+After each task the planner restates the rest of the list (ReCAP, arXiv 2510.23822). The model decides what becomes of a
+list, never a rule.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ async def run_recursive(work: PlanRunner) -> None:
 
 
 async def _run_level(work: PlanRunner, level: Level, depth: int) -> str:
-    """Run a list to its end; returns the status of its last task. `depth` is 0 for the plan's own list."""
+    """Run a list to its end; return the status of its last task. `depth` is 0 for the plan's own list."""
     status = "completed"
     while level.remaining and not work.is_cut:
         head = level.remaining.pop(0)
