@@ -24,7 +24,6 @@ SECONDS = Histogram(
 @dataclass(slots=True)
 class CallTiming:
     last: tools_pb2.ToolDelta | None = None
-    """Latest delta; the result once the call has ended."""
 
     @property
     def outcome(self) -> str:

@@ -1,4 +1,4 @@
-"""Puts the tools service together and closes its parts in order."""
+"""Puts the tools service together."""
 
 from __future__ import annotations
 

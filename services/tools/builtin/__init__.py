@@ -1,4 +1,4 @@
-"""Every installation has these tools, one file each."""
+"""Every installation has these tools."""
 
 from services.tools.builtin import (
     bash,

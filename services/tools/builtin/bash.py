@@ -1,4 +1,4 @@
-"""Runs one command line in the sandbox and streams its output."""
+"""Runs a command line in the sandbox."""
 
 from __future__ import annotations
 

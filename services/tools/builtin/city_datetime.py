@@ -27,7 +27,6 @@ MORE_CITIES = {
     "Asia/Taipei": ("台北",),
     "Asia/Singapore": ("新加坡",),
 }
-"""These cities have no zone of their own name."""
 
 CHINESE = ("北京", "上海", "广州", "深圳", "杭州", "成都", "武汉", "南京", "西安")
 

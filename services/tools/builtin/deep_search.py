@@ -116,7 +116,6 @@ def _format_sources(model: ModelClient, findings: Findings) -> str:
 
 
 def _format_partial_result(why: str, pieces: str, findings: Findings) -> str:
-    """The calling model can go on with the beginning of the report and the documents by their queries."""
     parts = [why]
     if pieces:
         parts.append(f"The report up to there:\n\n{pieces}")

@@ -1,7 +1,6 @@
-"""Replaces one passage of a text file, or each of its occurrences.
+"""Replaces passages of a text file.
 
-Repeating an edit changes nothing, so a call may be repeated after a crash: text that already is the new text is left
-alone.
+Text that already is the new text is left alone, so a call may be repeated after a crash.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from services.tools.toolkit.tool import Tool, make_result
 from services.tools.workspace.workspace import Workspace
 
 BYTES_MAX = 8 * 1024 * 1024
-"""An edit holds the file in memory twice; larger files are for commands."""
+"""The file is held in memory twice."""
 
 LINES_SHOWN_MAX = 10
 

@@ -20,7 +20,7 @@ from services.tools.workspace.workspace import Workspace, WorkspaceFile
 FILES_MAX = 10_000
 
 FILE_BYTES_MAX = 16 * 1024 * 1024
-"""Larger files are left out; one is held in memory at a time."""
+"""Larger files are left out."""
 
 BYTES_MAX = 512 * 1024 * 1024
 

@@ -1,4 +1,4 @@
-"""Runs code in the run's own interpreter, which keeps its variables for the next call."""
+"""Runs code in the run's own interpreter, which keeps its variables."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def _read_lines(workspace: Workspace, path: str, first: int, lines: int | None) 
 
 
 def _take_lines(file: Iterable[str], first: int, lines: int | None) -> str:
-    """Takes whole lines while there is room; then a note says with which line to go on."""
+    """After the lines that fit, a note says where to go on."""
     room, taken = RESULT_CHARS_MAX - NOTE_CHARS, list[str]()
     stop = None if lines is None else first - 1 + lines
     for number, line in enumerate(islice(file, first - 1, stop), start=first):

@@ -1,4 +1,4 @@
-"""Streams Markdown that the model writes and makes it into a file."""
+"""Makes a file of Markdown that the model writes."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The tools in force come from here, and the files that define them are read here."""
+"""Knows the tools in force."""

@@ -38,10 +38,10 @@ class CatalogueEntry:
 
 
 class Catalogue:
-    """Finds tools by name without regard to case; each change replaces all entries in one step."""
+    """Names are compared without regard to case; each change replaces all entries in one step."""
 
     def __init__(self, folder: Path) -> None:
-        """The definition files lie in `folder`, and tools.yaml beside it."""
+        """tools.yaml lies beside `folder`."""
         self._folder = ToolsFolder(folder)
         self._tiers = ToolTiers(folder.with_name("tools.yaml"))
         self._sources: dict[str, tuple[Tool, ...]] = {}
@@ -79,7 +79,6 @@ class Catalogue:
         log.info("tools loaded", tools=len(self._entries), views=len(self._folder.views))
 
     def _make_tool(self, stated: FileDefinition) -> Tool | None:
-        """Returns None when the definition is refused."""
         definition, builtin = stated.definition, BUILTIN_BY_NAME.get(stated.definition.name.casefold())
         problem = ""
         if builtin is not None and (stated.kind != "backend" or definition.command is not None):
@@ -122,7 +121,6 @@ class Catalogue:
 
 
 def _make_entry(tool: Tool) -> CatalogueEntry | None:
-    """Returns None when a source's schema is invalid."""
     builtin = BUILTIN_BY_NAME.get(tool.name.casefold(), tool)
     try:
         return CatalogueEntry(

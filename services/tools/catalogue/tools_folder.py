@@ -46,7 +46,7 @@ class ToolsFolder:
         self._good: dict[Path, _Content] = {}
         self.definitions: tuple[FileDefinition, ...] = ()
         self.views: dict[str, View] = {}
-        """Views by key, in lower case."""
+        """Keys are in lower case."""
 
     def reload(self) -> None:
         """Never raises for the content of a file."""
@@ -60,7 +60,6 @@ class ToolsFolder:
         }
 
     def _read_file(self, path: Path) -> _Content | None:
-        """A bad file gives its last good content, or None."""
         try:
             return _parse_file(path)
         except BadDefinition as problem:
@@ -79,7 +78,7 @@ def _parse_file(path: Path) -> _Content:
 
 
 def _drop_duplicates(items: list[T], named: Callable[[T], tuple[str, str]]) -> Iterable[T]:
-    """Drops every item whose name another one has; `named` gives an item's file and name."""
+    """No item of a shared name stays; `named` gives file and name."""
     files: dict[str, list[str]] = {}
     for file, name in map(named, items):
         files.setdefault(name.casefold(), []).append(file)

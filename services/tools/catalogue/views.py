@@ -31,7 +31,6 @@ class View:
 
 
 def find_definitions(path: Path, text: str) -> Any:
-    """Returns None when the file is a view."""
     if path.suffix not in MAY_DEFINE_TOOLS or not text.lstrip().startswith("{"):
         return None
     try:

@@ -1,1 +1,1 @@
-"""Makes documents of every kind from the Markdown that a model writes."""
+"""Makes documents from Markdown."""

@@ -1,4 +1,4 @@
-"""Splits Markdown into the blocks that slides and pages are made of; raw HTML is text."""
+"""Splits Markdown into blocks for slides and pages."""
 
 from __future__ import annotations
 

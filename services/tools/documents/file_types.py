@@ -1,6 +1,6 @@
 """Lists the kinds of files that a report can be.
 
-The libraries for PDF and slides take 0.1 s to import, so they are imported when needed.
+Libraries for PDF and slides take 0.1 s to import, so that is put off.
 """
 
 from __future__ import annotations
@@ -50,7 +50,6 @@ FILE_TYPES: Mapping[str, FileType] = {
 class RenderedFile:
     data: bytes
     missing_chars: int = 0
-    """Number of characters that the file cannot show."""
 
 
 async def render_file(text: str, kind: str) -> RenderedFile:

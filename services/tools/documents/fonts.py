@@ -13,7 +13,6 @@ from reportlab.pdfbase import pdfmetrics
 from reportlab.pdfbase.cidfonts import UnicodeCIDFont
 
 LATIN = ""
-"""The paragraph's own font is used."""
 
 CJK = {"gbk": "STSong-Light", "shift_jis": "HeiseiMin-W3", "cp949": "HYSMyeongJo-Medium"}
 """Fonts by encoding, in the order to try; the first has Greek and Cyrillic, too."""
@@ -28,7 +27,6 @@ def register_fonts() -> None:
 
 
 def split_by_font(text: str) -> Iterator[tuple[str, str]]:
-    """A character that no font has becomes MISSING."""
     pairs = [_choose_font(letter) for letter in text]
     for name, stretch in groupby(pairs, key=lambda pair: pair[0]):
         yield name, "".join(letter for _, letter in stretch)

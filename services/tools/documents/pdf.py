@@ -21,7 +21,7 @@ MARGIN = 20 * mm
 SIZE, LEADING = 10.5, 15
 
 COLUMNS_MAX = 12
-"""A wider table is written as lines, because its cells have no room for a word."""
+"""A wider table is written as lines."""
 
 BODY = ParagraphStyle("body", fontName="Helvetica", fontSize=SIZE, leading=LEADING, spaceAfter=6)
 CODE = ParagraphStyle(
@@ -88,7 +88,6 @@ def _make_paragraph(spans: tuple[Span, ...], style: ParagraphStyle) -> Text:
 
 
 def _choose_wrapping(style: ParagraphStyle, spans: tuple[Span, ...]) -> ParagraphStyle:
-    """Text without spaces may break between any two characters."""
     has_cjk = any(name for span in spans for name, _ in fonts.split_by_font(span.text))
     has_long_word = any(len(word) > 40 for span in spans for word in span.text.split())
     return ParagraphStyle(f"{style.name} cjk", style, wordWrap="CJK") if has_cjk or has_long_word else style

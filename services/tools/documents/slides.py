@@ -1,4 +1,4 @@
-"""Makes slides from Markdown, by python-pptx: `#` begins the title slide, each further heading another slide."""
+"""Makes slides from Markdown: each heading begins one, `#` the title slide."""
 
 from __future__ import annotations
 
@@ -72,7 +72,6 @@ def render_slides(text: str, title: str) -> bytes:
 
 
 def _split_slides(blocks: Iterable[Block], title: str) -> Iterator[Slide]:
-    """The title slide comes first; a full slide continues under the same title."""
     slide, is_first = Slide(title), True
     for block in blocks:
         if isinstance(block, Heading):

@@ -1,1 +1,1 @@
-"""Executes one call, with its effect record, its artifacts and a result of bounded length."""
+"""Executes one call."""

@@ -24,10 +24,10 @@ from services.tools.workspace.tree_walk import walk_tree
 from services.tools.workspace.workspace import Workspace
 
 FILES_MAX = 5000
-"""Only the first files by path are compared, which takes 25 ms."""
+"""Comparing so many takes 25 ms."""
 
 ARTIFACTS_MAX = 50
-"""Further files of a call stay in the folder unpublished."""
+"""Further files stay unpublished."""
 
 FileMark: TypeAlias = tuple[int, int, int]
 
@@ -88,7 +88,7 @@ class ArtifactPublisher:
 
 
 def _read_marks(context: ToolContext) -> dict[str, FileMark]:
-    """Hidden files are left out, because they belong to programs."""
+    """Hidden files belong to programs."""
     try:
         with context.open_workspace().open_folder("outputs") as fd, closing(walk_tree(fd)) as entries:
             files = (entry for entry in entries if entry.is_file and "/." not in f"/{entry.path}")

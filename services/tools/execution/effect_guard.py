@@ -33,7 +33,6 @@ UNKNOWN = {
     "message": "this call was started before and nobody saw its end: its effect may have taken place or not, so it "
     "was not run again; look before you repeat it",
 }
-"""The model gets this result for a call whose outcome nobody knows."""
 
 
 async def run_guarded(effects: EffectRecords, tool: Tool, context: ToolContext) -> AsyncGenerator[tools_pb2.ToolDelta]:
@@ -55,7 +54,6 @@ async def run_guarded(effects: EffectRecords, tool: Tool, context: ToolContext) 
 
 
 async def check_effect(effects: EffectRecords, request: tools_pb2.CheckEffectRequest) -> tools_pb2.CheckEffectResponse:
-    """A call that is still running counts as unknown."""
     record = await asyncio.to_thread(effects.find_record, request.chat_id, request.effect_key)
     if record is None:
         return tools_pb2.CheckEffectResponse(state="not_done")

@@ -1,9 +1,8 @@
 """Keeps a small file for each effect key, on disk before the call that changes something runs.
 
 data_dir/effects/<chatId>/<SHA-256 of the key>.json says `started` before the tool runs and `ended`, with the outcome,
-before that is sent. After a kill in between nobody knows whether the effect took place. The files lie out of every
-command's reach, and replicas may share them: the first creator wins. These functions block, and raise OSError only
-through `disk_errors`.
+before that is sent. Commands cannot reach the files, and replicas may share them: the first creator wins. These
+functions block, and raise OSError only through `disk_errors`.
 """
 
 from __future__ import annotations
@@ -29,11 +28,9 @@ Sync = Callable[[int], None]
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """Arguments of the call are not kept."""
-
     ok: bool
     result: str
-    """At most RESULT_CHARS_MAX characters are kept, as the model got them."""
+    """At most RESULT_CHARS_MAX characters."""
 
 
 class EffectRecord(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -47,8 +44,6 @@ _READ = msgspec.json.Decoder(EffectRecord)
 
 
 class EffectRecords:
-    """Calls of different keys may run in parallel."""
-
     def __init__(self, root: Path, sync: Sync = os.fsync) -> None:
         self.root = root
         self._sync = sync
@@ -66,7 +61,6 @@ class EffectRecords:
             self._running.discard(key)
 
     def find_record(self, chat_id: str, key: str) -> EffectRecord | None:
-        """Returns None when no call with `key` was ever started."""
         with disk_errors(WHAT, chat_id):
             try:
                 data = self._find_path(chat_id, key).read_bytes()

@@ -1,4 +1,4 @@
-"""Gives the model start and end of a long result, and the path of a file with the whole."""
+"""Shortens long results for the model; a file has the whole."""
 
 from __future__ import annotations
 
@@ -17,10 +17,9 @@ from services.tools.workspace.references import resource_url
 log = structlog.get_logger()
 
 FOLDER = "outputs/results"
-"""The user finds it below outputs/, too."""
 
 HEAD_CHARS = 20_000
-"""The rest goes to the end of a result, where errors stand."""
+"""The rest of the room is for the end, where errors stand."""
 
 
 async def run_bounded(tool: Tool, context: ToolContext) -> AsyncGenerator[tools_pb2.ToolDelta]:
@@ -41,7 +40,7 @@ async def run_bounded(tool: Tool, context: ToolContext) -> AsyncGenerator[tools_
 
 
 def shorten_result(text: str, path: str) -> str:
-    """Between start and end a note has the full size and the `path` of the whole."""
+    """A note in the middle has the full size and the `path`."""
     if len(text) <= RESULT_CHARS_MAX:
         return text
     where = f"the whole is in {path}" if path else "the whole could not be kept"

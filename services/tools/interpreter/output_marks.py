@@ -1,4 +1,4 @@
-"""Finds the mark that ends a piece of code's output, however the bytes are cut."""
+"""Finds the mark that ends an output, however the bytes are cut."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from services.tools.sandbox.supervised_command import STREAMS, Stream
 
 
 class MarkedOutput:
-    """Bytes behind the mark are kept in `held` for the next piece of code."""
+    """Bytes behind the mark stay in `held` for the next code."""
 
     def __init__(self, token: str, held: dict[Stream, bytes]) -> None:
         self.text = f"\0{token}\0"
@@ -19,7 +19,6 @@ class MarkedOutput:
         return not self._missing
 
     def take_output(self, stream: Stream, data: bytes) -> bytes:
-        """Takes the bytes that are certainly output of this code."""
         data = self._held.pop(stream, b"") + data
         if stream not in self._missing:
             self._held[stream] = data[

@@ -1,4 +1,4 @@
-"""Holds all live interpreters, one for each run of a chat, and ends unused ones."""
+"""Holds one interpreter for each run of a chat."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ IDLE_S = 600.0
 """The service is not told when a run ends; a call after so long gets a new interpreter."""
 
 REMEMBERED_MAX = 1000
-"""Keys of ended interpreters are kept, so that their next call is told."""
 
 Key = tuple[str, str]
 
@@ -29,7 +28,7 @@ class _PoolEntry:
     callers: int = 0
 
     used_at: float = 0.0
-    """Time by the clock of the loop."""
+    """Time by the loop's clock."""
 
     session: InterpreterSession | None = None
 
@@ -38,7 +37,7 @@ class _PoolEntry:
 class BorrowedInterpreter:
     session: InterpreterSession
     has_forgotten: bool
-    """The interpreter is new and replaces one that the run had before."""
+    """True when the run has lost its variables."""
 
 
 class InterpreterPool:

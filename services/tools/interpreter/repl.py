@@ -53,7 +53,7 @@ def main() -> None:
 
 
 def _run_code(code: str, number: int, namespace: dict[str, Any]) -> bool:
-    """Prints the code's errors and returns whether it ran to its end."""
+    """Returns whether the code ran to its end."""
     name = f"{NAME[:-1]} {number}>"
     linecache.cache[name] = (len(code), None, code.splitlines(keepends=True), name)
     ok = True

@@ -27,7 +27,6 @@ from services.tools.sandbox.supervised_command import INTERPRETER, STREAMS, Stre
 
 REPL = str(Path(__file__).with_name("repl.py"))
 PACKAGES = tuple(dict.fromkeys(sysconfig.get_path(name) for name in ("purelib", "platlib")))
-"""The service's own packages are here, with numpy and the like if installed."""
 
 LIFE_S_MAX = 6 * 3600.0
 """No run takes longer."""
@@ -41,7 +40,7 @@ GRACE_S = 2.0
 """An interpreter that goes on so long after an interrupt is killed."""
 
 LEAVE_S = 0.3
-"""Everything has to stop within 500 ms after the caller has left."""
+"""After the caller has left, all stops within 500 ms."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,14 +51,14 @@ class CodeEnded:
 
 
 class InterpreterSession:
-    """The pool owns this live interpreter, which runs one piece of code at a time."""
+    """Runs one piece of code at a time for the pool."""
 
     def __init__(self, channel: socket.socket, supervised: SupervisedCommand) -> None:
         self._channel = channel
         self._supervised = supervised
         self._unread_output: dict[Stream, bytes] = {}
         self.is_alive = True
-        """False as soon as the variables are lost."""
+        """False once the variables are lost."""
 
     async def wait_ready(self) -> None:
         """Raises OSError when the interpreter does not start; it is closed then."""
@@ -98,7 +97,6 @@ class InterpreterSession:
         await self._supervised.end_command()
 
     async def _next_output(self, running: _RunningCode) -> CommandOutput | None:
-        """Returns None when the code has ended or has to be ended."""
         while not running.marked.is_complete:
             try:
                 async with asyncio.timeout_at(running.deadline):
@@ -145,7 +143,6 @@ class InterpreterSession:
                 self._supervised.link.send(b"i")
 
     async def _stop_code(self, running: _RunningCode) -> None:
-        """Interrupts code that nobody waits for, kills it if it goes on, and reads its answer off the channel."""
         if not running.marked.is_complete:
             self._interrupt_code(running, "late", LEAVE_S)
         while await self._next_output(running):
@@ -168,7 +165,6 @@ class _RunningCode:
     )
 
     def decode_output(self, stream: Stream, data: bytes) -> str:
-        """Returns an empty text when there was too much output."""
         data = self.marked.take_output(stream, data)
         self.output_bytes += len(data)
         return "" if self.output_bytes > OUTPUT_BYTES_MAX else self._decoders[stream].decode(data)

@@ -1,4 +1,4 @@
-"""Turns all errors of the SDK and its transports into one of ours."""
+"""Turns the SDK's errors into one of ours."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from mcp.client.subscriptions import SubscriptionLost
 from pydantic import ValidationError
 
 REASON_CHARS_MAX = 500
-"""A server's text may be long, and goes to a model or into a log."""
 
 FOREIGN = (
     MCPError,

@@ -1,4 +1,4 @@
-"""Connects to one MCP server, lists its tools, follows changes, and connects again."""
+"""Keeps one MCP server connected and its tools offered."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ RETRY_S, RETRY_S_MAX = 1.0, 60.0
 """Delay before the next attempt; doubled each time, with jitter."""
 
 STEADY_S = 30.0
-"""After a connection of this length the delay starts again at RETRY_S."""
+"""A connection of this length resets the delay."""
 
 SETTLE_S = 0.2
-"""Several changes of the list within this time are read at once."""
+"""Changes within this time are read at once."""
 
 LIST_S = 20.0
 
@@ -39,8 +39,6 @@ log = structlog.get_logger()
 
 
 class McpServer:
-    """The task of a server is `run`; `offer` takes the tools whenever they have changed."""
-
     def __init__(
         self, name: str, settings: Settings, env: Mapping[str, str], offer: Callable[[Sequence[Tool]], None]
     ) -> None:
@@ -107,7 +105,7 @@ class McpServer:
         return ENDED
 
     async def _follow_session(self, session: McpSession) -> None:
-        """Offers the tools, and again after each change, until the session ends."""
+        """Runs until the session ends."""
         async with asyncio.TaskGroup() as group:
             listening = group.create_task(session.follow_changes())
             while not session.ended:

@@ -1,4 +1,4 @@
-"""Starts the servers that mcp.json adds and stops those it drops or changes."""
+"""Runs exactly the servers of mcp.json."""
 
 from __future__ import annotations
 

@@ -16,7 +16,6 @@ from services.tools.mcp_client.settings import Settings
 from services.tools.mcp_client.transports import open_transport
 
 OPEN_S = 20.0
-"""A server must start or be reached, and introduce itself, in this time."""
 
 TERMINATED = "Session terminated"
 """The SDK has only this message for a session that an HTTP server has forgotten (mcp 2.3), and no code."""
@@ -27,7 +26,7 @@ class McpSession:
 
     def __init__(self) -> None:
         self.list_changed = asyncio.Event()
-        """Set when the server's list of tools, or `ended`, has changed."""
+        """Set also when `ended` has changed."""
         self.ended = False
 
     def end(self) -> None:
@@ -39,7 +38,6 @@ class McpSession:
             self.list_changed.set()
 
     def on_error(self, error: MCPError) -> None:
-        """Ends the session when a call's error shows that it is of no use."""
         if error.code == CONNECTION_CLOSED or error.message == TERMINATED:
             self.end()
 

@@ -62,7 +62,6 @@ def _run_server(command: list[str], unwanted: list[str]) -> NoReturn:
 
 
 def _end_children() -> None:
-    """Kills what is left after a while, with all below it."""
     deadline = time.monotonic() + GRACE_S
     with open(f"/proc/self/task/{os.getpid()}/children", encoding="ascii") as file:
         for pid in file.read().split():

@@ -1,4 +1,4 @@
-"""Calls a server's tool: progress is output, the answer the result; leaving cancels the call at the server."""
+"""Calls a server's tool; leaving cancels the call there."""
 
 from __future__ import annotations
 
@@ -21,12 +21,11 @@ from services.tools.toolkit.context import ToolContext
 from services.tools.toolkit.tool import Execute, make_output
 
 PROGRESS_MAX = 100
-"""So many progress notes wait for a slow reader; further ones are dropped."""
+"""Further notes for a slow reader are dropped."""
 
 PROGRESS_CHARS_MAX = 1_000
 
 UNKNOWN = "; whether it took effect is not known"
-"""The model is told so when a call was sent and not answered."""
 
 
 class SessionSource(Protocol):

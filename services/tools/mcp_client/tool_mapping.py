@@ -1,4 +1,4 @@
-"""Maps names, effects and schemas of a server's tools to ours."""
+"""Maps a server's tools to ours."""
 
 from __future__ import annotations
 

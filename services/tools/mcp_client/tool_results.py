@@ -1,4 +1,4 @@
-"""Turns answers of MCP tools into results: text as it is, everything else as a file and a note."""
+"""Turns MCP answers into results: text as it is, all else as files."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from services.tools.workspace.content_types import detect_type
 from services.tools.workspace.references import resource_url
 
 FILES_MAX = 20
-"""Further files are only mentioned."""
 
 
 KIND_CHARS_MAX = 100
@@ -56,7 +55,7 @@ def _read_block(block: types.ImageContent | types.AudioContent | types.EmbeddedR
 async def _save_file(
     context: ToolContext, number: int, data: str, kind: str
 ) -> tuple[str, agent_pb2.ArtifactPublish | None]:
-    """Returns a note for the model, and the artifact when there was room."""
+    """The artifact is missing when there was no room."""
     kind = kind[:KIND_CHARS_MAX]
     if number > FILES_MAX:
         return f"[{kind}: not kept, one of more than {FILES_MAX}]", None

@@ -1,4 +1,4 @@
-"""Reaches a server as a process of ours or over streamable HTTP; both end when the block does."""
+"""Reaches a server as a process or over streamable HTTP."""
 
 from __future__ import annotations
 
@@ -79,8 +79,6 @@ async def _open_http(settings: Http, authorization: str) -> AsyncGenerator[tuple
 
 
 class _EndNotifyingStream:
-    """Calls `end` when the SDK's stream has ended."""
-
     def __init__(self, stream: Any, end: Callable[[], None]) -> None:
         self._stream = stream
         self._end = end

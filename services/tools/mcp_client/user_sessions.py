@@ -1,4 +1,4 @@
-"""Keeps one session for each credential, so that a server never takes one user's call for another's."""
+"""Keeps credentials' sessions apart, so that no server mixes up users."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from services.tools.mcp_client.sdk_errors import ServerFailed
 from services.tools.mcp_client.session import McpSession
 
 SESSIONS_MAX = 32
-"""Each server has so many; the least recently used one makes room."""
+"""A server's least recently used session makes room."""
 
 IDLE_S = 600.0
 """An unused session, and the credential in it, is kept no longer."""

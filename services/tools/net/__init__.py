@@ -1,1 +1,1 @@
-"""Decides which addresses and hosts may be reached."""
+"""Decides which hosts may be reached."""

@@ -29,7 +29,6 @@ EXTRA: tuple[tuple[Network, str], ...] = (
 
 NAT64 = IPv6Network("64:ff9b::/96")
 UNICAST = IPv6Network("2000::/3")
-"""IANA has given out no more of IPv6."""
 
 ISATAP = (0x00005EFE, 0x02005EFE)
 """Third quarter of an address that wraps an IPv4 address in its last one (RFC 5214)."""

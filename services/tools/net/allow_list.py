@@ -20,7 +20,6 @@ class AllowList:
     networks: tuple[Network, ...] = ()
 
     def has_host(self, host: str, port: int) -> bool:
-        """A name or address as in a URL is open wherever it leads."""
         return bool(self.hosts & {(host.rstrip("."), port), (host.rstrip("."), None)})
 
     def has_address(self, address: Address, port: int) -> bool:

@@ -1,1 +1,1 @@
-"""Splits a question, searches in parallel, judges the findings, and answers from them."""
+"""Answers a question from many searches."""

@@ -1,4 +1,4 @@
-"""Keeps documents in the order of their queries, each address once, numbered as they are cited."""
+"""Keeps found documents, each address once, numbered as they are cited."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from services.tools.web.page import Page
 from services.tools.web.search import Hit
 
 TEXT_CHARS_MAX = 20_000
-"""A document's share of a prompt is smaller, unless there are but three."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +33,6 @@ class Findings:
         return list(dict.fromkeys(document.query for document in self.documents))
 
     def add_hits(self, query: str, hits: list[Hit], pages: dict[str, Page]) -> list[Document]:
-        """Hits that an earlier query had are left out."""
         known = {document.url for document in self.documents}
         added: list[Document] = []
         for hit in hits:

@@ -1,4 +1,4 @@
-"""Has the prompts of a deep search and parses their answers; an unreadable one falls back to the simplest."""
+"""Has prompts and lenient parsers of their answers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ DOCUMENTS_CHARS_MAX = 60_000
 """About 15,000 tokens fit the smallest windows in use."""
 
 JUDGED_CHARS_MAX = 16_000
-"""Beginnings are enough to see whether something is missing."""
 
 SPLIT = (
     "You plan web searches. Split the question into the few search queries, at most {queries_max}, that together find "
@@ -73,7 +72,7 @@ def parse_queries(answer: str, question: str) -> list[str]:
 
 
 def parse_verdict(answer: str, past_queries: set[str]) -> list[str]:
-    """Returns queries still to search for; none when it is enough."""
+    """No queries means that it is enough."""
     try:
         match = OBJECT.search(answer)
         verdict = msgspec.json.decode(match[0], type=Verdict) if match else Verdict()

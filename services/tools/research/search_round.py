@@ -1,4 +1,4 @@
-"""Searches for all queries at once, and reads the best pages of each."""
+"""Searches for all queries at once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from services.tools.web.web import Web
 HITS = 5
 
 PAGES = 2
-"""So many hits are read whole."""
 
 PAGE_S = 12.0
 

@@ -18,7 +18,6 @@ from services.tools.sandbox.confinement.policy import Policy
 PROGRAM = "bwrap"
 
 HOME_BYTES_MAX = 1024**3
-"""The private home lies in memory here."""
 
 NAMESPACES = (
     *("--unshare-user", "--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try"),
@@ -34,7 +33,7 @@ def is_installed() -> bool:
 
 
 def build_arguments(policy: Policy, needed: Iterable[str]) -> tuple[str, ...]:
-    """These precede the supervisor's command line; it reads the paths in `needed` itself."""
+    """The supervisor itself reads the paths in `needed`."""
     writable = {os.path.realpath(path) for path in (policy.folder, *policy.writable)}
     readable = {path for path in (*policy.readable, *needed) if os.path.exists(path)}
     binds = dict.fromkeys(_list_system(), "--ro-bind") | dict.fromkeys(readable, "--ro-bind")

@@ -1,4 +1,4 @@
-"""Waits for the supervisor's link without a thread."""
+"""Waits for the link without a thread."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import socket
 
 
 async def wait_readable(link: socket.socket, timeout_s: float) -> bool:
-    """Returns False when the link was neither readable nor closed in time."""
+    """Returns False at the timeout."""
     loop = asyncio.get_running_loop()
     ready = asyncio.Event()
     loop.add_reader(link, ready.set)

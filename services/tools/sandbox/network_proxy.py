@@ -45,8 +45,6 @@ async def start_proxy(link: socket.socket, allow: AllowList) -> Proxy | None:
 
 
 class Proxy:
-    """Takes CONNECT, and plain requests with a whole URL, from one command."""
-
     def __init__(self, allow: AllowList) -> None:
         self._allow = allow
         self._connections: set[asyncio.Task[None]] = set()

@@ -1,4 +1,4 @@
-"""Tries, as a command of the self-test, what must be denied, and prints what was not."""
+"""Tries what must be denied, and prints what was not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finds at start-up the strongest tier that really denies what it promises."""
+"""Finds the strongest tier that really denies what it promises."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from services.tools.sandbox.tier import Sandbox
 PROBES = str(Path(__file__).with_name("probes.py"))
 
 TIMEOUT_S = 20.0
-"""The probes take 0.1 s on an idle machine."""
 
 NAMESPACES = ("ipc", "mnt", "net", "pid", "user", "uts")
 
@@ -26,7 +25,6 @@ Tested = Literal["bubblewrap", "process", "none"]
 
 
 async def find_sandbox(wanted: str, *, allow_unsandboxed: bool) -> Sandbox:
-    """Tries the `wanted` tier, or for auto the strongest one that works."""
     match wanted:
         case "auto":
             problems: dict[Tested, str] = {}
@@ -45,7 +43,6 @@ async def find_sandbox(wanted: str, *, allow_unsandboxed: bool) -> Sandbox:
 
 
 def choose_tier(problems: dict[Tested, str], *, allow_unsandboxed: bool) -> Sandbox:
-    """Chooses `none` only where the operator has allowed it."""
     problem = "; ".join(f"{tier}: {problem}" for tier, problem in problems.items())
     if "bubblewrap" not in problems:
         return Sandbox("bubblewrap")

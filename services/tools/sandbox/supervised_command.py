@@ -22,10 +22,10 @@ from services.tools.sandbox.network_proxy import Proxy, start_proxy
 log = structlog.get_logger()
 
 BUFFER_BYTES_MAX = 256 * 1024
-"""The command waits while a slow reader has so much output before it."""
+"""Beyond it the command waits."""
 
 LEAVE_S = 12.0
-"""The supervisor takes less to kill everything, which ending a command waits for."""
+"""Killing everything takes the supervisor less."""
 
 SOURCE = str(Path(__file__).parents[3])
 START = f"import sys; sys.path.insert(0, {SOURCE!r}); from services.tools.sandbox.supervisor.launch import main; main()"
@@ -79,7 +79,7 @@ def _open_memory_file(text: str) -> Generator[int]:
 
 
 class SupervisedCommand(asyncio.SubprocessProtocol):
-    """One task reads the bounded queue of the supervisor's output."""
+    """One task reads its bounded output."""
 
     def __init__(self, link: socket.socket) -> None:
         self.link = link
@@ -111,7 +111,6 @@ class SupervisedCommand(asyncio.SubprocessProtocol):
                 pipe.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The supervisor has exited and both pipes are read to their end."""
         del exc
         assert self._transport is not None
         self._transport.close()  # asyncio complains of a transport that is done and not closed

@@ -1,4 +1,4 @@
-"""Tells which tier commands run in, and what the operator opens to all of them."""
+"""Describes the sandbox of this machine."""
 
 from __future__ import annotations
 
@@ -31,7 +31,6 @@ class Sandbox:
 
     @property
     def is_confined(self) -> bool:
-        """The process tier confines commands, alone or inside a stronger one."""
         return self.tier in ("process", "bubblewrap") or (self.tier == "external" and not self.problem)
 
     @property

@@ -1,8 +1,8 @@
 """Copies skills into a workspace, anew whenever they differ from the original.
 
 File tools do not follow links out of a workspace, and a bind mount needs privileges. A copy is read-only by its modes
-alone: a command can change it in its own chat, and linking again restores it. It is made out of the commands' reach and
-moved into place. These functions block, and raise OSError or ValueError.
+alone: a command can change it, in its own chat. It is made out of the commands' reach and moved into place. These
+functions block, and raise OSError or ValueError.
 """
 
 from __future__ import annotations
@@ -21,10 +21,8 @@ FOLDER = "skills"
 
 FILES_MAX = 500
 BYTES_MAX = 20 * 1024 * 1024
-"""Each chat that uses a skill has a copy."""
 
 INTERPRETER = "python"
-"""This file beside SKILL.md runs Python with the skill's dependencies."""
 
 
 def read_files(folder: Path, launcher: str) -> dict[str, tuple[bytes, bool]]:
@@ -51,7 +49,6 @@ def read_files(folder: Path, launcher: str) -> dict[str, tuple[bytes, bool]]:
 
 
 def place_copy(workspaces: Workspaces, chat_id: str, skill_id: str, files: dict[str, tuple[bytes, bool]]) -> None:
-    """Makes skills/<id> of the workspace hold exactly `files`."""
     workspace = workspaces.open_workspace(chat_id)
     with workspace.lock:
         if _is_current(workspace, skill_id, files):

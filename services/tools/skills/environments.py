@@ -32,7 +32,7 @@ MAKE_S = 300.0
 """Waiting for another process's environment and making one take no longer together."""
 
 RETRY_S = 60.0
-"""A failure is remembered so long, so that not every mention installs in vain."""
+"""A failure is remembered so long."""
 
 LOOK_S = 0.1
 
@@ -122,7 +122,6 @@ def _read_requirements(skill: Skill) -> str:
 
 @asynccontextmanager
 async def _hold_lock(path: Path) -> AsyncGenerator[None]:
-    """Other processes and other calls respect this lock."""
     path.parent.mkdir(parents=True, exist_ok=True)
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:

@@ -1,4 +1,4 @@
-"""Brings a skill into a chat's workspace, ready to be used there."""
+"""Brings a skill into a workspace."""
 
 from __future__ import annotations
 

@@ -23,7 +23,6 @@ from pydantic import AliasChoices, BaseModel, Field, StringConstraints, Validati
 FILE = "SKILL.md"
 
 FILE_BYTES_MAX = 256 * 1024
-"""A model reads the file whole."""
 
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 

@@ -1,1 +1,1 @@
-"""Has the parts of a tool: definition, context, arguments, commands and questions to a model."""
+"""Has the parts of a tool."""

@@ -1,7 +1,4 @@
-"""Parses arguments of calls and checks them against the schema.
-
-A violation names path and rule, so that the model can correct its call. Integers of any size stay integers.
-"""
+"""Checks calls' arguments against the schema; integers of any size stay integers."""
 
 from __future__ import annotations
 
@@ -19,7 +16,6 @@ BYTES_MAX = 4 * 1024 * 1024
 """The facade has the same limit for a message."""
 
 VIOLATIONS_SHOWN_MAX = 5
-"""A model can correct its call at once with so many."""
 
 
 def compile_schema(schema: str) -> Draft202012Validator:

@@ -1,4 +1,4 @@
-"""Runs tools that are commands: output as deltas, the end as the result."""
+"""Runs tools that are commands."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Command:
     readable: tuple[str, ...] = ()
     timeout_s: float = TIMEOUT_S
     shown: Literal["all", "stdout"] = "all"
-    """Output that becomes the result of a success; a failure shows all of it."""
+    """A failure shows all output."""
 
 
 async def run_command(context: ToolContext, command: Command) -> AsyncGenerator[tools_pb2.ToolDelta]:

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolContext:
-    """One call of a tool has these arguments, run and means to work with."""
-
     arguments: dict[str, Any]
 
     request: tools_pb2.ExecuteRequest
@@ -43,7 +41,7 @@ class ToolContext:
 
     @property
     def short_id(self) -> str:
-        """A repeated call writes the same files, because their names have this part."""
+        """A repeated call has the same, and so the same file names."""
         return hashlib.sha256(f"{self.request.run_id}/{self.request.tool_call_id}".encode()).hexdigest()[:8]
 
     def open_workspace(self) -> Workspace:

@@ -1,4 +1,4 @@
-"""Asks the agent's model for a tool, within the budget that the run has reserved for the call."""
+"""Asks the agent's model within a call's reserved budget."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from services.tools.errors import ToolFailed
 from services.tools.toolkit.context import ToolContext
 
 TIMEOUT_S = 300.0
-"""All questions of a call without a limit of its own share this time."""
+"""All questions of a call share it."""
 
 PROMPT_BYTES_PER_TOKEN = 3
 """This is right for Chinese and too low for English, so a prompt is never much underestimated."""
@@ -26,7 +26,6 @@ SHORT_TOKENS_MAX = 2000
 """Some models think first even when told not to."""
 
 ANSWER_TOKENS_MIN = 64
-"""With fewer tokens left, a question is not worth its prompt."""
 
 
 class ModelFailed(ToolFailed):

@@ -1,4 +1,4 @@
-"""Defines tools: a definition that models see, and a function that streams what the tool does."""
+"""Defines tools."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ Effect: TypeAlias = Literal["read", "idempotent", "once"]
 Tier: TypeAlias = Literal["core", "enabled", "discovered"]
 Kind: TypeAlias = Literal["backend", "action", "frontend"]
 Need: TypeAlias = Literal["sandbox", "search", "model"]
-"""A tool does not work without this part of the installation."""
 
 Approval: TypeAlias = Literal["allow", "ask", "deny"]
 
@@ -27,8 +26,6 @@ anything, so that the call may be tried again."""
 
 @dataclass(frozen=True, slots=True)
 class FrontEnd:
-    """Says how the front end carries out a tool."""
-
     kind: Literal["action", "frontend"]
     viewport_key: str = ""
     """View to show; empty for an action."""
@@ -42,7 +39,7 @@ class Tool:
     name: str
     description: str
     parameters: str
-    """The arguments' JSON Schema, as JSON text."""
+    """JSON Schema as text."""
 
     effect: Effect
     execute: Execute
@@ -71,11 +68,11 @@ def make_output(stream: str, text: str) -> tools_pb2.ToolDelta:
 
 
 def make_result(text: str, *, ok: bool = True) -> tools_pb2.ToolDelta:
-    """The text may be of any length; long_results.py shortens it."""
+    """The text may be of any length."""
     return tools_pb2.ToolDelta(result=tools_pb2.ToolOutcome(ok=ok, result=text))
 
 
 async def answer_ok(context: ToolContext) -> AsyncGenerator[tools_pb2.ToolDelta]:
-    """A tool of the front end has nothing left to do here once its arguments are valid."""
+    """Nothing is left to do once the arguments are valid."""
     del context
     yield make_result("OK")

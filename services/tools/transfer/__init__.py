@@ -1,1 +1,1 @@
-"""Moves files in and out of workspaces, for callers outside a run."""
+"""Moves files for callers outside a run."""

@@ -1,4 +1,4 @@
-"""Reads and lists files of a workspace, for callers outside a run."""
+"""Reads and lists files for callers outside a run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from services.tools.workspace.workspace import Workspace, WorkspaceFile, Workspa
 PIECE_BYTES = 64 * 1024
 
 FILES_MAX = 2000
-"""Each file in an answer is opened to detect its type."""
 
 UNKNOWN = ContentType("other", "application/octet-stream")
 
@@ -81,7 +80,6 @@ def _open_range(workspaces: Workspaces, request: tools_pb2.ReadFileRequest) -> G
 
 
 def _resolve_range(offset: int, length: int, size_bytes: int) -> tuple[int, int]:
-    """An empty file has an empty range at 0."""
     if length < 0:
         raise InvalidRequest.of("length", "must not be negative")
     start = max(0, size_bytes + offset) if offset < 0 else offset

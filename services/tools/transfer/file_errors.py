@@ -1,4 +1,4 @@
-"""Turns file system errors into those of the RPCs about files; tools have their own (file_work.py)."""
+"""Turns file system errors into those of RPCs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keeps a file that is being received out of every command's reach until it is whole."""
+"""Keeps incoming files out of commands' reach until they are whole."""
 
 from __future__ import annotations
 

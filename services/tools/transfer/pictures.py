@@ -1,4 +1,4 @@
-"""Makes pictures small enough for a model: no side longer than 2048 pixels."""
+"""Makes pictures small enough for a model."""
 
 from __future__ import annotations
 

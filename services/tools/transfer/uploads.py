@@ -1,4 +1,4 @@
-"""Makes a stream of pieces a file of a chat, whole or not at all."""
+"""Stores uploads, whole or not at all."""
 
 from __future__ import annotations
 
@@ -26,7 +26,6 @@ MIB = 1024 * 1024
 LIMITS: dict[Kind, int] = {"image": 10 * MIB, "text": 5 * MIB, "pdf": 50 * MIB, "office": 20 * MIB, "other": 10 * MIB}
 
 LOOKED_AT_BYTES = min(LIMITS.values())
-"""From this size on, the limit is checked after each piece."""
 
 PIECE_BYTES_MAX = MIB
 
@@ -42,7 +41,6 @@ unknown size waits for that."""
 
 DRAINED_BYTES_MAX = 64 * MIB
 DRAIN_S = 60.0
-"""Reading the rest of a refused upload has these limits."""
 
 NAMESAKES_MAX = 1000
 
@@ -175,7 +173,7 @@ def _store_file(
 
 
 def _link_into_chat(workspace: Workspace, file: IncomingFile, name: str, size_bytes: int, sha256: str | None) -> str:
-    """Returns the file's name; with `sha256`, an identical earlier upload is reused."""
+    """With `sha256`, an identical earlier upload is reused."""
     with workspace.lock, workspace.open_root() as root_fd, workspace.open_folder("uploads") as folder_fd:
         quota.check_room(root_fd, size_bytes, workspace.bytes_max)
         for number in range(1, NAMESAKES_MAX + 1):

@@ -1,4 +1,4 @@
-"""Unpacks response bodies piece by piece, never beyond their limit."""
+"""Unpacks bodies, never beyond their limit."""
 
 from __future__ import annotations
 

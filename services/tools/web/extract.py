@@ -14,7 +14,6 @@ MEMORY_BYTES_MAX = 768 * 1024 * 1024
 CPU_S_MAX = 12
 
 TEXT_CHARS_MAX = 2_000_000
-"""A model could not use a longer page."""
 
 PDF_PAGES_MAX = 200
 

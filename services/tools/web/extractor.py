@@ -1,4 +1,4 @@
-"""Runs extract.py in a process of its own, which a bad page may cost its life."""
+"""Runs extract.py in a process that may die."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ EXTRACT_S = 15.0
 """Pages take 0.2 to 6 s; a PDF file may be built to take for ever."""
 
 EXTRACTS_MAX = 4
-"""Each process may take 768 MB; the next ones wait for a place."""
+"""Each process may take 768 MB."""
 
 SOURCE = str(Path(__file__).parents[3])
 START = f"import sys; sys.path.insert(0, {SOURCE!r}); from services.tools.web.extract import main; main()"

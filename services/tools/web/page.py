@@ -1,4 +1,4 @@
-"""Reads a fetched response as a page of text."""
+"""Reads a response as a page of text."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ PDF = "application/pdf"
 TEXT = frozenset(
     {"application/json", "application/xml", "application/javascript", "application/yaml", "application/toml"}
 )
-"""These are read as they are, like text/*, *+json and *+xml."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Asks the operator's search endpoint, SearXNG or Bing."""
+"""Asks SearXNG or Bing."""
 
 from __future__ import annotations
 

@@ -21,7 +21,6 @@ PORTS = frozenset({80, 443, 8080, 8443})
 """Services behind other ports may take an HTTP request for their own protocol."""
 
 NAME = re.compile(r"(?=.{1,253}$)([a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?\.)*[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?")
-"""A host's name after IDNA has this form."""
 
 NUMBER = re.compile(r"(.*\.)?(\d+|0x[0-9a-f]*)")
 """A last label like this makes a host an IPv4 address in some form (the URL standard, Host parsing)."""
@@ -36,7 +35,6 @@ class Target:
     """Name, or address without brackets."""
     port: int
     address: Address | None
-    """None when the host is a name."""
 
 
 def parse_target(text: str, allow: AllowList, ports: frozenset[int] = PORTS) -> Target:

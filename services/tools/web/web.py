@@ -1,4 +1,4 @@
-"""Gives tools a fetcher, a page reader and a search endpoint."""
+"""Gives tools the web."""
 
 from __future__ import annotations
 
@@ -13,8 +13,6 @@ from services.tools.web.search import Search
 
 @dataclass(frozen=True, slots=True)
 class Web:
-    """The service has one."""
-
     fetcher: Fetcher = Fetcher()
     search: Search = Search("")
     extractor: Extractor = field(default_factory=Extractor)

@@ -1,1 +1,1 @@
-"""Holds chats' workspaces, folders that tools share and that no path leads out of."""
+"""Holds the folders that a chat's tools share."""

@@ -18,10 +18,9 @@ from services.runtime.tokens.image_size import image_size
 Kind: TypeAlias = Literal["image", "text", "pdf", "office", "other"]
 
 HEAD_BYTES = 64 * 1024
-"""A file whose first 64 KiB are text is text."""
 
 IMAGES = {b"\x89PNG": "image/png", b"\xff\xd8\xff": "image/jpeg", b"GIF8": "image/gif", b"RIFF": "image/webp"}
-"""Models take these pictures; others are files like any other."""
+"""Models take no other pictures."""
 
 OLE2 = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 """Office files from before 2007 begin so; the name decides which kind."""

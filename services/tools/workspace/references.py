@@ -1,4 +1,4 @@
-"""Makes references to files: the address at the facade, and the object that a query passes."""
+"""Makes references to files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ def resource_url(chat_id: str, path: str) -> str:
 
 
 def make_reference(chat_id: str, path: str, content: ContentType, size_bytes: int, sha256: str) -> common_pb2.Reference:
-    """The path is in the reference's meta."""
     return common_pb2.Reference(
         id=f"file_{hashlib.sha256(path.encode()).hexdigest()[:16]}",  # unique in the chat, as the path is
         type=content.kind,

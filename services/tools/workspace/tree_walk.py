@@ -18,7 +18,6 @@ ENTRIES_MAX = 50_000
 """One walk looks at so many names in 0.3 s; a command may make more than quota.py allows."""
 
 DEPTH_MAX = 64
-"""Deeper folders are left out."""
 
 _SKIPPED = frozenset({ENOENT, ENOTDIR, ELOOP, EXDEV, EACCES, ENAMETOOLONG})
 """A folder may have been removed, swapped or closed since its name was read, or lie too deep."""
@@ -26,8 +25,6 @@ _SKIPPED = frozenset({ENOENT, ENOTDIR, ELOOP, EXDEV, EACCES, ENAMETOOLONG})
 
 @dataclass(frozen=True, slots=True)
 class TreeEntry:
-    """An entry is anything but a folder, links included."""
-
     path: str
 
     status: os.stat_result

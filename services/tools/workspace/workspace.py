@@ -1,7 +1,6 @@
-"""Opens a chat's workspace, a folder that its tools share and that no path leads out of.
+"""Opens a chat's workspace, which no path leads out of (openat2.py).
 
-Paths are opened relative to the folder's handle (openat2.py) and never by a name checked before. These functions block,
-and raise OSError, or ValueError for a name that is no file name.
+These functions block, and raise OSError, or ValueError for a name that is no file name.
 """
 
 from __future__ import annotations
@@ -69,7 +68,7 @@ class Workspaces:
         self.owners.check_owner(chat_id, is_older=self._find_folder(chat_id).is_dir())
 
     def make_incoming_folder(self) -> Path:
-        """The folder is on the workspaces' file system, out of every command's reach."""
+        """Commands cannot reach it, but it is on the workspaces' file system."""
         folder = self.root / ".incoming"
         folder.mkdir(parents=True, exist_ok=True)
         return folder
@@ -85,8 +84,6 @@ class Workspaces:
 
 
 class Workspace:
-    """Paths are relative to the workspace."""
-
     def __init__(self, folder: Path, bytes_max: int, lock: threading.RLock) -> None:
         self.folder = folder
         self.bytes_max = bytes_max

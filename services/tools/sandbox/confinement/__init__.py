@@ -1,4 +1,1 @@
-"""Confines a forked process as a policy says.
-
-Standard library only: every command starts by importing these files.
-"""
+"""Confines a forked process; standard library only, for a fast start."""

@@ -43,18 +43,17 @@ SYSTEM = (
     "/proc/meminfo",
     "/sys/devices/system/cpu",
 )
-"""Every command may read and execute these."""
 
 DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 
 PATH = f"/usr/local/bin:/usr/bin:/bin:{sys.base_prefix}/bin"
-"""Our own interpreter comes last, for systems without a python3."""
+"""Our own interpreter comes last."""
 
 USER_PROCESSES_MAX = 4096
 """The service's own processes count too, and the kernel exempts root; used where the supervisor does not count."""
 
 NICE = 5
-"""Twenty busy commands on two cores must not hold up a delta that streams to people."""
+"""Busy commands must not hold up what streams to people."""
 
 CAPSET = {"x86_64": 126, "aarch64": 91}
 CAPABILITY_VERSION_3 = 0x20080522

@@ -1,4 +1,4 @@
-"""Makes system calls that Python has no name for; standard library only, for the supervisor."""
+"""Makes system calls that Python has no name for; standard library only."""
 
 from __future__ import annotations
 

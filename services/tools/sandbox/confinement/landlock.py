@@ -24,11 +24,9 @@ REMOVE_DIR, REMOVE_FILE, MAKE_DIR, MAKE_REG = 1 << 4, 1 << 5, 1 << 7, 1 << 8
 MAKE_FIFO, MAKE_SYM, REFER, TRUNCATE, IOCTL_DEV = 1 << 10, 1 << 12, 1 << 13, 1 << 14, 1 << 15
 
 FILES_ALL = (1 << 15) - 1
-"""ABI 3 has these rights over files."""
 
 READ = EXECUTE | READ_FILE | READ_DIR
 WRITE = READ | WRITE_FILE | REMOVE_DIR | REMOVE_FILE | MAKE_DIR | MAKE_REG | MAKE_FIFO | MAKE_SYM | REFER | TRUNCATE
-"""Devices and sockets cannot be made."""
 
 OF_ONE_FILE = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE | IOCTL_DEV
 """A rule about something other than a folder may carry these alone."""

@@ -10,8 +10,6 @@ from typing import Any, NamedTuple
 
 
 class Limits(NamedTuple):
-    """The kernel's rlimits apply per process of the command."""
-
     cpu_s: int = 300
     memory_bytes: int = 4 * 1024**3
     """Interpreters reserve much more address space than they use."""
@@ -27,7 +25,6 @@ class Policy(NamedTuple):
     """Paths are absolute; a command cannot open one that is not listed."""
 
     command: tuple[str, ...]
-    """The program is looked up in the PATH of confine.py."""
 
     folder: str
     """Working directory; readable and writable."""
@@ -35,7 +32,6 @@ class Policy(NamedTuple):
     input: str = ""
 
     readable: tuple[str, ...] = ()
-    """Readable beside the system's own files (confine.py)."""
 
     writable: tuple[str, ...] = ()
 
@@ -46,7 +42,6 @@ class Policy(NamedTuple):
     """False: no Landlock and seccomp, where the operator has allowed it."""
 
     namespaces: bool = False
-    """Made by bwrap (bubblewrap.py)."""
 
     network: bool = False
     """Needs namespaces; goes through network_proxy.py."""

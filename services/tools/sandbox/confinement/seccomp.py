@@ -112,7 +112,7 @@ def build_program(machine: str, untouchable_pids: Iterable[int], *, network: boo
 
 
 def _match_call(numbers: Numbers, column: int, then: list[Instruction]) -> list[Instruction]:
-    """Runs `then`, which always returns, for one call; else goes on with the call's number still loaded."""
+    """The call's number stays loaded when `then`, which always returns, is not run."""
     number = numbers[column]
     return [] if number is None else [(JUMP_EQUAL, 0, len(then), number), *then]
 
@@ -168,7 +168,7 @@ def _allow_unix_streams() -> list[Instruction]:
 
 
 def _deny_targets(pids: Iterable[int]) -> list[Instruction]:
-    """No signal goes to these or to -1, which is everyone."""
+    """Pid -1 is everyone, and denied too."""
     targets = [0xFFFFFFFF, *pids]
     jumps = [(JUMP_EQUAL, len(targets) - 1 - index, 0, pid) for index, pid in enumerate(targets)]
     jumps[-1] = (JUMP_EQUAL, 0, 1, targets[-1])

@@ -133,7 +133,7 @@ ASKED: dict[str, Numbers] = {
     "fork": (57, None),
     "vfork": (58, None),
 }
-"""The supervisor is asked about these calls (seccomp_notify.py)."""
+"""The supervisor decides these."""
 
 SECCOMP: Numbers = (317, 277)
 CLONE: Numbers = (56, 220)

@@ -1,4 +1,1 @@
-"""Stands as a small process between the service and one command.
-
-Standard library only: every command starts by importing these files.
-"""
+"""Supervises one command; standard library only, for a fast start."""

@@ -16,11 +16,11 @@ from services.tools.sandbox.confinement.syscalls import ASKED, UTIMENSAT
 PATH_BYTES_MAX = 4096
 PAGE_BYTES = 4096
 TIMES_BYTES = 32
-"""Two struct timespec hold last access and last change."""
+"""Two struct timespec."""
 
 AT_FDCWD, AT_SYMLINK_NOFOLLOW = -100, 0x100
 MODE_MASK = 0o1777
-"""The set-user-id and set-group-id bits are left out."""
+"""Leaves out set-user-id and set-group-id."""
 
 CHMOD, FCHMODAT, FCHMODAT2 = ASKED["chmod"], ASKED["fchmodat"], ASKED["fchmodat2"]
 CALLS = frozenset(

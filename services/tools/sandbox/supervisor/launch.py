@@ -26,7 +26,7 @@ from services.tools.sandbox.supervisor.seccomp_notify import answer_notification
 from services.tools.sandbox.supervisor.sweep import kill_children, read_parent, reap_children, remove_tree
 
 GRACE_S = 2.0
-"""Time between TERM and KILL when the command's time is over."""
+"""Time between TERM and KILL."""
 
 INTERRUPTED = b"i"
 
@@ -39,7 +39,7 @@ class _Supervision(NamedTuple):
     link: int
     wakeups: int
     listener: int | None
-    """Notifications of the filter (seccomp_notify.py); None without a filter."""
+    """None without a filter."""
 
     writable: tuple[str, ...]
     population: Population
@@ -95,7 +95,7 @@ def _run_child(policy: Policy, home: str, port: int | None, failure_writer: int,
 
 
 def _hand_over_listener(link: int) -> int:
-    """Listens in our network namespace, sends the socket over the link, and returns the port."""
+    """Returns the port in our network namespace."""
     with socket.socket() as listener, socket.socket(fileno=os.dup(link)) as sending:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
@@ -129,7 +129,7 @@ def _wait_for_end(watched: _Supervision, timeout_s: float) -> Ending:
 
 
 def _read_link(watched: _Supervision) -> bool:
-    """Interrupts the command when asked to; returns False when the link has ended."""
+    """Returns False when the link has ended."""
     if not os.read(watched.link, 16):
         return False
     _signal_group(watched.child, signal.SIGINT)

@@ -1,4 +1,4 @@
-"""Removes processes and the home that a command leaves behind; standard library only."""
+"""Removes what a command leaves behind; standard library only."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SWEEP_S = 10.0
 
 
 def reap_children(child: int) -> int | None:
-    """Collects inherited daemons too; returns the status of `child` if it was among them."""
+    """Returns the status of `child` if it was reaped."""
     child_status = None
     while True:
         try:
