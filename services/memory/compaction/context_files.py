@@ -10,7 +10,6 @@ FILES_MAX = 5
 LINES_MAX = 1000
 
 KEPT_RATIO = 0.1
-"""Greatest share of the limit for all kept files."""
 
 
 def limit_files(files: Iterable[memory_pb2.ContextFile]) -> list[memory_pb2.ContextFile]:

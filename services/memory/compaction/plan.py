@@ -42,7 +42,6 @@ class CompactionPlan:
 
     @property
     def kept(self) -> list[MessageGroup]:
-        """The kept messages, after the user message that they answer."""
         return keep_from(self.groups, self.start)
 
     @property

@@ -1,5 +1,3 @@
-"""The prompt for a summary, and the parsing of its answer."""
-
 from __future__ import annotations
 
 import re

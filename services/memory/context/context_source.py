@@ -60,7 +60,6 @@ class ContextSource:
     run_id: str
     scope: ContextScope
     lines: Sequence[Line]
-    """The lines of the run, in all its contexts."""
     before: Sequence[Sequence[Line]]
     """The lines of earlier runs; the first may apply in part."""
     compacted: AppliedCompaction | None
@@ -122,7 +121,6 @@ def find_last_compaction(runs: Iterable[Sequence[Line]], scope: ContextScope) ->
 
 
 def read_groups(lines: Iterable[Line], scope: ContextScope, *, is_own: bool) -> list[MessageGroup]:
-    """Read one context of one run, the request's own (`is_own`) or an earlier one."""
     pairing = MessagePairing(with_reasoning=is_own)
     untold = HIDDEN_STAGES if is_own else HIDDEN_STAGES_LATER
     for line in lines:
@@ -136,7 +134,6 @@ def read_groups(lines: Iterable[Line], scope: ContextScope, *, is_own: bool) -> 
 
 
 def keep_from(groups: Sequence[MessageGroup], start: int) -> list[MessageGroup]:
-    """Return the groups from `start` on, after the user message that they answer."""
     if start < len(groups) and groups[start].role == "user":
         return list(groups[start:])
     asked = next((group for group in reversed(groups[:start]) if group.role == "user"), None)

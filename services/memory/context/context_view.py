@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 MESSAGES_MIN, MESSAGES_MAX = 10, 100
 
 RESULT_CHARS_MAX = 1000
-"""Length of an earlier run's tool result after cutting."""
 
 SHORTENED = "shortened"
 
@@ -74,7 +73,6 @@ def build_view(source: ContextSource, window: ContextWindow) -> ContextView:
 
 
 def _select_earlier(source: ContextSource, window: ContextWindow) -> list[MessageGroup]:
-    """Select what a compaction kept of earlier runs, and the window's part of later ones."""
     compacted = source.compacted
     retained: list[list[MessageGroup]] = []
     later: list[list[MessageGroup]] = []
@@ -96,7 +94,6 @@ def _flatten_reversed(runs: Sequence[list[MessageGroup]]) -> list[MessageGroup]:
 
 
 def _cut_to_window(groups: list[MessageGroup], messages_max: int) -> list[MessageGroup]:
-    """Return the last groups, `messages_max` messages at most, beginning with a user message."""
     count = _count_messages(groups)
     if count <= messages_max:
         return groups
@@ -117,7 +114,6 @@ def _count_messages(groups: Sequence[MessageGroup]) -> int:
 
 
 def _shorten_group(group: MessageGroup) -> MessageGroup:
-    """Name images instead of showing them, and cut long tool results."""
     for said in (group.head, *group.results.values()):
         for index, part in enumerate(said.message.content):
             if part.WhichOneof("part") == "image":

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 WITHOUT_REASONING = "without reasoning"
 
 INTERRUPTED = '{"ok":false,"error":"interrupted"}'
-"""The result shown for a call that has none."""
 
 
 class Position(NamedTuple):

@@ -28,7 +28,6 @@ CUT = "\n[…]\n"
 
 
 def collect_insights(source: ContextSource, groups: Sequence[MessageGroup]) -> list[tuple[PairedMessage, str]]:
-    """Return a run's successful tool results, each with its insight."""
     lines = [line for line in source.lines if isinstance(line, Insight) and line.context_id == source.context_id]
     written = {line.tool_call_id: line.text for line in lines if line.tool_call_id}
     answers = [answer for group in groups for _, answer in sorted(group.results.items()) if not answer.is_error]
@@ -80,7 +79,6 @@ def _format_sections(goal: str, found: Sequence[str], tasks: Sequence[str]) -> s
 
 
 def _cut_middle(text: str, counter: TokenCounter, room: int) -> str:
-    """Keep the first third and the last two thirds of the room; empty if there is none."""
     low, high = 0, len(text)
     while low < high:
         middle = (low + high + 1) // 2

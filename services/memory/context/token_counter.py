@@ -1,7 +1,6 @@
-"""Token counts of messages, made once at append in the encoding of the chat's model.
+"""Token counts of messages, made at append in the encoding of the chat's model.
 
-They are exact for OpenAI's encodings; for other models a ratio is learned from reported usage. Counts that the log
-lacks are made on demand and kept in memory.
+They are exact for OpenAI's encodings; other models have a ratio learned from reported usage.
 """
 
 from __future__ import annotations
@@ -86,7 +85,6 @@ class TokenCounter:
         return count
 
     def _sum_log_counts(self, said: PairedMessage) -> int | None:
-        """Sum the logged counts of the message's pieces; None if one is missing or in another encoding."""
         count = 0
         for piece in said.tokens:
             if piece is None or piece.encoding != self.encoding:

@@ -30,7 +30,6 @@ MODELS_MAX = 1000
 REQUESTS_MAX = 10_000
 
 LINES_MAX = 1000
-"""Lines from a chat's end that are searched for a stored ratio."""
 
 
 class TokenRatios:

@@ -46,7 +46,6 @@ def convert_entries(writing: LogBuilder, entries: list[Json]) -> None:
 
 
 def _select_path(entries: list[Json]) -> list[Json]:
-    """Return the conversation's entries in order; all of them if they name no parents."""
     by_id = {to_text(entry.get("uuid")): entry for entry in entries if entry.get("uuid")}
     linked = [entry for entry in entries if entry.get("parentUuid") in by_id or entry.get("logicalParentUuid") in by_id]
     if not linked:

@@ -108,7 +108,6 @@ def _parse_entries(log: bytes, path: Path) -> list[Json]:
 
 
 def _split_lines(text: str) -> list[str]:
-    """Split a log, whose last line a crash may have cut."""
     lines = [line for line in text.split("\n") if line.strip()]
     try:
         json.loads(lines[-1]) if lines else None
@@ -118,7 +117,6 @@ def _split_lines(text: str) -> list[str]:
 
 
 def _choose_chat_id(entries: list[Json], path: Path) -> str:
-    """Return the chat id in the entries or the file name, else a new one."""
     names = (to_text(entry.get("chatId") or entry.get("sessionId")) for entry in entries)
     name = next(filter(None, names), path.stem)
     return make_uuid(name) if name else str(uuid.uuid4())

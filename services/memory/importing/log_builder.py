@@ -63,7 +63,6 @@ class LogBuilder:
     _ts: int = 0
 
     def add_query(self, run_id: str, query: Json, ts: int, uuid: str = "", agent_hash: str = "") -> None:
-        """Begin a run, unless it has begun."""
         if run_id in self._runs:
             return
         self._runs[run_id] = _OpenRun(2 if self.data else 3, str(query.get("message") or ""))
@@ -86,7 +85,6 @@ class LogBuilder:
         )
 
     def end_run(self, run_id: str, ts: int, state: str = "completed", **given: Any) -> None:
-        """End a run, unless it has ended."""
         run = self._get_run(run_id, ts)
         if run.is_ended:
             return
@@ -135,7 +133,6 @@ class LogBuilder:
         self.data.append(json.dumps(members, ensure_ascii=False).encode() + b"\n")
 
     def build_log(self) -> bytes:
-        """End the open runs and return the whole log."""
         for run_id in self._runs:
             self.end_run(run_id, self._ts)
         return b"".join(self.data)

@@ -36,7 +36,6 @@ def to_raw(value: Any) -> msgspec.Raw:
 
 
 def read_parts(value: Any) -> list[Part]:
-    """Read content: text, or a list of parts in either vendor's form."""
     return [part for item in to_list(value) if (part := _read_part(item))]
 
 
@@ -92,7 +91,6 @@ def make_msg_id() -> str:
 
 
 def _read_answer(message: Json, ts: int) -> Iterator[StoredMessage]:
-    """Yield the pieces of an answer, which share an id."""
     ts, own = get_ts(message, ts), _read_ids(message)
     msg_id = to_text(message.get("_msgId")) or make_msg_id()
     common: Json = {"role": "assistant", "ts": ts, "msg_id": msg_id}

@@ -119,7 +119,6 @@ class Chat:
         return {run_id: list(lines) for run_id, lines in self.model_runs.items()}
 
     def find_duplicate(self, lines: Sequence[Known]) -> str | None:
-        """Return the run that already has the request id of the query in `lines`."""
         first = lines[0]
         request_id = QUERY_FIELDS.decode(first.query).request_id if isinstance(first, Query) else ""
         return self.info.find_run_by_request(request_id) if request_id else None

@@ -61,7 +61,6 @@ class ChatInfo:
     last_n: int = 0
     is_damaged: bool = False
     runs: dict[str, RunInfo] = field(default_factory=dict[str, RunInfo])
-    """Runs in the order of their queries, reverted ones included."""
     checkpoints: int = 0
     """Number of checkpoints, one before each visible query and step, with ids from 0."""
     state_versions: dict[str, int] = field(default_factory=dict[str, int])
@@ -127,7 +126,6 @@ class ChatInfo:
                 pass
 
     def _revert_to(self, checkpoint: int) -> None:
-        """Continue the ids from a checkpoint, with the kept queries (see Timeline)."""
         self.checkpoints = checkpoint
         for run in self.runs.values():
             if not run.is_ended and run.checkpoint >= checkpoint:

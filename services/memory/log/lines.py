@@ -56,8 +56,6 @@ class Timing(Struct, frozen=True, gc=False, rename="camel"):
 
 
 class Tokens(Struct, frozen=True, gc=False):
-    """A message's tokens in a request, counted at append."""
-
     encoding: str
     count: int
 

@@ -1,5 +1,3 @@
-"""Conversion of messages between the contract's form and the log's."""
-
 from __future__ import annotations
 
 from collections.abc import Callable

@@ -1,7 +1,7 @@
-"""Reading a log file after whatever happened to it.
+"""Reading a log file after a crash or damage.
 
-An append cut by a crash was never acknowledged, and its tail is set aside. Other damage (an unreadable line before
-readable ones, a gap or repetition in the numbers) may be lost data, and is left for people.
+An append cut by a crash was never acknowledged, and its tail is set aside. Other damage (an unreadable line, a gap or
+repetition in the numbers) is left for people.
 """
 
 from __future__ import annotations

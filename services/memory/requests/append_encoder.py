@@ -11,7 +11,6 @@ from services.memory.log.proto_json import load_delta, load_proto
 
 
 def encode_lines(lines: Iterable[Line]) -> Iterator[memory_pb2.LogLine]:
-    """Yield in order the lines that callers append, without memory's own."""
     for line in lines:
         match line:
             case Query():

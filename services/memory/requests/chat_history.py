@@ -69,7 +69,6 @@ def list_events(lines: Sequence[Line]) -> list[agent_pb2.AgentDelta]:
 
 
 def list_references(lines: Iterable[Line]) -> list[common_pb2.Reference]:
-    """List the references of queries in `lines`, in order, each id once."""
     queries = (_load_query(line) for line in lines if isinstance(line, Query))
     found: dict[str, common_pb2.Reference] = {}
     for query in queries:

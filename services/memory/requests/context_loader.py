@@ -72,7 +72,6 @@ async def _run_load(
     *,
     is_short: bool,
 ) -> tuple[memory_pb2.LoadContextResponse, int]:
-    """Call `load` at once if it is little work and needs no file, else in a thread."""
     if is_short:
         with suppress(_NeedsFile):
             return load(replace(counter, find=_refuse_blob), _refuse_blob)

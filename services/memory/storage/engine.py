@@ -63,8 +63,6 @@ class ChatLogs(Protocol):
 
 
 class ChatIndex(Protocol):
-    """The rows of all chats, which are read without their logs."""
-
     async def find_entry(self, chat_id: str) -> ChatEntry:
         """Return the chat's row. Raises NotFound."""
         ...

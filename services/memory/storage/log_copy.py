@@ -68,7 +68,6 @@ class LogCut:
 
 
 def _cut_log(log: bytes, n: int) -> bytes:
-    """Return the first `n` lines of a complete log; a cut append gets its new number of lines."""
     texts = log.split(b"\n", n)[:n]
     lines = [line for text in texts if (line := decode_line(text))]
     for index, line in enumerate(lines):

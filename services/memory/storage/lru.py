@@ -18,7 +18,6 @@ class LruCache(Generic[T]):
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
         self._kept: OrderedDict[str, tuple[T, int]] = OrderedDict()
-        """Chats with their counted bytes, the last used at the end."""
         self._bytes = 0
 
     def find_chat(self, chat_id: str) -> T | None:

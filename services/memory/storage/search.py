@@ -54,7 +54,6 @@ class Question:
         return cls(_split_terms(query), _KINDS.get(scope, _ALL), limit or HITS_DEFAULT)
 
     def split_by_length(self) -> tuple[list[str], list[str]]:
-        """Return the terms for the trigram index, and those too short for it."""
         long = [term for term in self.terms if len(term) >= _TRIGRAM]
         return long, [term for term in self.terms if len(term) < _TRIGRAM]
 
@@ -68,7 +67,6 @@ class Question:
 
 
 def _split_terms(query: str) -> list[str]:
-    """Split a query into words; into trigrams where the script has no spaces."""
     terms: dict[str, None] = {}
     for word in _WORD.findall(query):
         start = 0

@@ -40,7 +40,6 @@ class FileChats:
         """Every chat in use: there are never two objects of one chat."""
         self._cache: LruCache[Chat] = LruCache(cache_bytes_max)
         self._loading = asyncio.Lock()
-        """One log is read at a time, and no chat twice."""
 
     async def load(self, chat_id: str) -> Chat:
         chat = await self._open_chat(chat_id)
@@ -91,7 +90,6 @@ class FileChats:
             return (await asyncio.to_thread(self._disk.read_log, chat.chat_id))[:size_bytes]
 
     async def _open_chat(self, chat_id: str) -> Chat:
-        """Return the one object of a chat, empty if it has no log."""
         chat = self._open.get(chat_id)
         if chat is None:
             with disk_errors(chat_id):

@@ -1,7 +1,6 @@
 """Group commit: appends that wait while the disk is busy go to it together, one write and one sync for each file.
 
-One task makes all changes, in rounds: it takes what is waiting, checks it in order, writes the files in a few threads,
-and answers when they are on disk.
+One task makes all changes, in rounds, and answers when they are on disk.
 """
 
 from __future__ import annotations
@@ -177,7 +176,6 @@ class Commits:
         return answer
 
     async def _commit_batch(self, batch: list[_StagedChat], threads: ThreadPoolExecutor) -> None:
-        """Write what is staged for some chats, in one thread, and answer."""
         loop = asyncio.get_running_loop()
         items = [item for item in batch if item.lines]
         outcomes: Sequence[int | Exception] = []

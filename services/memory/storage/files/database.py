@@ -212,7 +212,6 @@ class IndexDatabase:
         return self._db.execute(query, (*words, *kinds, owner.tenant, owner.user, count)).fetchall()
 
     def add_facts(self, facts: Sequence[tuple[Identity, Text]]) -> None:
-        """Add facts; existing ones stay as they are."""
         with self._transaction():
             self._put_texts(("", owner, fact) for owner, fact in facts)
 

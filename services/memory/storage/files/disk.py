@@ -165,7 +165,6 @@ def _catch_disk_error(do: Callable[..., int], *given: object) -> int | OSError |
 
 @contextmanager
 def _undoing_on_error(fd: int, piece: Piece) -> Generator[None]:
-    """Cut a partly written piece off the file after an OSError."""
     try:
         yield
     except OSError:

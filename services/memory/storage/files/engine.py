@@ -60,7 +60,6 @@ async def open_files(
 
 
 async def _open_index(disk: Disk) -> IndexDatabase:
-    """Bring the index up to date, which may take minutes and can be cancelled."""
     stopped = threading.Event()
     indexing = asyncio.create_task(asyncio.to_thread(open_index, disk, stopped))
     try:

@@ -53,7 +53,6 @@ class Index:
         self._unwritten: dict[str, str] = {}
         """Chats of runs that are not in the file yet, by run."""
         self._removals = 0
-        """Chats to remove from the file."""
         self._behind: set[str] = set()
         """Chats whose changes were refused, changed in the thread only."""
         self._wake = asyncio.Event()

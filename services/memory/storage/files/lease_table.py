@@ -55,7 +55,6 @@ class LeaseTable:
             await self._store_lease(run_id, replace(lease, expires_at=0))
 
     def drop_runs(self, run_ids: Iterable[str]) -> None:
-        """Forget ended runs, whose logs refuse all appends."""
         for run_id in run_ids:
             self._held.pop(run_id, None)
 

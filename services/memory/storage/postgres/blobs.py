@@ -1,5 +1,3 @@
-"""Blobs in the database, stored before any line that refers to them."""
-
 from __future__ import annotations
 
 import asyncio

@@ -30,8 +30,6 @@ _EXPORT = "SELECT data FROM lines JOIN chats ON chats.id = lines.chat WHERE chat
 
 
 class PostgresChats:
-    """The logs of all chats, used on the event loop only."""
-
     def __init__(
         self, database: Database, cache: ChatCache, index: PostgresIndex, appending: AppendQueue, peers: Notifications
     ) -> None:
@@ -49,7 +47,6 @@ class PostgresChats:
         return cached.chat
 
     async def follow_chat(self, chat_id: str) -> None:
-        """Read what others have committed to a chat in use here."""
         cached = self._cache.find_chat(chat_id)
         if cached is not None:
             await self._read_new_lines(cached)
@@ -116,7 +113,6 @@ class PostgresChats:
 
 
 async def _make_chat(chat_id: str, log: bytes, connection: Connection) -> bool:
-    """Make a chat of a log of valid lines; False if the chat exists."""
     cached = CachedChat.empty(chat_id)
     if not await cached.make_row(connection):
         return False

@@ -109,7 +109,6 @@ async def _search_texts(owner: Identity, question: Question, connection: Connect
 async def _find_texts(
     terms: list[str], owner: Identity, question: Question, connection: Connection
 ) -> list[tuple[str, str, str, int]]:
-    """Return chat, run and text of the best texts, and how many terms each holds."""
     if not terms:
         return []
     patterns = [make_like_pattern(strip_nul(term).casefold()) for term in terms]

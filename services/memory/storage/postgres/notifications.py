@@ -1,8 +1,7 @@
 """Notifications between services over one database: changed chats, and counted requests.
 
-Nothing depends on them for correctness: they make reads early. They have a connection of their own, and are sent in
-batches, because PostgreSQL commits notifying transactions one by one. That connection also notices first when a server
-is gone.
+Correctness does not depend on them. They are sent in batches over their own connection, because PostgreSQL commits
+notifying transactions one by one; it also notices first when a server is gone.
 """
 
 from __future__ import annotations

@@ -26,7 +26,6 @@ PATIENCE_S = 15.0
 """How long a call waits for an absent database; half of our callers' patience."""
 
 START_PATIENCE_S = 60.0
-"""How long a starting service waits for the database."""
 
 RETRY_DELAY_S = 0.1
 """Delay between attempts: a restart takes about a second, and all connections try."""
@@ -166,7 +165,6 @@ async def open_database(url: str, limits: Limits) -> AsyncGenerator[Database]:
 
 
 def make_server_settings(statement_timeout_s: float) -> dict[str, str]:
-    """Return settings by which no lock outlives a statement's time limit."""
     timeout_ms = str(round(statement_timeout_s * 1000))
     return {
         "application_name": "headrace-memory",
