@@ -49,6 +49,7 @@ def format_pins(source: ContextSource, intent: str, todos: Iterable[Todo]) -> st
 
 
 def read_todos(state: SessionState) -> list[Todo]:
+    """Read a session state's todos; none if their form is not ours."""
     try:
         return _TODOS.decode(state.values.get("todos", b"[]"))
     except msgspec.DecodeError:

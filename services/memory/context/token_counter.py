@@ -85,6 +85,7 @@ class TokenCounter:
         return count
 
     def _sum_log_counts(self, said: PairedMessage) -> int | None:
+        """Sum the logged counts of the message's pieces; None if one is missing or in another encoding."""
         count = 0
         for piece in said.tokens:
             if piece is None or piece.encoding != self.encoding:

@@ -12,6 +12,7 @@ from headrace.v1 import llm_pb2
 from services.memory.log.blobs import SCHEME, Blob, parse_reference
 
 FindBlob = Callable[[str], Blob | None]
+"""Finds a blob by id, if the chat has it; may block."""
 
 _REFERENCE = re.compile(rb'"url":"%b([0-9a-f]{64})"' % SCHEME.encode())
 _DATA_URL = re.compile(r"data:([^;,]*)((?:;[^;,]*)*),")

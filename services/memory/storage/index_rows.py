@@ -73,6 +73,7 @@ class UnfinishedEntry:
 
 
 def make_change(chat: Chat, lines: Sequence[Line], mtime_ns: int) -> IndexChange:
+    """Make the change of `lines`, committed now; of the whole chat after a revert."""
     if chat.is_reverted:
         return make_full_change(chat, mtime_ns)
     facts = chat.info

@@ -30,6 +30,8 @@ _EXPORT = "SELECT data FROM lines JOIN chats ON chats.id = lines.chat WHERE chat
 
 
 class PostgresChats:
+    """The logs of all chats, used on the event loop only."""
+
     def __init__(
         self, database: Database, cache: ChatCache, index: PostgresIndex, appending: AppendQueue, peers: Notifications
     ) -> None:
@@ -113,6 +115,7 @@ class PostgresChats:
 
 
 async def _make_chat(chat_id: str, log: bytes, connection: Connection) -> bool:
+    """Return False if the chat exists."""
     cached = CachedChat.empty(chat_id)
     if not await cached.make_row(connection):
         return False
