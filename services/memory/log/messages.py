@@ -101,7 +101,7 @@ def _clear_arguments(message: llm_pb2.Message) -> llm_pb2.Message:
 
 
 def _is_object(arguments: str) -> bool:
-    """Return whether the text is a JSON object: providers accept no other arguments."""
+    """Providers accept only JSON objects as arguments."""
     try:
         return isinstance(orjson.loads(arguments), dict)
     except ValueError:

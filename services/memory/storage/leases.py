@@ -21,8 +21,6 @@ def now_ms() -> int:
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """The last owner of a run."""
-
     owner: str
     generation: int
     expires_at: int

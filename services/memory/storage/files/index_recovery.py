@@ -1,7 +1,4 @@
-"""Starting a service on a folder of logs.
-
-Only logs whose length or time differs from the index are read.
-"""
+"""Starting on a folder of logs, of which only those that differ from the index in length or time are read."""
 
 from __future__ import annotations
 

@@ -30,8 +30,6 @@ _EXPORT = "SELECT data FROM lines JOIN chats ON chats.id = lines.chat WHERE chat
 
 
 class PostgresChats:
-    """The logs of all chats, used on the event loop only."""
-
     def __init__(
         self, database: Database, cache: ChatCache, index: PostgresIndex, appending: AppendQueue, peers: Notifications
     ) -> None:
