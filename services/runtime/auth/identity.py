@@ -41,7 +41,7 @@ DEFAULT = Identity("default", "default")
 """Everybody, if credentials are not checked."""
 
 _identity: ContextVar[Identity | None] = ContextVar("identity", default=DEFAULT)
-"""The current identity; None for a service on its own account, the default for tests and tools."""
+"""The current identity; None for a service on its own account. The default serves tests and tools, outside of calls."""
 
 
 def require_identity() -> Identity:

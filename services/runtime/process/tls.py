@@ -1,7 +1,7 @@
 """The suite's certificates, for all servers and channels of a process; plain text if unset.
 
-With a CA both ends of a connection must show a certificate. Files are checked for each new connection, so renewal needs
-no restart.
+With a CA both ends of a connection must show a certificate that it signed. Files are checked for each new connection,
+so renewal needs no restart.
 """
 
 from __future__ import annotations
