@@ -24,6 +24,7 @@ class Capacity:
 
     @property
     def used(self) -> int:
+        """Slots in use by all tenants."""
         return self._taken.total()
 
     def has_room_for(self, tenant: str) -> bool:

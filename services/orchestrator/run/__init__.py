@@ -1,1 +1,1 @@
-"""A live run: its scopes, answers, plan, budget, log and events, and what it goes on from."""
+"""A live run has scopes, answers, a plan, a budget, a log and events."""

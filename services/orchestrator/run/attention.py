@@ -1,4 +1,4 @@
-"""Reminders for a scope's model at each turn, after everything that is stored."""
+"""Reminders reach a scope's model at each turn, after everything that is stored."""
 
 from __future__ import annotations
 
@@ -17,10 +17,9 @@ READERS = {
     "pdf": "a skill or command for PDF files",
     "office": "a skill or command for office files",
 }
-"""Tools that can read an upload, by its kind."""
 
 FILES_SHOWN_MAX = 50
-"""Uploads that are named; further ones are counted."""
+"""Further uploads are counted, not named."""
 
 
 class Todo(msgspec.Struct, omit_defaults=True):
@@ -31,10 +30,7 @@ class Todo(msgspec.Struct, omit_defaults=True):
 
 
 class Upload(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A file that the user uploaded in this chat."""
-
     path: str
-    """The path in the workspace."""
 
     kind: str = "other"
     """One of image, text, pdf, office, other."""
@@ -49,27 +45,21 @@ class Upload(msgspec.Struct, frozen=True, omit_defaults=True):
 
 @dataclass(slots=True)
 class Attention:
-    """The reminders of one scope; a sub-agent has nothing but todos."""
-
     todos: list[Todo] = field(default_factory=list[Todo])
     tools: list[str] = field(default_factory=list[str])
-    """Tools that the user's message names."""
 
     skills: dict[str, str] = field(default_factory=dict[str, str])
-    """Places of the skills that the message names, by name."""
 
     agents: list[str] = field(default_factory=list[str])
     files: list[str] = field(default_factory=list[str])
     uploads: list[Upload] = field(default_factory=list[Upload])
     draft: str = ""
-    """An answer that is to be verified now."""
+    """This answer is to be verified now."""
 
     def without_todos(self) -> Attention:
-        """Copy the reminders for a scope with todos of its own."""
         return replace(self, todos=[])
 
     def reminders(self) -> list[str]:
-        """Return the texts in order; none when there is nothing to remind of."""
         texts = [self._remind_of_todos(), self._remind_of_uploads()]
         if self.tools:
             texts.append(f"The user asks for these tools: {', '.join(self.tools)}.")

@@ -1,15 +1,10 @@
-"""Insights: a line in the log about each result of a tool, where the agent has recap on.
-
-Previews are written with the result itself. Where a model writes them, the results are kept until the next turn
-(turn/insight_writer.py).
-"""
+"""Insights are log lines about each tool result, where the agent has recap on."""
 
 from __future__ import annotations
 
 from headrace.v1 import memory_pb2
 
 PREVIEW_CHARS = 100
-"""Characters of a result that its preview shows, after the name of its tool."""
 
 
 def insight_line(context_id: str | None, message: memory_pb2.LogMessage, text: str) -> memory_pb2.LogLine:
@@ -20,7 +15,6 @@ def insight_line(context_id: str | None, message: memory_pb2.LogMessage, text: s
 
 
 def preview(message: memory_pb2.LogMessage) -> str:
-    """Return a result's beginning in one line."""
     return " ".join(text_of(message)[: 2 * PREVIEW_CHARS].split())[:PREVIEW_CHARS]
 
 

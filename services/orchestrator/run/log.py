@@ -1,7 +1,7 @@
-"""A run's lines on their way to memory: numbered steps, and appends that are repeated until they are answered.
+"""A run's lines go to memory as numbered steps.
 
-An append whose answer did not arrive is kept and sent again before the run ends, so that a cancel in the middle of a
-commit neither loses nor doubles a line (Append is idempotent by its request id).
+An append without an answer is sent again, so that a cancel in mid-commit neither loses nor doubles a line (Append is
+idempotent by its request id).
 """
 
 from __future__ import annotations
@@ -17,22 +17,20 @@ from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers, translatin
 from services.runtime.rpc.call_ids import forward_metadata
 
 REFUSED_DELAYS_S = (0.2, 1.0, 3.0)
-"""When an append is sent again that memory refuses because its disk or database is behind, or away for the moment."""
+"""Memory refuses while its disk or database is behind, or away for the moment."""
 
 log = structlog.get_logger()
 
 
 class RunLog:
-    """The log of one run, shared by its scopes."""
-
     def __init__(
         self, chat_id: str, run_id: str, peers: Peers, *, generation: int = 0, step: int = 0, covered_seq: int = 0
     ) -> None:
-        """`step` and `covered_seq` are the last ones of the owner before."""
+        """The owner before ended at `step` and `covered_seq`."""
         self.generation = generation
-        """Of our lease: memory takes nothing from owners with an earlier one."""
+        """Memory refuses owners with an earlier one."""
         self.is_lost = False
-        """Another owner has the run, or has ended it: nothing is committed here any more."""
+        """Another owner has the run, or has ended it."""
         self._chat_id = chat_id
         self._run_id = run_id
         self._peers = peers
@@ -40,10 +38,10 @@ class RunLog:
         self._covered_seq = covered_seq
         self._unanswered: dict[str, memory_pb2.AppendRequest] = {}
         self.updated_at = ids.now_ms()
-        """When memory last answered, Unix milliseconds."""
+        """In Unix milliseconds, when memory last answered."""
 
     def step(self, stage: str, messages: list[memory_pb2.LogMessage], seq: int) -> memory_pb2.StepLine:
-        """The run's next step; it covers every event up to `seq` that none before it does."""
+        """Cover every event up to `seq` that no step before does."""
         self._step += 1
         step = memory_pb2.StepLine(stage=stage, seq=self._step, messages=messages)
         if seq > self._covered_seq:
@@ -52,11 +50,11 @@ class RunLog:
         return step
 
     async def append(self, lines: list[memory_pb2.LogLine]) -> None:
-        """Commit lines; they are on disk when this returns."""
+        """The lines are on disk when this returns."""
         await self.commit(self.keep(lines))
 
     async def commit(self, request: memory_pb2.AppendRequest) -> None:
-        """Send what `keep` has made, again where memory refuses it for the moment."""
+        """Send again where memory refuses for the moment."""
         for delay_s in REFUSED_DELAYS_S:
             try:
                 return await self.send(request)
@@ -66,7 +64,6 @@ class RunLog:
         return await self.send(request)
 
     def keep(self, lines: list[memory_pb2.LogLine]) -> memory_pb2.AppendRequest:
-        """Lines that `flush` commits."""
         request = memory_pb2.AppendRequest(
             chat_id=self._chat_id,
             run_id=self._run_id,
@@ -78,16 +75,18 @@ class RunLog:
         return request
 
     async def flush(self) -> None:
-        """Send every append again whose answer did not arrive, in order."""
         for request in [*self._unanswered.values()]:
             await self.send(request)
 
     def lose(self) -> None:
-        """Another owner has the run: commit nothing any more."""
         self.is_lost = True
 
     async def send(self, request: memory_pb2.AppendRequest) -> None:
-        """Commit what `keep` has made; may be repeated. Raises StaleLease: the run is another's."""
+        """Repeating it is harmless.
+
+        Raises:
+            StaleLease: The run is another's.
+        """
         try:
             with translating_peer_errors():
                 await self._peers.memory.Append(request, timeout=UNARY_TIMEOUT_S, metadata=forward_metadata())

@@ -1,4 +1,4 @@
-"""One run: its query, the parts that account for it, and its open scopes."""
+"""A run has a query, the parts that account for it, and open scopes."""
 
 from __future__ import annotations
 
@@ -37,53 +37,47 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RunServices:
-    """The services and callbacks that a run works with."""
-
     peers: Peers
     agents: Mapping[str, Definition] = field(default_factory=dict[str, Definition])
-    """The agents in force when the run begins, by key."""
 
     rules: RulesFile = field(default_factory=RulesFile)
     delegate: Delegate | None = None
-    """Has a sub-agent work; None: none can be called."""
+    """None when no sub-agent can be called."""
 
     on_rest: Callable[[str, bool], None] = lambda tenant, is_resting: None
-    """Called with a tenant whose run begins to wait for people alone (True), or goes on."""
+    """Called with a tenant and True when its run waits for people alone."""
 
 
 class ScopeTree:
-    """The open scopes of a run, each behind the one that opened it; the first is the run's own."""
+    """Each scope stands behind its opener; the first is the run's own."""
 
     def __init__(self, main: Scope) -> None:
         self.main = main
         self._open = [main]
 
     def add(self, scope: Scope) -> Scope:
-        """Keep a scope until `remove` or `close_family`."""
         self._open.append(scope)
         return scope
 
     def remove(self, scope: Scope) -> None:
-        """Forget a scope that has nothing open."""
         self._open.remove(scope)
 
     def close_family(self, scope: Scope, line: memory_pb2.RunLine, open_result: str) -> list[memory_pb2.LogLine]:
-        """Close and forget the scope of a sub-agent and those below it, innermost first; the lines for the log."""
+        """Close a sub-agent's scopes, innermost first."""
         family = [other for other in reversed(self._open) if other.lineage[: scope.depth] == scope.lineage]
         self._open = [other for other in self._open if other not in family]
         return [step for other in family for step in (*other.close(open_result), *other.end(line))]
 
     def close_all(self, line: memory_pb2.RunLine, open_result: str) -> list[memory_pb2.LogLine]:
-        """Close what is open in all scopes, innermost first; the lines for the log."""
+        """Close all scopes, innermost first."""
         return [step for scope in reversed(self._open) for step in (*scope.close(open_result), *scope.end(line))]
 
     def are_waiting_for(self, tool_id: str) -> bool:
-        """Whether a frontend call with this id has been announced and has no result yet."""
         return any(scope.calls_waiting_for(tool_id) for scope in self._open)
 
 
 class Run:
-    """A live run. Owned by `Runs`; the tasks of its scopes alone publish and commit."""
+    """The tasks of its scopes alone publish and commit."""
 
     __slots__ = (
         "block_names",
@@ -111,10 +105,9 @@ class Run:
         services: RunServices,
         past: ResumePoint = NEW,
     ) -> None:
-        """`past` is where an earlier owner of the run left off."""
         self.id = run_id
         self.identity = identity.require_identity()
-        """The owner of the run: its tasks work for them, and nobody else finds it."""
+        """Nobody else finds the run."""
         self.query = query
         self.services = services
         self.past = past
@@ -136,7 +129,6 @@ class Run:
 
     @property
     def main(self) -> Scope:
-        """The scope of the run itself."""
         return self.scopes.main
 
     @property
@@ -149,12 +141,10 @@ class Run:
 
     @property
     def recording(self) -> Recording:
-        """The recording of earlier owners, which is replayed first."""
         return self.past.recording
 
     @property
     def rules(self) -> Rules:
-        """The rules in force now: which calls people are asked about."""
         return self.services.rules.current
 
     @property
@@ -163,18 +153,16 @@ class Run:
 
     @property
     def pending_query(self) -> agent_pb2.QueryRequest | None:
-        """Its query, while the log may not have it."""
+        """None once the log has its query."""
         return None if self.state.is_stored else self.query
 
     @property
     def hears(self) -> bool:
-        """Whether a message for its model would come before one of its turns, or be passed on."""
+        """Whether a message would come before a turn of its model, or be passed on."""
         return self.state.name != "queued" and not self.steering.is_over
 
     def hold_resets(self) -> memory_pb2.AppendRequest:
-        """Publish what a new owner says first, and the append that commits it. Readers see nothing of it, or behind it,
-        before `release_resets`.
-        """
+        """Publish a new owner's first events, which readers see at `release_resets`."""
         known = [event.seq for event in self.past.history if event.HasField("run_start")]
         lines: list[memory_pb2.LogLine] = []
         for reset in find_resets(self.id, self.recording, self.past.reason, max(known, default=0)):
@@ -183,18 +171,16 @@ class Run:
         return self.log.keep(lines)
 
     async def release_resets(self, resets: memory_pb2.AppendRequest) -> None:
-        """Commit and send what `hold_resets` has published."""
         await self.log.commit(resets)
         for line in resets.lines:
             self.feed.release(line.event.event.seq)
 
     def expire(self) -> None:
-        """End the work because the run's time is used up."""
         self.control.expire(self.spending.exceeded("timeoutMs"))
 
     @contextmanager
     def waiting(self) -> Generator[None]:
-        """The run waits for a person inside this block; that time is not charged."""
+        """This time is not charged."""
         with self.spending.clock.waiting():
             self.state.wait()
             try:
@@ -208,9 +194,9 @@ class Run:
         return tool_id in self.waits or self.recording.awaits(tool_id) or self.scopes.are_waiting_for(tool_id)
 
     def close(self, line: memory_pb2.RunLine, open_result: str) -> None:
-        """Close what is open, give each call without a result `open_result`, and make the run's last lines.
+        """Give each call without a result `open_result`, and make the run's last lines.
 
-        The lines are committed by `flush`; the terminal event is the caller's, after that.
+        The terminal event is the caller's, after `flush`.
         """
         self.waits.close()
         lines = self.scopes.close_all(line, open_result)
@@ -218,12 +204,11 @@ class Run:
         self.log.keep([*lines, memory_pb2.LogLine(run=line)])
 
     async def flush(self) -> None:
-        """Commit what is not known to be committed; readers have everything after that."""
+        """Readers have everything after that."""
         await self.log.flush()
         self.feed.release_all()
 
     def as_run(self) -> agent_pb2.Run:
-        """Return the run in GetRun's form."""
         return agent_pb2.Run(
             run_id=self.id,
             chat_id=self.chat_id,

@@ -1,7 +1,6 @@
-"""One line of thought of a run: the run itself, a task of its plan, or a sub-agent.
+"""A scope is one line of thought: the run itself, a task of its plan, or a sub-agent.
 
-A scope has its own context in memory, its own stage and system message, one open answer at a time and the calls that
-wait for results. What it publishes carries its ids, so that readers can fold scopes apart.
+Its events carry its ids, so that readers can fold scopes apart.
 """
 
 from __future__ import annotations
@@ -33,30 +32,30 @@ if TYPE_CHECKING:
 Delta = agent_pb2.AgentDelta
 
 DRAFT_STAGE = "verify"
-"""The stage of answers that are checked before readers get one; no model is told of its steps."""
+"""Answers are checked here before readers get one; no model is told of its steps."""
 
 SUBAGENTS_MAX = 50
-"""Sub-agents of one scope that work at the same time; further ones wait. maxToolCalls limits how many the tree has."""
+"""Further sub-agents wait; maxToolCalls limits how many the tree has."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScopeIds:
-    """The ids of a scope; without any it is the run's own."""
+    """Without any id it is the run's own."""
 
     context_id: str | None = None
-    """Its context in memory; None: the run's own."""
+    """None is the run's own context."""
 
     subagent_id: str | None = None
     task_id: str | None = None
     lineage: tuple[str, ...] = ()
-    """Ids of the sub-agents that lead to it, its own last; none for the run itself."""
+    """Sub-agents lead to it, its own last; empty for the run itself."""
 
 
 MAIN = ScopeIds()
 
 
 class Scope:
-    """Used by one task at a time; owned by its run, which closes it at the latest when it ends."""
+    """Its run owns it; one task at a time uses it."""
 
     def __init__(
         self,
@@ -67,38 +66,27 @@ class Scope:
         *,
         thoughts: list[str] | None = None,
     ) -> None:
-        """`thoughts` are those of the scope that this one works for, where it adds to them."""
         self.run = run
         self.agent = agent
-        """The agent that works here: the run's, or a sub-agent."""
         self.ids = scope_ids
         self.recording = run.recording.scope(scope_ids.context_id)
-        """The recording of earlier owners in this scope, which is replayed first."""
         self.stage = ActiveStage(settings, self.recording.last_system)
         self.notes = ScopeNotes(self.recording.artifact_ids, thoughts)
         self.planned: ActivePlan | None = None
-        """The plan that the scope made or works in."""
         self.attention = Attention()
-        """Reminders for its model."""
         self.tools = Toolbox()
-        """Tools that its model may call."""
         self.subagent_places = asyncio.Semaphore(SUBAGENTS_MAX)
-        """One place for each sub-agent that works for it."""
         self.open_calls: dict[str, Call] = {}
-        """Calls without a result, by tool id."""
         self.publish = partial(run.feed.publish, subagent_id=scope_ids.subagent_id, task_id=scope_ids.task_id)
-        """Feed.publish, with this scope's ids."""
         self._answer: Answer | None = None
         self._make_end: Callable[[memory_pb2.RunLine], Message] | None = None
 
     @property
     def settings(self) -> StageSettings:
-        """The prompt, model and tools in force."""
         return self.stage.settings
 
     @property
     def system(self) -> str:
-        """The system message in force."""
         return self.stage.system
 
     @property
@@ -115,16 +103,16 @@ class Scope:
 
     @property
     def depth(self) -> int:
-        """1 for a sub-agent that the run has called, 0 for the run itself."""
+        """0 for the run itself, 1 for a sub-agent it called."""
         return len(self.ids.lineage)
 
     def open_subagent(self, agent: Definition, subagent_id: str) -> Scope:
-        """A scope for a sub-agent of this one; it is open until its run closes its family."""
+        """It is open until its run closes its family."""
         scope_ids = ScopeIds(subagent_id, subagent_id, None, (*self.ids.lineage, subagent_id))
         return self.run.scopes.add(Scope(self.run, agent, agent.primary, scope_ids))
 
     def open_task(self, task_id: str) -> Scope:
-        """A scope for a task of this one's plan, which begins with what this one knows; open until it is removed."""
+        """It begins with what this one knows, and is open until removed."""
         context_id = f"task-{task_id}"
         if self.ids.context_id:
             context_id = f"{self.ids.context_id}.{context_id}"
@@ -138,40 +126,31 @@ class Scope:
         return self.run.scopes.add(scope)
 
     def use_agent(self, agent: Definition) -> None:
-        """Go on with another form of the agent: other models."""
         self.agent = agent
 
     def begin(self, prompt_context: PromptContext) -> None:
-        """Enter the agent's first stage; all system messages of the scope are made from `prompt_context`."""
         self.stage.prompt_context = prompt_context
         self.enter(self.agent.primary)
 
     def enter(self, settings: StageSettings, **values: str) -> None:
-        """Go on to a stage: its settings are in force, its prompt with `values` filled in is the system message."""
         self.stage.enter(settings, values, self.recording)
 
     def log_steps_as(self, stage: str) -> None:
-        """Log the next steps under this stage; what is in force stays."""
+        """The settings in force stay."""
         self.stage.name = stage
 
     def offer_tools(self, tools: Iterable[tools_pb2.Tool]) -> None:
-        """Let the model call these tools, and no others."""
         self.tools = Toolbox(tools, self.tools.results)
 
     def follow_plan(self, planned: ActivePlan) -> None:
-        """Log this plan with the steps."""
         self.planned = planned
 
     def end_with_run(self, make_end: Callable[[memory_pb2.RunLine], Message] | None) -> None:
-        """Have readers told that what the scope stands for (a task, a sub-agent) ends, when its run does before it: by
-        the event that is made from the run's last line. None: it has ended.
-        """
+        """Make this event from the run's last line when the run ends first; None when the scope has ended."""
         self._make_end = make_end
 
     async def record(self, payload: Message, *, behind: Sequence[memory_pb2.LogLine] = ()) -> Delta:
-        """Publish an event that no other line of the log implies: it is on disk before any reader has it, together with
-        the lines `behind` which it stands.
-        """
+        """Publish an event that is on disk before any reader has it, with the lines `behind` which it stands."""
         if recorded := self.recording.event(payload):
             return recorded
         await self.run.state.wait_for_start()
@@ -182,18 +161,15 @@ class Scope:
         return event
 
     async def notice(self, code: str, message: str) -> None:
-        """Tell the user something that ends nothing."""
         await self.record(agent_pb2.RunNotice(run_id=self.run.id, code=code, message=message))
 
     def begin_answer(self, hidden: Collection[str] = ()) -> Answer:
-        """A new model answer; it is the scope's open one until `end_answer` or `close`. Readers get nothing of what is
-        `hidden`: content, reasoning.
-        """
+        """Readers get nothing of what is `hidden`: content, reasoning."""
         self._answer = Answer(self.run.feed, self.publish, self.run.block_names, self.tools, hidden)
         return self._answer
 
     def forget_answer(self) -> bool:
-        """Forget the open answer, if there is one; False when readers have something of it, so that it stays."""
+        """Return False when readers have something of it, so that it stays."""
         if self._answer is not None and not self._answer.is_empty:
             return False
         self._answer = None
@@ -201,18 +177,17 @@ class Scope:
 
     @property
     def has_heard(self) -> bool:
-        """Whether anything of the open answer has come."""
         return self._answer is not None and self._answer.has_begun
 
     async def retract_answer(self, reason: str) -> None:
-        """Have readers drop what they have of the open answer: it is asked for again."""
+        """Readers drop the open answer: it is asked for again."""
         answer, self._answer = self._answer, None
         if answer is None or answer.is_empty:
             return
         await self.record(agent_pb2.AttemptReset(run_id=self.run.id, from_seq=answer.from_seq, reason=reason))
 
     def recalled_answer(self) -> Answer | None:
-        """The next answer, where the log has it already; None: the model is to be asked."""
+        """None when the model is to be asked."""
         pieces = self.recording.answer()
         if not pieces:
             return None
@@ -222,12 +197,11 @@ class Scope:
         return answer
 
     async def end_answer(self) -> None:
-        """Close the open answer and commit its pieces, before any of its tools runs."""
+        """Commit the open answer before any of its tools runs."""
         if messages := self._take_answer():
             await self.commit(messages)
 
     def note_answer(self, answer: Answer) -> Answer:
-        """Count an answer of the model, and note what it says."""
         self.run.spending.count_answer(self.ids.subagent_id)
         self.notes.last_text = answer.text.strip() or self.notes.last_text
         if thought := answer.hidden_reasoning:
@@ -235,7 +209,6 @@ class Scope:
         return answer
 
     async def add_steers(self) -> None:
-        """Commit what people have told the run since its last turn as messages to the model."""
         steering, recording = self.run.steering, self.recording
         while steer := steering.next():
             if not recording.is_used_up and not recording.is_next_said(steer.text):
@@ -244,7 +217,7 @@ class Scope:
             await self.add_user_message(steer.text)
 
     async def add_user_message(self, text: str) -> None:
-        """Commit a message to the model that no person wrote: a repair prompt, a task."""
+        """Commit a message that no person wrote: a repair prompt, a task."""
         if self.recording.user_message() is not None:
             return
         message = memory_pb2.LogMessage(ts=ids.now_ms(), message=llm_pb2.Message(role="user"))
@@ -252,7 +225,6 @@ class Scope:
         await self.commit([message])
 
     def result(self, call: Call, text: str, ok: bool) -> memory_pb2.LogMessage:
-        """Publish a call's result, and return its message for the log."""
         self.has_result(call)
         event = self.publish(result_event(call, text, ok))
         message = memory_pb2.LogMessage(ts=event.timestamp, ok=ok)
@@ -263,18 +235,17 @@ class Scope:
         return message
 
     def has_result(self, call: Call) -> None:
-        """Note that nobody is waited for any more."""
         del self.open_calls[call.tool_id]
         if call.kind == "frontend":
             self.run.waits.end(call.tool_id)
 
     async def commit(self, messages: list[memory_pb2.LogMessage]) -> None:
-        """Put messages into the log as the scope's next step; they are on disk when this returns."""
+        """The step is on disk when this returns."""
         await self.run.state.wait_for_start()
         await self.run.log.append([self._step_line(messages), *self._insight_lines(messages)])
 
     def _insight_lines(self, messages: Sequence[memory_pb2.LogMessage]) -> list[memory_pb2.LogLine]:
-        """The insights to commit with these messages: none where recap is off, or where a model is to write them."""
+        """There are none where recap is off, or a model writes them."""
         recap = self.agent.memory.recap
         results = [message for message in messages if message.message.role == "tool" and message.ok]
         if not recap.enabled:
@@ -285,26 +256,25 @@ class Scope:
         return [insights.insight_line(self.context_id, message, insights.preview(message)) for message in results]
 
     def recall_result(self, message: memory_pb2.LogMessage) -> None:
-        """Have an insight written about a result of an earlier owner, where a model was to do it and has not."""
+        """Make up for an insight that an earlier owner did not write."""
         recap, call_id = self.agent.memory.recap, message.message.tool_call_id
         if recap.enabled and recap.insights == "llm" and message.ok and not self.recording.has_insight(call_id):
             self.notes.keep_results([message])
 
     def close(self, open_result: str) -> list[memory_pb2.LogLine]:
-        """Close what is open, give each call without a result `open_result`, and return the lines for the log."""
+        """Give each call without a result `open_result`, and return the lines for the log."""
         messages = self._take_answer()
         messages += [self.result(call, open_result, ok=False) for call in [*self.open_calls.values()]]
         return [self._step_line(messages)] if messages else []
 
     def end(self, line: memory_pb2.RunLine) -> list[memory_pb2.LogLine]:
-        """Say that what the scope stands for ends with its run, which `line` ends; the lines for the log."""
+        """Publish the end that `end_with_run` makes from the run's last line."""
         if self._make_end is None:
             return []
         event = self.publish(self._make_end(line))
         return [memory_pb2.LogLine(event=memory_pb2.EventLine(event=event, context_id=self.context_id))]
 
     def calls_waiting_for(self, tool_id: str) -> bool:
-        """Whether a frontend call with this id has been announced and has no result yet."""
         calls = [*self.open_calls.values(), *(self._answer.calls if self._answer is not None else ())]
         return any(call.tool_id == tool_id and call.kind == "frontend" for call in calls)
 

@@ -1,4 +1,4 @@
-"""A context's session state in memory: read when it is needed, changed field by field with compare-and-set."""
+"""A context's session state in memory is changed field by field with compare-and-set."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from services.orchestrator.run.scope import Scope
 from services.runtime.rpc.call_ids import forward_metadata
 
 CHANGES_MAX = 5
-"""Attempts at one change: another writer is another call of the same answer, so a few are enough."""
+"""The only other writers are calls of the same answer."""
 
 T = TypeVar("T")
 
@@ -23,13 +23,13 @@ _FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """The state at one version; what a field holds is JSON text."""
+    """Fields hold JSON text."""
 
     version: int
     values: dict[str, bytes]
 
     def read(self, name: str, kind: type[T], otherwise: T) -> T:
-        """A field's value; `otherwise` where it is absent, or of another form than ours."""
+        """Return `otherwise` where the field is absent or malformed."""
         try:
             return msgspec.json.decode(self.values[name], type=kind) if name in self.values else otherwise
         except msgspec.DecodeError:
@@ -37,7 +37,6 @@ class State:
 
 
 async def load(scope: Scope, peers: Peers) -> State:
-    """The state of a scope's context."""
     # Before its query is stored, a run may ask for the state of a chat that it is about to make.
     may_be_new = not scope.run.state.is_stored
     request = memory_pb2.GetStateRequest(chat_id=scope.run.chat_id, context_id=scope.context_id or "")
@@ -52,7 +51,7 @@ async def load(scope: Scope, peers: Peers) -> State:
 
 
 async def change(scope: Scope, peers: Peers, **values: bytes) -> None:
-    """Set fields, each to JSON text; the others stay.
+    """Set fields, each to JSON text.
 
     Raises:
         StaleLease: Others changed the state each time.

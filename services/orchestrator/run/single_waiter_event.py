@@ -1,7 +1,4 @@
-"""asyncio.Event for one waiter: it waits in a future that is made when it comes.
-
-Every run has some, which are rarely waited for; an Event's queue of waiters alone weighs 700 bytes (Python 3.11).
-"""
+"""An event for one waiter spares the queue of an asyncio.Event, which weighs 700 bytes (Python 3.11)."""
 
 from __future__ import annotations
 
@@ -9,7 +6,7 @@ import asyncio
 
 
 class SingleWaiterEvent:
-    """Set or not; waited for by one task at a time."""
+    """One task at a time waits for it."""
 
     __slots__ = ("_is_set", "_waiting")
 
@@ -26,7 +23,6 @@ class SingleWaiterEvent:
         self._is_set = False
 
     async def wait(self) -> None:
-        """Wait until it is set."""
         while not self._is_set:
             self._waiting = asyncio.get_running_loop().create_future()
             try:

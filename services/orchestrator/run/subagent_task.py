@@ -1,4 +1,4 @@
-"""The task that a sub-agent is called for."""
+"""A sub-agent is called for a task."""
 
 from __future__ import annotations
 
@@ -9,10 +9,8 @@ from services.orchestrator.agents.definition import Definition
 
 @dataclass(frozen=True, slots=True)
 class SubagentTask:
-    """A task for a sub-agent, as its caller's model has given it."""
-
     agent: Definition | None
-    """The agent that does it; None: one like the caller."""
+    """None for one like the caller."""
 
     task: str
     loops_max: int

@@ -10,6 +10,7 @@ DEFAULT = "h2"
 
 
 def get_transport() -> str:
+    """Return this process's transport, whose name is checked with the settings."""
     return os.environ.get(VARIABLE, DEFAULT)
 
 

@@ -1,8 +1,6 @@
-"""One model answer: each LlmDelta becomes one event at once, and the log's pieces collect on the side.
+"""Each LlmDelta of a model's answer becomes one event at once; text hidden from readers is only collected.
 
-The block rules of docs/reference/events.md are kept here. Nothing waits: text is passed on as the bytes it came as,
-anything else as messages. Text hidden from readers is only collected; hidden content that a tool call follows is no
-answer, and is sent then.
+The blocks follow docs/reference/events.md. Hidden content that a tool call follows is no answer, and is sent then.
 """
 
 from __future__ import annotations
@@ -23,22 +21,18 @@ from services.orchestrator.run.events.blocks import TextBlock
 from services.orchestrator.run.events.feed import Feed
 
 Publish: TypeAlias = Callable[[Message], agent_pb2.AgentDelta]
-"""Numbers the event with a payload, and passes it on."""
 
 
 @dataclass(slots=True)
 class BlockNames:
-    """Ids of a run's text blocks: {runId}_r_{n} and {runId}_c_{n}."""
-
     run_id: str
     reasoning: int = 0
     content: int = 0
     tool_ids: set[str] = field(default_factory=set[str])
-    """Tool ids that the chat's context has; some providers count from call_0 in every answer."""
+    """Some providers count from call_0 in every answer."""
 
     @classmethod
     def after(cls, run_id: str, messages: Iterable[memory_pb2.LogMessage]) -> BlockNames:
-        """Make the names of a run that has these messages already."""
         names = cls(run_id)
         for message in messages:
             names.reasoning = max(names.reasoning, _read_number(message.reasoning_id))
@@ -52,39 +46,34 @@ def _read_number(block_id: str) -> int:
 
 
 def is_draft(piece: memory_pb2.LogMessage) -> bool:
-    """Return whether a piece is an answer's text that was not sent."""
     return piece.message.role == "assistant" and bool(piece.message.content) and not piece.HasField("content_id")
 
 
 class Answer:
-    """Turns the deltas of one StreamChat call into events and log messages. Used by one task."""
+    """One task uses it for one StreamChat call."""
 
     def __init__(
         self, feed: Feed, publish: Publish, names: BlockNames, tools: Toolbox, hidden: Collection[str] = ()
     ) -> None:
-        """`publish` is the way into `feed` that the answer's scope has; `hidden` may have content and reasoning."""
         self._feed = feed
         self.from_seq = feed.seq
-        """Sequence number before the answer's first event."""
+        """The answer's first event comes after this one."""
         self._publish = publish
         self._names = names
         self._tools = tools
         self._msg_id = ids.new_msg_id()
         self._block: TextBlock | None = None
-        """The open block of reasoning or content."""
         self._draft: list[bytes] | None = [] if "content" in hidden else None
-        """Content that no reader has; None when content is sent."""
+        """None when content is sent."""
         self._thought: list[bytes] | None = [] if "reasoning" in hidden else None
         self._by_index: dict[int, Call] = {}
         self.calls: list[Call] = []
         self.messages: list[memory_pb2.LogMessage] = []
-        """The closed pieces, in order."""
         self.usage: common_pb2.Usage | None = None
         self.finish_reason = ""
         self.provider_state = ""
 
     def take(self, raw: bytes) -> None:
-        """Pass on one serialized LlmDelta."""
         at = delta_codec.text_at(raw)
         if not at:
             self._take_message(llm_pb2.LlmDelta.FromString(raw))
@@ -112,7 +101,7 @@ class Answer:
             self.provider_state = ""
 
     def recall(self, pieces: list[memory_pb2.LogMessage]) -> None:
-        """Restore an answer from the log without sending anything."""
+        """Restore an answer without sending anything."""
         self.messages = pieces
         self.calls = [self._recall_call(piece) for piece in pieces if piece.message.tool_calls]
         last = pieces[-1]
@@ -120,7 +109,7 @@ class Answer:
         self.finish_reason, self.provider_state = last.finish_reason, last.message.provider_state
 
     def close(self) -> None:
-        """Close every open block of a complete or cut answer; usage and state go on the last piece."""
+        """Close a complete or cut answer; usage and state go on the last piece."""
         self._close_text()
         for call in self.calls:
             self._end_call(call)
@@ -152,17 +141,14 @@ class Answer:
 
     @property
     def text(self) -> str:
-        """The text of the closed pieces, sent or hidden."""
         return "".join(part.text for piece in self.messages for part in piece.message.content)
 
     @property
     def is_draft(self) -> bool:
-        """Whether no reader has its text."""
         return any(is_draft(piece) for piece in self.messages)
 
     @property
     def hidden_reasoning(self) -> str:
-        """The reasoning of the closed pieces that no reader has."""
         return "".join(piece.message.reasoning_content for piece in self.messages if not piece.HasField("reasoning_id"))
 
     def _add_content(self, text: bytes) -> None:

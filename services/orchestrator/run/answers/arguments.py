@@ -1,4 +1,4 @@
-"""Arguments of calls that the orchestrator executes itself, checked against their schema; large integers stay whole."""
+"""The orchestrator checks arguments of calls that it executes itself; large integers stay whole."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from services.runtime.json_schema import compile_validator, format_violation
 from services.runtime.rpc.field_rules import JSON_DEPTH_MAX, measure_json_depth
 
 SCHEMAS_KEPT = 256
-"""Compiled schemas in the cache; more than an installation has tools of these kinds."""
+"""No installation has as many tools of these kinds."""
 
 VIOLATIONS_SHOWN_MAX = 5
 
 
 def violation(call: Call) -> str:
-    """Describe for the model what is wrong with a call's arguments; empty when they are valid."""
+    """Describe for the model what is wrong; empty when nothing is."""
     try:
         value = json.loads(call.effective)
     except (ValueError, RecursionError):
@@ -33,7 +33,7 @@ def violation(call: Call) -> str:
 
 
 def problem_of(schema: str) -> str:
-    """Return why `schema` is no JSON Schema, with its path; empty when it is one."""
+    """Return why `schema` is no JSON Schema; empty when it is one."""
     try:
         _compile_schema(schema)
     except ValidationError as error:

@@ -1,4 +1,4 @@
-"""A tool call that a model asked for, and the events of its block: a tool's, or an action's."""
+"""A tool call that a model asked for has a block of events: a tool's, or an action's."""
 
 from __future__ import annotations
 
@@ -10,21 +10,19 @@ from headrace.v1 import agent_pb2, llm_pb2, memory_pb2, tools_pb2
 from services.orchestrator import ids
 
 CLIENT = "client"
-"""The tier and the tool_api of functions that the caller of a query carries out itself."""
+"""The caller of a query carries out functions of this tier and tool_api."""
 
 FRONTEND_WAIT_MS = 300_000
-"""Time to wait for a person where a tool sets none."""
+"""Applies where a tool sets no time."""
 
 
 @dataclass(slots=True)
 class Call:
-    """A tool call from its first fragment to its result. Used by the run's tasks alone."""
-
     call_id: str
-    """The model's own id, made unique; it pairs the call with its result in requests."""
+    """It pairs the call with its result in requests."""
 
     tool_id: str
-    """The id in events: the call_id for a backend tool, an id of ours for frontend tools and actions."""
+    """Events have the call_id for a backend tool, our own id for frontend tools and actions."""
 
     name: str
     tool: tools_pb2.Tool | None
@@ -35,22 +33,21 @@ class Call:
     pieces: list[str] = field(default_factory=list[str])
     ended: bool = False
     params: str = ""
-    """The arguments with templates resolved or a person's edit; empty when they are as the model wrote them."""
+    """Empty when the arguments run as the model wrote them."""
 
     siblings: int = 1
-    """Number of calls of the answer that run together and share what is left of the budget."""
+    """Calls of one answer share what is left of the budget."""
 
     is_resumed: bool = False
-    """True when an earlier owner may have started it; its effect decides whether it runs."""
+    """An earlier owner may have started it."""
 
     waits_since: int = 0
-    """When an earlier owner began to wait for a person, in Unix milliseconds; 0 for never."""
+    """In Unix milliseconds; 0 when no earlier owner waited."""
 
     asked: int = 0
-    """Number of approvals asked about it."""
 
     problem: str = ""
-    """Why the call cannot run as it was written; empty when it can."""
+    """Empty when the call can run."""
 
     @property
     def kind(self) -> str:
@@ -62,17 +59,16 @@ class Call:
 
     @property
     def arguments(self) -> str:
-        """JSON text as the model wrote it; no text means an empty object."""
+        """No text means an empty object."""
         return "".join(self.pieces) or "{}"
 
     @property
     def effective(self) -> str:
-        """The arguments to run with."""
         return self.params or self.arguments
 
     @property
     def is_whole(self) -> bool:
-        """Whether the arguments are a JSON object, and not the beginning of one that was cut."""
+        """Whether the arguments were not cut."""
         try:
             return isinstance(orjson.loads(self.arguments), dict)
         except ValueError:
@@ -80,17 +76,14 @@ class Call:
 
     @property
     def wait_left_ms(self) -> int:
-        """Time that a frontend tool still waits for a person."""
         waited_ms = ids.now_ms() - self.waits_since if self.waits_since else 0
         return max(0, self.timeout_ms - waited_ms)
 
     @property
     def timeout_ms(self) -> int:
-        """Time that a frontend tool waits for a person."""
         return self.tool.timeout_ms if self.tool is not None and self.tool.timeout_ms > 0 else FRONTEND_WAIT_MS
 
     def keep_in(self, piece: memory_pb2.LogMessage) -> None:
-        """Put the event id on the log message of the call or its result."""
         if self.is_action:
             piece.action_id = self.tool_id
         else:
@@ -98,7 +91,6 @@ class Call:
 
 
 def begin(call_id: str, name: str, tool: tools_pb2.Tool | None) -> Call:
-    """Make a call of `tool` with the event id of its kind."""
     if tool is not None and tool.kind == "frontend":
         return Call(call_id, ids.new_frontend_id(), name, tool)
     if tool is not None and tool.kind == "action":
@@ -107,7 +99,6 @@ def begin(call_id: str, name: str, tool: tools_pb2.Tool | None) -> Call:
 
 
 def recalled(asked: llm_pb2.ToolCall, piece: memory_pb2.LogMessage, tool: tools_pb2.Tool | None) -> Call:
-    """Restore the call that an earlier owner logged with `piece`."""
     call = Call(asked.id, piece.action_id or piece.tool_id or asked.id, asked.name, tool)
     call.pieces = [] if asked.arguments == "{}" else [asked.arguments]
     call.params, call.started_at = piece.tool_params, piece.timing.started_at

@@ -1,7 +1,6 @@
-"""Argument templates: a string value that is as a whole {{tool_name.field}}, or with +3d or -3d behind the field.
+"""A template {{tool_name.field}}, perhaps with +3d, stands for a field of the tool's newest successful result.
 
-It stands for the field of the newest successful result of that tool in the run, with its type. Values are moved as
-the JSON text they are, so that a number of any size comes through unchanged.
+Values are moved as JSON text, so that a number of any size comes through unchanged.
 """
 
 from __future__ import annotations
@@ -21,22 +20,19 @@ DATE_CHARS = len("2026-01-31")
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}(?:[T ].+)?")
 
 DEPTH_MAX = 64
-"""Levels of nesting, as everywhere JSON is taken."""
 
 _OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _LIST = msgspec.json.Decoder(list[msgspec.Raw])
 _TEXT = msgspec.json.Decoder(str)
 
 LastResult = Callable[[str], str | None]
-"""Returns the newest successful result of a tool by name."""
 
 
 class Unresolvable(Exception):
-    """Raised for a template without a value; the text names it and says why, for the model."""
+    """Tells the model which template has no value."""
 
 
 def resolve(call: Call, tools: Toolbox) -> None:
-    """Put the resolved arguments on `call`, or the reason why they cannot be resolved."""
     arguments = call.arguments
     try:
         params = resolved(arguments, tools.last_result)
@@ -48,7 +44,7 @@ def resolve(call: Call, tools: Toolbox) -> None:
 
 
 def resolved(arguments: str, last_result: LastResult) -> str:
-    """Replace each template in the JSON text `arguments` by its value.
+    """Replace templates in JSON text.
 
     Raises:
         Unresolvable: A template has no value.
@@ -94,7 +90,7 @@ def _find_field(template: re.Match[str], last_result: LastResult) -> bytes:
 
 
 def _move_date(template: re.Match[str], value: bytes, days: int) -> bytes:
-    """Move a date or date-time by `days`; the text after its date stays."""
+    """The text after the date stays."""
     try:
         text = _TEXT.decode(value)
         if not _DATE.fullmatch(text):

@@ -1,4 +1,4 @@
-"""The tools that a run's model may call, by name without regard to case, and their last results."""
+"""A run's model calls tools by name without regard to case."""
 
 from __future__ import annotations
 
@@ -8,13 +8,10 @@ from headrace.v1 import llm_pb2, tools_pb2
 
 
 class Toolbox:
-    """A scope's tools, fixed for its run. Used by the run's tasks alone."""
-
     def __init__(self, tools: Iterable[tools_pb2.Tool] = (), results: Mapping[str, str] | None = None) -> None:
-        """`results` are the results of earlier calls by name."""
         self._tools = {tool.name.casefold(): tool for tool in tools}
         self.results = dict(results or {})
-        """The newest successful result of each tool, by its case-folded name."""
+        """Keys are case-folded; only successful results are kept."""
 
     def __bool__(self) -> bool:
         return bool(self._tools)
@@ -25,12 +22,10 @@ class Toolbox:
 
     @property
     def names(self) -> list[str]:
-        """Names in order, for people and models."""
         return sorted(tool.name for tool in self._tools.values())
 
     @property
     def schemas(self) -> list[llm_pb2.ToolSchema]:
-        """The tools in the form of requests, in order."""
         return [
             llm_pb2.ToolSchema(name=tool.name, description=tool.description, parameters=tool.parameters)
             for tool in self._tools.values()
@@ -40,11 +35,9 @@ class Toolbox:
         return self._tools.get(name.casefold())
 
     def note(self, name: str, result: str) -> None:
-        """Keep a successful result for argument templates."""
         self.results[name.casefold()] = result
 
     def add_results(self, results: Mapping[str, str]) -> None:
-        """Take over the newer results of another toolbox."""
         self.results |= results
 
     def last_result(self, name: str) -> str | None:

@@ -1,4 +1,4 @@
-"""The approvals.yaml in force: read at start and when it changes; a bad file leaves the last good rules."""
+"""The approvals.yaml is read at start and when it changes; a bad file leaves the last good rules."""
 
 from __future__ import annotations
 
@@ -15,17 +15,14 @@ log = structlog.get_logger()
 
 
 class RulesFile:
-    """Owned by the service; `reload` is called at start and by the watcher."""
-
     def __init__(self, path: Path | None = None) -> None:
         self.path = path
-        """None when there is no file."""
         self.current = Rules()
 
     def reload(self) -> None:
-        """Read the file again. Logs what is wrong with it; never raises.
+        """Log problems, never raise.
 
-        Whoever wrote a file wants to be asked: while it has never been good, the built-in risks are in force.
+        The built-in risks are in force while the file has never been good: whoever wrote it wants to be asked.
         """
         try:
             if self.path is None or not self.path.exists():

@@ -1,7 +1,4 @@
-"""The built-in risk patterns, in force with an approvals.yaml unless it says `builtinRisks: false`.
-
-They decide whether a person is asked; they are no sandbox.
-"""
+"""The built-in risk patterns decide whether a person is asked; they are no sandbox."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ from typing import Literal, TypeAlias, get_args
 Risk: TypeAlias = Literal["critical", "high", "medium", "low"]
 
 RISKS: tuple[Risk, ...] = get_args(Risk)
-"""Risk levels, the gravest first: the order in which they are searched."""
+"""The gravest is searched first."""
 
 _RM = r"\brm\s+(?:-[\w-]+\s+)*-(?:\w*[rR]\w*|-recursive)\b"
 
@@ -52,4 +49,3 @@ BUILT_IN: dict[Risk, dict[str, str]] = {
         "changes permissions": r"\b(?:chmod|chown)\s",
     },
 }
-"""Label for people and pattern, by level."""

@@ -1,7 +1,4 @@
-"""approvals.yaml: its fields, and the rules in force.
-
-Patterns are RE2's, linear in the text they search. Without the file only a tool's own definition asks.
-"""
+"""The patterns of approvals.yaml are RE2's, linear in the text; without the file only a tool's own definition asks."""
 
 from __future__ import annotations
 
@@ -18,28 +15,26 @@ from services.orchestrator.run.approvals.risks import BUILT_IN, RISKS, Risk
 Then: TypeAlias = Literal["allow", "ask", "deny"]
 
 ANSWER_TIMEOUT_MS = 300_000
-"""Time after which a missing answer is a reject."""
+"""A missing answer is a reject after this time."""
 
 ACTIONS: dict[Risk, Then] = {"critical": "deny", "high": "ask", "medium": "ask", "low": "allow"}
 
 PATTERN_CHARS_MAX = 2000
-"""Characters of one pattern."""
 
 _OPTIONS = re2.Options()
 _OPTIONS.log_errors = False
 
 
 class RulesError(Exception):
-    """Raised for a bad approvals.yaml: one problem a line, each naming field and rule."""
+    """Names field and rule, one problem a line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
     label: str
-    """The name that people see."""
 
     search: Any
-    """RE2's search, which has no types."""
+    """RE2 has no types."""
 
     def matches(self, text: str) -> bool:
         return self.search.search(text) is not None
@@ -50,18 +45,15 @@ class ToolRule:
     pattern: Pattern
     then: Then
     argument: str | None
-    """The only argument to look at; None for each."""
+    """None looks at every argument."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """The rules in force; the default holds without a file."""
-
     tools: dict[str, tuple[ToolRule, ...]] = field(default_factory=dict[str, tuple[ToolRule, ...]])
-    """Rules by the tool's case-folded name."""
+    """Keys are case-folded names."""
 
     risks: tuple[tuple[Risk, Pattern], ...] = ()
-    """Patterns in the order in which they are searched."""
 
     actions: dict[Risk, Then] = field(default_factory=lambda: dict(ACTIONS))
     answer_timeout_ms: int = ANSWER_TIMEOUT_MS
@@ -127,7 +119,7 @@ class _File(_Part):
 
 
 def parse(source: bytes) -> Rules:
-    """Parse the bytes of a file.
+    """Parse a file.
 
     Raises:
         RulesError: Naming line or field, and what was expected.

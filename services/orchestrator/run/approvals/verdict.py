@@ -1,4 +1,4 @@
-"""The verdict of the rules on a call: its tool's patterns, the tool's definition, then risks; the first match wins."""
+"""The first match decides on a call: its tool's patterns, the tool's definition, then risks."""
 
 from __future__ import annotations
 
@@ -18,15 +18,12 @@ IN_THREAD_CHARS = 32 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether the call runs, and why a person is asked."""
-
     then: Then
     reason: str = ""
     risk: Risk = "low"
 
 
 async def verdict(rules: Rules, call: Call) -> Verdict:
-    """Judge `call` with the arguments that it would run with."""
     if len(call.effective) > IN_THREAD_CHARS:
         return await asyncio.to_thread(_judge, rules, call)
     return _judge(rules, call)
@@ -53,7 +50,7 @@ def _judge(rules: Rules, call: Call) -> Verdict:
 
 
 def _does_apply(rule: ToolRule, arguments: Any) -> bool:
-    """Return whether one string of the arguments matches; a rule that allows must match all of them."""
+    """A rule that allows must match all strings."""
     if rule.argument is not None:
         arguments = arguments.get(rule.argument) if isinstance(arguments, dict) else None
     matches = [rule.pattern.matches(text) for text in _iterate_strings(arguments)]
@@ -61,7 +58,7 @@ def _does_apply(rule: ToolRule, arguments: Any) -> bool:
 
 
 def _iterate_strings(value: Any) -> Iterator[str]:
-    """Iterate over every string in parsed JSON, keys excluded."""
+    """Keys are excluded."""
     waiting = [value]
     while waiting:
         value = waiting.pop()

@@ -1,1 +1,1 @@
-"""A run's state, limits, waits and stops."""
+"""A run has a state, limits, waits and stops."""

@@ -1,7 +1,6 @@
-"""The budget of a run and its sub-agents: reserved before each call, settled after it.
+"""The budget is reserved before each call and settled after it.
 
-A reservation is made in one step of the event loop. Where only the reservations of others stand in its way it waits for
-them, because most of that is given back.
+A run waits where only others' reservations stand in its way, because most of that is given back.
 """
 
 from __future__ import annotations
@@ -20,8 +19,6 @@ from services.runtime.usage import add_cost
 
 
 class Spending:
-    """The budget of one run and its usage. Not shared between runs."""
-
     def __init__(self, agent: Definition) -> None:
         limits, defaults = agent.limits, MODES[agent.mode]
         self._limits: Budget = limits
@@ -31,19 +28,16 @@ class Spending:
         self.model_timeout_s = limits.model_timeout_ms / 1000
         self.tool_timeout_ms = limits.tool_timeout_ms
         self.usage = common_pb2.Usage()
-        """Usage so far."""
         self.answers: Counter[str | None] = Counter()
-        """Number of model answers by sub-agent, its tasks included; None is the run itself."""
+        """None is the run itself, other keys are sub-agents."""
         self.clock = Clock(self.timeout_s)
         self._reserved_calls = 0
-        """Model calls reserved for running tools."""
         self._reserved_tokens = 0
-        """Tokens reserved for running turns and tools."""
         self._given_back: asyncio.Event | None = None
-        """Set when a reservation ends; None when nobody waits for that."""
+        """None when nobody waits."""
 
     def start_clock(self, spent_s: float = 0.0) -> None:
-        """Count time from now, after `spent_s` of an earlier owner; waiting in a chat's queue is not charged."""
+        """Waiting in a chat's queue is not charged."""
         self.clock.start(spent_s)
 
     @property
@@ -61,13 +55,11 @@ class Spending:
 
     @property
     def tokens(self) -> int:
-        """Input and output tokens so far."""
         return self.usage.input_tokens + self.usage.output_tokens
 
     @asynccontextmanager
     async def model_call(self, tokens: int, *, beyond: bool = False) -> AsyncGenerator[None]:
-        """Reserve a model call of about `tokens` for the block, which settles its usage; `beyond` as in
-        `reserve_model_call`.
+        """Reserve a model call for the block, which settles it.
 
         Raises:
             BudgetExceeded: A limit is reached.
@@ -83,7 +75,7 @@ class Spending:
             self._give_back(tokens=tokens)
 
     def reserve_model_call(self, *, beyond: bool = False) -> None:
-        """Take one model call; `beyond` is the call for a final answer that a run is granted at the limit.
+        """Grant one final answer at the limit with `beyond`.
 
         Raises:
             BudgetExceeded: A limit is reached.
@@ -97,7 +89,6 @@ class Spending:
         self.usage.model_calls += 1
 
     def recall_model_call(self, usage: common_pb2.Usage) -> None:
-        """Count a call that an earlier owner of the run made."""
         self.usage.model_calls += 1
         self.settle(usage)
 
@@ -110,14 +101,14 @@ class Spending:
         self.answers[subagent_id] += 1
 
     def reserve_tool_calls(self, count: int) -> bool:
-        """Take `count` tool calls, all or none; False when fewer are left."""
+        """Take all or none; False when fewer are left."""
         if self.usage.tool_calls + count > self.tool_calls_max:
             return False
         self.usage.tool_calls += count
         return True
 
     def for_tool(self, share: int) -> tools_pb2.ToolBudget:
-        """Reserve a tool's model budget: all that is left but one call, divided by `share`."""
+        """Reserve all that is left but one call, divided by `share`."""
         reserved = tools_pb2.ToolBudget(model_calls=max(0, self.model_calls_left - 1) // share)
         if self._limits.max_tokens is not None:
             reserved.tokens = max(0, self._limits.max_tokens - self.tokens - self._reserved_tokens) // share
@@ -126,17 +117,15 @@ class Spending:
         return reserved
 
     def settle_tool(self, reserved: tools_pb2.ToolBudget, usage: common_pb2.Usage) -> None:
-        """Replace the reservation of `for_tool` by the tool's usage."""
         self.usage.model_calls += usage.model_calls
         self.settle(usage)
         self._give_back(calls=reserved.model_calls, tokens=reserved.tokens)
 
     def settle(self, usage: common_pb2.Usage) -> None:
-        """Add the usage of a model call, which was counted when it was reserved."""
+        """The call was counted when it was reserved."""
         add_cost(self.usage, usage)
 
     def exceeded(self, limit: str) -> BudgetExceeded:
-        """Make the error for a limit, with the usage so far."""
         usage = self.usage
         return BudgetExceeded(
             f"the run's {limit} is used up",
@@ -161,7 +150,6 @@ class Spending:
         return left
 
     def _must_wait(self, beyond: bool) -> bool:
-        """Return whether a call has room only if others use less than they reserved."""
         limits = self._limits
         if not beyond and not self.is_out_of_calls and self.model_calls_left == 0:
             return True

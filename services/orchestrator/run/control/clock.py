@@ -1,4 +1,4 @@
-"""A run's time: it stands while all that the run does is wait for people."""
+"""A run's time stands while all that the run does is wait for people."""
 
 from __future__ import annotations
 
@@ -9,22 +9,18 @@ from contextlib import contextmanager
 
 
 class Clock:
-    """Counts down from `timeout_s`. Used by the tasks of one run."""
-
     def __init__(self, timeout_s: float) -> None:
         self.timeout_s = timeout_s
         self.waits = 0
-        """Number of workers that wait for a person."""
         self._working = 1
-        """Number of workers: the run, tasks, sub-agents and calls, without those that stand aside."""
+        """Workers that stand aside are not counted."""
         self._spent_s = 0.0
         self._since: float | None = time.monotonic()
-        """When the clock last started; None while it stands."""
+        """None while the clock stands."""
         self._ring: Callable[[], None] | None = None
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self, spent_s: float = 0.0) -> None:
-        """Count from now; `spent_s` was spent before."""
         self._spent_s, self._since = spent_s, time.monotonic()
 
     @property
@@ -34,7 +30,7 @@ class Clock:
 
     @contextmanager
     def working(self) -> Generator[None]:
-        """Count one more worker inside this block; while it works, waits are charged."""
+        """Count one more worker; waits are charged while it works."""
         self._working += 1
         self._update_motion()
         try:
@@ -45,7 +41,7 @@ class Clock:
 
     @contextmanager
     def aside(self) -> Generator[None]:
-        """Count one worker less inside this block: it waits for others, which count themselves."""
+        """Count one worker less: it waits for others, which count themselves."""
         self._working -= 1
         try:
             yield
@@ -55,7 +51,6 @@ class Clock:
 
     @contextmanager
     def waiting(self) -> Generator[None]:
-        """Count a wait of one worker for a person inside this block."""
         self.waits += 1
         self._update_motion()
         try:
@@ -65,7 +60,6 @@ class Clock:
             self._update_motion()
 
     def watch(self, ring: Callable[[], None]) -> None:
-        """Call `ring` when the time is used up, unless `unwatch` is called before."""
         self._ring = ring
         self._set_timer()
 
@@ -74,7 +68,6 @@ class Clock:
         self._set_timer()
 
     def _set_timer(self) -> None:
-        """Set the timer to when the time would be used up."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

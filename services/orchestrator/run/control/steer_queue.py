@@ -1,4 +1,4 @@
-"""Messages of people to a running run: its model hears them before its next turn, in order."""
+"""A running model hears people's messages before its next turn, in order."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from headrace.v1 import agent_pb2
 
 UNHEARD_MAX = 32
-"""Messages that wait for a turn; each may be as large as a query."""
+"""Each message may be as large as a query."""
 
 
 @dataclass(slots=True)
@@ -21,7 +21,7 @@ class Steer:
     request_id: str
     text: str
     committed: asyncio.Future[None] | None = None
-    """Done when the message is in the log; None when it was there before."""
+    """None when the log had the message before."""
 
     @property
     def is_committed(self) -> bool:
@@ -29,39 +29,37 @@ class Steer:
 
     @property
     def is_refused(self) -> bool:
-        """Whether the log did not take it."""
         return self.committed is not None and self.committed.done() and self.committed.exception() is not None
 
 
 class SteerQueue:
     def __init__(self, recorded: Iterable[agent_pb2.RequestSteer] = ()) -> None:
-        """`recorded` are messages that an earlier owner of the run committed."""
+        """An earlier owner committed `recorded`."""
         self._unheard = [Steer(steer.request_id, steer.message) for steer in recorded]
         self._known = {steer.request_id: steer for steer in self._unheard}
         self.is_over = False
-        """Whether the run's model hears nothing any more."""
 
     def find(self, request_id: str) -> Steer | None:
-        """Return the message that was taken with this id."""
         return self._known.get(request_id)
 
     def add(self, steer: Steer) -> None:
-        """Take a message that is on its way to the log. Raises QueueFull."""
+        """Take a message on its way to the log.
+
+        Raises:
+            QueueFull: Too many are unheard.
+        """
         if len(self._unheard) >= UNHEARD_MAX:
             raise QueueFull(f"{UNHEARD_MAX} messages wait for the run's next turn already; try again later")
         self._unheard.append(steer)
         self._known[steer.request_id] = steer
 
     def next(self) -> Steer | None:
-        """Return the first unheard message that is in the log."""
         return self._unheard[0] if self._unheard and self._unheard[0].is_committed else None
 
     def hear(self) -> None:
-        """Remove the message that `next` returned."""
         del self._unheard[0]
 
     def close(self) -> list[Steer]:
-        """Take no more; return the unheard messages."""
         self.is_over = True
         unheard, self._unheard = self._unheard, []
         return [steer for steer in unheard if not steer.is_refused]

@@ -1,6 +1,6 @@
-"""A run's waits for people: the first submit of an id wins, and one that comes before its wait is kept.
+"""The first submit of an id wins, and one that comes early is kept.
 
-A submit is claimed, then committed, and only then given to who waits: what was answered `accepted` is in the log.
+It is committed before its waiter gets it: `accepted` answers are in the log.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from headrace.errors import QueueFull
 Claim: TypeAlias = Literal["accepted", "repeated", "duplicate", "expired"]
 
 KEPT_MAX = 32
-"""Submits that came before their waits; each may be as large as a message, and an answer has a few calls."""
+"""Each may be as large as a message."""
 
 
 @dataclass(slots=True)
@@ -27,22 +27,20 @@ class _Wait:
 
 
 class Waits:
-    """The waits of one run, by toolId or approvalId. An id stays known to the run's end."""
+    """An id stays known to the run's end."""
 
     def __init__(self) -> None:
         self._waits: dict[str, _Wait] = {}
         self._is_over = False
 
     def __contains__(self, wait_id: str) -> bool:
-        """Whether the id was ever waited for, or a submit was kept for it."""
         return wait_id in self._waits
 
     def expect(self, wait_id: str) -> None:
-        """Take submits for this id from now on."""
         self._waits.setdefault(wait_id, _Wait())
 
     def claim(self, wait_id: str, request_id: str) -> Claim:
-        """Take the submit with `request_id` (empty: none) as the one that counts; `repeated`: it was taken before.
+        """An empty `request_id` is none, and never `repeated`.
 
         Raises:
             QueueFull: Too many are kept for waits that have not begun.
@@ -59,26 +57,24 @@ class Waits:
         return "accepted"
 
     def recall(self, wait_id: str, request_id: str, payload: str) -> None:
-        """Take in a submit that an earlier owner of the run has committed."""
         self._waits[wait_id] = _Wait(request_id=request_id, is_claimed=True, has_begun=True)
         self.fulfil(wait_id, payload)
 
     def end(self, wait_id: str) -> None:
-        """Its call has a result: whoever submits now is too late."""
+        """Refuse later submits: the call has a result."""
         self._waits.setdefault(wait_id, _Wait()).has_expired = True
 
     def close(self) -> None:
-        """Take no submits any more: the run's last lines are made."""
         self._is_over = True
 
     def fulfil(self, wait_id: str, payload: str) -> None:
-        """Give the committed submit to who waits, now or later."""
+        """Give the committed submit to its waiter, now or later."""
         future = self._waits[wait_id].payload
         if not future.done():
             future.set_result(payload)
 
     async def wait(self, wait_id: str, timeout_s: float) -> str | None:
-        """Return what was submitted; None after `timeout_s`, when nothing is taken any more."""
+        """Return None after `timeout_s`, when nothing is taken any more."""
         wait = self._waits.setdefault(wait_id, _Wait())
         wait.has_begun = True
         try:

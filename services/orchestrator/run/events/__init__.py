@@ -1,1 +1,1 @@
-"""From a run to its readers: events numbered, kept and sent."""
+"""Events go from a run to its readers, numbered and kept."""

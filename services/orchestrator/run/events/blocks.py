@@ -1,4 +1,4 @@
-"""The blocks of a journal: a closed block is sent as its snapshot, an open one as its start and its text so far."""
+"""A closed block is sent as its snapshot, an open one as its start and its text so far."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Delta = agent_pb2.AgentDelta
 
 
 class TextBlock:
-    """A reasoning or content block; its text stays bytes until somebody asks for it."""
+    """The text stays bytes until somebody asks for it."""
 
     def __init__(self, kind: str, start: Delta) -> None:
         self.kind = kind
@@ -35,7 +35,6 @@ class TextBlock:
         self._last = (seq, timestamp)
 
     def delta(self, text: bytes) -> bytes:
-        """Make the serialized event of the last piece."""
         return self._frame.around(text, *self._last)
 
     def close(self, end: Delta) -> None:
@@ -61,7 +60,7 @@ class TextBlock:
 
 
 class ToolBlock:
-    """A tool call until its result: arguments and output so far. One of an earlier owner starts with its snapshot."""
+    """An earlier owner's block starts with its snapshot."""
 
     def __init__(self, start: Delta) -> None:
         self.start = start
@@ -132,8 +131,6 @@ class ToolBlock:
 
 
 class ActionBlock:
-    """A front-end action, until its result. One of an earlier owner starts with its snapshot."""
-
     def __init__(self, start: Delta) -> None:
         self.start = start
         self.args = StringIO()
@@ -172,7 +169,7 @@ class ActionBlock:
 
 
 class SingleEvent:
-    """An event that stands for itself; kept serialized, which is a fraction of a message's size."""
+    """Serialized, it is a fraction of a message's size."""
 
     __slots__ = ("_event", "_seq")
 
@@ -186,7 +183,6 @@ class SingleEvent:
 
 
 def _make_event(like: Delta, kind: str, **fields: Any) -> Delta:
-    """Make an event with the envelope of `like` and another payload."""
     payload: Any = {kind: fields}
     event = Delta(seq=like.seq, timestamp=like.timestamp, **payload)
     if like.HasField("subagent_id"):
@@ -197,7 +193,7 @@ def _make_event(like: Delta, kind: str, **fields: Any) -> Delta:
 
 
 def _move_seq(delta: Delta, last_seq: int) -> Delta:
-    """Return `delta` with a seq that does not lie before `last_seq`, for a reader that may have seen it."""
+    """Give `delta` a seq not before `last_seq`: the reader may have seen it."""
     if delta.seq >= last_seq:
         return delta
     copy = Delta()

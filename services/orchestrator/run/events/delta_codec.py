@@ -1,8 +1,5 @@
-"""Text deltas as the wire has them: an LlmDelta recognised, an AgentDelta put together, without an object for either.
-
-Nearly all of a stream is made of these two. Either is its text behind a few bytes, most of which are the same for a
-whole block (https://protobuf.dev/programming-guides/encoding). What comes out is what protobuf itself would write.
-"""
+"""Text deltas, nearly all of a stream, are coded without objects, byte for byte as protobuf would
+(https://protobuf.dev/programming-guides/encoding)."""
 
 from __future__ import annotations
 
@@ -16,7 +13,6 @@ _BYTES = [bytes([number]) for number in range(128)]
 
 
 def varint(number: int) -> bytes:
-    """`number`, not negative, as protobuf writes it."""
     if number < 128:
         return _BYTES[number]
     digits = bytearray()
@@ -28,7 +24,6 @@ def varint(number: int) -> bytes:
 
 
 def _encode_key(field_number: int) -> bytes:
-    """Encode the bytes before a field of text or a message."""
     return varint(field_number << 3 | 2)
 
 
@@ -43,17 +38,14 @@ _KEYS = {
 _DELTA = _encode_key(agent_pb2.ContentDelta.DELTA_FIELD_NUMBER)
 
 _recent = lru_cache(maxsize=1)(varint)
-"""Encoded timestamps: a fast model has many deltas in a millisecond."""
+"""A fast model has many deltas in a millisecond."""
 
 _LONGER_HEADS = (3, 4, 5)
-"""Bytes before a text of more than 127 bytes, of which all but one are its length; no message needs more."""
+"""These are for texts of more than 127 bytes; no message needs more."""
 
 
 def text_at(raw: bytes) -> int:
-    """Where the text begins in an LlmDelta that is one piece of answer or reasoning; 0: it is something else.
-
-    What is not valid UTF-8 is no text, and left to protobuf to refuse.
-    """
+    """Return 0 when the delta is no single piece of text, or no valid UTF-8."""
     size = len(raw)
     if size < 2 or (raw[0] != CONTENT and raw[0] != REASONING):
         return 0
@@ -73,12 +65,10 @@ def _is_utf8(text: bytes) -> bool:
 
 
 class TextFrame:
-    """What the deltas of one text block have in common."""
-
     __slots__ = ("_ids", "_key", "_payload")
 
     def __init__(self, kind: str, block_id: str, start: Delta) -> None:
-        """`kind` is content or reasoning; `start` is the event that opens the block, with the ids of its scope."""
+        """`start` opens the block, with the ids of its scope."""
         scope = Delta()
         if start.HasField("subagent_id"):
             scope.subagent_id = start.subagent_id
@@ -90,7 +80,6 @@ class TextFrame:
         self._payload = agent_pb2.ContentDelta(content_id=block_id).SerializeToString()
 
     def around(self, text: bytes, seq: int, timestamp: int) -> bytes:
-        """The AgentDelta with a piece of the block's text."""
         payload = b"".join((self._payload, _DELTA, varint(len(text)), text)) if text else self._payload
         head = (_SEQ, varint(seq), _TIMESTAMP, _recent(timestamp), self._ids, self._key, varint(len(payload)))
         return b"".join((*head, payload))

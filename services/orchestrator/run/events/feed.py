@@ -1,9 +1,7 @@
-"""From a run to its readers: an event is numbered, serialized once, and on its way when publishing it returns.
+"""An event is on its way when publishing it returns, which never waits.
 
-Publishing never waits. An event that is held, and what comes after it, reaches no reader until it is released: the
-log has it first. What a reader has no room for waits in its bounded queue. A reader that falls too far behind loses
-that and is brought up to date from the journal, as if it had attached again; the run and the other readers do not
-notice.
+A held event and what follows wait until the log has it; a reader that falls too far behind is brought up to date from
+the journal.
 """
 
 from __future__ import annotations
@@ -24,27 +22,22 @@ from services.orchestrator.run.single_waiter_event import SingleWaiterEvent
 from services.runtime.rpc.push_stream import MessageSink
 
 QUEUE_MAX = 4096
-"""Events a reader may lag behind, about 1 MB: a minute of a fast model."""
+"""About 1 MB, which is a minute of a fast model."""
 
 
 class _Reader:
-    """The position of one reader and its queue. A new reader is behind."""
-
     __slots__ = ("flows", "is_behind", "is_full", "outlet", "queue", "sent", "seq", "woken")
 
     def __init__(self, outlet: MessageSink, last_seq: int) -> None:
         self.outlet = outlet
         self.seq = last_seq
-        """Sequence number of the last event sent; 0 before the first."""
+        """0 before the first event is sent."""
         self.sent = 0
         self.queue: list[tuple[int, bytes]] = []
-        """Events that are held or have no room yet, by seq."""
         self.flows = False
-        """True when it has everything and gets the next event at once."""
         self.is_full = False
-        """True when its sink is full."""
         self.is_behind = True
-        """True when the queue lost events, so that the journal has to bring it up to date."""
+        """Whether the queue lost events."""
         self.woken = SingleWaiterEvent()
 
     def put(self, seq: int, event: bytes) -> None:
@@ -65,38 +58,28 @@ class _Reader:
 
 
 class Feed:
-    """The events of one live run. Published to by the run's task, read by any number of readers."""
-
     def __init__(self, seq: int = 0, history: Iterable[agent_pb2.AgentDelta] = ()) -> None:
-        """`seq` is the number of the last event; `history` has the events of earlier owners."""
+        """`seq` is the number of the last event; `history` has earlier owners' events."""
         self.seq = seq
-        """Sequence number of the last event."""
         self.ended = False
-        """The terminal event was published."""
         self.is_cut = False
-        """The run goes on elsewhere, or later: readers are to attach again."""
+        """Readers are to attach again: the run goes on elsewhere, or later."""
         self._journal = Journal()
         self._journal.recall(history)
         self._readers: set[_Reader] = set()
         self._held: list[int] = []
-        """Seqs of events that are on their way to the log, in order."""
 
     @property
     def readers(self) -> int:
-        """How many read this feed now."""
         return len(self._readers)
 
     def since(self, last_seq: int) -> list[agent_pb2.AgentDelta]:
-        """Return the events that a reader with everything up to `last_seq` needs."""
         return self._journal.since(last_seq)
 
     def publish(
         self, payload: Message, *, held: bool = False, subagent_id: str | None = None, task_id: str | None = None
     ) -> agent_pb2.AgentDelta:
-        """Number the event with this payload and pass it on to readers, when `held` only once it is released.
-
-        A piece of text goes through `write`.
-        """
+        """Readers get a `held` event only once it is released."""
         kind = KINDS[type(payload)]
         self.seq += 1
         fields: Any = {kind: payload}
@@ -114,11 +97,9 @@ class Feed:
         return delta
 
     def open_text(self, block_id: str) -> TextBlock:
-        """The text block whose start was published, until its end is."""
         return self._journal.open_text(block_id)
 
     def write(self, block: TextBlock, text: bytes) -> None:
-        """Publish a piece of the text of an open block."""
         self.seq += 1
         block.add(text, self.seq, now_ms())
         if self._readers:
@@ -132,27 +113,26 @@ class Feed:
                 reader.put(self.seq, event)
 
     def release(self, seq: int) -> None:
-        """Let readers have the held event `seq`, and what waits behind it; without effect on one that is not held."""
+        """Let readers have a held event and what waits behind it; without effect on others."""
         if seq in self._held:
             self._held.remove(seq)
             self._catch_up_all()
 
     def release_all(self) -> None:
-        """Let readers have everything: the log has it, or never will."""
         self._held.clear()
         self._catch_up_all()
 
     def cut(self) -> None:
-        """End the readers' streams behind what the log has, without a terminal event."""
+        """End the streams behind what the log has, without a terminal event."""
         self.is_cut = True
         self._wake_readers()
 
     async def follow(self, last_seq: int, outlet: MessageSink) -> int:
-        """Send everything after `last_seq`, to the terminal event, or to where the feed is cut; return how many.
+        """Send everything after `last_seq` to the end or a cut.
 
         Raises:
-            OutOfRange: `last_seq` is beyond what the run has sent.
-            Overloaded: The feed is cut, and there was nothing to send.
+            OutOfRange: `last_seq` is beyond what was sent.
+            Overloaded: The feed is cut, with nothing to send.
         """
         if last_seq > self.seq:
             raise OutOfRange(f"lastSeq {last_seq} is beyond the run's last event {self.seq}", lastSeq=self.seq)
@@ -180,7 +160,6 @@ class Feed:
         self._wake_readers()
 
     def _catch_up(self, reader: _Reader) -> None:
-        """Give a reader what it may have, as far as it has room."""
         if reader.is_full:
             return
         if reader.is_behind:

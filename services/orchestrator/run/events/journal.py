@@ -1,8 +1,4 @@
-"""The events of a live run, folded: enough to bring any reader up to date, in memory the size of the text.
-
-A closed block is kept as its snapshot, an open one as its start and its text so far, anything else as it is. A piece of
-text is one write into its block's buffer.
-"""
+"""Folded events bring any reader up to date, in memory the size of the text."""
 
 from __future__ import annotations
 
@@ -16,15 +12,13 @@ Delta = agent_pb2.AgentDelta
 
 
 class Journal:
-    """The folded events of one run. Owned by its feed."""
-
     def __init__(self) -> None:
         self._entries: list[TextBlock | ToolBlock | ActionBlock | SingleEvent] = []
         self._open: dict[str, TextBlock | ToolBlock | ActionBlock] = {}
-        """Open blocks by id; a tool stays here until its result."""
+        """A tool stays here until its result."""
 
     def note(self, kind: str, delta: Delta) -> None:
-        """Take the next event of the run, unless it is a piece of text; `kind` is its payload's field."""
+        """Pieces of text do not come here."""
         note = self._NOTES.get(kind)
         if note is None:
             self._entries.append(SingleEvent(delta))
@@ -32,13 +26,11 @@ class Journal:
             note(self, delta)
 
     def open_text(self, block_id: str) -> TextBlock:
-        """The text block of this id, between its start and its end."""
         entry = self._open[block_id]
         assert isinstance(entry, TextBlock), "deltas and an end are of a text block that is open"
         return entry
 
     def recall(self, history: Iterable[Delta]) -> None:
-        """Begin with the events that the log has of earlier owners."""
         for event in history:
             match event.WhichOneof("payload"):
                 case "tool_snapshot":
@@ -53,10 +45,10 @@ class Journal:
                     self._entries.append(SingleEvent(event))
 
     def since(self, last_seq: int) -> list[Delta]:
-        """Return what a reader with everything up to `last_seq` needs, ordered by seq.
+        """Order events by seq.
 
-        An open block is opened again, with its own seq or `last_seq`, whichever is later: a reader that leaves in
-        between resumes from there.
+        An open block is opened again at its own seq or `last_seq`, whichever is later: a reader that leaves in between
+        resumes there.
         """
         events = [delta for entry in self._entries for delta in entry.since(last_seq)]
         return sorted(events, key=lambda delta: delta.seq)
@@ -145,4 +137,3 @@ class Journal:
         "action_param": _action_param,
         "action_result": _action_result,
     }
-    """By the payload's field; one table for all runs, each of which has a journal."""

@@ -1,4 +1,4 @@
-"""The kinds of events: the payload field of an AgentDelta, found by the type of the message in it."""
+"""The payload field of an event is its kind."""
 
 from __future__ import annotations
 
@@ -12,7 +12,5 @@ KINDS: dict[type[Message], str] = {
     for field in agent_pb2.AgentDelta.DESCRIPTOR.oneofs_by_name["payload"].fields
     if field.message_type is not None
 }
-"""Each type of message is the payload of one kind alone."""
 
 TERMINAL = frozenset({"run_complete", "run_cancel", "run_error"})
-"""The last event of a run is one of these."""

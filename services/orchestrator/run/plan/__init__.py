@@ -1,1 +1,1 @@
-"""The plan of a run and its changes."""
+"""A run may have a plan, which changes."""

@@ -1,4 +1,4 @@
-"""A plan in force: changed through the plan tools, each change published by the scope that plans."""
+"""Plan tools change a plan in force; the scope that plans publishes each change."""
 
 from __future__ import annotations
 
@@ -19,42 +19,40 @@ Record: TypeAlias = Callable[[Message], Awaitable[object]]
 
 @dataclass(slots=True)
 class Level:
-    """One list of a recursive plan: the tasks left, and the task that was split into it."""
+    """A task that was split has a list of its own."""
 
     parent: Task | None
     """None for the plan itself."""
 
     remaining: list[Task]
     thought: str = ""
-    """The planner's last text on this list."""
 
 
 class ActivePlan:
-    """Owned by the mode; shared by the planner's scope and those of the tasks."""
+    """The mode owns it; the scopes of planner and tasks share it."""
 
     def __init__(self, run_id: str, chat_id: str, recording: ScopeRecording, record: Record) -> None:
-        """`recording` and `record` are those of the scope that plans."""
         self._chat_id = chat_id
         self._record = record
         self.plan = Plan(run_id)
         self.changes = 0
-        """Number of times that a planner added or restated tasks."""
         self.parent: Task | None = None
-        """The task whose parts are added; None for tasks of the plan itself."""
+        """None for tasks of the plan itself."""
         self.level: Level | None = None
-        """The list that is being restated; None when none is."""
+        """None while no list is being restated."""
         self.history: list[str] = []
-        """Reports of the tasks that have ended, in order."""
         past = recording.take_plan()
         self._is_told = past is not None
         self._told: list[Task] = past or []
-        """The plan as readers know it."""
         self._is_behind = self._is_told
-        """Whether the plan is still to come to what an earlier owner of the run has told. On its way, parallel tasks
-        may go through other states than then, which readers must not take for the newest."""
+        """Keeps a replay from publishing states that readers must not take for the newest."""
 
     async def add(self, given: Sequence[Task], made_by: str) -> list[Task]:
-        """Append tasks. Raises PlanProblem."""
+        """Append tasks.
+
+        Raises:
+            PlanProblem: There would be too many, or the list is to be restated.
+        """
         if self.level is not None:
             raise PlanProblem("state the whole list of what is left with _plan_restate_tasks_ instead")
         added = self.plan.add(given, made_by, parent=self.parent)
@@ -63,7 +61,11 @@ class ActivePlan:
         return added
 
     async def restate(self, given: Sequence[Task], made_by: str) -> list[Task]:
-        """Replace what is left of the list that is worked on. Raises PlanProblem."""
+        """Replace what is left of the current list.
+
+        Raises:
+            PlanProblem: The plan cannot follow.
+        """
         if self.level is None:
             raise PlanProblem("there is no list to restate; add tasks with _plan_add_tasks_ instead")
         level = self.level
@@ -73,7 +75,6 @@ class ActivePlan:
         return level.remaining
 
     async def mark(self, task: Task, status: str, description: str = "") -> None:
-        """Set a task's status."""
         if task.status == status and description in ("", task.description):
             return
         task.status = status
@@ -81,14 +82,12 @@ class ActivePlan:
         await self._record_plan()
 
     async def drop(self, tasks: Sequence[Task]) -> None:
-        """Mark tasks that will not be done any more."""
         for task in tasks:
             task.status = "canceled"
         self._is_behind = False
         await self._record_plan()
 
     async def _record_plan(self) -> None:
-        """Give readers the plan as it stands, where they do not know it yet."""
         if self.plan.tasks == self._told:
             self._is_behind = False
             return
@@ -100,7 +99,6 @@ class ActivePlan:
         await self._record(event(plan_id=self.plan.plan_id, chat_id=self._chat_id, plan=self._told))
 
     def values(self, task: Task | None = None) -> dict[str, str]:
-        """Return the values of prompts' placeholders: the plan, a task, and earlier reports."""
         values = {"task_list": self.plan.as_text(), "task_history": "\n\n".join(self.history)}
         if task is not None:
             values |= {"task_id": task.task_id, "task_description": task.description}

@@ -1,7 +1,4 @@
-"""A plan: its tasks in order, changed by the model through three tools.
-
-Ids are derived from the call that made them, so that a replay makes the same ones.
-"""
+"""A model changes its plan through three tools; ids come from calls, so that a replay makes the same."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ from headrace.v1 import agent_pb2, memory_pb2
 from services.orchestrator.ids import derived_id
 
 TASKS_MAX = 200
-"""Tasks of one plan: a model that adds more has lost its way."""
+"""A model that adds more has lost its way."""
 
 OPEN = frozenset({"init", "in_progress"})
 STATUSES = ("init", "in_progress", "completed", "failed", "canceled", "skipped")
@@ -20,12 +17,10 @@ Task = agent_pb2.Task
 
 
 class PlanProblem(Exception):
-    """Raised for a call that the plan cannot follow; the text tells the model why."""
+    """The text tells the model why the plan cannot follow its call."""
 
 
 class Plan:
-    """The plan of one run or sub-agent; used by its task alone."""
-
     def __init__(self, run_id: str) -> None:
         self._run_id = run_id
         self.plan_id = ""
@@ -33,7 +28,7 @@ class Plan:
         self.tasks: list[Task] = []
 
     def add(self, given: Sequence[Task], made_by: str, *, parent: Task | None = None) -> list[Task]:
-        """Append tasks (without ids), which the call `made_by` asked for; behind `parent` those it was split into.
+        """Append tasks, or put them behind `parent`.
 
         Raises:
             PlanProblem: There would be too many.
@@ -49,11 +44,10 @@ class Plan:
     def restate(
         self, remaining: Sequence[Task], given: Sequence[Task], made_by: str, *, parent: Task | None = None
     ) -> list[Task]:
-        """Replace `remaining`, which are parts of `parent`, by what is given: those with an id are kept, perhaps under
-        another description, those without are new, and what is left out is skipped. The new list, in its order.
+        """Return the new list in order: tasks with an id are kept, those without are new, those left out are skipped.
 
         Raises:
-            PlanProblem: An id is none of the remaining ones, or stands there twice; there would be too many.
+            PlanProblem: An id is unknown or repeated, or there would be too many.
         """
         known = {task.task_id: task for task in remaining}
         kept = [task.task_id for task in given if task.task_id]
@@ -70,7 +64,11 @@ class Plan:
         return restated
 
     def find(self, task_id: str) -> Task:
-        """Raises PlanProblem for an id that the plan does not have."""
+        """Find a task.
+
+        Raises:
+            PlanProblem: The plan does not have the id.
+        """
         for task in self.tasks:
             if task.task_id == task_id:
                 return task
@@ -78,15 +76,12 @@ class Plan:
         raise PlanProblem(f"there is no task {task_id!r} in the plan; tasks: {known}")
 
     def open(self) -> list[Task]:
-        """Tasks that are still to be done, in order."""
         return [task for task in self.tasks if task.status in OPEN]
 
     def as_logged(self) -> memory_pb2.Plan:
-        """The plan as a step of the log keeps it."""
         return memory_pb2.Plan(plan_id=self.plan_id, tasks=self.tasks)
 
     def as_text(self) -> str:
-        """The plan as a model reads it."""
         return "\n".join(f"- {task.task_id} [{task.status}] {task.description}" for task in self.tasks)
 
     def _update_task(self, task: Task, given: Task) -> Task:
@@ -96,7 +91,6 @@ class Plan:
         return task
 
     def _place_restated(self, former: Sequence[Task], restated: list[Task]) -> None:
-        """Put the restated tasks where the first of all these stood, those that are skipped before them."""
         moved = [task for task in (*former, *restated) if task in self.tasks]
         if not moved:
             return
@@ -117,7 +111,6 @@ class Plan:
         return task
 
     def _index_behind(self, parent: Task) -> int:
-        """Where the parts of `parent` go: behind it and those it has already."""
         family = {parent.task_id}
         at = self.tasks.index(parent) + 1
         while at < len(self.tasks) and self.tasks[at].parent_task_id in family:
@@ -127,7 +120,7 @@ class Plan:
 
 
 def groups(tasks: Iterable[Task]) -> list[list[Task]]:
-    """Neighbours of one group together, in plan order; a task without a group stands alone."""
+    """A task without a group stands alone."""
     found: list[list[Task]] = []
     for task in tasks:
         if found and task.group and found[-1][-1].group == task.group:

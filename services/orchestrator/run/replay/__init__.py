@@ -1,1 +1,1 @@
-"""Replay of a run that goes on here: its recording, and the resets that readers get."""
+"""A run that goes on here is replayed from its recording."""

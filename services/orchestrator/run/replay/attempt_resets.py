@@ -1,7 +1,4 @@
-"""The first events of a run's new owner: which part of the events was lost with the owner before.
-
-One attempt.reset is the run's own; each task and sub-agent that has begun and not ended has one in its envelope.
-"""
+"""A new owner first tells which events were lost with the owner before."""
 
 from __future__ import annotations
 
@@ -15,18 +12,15 @@ Delta = agent_pb2.AgentDelta
 
 CRASHED = "INTERRUPTED"
 HANDED_OVER = "HANDED_OVER"
-"""Reasons: the owner before died with the run, or gave it away whole."""
+"""The owner before died, or gave the run away whole."""
 
 
 def crashes(recording: Recording) -> int:
-    """Count the owners that took the run over from a dead one."""
     return sum(reset.reason == CRASHED for reset in recording.told("attempt_reset"))
 
 
 @dataclass(frozen=True, slots=True)
 class ScopeReset:
-    """The reset of one scope, and the ids of that scope; None where it has none."""
-
     payload: agent_pb2.AttemptReset
     context_id: str | None = None
     subagent_id: str | None = None
@@ -34,8 +28,7 @@ class ScopeReset:
 
 
 def find_resets(run_id: str, recording: Recording, reason: str, known_seq: int) -> list[ScopeReset]:
-    """Find the resets of the run and of each task and sub-agent that has begun and not ended: the seq after which
-    readers drop events. The run's own events begin with `known_seq` at least."""
+    """Each open task and sub-agent has a seq after which readers drop events; the run's own is at least `known_seq`."""
     lasts = [recording.scope(None).last_seq, known_seq]
     lasts += [message.events.last_seq for message in recording.messages()]
     found = [ScopeReset(agent_pb2.AttemptReset(run_id=run_id, from_seq=max(lasts), reason=reason))]
@@ -48,7 +41,6 @@ def find_resets(run_id: str, recording: Recording, reason: str, known_seq: int) 
 
 
 def _open_scopes(events: Iterable[Delta]) -> list[Delta]:
-    """An envelope for each scope that has begun and not ended, with the seq of its beginning."""
     found: dict[tuple[str, str], Delta] = {}
     for event in events:
         match event.WhichOneof("payload"):

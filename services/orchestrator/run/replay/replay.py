@@ -1,8 +1,4 @@
-"""Replay: a run that is taken over runs its mode again, and is given its recorded answers and results first.
-
-Each scope gets its recorded answers, results, user messages and events in the order in which it asks for them, and goes
-on by itself where they end.
-"""
+"""A run that is taken over runs its mode again: each scope gets its recorded answers and results first."""
 
 from __future__ import annotations
 
@@ -23,14 +19,11 @@ TASK_ENDS = frozenset({"task_complete", "task_fail", "task_cancel"})
 
 
 class ScopeRecording:
-    """The lines of one scope, taken one after the other by the mode that made them."""
-
     def __init__(self) -> None:
         self.systems: dict[str, str] = {}
-        """The last system message of each stage."""
         self.last_system = ""
         self.last_seq = 0
-        """Sequence number of the last block or result that a reader can rely on."""
+        """Readers can rely on blocks up to here."""
         self._said: deque[memory_pb2.LogMessage] = deque()
         self._results: dict[str, memory_pb2.LogMessage] = {}
         self._told: list[Delta] = []
@@ -42,7 +35,7 @@ class ScopeRecording:
         return not self._said
 
     def answer(self) -> list[memory_pb2.LogMessage]:
-        """Take the pieces of the next answer; none when the model is to be asked."""
+        """Take the next answer; empty when the model is to be asked."""
         pieces: list[memory_pb2.LogMessage] = []
         while self._said and self._said[0].message.role == "assistant":
             if pieces and self._said[0].msg_id != pieces[0].msg_id:
@@ -51,37 +44,32 @@ class ScopeRecording:
         return pieces
 
     def user_message(self) -> str | None:
-        """Take the next logged message that no model wrote; None when there is none."""
         if not self._said or self._said[0].message.role != "user":
             return None
         return _join_text(self._said.popleft())
 
     def is_next_said(self, text: str) -> bool:
-        """Return whether the next message is this one, written by no model."""
         return bool(self._said) and self._said[0].message.role == "user" and _join_text(self._said[0]) == text
 
     def result(self, tool_call_id: str) -> memory_pb2.LogMessage | None:
-        """Return the result of a call; None when it has none."""
         return self._results.get(tool_call_id)
 
     def has_insight(self, tool_call_id: str) -> bool:
-        """Whether something was written about the result of a call."""
         return tool_call_id in self._insights
 
     @property
     def artifact_ids(self) -> list[str]:
-        """Ids of the artifacts of its tools."""
         kind = "artifact_publish"
         return [told.artifact_publish.artifact_id for told in self._told if told.WhichOneof("payload") == kind]
 
     @property
     def task_end(self) -> Delta | None:
-        """The event that ended the scope's task; None when it did not end, or the scope has more to replay."""
+        """None when the task did not end, or has more to replay."""
         ends = (told for told in self._told if told.WhichOneof("payload") in TASK_ENDS)
         return next(ends, None) if self.is_used_up else None
 
     def take_plan(self) -> list[agent_pb2.Task] | None:
-        """Take the plan as readers know it; None when they know none."""
+        """None when readers know no plan."""
         plans = [told for told in self._told if told.WhichOneof("payload") in PLANS]
         for told in plans:
             self._told.remove(told)
@@ -91,7 +79,7 @@ class ScopeRecording:
         return list((last.plan_update if last.HasField("plan_update") else last.plan_create).plan)
 
     def event(self, payload: Message) -> Delta | None:
-        """Take the recorded event with this payload, which is not published again; None when there is none."""
+        """A recorded event is not published again."""
         kind = KINDS[type(payload)]
         for event in self._told:
             if event.WhichOneof("payload") == kind and getattr(event, kind) == payload:
@@ -100,7 +88,6 @@ class ScopeRecording:
         return None
 
     def note(self, line: memory_pb2.LogLine) -> None:
-        """Take in a line of the scope."""
         if line.HasField("step"):
             self._note_step(line.step)
         elif line.HasField("event"):
@@ -124,16 +111,14 @@ def _join_text(message: memory_pb2.LogMessage) -> str:
 
 
 _UNRECORDED = ScopeRecording()
-"""The recording of scopes that no earlier owner opened."""
 
 
 class Recording:
-    """All of a run's lines; empty for a run that is new."""
+    """Empty for a run that is new."""
 
     def __init__(self, lines: Sequence[memory_pb2.LogLine] = ()) -> None:
         self.lines = lines
         self.events: list[Delta] = [line.event.event for line in lines if line.HasField("event")]
-        """Events of the event lines, in order: submits, approvals, steers, tasks, notices."""
         self._scopes: dict[str, ScopeRecording] = {}
         for line in lines:
             kind = line.WhichOneof("line")
@@ -142,32 +127,31 @@ class Recording:
                 self._scopes.setdefault(context_id, ScopeRecording()).note(line)
 
     def scope(self, context_id: str | None) -> ScopeRecording:
-        """Return the recording of a scope, which is consumed as the scope runs again."""
+        """The recording is consumed as the scope runs again."""
         return self._scopes.get(context_id or "", _UNRECORDED)
 
     def told(self, kind: str) -> Iterator[Any]:
-        """Return the recorded events of a kind, in order."""
         return (getattr(event, kind) for event in self.events if event.WhichOneof("payload") == kind)
 
     def has(self, kind: str, name: str, value: str) -> bool:
-        """Whether an event of this kind with this field was recorded: it is not made again."""
+        """An event that was recorded is not made again."""
         return any(getattr(event, name) == value for event in self.told(kind))
 
     def awaits(self, wait_id: str) -> bool:
-        """Return whether the run waits for a person with this id, or will after its replay."""
+        """Whether the run waits for this person's answer, or will after its replay."""
         if any(ask.approval_id == wait_id for ask in self.told("approval_ask")):
             return not self.has("approval_answer", "approval_id", wait_id)
         pieces = [message for message in self.messages() if message.tool_id == wait_id]
         return bool(pieces) and all(piece.message.role != "tool" for piece in pieces)
 
     def messages(self, under: str = "") -> Iterator[memory_pb2.LogMessage]:
-        """All messages; those of the context `under` and of what is in it, when it is given."""
+        """Nested contexts of `under` are included; without it, all."""
         for line in self.lines:
             if line.HasField("step") and line.step.context_id.startswith(under):
                 yield from line.step.messages
 
     def answers(self, under: str = "") -> Iterator[memory_pb2.LogMessage]:
-        """The last piece of each answer, which has its usage; `under` is as in `messages`."""
+        """The last piece of an answer has its usage."""
         last: dict[str, memory_pb2.LogMessage] = {}
         for message in self.messages(under):
             if message.message.role == "assistant":
@@ -175,7 +159,6 @@ class Recording:
         return iter(last.values())
 
     def subagents_of(self, agent_id: str) -> list[str]:
-        """A sub-agent, and those below it."""
         found = [agent_id]
         for start in self.told("subagent_start"):
             if start.parent_id in found and start.subagent_id not in found:
@@ -184,7 +167,7 @@ class Recording:
 
     @property
     def stages(self) -> set[str]:
-        """Stages of the run's own steps; sub-agents have modes of their own."""
+        """Sub-agents are left out."""
         return {
             line.step.stage
             for line in self.lines
@@ -193,17 +176,16 @@ class Recording:
 
     @property
     def steps(self) -> int:
-        """Number of the last step."""
         return max((line.step.seq for line in self.lines if line.HasField("step")), default=0)
 
     @property
     def has_goal(self) -> bool:
-        """Whether its goal was logged, or judged to be the same; that comes before all else."""
+        """Whether its goal was logged, or judged to be the same."""
         return any(not line.HasField("query") for line in self.lines)
 
     @property
     def worked_ms(self) -> int:
-        """Time that models and tools took, as far as answers and results tell; waits for people are left out."""
+        """Waits for people are left out."""
         asked: dict[str, int] = {}
         spans: list[tuple[int, int]] = []
         for message in self.messages():
