@@ -54,7 +54,6 @@ class RunLog:
         await self.commit(self.keep(lines))
 
     async def commit(self, request: memory_pb2.AppendRequest) -> None:
-        """Send again where memory refuses for the moment."""
         for delay_s in REFUSED_DELAYS_S:
             try:
                 return await self.send(request)

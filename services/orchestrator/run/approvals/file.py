@@ -15,6 +15,8 @@ log = structlog.get_logger()
 
 
 class RulesFile:
+    """The service owns it."""
+
     def __init__(self, path: Path | None = None) -> None:
         self.path = path
         self.current = Rules()

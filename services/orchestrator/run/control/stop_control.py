@@ -36,7 +36,7 @@ class StopControl:
         self.work = work
 
     def cancel(self, mode: Literal["now", "after_step"] = "now") -> None:
-        """Return at once; repeating it is harmless."""
+        """Repeating it is harmless."""
         if self.mode != "now":
             self.mode = mode
         if mode == "now" and self.is_live:

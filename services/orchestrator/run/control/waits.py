@@ -68,7 +68,6 @@ class Waits:
         self._is_over = True
 
     def fulfil(self, wait_id: str, payload: str) -> None:
-        """Give the committed submit to its waiter, now or later."""
         future = self._waits[wait_id].payload
         if not future.done():
             future.set_result(payload)

@@ -58,6 +58,8 @@ class _Reader:
 
 
 class Feed:
+    """The run's task publishes; any number of readers read."""
+
     def __init__(self, seq: int = 0, history: Iterable[agent_pb2.AgentDelta] = ()) -> None:
         """`seq` is the number of the last event; `history` has earlier owners' events."""
         self.seq = seq

@@ -19,8 +19,6 @@ Record: TypeAlias = Callable[[Message], Awaitable[object]]
 
 @dataclass(slots=True)
 class Level:
-    """A task that was split has a list of its own."""
-
     parent: Task | None
     """None for the plan itself."""
 

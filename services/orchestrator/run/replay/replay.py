@@ -134,7 +134,6 @@ class Recording:
         return (getattr(event, kind) for event in self.events if event.WhichOneof("payload") == kind)
 
     def has(self, kind: str, name: str, value: str) -> bool:
-        """An event that was recorded is not made again."""
         return any(getattr(event, name) == value for event in self.told(kind))
 
     def awaits(self, wait_id: str) -> bool:
