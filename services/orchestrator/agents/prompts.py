@@ -42,12 +42,12 @@ def uses_placeholder(prompt: str, name: str) -> bool:
 
 
 def fill_placeholders(prompt: str, values: Mapping[str, str]) -> str:
-    """Replace every placeholder; a name without a value (no plan, no files) becomes empty."""
+    """A name without a value becomes empty."""
     return _PLACEHOLDER.sub(lambda match: values.get(_resolve_name(match), ""), prompt)
 
 
 def with_time(prompt: str, now: datetime) -> str:
-    """Append the time, to the minute, at the very end: what precedes it stays the same for a prefix cache."""
+    """The end changes alone, to the minute, for a prefix cache."""
     return f"{prompt}\n\nCurrent time: {now.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
 
 

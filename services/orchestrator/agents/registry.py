@@ -21,7 +21,7 @@ log = structlog.get_logger()
 
 
 class Registry:
-    """Agents by key. The service owns it; `reload` is called at start and by the watcher."""
+    """The service owns it; `reload` is called at start and by the watcher."""
 
     def __init__(self, folder: Path, default_key: str = "") -> None:
         self._folder = folder
@@ -31,7 +31,7 @@ class Registry:
         self._agents: dict[str, Definition] = {}
 
     def reload(self) -> None:
-        """Read the folder again. Logs every file that is refused; never raises."""
+        """Logs every file that is refused; never raises."""
         files = {path.name: path for path in sorted(self._folder.glob("*.json"))}
         for name in self._by_file.keys() - files.keys():
             del self._by_file[name]

@@ -100,7 +100,6 @@ async def _stream_call(scope: Scope, peers: Peers, call: Call, key: str) -> tool
 
 
 async def _record_delta(scope: Scope, delta: tools_pb2.ToolDelta, kind: str) -> None:
-    """Publish an artifact or source of the tool once it is in the log."""
     if kind == "artifact":
         made = delta.artifact
         event = agent_pb2.ArtifactPublish(

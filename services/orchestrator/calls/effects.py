@@ -40,7 +40,7 @@ class RetryWindow:
         self._delay_s = DELAY_S
 
     async def pause(self) -> bool:
-        """Wait before the next attempt; False when no time is left for one."""
+        """Return False when no time is left for another attempt."""
         if asyncio.get_running_loop().time() + self._delay_s > self._until:
             return False
         await asyncio.sleep(self._delay_s)
@@ -98,7 +98,7 @@ async def _check_effect(
 
 
 async def _resolve_unknown(scope: Scope, call: Call, key: str) -> tools_pb2.ToolOutcome | str:
-    """Notify the user; a reader who is attached may have the call run again, as another effect."""
+    """An attached reader may have the call run again, as another effect."""
     known = f"tool {call.name!r} was cut off, and whether it has taken effect is not known"
     await scope.notice("OUTCOME_UNKNOWN", known)
     note = ""

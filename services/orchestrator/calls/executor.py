@@ -46,7 +46,7 @@ async def execute_all(scope: Scope, peers: Peers, calls: list[Call], warning: st
 
 
 async def recall_result(scope: Scope, peers: Peers, call: Call) -> bool:
-    """Return whether the log has the call's result; the run then counts it as if it had just run."""
+    """Return whether the log has the result; it then counts as if just run."""
     found = scope.recording.result(call.call_id)
     if found is None:
         return False
@@ -70,7 +70,6 @@ def was_refused_for_budget(scope: Scope, calls: Iterable[Call]) -> bool:
 
 
 async def refuse_call(scope: Scope, call: Call, why: str) -> None:
-    """Give a result to a call that does not run."""
     outcome = outcomes.make_refusal(why)
     await scope.commit([scope.result(call, outcome.result, ok=False)])
 

@@ -20,7 +20,7 @@ class _Question(msgspec.Struct):
 
 
 async def execute_frontend(scope: Scope, peers: Peers, call: Call) -> tools_pb2.ToolOutcome:
-    """Wait for the call's submit; its payload is the result."""
+    """The submit's payload is the result."""
     if problem := arguments.violation(call):
         return outcomes.make_failure("INVALID_ARGUMENTS", problem)
     with scope.run.waiting():

@@ -19,13 +19,11 @@ def make_success(**fields: Any) -> tools_pb2.ToolOutcome:
 
 
 def make_failure(error: str, message: str = "", **fields: Any) -> tools_pb2.ToolOutcome:
-    """Make the result of a tool that failed, or that nobody answered."""
     told = {"ok": False, "error": error} | ({"message": message} if message else {}) | fields
     return tools_pb2.ToolOutcome(ok=False, result=orjson.dumps(told).decode())
 
 
 def make_refusal(error: str, **fields: Any) -> tools_pb2.ToolOutcome:
-    """Make the result of a call that was not run."""
     told = {"ok": False, "executed": False, "error": error, **fields}
     return tools_pb2.ToolOutcome(ok=False, result=orjson.dumps(told).decode())
 

@@ -59,7 +59,6 @@ def is_offered(scope: Scope) -> bool:
 
 
 def describe_tool(scope: Scope) -> tools_pb2.Tool:
-    """Return the tool with the callable agents in its description."""
     tool = tools_pb2.Tool()
     tool.CopyFrom(TOOL)
     for agent in _list_callable(scope).values():
@@ -94,7 +93,7 @@ def recall_subagent(scope: Scope, call: Call, result: str) -> None:
 
 
 def keep_result(scope: Scope, call: Call, result: str) -> None:
-    """Keep the result for the parent's context, which is shown when all calls of the answer have ended."""
+    """The parent's context shows it when all calls of the answer have ended."""
     # Behind it the log may have notes for the model, on lines of their own.
     said = msgspec.json.decode(result.partition("\n")[0], type=_SubagentResult)
     if said.contextId and scope.agent.memory.recap.enabled:

@@ -1,7 +1,7 @@
 """Forwards calls to the orchestrator that owns a run, and its answers back as they come.
 
-Memory knows the owner, and is asked again while that one does not answer: it may be dead, and its runs ours a moment
-later. A call is forwarded at most once. A broken stream simply ends; readers attach again.
+A call is forwarded at most once. While the owner does not answer, memory is asked for it again. A broken stream simply
+ends; readers attach again.
 """
 
 from __future__ import annotations
@@ -29,21 +29,20 @@ from services.runtime.rpc.interceptors import Context
 from services.runtime.rpc.push_stream import MessageSink
 
 RELAYED = "x-headrace-relayed"
-"""This metadata marks a forwarded call."""
 
 ANSWER_TIMEOUT_S = 5.0
-"""After this a unary call to an owner is repeated, which every RPC here allows."""
+"""Then the call is repeated, which every RPC here allows."""
 
 LOOK_AGAIN_S = 0.2
 """An owner that stops hands over within a second."""
 
 SPARE_S = 5.0
-"""Beyond a lease, its end is noticed and the run taken over in this time."""
+"""Within this time beyond a lease, its end is noticed and the run taken over."""
 
 Reply = TypeVar("Reply")
 Passed = TypeVar("Passed")
 Here = Callable[[Run | None], Awaitable[Reply | OwnedElsewhere]]
-"""It answers for a run that is live here, or that nobody owns any more (None)."""
+"""The run is None when nobody owns it any more."""
 
 log = structlog.get_logger()
 
@@ -64,17 +63,14 @@ class Forwarder:
     async def stream(
         self, rpc: str, request: Any, context: Context, out: MessageSink, here: Here[Reply]
     ) -> Reply | int:
-        """Have the run's owner send to `out`; return the number of messages.
-
-        A request without a run begins one, here or where its chat's runs are.
-        """
+        """Return the number of messages; a request without a run begins one."""
         run_id: str = getattr(request, "run_id", "")
         return await self._answer_or_forward(
             run_id, context, here, partial(self._pass_stream, rpc, request, context, out)
         )
 
     async def told(self, rpc: str, request: Message, context: Context, run_id: str) -> Any:
-        """Return another owner's answer; None when there is none, or it does not answer."""
+        """Return None when there is no other owner, or it does not answer."""
         if _is_relayed(context):
             return None
         address = await self._takeover.owner_of(run_id)
@@ -87,7 +83,7 @@ class Forwarder:
     async def _answer_or_forward(
         self, run_id: str, context: Context, here: Here[Reply], there: Callable[[str], Awaitable[Passed]]
     ) -> Reply | Passed:
-        """Return the first answer, from here or from the owners of the run or its chat."""
+        """Return the first answer, from here or from an owner."""
         loop = asyncio.get_running_loop()
         until_s = loop.time() + (0.0 if _is_relayed(context) else self._patience_s)
         while True:
@@ -140,7 +136,7 @@ class Forwarder:
 
 @contextmanager
 def _owner_errors() -> Generator[None]:
-    """Raise the owner's own error; any other break of its connection becomes ProviderUnavailable."""
+    """Raise the owner's own error; a broken connection becomes ProviderUnavailable."""
     try:
         with rpc_errors():
             yield
@@ -149,7 +145,7 @@ def _owner_errors() -> Generator[None]:
 
 
 def _is_passing(error: HeadraceError) -> bool:
-    """Return whether another owner may be found: this one has gone, or is about to."""
+    """Return whether another owner may be found soon."""
     return isinstance(error, ProviderUnavailable) or error.retry_after_s == 0
 
 

@@ -14,7 +14,7 @@ from services.runtime.auth.caller_credentials import CallerMetadata
 from services.runtime.rpc.channels import open_channel
 
 LANES_MAX = 64
-"""The limit is above the number of replicas, because gone replicas leave theirs for a while."""
+"""Gone replicas leave their channels for a while."""
 
 UNUSED_S = 60.0
 
@@ -42,7 +42,7 @@ class PeerChannels:
 
     @asynccontextmanager
     async def to(self, address: str) -> AsyncGenerator[grpc.aio.Channel]:
-        """Give the channel to `address` for one call.
+        """Give the channel for one call.
 
         Raises:
             Overloaded: There are too many channels.
@@ -68,7 +68,6 @@ class PeerChannels:
             raise ProviderUnavailable("the run's owner has no address") from error
 
     async def tidy(self) -> None:
-        """Close unused channels, until cancelled."""
         while True:
             await asyncio.sleep(UNUSED_S)
             before_s = asyncio.get_running_loop().time() - UNUSED_S

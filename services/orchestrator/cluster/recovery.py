@@ -21,7 +21,6 @@ log = structlog.get_logger()
 
 
 async def patiently(ask: Callable[[], Awaitable[T]]) -> T:
-    """Return what `ask` returns, as soon as memory is there."""
     while True:
         try:
             return await ask()
@@ -33,8 +32,7 @@ async def patiently(ask: Callable[[], Awaitable[T]]) -> T:
 def end_of(
     run: memory_pb2.UnfinishedRun, generation: int, base_seq: int, told: common_pb2.Failure | None = None
 ) -> memory_pb2.AppendRequest:
-    """Make the last lines of a run that ends as interrupted, or as readers were `told`, with events after
-    `base_seq`."""
+    """End a run as interrupted, or as readers were `told`, with events after `base_seq`."""
     reset = agent_pb2.AgentDelta(
         seq=base_seq + 1,
         timestamp=ids.now_ms(),

@@ -1,7 +1,7 @@
 """Takes over runs that nobody runs, found at the start and about every second after it.
 
-An owner that stops releases its leases, one that dies lets them run out; the first that asks then gets the run with a
-new generation, and memory takes nothing from earlier owners. The runs of a chat go to one owner, in order.
+The first that asks for an unowned run gets it with a new generation, and memory takes nothing from earlier owners. The
+runs of a chat go to one owner, in order.
 """
 
 from __future__ import annotations
@@ -34,17 +34,16 @@ SEQ_PER_GENERATION = 1_000_000
 """An owner with generation g numbers its events from g times this, plus 1 (docs/reference/events.md)."""
 
 GENERATION_MAX = 1_000_000
-"""Above this, where memory's index was lost, seqs go on with the next free range, so that JSON readers can count
-them."""
+"""Above this, where memory's index was lost, seqs take the next free range, so that JSON readers can count them."""
 
 CRASHES_MAX = 3
-"""After so many crashes of owners a run is ended: it is what kills them."""
+"""A run whose owners crash so often is what kills them."""
 
 LOOKS_PER_LEASE = 15
-"""With leases of 15 s, a released run goes on within about 1 s, a dead owner's within 17."""
+"""With 15 s, a released run goes on within about 1 s, a dead owner's within 17."""
 
 JITTER = (0.8, 1.2)
-"""Replicas that look at the same moment would ask for the same runs."""
+"""Replicas that look together would ask for the same runs."""
 
 log = structlog.get_logger()
 
@@ -53,7 +52,7 @@ CHATS_AT_ONCE = 8
 
 
 class Takeover:
-    """Takes runs over for `runs`; those of a chat one at a time."""
+    """A chat's runs are taken one at a time."""
 
     def __init__(self, runs: Runs, registry: Registry, peers: Peers, owner: Owner) -> None:
         self._runs = runs
@@ -63,11 +62,10 @@ class Takeover:
         self._taking: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def at_start(self) -> None:
-        """Take over all unowned runs; waits for memory as long as it takes."""
+        """It waits for memory as long as it takes."""
         await patiently(self._take_unowned)
 
     async def watch(self) -> None:
-        """Take over unowned runs, until cancelled."""
         looks = 0
         while True:
             looks += 1
@@ -106,7 +104,7 @@ class Takeover:
         return not self._is_owned_elsewhere(entry)
 
     async def find(self, run_id: str) -> Run | str | None:
-        """Return the run, taken over where nobody runs it, or the address of the owner of its chat's runs.
+        """Return the run, or the address of the owner of its chat's runs.
 
         None means that it has ended or is not the caller's.
 
@@ -139,20 +137,19 @@ class Takeover:
         return self._taking.setdefault(chat_id, asyncio.Lock())
 
     def _is_left(self, entry: memory_pb2.UnfinishedRun, run_id: str) -> bool:
-        """Return whether an unowned run is to be taken over for a caller who asks for `run_id`."""
         if self._runs.live.has(entry.run_id):
             return False
         return entry.run_id == run_id or entry.run_id not in self._runs.unstored
 
     async def owner_of(self, run_id: str) -> str | None:
-        """Return the address of another process that owns the run; takes nothing over."""
+        """Return another owner's address; takes nothing over."""
         beside = await stored_runs.list_unfinished_of_chat(self._peers, run_id)
         return next(
             (entry.owner for entry in beside if entry.run_id == run_id and self._is_owned_elsewhere(entry)), None
         )
 
     async def _try_take_over(self, entry: memory_pb2.UnfinishedRun) -> bool:
-        """Take the run over if nobody has it; return whether no other process has it now."""
+        """Return whether no other process has the run now."""
         try:
             async with self._chat_lock(entry.chat_id):
                 if not self._is_owned_elsewhere(entry):
@@ -174,7 +171,7 @@ class Takeover:
         return entry.owner not in ("", self._owner.address) and entry.lease_expires_at > ids.now_ms()
 
     async def _take_over(self, entry: memory_pb2.UnfinishedRun) -> Run | None:
-        """Take the run over; None when it had ended, or was ended."""
+        """Return None when the run had ended, or was ended."""
         with acting_as(_owner_identity(entry)):
             if run := self._runs.live.find(entry.run_id):
                 return run
@@ -211,7 +208,7 @@ class Takeover:
         return run
 
     def _find_agent(self, query: memory_pb2.QueryLine, recording: Recording) -> Definition | None:
-        """Return the run's agent as it is now; None when it is gone or works in another mode."""
+        """Return None when it is gone or works in another mode."""
         try:
             agent = self._registry.get(query.query.agent_key)
             if query.query.HasField("deep_think"):
@@ -222,7 +219,7 @@ class Takeover:
         return None if recording.stages & others else agent
 
     async def _acquire_lease(self, entry: memory_pb2.UnfinishedRun) -> int | None:
-        """Return our generation; None when the run has ended. Raises Overloaded: another was faster."""
+        """Return None when the run has ended. Raises Overloaded: another was faster."""
         request = memory_pb2.AcquireLeaseRequest(
             chat_id=entry.chat_id, run_id=entry.run_id, owner=self._owner.address, ttl_ms=self._owner.ttl_ms
         )
@@ -245,7 +242,7 @@ def _make_moved_error() -> Overloaded:
 
 
 def _first_seq_base(generation: int, last_seq: int) -> int:
-    """Return the seq after which an owner's events are numbered."""
+    """Events are numbered from the seq after this."""
     if generation > GENERATION_MAX:
         generation = last_seq // SEQ_PER_GENERATION + 1
     return generation * SEQ_PER_GENERATION

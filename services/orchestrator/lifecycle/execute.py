@@ -29,7 +29,7 @@ log = structlog.get_logger()
 @dataclass(frozen=True, slots=True)
 class Opening:
     resets: memory_pb2.AppendRequest | None = None
-    """None for a run that begins here rather than being taken over."""
+    """It is None for a run that begins here."""
 
     notices: Sequence[tuple[str, str]] = ()
     """Each has a code and a text."""
@@ -40,7 +40,7 @@ NOTHING = Opening()
 
 @asynccontextmanager
 async def working_ahead(run: Run, peers: Peers, opening: Opening) -> AsyncGenerator[None]:
-    """Prepare the first turn while the query is stored; drop the work if it is not executed when the block ends."""
+    """Prepare the first turn while the query is stored; the work is dropped unless executed inside the block."""
     work = asyncio.create_task(_work_ahead(run, peers, opening))
     run.control.begin_work(work)
     try:
@@ -56,7 +56,7 @@ async def _work_ahead(run: Run, peers: Peers, opening: Opening) -> str:
 
 
 async def execute(run: Run, peers: Peers, opening: Opening) -> memory_pb2.RunLine | None:
-    """Do the work and return how it ended; None when it is left to its next owner."""
+    """Return None when the run is left to its next owner."""
     control, clock = run.control, run.spending.clock
     clock.start(run.recording.worked_ms / 1000)
     work = control.work or asyncio.create_task(_run_mode(run, peers, opening))

@@ -21,19 +21,19 @@ CANCELLED_RESULT = '{"ok":false,"error":"cancelled"}'
 INTERRUPTED_RESULT = '{"ok":false,"error":"interrupted"}'
 
 FINISH_RETRY_DELAYS_S = (0.0, 0.2, 1.0, 3.0)
-"""Memory may be restarting; after these attempts recovery ends the run."""
+"""Memory may be restarting; after these recovery ends the run."""
 
 HAND_OVER_S = 3.0
-"""The last lines of a run that is left to another owner take at most this long, within the process's stop."""
+"""It fits within the process's stop."""
 
 AskNext: TypeAlias = Callable[[Run, Steer], Awaitable[None]]
-"""It asks a message that a run did not hear as the chat's next query."""
+"""It asks a message that a run did not hear."""
 
 log = structlog.get_logger()
 
 
 async def finish(run: Run, line: memory_pb2.RunLine, ask_next: AskNext) -> common_pb2.Failure | None:
-    """End the run as `line` says; where the log takes no end, return the failure that readers got instead."""
+    """Return the failure that readers got instead where the log takes no end."""
     unheard = run.steering.close()
     line.usage.CopyFrom(run.usage)
     run.close(line, CANCELLED_RESULT if line.state == "cancelled" else INTERRUPTED_RESULT)
@@ -72,7 +72,7 @@ async def hand_over(run: Run, peers: Peers) -> None:
 
 
 async def _commit_end(run: Run, unheard: list[Steer], ask_next: AskNext) -> common_pb2.Failure | None:
-    """Commit the run's last lines, after asking the messages it did not hear; return why that failed."""
+    """Commit the last lines, after asking what was not heard; return why that failed."""
     failure: common_pb2.Failure | None = None
     for delay_s in FINISH_RETRY_DELAYS_S:
         await asyncio.sleep(delay_s)

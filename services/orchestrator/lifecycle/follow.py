@@ -1,4 +1,4 @@
-"""Sends a run's events to a caller: a new run's, or those of one that it attaches to."""
+"""Sends a run's events to a caller."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from services.runtime.rpc.push_stream import MessageSink
 async def follow_query(
     runs: Runs, request: agent_pb2.QueryRequest, out: MessageSink, _: Run | None
 ) -> int | RepeatedQuery | OwnedElsewhere:
-    """Begin a run and send its events; return their number."""
     started = await runs.start(request)
     if not isinstance(started, Run) or request.on_disconnect != "cancel":
         return await _follow_started(started, out)
@@ -36,7 +35,7 @@ async def _follow_started(started: StartResult, out: MessageSink) -> int | Repea
 
 
 async def follow_run(peers: Peers, request: agent_pb2.AttachRequest, out: MessageSink, run: Run | None) -> int:
-    """Send the events after the caller's last one; return their number, None when the run has ended."""
+    """Send the events after the last seen one; None when the run has ended."""
     if run is not None:
         return await run.feed.follow(request.last_seq, out)
     events = await stored_runs.get_events(peers, request.run_id, request.last_seq)

@@ -1,7 +1,4 @@
-"""Leases: memory has one for each live run, which this process renews while it is alive.
-
-A new run's lease comes with its query line, without a round trip of its own.
-"""
+"""Leases: this process renews each live run's in memory."""
 
 from __future__ import annotations
 
@@ -18,7 +15,6 @@ from services.orchestrator.run.run import Run
 from services.runtime.auth.identity import acting_as
 
 RENEWALS_MAX = 32
-"""Few renew at a time, because memory puts each on the disk."""
 
 RELEASE_TIMEOUT_S = 5.0
 
@@ -37,12 +33,11 @@ class Owner:
 
     @property
     def renewal_s(self) -> float:
-        """The time between renewals is so short that one may fail."""
+        """The time is so short that one renewal may fail."""
         return self.lease_s / 3
 
 
 async def keep(live: Callable[[], Iterable[Run]], peers: Peers, owner: Owner) -> None:
-    """Renew the leases of the live runs, until cancelled."""
     loop = asyncio.get_running_loop()
     gate = asyncio.Semaphore(RENEWALS_MAX)
     next_s = loop.time()

@@ -13,7 +13,7 @@ from services.runtime.capacity import Capacity
 
 
 class LiveRuns:
-    """Counts each run against the capacity, and the first run of each chat against its tenant's share."""
+    """Only the first run of each chat counts against its tenant\'s share."""
 
     def __init__(self, capacity: Capacity, fair_use: FairUse) -> None:
         self._capacity = capacity
@@ -22,11 +22,10 @@ class LiveRuns:
         self._by_chat: dict[str, list[Run]] = {}
         """The first run of a chat is the one that runs."""
         self._idle = asyncio.Event()
-        """It is set while no run is live."""
         self._idle.set()
 
     def add(self, run: Run) -> None:
-        """Keep a run until `remove`; its turn comes when its chat's earlier ones are removed."""
+        """The run's turn comes when its chat's earlier ones are removed."""
         self._by_id[run.id] = run
         self._capacity.acquire(run.identity.tenant)
         self._idle.clear()
@@ -50,16 +49,14 @@ class LiveRuns:
             self._fair_use.give_back(run.identity.tenant)
 
     def rest(self, tenant: str, is_resting: bool) -> None:
-        """Free the place of a run that waits for people (True), or take one for a run that goes on."""
+        """Free the place of a run that waits for people (True), or take it again."""
         (self._fair_use.give_back if is_resting else self._fair_use.take)(tenant)
 
     def find(self, run_id: str) -> Run | None:
-        """Return the run when it is the caller's."""
         run = self._by_id.get(run_id)
         return run if run is not None and run.identity == identity.require_identity() else None
 
     def has(self, run_id: str) -> bool:
-        """Return whether the run is live here, of any owner."""
         return run_id in self._by_id
 
     def has_chat(self, chat_id: str) -> bool:
@@ -69,7 +66,7 @@ class LiveRuns:
         return list(self._by_id.values())
 
     def of_chat(self, chat_id: str) -> list[Run]:
-        """Return the live runs of a chat in order. Raises NotFound: the chat is not the caller's."""
+        """Raises NotFound: the chat is not the caller's."""
         runs, caller = self._by_chat.get(chat_id, ()), identity.require_identity()
         if any(run.state.is_stored and run.identity != caller for run in runs):
             raise stored_runs.make_chat_not_found(chat_id)

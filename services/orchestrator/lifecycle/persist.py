@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from services.orchestrator.run.run import Run
 
 Caller: TypeAlias = "asyncio.Future[RepeatedQuery | OwnedElsewhere | None]"
-"""The future has the reason or error when there is no run to execute, None when the run is stored."""
+"""It gets the reason or error when there is no run to execute, None when the run is stored."""
 
 
 class QueryLog:
@@ -42,7 +42,7 @@ class QueryLog:
             return await self._peers.memory.Append(request, timeout=UNARY_TIMEOUT_S, metadata=forward_metadata())
 
     async def store(self, run: Run, traceparent: str, caller: Caller) -> memory_pb2.AppendResponse | None:
-        """Commit the query line and answer the caller; None when there is no run to execute."""
+        """Return None when there is no run to execute."""
         try:
             reply = await self.append(run, traceparent)
         except ChatBusy as error:

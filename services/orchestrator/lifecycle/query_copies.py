@@ -1,4 +1,4 @@
-"""Copies of a query: every field of the messages is copied, or named as one that is left out."""
+"""Copies of a query: every field is copied, or named as one left out."""
 
 from __future__ import annotations
 
@@ -7,12 +7,10 @@ import hashlib
 from headrace.v1 import agent_pb2
 
 STEER_FIELDS = frozenset({"chat_id", "agent_key", "deep_think"})
-"""These fields of a query hold for a message which its run did not hear, too."""
 
 STEER_OWN_FIELDS = frozenset({"request_id", "role", "message"})
 
 STEER_LEFT_OUT = frozenset({"references", "params", "scene", "stream", "on_disconnect", "when_busy", "client_tools"})
-"""These fields belong to the query alone."""
 
 
 def query_event(query: agent_pb2.QueryRequest) -> agent_pb2.RequestQuery:
@@ -21,7 +19,7 @@ def query_event(query: agent_pb2.QueryRequest) -> agent_pb2.RequestQuery:
 
 
 def steer_query(query: agent_pb2.QueryRequest, request_id: str, text: str) -> agent_pb2.QueryRequest:
-    """Make the query that asks a message which the run of `query` did not hear; the same each time."""
+    """Make the query that asks an unheard message; the same each time."""
     name = hashlib.sha256(request_id.encode()).hexdigest()[:32]
     fields = {field.name: value for field, value in query.ListFields() if field.name in STEER_FIELDS}
     return agent_pb2.QueryRequest(request_id=f"steer_{name}", role="user", message=text, **fields)

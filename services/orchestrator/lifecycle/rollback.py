@@ -1,4 +1,4 @@
-"""whenBusy rollback: messages of cancelled runs stay in the log and the history, but no model sees them."""
+"""whenBusy rollback: cancelled runs' messages stay in the log, but no model sees them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from services.runtime.rpc.call_ids import forward_metadata
 
 
 async def take_back(run: Run, peers: Peers) -> None:
-    """Revert, for models alone, the ended runs that `run` rolls back, when it is `run`'s turn."""
+    """Call it when it is `run`'s turn."""
     checkpoint_id = run.chat.revert()
     if checkpoint_id is None:
         return

@@ -1,4 +1,4 @@
-"""The runs of this process, from admission to the end: admit, persist, execute, finish."""
+"""The runs of this process: admit, persist, execute, finish."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ from services.runtime.rpc.call_ids import bind_run_id
 from services.runtime.telemetry import spans
 
 UNSTORED_MAX = 1000
-"""Ends of runs are kept until the process ends, and a log that takes none is rare."""
+"""A log that takes no end is rare."""
 
 ENDING_S = 5.0
-"""Runs hand over in this time, within compose's stop_grace_period."""
+"""This is within compose's stop_grace_period."""
 
 AGENT_CHANGED = ("AGENT_CHANGED", "the agent was changed while this run was stopped; it goes on as it is now")
 
 
 class Runs:
-    """Starts and steers runs; `group`, which lives as long as the service, owns their tasks."""
+    """The `group`, which lives as long as the service, owns the runs' tasks."""
 
     def __init__(
         self,
@@ -60,14 +60,14 @@ class Runs:
         self._group = group
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self.unstored: dict[str, common_pb2.Failure] = {}
-        """Readers got these failures of runs whose logs took no end; a later owner ends them alike."""
+        """Readers got these failures where logs took no end; a later owner ends the runs alike."""
 
     @property
     def is_draining(self) -> bool:
         return self._admission.is_draining
 
     async def start(self, request: agent_pb2.QueryRequest) -> StartResult:
-        """Begin a run and commit its query line. Raises what `Admission.admit` raises."""
+        """Raises what `Admission.admit` raises."""
         async with self._admission.admit(request) as admitted:
             routed = admitted.routed
             run = self._make_run(ids.new_uuid(), routed.agent, admitted.query)
@@ -79,7 +79,7 @@ class Runs:
             return await self._launch_run(run, Opening(notices=notices))
 
     async def _launch_run(self, run: Run, opening: Opening) -> StartResult:
-        """Start the run's task; return when its query is stored, or found not to begin a run."""
+        """Return when the query is stored, or found not to begin a run."""
         self.live.add(run)
         caller: Caller = asyncio.get_running_loop().create_future()
         self._tasks[run.id] = self._group.create_task(self._run_from_query(run, opening, caller))
@@ -115,7 +115,6 @@ class Runs:
             self._forget_run(run)
 
     def _cancel_earlier(self, run: Run) -> None:
-        """Cancel the chat's earlier runs where the query asks for that."""
         if run.query.when_busy not in ("interrupt", "rollback"):
             return
         earlier = self.live.before(run)
@@ -134,7 +133,7 @@ class Runs:
                 del self.unstored[next(iter(self.unstored))]
 
     async def _ask_next(self, run: Run, message: Steer) -> None:
-        """Ask a message that came too late for `run`; no limit refuses it, because it was accepted."""
+        """No limit refuses the message, because it was accepted."""
         query = steer_query(run.query, message.request_id, message.text)
         begun = await self._launch_run(self._make_run(ids.new_uuid(), run.agent, query), NOTHING)
         if isinstance(begun, OwnedElsewhere):
@@ -171,7 +170,7 @@ class Runs:
         self.live.remove(run)
 
     async def compact(self, chat_id: str) -> StartResult:
-        """Start a run that only compacts the chat. Raises NotFound, and what `start` raises."""
+        """Raises NotFound, and what `start` raises."""
         request = memory_pb2.GetChatRequest(chat_id=chat_id, without_events=True)
         agent_key = (await stored_runs.get_chat(self._peers, request)).last_agent_key
         return await self.start(
@@ -184,7 +183,7 @@ class Runs:
         return await submit_rpc.submit(run, request, self._group)
 
     async def steer(self, run: Run | None, request: agent_pb2.SteerRequest) -> agent_pb2.SteerResponse | OwnedElsewhere:
-        """Take a message for a run; if the run hears nothing any more or has ended (None), it becomes the next query.
+        """Without a run that hears it, the message becomes the next query.
 
         Raises:
             NotFound: There is no such run.
@@ -202,7 +201,7 @@ class Runs:
         return agent_pb2.SteerResponse(run_id=begun.id if isinstance(begun, Run) else begun.run_id, status="queued")
 
     async def drain(self, grace_s: float) -> None:
-        """Take no new runs, let the live ones end for `grace_s`, then leave them to their next owner."""
+        """Let the live runs end for `grace_s`, then leave them to their next owner."""
         self._admission.drain()
         if not await self.live.wait_until_idle(grace_s):
             self._admission.hand_over()

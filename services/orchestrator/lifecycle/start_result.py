@@ -1,4 +1,4 @@
-"""The results of a query that was to begin a run here."""
+"""The results of starting a query."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class RepeatedQuery:
 
 @dataclass(frozen=True, slots=True)
 class OwnedElsewhere:
-    """Another process owns the chat's runs and keeps their order, so nothing was begun."""
+    """Another process owns the chat's runs; nothing was begun."""
 
     run_id: str
     """It may be any of the chat's runs."""
@@ -28,5 +28,5 @@ StartResult: TypeAlias = Run | RepeatedQuery | OwnedElsewhere
 
 
 def stopping() -> Overloaded:
-    """Make the error of a process that stops; another replica takes the request at once."""
+    """Another replica takes the request at once."""
     return Overloaded("the service is being stopped; try again", retry_after_s=0)

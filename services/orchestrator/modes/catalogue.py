@@ -1,4 +1,4 @@
-"""The modes by name; each function runs a conversation to its answer and returns the finish reason."""
+"""The modes by name; each returns the finish reason."""
 
 from __future__ import annotations
 

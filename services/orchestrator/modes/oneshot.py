@@ -1,4 +1,4 @@
-"""ONESHOT: one model call; tools that it asks for run once, and a final call without tools gives the answer."""
+"""ONESHOT: one model call, its tools once, then a final call without tools."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from services.orchestrator.run.answers.answer import Answer
 from services.orchestrator.turn.conversation import Conversation
 
 REPAIRS_MAX = 2
-"""So often a model is reminded of a required tool."""
 
 REPAIR_PROMPT = "You must call one of the tools now; answer after its result."
 
@@ -25,7 +24,7 @@ async def run_oneshot(talk: Conversation) -> str:
 
 
 def requires_tool(talk: Conversation) -> bool:
-    """Return whether the stage's first turn has to call a tool.
+    """Return whether the first turn has to call a tool.
 
     Raises:
         ToolRequired: The stage has no tool to call.
@@ -37,10 +36,10 @@ def requires_tool(talk: Conversation) -> bool:
 
 
 async def ask_for_tool_call(talk: Conversation, *, parallel: bool) -> Answer:
-    """Ask for a turn that calls a tool.
+    """Remind a model that calls none.
 
     Raises:
-        ToolRequired: The model called none, not even when reminded.
+        ToolRequired: The model still called none.
     """
     for attempt in range(REPAIRS_MAX + 1):
         if attempt:
@@ -52,9 +51,9 @@ async def ask_for_tool_call(talk: Conversation, *, parallel: bool) -> Answer:
 
 
 async def ask_for_final_answer(talk: Conversation, reason: str = "") -> str:
-    """Ask for the answer in one call without tools; `reason` says why the loop ended, if the model did not end it.
+    """Ask without tools; `reason` says why the loop ended, if the model did not end it.
 
-    When only the budget of model calls is spent, a run is granted this call all the same, a sub-agent is not.
+    When only model calls are spent, a run is granted this one, a sub-agent is not.
     """
     beyond = talk.run.spending.is_out_of_calls and talk.scope.depth == 0
     answer = await talk.ask_model("none", beyond_budget=beyond)
@@ -64,7 +63,7 @@ async def ask_for_final_answer(talk: Conversation, reason: str = "") -> str:
 
 
 async def finish_answer(talk: Conversation, answer: Answer, reason: str = "") -> str:
-    """Return the finish reason of a last answer, verified first where the agent wants that.
+    """Return the finish reason, after verifying where the agent wants that.
 
     Raises:
         NoAnswer: The answer has no text.

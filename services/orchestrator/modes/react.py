@@ -7,7 +7,7 @@ from services.orchestrator.run.answers.answer import Answer
 from services.orchestrator.turn.conversation import Conversation
 
 REPEATS_WARNED = 3
-"""The same call this many times in a row gets a warning; one more ends the loop."""
+"""One repetition more than this ends the loop."""
 
 WARNING = "warning: this was the same call with the same arguments for the third time; use what it gave, or change it"
 

@@ -1,6 +1,6 @@
-"""Output REASONING_SUMMARY: readers get a summary of the reasoning, as deltas after the answer.
+"""Output REASONING_SUMMARY: readers get a summary of the reasoning after the answer.
 
-The reasoning itself is in the log alone. A summary that cannot be made is left out.
+The reasoning itself is in the log alone. A summary that fails is left out.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from services.orchestrator.turn.conversation import Conversation
 
 REASONING_CHARS_MAX = 60_000
-"""The reasoning's last 15,000 tokens or so are summed up, which fits every model's window."""
+"""About 15,000 tokens fit every model's window."""
 
 CHARS_PER_TOKEN, OUTPUT_TOKENS = 4, 500
-"""These estimates are for the call's reservation."""
+"""They estimate the call's reservation."""
 
 STAGE = "reasoning_summary"
 
@@ -34,7 +34,6 @@ log = structlog.get_logger()
 
 
 async def write_summary(talk: Conversation) -> None:
-    """Stream a summary of the scope's reasoning, where the agent wants one."""
     scope = talk.scope
     text = "\n\n".join(scope.notes.thoughts)[-REASONING_CHARS_MAX:].strip()
     if not text:

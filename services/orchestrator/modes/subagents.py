@@ -1,6 +1,6 @@
-"""Runs sub-agents, each in its own scope; the caller gets the result alone.
+"""Runs sub-agents, each in its own scope.
 
-A failure is a value for the caller's model. What ends the run (a cancel, the budget) ends its sub-agents too.
+A failure is a value for the caller's model. A cancel or the budget ends the run and its sub-agents.
 """
 
 from __future__ import annotations
@@ -30,13 +30,11 @@ from services.orchestrator.turn import parent_context
 from services.orchestrator.turn.conversation import Conversation
 
 SUMMARY_CHARS_MAX = 500
-"""subagent.end shows so much of a result."""
 
 OPEN_RESULT = '{"ok":false,"error":"interrupted"}'
-"""Calls that were open when a sub-agent failed get this result."""
+"""Calls that were open at the failure get this result."""
 
 SAME_TOOLS = frozenset({todos.WRITE.name, todos.READ.name, subagent.NAME})
-"""A default agent has these beside its caller's backend tools."""
 
 log = structlog.get_logger()
 
@@ -49,7 +47,6 @@ class _SubagentResult:
 
     @property
     def line(self) -> memory_pb2.RunLine:
-        """The result in the form of a run's end serves what is still open in the scope."""
         if self.error is not None:
             return memory_pb2.RunLine(state="failed", error=to_failure(self.error))
         return memory_pb2.RunLine(state="cancelled" if self.is_cancelled else "completed")
@@ -136,7 +133,6 @@ async def _select_tools(scope: Scope, parent: Scope, peers: Peers, *, is_like_pa
 
 
 def _make_default_agent(parent: Scope) -> Definition:
-    """Make an agent with the parent's model and tools, and the built-in prompt."""
     return parent.agent.model_copy(
         update={
             "mode": "REACT",
@@ -151,7 +147,7 @@ def _make_default_agent(parent: Scope) -> Definition:
 
 
 def _limit_steps(agent: Definition, steps_max: int) -> Definition:
-    """Limit the turns with tools of an agent, or of each task of its plan."""
+    """In a plan the limit holds for each task."""
     sections: dict[str, object] = {}
     if agent.mode == "REACT" and agent.react is not None:
         steps = min(steps_max, agent.stage_settings("react").steps_max)
@@ -163,8 +159,7 @@ def _limit_steps(agent: Definition, steps_max: int) -> Definition:
 
 
 def _ends_run(error: HeadraceError) -> bool:
-    """Return whether an error ends the whole run; a spent limit of model calls does not, as the run may still
-    answer."""
+    """A spent limit of model calls does not end the run, as it may still answer."""
     if isinstance(error, BudgetExceeded):
         return error.metadata.get("limit") != "maxModelCalls"
     return isinstance(error, StaleLease)

@@ -1,7 +1,7 @@
-"""Verify SECOND_PASS_FIX: the first answer is a draft; a second turn checks it and gives the answer.
+"""Verify SECOND_PASS_FIX: a second turn checks the first answer, a draft.
 
-The draft's steps have stage `verify`, which no model is shown; the second turn gets it as a reminder. When that turn
-fails before readers have anything of it, they get the draft as one delta, and VERIFY_SKIPPED.
+The draft's steps have stage `verify`, which no model is shown. When the second turn fails before readers have anything
+of it, they get the draft as one delta, and VERIFY_SKIPPED.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ log = structlog.get_logger()
 
 
 async def run_second_pass(talk: Conversation, draft: Answer) -> Answer:
-    """Return the answer that readers get for `draft`."""
     if draft.finish_reason == "content_filter":
         return await _release_draft(talk, draft)
     why = "the second turn gave no text"

@@ -17,7 +17,7 @@ log = structlog.get_logger()
 
 
 async def get_model_info(peers: Peers, provider_key: str, model: str) -> llm_pb2.ModelInfo:
-    """Return the provider file's entry of a model; its name alone when the gateway does not answer."""
+    """Only the name is set when the gateway does not answer."""
     try:
         found = await peers.models.get_or_ask((provider_key, model), partial(_list_models, peers, provider_key, model))
     except HeadraceError as error:
@@ -38,13 +38,13 @@ async def _list_models(peers: Peers, provider_key: str, model: str) -> Sequence[
 
 
 async def agent_limits(peers: Peers, model: ModelConfig) -> tuple[memory_pb2.ModelLimits, str]:
-    """Return the limits of an agent's model, and its summary model; empty means the model itself."""
+    """An empty summary model means the model itself."""
     info = await get_model_info(peers, model.provider_key or "", model.model or "")
     return make_limits(info, model.max_tokens or 0), info.summary_model
 
 
 def make_limits(info: llm_pb2.ModelInfo, max_tokens: int = 0) -> memory_pb2.ModelLimits:
-    """Convert limits to memory's form; `max_tokens` 0 means the model's own largest answer."""
+    """`max_tokens` 0 means the model's own largest answer."""
     return memory_pb2.ModelLimits(
         provider_key=info.provider_key,
         model=info.model,

@@ -1,7 +1,6 @@
 """Repeats calls whose connection broke: within the call's own time at a peer that may restart, else once.
 
-Every such RPC may be repeated: an append by its request id, a change of state by its version. An answer of the service
-is never repeated, an error included.
+Every such RPC may be repeated. An answer of the service is never repeated, an error included.
 """
 
 from __future__ import annotations
@@ -22,7 +21,6 @@ class Unary(Protocol):
 
 
 def repeat_until_answered(ask: Unary) -> Any:
-    """Wrap `ask` for a peer that may be restarting."""
 
     async def asked(request: Any, *, timeout: float, metadata: Any = None) -> Any:
         loop = asyncio.get_running_loop()
@@ -40,7 +38,6 @@ def repeat_until_answered(ask: Unary) -> Any:
 
 
 def repeat_once(ask: Unary) -> Any:
-    """Wrap `ask` for a peer that the run can do without."""
 
     async def asked(request: Any, *, timeout: float, metadata: Any = None) -> Any:
         try:
@@ -54,12 +51,12 @@ def repeat_once(ask: Unary) -> Any:
 
 
 def was_broken_connection(error: HeadraceError) -> bool:
-    """Return whether a broken connection caused an error that `rpc_errors` translated."""
+    """The error is one that `rpc_errors` translated."""
     return isinstance(error.__cause__, grpc.aio.AioRpcError) and is_broken_connection(error.__cause__)
 
 
 def is_broken_connection(error: grpc.aio.AioRpcError) -> bool:
-    """Return whether the connection ended, rather than the service answering with an error, which has details."""
+    """An error of the service itself has details."""
     if error.code() is not grpc.StatusCode.UNAVAILABLE:
         return False
     return not any(name == "grpc-status-details-bin" for name, _ in error.trailing_metadata() or ())

@@ -19,12 +19,12 @@ async def get_chat(peers: Peers, request: memory_pb2.GetChatRequest) -> memory_p
 
 
 def make_chat_not_found(chat_id: str) -> NotFound:
-    """Make memory's error for a chat that does not exist or is another caller's."""
+    """It is memory's error, for another caller's chat too."""
     return NotFound(f"chat {chat_id} does not exist", chatId=chat_id)
 
 
 async def get_events(peers: Peers, run_id: str, last_seq: int) -> list[agent_pb2.AgentDelta]:
-    """Return the stored events of an ended run after `last_seq`.
+    """Return an ended run's events.
 
     Raises:
         NotFound: There is no such run.
@@ -41,12 +41,12 @@ async def get_events(peers: Peers, run_id: str, last_seq: int) -> list[agent_pb2
 
 
 async def list_unfinished(peers: Peers, *, without_owner: bool = False) -> list[memory_pb2.UnfinishedRun]:
-    """Return the runs without an end, oldest first; `without_owner` leaves out those that a process owns."""
+    """The oldest come first; `without_owner` leaves out owned ones."""
     return await _list_unfinished(peers, memory_pb2.ListUnfinishedRunsRequest(without_owner=without_owner))
 
 
 async def list_unfinished_of_chat(peers: Peers, run_id: str) -> list[memory_pb2.UnfinishedRun]:
-    """Return the unfinished runs of a run's chat, oldest first; none where the run is another caller's."""
+    """The oldest come first; none where the run is another caller's."""
     return await _list_unfinished(peers, memory_pb2.ListUnfinishedRunsRequest(run_id=run_id))
 
 
@@ -72,7 +72,7 @@ async def get_run(peers: Peers, run_id: str) -> agent_pb2.Run:
 
 
 def fold_runs(events: Iterable[agent_pb2.AgentDelta]) -> list[agent_pb2.Run]:
-    """Fold a chat's history to its runs, oldest first; one without an end is `running`, wherever it is."""
+    """The oldest come first; a run without an end is `running`, wherever it is."""
     runs: list[agent_pb2.Run] = []
     asked_at, chat_id = 0, ""
     for event in events:

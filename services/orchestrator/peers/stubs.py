@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from headrace.v1.tools_pb2_grpc import ToolServiceAsyncStub
 
 UNARY_TIMEOUT_S = 30.0
-"""It is long, because an append waits for a disk."""
+"""An append waits for a disk."""
 
 FRESH_S = 2.0
-"""Cached lists of models, tools and skills are used up to this age; changed files are seen that much later."""
+"""Changed models, tools and skills are seen that much later."""
 
 STREAM_CHAT = "/headrace.v1.LlmService/StreamChat"
 
@@ -38,18 +38,17 @@ WAITED_FOR = (
     *("Append", "LoadContext", "GetState", "UpdateState", "GetChat", "PutBlob", "Revert"),
     *("ListUnfinishedRuns", "AcquireLease", "RenewLease", "ReleaseLease"),
 )
-"""These RPCs of memory wait for a restarting service."""
+"""Memory may be restarting."""
 
 GATEWAY_BACK_S = 10.0
-"""A gateway restarts, or a turn in mid-answer finds another, within this time."""
+"""A gateway restarts, or another is found, within this time."""
 
 ASKED_TWICE = ("ListTools", "ListSkills", "LinkSkill")
-"""These RPCs of tools before a run's first turn are repeated once."""
 
 
 @contextmanager
 def translating_peer_errors() -> Generator[None]:
-    """Raise the peer's own error; a deadline becomes ProviderUnavailable, like a peer that is away."""
+    """A deadline becomes ProviderUnavailable, like a peer that is away."""
     try:
         with rpc_errors():
             yield
@@ -61,15 +60,15 @@ def translating_peer_errors() -> Generator[None]:
 
 @dataclass(frozen=True, slots=True)
 class Peers:
-    """All runs share these stubs over one channel each."""
+    """All runs share them."""
 
     llm: LlmServiceAsyncStub
     stream_chat: grpc.aio.UnaryStreamMultiCallable[bytes, bytes]
-    """It takes serialized requests and gives serialized deltas."""
+    """Requests and deltas are serialized."""
     memory: MemoryServiceAsyncStub
     tools: ToolServiceAsyncStub
     channels: Sequence[grpc.aio.Channel] = ()
-    """No call waits for these peers; the gateway is the first."""
+    """No call waits for these; the gateway is the first."""
     models: TtlCache[tuple[str, str], Sequence[llm_pb2.ModelInfo]] = field(default_factory=partial(TtlCache, FRESH_S))
     tool_list: TtlCache[None, Sequence[tools_pb2.Tool]] = field(default_factory=partial(TtlCache, FRESH_S))
     skill_list: TtlCache[None, tools_pb2.ListSkillsResponse] = field(default_factory=partial(TtlCache, FRESH_S))
@@ -78,7 +77,7 @@ class Peers:
     def from_channels(
         cls, *, llm_gateway: grpc.aio.Channel, memory: grpc.aio.Channel, tools: grpc.aio.Channel
     ) -> Peers:
-        """Make the stubs of channels, which stay the caller's."""
+        """The channels stay the caller's."""
         remembering = MemoryServiceStub(memory)
         for name in WAITED_FOR:
             setattr(remembering, name, repeat_until_answered(getattr(remembering, name)))
@@ -90,11 +89,11 @@ class Peers:
         return cls(llm, stream_chat, remembering, offering, (llm_gateway, tools))
 
     async def wait_for_gateway(self) -> None:
-        """Wait up to GATEWAY_BACK_S; the next call fails if no gateway is there."""
+        """The next call fails if none is there after GATEWAY_BACK_S."""
         await _wait_until_ready(self.channels[:1], GATEWAY_BACK_S)
 
     async def wait_for_peers(self) -> None:
-        """Wait up to UNARY_TIMEOUT_S, as all services of a machine start at the same time."""
+        """All services of a machine start at the same time."""
         await _wait_until_ready(self.channels, UNARY_TIMEOUT_S)
 
 

@@ -14,14 +14,14 @@ ANSWERS_MAX = 1000
 
 
 class TtlCache(Generic[K, V]):
-    """Answers no older than `age_s` by question; callers must not change them."""
+    """Callers must not change its answers."""
 
     def __init__(self, age_s: float) -> None:
         self._age_s = age_s
         self._answers: dict[K, tuple[float, V]] = {}
 
     async def get_or_ask(self, question: K, ask: Callable[[], Awaitable[V]]) -> V:
-        """An empty answer is not cached: what is missing may be on its way."""
+        """Empty answers are not cached: the missing may be on its way."""
         if (known := self._answers.get(question)) is not None and time.monotonic() - known[0] < self._age_s:
             return known[1]
         answer = await ask()

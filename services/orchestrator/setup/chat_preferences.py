@@ -21,7 +21,7 @@ class _ChatPreferences(msgspec.Struct, rename="camel"):
 
 
 def read_preferences(query: agent_pb2.QueryRequest) -> dict[str, bytes]:
-    """Return the fields of the session state that the query sets, as JSON text."""
+    """Return fields of the session state as JSON text."""
     try:
         wishes = msgspec.json.decode(query.params or "{}", type=_ChatPreferences)
     except msgspec.DecodeError:

@@ -1,6 +1,6 @@
-"""Functions that the caller of a query carries out: frontend tools of that run, answered by Submit.
+"""Functions that a query's caller carries out: frontend tools of that run, answered by Submit.
 
-Their events have `toolApi` client, which tells them from calls that people answer.
+Their events have `toolApi` client.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ NO_ARGUMENTS = '{"type":"object","properties":{}}'
 
 
 def make_client_tools(query: agent_pb2.QueryRequest, others: Iterable[tools_pb2.Tool]) -> list[tools_pb2.Tool]:
-    """Make tools of the query's functions; `others` are the tools that the model sees already.
+    """The model sees the `others` already.
 
     Raises:
         InvalidRequest: A name is taken, or parameters are no JSON Schema.

@@ -1,6 +1,6 @@
 """Mentions in a message: `@name` for a tool, a skill or an agent, `#file.name` for an upload.
 
-A name does not begin within an e-mail address; CJK text may stand directly before it.
+CJK text may stand directly before a name; e-mail addresses have none.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 
 MENTIONS_MAX = 32
-"""A message with more is a pasted text and no request."""
+"""More are a pasted text and no request."""
 
 _NAME = re.compile(r"(?<![A-Za-z0-9._%+@-])@((?>[A-Za-z0-9_](?:[A-Za-z0-9_.-]{0,126}[A-Za-z0-9_])?))(?![@A-Za-z0-9_])")
 _END = r"\s\"'#@<>|*?,;:!()\[\]{}，。；：、！？（）【】《》"
@@ -16,13 +16,13 @@ _FILE = re.compile(rf"(?<![A-Za-z0-9&/#])#(?:\"([^\"\n]{{1,255}})\"|([^{_END}]{{
 
 
 def find_names(message: str) -> list[str]:
-    """Return the names after @ as written, each once without regard to case."""
+    """Each name comes once without regard to case."""
     found = {match[1].casefold(): match[1] for match in _NAME.finditer(message)}
     return [*found.values()][:MENTIONS_MAX]
 
 
 def find_files(message: str, paths: list[str]) -> list[str]:
-    """Return those of `paths` in uploads/ that the message mentions by name or path, in its order."""
+    """Return mentioned `paths` in the message's order."""
     by_name = {path.rpartition("/")[2]: path for path in paths} | {
         path.removeprefix("uploads/"): path for path in paths
     }

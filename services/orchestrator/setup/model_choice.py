@@ -1,4 +1,4 @@
-"""Chooses among an agent's models: the one that the chat prefers, or one that sees the query's images."""
+"""Chooses among an agent's models: the one preferred, or one that sees images."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from services.orchestrator.setup.uploads import IMAGES
 
 
 async def choose_model(run: Run, peers: Peers, state: session_state.State, given: Iterable[Upload]) -> None:
-    """Set the model of all the run's stages.
+    """Set the model of all stages.
 
     Raises:
         InvalidRequest: There are images, and no model of the agent sees them.
@@ -31,7 +31,7 @@ async def choose_model(run: Run, peers: Peers, state: session_state.State, given
 
 
 async def _sees_images(agent: Definition, peers: Peers) -> bool:
-    """Return whether the models of all stages see images; one without known capabilities does."""
+    """A model without known capabilities does."""
     models = {(stage.model.provider_key or "", stage.model.model or "") for stage in agent.stages}
     for provider_key, model in sorted(models):
         capabilities = (await get_model_info(peers, provider_key, model)).capabilities

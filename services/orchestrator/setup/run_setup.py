@@ -20,11 +20,11 @@ from services.orchestrator.setup.tool_selection import ToolCatalogue, load_catal
 class RunSetup:
     tools: list[tools_pb2.Tool] = field(default_factory=list[tools_pb2.Tool])
     skills: str = ""
-    """This section of the system message is empty without skills."""
+    """It is empty without skills."""
 
 
 async def set_up_run(run: Run, peers: Peers) -> RunSetup:
-    """Load and choose everything; the main scope keeps reminders for the model."""
+    """Reminders for the model are kept on the main scope."""
     state, there_are, offered = await _load_all(run, peers)
     given = await _take_uploads(run, peers, state)
     if not run.agent.working.may_use_tools:
@@ -40,7 +40,7 @@ async def set_up_run(run: Run, peers: Peers) -> RunSetup:
 
 
 async def _load_all(run: Run, peers: Peers) -> tuple[session_state.State, ToolCatalogue, list[tools_pb2.Skill]]:
-    """Load everything at the same time, because the first turn waits for it."""
+    """The first turn waits, so everything loads at the same time."""
     if not run.agent.working.may_use_tools:
         return await _load_state(run, peers), ToolCatalogue(), []
     try:
@@ -54,7 +54,6 @@ async def _load_all(run: Run, peers: Peers) -> tuple[session_state.State, ToolCa
 
 
 async def _load_state(run: Run, peers: Peers) -> session_state.State:
-    """Load the chat's state and store the query's preferences in it."""
     is_first = run.chat.is_first and not run.past.reason
     state = session_state.State(0, {}) if is_first else await session_state.load(run.main, peers)
     wished = chat_preferences.read_preferences(run.query)
@@ -92,7 +91,7 @@ async def _take_uploads(run: Run, peers: Peers, state: session_state.State) -> l
 async def _resolve_mentions(
     run: Run, there_are: ToolCatalogue, offered: list[tools_pb2.Skill]
 ) -> list[tools_pb2.Skill]:
-    """Sort the mentions into tools, agents and skills; return the skills. Unknown names become a notice."""
+    """Return the mentioned skills; unknown names become a notice."""
     attention, found = run.main.attention, list[tools_pb2.Skill]()
     unknown: list[str] = []
     for name in mentions.find_names(run.query.message):
@@ -116,7 +115,6 @@ async def _resolve_mentions(
 async def _link_skills(
     run: Run, peers: Peers, offered: list[tools_pb2.Skill], named: list[tools_pb2.Skill], given: list[Upload]
 ) -> str:
-    """Link the run's skills into the workspace; return the system message's section."""
     listed = offered if run.agent.skills else []
     links: dict[str, tools_pb2.LinkSkillResponse] = {}
     for skill in {skill.id: skill for skill in (*listed, *named, *skills.find_claiming(offered, given))}.values():

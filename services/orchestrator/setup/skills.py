@@ -1,4 +1,4 @@
-"""Skills of a run: those its agent lists, its message names or an upload calls for are linked into the workspace.
+"""Skills of a run, linked into the workspace: listed by the agent, named, or claiming an upload.
 
 A model reads a linked skill's file before it uses it.
 """
@@ -19,13 +19,13 @@ from services.orchestrator.run.run import Run
 from services.runtime.rpc.call_ids import forward_metadata
 
 LINK_TIMEOUT_S = 120.0
-"""Linking a skill for the first time installs its requirements."""
+"""A first link installs the skill's requirements."""
 
 log = structlog.get_logger()
 
 
 async def list_skills(run: Run, peers: Peers) -> list[tools_pb2.Skill]:
-    """Return all skills, or those that the agent lists; none where tools has no skills."""
+    """The list is empty where tools has no skills."""
     try:
         there_are = (await peers.skill_list.get_or_ask(None, partial(_fetch_skills, peers))).skills
     except HeadraceError as error:
@@ -47,18 +47,17 @@ async def _fetch_skills(peers: Peers) -> tools_pb2.ListSkillsResponse:
 
 
 def is_named(skill: tools_pb2.Skill, names: Iterable[str]) -> bool:
-    """Return whether one of the case-folded `names` is the skill's id or name."""
     return any(name in (skill.id.casefold(), skill.name.casefold()) for name in names)
 
 
 def find_claiming(skills: Sequence[tools_pb2.Skill], uploads: Iterable[Upload]) -> list[tools_pb2.Skill]:
-    """Return the skills that claim an upload by its kind or the end of its name."""
+    """Skills claim uploads by kind or the end of the name."""
     types = {kind for upload in uploads for kind in (upload.kind, upload.name.rpartition(".")[2].casefold())}
     return [skill for skill in skills if types & {kind.casefold() for kind in skill.file_types}]
 
 
 async def link_skill(run: Run, peers: Peers, skill: tools_pb2.Skill) -> tools_pb2.LinkSkillResponse | None:
-    """Link a skill into the chat's workspace; None, and a notice to the user, when that fails."""
+    """Return None and notify the user when linking fails."""
     why = skill.unavailable
     if not why:
         await run.state.wait_for_start()
@@ -82,7 +81,7 @@ def describe_link(link: tools_pb2.LinkSkillResponse) -> str:
 
 
 def render_section(skills: Sequence[tools_pb2.Skill], linked: dict[str, str]) -> str:
-    """Render the section, empty without skills; `linked` has paths by skill id."""
+    """The section is empty without skills; `linked` has paths by skill id."""
     lines: list[str] = []
     for skill in skills:
         if not skill.HasField("unavailable"):

@@ -28,7 +28,7 @@ log = structlog.get_logger()
 class ToolCatalogue:
     """All usable tools, the orchestrator's own included, by name without regard to case.
 
-    The plan tools are not among them: their names are reserved, and a stage has them or not.
+    Stages alone have the plan tools, whose names are reserved.
     """
 
     def __init__(self, tools: Iterable[tools_pb2.Tool] = ()) -> None:
@@ -47,12 +47,11 @@ class ToolCatalogue:
         return [tool.name for tool in self._tools.values() if tool.tier == tier and not find_problem(tool)]
 
     def list_core(self) -> list[str]:
-        """Every agent that may use tools sees these."""
         return [tool.name for tool in self._tools.values() if tool.always_available and not find_problem(tool)]
 
 
 async def load_catalogue(scope: Scope, peers: Peers) -> ToolCatalogue:
-    """When the tools service is away, an agent that lists no tools goes on without it."""
+    """An agent that lists no tools can go on without the tools service."""
     try:
         return ToolCatalogue(await peers.tool_list.get_or_ask(None, partial(_fetch_tools, peers)))
     except ProviderUnavailable:
@@ -69,7 +68,7 @@ async def _fetch_tools(peers: Peers) -> Sequence[tools_pb2.Tool]:
 
 
 async def select_tools(scope: Scope, there_are: ToolCatalogue, named: Iterable[str]) -> list[tools_pb2.Tool]:
-    """Select the scope's tools; `named` come from message or chat. Missing ones are reported to the user."""
+    """The `named` come from message or chat; missing ones are reported to the user."""
     wanted: dict[str, None] = {}
     for name in scope.agent.working.tools:
         tier = TIERS.get(name.casefold())
@@ -91,7 +90,7 @@ async def select_tools(scope: Scope, there_are: ToolCatalogue, named: Iterable[s
 
 
 def find_problem(tool: tools_pb2.Tool) -> str:
-    """Return why a tool cannot be used; empty when it can."""
+    """The text is empty when the tool can be used."""
     if tool.HasField("unavailable"):
         return tool.unavailable
     return "" if tool.kind in KINDS else f"its kind {tool.kind!r} is not known"

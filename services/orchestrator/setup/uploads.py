@@ -1,6 +1,6 @@
-"""Files that a query refers to: kept for the chat, and small texts and images shown to the model.
+"""Files that a query refers to: kept for the chat, and shown when small.
 
-They are committed as a user message, so that every later turn sees the same.
+A user message has them, so that every later turn sees the same.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from services.orchestrator.run.scope import Scope
 from services.runtime.rpc.call_ids import forward_metadata
 
 UPLOADS_MAX = 1000
-"""A chat's session state keeps so many; the oldest are dropped first."""
+"""The oldest are dropped first."""
 
 TEXT_BYTES_MAX = 10 * 1024
 IMAGE_BYTES_MAX = 10 * 1024 * 1024
-"""Larger files are not shown; tools read them."""
+"""Tools read larger files."""
 
 SHOWN_BYTES_MAX = 24 * 1024 * 1024
 """One query's images go to the provider in one request."""
@@ -45,7 +45,7 @@ def read_references(references: Iterable[common_pb2.Reference]) -> list[Upload]:
 
 
 def parse_path(reference: common_pb2.Reference) -> str:
-    """Return the workspace path that UploadFile gave; empty for other references."""
+    """The path is empty unless UploadFile gave the reference."""
     try:
         meta: Any = json.loads(reference.meta or "null")
     except (ValueError, RecursionError):
@@ -60,7 +60,7 @@ def merge_uploads(before: Iterable[Upload], now: Iterable[Upload]) -> list[Uploa
 
 
 async def show_uploads(scope: Scope, peers: Peers, given: Iterable[Upload]) -> None:
-    """Commit a user message with the small texts and images among `given`, if any."""
+    """Small texts and images are shown."""
     parts: list[llm_pb2.ContentPart] = []
     room = SHOWN_BYTES_MAX
     for upload in given:
@@ -91,7 +91,7 @@ async def _make_parts(scope: Scope, peers: Peers, upload: Upload, room: int) -> 
 
 
 async def _read_content(scope: Scope, peers: Peers, upload: Upload, bytes_max: int) -> bytes | None:
-    """Read a file; None when it cannot be read or has grown, and then the model sees its path alone."""
+    """Return None when the file cannot be read or has grown; the model then sees the path alone."""
     request = tools_pb2.ReadFileRequest(chat_id=scope.run.chat_id, path=upload.path)
     data = bytearray()
     try:

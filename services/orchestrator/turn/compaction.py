@@ -22,30 +22,29 @@ from services.orchestrator.turn import mentioned_files
 from services.runtime.rpc.call_ids import forward_metadata
 
 COMPACT_TIMEOUT_S = 60.0
-"""Memory waits half of this for a summary, but also counts a long chat and commits twice."""
+"""This is twice what memory waits for a summary, as it also counts and commits."""
 
 GROWTH_RATIO = 1.1
-"""A failed compaction is tried again after this growth, at most three times between 0.8 of the limit, where it is due,
-and the limit."""
+"""A failed compaction is tried again at most three times between 0.8 of the limit, where it is due, and the limit."""
 
 REFUSALS = frozenset({"NOTHING_TO_COMPACT", "TOO_MANY_FAILURES"})
-"""For these reasons memory refuses without asking a model."""
+"""Memory refuses for these without asking a model."""
 
 log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
 class RequestFrame:
-    """All requests of a scope's stage share these parts, beside messages."""
+    """Everything but the messages stays the same in a stage."""
 
     tools: Sequence[llm_pb2.ToolSchema]
     limits: memory_pb2.ModelLimits
     summary_model: str
-    """A model of the same provider; empty for the scope's own."""
+    """It is empty for the scope's own."""
 
 
 class Compaction:
-    """The compactions of one scope, used by its task alone."""
+    """It is used by one scope's task alone."""
 
     def __init__(self, scope: Scope, peers: Peers) -> None:
         self._scope = scope
@@ -54,13 +53,13 @@ class Compaction:
         self._failed_at_tokens = 0
 
     def is_worth_trying(self, tokens: int) -> bool:
-        """Return whether a context of `tokens` may be compacted after earlier failures."""
+        """After a failure the context has to grow first."""
         return tokens >= GROWTH_RATIO * self._failed_at_tokens
 
     async def compact_before_turn(
         self, frame: RequestFrame, loaded: memory_pb2.LoadContextResponse, turn: int | None, *, calls_kept: int
     ) -> bool:
-        """Compact `loaded` if the budget has a call besides `calls_kept`; return whether the context changed.
+        """Keep `calls_kept` model calls; return whether the context changed.
 
         `turn` is None at the run's entry.
         """
@@ -119,7 +118,6 @@ class Compaction:
         return kind in ("complete", "fallback")
 
     async def _record_deltas(self, request: memory_pb2.CompactRequest) -> str:
-        """Record a compaction's deltas as events; return the kind of the last."""
         spending, kind, was_billed = self._run.spending, "", False
         async with aclosing(self._stream_deltas(request)) as deltas:
             async for delta in deltas:
@@ -133,7 +131,7 @@ class Compaction:
         return kind
 
     async def _stream_deltas(self, request: memory_pb2.CompactRequest) -> AsyncGenerator[memory_pb2.CompactDelta]:
-        """A stream that breaks off becomes a failed compaction."""
+        """A broken stream is a failed compaction."""
         timeout_s = min(COMPACT_TIMEOUT_S, self._run.spending.time_left_s)
         rpc = self._peers.memory.Compact(request, timeout=timeout_s, metadata=forward_metadata())
         has_started = False

@@ -1,6 +1,6 @@
-"""The messages of a scope's requests: memory's view within the model's window, compacted when due.
+"""The messages of a scope's requests: memory's view within the model's window.
 
-A turn compacts its context at most once when due, and once when the provider refused it as too long.
+A turn compacts at most once when due, and once when the provider refused it as too long.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from services.runtime.rpc.call_ids import forward_metadata
 
 
 class Context:
-    """The context of one scope, used by its task alone."""
+    """It is used by one scope's task alone."""
 
     def __init__(self, scope: Scope, peers: Peers, tools: Sequence[llm_pb2.ToolSchema]) -> None:
         self._scope = scope
@@ -30,12 +30,12 @@ class Context:
         self._framed_for = scope.settings
         self._compaction = Compaction(scope, peers)
         self.tokens = 0
-        """The last request's tokens are 0 where memory could not count them."""
+        """It is 0 where memory could not count the last request's."""
         self._turn = 0
         """The first turn is 1."""
 
     async def load_messages(self) -> Sequence[llm_pb2.Message]:
-        """Load the messages of the next turn, compacted when due."""
+        """The context is compacted when due."""
         self._turn += 1
         await insight_writer.write_insights(self._scope, self._peers)
         loaded = await self._load()
@@ -45,11 +45,11 @@ class Context:
         return loaded.messages
 
     def skip_turn(self) -> None:
-        """Count a turn that an earlier owner of the run had."""
+        """An earlier owner of the run had this turn."""
         self._turn += 1
 
     async def load_shortened(self) -> Sequence[llm_pb2.Message] | None:
-        """Compact a context that the provider refused as too long; None when it cannot be shortened."""
+        """Return None when the context cannot be shortened."""
         loaded = await self._compact_and_load(await self._load(), calls_kept=0)
         return None if loaded is None else loaded.messages
 
@@ -86,7 +86,6 @@ class Context:
         return loaded
 
     async def _make_frame(self) -> RequestFrame:
-        """Make what stays the same for a stage; the model's limits are asked for once."""
         settings = self._scope.settings
         if self._frame is None or self._framed_for is not settings:
             limits, summary_model = await agent_limits(self._peers, settings.model)

@@ -24,7 +24,7 @@ from services.runtime.rpc.call_ids import forward_metadata
 from services.runtime.rpc.push_stream import push_messages
 
 OUTPUT_TOKENS = 4096
-"""So many are reserved when the agent sets no max_tokens; few answers are longer."""
+"""They are reserved when the agent sets no max_tokens; few answers are longer."""
 
 log = structlog.get_logger()
 
@@ -32,14 +32,14 @@ log = structlog.get_logger()
 @dataclass(slots=True)
 class _Turn:
     request: bytes
-    """The serialized ChatRequest is replaced when the provider refuses it as too long."""
+    """It is serialized, and replaced when refused as too long."""
 
     hidden: Collection[str]
     """Readers do not get these kinds of deltas."""
 
 
 class Conversation:
-    """Asks a scope's model and runs its calls, used by the scope's task alone."""
+    """It is used by the scope's task alone."""
 
     def __init__(self, scope: Scope, peers: Peers, tools: list[tools_pb2.Tool]) -> None:
         self.scope = scope
@@ -59,10 +59,10 @@ class Conversation:
         beyond_budget: bool = False,
         reasoning: bool | None = None,
     ) -> Answer:
-        """Stream one model turn: each delta becomes an event at once; the pieces are committed at its end.
+        """Stream one turn: each delta becomes an event at once; the pieces are committed at its end.
 
-        `tool_choice` is none, auto, required or a tool's name; `reasoning` None means the stage's own setting. Tools
-        stay in a request that may not call them, so that the provider's prefix cache keeps hitting.
+        `tool_choice` is none, auto, required or a tool's name; `reasoning` None means the stage's own. Tools stay in a
+        request that may not call them, for the provider's prefix cache.
         """
         run = self.run
         run.control.check()
@@ -82,7 +82,7 @@ class Conversation:
         return self.scope.note_answer(answer)
 
     async def _stream_within_budget(self, turn: _Turn, *, beyond: bool) -> Answer:
-        """Stream a turn, once more from its beginning when its gateway goes away in mid-answer."""
+        """Begin once more when the gateway goes away in mid-answer."""
         spending = self.run.spending
         tokens = self.context.tokens + (self.scope.settings.model.max_tokens or OUTPUT_TOKENS)
         async with spending.model_call(tokens, beyond=beyond):
@@ -118,7 +118,7 @@ class Conversation:
         return answer
 
     def _select_hidden(self, tool_choice: str) -> list[str]:
-        """Hide reasoning that is summed up later, and an answer that is verified first.
+        """Hide reasoning summed up later and an answer verified first.
 
         A turn that has to call a tool gives no answer.
         """
@@ -128,12 +128,10 @@ class Conversation:
         return [*hidden, "reasoning"] if settings.output != "PLAIN" else hidden
 
     async def execute_calls(self, answer: Answer, *, parallel: bool, warning: str = "") -> None:
-        """Run the calls of an answer and commit each result as it comes; every call gets a result.
-
-        `warning` is appended to the results.
+        """Commit each result as it comes; every call gets one, with `warning` appended.
 
         Raises:
-            BudgetExceeded: There were more calls than the budget has left; those got executed:false results.
+            BudgetExceeded: Calls beyond the budget got executed:false results.
         """
         runnable: list[Call] = []
         open_calls = [call for call in answer.calls if not await executor.recall_result(self.scope, self.peers, call)]
@@ -167,7 +165,7 @@ class Conversation:
     def _make_request(
         self, messages: Sequence[llm_pb2.Message], tool_choice: str, parallel: bool, reasoning: bool | None
     ) -> bytes:
-        """Serialize the request, because it is held while the model answers and a message object weighs more."""
+        """A message object would weigh more while the model answers."""
         model = self.scope.settings.model
         self.run.block_names.tool_ids.update(call.id for message in messages for call in message.tool_calls)
         request = llm_pb2.ChatRequest(
@@ -191,8 +189,7 @@ class Conversation:
         return request.SerializeToString()
 
     async def _stream_fitting(self, turn: _Turn, answer: Answer) -> None:
-        """Stream a turn; one refused as too long is compacted and tried once more, as the same model call of the
-        budget."""
+        """A turn refused as too long is compacted and tried once more, as the same call of the budget."""
         try:
             await self._stream(turn.request, answer)
         except ContextLengthExceeded:

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 INSIGHT_CHARS_MAX = 300
 
 RESULT_CHARS_MAX = 8000
-"""The model is shown so much of each result."""
 
 STAGE = "insight"
 
@@ -29,7 +28,6 @@ _LINE = re.compile(r"^[ \t]*([0-9]{1,4})[.):][ \t]*(\S.*)$", re.MULTILINE)
 
 
 async def write_insights(scope: Scope, peers: Peers) -> None:
-    """Write the insights of results since the last turn, where a model is to write them."""
     results = scope.notes.take_results()
     if not results:
         return

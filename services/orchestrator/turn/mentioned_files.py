@@ -27,7 +27,7 @@ log = structlog.get_logger()
 async def collect_files(
     peers: Peers, chat_id: str, messages: Sequence[llm_pb2.Message]
 ) -> list[memory_pb2.ContextFile]:
-    """Collect the readable files that `messages` mention, the most important first."""
+    """The most important come first; unreadable files are left out."""
     paths = await _list_paths(peers, chat_id)
     found: list[memory_pb2.ContextFile] = []
     for path in await asyncio.to_thread(_rank_paths, messages, paths) if paths else ():
@@ -60,7 +60,7 @@ def _rank_paths(messages: Sequence[llm_pb2.Message], paths: Collection[str]) -> 
 
 
 async def _read_file(peers: Peers, chat_id: str, path: str) -> bytes | None:
-    """Read the beginning of a file; None when it cannot be read."""
+    """Return None when the file cannot be read."""
     request = tools_pb2.ReadFileRequest(chat_id=chat_id, path=path, length=READ_BYTES_MAX)
     data = bytearray()
     try:

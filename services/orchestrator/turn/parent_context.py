@@ -1,4 +1,4 @@
-"""Where recap is on, a parent's context is kept when it calls sub-agents, and shown again after their results."""
+"""Where recap is on, a parent's context is shown again after its sub-agents' results."""
 
 from __future__ import annotations
 
@@ -11,14 +11,13 @@ from services.orchestrator.run.answers.answer import Answer
 from services.orchestrator.run.scope import Scope
 
 THOUGHT_CHARS = 200
-"""So much of the parent model's last text is kept."""
 
 RESULT_CHARS_MAX = 500
-"""So much is shown again; the model has the whole as the call's own result."""
+"""The model has the whole as the call's own result."""
 
 
 class ParentContext(msgspec.Struct, rename="camel"):
-    """A parent's position is kept in its sub-agent's session state."""
+    """It is in the sub-agent's session state."""
 
     parent_id: str
     checkpoint: int
@@ -28,7 +27,6 @@ class ParentContext(msgspec.Struct, rename="camel"):
 
 
 async def push(scope: Scope, parent: Scope, peers: Peers, task: str) -> None:
-    """Keep the parent's position when it calls the sub-agent of `scope`."""
     if not parent.agent.memory.recap.enabled or not scope.recording.is_used_up:
         return
     kept = ParentContext(
@@ -42,7 +40,7 @@ async def push(scope: Scope, parent: Scope, peers: Peers, task: str) -> None:
 
 
 async def restore(scope: Scope, answer: Answer) -> None:
-    """Show the model its position again, once the results of all calls of `answer` are stored."""
+    """The results of all calls of `answer` are stored before."""
     returns = scope.notes.take_returns()
     if not returns:
         return

@@ -1,4 +1,4 @@
-"""Ranks the paths that a conversation mentions: how often, how late, and whether a tool wrote them."""
+"""Ranks the paths that a conversation mentions."""
 
 from __future__ import annotations
 
@@ -15,14 +15,13 @@ from headrace.v1 import llm_pb2
 WRITING_TOOLS = frozenset({"write_file", "edit_file"})
 
 _WORD = re.compile(r"[^\s\"'`<>()\[\]{},;:|*?，。；：、（）《》「」“”]+")
-"""It matches the longest form: `a.py` within `src/a.py` is no mention of `a.py`."""
+"""`a.py` within `src/a.py` is no mention of `a.py`."""
 
 _EXTENSION = re.compile(r"\.[A-Za-z0-9]{1,10}(?![\w./+-])", re.ASCII)
 """It ends a name in scripts that put no space around it."""
 
 _NAME_CHARS_MAX = 255
 _NAMES_MAX = 4
-"""So many candidates are tried in one word of such a script."""
 
 _SPLIT = re.compile(r"[\w./+-]{2}", re.ASCII)
 """It matches between two characters of one name."""
@@ -39,7 +38,7 @@ class _PathCount:
 
 
 class PathMentions:
-    """Takes the texts of a conversation in order, in time linear in their size."""
+    """It takes texts in order, in time linear in their size."""
 
     def __init__(self, paths: Collection[str]) -> None:
         self._paths = paths
@@ -51,7 +50,7 @@ class PathMentions:
             self._count_path(path)
 
     def read_call(self, call: llm_pb2.ToolCall) -> None:
-        """Take all texts of a call's arguments, without the content that a file tool writes."""
+        """The content that a file tool writes is left out."""
         try:
             arguments = orjson.loads(call.arguments)
         except ValueError:
@@ -64,7 +63,7 @@ class PathMentions:
                 self._found.setdefault(path, _PathCount()).is_written = True
 
     def rank_paths(self) -> list[str]:
-        """Return the paths: written ones first, then by count, then by the last mention."""
+        """Written ones come first, then by count and last mention."""
         return sorted(self._found, key=lambda path: self._rank(self._found[path]), reverse=True)
 
     def _rank(self, found: _PathCount) -> tuple[bool, int, int]:
@@ -89,7 +88,7 @@ class PathMentions:
         )
 
     def _find_in_word(self, word: str) -> Iterator[str]:
-        """Find the longest path before each extension in a word whose script has no spaces."""
+        """The word's script has no spaces; the longest path counts."""
         for extension in islice(_EXTENSION.finditer(word), _NAMES_MAX):
             end = extension.end()
             for start in range(max(0, end - _NAME_CHARS_MAX), end):

@@ -19,13 +19,12 @@ if TYPE_CHECKING:
     from services.orchestrator.run.run import Run
 
 TIMEOUT_S = 20.0
-"""A turn waits for the answer."""
 
 log = structlog.get_logger()
 
 
 async def ask_model(run: Run, peers: Peers, stage: str, system: str, text: str) -> str:
-    """Return the model's answer; empty when it fails, or when the budget has one model call left, the next turn's."""
+    """The answer is empty when the call fails, or when the one model call left is the next turn's."""
     if run.spending.model_calls_left <= 1:
         return ""
     answer: list[str] = []
@@ -51,7 +50,7 @@ async def ask_model(run: Run, peers: Peers, stage: str, system: str, text: str) 
 
 
 def make_question(model: ModelConfig, stage: str, system: str, text: str) -> llm_pb2.ChatRequest:
-    """Make a request of two messages, to be answered without reasoning."""
+    """It is answered without reasoning."""
     request = llm_pb2.ChatRequest(provider_key=model.provider_key or "", model=model.model or "", stage=stage)
     if model.reasoning is not None:
         request.reasoning.enabled = False

@@ -26,14 +26,14 @@ WAITING_MAX = 8
 @dataclass(frozen=True, slots=True)
 class AdmittedQuery:
     query: agent_pb2.QueryRequest
-    """The query has everything filled in that its caller left out."""
+    """Everything that its caller left out is filled in."""
 
     routed: AgentChoice
     opens_chat: bool
 
 
 class Admission:
-    """Admits queries to this process, none any more once it hands its runs over."""
+    """After `hand_over` nothing is admitted any more."""
 
     def __init__(self, live: LiveRuns, registry: Registry, peers: Peers, capacity: Capacity, fair_use: FairUse) -> None:
         self._live = live
@@ -54,7 +54,7 @@ class Admission:
 
     @asynccontextmanager
     async def admit(self, request: agent_pb2.QueryRequest) -> AsyncGenerator[AdmittedQuery]:
-        """Begin the query's run inside the block, which is entered when it is the tenant's turn.
+        """Begin the query's run inside the block, when it is the tenant's turn.
 
         Raises:
             NotFound, InvalidRequest: The agent is missing.

@@ -44,11 +44,11 @@ class AgentChoice:
     """None when no call was made."""
 
     problem: str = ""
-    """The user gets this notice when no choice could be made; else it is empty."""
+    """It is empty unless no choice could be made."""
 
 
 async def route(message: str, default: Definition, agents: Sequence[Definition], peers: Peers) -> AgentChoice:
-    """Ask the default agent's model which agent takes the message; without a usable answer it is the default agent."""
+    """Without a usable answer the default agent takes the message."""
     candidates = {agent.key.casefold(): agent for agent in agents if HIDDEN not in agent.tags}
     if len(candidates) < 2:
         return AgentChoice(next(iter(candidates.values()), default))
@@ -62,7 +62,7 @@ async def route(message: str, default: Definition, agents: Sequence[Definition],
 async def _ask_router(
     message: str, default: Definition, agents: Iterable[Definition], peers: Peers, usage: common_pb2.Usage
 ) -> str:
-    """Return the model's answer, empty where it fails, and add its cost to `usage`."""
+    """The answer is empty where the call fails; its cost goes into `usage`."""
     told = "\n".join(f"- {agent.key}: {agent.description[:DESCRIPTION_CHARS_MAX] or agent.name}" for agent in agents)
     system = prompts.fill_placeholders(prompts.load_text("router"), {"agents": told})
     request = side_question.make_question(default.primary.model, STAGE, system, message[:MESSAGE_CHARS_MAX])

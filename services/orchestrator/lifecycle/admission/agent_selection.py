@@ -1,4 +1,4 @@
-"""Selects a query's agent: the one it names, the one its chat had last, or the router's choice."""
+"""Selects a query's agent: the one it names, its chat's last one, or the router's choice."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from services.orchestrator.run.run import Run
 async def choose(
     request: agent_pb2.QueryRequest, beside: Iterable[Run], registry: Registry, peers: Peers
 ) -> AgentChoice:
-    """Return the agent of a query; `beside` are the live runs of its chat.
+    """The runs `beside` are the live ones of the chat.
 
     Raises:
         NotFound, InvalidRequest: There is no such agent.
@@ -36,7 +36,7 @@ async def choose(
 async def _pick_or_repeat(
     request: agent_pb2.QueryRequest, beside: Iterable[Run], registry: Registry, peers: Peers
 ) -> AgentChoice:
-    """Ask the router, but not again for a repeated query."""
+    """A repeated query is not routed again."""
     for run in beside if request.request_id else ():
         if run.query.request_id == request.request_id:
             return AgentChoice(run.agent)

@@ -1,6 +1,6 @@
-"""Places for tenants' runs: so many for each, and turns that go round, so that nobody waits for another's thousand.
+"""Places for tenants' runs: so many for each, and turns that go round.
 
-A chat has one place while it has a live run; the queries that wait in a chat take none.
+A chat has one place while it has a live run; the queries that wait in it take none.
 """
 
 from __future__ import annotations
@@ -16,15 +16,14 @@ from services.runtime.auth import tenants
 from services.runtime.capacity import RETRY_AFTER_S, decrement_count
 
 BEGINNING_MAX = 4
-"""This limits the runs of all tenants that begin at a time; more would be no faster, and the next would wait for
-all."""
+"""More would begin no faster, and the next run would wait for all of them."""
 
 WAIT_S = 30.0
-"""After this wait for a place a run is refused, because nobody looks longer at a page that says nothing."""
+"""Nobody looks longer at a page that says nothing."""
 
 
 class FairUse:
-    """Places and turns of the tenants of one process, for the event loop only."""
+    """It is used on the event loop only."""
 
     def __init__(self, places_max: int, waiting_max: int, *, wait_s: float = WAIT_S) -> None:
         """Both limits hold for each tenant: chats with a live run, and queries that wait for a place."""
@@ -47,7 +46,7 @@ class FairUse:
 
     @asynccontextmanager
     async def turn(self, tenant: str) -> AsyncGenerator[None]:
-        """Begin a run of the tenant inside the block, which is entered when it is its turn.
+        """Begin a run of the tenant inside the block, when it is its turn.
 
         Raises:
             QueueFull: Too many wait already, or the turn has not come in time.
@@ -60,7 +59,6 @@ class FairUse:
             self._admit_waiting()
 
     def close(self, error: HeadraceError) -> None:
-        """Refuse all who wait."""
         for queue in self._waiting.values():
             for waiting in queue:
                 if not waiting.done():
@@ -107,7 +105,6 @@ class FairUse:
                 place.set_result(None)
 
     def _next_tenant(self) -> str | None:
-        """Return the first tenant that waits and has room."""
         for tenant in self._waiting:
             if self._taken[tenant] + self._beginning[tenant] < self._places_max:
                 return tenant
@@ -118,7 +115,7 @@ class FairUse:
 
 
 class NoLimits(FairUse):
-    """Without tenants nobody waits, and the process's capacity alone limits runs."""
+    """The process's capacity alone limits runs."""
 
     def __init__(self) -> None:
         super().__init__(0, 0)

@@ -13,16 +13,15 @@ from headrace.v1 import memory_pb2
 from services.orchestrator.run.run import Run
 
 COMMIT_DELAYS_S = (0.0, 0.2, 1.0, 3.0)
-"""Memory may be restarting between attempts."""
 
 log = structlog.get_logger()
 
 
 def publish(run: Run, payload: Message, tasks: asyncio.TaskGroup, then: Callable[[], None]) -> asyncio.Future[None]:
-    """Publish an event, commit it in one of `tasks`, then call `then`; the future is done when it is committed.
+    """Publish an event, commit it in one of `tasks`, then call `then`; callers shield the future.
 
-    Callers shield the future. Nothing is awaited before publishing, because the run may end meanwhile. A run whose log
-    takes nothing is ended, and the future has the error.
+    The run may end at any await, so none precedes publishing. A run whose log takes nothing is ended, and the future
+    has the error.
     """
     committed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     event = run.main.publish(payload, held=True)

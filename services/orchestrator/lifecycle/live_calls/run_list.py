@@ -12,7 +12,7 @@ PAGE_SIZE, PAGE_SIZE_MAX = 50, 200
 
 
 def page(runs: Sequence[agent_pb2.Run], request: agent_pb2.ListRunsRequest) -> agent_pb2.ListRunsResponse:
-    """Return the page of `runs` that is asked for; its token is the last run of the page before.
+    """The token is the last run of the page before.
 
     Raises:
         InvalidRequest: The size or the token is invalid.
@@ -30,7 +30,7 @@ def page(runs: Sequence[agent_pb2.Run], request: agent_pb2.ListRunsRequest) -> a
 
 
 def total(usages: Iterable[common_pb2.Usage]) -> common_pb2.Usage:
-    """Return the sum of usages; a field that none of them has is not set."""
+    """A field that no usage has is not set."""
     found = common_pb2.Usage()
     for usage in usages:
         add_cost(found, usage)

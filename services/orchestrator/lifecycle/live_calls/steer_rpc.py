@@ -17,7 +17,7 @@ from services.orchestrator.run.run import Run
 
 
 async def steer(run: Run, request_id: str, text: str, tasks: asyncio.TaskGroup) -> agent_pb2.SteerResponse:
-    """Take a message for a running run; it is committed when this returns, also when the caller leaves.
+    """The message is committed when this returns, also when the caller leaves.
 
     Raises:
         QueueFull: Too many wait for its next turn.
@@ -41,7 +41,7 @@ def accepted(run_id: str) -> agent_pb2.SteerResponse:
 
 
 async def query_of(peers: Peers, request: agent_pb2.SteerRequest) -> agent_pb2.QueryRequest | None:
-    """Return the query of an ended run; None when the run took this very message. Raises NotFound."""
+    """Return an ended run's query; None when the run took this very message. Raises NotFound."""
     chat = await stored_runs.get_chat(peers, memory_pb2.GetChatRequest(run_id=request.run_id))
     events = chat.events
     if any(event.request_steer.request_id == request.request_id for event in events if event.HasField("request_steer")):

@@ -32,7 +32,7 @@ def check(request: agent_pb2.SubmitRequest) -> str:
 
 
 async def submit(run: Run, request: agent_pb2.SubmitRequest, tasks: asyncio.TaskGroup) -> agent_pb2.SubmitResponse:
-    """Take a submit for a live run; it is committed when this returns `accepted`.
+    """The submit is committed when this returns `accepted`.
 
     Raises:
         InvalidRequest: The payload is invalid.
@@ -59,7 +59,7 @@ async def submit(run: Run, request: agent_pb2.SubmitRequest, tasks: asyncio.Task
 
 
 async def too_late(peers: Peers, request: agent_pb2.SubmitRequest) -> agent_pb2.SubmitResponse:
-    """Return the answer for a run that has ended. Raises NotFound."""
+    """Raises NotFound."""
     wait_id = check(request)
     status = "unmatched"
     chat = await stored_runs.get_chat(peers, memory_pb2.GetChatRequest(run_id=request.run_id))

@@ -1,4 +1,4 @@
-"""PLAN_EXECUTE: a plan, its tasks in the order of the agent's strategy, then one streamed answer."""
+"""PLAN_EXECUTE: a plan, its tasks in the strategy's order, then one streamed answer."""
 
 from __future__ import annotations
 

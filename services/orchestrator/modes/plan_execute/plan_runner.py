@@ -19,14 +19,13 @@ from services.orchestrator.turn.conversation import Conversation
 @dataclass(frozen=True, slots=True)
 class _TaskResult:
     report: TaskReport | None = None
-    """None when the task has not ended, or not begun."""
+    """It is None when the task has not ended."""
 
     error: HeadraceError | None = None
-    """This error kept the task's model from answering."""
 
 
 class PlanRunner:
-    """A plan that is being carried out, owned by the mode."""
+    """The mode owns it."""
 
     def __init__(self, talk: Conversation, planned: ActivePlan, planner: Planner) -> None:
         """`talk` has the tools that tasks may use."""
@@ -35,13 +34,12 @@ class PlanRunner:
         self.planned = planned
         self.planner = planner
         self.is_cut = False
-        """True once the budget has no model call left: no further task begins."""
+        """Without a model call left no further task begins."""
         self.thought = ""
-        """The planner wrote this in the turn that made the plan."""
         self._talk = talk
 
     async def begin_task(self, task: Task) -> TaskExecutor:
-        """Start a task in a scope that begins with what the planner's scope holds now."""
+        """The task's scope begins with what the planner's holds now."""
         executor = TaskExecutor(self._talk, self.planned, task)
         await executor.begin()
         return executor
@@ -56,7 +54,6 @@ class PlanRunner:
         return await executor.end()
 
     async def cut_task(self, executor: TaskExecutor) -> TaskReport:
-        """Give up a task for which no model call is left."""
         self.is_cut = True
         return await executor.cancel()
 
@@ -64,7 +61,7 @@ class PlanRunner:
         await self.report_to_planner(await self.execute_task(await self.begin_task(task)))
 
     async def report_to_planner(self, report: TaskReport) -> None:
-        """Show the planner, and tasks that begin later, the result of a task."""
+        """Tasks that begin later see the report, too."""
         scope = self._talk.scope
         text = prompts.fill_placeholders(prompts.load_text("task_report"), report.values)
         scope.log_steps_as("execute")
@@ -73,12 +70,10 @@ class PlanRunner:
         self.planned.history.append(text)
 
     async def run_tasks(self, tasks: Sequence[Task], at_once: int) -> None:
-        """Run tasks together, at most `at_once`, and report them in order when all have ended.
-
-        A task whose model cannot be asked fails alone.
+        """Run tasks together and report them in order when all have ended.
 
         Raises:
-            HeadraceError: The first task's error, when every task failed that way.
+            HeadraceError: The first task's error, when no task's model could be asked.
             Stopped: The run is cancelled after this step.
         """
         places = asyncio.Semaphore(at_once)

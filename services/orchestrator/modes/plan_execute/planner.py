@@ -13,13 +13,12 @@ from services.orchestrator.run.plan.plan import Task
 from services.orchestrator.turn.conversation import Conversation
 
 REPAIRS_MAX = 1
-"""So often the planner is reminded of a tool it has to call."""
 
 THOUGHT_CHARS_MAX = 2000
 
 
 class Planner:
-    """Asks for changes of the plan, between tasks, never while one runs."""
+    """It is used between tasks, never while one runs."""
 
     def __init__(self, talk: Conversation, planned: ActivePlan, settings: StageSettings) -> None:
         self._talk = talk
@@ -27,7 +26,7 @@ class Planner:
         self._settings = settings
 
     async def make_plan(self, *, deep_thinking: bool) -> str:
-        """Make the plan, after a draft if `deep_thinking`; return the planner's text.
+        """Draft first if `deep_thinking`; return the planner's text.
 
         Raises:
             PlanMissing: The model added no task.
@@ -44,7 +43,7 @@ class Planner:
         return answer.text or thought
 
     async def split_task(self, task: Task) -> Level:
-        """Split a composite task into a level of its own, empty when the planner adds no parts."""
+        """The level is empty when the planner adds no parts."""
         await self._add_prompt("plan_split", **self._planned.values(task))
         before = {id(known) for known in self._planned.plan.tasks}
         self._planned.parent = task
@@ -56,7 +55,7 @@ class Planner:
         return Level(task, parts, answer.text if answer is not None else "")
 
     async def restate_level(self, level: Level, report: TaskReport) -> None:
-        """Have the rest of a level restated; without an answer it stays as it is."""
+        """Without an answer the level stays as it is."""
         remaining = [f"- {task.task_id}: {task.description}" for task in level.remaining]
         await self._add_prompt(
             "plan_restate",
@@ -73,7 +72,6 @@ class Planner:
         level.thought = (answer.text if answer is not None else "") or level.thought
 
     async def ask_for_more_tasks(self) -> bool:
-        """Return whether the planner, having seen all reports, adds tasks."""
         await self._add_prompt("plan_feedback")
         before = self._planned.changes
         answer = await self._ask("auto")
@@ -81,7 +79,7 @@ class Planner:
         return self._planned.changes > before
 
     async def _ask_for_change(self, tool: str) -> Answer | None:
-        """Ask for a change through `tool`, repaired once; None when the plan did not change."""
+        """Repair once; None when the plan did not change."""
         choice = tool if len(self._talk.tools) > 1 else "required"
         before = self._planned.changes
         for attempt in range(REPAIRS_MAX + 1):

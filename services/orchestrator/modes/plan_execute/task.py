@@ -1,6 +1,6 @@
-"""One task of a plan: work turns, then a turn in which the model must state the task's status.
+"""One task of a plan: work turns, then a turn in which the model must state its status.
 
-Its messages and calls stay in its scope; other scopes see its report alone.
+Other scopes see the report alone.
 """
 
 from __future__ import annotations
@@ -19,21 +19,20 @@ from services.orchestrator.run.plan.plan import OPEN, Task
 from services.orchestrator.turn.conversation import Conversation
 
 REPAIRS_MAX = 1
-"""So often an executor is reminded of stating its task's status."""
 
 INTERRUPTED_RESULT = '{"ok":false,"error":"interrupted"}'
 
 NOT_TOLD = common_pb2.Failure(code="TASK_NOT_UPDATED", message="the model did not say how the task ended")
 FAILED = common_pb2.Failure(code="TASK_FAILED", message="the model could not do the task")
-"""This is the reason of a failed task without an error."""
+"""A task without an error has failed for this reason."""
 
 
 class OutOfModelCalls(Exception):
-    """The budget has no model call left: only the answer remains."""
+    """Only the answer remains."""
 
 
 class RecordedTaskFailure(Exception):
-    """An earlier owner of the run let the task fail because its model could not be asked."""
+    """An earlier owner could not ask the task's model."""
 
     def __init__(self, failure: common_pb2.Failure) -> None:
         super().__init__(failure.code)
@@ -44,10 +43,9 @@ class RecordedTaskFailure(Exception):
 class TaskReport:
     task: Task
     text: str
-    """The task's model wrote this last."""
 
     results: Mapping[str, str]
-    """The latest result of each tool fills argument templates."""
+    """Argument templates are filled from them."""
 
     @property
     def values(self) -> dict[str, str]:
@@ -116,7 +114,7 @@ class TaskExecutor:
             await talk.execute_calls(answer, parallel=False)
 
     async def end(self, error: common_pb2.Failure | None = None, *, text: str = "") -> TaskReport:
-        """Publish how the task ended, with `text` or its model's last text; an `error` makes it fail."""
+        """Without `text` the model's last text counts; an `error` makes it fail."""
         task, scope = self._task, self.scope
         if error is None and task.status in OPEN:
             error = NOT_TOLD
@@ -143,7 +141,7 @@ class TaskExecutor:
         return await self.end()
 
     def _check_recorded_end(self) -> None:
-        """Raise where an earlier owner ended the task for a reason that its own steps do not show."""
+        """Raise where the recorded end has a reason that the task's own steps do not show."""
         end = self.scope.recording.task_end
         if end is not None and end.HasField("task_fail"):
             raise RecordedTaskFailure(end.task_fail.error)

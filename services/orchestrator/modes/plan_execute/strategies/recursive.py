@@ -1,7 +1,6 @@
-"""RECURSIVE: the head of a list runs first; a composite task is split into a list one level down.
+"""RECURSIVE: a list's head runs first; a composite task is split into a list one level down.
 
-After each task the planner restates the rest of the list (ReCAP, arXiv 2510.23822). The model decides what becomes of a
-list, never a rule.
+After each task the planner, never a rule, restates the rest (ReCAP, arXiv 2510.23822).
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ async def run_recursive(work: PlanRunner) -> None:
 
 
 async def _run_level(work: PlanRunner, level: Level, depth: int) -> str:
-    """Run a list to its end; return the status of its last task. `depth` is 0 for the plan's own list."""
+    """Return the last task's status; `depth` is 0 for the plan's own list."""
     status = "completed"
     while level.remaining and not work.is_cut:
         head = level.remaining.pop(0)
@@ -31,7 +30,7 @@ async def _run_level(work: PlanRunner, level: Level, depth: int) -> str:
 
 
 async def _run_split(work: PlanRunner, task: Task, depth: int) -> TaskReport:
-    """Run a composite task by its parts, or as a whole when the planner does not split it."""
+    """Without parts the task runs as a whole."""
     executor = await work.begin_task(task)
     try:
         level = await work.planner.split_task(task)
