@@ -41,7 +41,6 @@ class Block:
     """Sequence number of the event that opened the block."""
     scope: Scope
     name: str = ""
-    """Name of the tool or action."""
     tool_type: str = ""
     """Type of a tool: backend, frontend or orchestrator."""
     tool_api: str = ""
@@ -280,7 +279,6 @@ def find_scope(delta: agent_pb2.AgentDelta) -> Scope:
 
 
 def fold_events(deltas: Iterable[agent_pb2.AgentDelta]) -> Fold:
-    """Return the state after `deltas`."""
     state = Fold()
     for delta in deltas:
         state.apply(delta)

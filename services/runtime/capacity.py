@@ -24,7 +24,6 @@ class Capacity:
 
     @property
     def used(self) -> int:
-        """Slots in use by all tenants."""
         return self._taken.total()
 
     def has_room_for(self, tenant: str) -> bool:

@@ -36,7 +36,6 @@ def rules_of(field: FieldDescriptor) -> common_pb2.FieldRules:
 
 
 def encode(message: Any) -> bytes:
-    """Return a message as a JSON object."""
     return _object(message.DESCRIPTOR)(message)
 
 
@@ -47,8 +46,6 @@ def split(message: Any, name: str) -> tuple[bytes, bytes]:
 
 
 class Event(NamedTuple):
-    """One AgentDelta, ready to be sent."""
-
     # A tuple, not a frozen dataclass: one is made per delta, and a tuple costs a third.
 
     seq: int
@@ -75,8 +72,6 @@ def event(delta: agent_pb2.AgentDelta) -> Event | None:
 
 @dataclass(frozen=True, slots=True)
 class _Payload:
-    """The way to write one payload of AgentDelta."""
-
     type: bytes
     members: Encode
     in_subagent: bool

@@ -22,7 +22,6 @@ def compile_validator(schema: str) -> Draft202012Validator:
 
 
 def format_path(error: ValidationError) -> str:
-    """Return the violation's path, from `$`."""
     return "$" + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error.instance_path)
 
 

@@ -42,7 +42,6 @@ class Conversation:
         self._agent_key = agent_key
         self._is_terminal = is_terminal
         self._kept_lines: deque[str] = deque()
-        """Lines that came during a run."""
 
     async def run_to_end(self) -> None:
         click.echo("/help lists what else can be typed than questions; Ctrl-D leaves.")
@@ -96,7 +95,6 @@ class Conversation:
                 await self.ask(line)
 
     async def _interact(self, run: RunFollower) -> None:
-        """Execute lines during a run."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._execute_lines_during(run))
             if not self._is_terminal:

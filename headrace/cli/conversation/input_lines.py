@@ -17,7 +17,6 @@ class InputLines:
         self._fd = fd
         self._lines: deque[str] = deque()
         self._rest = b""
-        """The start of an incomplete line."""
         self._is_over = False
         self._changed = asyncio.Event()
 

@@ -99,7 +99,6 @@ class RunFollower:
         return EXIT_CODES[end.WhichOneof("payload") or ""] if end is not None else FAILED
 
     def _list_side_tasks(self) -> Iterator[Coroutine[Any, Any, None]]:
-        """Return the work that goes on while the run is read."""
         yield self._update_status()
         yield self._cancel_on_interrupt()
         if self._view.is_live:
@@ -116,7 +115,6 @@ class RunFollower:
         await self._facade.post("/api/steer", {"runId": self._run_id, "message": message})
 
     async def submit(self, body: dict[str, Any]) -> None:
-        """Send a person's decision."""
         await self._facade.post("/api/submit", {"runId": self._run_id} | body)
 
     async def _read_events(self) -> None:

@@ -95,7 +95,6 @@ _tls_options = (
 
 
 def url_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the options for address, credential and TLS."""
     for option in reversed((_url_option, token_option, *_tls_options)):
         command = option(command)
     return command

@@ -23,7 +23,6 @@ class RunDisplay:
 
     def __init__(self, view: View) -> None:
         self.state = Fold()
-        """The state after all events so far."""
         self._view = view
         self._shown: dict[str, str] = {}
         """The text of each block that the view has."""

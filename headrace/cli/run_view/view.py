@@ -17,7 +17,7 @@ class View(Protocol):
     """Gets each piece of a run once, in order, and shows it at once."""
 
     is_live: bool
-    """Whether a person watches figures change."""
+    """Whether a person watches."""
 
     def show_query(self, text: str) -> None:
         """Show a question of a chat's history."""
@@ -65,7 +65,6 @@ class View(Protocol):
 
 
 def choose_view() -> View:
-    """Return the view that suits standard output."""
     console = Console(highlight=False)
     if console.is_terminal and not console.is_dumb_terminal:
         return TerminalView(console)

@@ -35,7 +35,6 @@ _REFERENCE = re.compile(r'"env:(\w+)"')
 
 
 def select_environment(service: str, env: Mapping[str, str], config_dir: Path) -> dict[str, str]:
-    """Return the part of `env` for the process of `service`."""
     references = _find_references(config_dir / "mcp.json") if service == "tools" else frozenset[str]()
     return {name: value for name, value in env.items() if name in references or _is_for(service, name)}
 

@@ -78,7 +78,6 @@ class ChildProcess:
             self._ended.set()
 
     async def stop(self) -> None:
-        """Ask the process to end, and wait for it."""
         self._is_stopping = True
         self._signal(signal.SIGTERM)
         await self._ended.wait()

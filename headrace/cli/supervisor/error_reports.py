@@ -25,7 +25,6 @@ class ErrorReports:
         self._reader = LogReader(logs)
 
     async def report_errors(self, report: Callable[[str], None]) -> None:
-        """Report each error once, until cancelled."""
         while True:
             for text in self.read_errors():
                 report(text)

@@ -22,13 +22,10 @@ class ProcessSpec:
     name: str
     command: tuple[str, ...]
     environment: Mapping[str, str]
-    """All variables of the process."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuitePlan:
-    """Folders and ports of a suite."""
-
     config_dir: Path
     data_dir: Path
     run_dir: Path
@@ -41,7 +38,6 @@ class SuitePlan:
 
     @property
     def url(self) -> str:
-        """The facade's address."""
         return f"http://127.0.0.1:{self.http_port}"
 
     def build_processes(self) -> list[ProcessSpec]:

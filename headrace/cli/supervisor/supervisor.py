@@ -31,14 +31,11 @@ POLL_S = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """The question of --ask."""
-
     message: str
     agent_key: str | None
 
 
 async def run_suite(plan: SuitePlan, question: Question | None, *, is_verbose: bool) -> int:
-    """Run the suite to its end and return the exit code."""
     logs_dir = plan.data_dir / "logs"
     try:
         logs_dir.mkdir(parents=True, exist_ok=True)

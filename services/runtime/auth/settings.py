@@ -10,7 +10,7 @@ from typing import Any
 NONE, PEERS, JWT, API_KEY = "none", "peers", "jwt", "api_key"
 
 ALGORITHMS = frozenset({"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"})
-"""Algorithms with a public key; with a shared secret, who verifies could also sign."""
+"""Algorithms with a public key, never `none`; with a shared secret, who verifies could also sign."""
 
 INTERNAL_TOKEN_CHARS_MIN = 32
 
@@ -24,8 +24,6 @@ def _setting(default: Any, name: str, *, secret: bool = False) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuthSettings:
-    """Part of every service's Config."""
-
     auth: str = _setting(NONE, "AUTH")
     """What clients must show: `jwt`, `api_key`, or `jwt,api_key` for either; `peers` lets only services in. `none`
     makes everybody one user, and is refused at addresses that other machines reach."""

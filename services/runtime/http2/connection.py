@@ -34,7 +34,6 @@ class Connection(asyncio.Protocol):
     """One end of one transport's connection."""
 
     transport: asyncio.Transport
-    """The transport, from `on_connected` on."""
 
     def __init__(self, *, client_side: bool, connection_limits: Limits) -> None:
         self.limits = connection_limits
@@ -60,7 +59,6 @@ class Connection(asyncio.Protocol):
 
     @property
     def may_ping(self) -> bool:
-        """Whether a silent peer may be pinged."""
         return True
 
     def on_connected(self) -> None:
@@ -200,7 +198,6 @@ class Connection(asyncio.Protocol):
         self.forget_if_done(stream)
 
     def reset_stream(self, stream: Stream, error_code: ErrorCodes) -> None:
-        """End both sides of `stream` at once."""
         if self.streams.pop(stream.id, None) is None:
             return
         if not self.is_lost:
@@ -263,7 +260,6 @@ class Connection(asyncio.Protocol):
 
     @property
     def peer(self) -> str:
-        """The other end's address in gRPC's form."""
         return _format_address(self.transport.get_extra_info("peername"))
 
 

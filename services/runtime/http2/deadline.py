@@ -7,8 +7,6 @@ from collections.abc import Callable
 
 
 class Deadline:
-    """A call's deadline, which the call cancels when it is over."""
-
     __slots__ = ("_due_s", "_loop", "_timer")
 
     def __init__(self, timeout_s: float, on_passed: Callable[[], object]) -> None:

@@ -32,7 +32,6 @@ class H2State(H2Connection):
         )
         self.encoder = _NoEncoder()  # pyright: ignore[reportAttributeAccessIssue] - h2 only sets its table's size
         self._has_no_table = False
-        """Whether the peer was told that we use no table."""
         self.local_settings = Settings(
             client=client_side,
             initial_values={
@@ -70,7 +69,6 @@ class H2State(H2Connection):
         return True
 
     def note_answer(self, stream_id: int, *, is_end: bool) -> None:
-        """Note headers or trailers of a server's answer."""
         self.state_machine.process_input(ConnectionInputs.RECV_HEADERS)
         state = self.streams[stream_id].state_machine
         state.process_input(StreamInputs.RECV_HEADERS)

@@ -32,7 +32,6 @@ _KNOWN = {
     (b":scheme", b"https"): 0x87,
     (b":status", b"200"): 0x88,
 }
-"""Entries of HPACK's static table."""
 
 _BY_CODE = {code: pair for pair, code in _KNOWN.items()}
 

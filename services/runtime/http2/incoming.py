@@ -20,11 +20,8 @@ if TYPE_CHECKING:
 
 
 class FrameReader:
-    """Cuts a connection's input into frames, and tells the connection what the peer did."""
-
     def __init__(self, connection: Connection, watch: PeerWatch, *, preface_bytes: int) -> None:
         self.rest = b""
-        """The beginning of an incomplete frame."""
         self._connection = connection
         self._watch = watch
         self._preface_left = preface_bytes

@@ -102,5 +102,4 @@ def from_message(header: bytes) -> str:
 
 
 def to_pairs(metadata: Any) -> Pairs:
-    """Return a caller's metadata, grpc.aio.Metadata included, as pairs."""
     return [(key, value) for key, value in metadata or ()]

@@ -20,7 +20,6 @@ class FrameWriter:
     def __init__(self, h2: H2State) -> None:
         self.h2 = h2
         self.is_full = False
-        """Whether the socket takes nothing more."""
         self.blocked: OrderedDict[int, Callable[[], None]] = OrderedDict()
         """`send_backlog` of each blocked stream, by id, longest wait first."""
         self._transport: asyncio.Transport | None = None
@@ -53,7 +52,6 @@ class FrameWriter:
             self.write_control(said)
 
     def write_control(self, said: bytes) -> None:
-        """Send frames that no window holds back."""
         if self.is_full:
             # What streams send is bounded by their windows; this is bounded by how much the peer asks for.
             self._unsent_control_bytes += len(said)

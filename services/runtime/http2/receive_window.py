@@ -16,7 +16,6 @@ class ReceiveWindow:
         self.is_open = True
         """Whether the window is still extended."""
         self.unread_bytes = 0
-        """Bytes that have come and were not read."""
         self._out = out
         self._stream_id = stream_id
         self._left_bytes = limits.WINDOW_BYTES

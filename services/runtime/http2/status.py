@@ -44,13 +44,11 @@ class Status:
     code: grpc.StatusCode
     details: str = ""
     metadata: tuple[tuple[str, str | bytes], ...] = ()
-    """The other trailers."""
 
     is_refused: bool = False
     """Whether the server has not begun the call, which may be repeated."""
 
     is_local: bool = False
-    """Whether our own caller cancelled the call."""
 
 
 def to_trailers(code: grpc.StatusCode, details: str, metadata: Pairs) -> Headers:

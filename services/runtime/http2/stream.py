@@ -71,12 +71,10 @@ class Stream:
         self.id = stream_id
         self.message_bytes_max = message_bytes_max
         self.inbox = _EMPTY
-        """Messages that nobody has read."""
         self.take: Callable[[bytes], None] | None = None
         """Gets each message at once, instead of the inbox."""
         self.window = ReceiveWindow(connection.out, stream_id)
         self.is_local_open = True
-        """Whether we may send messages."""
         self.is_ended = False
         """Whether nothing more will arrive."""
         self._connection = connection
@@ -167,7 +165,6 @@ class Stream:
 
     @property
     def is_cut(self) -> bool:
-        """Whether the peer ended in the middle of a message."""
         return bool(self._assembling)
 
     # Out.
@@ -267,7 +264,6 @@ class Stream:
     # Its end.
 
     def close(self) -> None:
-        """Drop everything that waits, as the stream is gone."""
         self.is_local_open = self.window.is_open = False
         self.is_ended = True
         self._backlog.clear()

@@ -48,7 +48,6 @@ class PeerWatch:
         return True
 
     def note_header_block(self, *, is_open: bool) -> None:
-        """Note whether a header block is incomplete."""
         if is_open and self._headers_due is None:
             self._headers_due = self._loop.call_later(self._limits.preface_s, self._too_slow)
         elif not is_open and self._headers_due is not None:

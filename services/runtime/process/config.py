@@ -56,8 +56,6 @@ class ConfigError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerSettings:
-    """Settings of every gRPC server; part of each service's Config as `server`."""
-
     listen: str
     """Addresses to listen on, separated by commas: host:port (port 0: any free one) or unix:/path. The first is the one
     that others know. One with `plain:` before it answers health checks alone, without TLS, for probes; it cannot be the
@@ -127,7 +125,6 @@ def _is_host_and_port(address: str) -> bool:
 
 
 def setting(default: Any = MISSING, *, name: str = "", aliases: tuple[str, ...] = (), secret: bool = False) -> Any:
-    """Declare a field with its own variable name, aliases, or a secret value."""
     metadata = {"name": name, "aliases": aliases, "secret": secret}
     return field(default=default, metadata=metadata, repr=not secret)
 

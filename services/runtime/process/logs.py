@@ -18,7 +18,6 @@ LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 
 
 def configure_logging(level: str, service: str) -> None:
-    """Set up structlog for this process, for libraries' warnings too."""
     if level not in LEVELS:
         raise ValueError(f"log level {level!r}: expected one of {', '.join(LEVELS)}")
     structlog.configure(
@@ -69,8 +68,6 @@ def _add_span_ids(_logger: object, _method: str, event: structlog.types.EventDic
 
 
 class _ForwardHandler(logging.Handler):
-    """Passes records of `logging` to structlog."""
-
     def emit(self, record: logging.LogRecord) -> None:
         logger = structlog.get_logger()
         error = record.exc_info if record.exc_info and record.exc_info[0] else None

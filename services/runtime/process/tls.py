@@ -33,7 +33,6 @@ def load_certificates() -> Certificates | None:
 
 
 def check_tls_settings(cert: str, key: str, ca: str, transport: str) -> None:
-    """Raise ValueError unless the settings make sense together."""
     if bool(cert) != bool(key) or (ca and not cert):
         raise ValueError(f"{CERT}, {KEY}, {CA}: expected none, the first two, or all three")
     if cert and transport != "h2":
@@ -66,7 +65,6 @@ class Certificates:
         return listening
 
     def get_client_context(self) -> ssl.SSLContext:
-        """Return the context for one new connection."""
         return self._get_contexts().client
 
     def _choose_context(self, handshake: ssl.SSLObject, server_name: str | None, listening: ssl.SSLContext) -> None:

@@ -10,7 +10,6 @@ DEFAULT = "h2"
 
 
 def get_transport() -> str:
-    """Return this process's transport, whose name is checked with the settings."""
     return os.environ.get(VARIABLE, DEFAULT)
 
 

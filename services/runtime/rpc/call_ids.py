@@ -61,7 +61,6 @@ def find_mcp_credential(server: str) -> str:
 
 
 def ensure_request_id(given: str | None) -> str:
-    """Return a caller's request id if it is safe, else a new one."""
     return given if given and _SAFE.fullmatch(given) else str(uuid.uuid4())
 
 
@@ -72,7 +71,7 @@ def bind_run_id(run_id: str) -> None:
 
 
 def current_request_id() -> str:
-    """Return the current call's request id; empty outside of calls."""
+    """Return the request id; empty outside of calls."""
     return dict(_forwarded.get()).get(REQUEST_ID, "")
 
 
@@ -83,7 +82,6 @@ def get_log_fields() -> dict[str, str]:
 
 
 def forward_metadata() -> tuple[tuple[str, str], ...]:
-    """Return the metadata to pass on with each call to a peer."""
     if traceparent := spans.current_traceparent():
         return (*_forwarded.get(), (TRACEPARENT, traceparent))
     return _forwarded.get()

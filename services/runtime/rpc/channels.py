@@ -9,7 +9,6 @@ from services.runtime.http2.client.channel import Channel
 from services.runtime.process import tls, transport
 
 MESSAGE_BYTES_MAX = 64 * 1024 * 1024
-"""Largest message between services."""
 
 EDGE_MESSAGE_BYTES_MAX = 4 * 1024 * 1024
 """Largest message of a caller outside the suite."""

@@ -31,7 +31,6 @@ def check_rules(message: Message) -> None:
 
 
 def is_uuid(text: str) -> bool:
-    """Whether `text` is a UUID in the form that ids have."""
     return _UUID.fullmatch(text) is not None
 
 
@@ -60,7 +59,6 @@ def _list_items(value: dict[str, Any] | list[Any]) -> Iterable[Any]:
 
 @cache
 def _compile_checks(descriptor: Descriptor) -> tuple[Check, ...]:
-    """Return the checks of a message type, compiled once."""
     checks: list[Check] = []
     for field in descriptor.fields:
         checks += _compile_field(field, rules_of(field))

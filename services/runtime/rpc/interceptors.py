@@ -43,7 +43,6 @@ HANG_UP_S = 0.1
 1.85)."""
 
 _UNREADABLE = object()
-"""Stands for a request that cannot be parsed."""
 
 log = structlog.get_logger()
 
@@ -52,14 +51,12 @@ class RpcInterceptor(grpc.aio.ServerInterceptor):
     """A server's only interceptor, shared by all of its RPCs; nothing else aborts one."""
 
     def __init__(self, stream_capacity: Capacity, authenticator: Authenticator) -> None:
-        """`stream_capacity` limits the open streaming RPCs."""
         self._stream_capacity = stream_capacity
         self._authenticator = authenticator
         self._wrapped: dict[str, Handler] = {}
 
     @property
     def streams(self) -> int:
-        """Number of open streaming RPCs."""
         return self._stream_capacity.used
 
     async def intercept_service(
@@ -131,7 +128,6 @@ class RpcInterceptor(grpc.aio.ServerInterceptor):
         return call
 
     async def _admit_call(self, method: str, context: Context) -> None:
-        """Admit the caller, and serve the rest of the RPC for its identity."""
         metadata = context.invocation_metadata() or ()
         identity.adopt_identity(await self._authenticator.admit_call(method, metadata, context.auth_context()))
 

@@ -24,8 +24,6 @@ QUEUE_MAX = 64
 
 
 class MessageSink(Protocol):
-    """Takes the answers of one streaming RPC."""
-
     def send(self, message: bytes) -> bool:
         """Send or queue a message; False if the reader is behind and `wait_until_drained` is due."""
         ...

@@ -34,7 +34,6 @@ class GrpcService:
 
     servicer: Any
     add: Callable[[Any, grpc.aio.Server], None]
-    """The generated add_…_to_server."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +101,6 @@ def _make_server(
 
 
 async def _add_services(server: grpc.aio.Server, served: Sequence[GrpcService], health: Health) -> None:
-    """Add the services, their health and reflection to `server`."""
     health_pb2_grpc.add_HealthServicer_to_server(health, server)
     for item in served:
         item.add(item.servicer, server)

@@ -76,7 +76,6 @@ class _QuietExporter(SpanExporter):
 
     @property
     def is_failing(self) -> bool:
-        """Whether the last spans were refused."""
         return self._lost is not None
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:

@@ -21,7 +21,6 @@ from services.runtime.telemetry.names import ERROR_TYPE
 Attributes: TypeAlias = Mapping[str, str | bool | int | float | Sequence[str]]
 
 NO_SPAN = nullcontext(trace.INVALID_SPAN)
-"""A span that keeps nothing."""
 
 _W3C = TraceContextTextMapPropagator()
 """Reads and writes traceparent alone (https://www.w3.org/TR/trace-context); a malformed one begins a new trace."""

@@ -27,7 +27,6 @@ def check_endpoints(env: Mapping[str, str]) -> None:
 
 @asynccontextmanager
 async def recording_spans(service: str, env: Mapping[str, str]) -> AsyncGenerator[None]:
-    """Record and export spans inside the block, if `env` asks for it."""
     if not is_enabled(env):
         yield
         return

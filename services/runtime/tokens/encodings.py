@@ -22,7 +22,6 @@ EncodingName: TypeAlias = Literal["cl100k_base", "o200k_base"]
 @dataclass(frozen=True, slots=True)
 class _Definition:
     sha256: str
-    """Hash of the decompressed file."""
 
     pattern: str
 
@@ -57,7 +56,6 @@ def encoding(name: EncodingName) -> tiktoken.Encoding:
 
 
 def is_loaded(name: EncodingName) -> bool:
-    """Whether `encoding` answers at once."""
     return name in _loaded
 
 

@@ -84,6 +84,8 @@ class Workspaces:
 
 
 class Workspace:
+    """Paths are relative to the workspace."""
+
     def __init__(self, folder: Path, bytes_max: int, lock: threading.RLock) -> None:
         self.folder = folder
         self.bytes_max = bytes_max

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 Address: TypeAlias = str | tuple[str, int]
-"""An address is a Unix socket's path, or host and port."""
 
 DNS = "dns:///"
 
@@ -34,7 +33,6 @@ class Target:
         return "localhost" if self.path else self.text.removeprefix(DNS)
 
     def get_certificate_name(self, address: Address) -> str:
-        """Return the name that the certificate of the server at `address` must have."""
         if self.several and not isinstance(address, str):
             return address[0]
         return self.host or "localhost"

@@ -17,7 +17,6 @@ class Backoff:
         self._until_s = 0.0
 
     async def wait_for_turn(self) -> None:
-        """Sleep until the rest after the last failure is over."""
         if (rest_s := self._until_s - asyncio.get_running_loop().time()) > 0:
             await asyncio.sleep(rest_s)
 
@@ -26,5 +25,4 @@ class Backoff:
         self._rest_s = min(self._rest_s * 2, BACKOFF_S_MAX)
 
     def reset(self) -> None:
-        """Begin with the shortest rest again."""
         self._rest_s = BACKOFF_S

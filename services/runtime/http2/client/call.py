@@ -108,7 +108,6 @@ class Call(grpc.aio.Call):
         self.finish_call(LATE if status.code is grpc.StatusCode.CANCELLED and self.time_remaining() == 0 else status)
 
     def finish_call(self, status: Status) -> None:
-        """End the call, unless it can be repeated."""
         if self.status is not None:
             return
         if status.is_refused and self.is_repeatable:
@@ -189,7 +188,6 @@ class Call(grpc.aio.Call):
     # What the kinds need.
 
     async def wait_until_open(self) -> None:
-        """Wait until the call has a stream or is over."""
         while self.stream is None and self.status is None:
             self._open_waiter = self._open_waiter or asyncio.get_running_loop().create_future()
             await asyncio.shield(self._open_waiter)
@@ -205,7 +203,6 @@ class Call(grpc.aio.Call):
         return over
 
     def raise_status(self) -> None:
-        """Raise the status as an error, unless it is OK."""
         status = self.status
         assert status is not None, "the call is over"
         if status.is_local:

@@ -26,8 +26,6 @@ class _OneRequest(Call):
 
 
 class _OneAnswer(Call):
-    """A call with one answer, which is awaited."""
-
     def __await__(self) -> Generator[Any, None, Any]:
         try:
             yield from self.make_end_waiter().__await__()
@@ -44,8 +42,6 @@ class _OneAnswer(Call):
 
 
 class _ManyAnswers(Call):
-    """A call whose answers are read one by one, or pushed."""
-
     def __aiter__(self) -> AsyncIterator[Any]:
         return self._read_all()
 
@@ -101,8 +97,6 @@ class _ManyAnswers(Call):
 
 
 class _ManyRequests(Call):
-    """A call whose requests come from an iterator or are written."""
-
     _sending: asyncio.Task[None] | None = None
 
     async def write(self, request: Any) -> None:

@@ -36,7 +36,6 @@ class ClientConnection(Connection):
         """Called when a stream has ended and there is room for another."""
         self._on_gone = on_gone
         self.is_leaving = False
-        """Whether no more calls are taken."""
         self._calls: dict[int, Call] = {}
 
     @property
@@ -144,7 +143,6 @@ class ClientConnection(Connection):
         self.close_if_done()
 
     def close_if_done(self) -> None:
-        """Close the connection if it takes no more calls and has none."""
         if self.is_leaving and not self._calls and not self.is_lost:
             self.close_gracefully()
 
@@ -169,6 +167,5 @@ class ClientConnection(Connection):
             call.finish_call(Status(grpc.StatusCode.UNAVAILABLE, why))
 
     def close_when_done(self) -> None:
-        """Take no more calls, and close when the open ones have ended."""
         self.is_leaving = True
         self.close_if_done()

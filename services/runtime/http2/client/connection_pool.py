@@ -96,7 +96,6 @@ class ConnectionPool:
             self._change_waiters.discard(change)
 
     async def close(self) -> None:
-        """Close all connections and end the calls that wait."""
         self._set_state(State.SHUTDOWN)
         if self._connecting is not None:
             self._connecting.cancel()
@@ -138,7 +137,6 @@ class ConnectionPool:
         self._is_short = any(address not in self._by_address for address in addresses)
 
     async def _connect_address(self, address: Address) -> None:
-        """Connect to one address; a failure is kept as the reason."""
         try:
             connection = await self._dialer.open_connection(address, self._on_free, self._on_gone)
         except OSError as error:

@@ -32,7 +32,6 @@ class ServerCall(grpc.aio.ServicerContext[Any, Any]):
     """One RPC, whose task runs the handler and sends the status."""
 
     _handler: grpc.RpcMethodHandler[Any, Any]
-    """The method's handler, set before it runs."""
 
     def __init__(
         self, connection: ServerConnection, stream: Stream, method: str, metadata: Pairs, timeout_s: float | None
@@ -119,7 +118,6 @@ class ServerCall(grpc.aio.ServicerContext[Any, Any]):
         self._stream.end_local(trailers)
 
     def _fail_call(self, code: grpc.StatusCode, details: str) -> None:
-        """End the call with this status and stop its handler."""
         if not self._has_ended:
             self._status.code, self._status.details = code, details
             self._send_status()

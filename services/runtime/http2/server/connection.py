@@ -24,8 +24,6 @@ _LAST_PING = b"lastcall"
 
 
 class ServerState:
-    """State that a server shares with its connections."""
-
     def __init__(self, message_bytes_max: int, connection_age_s: float, limits: Limits = DEFAULTS) -> None:
         self.message_bytes_max = message_bytes_max
         self.limits = limits
@@ -34,11 +32,9 @@ class ServerState:
         self.connections: set[ServerConnection] = set()
         self.is_stopping = False
         self.calls = InFlightCounter()
-        """Calls whose handlers run."""
 
     @property
     def takes_no_more(self) -> bool:
-        """Whether a new connection comes too late."""
         return self.is_stopping or len(self.connections) >= self.limits.connections_max
 
 

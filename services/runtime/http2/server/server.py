@@ -112,7 +112,6 @@ class Server(grpc.aio.Server):
         return ServerConnection(self._open_call, self._state)
 
     def _open_call(self, connection: ServerConnection, stream: Stream, headers: Headers) -> ServerCall | None:
-        """Start the call of a request; None if it was answered already."""
         said = dict(headers)
         if refusal := _find_refusal(said):
             stream.end_local(refusal)

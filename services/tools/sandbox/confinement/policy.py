@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 
 
 class Limits(NamedTuple):
+    """Each process of the command has these, by the kernel's rlimits."""
+
     cpu_s: int = 300
     memory_bytes: int = 4 * 1024**3
     """Interpreters reserve much more address space than they use."""

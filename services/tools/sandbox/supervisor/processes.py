@@ -23,6 +23,7 @@ class Population:
         self._refused_until_s = 0.0
 
     def may_grow(self) -> bool:
+        """One more that may start is counted."""
         if self._most >= self._limit:
             if time.monotonic() < self._refused_until_s:
                 return False
