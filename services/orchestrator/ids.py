@@ -34,7 +34,6 @@ def approval_id(run_id: str, tool_id: str, number: int) -> str:
 
 
 def subagent_id(run_id: str, tool_id: str) -> str:
-    """The sub-agent's context has the same id."""
     return SUBAGENT + derived_id(run_id, tool_id)
 
 

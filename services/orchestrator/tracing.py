@@ -1,7 +1,7 @@
 """The spans of a run, its tool calls, sub-agents and compactions.
 
-A run's span is the child of its query's, and may end long after that. A run that was taken over has its own trace,
-linked to the query's.
+A run's span is the child of its query's, and may end long after it. A run that was taken over has its own trace, linked
+to the query's.
 """
 
 from __future__ import annotations

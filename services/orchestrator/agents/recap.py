@@ -18,7 +18,7 @@ def make_recap_settings(agent: Definition) -> memory_pb2.RecapSettings | None:
 
 
 def count_excess_tokens(agent: Definition) -> int:
-    """Return by how many tokens the agent's prompt alone exceeds its active prompt's limit, or 0."""
+    """Return 0 when the prompt is within its limit."""
     recap = agent.memory.recap
     if not recap.enabled:
         return 0

@@ -1,8 +1,7 @@
 '''System prompts over several lines: `"systemPrompt": """…"""` in agent files, turned into JSON strings.
 
-Only keys named systemPrompt (in any case) may have it. The text is taken as it is, without escapes; a line break
-right after the opening quotes and the last line, when blank, do not belong to it. Line numbers stay those of the
-file: the line breaks that leave the text follow the string, where JSON does not mind them.
+The text has no escapes; a line break right after the opening quotes and a blank last line do not belong to it. Line
+numbers stay those of the file: the line breaks that leave the text follow the string.
 '''
 
 import re
@@ -14,7 +13,7 @@ _TOKEN = re.compile(r'(?P<key>"systemPrompt"\s*:\s*)"""(?P<text>.*?)"""|"(?:[^"\
 
 
 def to_json(source: str) -> str:
-    """`source` with each triple-quoted system prompt as a JSON string; anything else is left alone."""
+    """Make each triple-quoted system prompt a JSON string."""
     return _TOKEN.sub(_quote_match, source)
 
 

@@ -21,7 +21,6 @@ from services.orchestrator.run.scope import Scope
 from services.runtime.rpc.call_ids import forward_metadata
 
 BACK_WITHIN_S = 30.0
-"""A tools service that went away has this long to come back."""
 
 DELAY_S, DELAY_S_MAX = 0.1, 2.0
 """The delay between attempts doubles each time."""
