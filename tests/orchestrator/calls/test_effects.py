@@ -133,11 +133,12 @@ async def test_a_user_who_is_there_may_leave_it_at_that(house: Open) -> None:
 
 
 async def test_a_tools_service_that_stays_away_ends_the_tries_in_the_tools_time(house: Open) -> None:
-    async with house(ACT, ANSWER, budget={"toolTimeoutMs": 800}, **LISTED) as it:
+    # Tries come after 0.1, 0.3, 0.7 and 1.5 s: time enough for a second one on a machine that is busy.
+    async with house(ACT, ANSWER, budget={"toolTimeoutMs": 3000}, **LISTED) as it:
         offer(it, "read", [BREAK])
         await ask(it)
         assert json.loads(told(it))["error"] == "PROVIDER_UNAVAILABLE"
-        assert 2 <= len(keys(it)) <= 4
+        assert 2 <= len(keys(it)) <= 5
 
 
 @pytest.mark.parametrize("error", [ProviderUnavailable("the search engine is away"), NotFound("x")])
