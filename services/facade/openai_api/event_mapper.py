@@ -12,6 +12,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from dataclasses import dataclass, field
 
 from headrace.errors import Interrupted
+from headrace.fold import find_scope
 from headrace.v1 import agent_pb2
 from services.facade.openai_api.events import (
     BlockEnded,
@@ -107,23 +108,18 @@ class _PendingCalls:
             case "tool_result":
                 self._calls.pop(delta.tool_result.tool_id, None)
             case "attempt_reset":
-                self._drop_calls(_scope(delta), delta.attempt_reset.from_seq)
+                self._drop_calls(find_scope(delta), delta.attempt_reset.from_seq)
             case _:
                 pass
 
     def _open_call(self, delta: agent_pb2.AgentDelta, tool_id: str, name: str, whole: str = "") -> None:
         if tool_id not in self._answered:
-            self._calls[tool_id] = _PendingCall(tool_id, name, delta.seq, _scope(delta), whole=whole)
+            self._calls[tool_id] = _PendingCall(tool_id, name, delta.seq, find_scope(delta), whole=whole)
 
     def _drop_calls(self, scope: tuple[str, str], from_seq: int) -> None:
         for call in self.calls:
             if call.scope == scope and call.seq > from_seq:
                 del self._calls[call.tool_id]
-
-
-def _scope(delta: agent_pb2.AgentDelta) -> tuple[str, str]:
-    """Return where an event happened; plan tasks make calls too."""
-    return delta.subagent_id, delta.task_id
 
 
 def _map_delta(delta: agent_pb2.AgentDelta) -> Iterator[RunEvent]:

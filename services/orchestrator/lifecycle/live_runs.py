@@ -13,7 +13,7 @@ from services.runtime.capacity import Capacity
 
 
 class LiveRuns:
-    """Only the first run of each chat counts against its tenant\'s share."""
+    """Only the first run of each chat counts against its tenant's share."""
 
     def __init__(self, capacity: Capacity, fair_use: FairUse) -> None:
         self._capacity = capacity

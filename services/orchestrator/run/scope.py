@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 Delta = agent_pb2.AgentDelta
 
 DRAFT_STAGE = "verify"
-"""Answers are checked here before readers get one; no model is told of its steps."""
+"""The stage of answers that are checked before readers get one; no model is shown its steps."""
 
 SUBAGENTS_MAX = 50
 """Further sub-agents wait; maxToolCalls limits how many the tree has."""
@@ -48,7 +48,7 @@ class ScopeIds:
     subagent_id: str | None = None
     task_id: str | None = None
     lineage: tuple[str, ...] = ()
-    """Sub-agents lead to it, its own last; empty for the run itself."""
+    """Ids of the sub-agents that lead to the scope, its own last; empty for the run itself."""
 
 
 MAIN = ScopeIds()

@@ -36,10 +36,6 @@ class Spending:
         self._given_back: asyncio.Event | None = None
         """None when nobody waits."""
 
-    def start_clock(self, spent_s: float = 0.0) -> None:
-        """Waiting in a chat's queue is not charged."""
-        self.clock.start(spent_s)
-
     @property
     def time_left_s(self) -> float:
         return self.clock.left_s

@@ -12,5 +12,3 @@ KINDS: dict[type[Message], str] = {
     for field in agent_pb2.AgentDelta.DESCRIPTOR.oneofs_by_name["payload"].fields
     if field.message_type is not None
 }
-
-TERMINAL = frozenset({"run_complete", "run_cancel", "run_error"})

@@ -86,10 +86,8 @@ class Channel(grpc.aio.Channel):
         return self._make_many_requests_method(StreamStreamCall, method, request_serializer, response_deserializer)
 
     def _make_one_request_method(self, kind: type[Any], method: str, serialize: Any, deserialize: Any) -> Any:
-        head, called = (
-            self._encode_common_headers(method),
-            Method(method, serialize, deserialize, self._pool.repeat_call),
-        )
+        head = self._encode_common_headers(method)
+        called = Method(method, serialize, deserialize, self._pool.repeat_call)
 
         def call(
             request: Any,
@@ -108,10 +106,8 @@ class Channel(grpc.aio.Channel):
         return call
 
     def _make_many_requests_method(self, kind: type[Any], method: str, serialize: Any, deserialize: Any) -> Any:
-        head, called = (
-            self._encode_common_headers(method),
-            Method(method, serialize, deserialize, self._pool.repeat_call),
-        )
+        head = self._encode_common_headers(method)
+        called = Method(method, serialize, deserialize, self._pool.repeat_call)
 
         def call(
             request_iterator: Any = None,
