@@ -25,14 +25,14 @@ class Plain(ServerConnection):
     def __init__(self, server: ServerState) -> None:
         super().__init__(_unanswered, server)
 
-    def remote_ended(self, stream: Stream) -> None:
+    def on_remote_end(self, stream: Stream) -> None:
         self.send_headers(stream, [(b":status", b"200")])
         stream.send(MESSAGE)
         stream.end_local([(b"grpc-status", b"0")])
 
-    def broke(self, stream: Stream, error: Oversized | Compressed) -> None:
+    def on_bad_message(self, stream: Stream, error: Oversized | Compressed) -> None:
         # What h2spec sends is no message.
-        self.remote_ended(stream)
+        self.on_remote_end(stream)
 
 
 @asynccontextmanager
