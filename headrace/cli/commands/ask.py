@@ -1,4 +1,4 @@
-"""headrace ask: one question, its run, and an exit code that says how the run ended."""
+"""headrace ask: one question and its run."""
 
 from __future__ import annotations
 

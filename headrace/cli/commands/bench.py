@@ -1,4 +1,4 @@
-"""headrace bench: how fast a running suite answers, as its clients see it."""
+"""headrace bench: how fast a running suite answers."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from headrace.cli.facade.options import url_option
 QUESTION = "Write three sentences about rivers."
 
 STREAMS_MAX = 1000
-"""One process reads no more of them without being itself what is measured."""
+"""With more streams, this process would itself be what is measured."""
 
 BUSY_RATIO = 0.8
-"""The share of a CPU from which on the figures may be this command's own."""
+"""Share of a CPU above which the figures may be this command's own."""
 
 
 @click.command()

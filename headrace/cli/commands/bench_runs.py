@@ -1,4 +1,4 @@
-"""Runs timed as their client sees them: when their deltas came, and how they ended."""
+"""Runs timed as their client sees them."""
 
 from __future__ import annotations
 
@@ -17,16 +17,14 @@ COMPLETED = "completed"
 
 @dataclass(slots=True)
 class RunTiming:
-    """One run."""
-
     end: str
     """`completed`, or the reason why not."""
 
     asked_s: float
-    """The time when its question was sent, by time.perf_counter."""
+    """Time of the question, by time.perf_counter."""
 
     deltas_s: list[float] = field(default_factory=list[float])
-    """The times when its deltas were read, by the same clock."""
+    """Times of the deltas, by the same clock."""
 
     chat_id: str = ""
 
@@ -42,7 +40,6 @@ class BenchResult:
     """The time from the first question to the last end."""
 
     cpu_s: float
-    """The CPU time of this process."""
 
     @property
     def is_complete(self) -> bool:
@@ -52,30 +49,30 @@ class BenchResult:
 async def measure_runs(
     url: str, question: str, agent_key: str | None, *, streams: int, runs: int, timeout_s: float
 ) -> BenchResult:
-    """Ask on so many streams at a time, on each so many times in turn, each time in a new chat.
+    """Ask on `streams` streams at a time, `runs` times on each, always in a new chat.
 
-    The stream of a run that takes longer than `timeout_s` is closed, which cancels the run.
+    A run that takes longer than `timeout_s` is cancelled.
 
     Raises:
         ServerUnreachable: There is no server.
     """
     body = {"message": question, "onDisconnect": "cancel"} | ({"agentKey": agent_key} if agent_key else {})
+
+    async def measure_stream() -> list[RunTiming]:
+        # A client for each stream: the connections of one client are pooled, and a stream would wait for a free one.
+        async with FacadeClient(url) as client:
+            return [await _measure_run(client, body, timeout_s) for _ in range(runs)]
+
     async with FacadeClient(url) as facade:
         await facade.fetch_readiness()
         started_s, cpu_s = time.perf_counter(), time.process_time()
-        by_stream = await asyncio.gather(*(_measure_stream(url, body, runs, timeout_s) for _ in range(streams)))
+        by_stream = await asyncio.gather(*(measure_stream() for _ in range(streams)))
         timings = [timing for stream in by_stream for timing in stream]
         result = BenchResult(timings, time.perf_counter() - started_s, time.process_time() - cpu_s)
         for chat_id in filter(None, (timing.chat_id for timing in timings)):
             with suppress(RequestRefused):  # the chat of a cancelled run that has not ended yet stays
                 await facade.delete("/api/chat", chatId=chat_id)
     return result
-
-
-async def _measure_stream(url: str, body: dict[str, str], runs: int, timeout_s: float) -> list[RunTiming]:
-    # A client for each stream: the connections of one client are pooled, and a stream would wait for a free one.
-    async with FacadeClient(url) as facade:
-        return [await _measure_run(facade, body, timeout_s) for _ in range(runs)]
 
 
 async def _measure_run(facade: FacadeClient, body: dict[str, str], timeout_s: float) -> RunTiming:

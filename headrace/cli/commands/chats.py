@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from datetime import UTC, datetime
 
 import click
 import msgspec
 
 from headrace.cli.commands.chats_folder import export_chats, import_chats, prune_chats, reindex_chats
-from headrace.cli.facade.client import FacadeClient
+from headrace.cli.facade.client import make_request
 from headrace.cli.facade.options import url_option
 from headrace.cli.run_view.run_display import RunDisplay
 from headrace.cli.run_view.view import choose_view
@@ -45,7 +44,8 @@ for command in (export_chats, import_chats, prune_chats, reindex_chats):
 @click.option("--count", default=50, show_default=True, type=click.IntRange(1, 200), help="How many, newest first.")
 def list_chats(url: str, count: int) -> None:
     """List chats, the last changed first: id, time, agent, name."""
-    page = msgspec.json.decode(asyncio.run(_fetch(url, "/api/chats", pageSize=str(count))), type=list[Chat])
+    data = make_request(url, lambda facade: facade.get("/api/chats", pageSize=str(count)))
+    page = msgspec.json.decode(data, type=list[Chat])
     for chat in page:
         when = datetime.fromtimestamp(chat.updated_at / 1000, UTC).astimezone()
         click.echo(f"{chat.chat_id}  {when:%Y-%m-%d %H:%M}  {chat.first_agent_key}  {chat.chat_name}")
@@ -56,15 +56,11 @@ def list_chats(url: str, count: int) -> None:
 @click.argument("chat_id")
 def show(url: str, chat_id: str) -> None:
     """Show everything that happened in the chat CHAT_ID."""
-    history = msgspec.json.decode(asyncio.run(_fetch(url, "/api/chat", chatId=chat_id)), type=History)
+    data = make_request(url, lambda facade: facade.get("/api/chat", chatId=chat_id))
+    history = msgspec.json.decode(data, type=History)
     view = choose_view()
     display = RunDisplay(view)
     for event in map(parse_event, map(bytes, history.events)):
         if event.HasField("request_query"):
             view.show_query(event.request_query.message)
         display.show_event(event)
-
-
-async def _fetch(url: str, path: str, **parameters: str) -> msgspec.Raw:
-    async with FacadeClient(url) as facade:
-        return await facade.get(path, **parameters)

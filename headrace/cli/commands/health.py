@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 
 import click
 
-from headrace.cli.facade.client import FacadeClient
+from headrace.cli.facade.client import FacadeClient, make_request
 from headrace.cli.facade.exit_codes import COMPLETED, FAILED
 from headrace.cli.facade.options import url_option
 
@@ -16,12 +15,7 @@ from headrace.cli.facade.options import url_option
 @url_option
 def health(url: str) -> None:
     """Print for each service, with what it needs itself, whether it is ready; exit 1 when one is not."""
-    readiness = asyncio.run(_fetch_readiness(url))
+    readiness = make_request(url, FacadeClient.fetch_readiness)
     for name, is_ready in readiness.items():
         click.echo(f"{name:13} {'ready' if is_ready else 'not ready'}")
     sys.exit(COMPLETED if readiness and all(readiness.values()) else FAILED)
-
-
-async def _fetch_readiness(url: str) -> dict[str, bool]:
-    async with FacadeClient(url) as facade:
-        return await facade.fetch_readiness()

@@ -55,7 +55,7 @@ class Conversation:
                 error.show()
 
     async def ask(self, message: str) -> int:
-        """Ask, show the run to its end, and return its exit code."""
+        """Return the exit code of the question's run."""
         code, self.chat_id = await follow_run(
             self._url, choose_view(), message, self._agent_key, self.chat_id, self._interact
         )
@@ -96,9 +96,10 @@ class Conversation:
 
     async def _interact(self, run: RunFollower) -> None:
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._execute_lines_during(run))
             if not self._is_terminal:
                 group.create_task(self._answer_with_kept_lines(run))
+            while (line := await self._lines.read_line()) is not None:
+                await self._execute_during(run, line.strip())
 
     async def _answer_with_kept_lines(self, run: RunFollower) -> None:
         while True:
@@ -106,10 +107,6 @@ class Conversation:
             run.pending_inputs.added.clear()
             while self._kept_lines and run.pending_inputs.first is not None:
                 await self._execute_during(run, self._kept_lines.popleft())
-
-    async def _execute_lines_during(self, run: RunFollower) -> None:
-        while (line := await self._lines.read_line()) is not None:
-            await self._execute_during(run, line.strip())
 
     async def _execute_during(self, run: RunFollower, line: str) -> None:
         command, _, rest = line.partition(" ")

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from headrace.fold import Block, Fold
+from headrace.fold import Fold
 from headrace.v1 import agent_pb2
 
 ASK_HUMAN = "ask_human"
@@ -27,8 +27,6 @@ class Form(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class PendingInput:
-    """An approval, a question or a form that waits for a person."""
-
     id: str
     """The approval's id, or the tool call's."""
     tool_name: str
@@ -39,7 +37,6 @@ class PendingInput:
 
     @property
     def prompt(self) -> str:
-        """The text, of some lines, that asks for the input."""
         if self.is_approval:
             choices = "y(es), n(o), with a note behind it; or other arguments as JSON"
             return f"Allow {self.tool_name}? {self.details}\n{choices}"
@@ -68,8 +65,6 @@ class PendingInput:
 
 
 class PendingInputs:
-    """The inputs that one run waits for, in order."""
-
     def __init__(self) -> None:
         self.added = asyncio.Event()
         """Set when an input is added; the waiter clears it."""
@@ -84,11 +79,21 @@ class PendingInputs:
         """Take an event that `state` has already, and return the input that it asks for."""
         match delta.WhichOneof("payload"):
             case "tool_end":
-                block = state.blocks.get(delta.tool_end.tool_id)
-                if block is not None and block.tool_type == "frontend" and block.params:
-                    return self._add(_describe_form(block))
+                call = state.blocks.get(delta.tool_end.tool_id)
+                if call is not None and call.tool_type == "frontend" and call.params:
+                    try:
+                        form = msgspec.json.decode(call.params, type=Form)
+                    except msgspec.DecodeError:
+                        form = Form()
+                    name = call.name or "a tool"
+                    return self._add(PendingInput(call.id, name, is_approval=False, form=form, details=call.params))
             case "approval_ask":
-                return self._add(_describe_approval(delta.approval_ask, state.blocks.get(delta.approval_ask.tool_id)))
+                request = delta.approval_ask
+                reason = f"{request.risk} risk: {request.reason}" if request.risk else request.reason
+                call = state.blocks.get(request.tool_id)
+                name, arguments = (call.name, call.params) if call is not None else ("", "")
+                details = f"{arguments}\n{reason}".strip()
+                return self._add(PendingInput(request.approval_id, name or "a tool", is_approval=True, details=details))
             case "approval_answer":
                 self.remove(delta.approval_answer.approval_id)
             case "tool_result":
@@ -100,7 +105,6 @@ class PendingInputs:
         return None
 
     def remove(self, input_id: str) -> None:
-        """Forget an input that is given or no longer waited for."""
         self._open.pop(input_id, None)
 
     def _add(self, pending: PendingInput) -> PendingInput | None:
@@ -110,21 +114,6 @@ class PendingInputs:
         self._open[pending.id] = pending
         self.added.set()
         return pending
-
-
-def _describe_form(call: Block) -> PendingInput:
-    try:
-        form = msgspec.json.decode(call.params, type=Form)
-    except msgspec.DecodeError:
-        form = Form()
-    return PendingInput(call.id, call.name or "a tool", is_approval=False, form=form, details=call.params)
-
-
-def _describe_approval(request: agent_pb2.ApprovalAsk, call: Block | None) -> PendingInput:
-    reason = f"{request.risk} risk: {request.reason}" if request.risk else request.reason
-    name, arguments = (call.name, call.params) if call is not None else ("", "")
-    details = f"{arguments}\n{reason}".strip()
-    return PendingInput(request.approval_id, name or "a tool", is_approval=True, details=details)
 
 
 def _read_decision(line: str) -> dict[str, Any] | None:

@@ -6,8 +6,8 @@ import asyncio
 import random
 import signal
 import uuid
-from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator
-from contextlib import AbstractAsyncContextManager, contextmanager
+from collections.abc import Callable, Coroutine, Generator, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeAlias
 
 import msgspec
@@ -37,7 +37,7 @@ TICK_S = 0.25
 """Interval at which the status line moves."""
 
 BUDGET_EVERY_S = 2.0
-"""Interval at which the server is asked for the budget left."""
+"""Interval of requests for the budget left."""
 
 EXIT_CODES = {"run_complete": COMPLETED, "run_cancel": CANCELLED, "run_error": FAILED}
 
@@ -52,14 +52,12 @@ class RunSnapshot(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class RunFollower:
-    """Follows one run to its end, on one event loop."""
-
     def __init__(
         self, facade: FacadeClient, view: View, message: str, agent_key: str | None, chat_id: str | None
     ) -> None:
         self.pending_inputs = PendingInputs()
         self.interaction: Interaction | None = None
-        """The person's acts; None if nobody is there."""
+        """The person's acts; None without a person."""
         self._facade = facade
         self._view = view
         self._display = RunDisplay(view)
@@ -82,8 +80,8 @@ class RunFollower:
         """Show the run and return its exit code.
 
         Raises:
-            RequestRefused: The server refused the question or no longer knows the run. ServerUnreachable: No server
-                answers.
+            RequestRefused: The server refused the question or no longer knows the run.
+            ServerUnreachable: No server answers.
         """
         self._last_event_s = asyncio.get_running_loop().time()
         try:
@@ -118,13 +116,18 @@ class RunFollower:
         await self._facade.post("/api/submit", {"runId": self._run_id} | body)
 
     async def _read_events(self) -> None:
-        """Read to the run's end, over any number of breaks with events between them."""
+        """Read to the run's end, attaching again after each break."""
         state = self._display.state
         tries = 0
         while True:
             seq_before = state.last_seq
             try:
-                async with self._open_stream() as events:
+                chat = {"chatId": self.chat_id} if self.chat_id else {}
+                if self._run_id:
+                    stream = self._facade.attach(self._run_id, seq_before)
+                else:
+                    stream = self._facade.query(self._query | chat)
+                async with stream as events:
                     async for event in events:
                         self._take_event(event)
                 return
@@ -137,11 +140,6 @@ class RunFollower:
                 self._view.show_notice(f"{error.message}; attaching again")
             wait_s = min(WAIT_FIRST_S * 2 ** (tries - 1), WAIT_MAX_S)
             await asyncio.sleep(wait_s * random.uniform(0.5, 1))
-
-    def _open_stream(self) -> AbstractAsyncContextManager[AsyncIterator[agent_pb2.AgentDelta]]:
-        if self._run_id:
-            return self._facade.attach(self._run_id, self._display.state.last_seq)
-        return self._facade.query(self._query | ({"chatId": self.chat_id} if self.chat_id else {}))
 
     def _take_event(self, event: agent_pb2.AgentDelta) -> None:
         self._last_event_s = asyncio.get_running_loop().time()
@@ -160,7 +158,7 @@ class RunFollower:
                 self._view.show_waiting(asyncio.get_running_loop().time() - self._last_event_s)
 
     async def _update_budget(self) -> None:
-        """Tell the view the budget left; a failed request is repeated later."""
+        """Show the budget left; a failed request is repeated later."""
         while True:
             await asyncio.sleep(BUDGET_EVERY_S)
             if not self._run_id:
@@ -181,17 +179,18 @@ class RunFollower:
     @contextmanager
     def _handle_interrupts(self) -> Generator[None]:
         """Cancel the run at the first Ctrl-C, leave at the second."""
+
+        def interrupt() -> None:
+            if self._interrupted.is_set():
+                raise SystemExit(CANCELLED)
+            self._interrupted.set()
+
         loop = asyncio.get_running_loop()
-        loop.add_signal_handler(signal.SIGINT, self._interrupt)
+        loop.add_signal_handler(signal.SIGINT, interrupt)
         try:
             yield
         finally:
             loop.remove_signal_handler(signal.SIGINT)
-
-    def _interrupt(self) -> None:
-        if self._interrupted.is_set():
-            raise SystemExit(CANCELLED)
-        self._interrupted.set()
 
 
 async def follow_run(

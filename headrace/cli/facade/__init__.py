@@ -1,1 +1,1 @@
-"""The HTTP facade as commands see it: options, requests, errors with exit codes."""
+"""Access to the facade: options, requests, errors with exit codes."""

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import ssl
-from collections.abc import AsyncGenerator, AsyncIterator, Generator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 import aiohttp
 import click
@@ -27,6 +26,8 @@ ANSWER_TIMEOUT_S = 60.0
 
 SILENCE_TIMEOUT_S = 90.0
 """Silence, of six heartbeats of 15 s, after which a stream is dead."""
+
+Result = TypeVar("Result")
 
 
 class _SuccessEnvelope(msgspec.Struct):
@@ -52,7 +53,13 @@ class FacadeClient:
     async def __aenter__(self) -> FacadeClient:
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S, sock_read=SILENCE_TIMEOUT_S)
         headers = {"Authorization": f"Bearer {token}"} if (token := get_token()) else None
-        connector = aiohttp.TCPConnector(ssl=await _load_tls()) if self.url.startswith("https:") else None
+        connector = None
+        if self.url.startswith("https:"):
+            try:
+                tls = await asyncio.to_thread(get_tls().context)
+            except OSError as error:
+                raise click.UsageError(str(error)) from error
+            connector = aiohttp.TCPConnector(ssl=tls)
         self._http = aiohttp.ClientSession(self.url, timeout=timeout, headers=headers, connector=connector)
         return self
 
@@ -79,7 +86,6 @@ class FacadeClient:
                 await _check_status(response)
 
     async def fetch_readiness(self) -> dict[str, bool]:
-        """Whether each service is ready, by name."""
         with self._translate_errors():
             async with self._http.get("/readyz", timeout=_ANSWER_TIMEOUT) as response:
                 return msgspec.json.decode(await response.read(), type=_FailureEnvelope).data
@@ -141,12 +147,14 @@ class FacadeClient:
         return RequestRefused(f"what answers at {self.url} is not Headrace, or not of this version")
 
 
-async def _load_tls() -> ssl.SSLContext:
-    tls = get_tls()
-    try:
-        return await asyncio.to_thread(tls.context)
-    except OSError as error:
-        raise click.UsageError(str(error)) from error
+def make_request(url: str, request: Callable[[FacadeClient], Awaitable[Result]]) -> Result:
+    """Make one request, with a client and an event loop of its own."""
+
+    async def answer() -> Result:
+        async with FacadeClient(url) as facade:
+            return await request(facade)
+
+    return asyncio.run(answer())
 
 
 _ANSWER_TIMEOUT = aiohttp.ClientTimeout(total=ANSWER_TIMEOUT_S, sock_connect=CONNECT_TIMEOUT_S)

@@ -9,8 +9,6 @@ COMPLETED, FAILED, USAGE, UNREACHABLE, CANCELLED = 0, 1, 2, 3, 130
 
 
 class RequestRefused(click.ClickException):
-    """The server answered with a failure."""
-
     exit_code = FAILED
 
 

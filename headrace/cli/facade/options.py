@@ -22,23 +22,24 @@ def _check_url(_context: click.Context, _option: click.Parameter, text: str) -> 
     return text
 
 
-_TOKEN = "headrace.token"
+def _store_value(context: click.Context, option: click.Parameter, value: str | None) -> None:
+    context.meta[f"headrace.{option.name}"] = value or ""
 
 
-def _store_token(context: click.Context, _option: click.Parameter, token: str | None) -> None:
-    context.meta[_TOKEN] = token or ""
+def _get_value(name: str) -> str:
+    context = click.get_current_context(silent=True)
+    return context.meta.get(f"headrace.{name}", "") if context is not None else ""
 
 
 def get_token() -> str:
     """Return the running command's credential; empty if it has none."""
-    context = click.get_current_context(silent=True)
-    return context.meta.get(_TOKEN, "") if context is not None else ""
+    return _get_value("token")
 
 
 token_option = click.option(
     "--token",
     envvar="HEADRACE_TOKEN",
-    callback=_store_token,
+    callback=_store_value,
     expose_value=False,
     show_envvar=True,
     help="An API key or a JWT, where the facade wants one; better in the environment, which `ps` does not show.",
@@ -55,23 +56,14 @@ _url_option = click.option(
 )
 
 
-_TLS = "headrace.tls"
-
-
-def _store_tls_path(context: click.Context, option: click.Parameter, path: str | None) -> None:
-    context.meta.setdefault(_TLS, {})[option.name] = path or ""
-
-
 def get_tls() -> Tls:
     """Return the running command's certificates, for a facade with TLS.
 
     Raises:
         click.UsageError: The options do not fit together.
     """
-    context = click.get_current_context(silent=True)
-    paths: dict[str, str] = context.meta.get(_TLS, {}) if context is not None else {}
     try:
-        return Tls(*(paths.get(name, "") for name in ("tls_ca", "tls_cert", "tls_key")))
+        return Tls(*map(_get_value, ("tls_ca", "tls_cert", "tls_key")))
     except ValueError as error:
         raise click.UsageError(str(error)) from error
 
@@ -80,7 +72,7 @@ def _build_tls_option(name: str, text: str) -> Callable[..., Any]:
     return click.option(
         f"--tls-{name}",
         envvar=f"HEADRACE_TLS_{name.upper()}",
-        callback=_store_tls_path,
+        callback=_store_value,
         expose_value=False,
         show_envvar=True,
         help=text,

@@ -1,4 +1,4 @@
-"""A run's cost, and the budget that it has left, in a few words."""
+"""A run's cost and the budget left, in words."""
 
 from __future__ import annotations
 

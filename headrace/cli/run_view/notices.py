@@ -16,7 +16,6 @@ class Notices:
         self._tasks: dict[str, str] = {}
 
     def describe_event(self, delta: agent_pb2.AgentDelta) -> Iterator[str]:
-        """Return the sentences for an event; most have none."""
         match delta.WhichOneof("payload"):
             case "plan_create":
                 yield from self._describe_changes(delta.plan_create.plan)

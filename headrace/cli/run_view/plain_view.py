@@ -16,8 +16,6 @@ RESULT_CHARS_MAX = 500
 
 
 class PlainView:
-    """Writes to one binary stream, flushed after each piece."""
-
     is_live = False
 
     def __init__(self, out: BinaryIO) -> None:

@@ -27,7 +27,7 @@ class RunDisplay:
         self._shown: dict[str, str] = {}
         """The text of each block that the view has."""
         self._repeated: dict[str, str] = {}
-        """For blocks that began again, their text that was shown before."""
+        """Text shown before, of blocks that began again."""
         self._open_scopes: dict[str, Scope] = {}
         """The open blocks of tasks and sub-agents, by id."""
         self._line_starts: dict[str, str] = {}
@@ -38,7 +38,6 @@ class RunDisplay:
         self._finished_calls: set[str] = set()
 
     def show_event(self, delta: agent_pb2.AgentDelta) -> None:
-        """Fold the event, and show what is new in it."""
         self.state.apply(delta)
         self._view.enter_scope(self._labels.find_label(delta))
         name = delta.WhichOneof("payload") or ""
@@ -51,7 +50,11 @@ class RunDisplay:
             self._show_call(kind, part, getattr(delta, name))
         else:
             if name == "attempt_reset":
-                self._forget_open_blocks(find_scope(delta))
+                # Lost blocks that have not ended are forgotten; their shown text stays.
+                scope = find_scope(delta)
+                for block_id in [block_id for block_id, other in self._open_scopes.items() if other == scope]:
+                    del self._open_scopes[block_id]
+                    self._line_starts.pop(block_id, None)
             for text in self._notices.describe_event(delta):
                 self._view.show_notice(text)
 
@@ -68,12 +71,6 @@ class RunDisplay:
         if part in ("delta", "snapshot"):
             self._append(block_id, payload.delta if part == "delta" else payload.text, write)
 
-    def _forget_open_blocks(self, scope: Scope) -> None:
-        """Forget lost blocks that have not ended; their shown text stays."""
-        for block_id in [block_id for block_id, other in self._open_scopes.items() if other == scope]:
-            del self._open_scopes[block_id]
-            self._line_starts.pop(block_id, None)
-
     def _choose_write(self, part: str, block_id: str, scope: Scope, write: Write) -> Write:
         """Choose how to show a task's or sub-agent's block: by whole lines while others are open."""
         if part in ("end", "snapshot"):
@@ -82,13 +79,14 @@ class RunDisplay:
         self._open_scopes[block_id] = scope
         if len(self._open_scopes) == 1 and block_id not in self._line_starts:
             return write
-        return lambda block_id, text: self._write_lines(block_id, text, write)
 
-    def _write_lines(self, block_id: str, text: str, write: Write) -> None:
-        lines, end, rest = (self._line_starts.get(block_id, "") + text).rpartition("\n")
-        self._line_starts[block_id] = rest
-        if end:
-            write(block_id, lines + end)
+        def write_lines(block_id: str, text: str) -> None:
+            lines, end, rest = (self._line_starts.get(block_id, "") + text).rpartition("\n")
+            self._line_starts[block_id] = rest
+            if end:
+                write(block_id, lines + end)
+
+        return write_lines
 
     def _restart_block(self, block_id: str) -> None:
         self._repeated[block_id] = self._shown.get(block_id, "")

@@ -1,4 +1,4 @@
-"""Labels for a run's scopes: concurrent plan tasks and sub-agents are shown apart."""
+"""Labels for a run's scopes: its plan tasks and sub-agents."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ LABEL_CHARS_MAX = 40
 
 @dataclass(frozen=True, slots=True)
 class ScopeLabel:
-    """The label of the run, of a plan task, or of a sub-agent."""
-
     depth: int = 0
     """Levels below the run itself."""
     text: str = ""

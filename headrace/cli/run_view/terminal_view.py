@@ -19,7 +19,6 @@ RESULT_LINES_MAX = 8
 """Lines shown of a tool's result; the model gets all of it."""
 
 INDENT = "  "
-"""Written once for each level below the run itself."""
 
 SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 ERASE_LINE, LINE_UP = "\r\x1b[2K", "\x1b[1A"
@@ -151,7 +150,10 @@ class TerminalView:
             self._write("\n")
 
     def _write(self, text: str, style: str | None = None) -> None:
-        self._clear_status()
+        if self._has_status:
+            self._has_status = False
+            back = f"{LINE_UP}\x1b[{self._column % self._console.width + 1}G" if self._column else ""
+            self._write_codes(ERASE_LINE + back)
         text = self._indent(text.translate(_CONTROLS))
         self._console.out(text, style=style, end="", highlight=False)
         before, _, last = text.rpartition("\n")
@@ -164,12 +166,6 @@ class TerminalView:
         lines = text.split("\n")
         first = lines[0] if self._column or not lines[0] else indent + lines[0]
         return "\n".join([first, *(indent + line if line else "" for line in lines[1:])])
-
-    def _clear_status(self) -> None:
-        if self._has_status:
-            self._has_status = False
-            back = f"{LINE_UP}\x1b[{self._column % self._console.width + 1}G" if self._column else ""
-            self._write_codes(ERASE_LINE + back)
 
     def _write_codes(self, codes: str) -> None:
         self._console.file.write(codes)

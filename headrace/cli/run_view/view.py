@@ -1,4 +1,4 @@
-"""The views of a run: for a person at a terminal, and as plain text."""
+"""The interface of a run's views."""
 
 from __future__ import annotations
 
@@ -33,15 +33,11 @@ class View(Protocol):
 
     def open_call(self, call_id: str, name: str) -> None: ...
 
-    def write_arguments(self, call_id: str, text: str) -> None:
-        """Show a piece of a call's arguments."""
-        ...
+    def write_arguments(self, call_id: str, text: str) -> None: ...
 
     def close_arguments(self, call_id: str) -> None: ...
 
-    def write_output(self, call_id: str, text: str) -> None:
-        """Show a piece of a running tool's output."""
-        ...
+    def write_output(self, call_id: str, text: str) -> None: ...
 
     def show_result(self, call_id: str, result: str, ok: bool) -> None: ...
 
@@ -51,17 +47,13 @@ class View(Protocol):
         """Show a question to a person."""
         ...
 
-    def set_budget(self, text: str) -> None:
-        """Set the words for the budget left."""
-        ...
+    def set_budget(self, text: str) -> None: ...
 
     def show_waiting(self, elapsed_s: float) -> None:
         """Show how long nothing has come."""
         ...
 
-    def show_end(self, end: agent_pb2.AgentDelta) -> None:
-        """Show the run's end, by its terminal event."""
-        ...
+    def show_end(self, end: agent_pb2.AgentDelta) -> None: ...
 
 
 def choose_view() -> View:

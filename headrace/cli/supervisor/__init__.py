@@ -1,1 +1,1 @@
-"""Runs all services on this machine: settings, processes, logs, end."""
+"""Runs all services on this machine."""

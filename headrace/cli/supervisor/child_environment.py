@@ -31,11 +31,13 @@ COMMAND_LINE = frozenset({"HEADRACE_URL", "HEADRACE_TOKEN"})
 OWNER = re.compile(r"HEADRACE_(FACADE|ORCHESTRATOR|LLM_GATEWAY|MEMORY|TOOLS|SIMULATOR|GATEWAY)_")
 
 _REFERENCE = re.compile(r'"env:(\w+)"')
-"""Matches a variable named in mcp.json."""
 
 
 def select_environment(service: str, env: Mapping[str, str], config_dir: Path) -> dict[str, str]:
-    references = _find_references(config_dir / "mcp.json") if service == "tools" else frozenset[str]()
+    references: list[str] = []
+    if service == "tools":
+        with suppress(OSError, UnicodeDecodeError):  # the service itself refuses a file that cannot be read
+            references = _REFERENCE.findall((config_dir / "mcp.json").read_text())
     return {name: value for name, value in env.items() if name in references or _is_for(service, name)}
 
 
@@ -49,9 +51,3 @@ def _is_for(service: str, name: str) -> bool:
     if name.startswith("HEADRACE_"):  # shared, or a typing error, which each service reports
         return service != "simulator" and name not in COMMAND_LINE
     return service == "llm_gateway"
-
-
-def _find_references(path: Path) -> frozenset[str]:
-    with suppress(OSError, UnicodeDecodeError):  # the service itself refuses a file that cannot be read
-        return frozenset(_REFERENCE.findall(path.read_text()))
-    return frozenset()

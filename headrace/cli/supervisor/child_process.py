@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO
 
 from headrace.cli.facade.exit_codes import FAILED
 from headrace.cli.supervisor.error_reports import describe_log_error
@@ -35,8 +34,6 @@ PR_SET_PDEATHSIG = 1
 
 
 class ChildProcess:
-    """Owns one process and its log file."""
-
     def __init__(self, spec: ProcessSpec, logs_dir: Path, *, is_verbose: bool, report: Callable[[str], None]) -> None:
         self.name = spec.name
         self.has_been_ready = False
@@ -88,7 +85,9 @@ class ChildProcess:
 
     async def _run_once(self) -> int:
         """Run the process to its end; leaving early kills it."""
-        with _open_log(self._log_path) as log_file:
+        descriptor = os.open(self._log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        with os.fdopen(descriptor, "ab") as log_file:
+            os.fchmod(descriptor, 0o600)  # a file of an older version may be readable for others
             stdout = asyncio.subprocess.PIPE if self._is_verbose else log_file
             process = await asyncio.create_subprocess_exec(
                 *self._spec.command,
@@ -131,13 +130,6 @@ class ChildProcess:
             "\n".join([text for text in texts if text][-MESSAGE_LINES_MAX:])
             or f"it said nothing (log: {self._log_path})"
         )
-
-
-def _open_log(log: Path) -> BinaryIO:
-    """Open a log to append to, readable for its owner alone."""
-    file = os.fdopen(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab")
-    os.fchmod(file.fileno(), 0o600)  # one that an older version has made
-    return file
 
 
 # Loaded here: between fork and exec only what is already in memory is safe to call.

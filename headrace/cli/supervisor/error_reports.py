@@ -1,4 +1,4 @@
-"""Reports errors in the services' logs, such as a file saved with a mistake, on the terminal of `headrace up`."""
+"""Reports errors in the services' logs on the terminal of `headrace up`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,6 @@ class ErrorReports:
             await asyncio.sleep(READ_EVERY_S)
 
     def read_errors(self) -> Iterator[str]:
-        """Return the errors since the last call."""
         for log, line in self._reader.read_lines():
             if (text := describe_log_error(line)) is not None:
                 yield f"{log.stem}: {text} (log: {log})"

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 BYTES_MAX = 1 << 20
-"""Bytes read from one log at a time; if there are more, only the end is read."""
+"""At most so many bytes of a log's end are read at a time."""
 
 
 class LogReader:

@@ -8,6 +8,4 @@ from headrace.cli.facade.exit_codes import FAILED
 
 
 class CannotStart(click.ClickException):
-    """A service cannot start; the message is for people."""
-
     exit_code = FAILED

@@ -1,4 +1,4 @@
-"""The processes of `headrace up`: commands, environments, and the order to stop them in."""
+"""The processes of `headrace up`: commands and environments."""
 
 from __future__ import annotations
 

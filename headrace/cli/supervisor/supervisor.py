@@ -112,7 +112,7 @@ async def _serve(plan: SuitePlan, question: Question | None, stopped: asyncio.Ev
 
 
 async def _ask(plan: SuitePlan, question: Question) -> int:
-    """Ask, taking inputs from standard input, and return the run's exit code."""
+    """Return the run's exit code."""
     with InputLines() as lines:
         is_terminal = sys.stdin.isatty()
         return await Conversation(plan.url, lines, question.agent_key, None, is_terminal=is_terminal).ask(

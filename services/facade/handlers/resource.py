@@ -55,7 +55,9 @@ def make_file_handler(
                         return await _send_file(request, first, pieces, wanted, pace)
             except OutOfRange as error:
                 if unless_changed is None:
-                    return _refuse_range(error)
+                    failure = envelope.build_failure(416, error.reason, error.message, details=error.metadata)
+                    failure.headers["Content-Range"] = f"bytes */{error.metadata.get('sizeBytes', '*')}"
+                    return failure
         async with reading(rpc(whole, metadata=call_ids.forward_metadata())) as pieces:
             return await _send_file(request, await anext(pieces), pieces, None, pace)
 
@@ -131,9 +133,3 @@ def _build_headers(info: tools_pb2.FileInfo) -> dict[str, str]:
 
 def _format_etag(info: tools_pb2.FileInfo) -> str:
     return f'"{info.version}"'
-
-
-def _refuse_range(error: OutOfRange) -> web.Response:
-    answer = envelope.build_failure(416, error.reason, error.message, details=error.metadata)
-    answer.headers["Content-Range"] = f"bytes */{error.metadata.get('sizeBytes', '*')}"
-    return answer

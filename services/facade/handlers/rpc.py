@@ -37,10 +37,10 @@ def make_handler(route: Route, channel: grpc.aio.Channel, pace: sse.StreamTimeou
     if route.is_file:
         return resource.make_file_handler(route, channel, pace)
 
-    async def unsupported(_: web.Request) -> web.StreamResponse:
+    async def refuse_request(_: web.Request) -> web.StreamResponse:
         raise Unsupported(f"{route.verb} {route.path} is not served by this version")
 
-    return unsupported
+    return refuse_request
 
 
 def _make_unary_handler(route: Route, channel: grpc.aio.Channel) -> Answer:
@@ -50,16 +50,10 @@ def _make_unary_handler(route: Route, channel: grpc.aio.Channel) -> Answer:
         message = await _parse_request(request, route)
         with rpc_errors():
             reply = await rpc(message, timeout=UNARY_TIMEOUT_S, metadata=call_ids.forward_metadata())
-        return envelope.wrap_response(reply, _find_data_field(route, reply))
+        has_view = isinstance(reply, tools_pb2.GetViewportResponse) and reply.HasField("view")
+        return envelope.wrap_response(reply, "view" if has_view else route.response_body)
 
     return answer
-
-
-def _find_data_field(route: Route, reply: Message) -> str:
-    """Return the reply's field that becomes `data`; empty for the whole reply."""
-    if isinstance(reply, tools_pb2.GetViewportResponse) and reply.HasField("view"):
-        return "view"
-    return route.response_body
 
 
 def _make_stream_handler(route: Route, channel: grpc.aio.Channel, pace: sse.StreamTimeouts) -> Answer:
@@ -86,14 +80,7 @@ async def _parse_request(request: web.Request, route: Route) -> Message:
         message = json_body.decode_body(await read_body(request), kind)
         message.MergeFrom(query_string.decode_parameters(in_path, kind))
         return message
-    if "last_seq" in kind.fields_by_name:
-        parameters = _apply_last_event_id(request, parameters)
+    if "last_seq" in kind.fields_by_name and (last_id := read_single_header(request, LAST_EVENT_ID)):
+        # The header wins, since a browser reconnects with the old URL.
+        parameters = [(name, value) for name, value in parameters if name != "lastSeq"] + [("lastSeq", last_id)]
     return query_string.decode_parameters(in_path + parameters, kind)
-
-
-def _apply_last_event_id(request: web.Request, parameters: list[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Let Last-Event-ID win over lastSeq, since a browser reconnects with the old URL."""
-    last_id = read_single_header(request, LAST_EVENT_ID)
-    if not last_id:
-        return parameters
-    return [(name, value) for name, value in parameters if name != "lastSeq"] + [("lastSeq", last_id)]

@@ -108,18 +108,15 @@ class _PendingCalls:
             case "tool_result":
                 self._calls.pop(delta.tool_result.tool_id, None)
             case "attempt_reset":
-                self._drop_calls(find_scope(delta), delta.attempt_reset.from_seq)
+                scope, from_seq = find_scope(delta), delta.attempt_reset.from_seq
+                kept = (call for call in self.calls if call.scope != scope or call.seq <= from_seq)
+                self._calls = {call.tool_id: call for call in kept}
             case _:
                 pass
 
     def _open_call(self, delta: agent_pb2.AgentDelta, tool_id: str, name: str, whole: str = "") -> None:
         if tool_id not in self._answered:
             self._calls[tool_id] = _PendingCall(tool_id, name, delta.seq, find_scope(delta), whole=whole)
-
-    def _drop_calls(self, scope: tuple[str, str], from_seq: int) -> None:
-        for call in self.calls:
-            if call.scope == scope and call.seq > from_seq:
-                del self._calls[call.tool_id]
 
 
 def _map_delta(delta: agent_pb2.AgentDelta) -> Iterator[RunEvent]:

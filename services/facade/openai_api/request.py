@@ -84,7 +84,10 @@ def find_results(entries: Sequence[EarlierMessage], name: str) -> list[ToolResul
     for at in range(len(entries) - 1, -1, -1):
         entry = entries[at]
         if entry.role != "tool":
-            _check_results(entry, found, name)
+            answered = {str(result.call) for result in found}
+            if found and (missing := [call.id for call in entry.calls if call.id not in answered]):
+                rule = f"must have a result for each tool call; {len(missing)} of them have none"
+                raise InvalidRequest.of(name, rule)
             break
         call = call_ids.parse_call_id(entry.call_id)
         if call is None:
@@ -110,12 +113,6 @@ def build_message(entries: Sequence[EarlierMessage], name: str, *, is_new: bool)
         return last.text
     lines = b"\n".join(entry.line for entry in earlier).decode()
     return f"{BEFORE}\n{lines}\n\n{BEHIND}\n{last.text}"
-
-
-def _check_results(asking: EarlierMessage, results: Sequence[ToolResult], name: str) -> None:
-    answered = {str(result.call) for result in results}
-    if missing := [call.id for call in asking.calls if call.id not in answered and results]:
-        raise InvalidRequest.of(name, f"must have a result for each tool call; {len(missing)} of them have none")
 
 
 def _to_json(text: str) -> str:

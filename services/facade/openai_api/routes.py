@@ -68,7 +68,12 @@ class _OpenAIHandlers:
                 chunks = stream_chunks(agent_request, events, lambda: has_begun(request))
                 return await self._send_events(request, chunks, build_error_chunk)
             start, output, end = await _read_to_end(events)
-        return _build_failure(end) or _json_response(build_completion(agent_request, start, output, end))
+        if (why := end.failure) is not None:
+            details = orjson.loads(why.details or "{}")
+            return envelope.wrap_run_failure(why.code, why.message, retriable=why.retriable, details=details)
+        if end.reason == "cancelled":
+            return envelope.build_failure(499, "CANCELLED", "the run was cancelled")
+        return _json_response(build_completion(agent_request, start, output, end))
 
     async def create_response(self, request: web.Request) -> web.StreamResponse:
         """Start or resume a run."""
@@ -87,7 +92,10 @@ class _OpenAIHandlers:
         """Answer with the current response, or its events after `starting_after`."""
         run_id = parse_response_id(request.match_info["id"])
         if request.query.get("stream") == "true":
-            after = _parse_number(request.query.get("starting_after", "0"))
+            number = request.query.get("starting_after", "0")
+            if not (number.isascii() and number.isdigit() and len(number) <= 18):
+                raise InvalidRequest.of("starting_after", "must be a whole number")
+            after = int(number)
             async with aclosing(self._runs.attach_run(run_id)) as events:
                 words = partial(build_attach_error, starting_after=after)
                 return await self._send_events(request, stream_events(_unknown_request(), events, after), words)
@@ -137,14 +145,6 @@ async def _read_to_end(events: AsyncIterator[RunEvent]) -> tuple[RunStarted, Out
     raise Interrupted("the run's stream ended before the run did")
 
 
-def _build_failure(end: RunEnded) -> web.Response | None:
-    """Build the answer for a failed or cancelled run; None for any other."""
-    if (why := end.failure) is not None:
-        details = orjson.loads(why.details or "{}")
-        return envelope.wrap_run_failure(why.code, why.message, retriable=why.retriable, details=details)
-    return envelope.build_failure(499, "CANCELLED", "the run was cancelled") if end.reason == "cancelled" else None
-
-
 def _unknown_request() -> AgentRequest:
     """Stand in for a request that is not kept."""
     return AgentRequest(model="", message="")
@@ -152,12 +152,6 @@ def _unknown_request() -> AgentRequest:
 
 def _build_model(agent: agent_pb2.Agent) -> dict[str, Any]:
     return {"id": agent.key, "object": "model", "created": 0, "owned_by": "headrace"}
-
-
-def _parse_number(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) <= 18):
-        raise InvalidRequest.of("starting_after", "must be a whole number")
-    return int(text)
 
 
 def _json_response(value: Any) -> web.Response:

@@ -64,7 +64,7 @@ def build_failures(full_name: str = "", *, has_body: bool = False) -> dict[str, 
         | (BODY_STATUSES if has_body else {})
         | {status: ", ".join(words) for status, words in told.items()}
     )
-    return {str(status): _build_failure(text) for status, text in sorted(texts.items())}
+    return {str(status): {"description": text, "content": _failure_content()} for status, text in sorted(texts.items())}
 
 
 def build_success(route: Route, schemas: Schemas) -> dict[str, Any]:
@@ -130,10 +130,6 @@ def _build_file(status: int) -> dict[str, Any]:
     if status == 416:
         told["content"] = _failure_content()
     return told
-
-
-def _build_failure(text: str) -> dict[str, Any]:
-    return {"description": text, "content": _failure_content()}
 
 
 def _failure_content() -> dict[str, Any]:

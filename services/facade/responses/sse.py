@@ -141,7 +141,10 @@ async def _encode_frames(deltas: AsyncIterator[agent_pb2.AgentDelta]) -> AsyncGe
         yield _encode_frame(sent)
         if sent.is_terminal:
             yield DONE
-            await _await_end(deltas)
+            # Leaving before the call has ended would count as a cancellation in logs and metrics.
+            with suppress(TimeoutError):
+                async with asyncio.timeout(CALL_END_TIMEOUT_S):
+                    await anext(deltas, None)
             return
     if has_any:
         raise Interrupted("the run's stream ended before the run did")
@@ -151,13 +154,6 @@ async def _encode_frames(deltas: AsyncIterator[agent_pb2.AgentDelta]) -> AsyncGe
 
 def _encode_frame(sent: Event) -> bytes:
     return b"id: %d\nevent: message\ndata: %b\n\n" % (sent.seq, sent.json)
-
-
-async def _await_end(deltas: AsyncIterator[agent_pb2.AgentDelta]) -> None:
-    """Wait for the call to end: leaving now would count as a cancellation in logs and metrics."""
-    with suppress(TimeoutError):
-        async with asyncio.timeout(CALL_END_TIMEOUT_S):
-            await anext(deltas, None)
 
 
 async def _read_first(frames: AsyncIterator[bytes]) -> bytes | Exception | None:

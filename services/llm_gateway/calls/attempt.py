@@ -94,7 +94,11 @@ class Attempt:
                 self._account.admitting(expected_tokens, due_s, self._count_spent_tokens),
                 opening_stream(pool, request) as self._stream,
             ):
-                await self._read_answer(self._stream)
+                while not self._reader.is_over:
+                    if not await self._stream.push_body(self._take_chunk):
+                        self._take_chunk(b"")
+                    elif self._sink.is_behind:
+                        await self._sink.wait_until_drained()
                 finish = self._reader.build_finish()
                 call.outcome, self._succeeded = finish.reason, True
                 self._sink.send_delta(self._build_usage_delta())
@@ -107,13 +111,6 @@ class Attempt:
             raise
         finally:
             self._report_end()
-
-    async def _read_answer(self, stream: ProviderStream) -> None:
-        while not self._reader.is_over:
-            if not await stream.push_body(self._take_chunk):
-                self._take_chunk(b"")
-            elif self._sink.is_behind:
-                await self._sink.wait_until_drained()
 
     def _take_chunk(self, chunk: bytes) -> bool:
         """Read a chunk in the socket's callback; return False to stop reading."""

@@ -69,7 +69,11 @@ class Breaker:
         """Record an outcome; None says nothing about the model."""
         match self._state, succeeded:
             case "closed", bool():
-                self._count_outcome(succeeded)
+                now_s = self._now()
+                self._outcomes.append((now_s, succeeded))
+                recent = [good for at_s, good in self._outcomes if at_s >= now_s - OUTCOME_S_MAX]
+                if recent.count(False) >= FAILURES_MAX:
+                    self._start_pause()
             case "half-open", None:
                 self._blocked_until_s = self._now()
             case "half-open", True:
@@ -81,13 +85,6 @@ class Breaker:
                 self._start_pause()
             case _:
                 pass  # the call began before the breaker opened
-
-    def _count_outcome(self, succeeded: bool) -> None:
-        now_s = self._now()
-        self._outcomes.append((now_s, succeeded))
-        since_s = now_s - OUTCOME_S_MAX
-        if sum(not good for at_s, good in self._outcomes if at_s >= since_s) >= FAILURES_MAX:
-            self._start_pause()
 
     def _start_pause(self) -> None:
         self._blocked_until_s = self._now() + self._pause_s

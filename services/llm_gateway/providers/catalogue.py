@@ -31,7 +31,11 @@ class Catalogue:
         try:
             provider_file = Providers.model_validate_json(self._path.read_bytes())
         except (OSError, ValidationError) as error:
-            log.error("provider file refused", file=str(self._path), problems=_describe_problems(error))
+            problems = [str(error)]
+            if isinstance(error, ValidationError):
+                found = error.errors(include_input=False)
+                problems = [f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}" for problem in found]
+            log.error("provider file refused", file=str(self._path), problems=problems)
             return
         self._providers = {provider.key: provider for provider in provider_file.providers}
         log.info("provider file loaded", file=str(self._path), providers=[*self._providers])
@@ -57,9 +61,3 @@ class Catalogue:
             known = [known.name for known in provider.models]
             raise InvalidRequest.of("model", f"{model!r} is not configured at {key!r}; known: {known}")
         return provider, entry
-
-
-def _describe_problems(error: OSError | ValidationError) -> list[str]:
-    if isinstance(error, OSError):
-        return [str(error)]
-    return [f"{'.'.join(map(str, found['loc']))}: {found['msg']}" for found in error.errors(include_input=False)]

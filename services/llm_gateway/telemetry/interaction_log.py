@@ -75,7 +75,13 @@ class InteractionLog:
         context = copy_context()
 
         def log_and_send(message: bytes) -> bool:
-            fields = _describe_delta(LlmDelta.FromString(message))
+            delta = LlmDelta.FromString(message)
+            kind = delta.WhichOneof("delta") or ""
+            if kind == "tool_call":
+                call = delta.tool_call
+                fields = {"kind": kind, "call_id": call.id, "tool": call.name, "value": call.arguments}
+            else:
+                fields = {"kind": kind, "value": str(getattr(delta, kind))}
             if self.masks_sensitive:
                 fields = {name: mask_secrets(text, key) for name, text in fields.items()}
             context.run(log.debug, "delta", **fields)
@@ -86,11 +92,3 @@ class InteractionLog:
 
 def _round_ms(seconds: float) -> float:
     return round(seconds * 1000, 1)
-
-
-def _describe_delta(delta: LlmDelta) -> dict[str, str]:
-    kind = delta.WhichOneof("delta") or ""
-    if kind != "tool_call":
-        return {"kind": kind, "value": str(getattr(delta, kind))}
-    call = delta.tool_call
-    return {"kind": kind, "call_id": call.id, "tool": call.name, "value": call.arguments}

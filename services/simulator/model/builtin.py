@@ -28,6 +28,10 @@ _WEATHER = re.compile(r"\bweather\b|\bforecast\b|天气", re.IGNORECASE)
 _TIME = re.compile(r"\bwhat time\b|\bthe time\b|\bdate\b|\bwhat day\b|几点|时间|日期", re.IGNORECASE)
 _COMMAND = re.compile(r"`([^`]+)`")
 _DEFAULT_CITY = "Shanghai"
+_ECHO = (
+    "You asked: “{}”. I am the simulated model, so I know little about it, but every word of this answer has come to "
+    "you as its own delta."
+)
 _SUBJECT_CHARS_MAX = 120
 _RESULT_CHARS_MAX = 2000
 """Characters of a result that the answer repeats."""
@@ -47,13 +51,19 @@ def build_reply(request: ModelRequest) -> Reply:
                 Content(content=split_words("\n\n".join(sentences))),
             )
         )
-    if calls := tuple(_make_calls(request)):
+    calls: list[ToolCall] = []
+    for index, (name, arguments) in enumerate(_choose_tools(request)):
+        offered = request.tools[name]
+        known = {key: value for key, value in arguments.items() if key in offered or not offered}
+        calls.append(_make_call(name, known, index))
+    if calls:
         names = " and ".join(call.tool_call for call in calls)
         return Reply(steps=(_make_reasoning(f"The question can be answered with {names}, so I call it first."), *calls))
+    subject = " ".join(request.text.split())[:_SUBJECT_CHARS_MAX].rstrip("?!. ")
     return Reply(
         steps=(
             _make_reasoning("No tool is needed here; a short answer will do."),
-            Content(content=split_words(_build_echo(request.text))),
+            Content(content=split_words(_ECHO.format(subject))),
         )
     )
 
@@ -65,13 +75,6 @@ def split_words(text: str) -> tuple[str, ...]:
 
 def _make_reasoning(text: str) -> Reasoning:
     return Reasoning(reasoning=split_words(text))
-
-
-def _make_calls(request: ModelRequest) -> Iterator[ToolCall]:
-    for index, (name, arguments) in enumerate(_choose_tools(request)):
-        offered = request.tools[name]
-        known = {key: value for key, value in arguments.items() if key in offered or not offered}
-        yield _make_call(name, known, index)
 
 
 def _make_call(name: str, arguments: Mapping[str, object], index: int) -> ToolCall:
@@ -111,11 +114,3 @@ def _describe_result(content: str) -> str:
     if isinstance(data, dict):
         content = ", ".join(f"{key} {value}" for key, value in data.items())
     return content[:_RESULT_CHARS_MAX]
-
-
-def _build_echo(text: str) -> str:
-    subject = " ".join(text.split())[:_SUBJECT_CHARS_MAX].rstrip("?!. ")
-    return (
-        f"You asked: “{subject}”. I am the simulated model, so I know little about it, "
-        "but every word of this answer has come to you as its own delta."
-    )

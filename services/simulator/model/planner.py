@@ -1,5 +1,7 @@
-"""The model as a planner: splits a question at its semicolons, and recognizes the plan tools' prompts by their
-words."""
+"""The model as a planner: recognizes the plan tools' prompts by their words.
+
+A question is split into tasks at its semicolons, after its first colon.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,10 @@ def choose_plan_call(request: ModelRequest) -> tuple[str, dict[str, object]] | N
     if match := SPLIT_ASKED.search(request.text):
         return ADD, {"tasks": [{"description": f"{part} {match[1]}"} for part in ("Begin to", "Finish to")]}
     together = {"group": "together"} if TOGETHER in request.text else {}
-    return ADD, {"tasks": [{"description": part, **together} for part in _split_tasks(request.text)]}
+    _, colon, tail = request.text.partition(": ")
+    parts = [part.strip(" .") for part in (tail if colon else request.text).split(";")]
+    descriptions = [part for part in parts if part][:TASKS_MAX] or ["Answer"]
+    return ADD, {"tasks": [{"description": description, **together} for description in descriptions]}
 
 
 def answer_plan_prompt(request: ModelRequest) -> str | None:
@@ -56,10 +61,3 @@ def narrow_to_task(request: ModelRequest) -> ModelRequest:
     """Return the request with only its task as text."""
     match = WORK.search(request.text)
     return replace(request, text=match[1]) if match else request
-
-
-def _split_tasks(text: str) -> list[str]:
-    """Split a question at its semicolons, after its first colon."""
-    _, colon, tail = text.partition(": ")
-    parts = [part.strip(" .") for part in (tail if colon else text).split(";")]
-    return [part for part in parts if part][:TASKS_MAX] or ["Answer"]

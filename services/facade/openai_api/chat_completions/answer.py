@@ -91,7 +91,9 @@ class _ChunkStream:
             case TextDelta():
                 block = self._output.blocks[event.block_id]
                 if piece := block.take_unsent(event.text):
-                    yield self._build_delta({FIELDS[block.kind]: self._separate_blocks(block, piece)})
+                    last = self._last_blocks.get(block.kind, block)
+                    self._last_blocks[block.kind] = block
+                    yield self._build_delta({FIELDS[block.kind]: piece if last is block else BETWEEN + piece})
             case FunctionCall():
                 yield self._build_delta({"tool_calls": [{"index": self._calls} | _build_call(event, self._run_id)]})
                 self._calls += 1
@@ -99,11 +101,6 @@ class _ChunkStream:
                 yield from self._end_stream(event)
             case _:
                 pass
-
-    def _separate_blocks(self, block: Block, piece: str) -> str:
-        before = self._last_blocks.get(block.kind)
-        self._last_blocks[block.kind] = block
-        return piece if before is None or before is block else BETWEEN + piece
 
     def _end_stream(self, end: RunEnded) -> Iterator[bytes]:
         if end.failure is not None and not self._has_begun():

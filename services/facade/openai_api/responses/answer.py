@@ -23,13 +23,14 @@ def build_response(request: AgentRequest, start: RunStarted, output: Output, end
     """Build the whole object, in progress without an `end`."""
     status = STATUSES.get(end.reason, "incomplete") if end else "in_progress"
     blocks = [build_item(block, is_done=end is not None) for block in output.blocks.values()]
+    failure = errors.build_failure_error(end.failure) if end and end.failure is not None else None
     return _echo_request(request) | {
         "id": RESPONSE_PREFIX + uuid.UUID(start.run_id).hex,
         "object": "response",
         "created_at": start.at_s,
         "model": start.agent_key,
         "status": status,
-        "error": _build_error(end),
+        "error": {"code": failure["code"], "message": failure["message"]} if failure else None,
         "incomplete_details": {"reason": INCOMPLETE.get(end.reason, "max_output_tokens")}
         if end and status == "incomplete"
         else None,
@@ -77,13 +78,6 @@ def build_usage(spent: common_pb2.Usage) -> dict[str, Any]:
         "output_tokens_details": {"reasoning_tokens": spent.reasoning_tokens},
         "total_tokens": spent.input_tokens + spent.output_tokens,
     }
-
-
-def _build_error(end: RunEnded | None) -> dict[str, Any] | None:
-    if end is None or end.failure is None:
-        return None
-    form = errors.build_failure_error(end.failure)
-    return {"code": form["code"], "message": form["message"]}
 
 
 def _echo_request(request: AgentRequest) -> dict[str, Any]:

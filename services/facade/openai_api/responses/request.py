@@ -70,19 +70,20 @@ def parse_response_request(body: bytes) -> AgentRequest:
     given = parse_body(body, _Body)
     check_format(given.text.format if given.text else None, "text.format")
     items = [_Item(role="user", content=given.input)] if isinstance(given.input, str) else given.input
-    entries = _parse_entries(items)
+    entries = [_parse_entry(item, f"input[{at}]") for at, item in enumerate(items) if item.type not in SKIPPED_ITEMS]
     goes_on = bool(given.conversation or given.previous_response_id)
     if given.conversation and given.previous_response_id:
         raise InvalidRequest.of("conversation", "must not be given beside previous_response_id")
     if given.instructions and not goes_on:
         entries.insert(0, EarlierMessage("system", given.instructions))
+    chat_id = given.conversation.id if isinstance(given.conversation, _Conversation) else given.conversation or ""
     results = find_results(entries, "input")
     return AgentRequest(
         model=given.model,
         message="" if results else build_message(entries, "input", is_new=not goes_on),
         results=results,
         tools=_parse_tools(given),
-        chat_id=_parse_chat_id(given.conversation),
+        chat_id=chat_id.removeprefix(CONVERSATION_PREFIX),
         stream=bool(given.stream),
         background=bool(given.background),
         previous_response_id=given.previous_response_id or "",
@@ -98,10 +99,6 @@ def parse_response_id(response_id: str) -> str:
         raise NotFound(f"there is no response {response_id[:64]!r}") from None
 
 
-def _parse_entries(items: list[_Item]) -> list[EarlierMessage]:
-    return [_parse_entry(item, f"input[{at}]") for at, item in enumerate(items) if item.type not in SKIPPED_ITEMS]
-
-
 def _parse_entry(item: _Item, name: str) -> EarlierMessage:
     match item.type:
         case "message" if item.role in ROLES:
@@ -114,11 +111,6 @@ def _parse_entry(item: _Item, name: str) -> EarlierMessage:
             return EarlierMessage("tool", read_text(item.output, f"{name}.output"), call_id=item.call_id)
         case _:
             raise InvalidRequest.of(f"{name}.type", "must be message, function_call or function_call_output")
-
-
-def _parse_chat_id(conversation: str | _Conversation | None) -> str:
-    given = conversation.id if isinstance(conversation, _Conversation) else conversation or ""
-    return given.removeprefix(CONVERSATION_PREFIX)
 
 
 def _parse_tools(given: _Body) -> list[agent_pb2.ClientTool]:

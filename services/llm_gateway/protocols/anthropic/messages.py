@@ -68,17 +68,17 @@ def _build_blocks(message: llm_pb2.Message, provider: str) -> list[Block]:
 
 
 def _build_part(part: llm_pb2.ContentPart) -> Block | None:
-    if part.HasField("image"):
-        return {"type": "image", "source": _build_image_source(part.image)}
-    return {"type": "text", "text": part.text} if part.text.strip() else None
-
-
-def _build_image_source(image: llm_pb2.ImagePart) -> dict[str, str]:
+    if not part.HasField("image"):
+        return {"type": "text", "text": part.text} if part.text.strip() else None
+    image = part.image
     if match := _DATA_URL.fullmatch(image.url):
-        return {"type": "base64", "media_type": match["type"], "data": match["data"]}
-    if image.url:
-        return {"type": "url", "url": image.url}
-    return {"type": "base64", "media_type": image.mime_type, "data": base64.b64encode(image.data).decode()}
+        source = {"type": "base64", "media_type": match["type"], "data": match["data"]}
+    elif image.url:
+        source = {"type": "url", "url": image.url}
+    else:
+        data = base64.b64encode(image.data).decode()
+        source = {"type": "base64", "media_type": image.mime_type, "data": data}
+    return {"type": "image", "source": source}
 
 
 def _build_result(message: llm_pb2.Message) -> Block:

@@ -55,11 +55,21 @@ def build_body(request: llm_pb2.ChatRequest, provider: Provider, model: Model) -
         body |= _build_tools(request)
     if "reasoning" in model.capabilities:
         body |= _build_thinking(request, provider, body["max_tokens"], conversation)
-    return orjson.dumps(body | _build_sampling(request, thinks="thinking" in body))
+    # Both at once are refused by models since Claude 4.5, and a temperature beside thinking by all.
+    thinks = "thinking" in body
+    if request.HasField("temperature") and not thinks:
+        body["temperature"] = min(request.temperature, 1.0)
+    elif request.HasField("top_p") and (not thinks or request.top_p >= TOP_P_MIN_THINKING):
+        body["top_p"] = request.top_p
+    return orjson.dumps(body)
 
 
 def _build_tools(request: llm_pb2.ChatRequest) -> dict[str, Any]:
-    fields: dict[str, Any] = {"tools": [_build_tool(tool) for tool in request.tools]}
+    tools: list[dict[str, Any]] = []
+    for tool in request.tools:
+        schema = orjson.Fragment(tool.parameters) if tool.parameters else {"type": "object", "properties": {}}
+        description = {"description": tool.description} if tool.description else {}
+        tools.append({"name": tool.name} | description | {"input_schema": schema})
     choice: dict[str, Any] = {}
     match request.tool_choice:
         case "":
@@ -73,13 +83,7 @@ def _build_tools(request: llm_pb2.ChatRequest) -> dict[str, Any]:
             choice = {"type": "tool", "name": name}
     if request.HasField("parallel_tool_calls") and request.tool_choice != "none":
         choice = {"type": "auto"} | choice | {"disable_parallel_tool_use": not request.parallel_tool_calls}
-    return fields | ({"tool_choice": choice} if choice else {})
-
-
-def _build_tool(tool: llm_pb2.ToolSchema) -> dict[str, Any]:
-    schema = orjson.Fragment(tool.parameters) if tool.parameters else {"type": "object", "properties": {}}
-    description = {"description": tool.description} if tool.description else {}
-    return {"name": tool.name} | description | {"input_schema": schema}
+    return {"tools": tools} | ({"tool_choice": choice} if choice else {})
 
 
 def _build_thinking(
@@ -111,12 +115,3 @@ def _lacks_thoughts(conversation: list[Turn]) -> bool:
     if len(conversation) < 2 or not any(block["type"] == "tool_result" for block in results):
         return False
     return conversation[-2]["content"][0]["type"] not in THINKING
-
-
-def _build_sampling(request: llm_pb2.ChatRequest, *, thinks: bool) -> dict[str, Any]:
-    # Both at once are refused by models since Claude 4.5, and a temperature beside thinking by all.
-    if request.HasField("temperature") and not thinks:
-        return {"temperature": min(request.temperature, 1.0)}
-    if request.HasField("top_p") and (not thinks or request.top_p >= TOP_P_MIN_THINKING):
-        return {"top_p": request.top_p}
-    return {}

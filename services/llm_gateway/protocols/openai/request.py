@@ -66,15 +66,16 @@ def _build_content(message: llm_pb2.Message) -> str | list[dict[str, Any]]:
     """Prefer a string, which every provider takes."""
     if not any(part.HasField("image") for part in message.content):
         return "".join(part.text for part in message.content)
-    return [
-        _build_image(part.image) if part.HasField("image") else {"type": "text", "text": part.text}
-        for part in message.content
-    ]
-
-
-def _build_image(image: llm_pb2.ImagePart) -> dict[str, Any]:
-    url = image.url or f"data:{image.mime_type};base64,{base64.b64encode(image.data).decode()}"
-    return {"type": "image_url", "image_url": {"url": url} | ({"detail": image.detail} if image.detail else {})}
+    parts: list[dict[str, Any]] = []
+    for part in message.content:
+        if part.HasField("image"):
+            image = part.image
+            url = image.url or f"data:{image.mime_type};base64,{base64.b64encode(image.data).decode()}"
+            detail = {"detail": image.detail} if image.detail else {}
+            parts.append({"type": "image_url", "image_url": {"url": url} | detail})
+        else:
+            parts.append({"type": "text", "text": part.text})
+    return parts
 
 
 def _replace_bad_arguments(text: str) -> str:
@@ -87,7 +88,12 @@ def _replace_bad_arguments(text: str) -> str:
 
 
 def _build_tools(request: llm_pb2.ChatRequest) -> dict[str, Any]:
-    fields: dict[str, Any] = {"tools": [_build_tool(tool) for tool in request.tools]}
+    tools: list[dict[str, Any]] = []
+    for tool in request.tools:
+        parameters = {"parameters": orjson.Fragment(tool.parameters)} if tool.parameters else {}
+        function = {"name": tool.name, "description": tool.description} | parameters
+        tools.append({"type": "function", "function": function})
+    fields: dict[str, Any] = {"tools": tools}
     if choice := request.tool_choice:
         fields["tool_choice"] = choice
     if choice not in ("", "none", "auto", "required"):
@@ -96,10 +102,3 @@ def _build_tools(request: llm_pb2.ChatRequest) -> dict[str, Any]:
     if request.HasField("parallel_tool_calls"):
         fields["parallel_tool_calls"] = request.parallel_tool_calls
     return fields
-
-
-def _build_tool(tool: llm_pb2.ToolSchema) -> dict[str, Any]:
-    function: dict[str, Any] = {"name": tool.name, "description": tool.description}
-    if tool.parameters:
-        function["parameters"] = orjson.Fragment(tool.parameters)
-    return {"type": "function", "function": function}

@@ -15,7 +15,7 @@ from services.llm_gateway.protocols.common.call_ids import CallIds
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from services.llm_gateway.protocols.openai.frames import CallPart, Function
+    from services.llm_gateway.protocols.openai.frames import CallPart
 
 _decode_text = msgspec.json.Decoder(str).decode
 
@@ -49,8 +49,12 @@ class ToolCalls:
 
     def convert_part(self, part: CallPart) -> CallPiece | None:
         """Normalize a fragment; None when it carries nothing new."""
-        name = (part.function and part.function.name) or ""
-        arguments = _read_arguments(part.function)
+        function = part.function
+        name = (function and function.name) or ""
+        raw = bytes(function.arguments) if function is not None else b""
+        if raw == b"null":
+            raw = b""
+        arguments = _decode_text(raw) if raw.startswith(b'"') else raw.decode()
         index = self._find_call(part, name)
         if index is None:
             return self._begin_call(part, name, arguments)
@@ -99,10 +103,3 @@ class ToolCalls:
             return ""
         del self._undecided[index]
         return text.removeprefix(_NULL) if text.startswith(_NULL + "{") else text
-
-
-def _read_arguments(function: Function | None) -> str:
-    raw = bytes(function.arguments) if function is not None else b""
-    if raw.startswith(b'"'):
-        return _decode_text(raw)
-    return "" if raw == b"null" else raw.decode()

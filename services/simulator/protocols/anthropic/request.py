@@ -34,9 +34,10 @@ def parse_request(body: Any, headers: Mapping[str, str]) -> ModelRequest:
     ]
     last_user = user_messages[-1] if user_messages else -1
     answers = [message for message in messages[last_user + 1 :] if message["role"] == "assistant"]
+    system: Any = body.get("system") or ""
     return ModelRequest(
         model=model,
-        system=_join_blocks(body.get("system") or ""),
+        system=system if isinstance(system, str) else "".join(str(block.get("text", "")) for block in system),
         text=_join_text(messages[last_user]) if user_messages else "",
         preceding_text="",  # the protocol has no two user messages in a row
         turn=1 + len(answers),
@@ -46,10 +47,6 @@ def parse_request(body: Any, headers: Mapping[str, str]) -> ModelRequest:
         stream=bool(body.get("stream")),
         include_usage=True,
     )
-
-
-def _join_blocks(text: Any) -> str:
-    return text if isinstance(text, str) else "".join(str(block.get("text", "")) for block in text)
 
 
 def _check_messages(messages: Any) -> list[dict[str, Any]]:
@@ -119,11 +116,13 @@ def _check_thinking(body: dict[str, Any], messages: list[dict[str, Any]]) -> Non
 
 
 def _find_newest_results(messages: list[dict[str, Any]]) -> tuple[ToolResult, ...]:
-    results = [block for block in messages[-1]["content"] if block["type"] == "tool_result"]
-    if not results or _join_text(messages[-1]):
+    blocks = [block for block in messages[-1]["content"] if block["type"] == "tool_result"]
+    if not blocks or _join_text(messages[-1]):
         return ()
     names = {block["id"]: block["name"] for block in messages[-2]["content"] if block["type"] == "tool_use"}
-    return tuple(ToolResult(names[result["tool_use_id"]], _join_result_text(result)) for result in results)
+    contents: list[Any] = [block.get("content") or "" for block in blocks]
+    texts = [content if isinstance(content, str) else _join_text({"content": content}) for content in contents]
+    return tuple(ToolResult(names[block["tool_use_id"]], text) for block, text in zip(blocks, texts, strict=True))
 
 
 def _read_tools(body: dict[str, Any]) -> dict[str, frozenset[str]]:
@@ -134,11 +133,6 @@ def _read_tools(body: dict[str, Any]) -> dict[str, frozenset[str]]:
             raise RequestRefused(f"tools.{index}: name and input_schema: Field required")
         tools[tool["name"]] = frozenset(tool["input_schema"].get("properties") or {})
     return tools
-
-
-def _join_result_text(result: dict[str, Any]) -> str:
-    content: Any = result.get("content") or ""
-    return content if isinstance(content, str) else _join_text({"content": content})
 
 
 def _join_text(message: dict[str, Any]) -> str:

@@ -47,7 +47,9 @@ def build_error(message: str, status: int) -> dict[str, Any]:
 
 def stream_reply(request: ModelRequest, reply: Reply, *, pace_ms: float) -> Iterator[Action]:
     """Yield the actions that stream `reply`, with `pace_ms` before each delta unless the reply has its own."""
-    head = _encode_head(request.model)
+    start = {"id": f"chatcmpl-{token_hex(8)}", "object": "chat.completion.chunk", "created": int(time.time())}
+    opening = orjson.dumps(start | {"model": request.model})[:-1]
+    head = b"data: " + opening + b',"choices":[{"index":0,"delta":'
     pace = Wait(wait_ms=pace_ms if reply.pace_ms is None else reply.pace_ms)
     if reply.opening:
         yield head + b'{"role":"assistant","content":""' + _TAIL
@@ -68,11 +70,6 @@ def stream_reply(request: ModelRequest, reply: Reply, *, pace_ms: float) -> Iter
     yield from _end_stream(request, reply, head, deltas)
 
 
-def _encode_head(model: str) -> bytes:
-    start = {"id": f"chatcmpl-{token_hex(8)}", "object": "chat.completion.chunk", "created": int(time.time())}
-    return b"data: " + orjson.dumps(start | {"model": model})[:-1] + b',"choices":[{"index":0,"delta":'
-
-
 def _play_step(step: Step, head: bytes) -> Iterator[Action]:
     match step:
         case Content(content=texts):
@@ -80,7 +77,12 @@ def _play_step(step: Step, head: bytes) -> Iterator[Action]:
         case Reasoning(reasoning=texts):
             yield from (head + b'{"reasoning_content":' + orjson.dumps(text) + _TAIL for text in texts)
         case ToolCall():
-            yield from (head + orjson.dumps({"tool_calls": [part]})[:-1] + _TAIL for part in _split_call(step))
+            function = {"name": step.tool_call, "arguments": ""}
+            parts: list[dict[str, Any]] = [
+                {"index": step.index, "id": step.id, "type": "function", "function": function}
+            ]
+            parts += ({"index": step.index, "function": {"arguments": text}} for text in step.arguments)
+            yield from (head + orjson.dumps({"tool_calls": [part]})[:-1] + _TAIL for part in parts)
         case Frame(frame=frame):
             yield b"data: " + orjson.dumps(frame) + b"\n\n"
         case Raw(raw=texts):
@@ -97,12 +99,6 @@ def _play_step(step: Step, head: bytes) -> Iterator[Action]:
 
 def _encode_content(head: bytes, text: str) -> bytes:
     return head + b'{"content":' + orjson.dumps(text) + _TAIL
-
-
-def _split_call(call: ToolCall) -> Iterator[dict[str, Any]]:
-    function = {"name": call.tool_call, "arguments": ""}
-    yield {"index": call.index, "id": call.id, "type": "function", "function": function}
-    yield from ({"index": call.index, "function": {"arguments": text}} for text in call.arguments)
 
 
 def _encode_usage(head: bytes, usage: dict[str, Any]) -> bytes:
