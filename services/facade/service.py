@@ -35,6 +35,7 @@ SHUTDOWN_TIMEOUT_S = 0.2
 """Wait for connections to close after the drain; aiohttp waits twice that."""
 
 BACKLOG = 128
+"""Connections that wait to be accepted."""
 
 log = structlog.get_logger()
 

@@ -30,7 +30,7 @@ BODY_SIZE_BYTES_MAX = 64 << 20
 """The same limit as for messages between services."""
 
 SHUTDOWN_S = 0.1
-"""Time that a stopping simulator gives open streams."""
+"""Time that a stopping simulator gives open streams; nobody depends on their end."""
 
 
 class Simulator:

@@ -30,9 +30,10 @@ BODY_BYTES_MAX = 51 * 1024 * 1024
 """Size of the largest file of any type with its form; a larger declared body is refused unread."""
 
 FIELD_BYTES_MAX = 4096
-"""Largest size of a part other than the file."""
+"""Largest size of a part other than the file, which holds an id or a name."""
 
 TIMEOUT_S = 600.0
+"""Timeout of a whole upload, the same as in the tools service."""
 
 Call = grpc.aio.StreamUnaryCall[tools_pb2.UploadFileRequest, tools_pb2.UploadFileResponse]
 

@@ -1,4 +1,4 @@
-"""The span of an HTTP request."""
+"""The span of an HTTP request, in its caller's trace or in a new one."""
 
 from __future__ import annotations
 

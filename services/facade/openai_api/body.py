@@ -1,4 +1,4 @@
-"""The parts that the bodies of both APIs share; unknown fields are ignored."""
+"""The parts that the bodies of both APIs share; unknown fields are ignored, since OpenAI adds some every month."""
 
 from __future__ import annotations
 

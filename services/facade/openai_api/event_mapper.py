@@ -108,6 +108,7 @@ class _PendingCalls:
             case "tool_result":
                 self._calls.pop(delta.tool_result.tool_id, None)
             case "attempt_reset":
+                # The run does not wait for calls that were lost.
                 scope, from_seq = find_scope(delta), delta.attempt_reset.from_seq
                 kept = (call for call in self.calls if call.scope != scope or call.seq <= from_seq)
                 self._calls = {call.tool_id: call for call in kept}

@@ -17,7 +17,9 @@ from services.facade.openai_api.request import AgentRequest, ToolResult
 from services.runtime.rpc import call_ids
 
 UNARY_TIMEOUT_S = 30.0
+
 CANCEL_TIMEOUT_S = 2.0
+"""Nobody waits for this answer: the caller has left."""
 
 
 class Runs:

@@ -26,6 +26,7 @@ from services.runtime.rpc.field_rules import JSON_DEPTH_MAX, measure_json_depth
 BODY = "body"
 
 NAME_CHARS_MAX = 64
+"""Characters of an unknown field's name that an error repeats."""
 
 Converter: TypeAlias = Callable[[Any, str], Any]
 """Converts a parsed JSON value to the field's; raises InvalidRequest with the given name."""

@@ -32,7 +32,9 @@ HEADERS = {
     "Cache-Control": "no-cache, no-transform",
     "X-Accel-Buffering": "no",
 }
+
 CALL_END_TIMEOUT_S = 1.0
+"""Longest wait for the end of a call whose run has ended."""
 
 HEARTBEAT = b": heartbeat\n\n"
 DONE = b"data: [DONE]\n\n"

@@ -33,14 +33,12 @@ if TYPE_CHECKING:
     from services.runtime.rpc.push_stream import MessageSink
 
 _MODEL_FAULTS = (ProviderUnavailable, Overloaded, StreamStalled, BadFrame)
-"""Errors that count against the model in its breaker."""
+"""Errors that count against the model in its breaker; a 4xx shows that it works."""
 
 _NEUTRAL_ERRORS = (RateLimited, QuotaExceeded, QueueFull)
 
 
 class Attempt:
-    """One attempt of a call."""
-
     def __init__(
         self,
         request: ChatRequest,
@@ -75,11 +73,7 @@ class Attempt:
         return self._sink.sent
 
     async def run_attempt(self, pool: Pool, due_s: float) -> None:
-        """Send the provider's answer to the caller; usage precedes the error of a broken stream.
-
-        Raises:
-            HeadraceError: The attempt failed.
-        """
+        """Send the provider's answer to the caller; usage precedes the error of a broken stream."""
         call, target = self.call, self._target
         try:
             body = self._protocol.build_body(self._request, target.provider, target.entry)

@@ -1,4 +1,4 @@
-"""The work of StreamChat: one model call as a stream of deltas."""
+"""One model call as a stream of deltas."""
 
 from __future__ import annotations
 
@@ -69,7 +69,6 @@ class ModelCaller:
                 await asyncio.sleep(wait_s)
 
     def _iterate_targets(self, request: ChatRequest) -> Iterator[Target]:
-        """Yield the provider, then its usable fallbacks."""
         first = self._find_target(request.provider_key, request.model)
         yield first
         for fallback in first.provider.fallback:

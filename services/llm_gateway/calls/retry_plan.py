@@ -28,9 +28,10 @@ BACKOFF_S = 0.25
 """Upper bound of the first wait, doubled each time; full jitter spreads calls that failed together."""
 
 BACKOFF_S_MAX = 4.0
+"""A person waits for the first token; a slower provider is left for the next."""
 
 RETRY_AFTER_S_MAX = 10.0
-"""A longer Retry-After is not waited for."""
+"""A longer Retry-After is not waited for; the call fails over."""
 
 ATTEMPT_S_MIN = 0.5
 """Time that another attempt needs before the deadline."""
@@ -55,15 +56,12 @@ class Target:
 @dataclass(frozen=True, slots=True)
 class PlannedAttempt:
     number: int
-    """Number from 1, over all providers."""
 
     target: Target
     key: str = field(repr=False)
 
 
 class RetryPlan:
-    """The attempts of one call."""
-
     def __init__(
         self, targets: Iterable[Target], due_s: float = float("inf"), *, jitter: Callable[[], float] = random.random
     ) -> None:
@@ -73,7 +71,6 @@ class RetryPlan:
         self._jitter = jitter
         self._number = 0
         self._failed_attempts = 0
-        """Failures of the current target."""
         self._key_index = 0
         self._failure: HeadraceError | None = None
 

@@ -31,12 +31,13 @@ if TYPE_CHECKING:
 ERROR_BODY_BYTES_MAX = 64 * 1024
 
 END_S = 0.1
+"""Longest wait for a complete answer's end."""
 
 SILENT_CHECKS = 4
 """Silent checks in a row that mean a stall; one may mean that this process stood still."""
 
 STALE_S = 1.0
-"""A pooled connection that closes this soon was closed before the request came."""
+"""A pooled connection that closes this soon was closed before the request."""
 
 
 @dataclass(slots=True)
@@ -52,15 +53,13 @@ class ProviderRequest:
 
 
 class ProviderStream:
-    """The body of a provider's answer; belongs to one call."""
-
     def __init__(self, response: Response, provider: Provider, first_delta_due_s: float) -> None:
         self._response = response
         self._provider = provider
         self._idle_s = provider.timeouts.idle_ms / 1000
         self._loop = asyncio.get_running_loop()
         self._is_flowing = False
-        """False while our own reader is busy."""
+        """False while our own reader is busy, which is no silence of the provider."""
         self._silent_checks = 0
         self._last_read_s: float | None = None
         self._check = self._loop.call_at(first_delta_due_s, self._close_if_late)
@@ -71,7 +70,7 @@ class ProviderStream:
         self._check = self._loop.call_later(self._idle_s / SILENT_CHECKS, self._check_silence)
 
     async def push_body(self, take: Callable[[bytes], bool]) -> bool:
-        """Push the body to `take` from the socket's callback until it returns False; return False at the body's end.
+        """Push the body as Response.push_body does.
 
         Raises:
             StreamStalled: Nothing came for too long.

@@ -21,7 +21,7 @@ NEXT_ADDRESS_S = 0.25
 """Head start of an address, as RFC 8305 advises."""
 
 RESOLVED_S = 10.0
-"""Lifetime of resolved addresses."""
+"""Lifetime of resolved addresses; calls that begin together ask the resolver once."""
 
 RECEIVED_SIZE_BYTES_MAX = 256 * 1024
 """Bound of the system's receive buffer, 6 MB by default."""

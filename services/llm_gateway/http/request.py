@@ -13,12 +13,10 @@ _KEPT = "/%:@!$&'()*+,;=~"
 """Unescaped characters of a path (RFC 3986, pchar)."""
 
 _FIELD_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
-"""Valid header values (RFC 9110, 5.5)."""
+"""Valid header values (RFC 9110, 5.5); a line break would begin another header."""
 
 
 class Origin(NamedTuple):
-    """Calls to one origin share connections."""
-
     host: str
     port: int
     is_tls: bool

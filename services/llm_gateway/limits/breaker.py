@@ -21,17 +21,19 @@ FAILURES_MAX = 5
 """Failures among OUTCOMES_KEPT that open the breaker."""
 
 OUTCOMES_KEPT = 10
+"""Enough to tell an outage from bad luck."""
 
 OUTCOME_S_MAX = 60.0
 """Older outcomes are ignored."""
 
 OPEN_S = 5.0
+"""First pause; most outages of one model are a deployment or a restart."""
 
 OPEN_S_MAX = 60.0
-"""Longest pause; pauses double with each failed probe."""
+"""Longest pause, doubled with each failed probe, so that a recovery is noticed within a minute."""
 
 PROBE_S = 15.0
-"""Time for which a probe blocks other calls."""
+"""Time for which a probe blocks other calls; its end could take minutes."""
 
 State = Literal["closed", "open", "half-open"]
 

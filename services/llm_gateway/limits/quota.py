@@ -25,12 +25,13 @@ if TYPE_CHECKING:
 WINDOW_S = 60.0
 
 WAITING_MAX = 100
+"""A longer queue would only hide that the quota is too small."""
 
 WAIT_S_MAX = 120.0
-"""Longest wait without a deadline."""
+"""Longest wait without a deadline: two windows."""
 
 ANSWER_S = 0.25
-"""A wait ends this long before the caller's deadline."""
+"""A wait ends this long before the caller's deadline, so that the caller gets our error."""
 
 RETRY_S = 1.0
 
@@ -50,8 +51,6 @@ class _Waiter:
 
 
 class Account:
-    """Counters and queue of one account."""
-
     def __init__(self, provider: str, quota: Quota | None, *, replicas: int = 1, window_s: float = WINDOW_S) -> None:
         self._provider = provider
         self._replicas = replicas
@@ -196,7 +195,6 @@ class Accounts:
         return self._accounts[provider.key]
 
     def keep_configured(self, providers: Iterable[Provider]) -> None:
-        """Apply the limits of `providers`, and drop other accounts."""
         quotas = {provider.key: provider.quota for provider in providers}
         for key in self._accounts.keys() - quotas.keys():
             # Calls that still run or wait hold a reference to the account.

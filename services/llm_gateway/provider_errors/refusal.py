@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 MESSAGE_CHARS_MAX = 500
+"""A longer message is a page of HTML, or repeats the request."""
 
 
 @dataclass(frozen=True, slots=True)

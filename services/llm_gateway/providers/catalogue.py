@@ -48,7 +48,7 @@ class Catalogue:
         return [(provider, entry) for provider in providers for entry in provider.models]
 
     def find_model(self, key: str, model: str) -> tuple[Provider, Model]:
-        """Return provider `key` and its entry for `model`: the same name, or else its longest prefix.
+        """Return provider `key` and its entry for `model`.
 
         Raises:
             InvalidRequest: There is none.

@@ -12,7 +12,7 @@ SecretName = Annotated[str, StringConstraints(pattern=r"^(env:\w+|file:.+)$")]
 """Where a secret is: `env:NAME` or `file:/path`; never the secret itself."""
 
 SEPARATORS = "-.:@/_"
-"""What may follow a configured model name in the name of a model that it answers for."""
+"""Characters that may follow a configured model name in the name of a model that it answers for."""
 
 Fallback = Annotated[str, StringConstraints(pattern=r"^[\w.-]{1,128}/.{1,256}$")]
 """`provider/model`; the model's own name may hold further slashes."""
@@ -26,7 +26,7 @@ class _Entry(BaseModel):
 
 
 class Quota(_Entry):
-    """What the provider allows the account, whichever of its keys is used. Each gateway keeps to its even part
+    """Limits of the account at the provider, whichever of its keys is used. Each gateway keeps to its even part
     (HEADRACE_LLM_GATEWAY_REPLICAS). A call over the quota waits in a line of at most 100, up to its deadline."""
 
     requests_per_minute: int | None = Field(default=None, gt=0)
@@ -91,17 +91,16 @@ class Model(_Entry):
     know. Other models are estimated, by a ratio that their reported usage corrects."""
 
     capabilities: tuple[Literal["tools", "reasoning", "vision"], ...] = ()
-    """What the model can do. Reasoning wishes go only to models with `reasoning`. Images go to models with `vision`,
+    """Abilities of the model. Reasoning wishes go only to models with `reasoning`. Images go to models with `vision`,
     and to those that list nothing. `tools` is for people."""
 
     price: Price | None = None
-    """What tokens cost. Left out, the model costs nothing, and no cost is reported."""
+    """Prices of the model's tokens. Left out, the model costs nothing, and no cost is reported."""
 
     comment: str | None = None
     """For people."""
 
     def answers_for(self, name: str) -> bool:
-        """Whether this entry describes the model `name`."""
         return name == self.name or (name.startswith(self.name) and name[len(self.name)] in SEPARATORS)
 
 
@@ -141,7 +140,7 @@ class Provider(_Entry):
     """The provider's word for the greatest number of tokens to produce; protocol openai only."""
 
     quota: Quota | None = None
-    """What the account may use. Left out, no limit of ours."""
+    """Limits of the account. Left out, the gateway sets none."""
 
     timeouts: Timeouts = Timeouts()
     """How long the provider may stay silent."""
@@ -164,7 +163,7 @@ class Provider(_Entry):
     """For people."""
 
     def find_entry(self, model: str) -> Model | None:
-        """The entry of that name, or else the longest that begins it; None: there is none."""
+        """Return the entry of that name, or else its longest prefix."""
         fitting = [entry for entry in self.models if entry.answers_for(model)]
         return max(fitting, key=lambda entry: len(entry.name), default=None)
 

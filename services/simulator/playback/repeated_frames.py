@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from aiohttp import web
 
 AT_ONCE = 64
-"""Frames per write without a pace."""
+"""Frames per write without a pace; more would only fill the reader's socket."""
 
 WAITING_BYTES_MAX = 1 << 16
 """Bytes in the transport above which frames wait: the reader has stopped reading."""

@@ -37,7 +37,6 @@ class AnthropicReader(AnswerReader):
         super().__init__(provider, model, secret, give)
         self._ids = CallIds(taken_call_ids)
         self._by_index: dict[int, int] = {}
-        """Our call index by block index."""
         self._complete_calls: set[int] = set()
         self._thinking: ThinkingBlocks | None = None
         self._stop_reason: str | None = None

@@ -23,8 +23,6 @@ SendBytes: TypeAlias = "Callable[[bytes], object]"
 
 
 class AnswerReader:
-    """Reads one answer; belongs to one attempt."""
-
     __slots__ = ("_halves", "_model", "_provider", "_reader", "_saw_end_mark", "_secret", "_send", "deltas", "is_over")
 
     def __init__(self, provider: str, model: str, secret: str, give: SendBytes) -> None:

@@ -1,6 +1,6 @@
 """Items that a provider wants back unchanged, in Message.provider_state.
 
-Other providers never get them.
+Other providers never get them, since they refuse foreign signatures.
 """
 
 from __future__ import annotations

@@ -34,8 +34,6 @@ def _mark_half(match: re.Match[bytes]) -> bytes:
 
 
 class HalfJoiner:
-    """Joins the halves of one stream."""
-
     def __init__(self) -> None:
         self._held: dict[Hashable, str] = {}
 

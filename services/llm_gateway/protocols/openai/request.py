@@ -22,11 +22,6 @@ def build_headers(key: str) -> dict[str, str]:
 
 
 def build_body(request: llm_pb2.ChatRequest, provider: Provider, model: Model) -> bytes:
-    """Build the JSON body.
-
-    Raises:
-        InvalidRequest: tool_choice names a tool that is not offered.
-    """
     body: dict[str, Any] = {
         "model": request.model,
         "messages": [_build_message(message, provider) for message in request.messages],
