@@ -33,7 +33,7 @@ FIELD_BYTES_MAX = 4096
 """Largest size of a part other than the file, which holds an id or a name."""
 
 TIMEOUT_S = 600.0
-"""Timeout of a whole upload, the same as in the tools service."""
+"""Timeout of a whole upload, as in the tools service."""
 
 Call = grpc.aio.StreamUnaryCall[tools_pb2.UploadFileRequest, tools_pb2.UploadFileResponse]
 

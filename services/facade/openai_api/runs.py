@@ -23,7 +23,7 @@ CANCEL_TIMEOUT_S = 2.0
 
 
 class Runs:
-    """Shared by all requests; it holds no state of a run."""
+    """Runs is shared by all requests and holds no state of a run."""
 
     def __init__(self, channel: grpc.aio.Channel) -> None:
         # Any: the stubs' types know the RPCs of synchronous channels too.

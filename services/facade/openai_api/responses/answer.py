@@ -16,7 +16,7 @@ STATUSES = {"stop": "completed", "calls": "completed", "failed": "failed", "canc
 """All other reasons are incomplete."""
 
 INCOMPLETE = {"content_filter": "content_filter"}
-"""All others are max_output_tokens."""
+"""All other reasons are max_output_tokens."""
 
 
 def build_response(request: AgentRequest, start: RunStarted, output: Output, end: RunEnded | None) -> dict[str, Any]:

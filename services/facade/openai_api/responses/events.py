@@ -39,7 +39,7 @@ from services.facade.openai_api.responses.answer import (
 from services.facade.responses.stream_errors import is_final_failure
 
 ENDS = {"completed": "response.completed", "failed": "response.failed"}
-"""All others are response.incomplete."""
+"""All other statuses end in response.incomplete."""
 
 
 async def stream_events(
