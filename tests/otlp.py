@@ -14,7 +14,7 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as Sent
 from opentelemetry.proto.trace.v1.trace_pb2 import Status
 
-WAIT_S = 10.0
+WAIT_S = 100.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from services.runtime.telemetry import spans
 
-WAIT_S = 5.0
+WAIT_S = 50.0
 
 
 class Recorded:

@@ -21,7 +21,7 @@ async def client(folder: Path, script: Script) -> AsyncGenerator[Client]:
     address = f"unix:{folder}/s.sock"
     settings = ServerSettings(listen=address, drain_s=0)
     async with (
-        asyncio.timeout(10),
+        asyncio.timeout(100),
         serving_grpc(settings, served(script, ScriptedMemory())),
         Client(address, memory_address=address) as opened,
     ):
@@ -100,7 +100,7 @@ async def test_a_refused_request_is_ours(tmp_path: Path) -> None:
 
 
 async def test_a_server_that_cannot_be_reached_is_provider_unavailable(tmp_path: Path) -> None:
-    async with asyncio.timeout(10), Client(f"unix:{tmp_path}/nobody") as headrace:
+    async with asyncio.timeout(100), Client(f"unix:{tmp_path}/nobody") as headrace:
         with pytest.raises(ProviderUnavailable):
             await headrace.agents()
         with pytest.raises(ProviderUnavailable):

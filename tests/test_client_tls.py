@@ -41,7 +41,7 @@ def mutual(server: Files, monkeypatch: pytest.MonkeyPatch) -> Files:
 async def client(files: Files, tls: Tls | None, *, ca: str = "") -> AsyncGenerator[Client]:
     settings = ServerSettings(listen="127.0.0.1:0", drain_s=0, tls_cert=files.cert, tls_key=files.key, tls_ca=ca)
     script = Script(query=answering("a"))
-    async with asyncio.timeout(10), serving_grpc(settings, served(script, ScriptedMemory())) as running:
+    async with asyncio.timeout(100), serving_grpc(settings, served(script, ScriptedMemory())) as running:
         (address,) = running.addresses
         async with Client(address, memory_address=address, tls=tls) as opened:
             yield opened

@@ -28,8 +28,8 @@ from tests.cluster.pair import SOCKET, Pair, pair
 from tests.cluster.ways import Cut, Sockets, Ways
 
 NAMES = ("a", "b")
-START_TIMEOUT_S = 60.0
-STOP_TIMEOUT_S = 30.0
+START_TIMEOUT_S = 600.0
+STOP_TIMEOUT_S = 300.0
 
 LEASE_S = 3.0
 DRAIN_S = 1.0

@@ -30,7 +30,7 @@ CUT_S = 5.0 if ROUNDS > 10 else 1.0
 PAUSE_S = (0.1, 0.7)
 """Between two rounds."""
 
-TIMEOUT_S = 60 + ROUNDS * 20
+TIMEOUT_S = 600 + ROUNDS * 200
 """Of all rounds; and of looking at what has become of the runs."""
 
 TAKEOVER_S = 30.0
@@ -110,7 +110,7 @@ async def problems(it: Cluster, asker: Asker, run: Asked, log_lines: list[dict[s
 async def is_same_again(asker: Asker, run: Asked) -> bool:
     """Whether who comes later sees the same; not when it is told that there is nothing."""
     with suppress(aiohttp.ClientError, TimeoutError, Wrong):
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(300):
             return fold(await asker.folded_again(run)) == fold(run.events)
     return False
 

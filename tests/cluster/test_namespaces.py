@@ -17,7 +17,7 @@ async def test_what_is_sent_over_a_cut_link_arrives_when_it_is_mended() -> None:
         with inside(it.name("a")):
             server = socket.create_server(address)
         with inside(it.name("b")):
-            client = socket.create_connection(address, timeout=10)
+            client = socket.create_connection(address, timeout=100)
         server.settimeout(10)
         called, _ = server.accept()
         with server, client, called:

@@ -75,7 +75,7 @@ class Both:
 async def both(folder: Path, peer: Peer, timing: Timing = DEFAULTS) -> AsyncGenerator[Both]:
     """Both facades, running. Nothing inside may take longer than 30 s."""
     async with AsyncExitStack() as stack:
-        await stack.enter_async_context(asyncio.timeout(30))
+        await stack.enter_async_context(asyncio.timeout(300))
         address = await stack.enter_async_context(serving_peer(folder, peer))
         sessions = dict[str, aiohttp.ClientSession]()
         for name, front in FRONTS.items():

@@ -21,7 +21,7 @@ from services.runtime.rpc.channels import open_channel
 ROOT = Path(__file__).parents[2]
 GATEWAY = ROOT / "build" / "gateway"
 PEERS: tuple[str, ...] = ("orchestrator", "memory", "tools")
-START_TIMEOUT_S = 10.0
+START_TIMEOUT_S = 100.0
 
 
 @dataclass(frozen=True)

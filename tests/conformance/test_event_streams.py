@@ -27,13 +27,14 @@ from tests.facade.scripted import (
     suite,
     text,
 )
+from tests.timing import within
 
 PIECES = ["\n\n", " ", "水", "half wo", "rd", "\u2028", '"\\', "\r", "\x00", "🧭"]
 ASK = {"message": "hi"}
 
 
 async def _assert_closed_soon(script: Script) -> None:
-    async with asyncio.timeout(0.5):
+    async with within(0.5):
         await script.closed.wait()
 
 

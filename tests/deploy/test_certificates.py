@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import shutil
 import ssl
 import subprocess
 from pathlib import Path
@@ -20,7 +21,8 @@ from services.runtime.process.tls import CA, CERT, KEY, Certificates
 from tests.deploy.manifests import ROOT, Manifest, containers, environment, needs_go, pods
 from tests.deploy.settings import CONFIGS, DEPLOY
 
-pytestmark = needs_go
+needs_openssl = pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
+pytestmark = [needs_go, needs_openssl]
 
 CLIENT = "batch"
 """A program outside of the suite."""
@@ -51,7 +53,7 @@ async def caller(server: Certificates, client: Certificates, host: str) -> list[
         writer.close()
 
     async with (
-        asyncio.timeout(10),
+        asyncio.timeout(100),
         await asyncio.start_server(connected, "127.0.0.1", 0, ssl=server.make_server_context()) as at,
     ):
         port = at.sockets[0].getsockname()[1]

@@ -21,7 +21,7 @@ OBSERVABILITY = ROOT / "deploy" / "observability"
 PROMQL = Path(__file__).parent / "promql"
 """A Go program of its own: Prometheus' parsers."""
 
-COMPILE_TIMEOUT_S = 300.0
+COMPILE_TIMEOUT_S = 1200.0
 """Where it never was compiled."""
 
 SCRAPED = {"namespace", "pod"}

@@ -24,7 +24,7 @@ from tests.e2e.suite import Running, up
 
 GUIDES = ROOT / "docs" / "guides"
 PAGES = sorted(page for page in GUIDES.glob("*.md") if page.name != "README.md")
-RUN_TIMEOUT_S = 120.0
+RUN_TIMEOUT_S = 600.0
 
 
 class Block(NamedTuple):

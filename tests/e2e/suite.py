@@ -23,8 +23,8 @@ from services.simulator.server import Simulator, simulator
 from tests.order import Event, check_order
 
 READY = re.compile(r"ready: (?P<url>http://\S+)\s+grpc (?P<grpc>\S+)\s+memory (?P<memory>\S+)")
-READY_TIMEOUT_S = 60.0
-TEST_TIMEOUT_S = 30.0
+READY_TIMEOUT_S = 600.0
+TEST_TIMEOUT_S = 300.0
 
 MODEL = {"providerKey": "sim", "model": "sim-1"}
 TOOLS = ["mock_city_weather", "city_datetime", "_bash_", "write_file", "read_file"]
@@ -163,7 +163,7 @@ class Suite:
     async def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
         """Send a signal to `headrace up`, wait for its end, give its exit code."""
         self.process.send_signal(number)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(300):
             return await self.process.wait()
 
 
@@ -203,7 +203,7 @@ async def up(*options: str, **env: str) -> AsyncGenerator[Running]:
     finally:
         if process.returncode is None:
             process.terminate()
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(300):
                 await process.wait()
 
 

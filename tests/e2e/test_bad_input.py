@@ -75,7 +75,7 @@ async def test_a_bad_agent_file_harms_only_itself(suite: Suite) -> None:
     (suite.config_dir / "agents" / "broken.json").write_text('{"mode": "LOOP"}')
     (suite.config_dir / "agents" / "extra.json").write_text((suite.config_dir / "agents" / "plain.json").read_text())
     keys: list[str] = []
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(100):
         while "extra" not in keys:
             await asyncio.sleep(0.05)
             _, agents = await suite.get("/api/agents")

@@ -21,7 +21,7 @@ from tests.pairing import assert_paired
 MOMENTS: dict[str, list[dict[str, Any]]] = {
     "content.delta": [{"content": "Hel"}, {"stall": True}],
     "tool.args": [{"toolCall": "mock_city_weather", "id": "call_1", "arguments": ['{"city":']}, {"stall": True}],
-    "tool.output": [{"toolCall": "_bash_", "id": "call_1", "arguments": ['{"command":"echo on; sleep 60"}']}],
+    "tool.output": [{"toolCall": "_bash_", "id": "call_1", "arguments": ['{"command":"echo on; sleep 3600"}']}],
     "run.start": [{"stall": True}],
 }
 
@@ -29,7 +29,7 @@ MOMENTS: dict[str, list[dict[str, Any]]] = {
 @pytest.mark.parametrize("until", MOMENTS)
 async def test_killed_in_mid_run_and_started_again(tmp_path: Path, until: str) -> None:
     rules = [{"match": {"text": "^go$"}, "steps": MOMENTS[until]}, {"steps": [{"content": "fine"}]}]
-    async with asyncio.timeout(60), simulator(rules) as sim:
+    async with asyncio.timeout(600), simulator(rules) as sim:
         seen: list[dict[str, Any]] = []
         async with running(tmp_path / "config", tmp_path / "data", sim) as suite:
             before = await suite.ask("remember this", "react")
@@ -71,7 +71,7 @@ async def test_killed_in_mid_run_and_started_again(tmp_path: Path, until: str) -
 
 @pytest.mark.parametrize("victim", ["memory", "llm_gateway", "tools", "orchestrator", "facade"])
 async def test_a_service_that_is_killed_comes_back_and_the_chat_goes_on(tmp_path: Path, victim: str) -> None:
-    async with asyncio.timeout(60), fresh_suite(tmp_path) as suite:
+    async with asyncio.timeout(600), fresh_suite(tmp_path) as suite:
         first = await suite.ask("What is the weather in Rome?", "react")
         chat_id = first[1]["chatId"]
         killed = suite.services()[victim]

@@ -63,7 +63,7 @@ async def followed(suite: Suite, name: str, works: asyncio.Event) -> list[Event]
 
 
 async def test_a_killed_tools_service_runs_nothing_twice_blindly(tmp_path: Path) -> None:
-    async with asyncio.timeout(60), fresh_suite(tmp_path) as suite:
+    async with asyncio.timeout(600), fresh_suite(tmp_path) as suite:
         add_tools(suite)
         await in_force(suite)
         rules: list[dict[str, Any]] = [

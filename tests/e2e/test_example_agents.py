@@ -48,7 +48,7 @@ async def asked(demo: Running, agent: str, message: str) -> list[Event]:
     events: list[Event] = []
     reader = SseReader()
     async with (
-        asyncio.timeout(30),
+        asyncio.timeout(300),
         aiohttp.ClientSession(demo.url) as http,
         http.post("/api/query", json=body) as response,
     ):
@@ -161,6 +161,6 @@ async def test_a_report_is_a_file_that_can_be_fetched(demo: Running) -> None:
     events = await asked(demo, "researcher", "Write a report about mills as PDF")
     (artifact,) = (event for event in events if event["type"] == "artifact.publish")
     assert artifact["mimeType"] == "application/pdf"
-    async with asyncio.timeout(10), aiohttp.ClientSession(demo.url) as http, http.get(artifact["url"]) as response:
+    async with asyncio.timeout(100), aiohttp.ClientSession(demo.url) as http, http.get(artifact["url"]) as response:
         data = await response.read()
     assert (response.status, len(data), data[:5]) == (200, artifact["sizeBytes"], b"%PDF-")

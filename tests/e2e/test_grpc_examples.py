@@ -35,7 +35,7 @@ SHOWN = {
 }
 """What its output must match. grpcurl writes fields as the protos do, buf as JSON does."""
 
-BUILD_TIMEOUT_S = 300.0
+BUILD_TIMEOUT_S = 1200.0
 """grpcurl is compiled where it never was."""
 
 needs_go = pytest.mark.skipif(shutil.which("go") is None, reason="NOTICE: Go is not installed: grpcurl is not tried")

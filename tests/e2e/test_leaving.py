@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from typing import Any
 
 import pytest
@@ -11,6 +10,7 @@ import pytest
 from tests.e2e.suite import Suite
 from tests.order import check_order, texts
 from tests.pairing import assert_paired
+from tests.timing import within
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -19,7 +19,7 @@ STALLS: dict[str, list[dict[str, Any]]] = {
     "reasoning.delta": [{"reasoning": "hm"}, {"stall": True}],
     "tool.args": [{"toolCall": "mock_city_weather", "id": "call_1", "arguments": ['{"city":']}, {"stall": True}],
     "tool.output": [
-        {"toolCall": "_bash_", "id": "call_1", "arguments": ['{"command":"echo on; sleep 60"}']},
+        {"toolCall": "_bash_", "id": "call_1", "arguments": ['{"command":"echo on; sleep 3600"}']},
         {"finish": "tool_calls"},
     ],
     "run.start": [{"stall": True}],
@@ -28,7 +28,7 @@ STALLS: dict[str, list[dict[str, Any]]] = {
 
 async def provider_is_free(suite: Suite) -> None:
     """Return when no stream is open at the provider; it must be within 500 ms."""
-    async with asyncio.timeout(0.5):
+    async with within(0.5):
         await suite.simulator.until_idle()
 
 
@@ -36,7 +36,7 @@ async def provider_is_free(suite: Suite) -> None:
 async def test_a_cancel_frees_the_provider_and_the_chat_takes_a_message_right_after(suite: Suite, until: str) -> None:
     suite.play({"match": {"text": "^go$"}, "steps": STALLS[until]}, {"steps": [{"content": "fine"}]})
     seen: list[dict[str, Any]] = []
-    async with asyncio.timeout(10), suite.query("go", "react") as events:
+    async with asyncio.timeout(100), suite.query("go", "react") as events:
         async for event in events:
             seen.append(event)
             if event["type"] == until:
@@ -55,15 +55,13 @@ async def test_a_cancel_frees_the_provider_and_the_chat_takes_a_message_right_af
 async def test_a_caller_that_leaves_with_cancel_frees_the_provider(suite: Suite, until: str) -> None:
     suite.play({"match": {"text": "^go$"}, "steps": STALLS[until]}, {"steps": [{"content": "fine"}]})
     seen: list[dict[str, Any]] = []
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(100):
         async with suite.query("go", "react", onDisconnect="cancel") as events:
             async for event in events:
                 seen.append(event)
                 if event["type"] == until:
                     break
-        left_at = time.monotonic()
         await provider_is_free(suite)
-        assert time.monotonic() - left_at < 0.5
         ended = await suite.attach(seen[2]["runId"])
     assert ended[-1]["type"] == "run.cancel"
     again = await suite.ask("again", "react", chatId=seen[1]["chatId"])
@@ -72,7 +70,7 @@ async def test_a_caller_that_leaves_with_cancel_frees_the_provider(suite: Suite,
 
 async def test_a_caller_that_leaves_without_a_word_leaves_the_run_going(suite: Suite) -> None:
     suite.play({"steps": [{"content": "Hel"}, {"waitMs": 300}, {"content": "lo"}]})
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(100):
         async with suite.query("go") as events:
             seen = [await anext(events) for _ in range(5)]
         rest = await suite.attach(seen[2]["runId"], seen[-1]["seq"])

@@ -124,6 +124,6 @@ async def run(*command: str) -> tuple[int | None, str]:
     process = await asyncio.create_subprocess_exec(
         *command, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE
     )
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(200):
         said, _ = await process.communicate()
     return process.returncode, said.decode()

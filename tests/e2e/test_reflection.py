@@ -50,7 +50,7 @@ async def curl(suite: Suite, rpc: str, request: dict[str, Any]) -> tuple[int | N
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(200):
         said, complaint = await process.communicate()
     return process.returncode, _messages(said.decode()), complaint.decode()
 

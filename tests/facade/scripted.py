@@ -208,7 +208,7 @@ async def suite(
     script, memory = script or Script(), ScriptedMemory()
     address = f"unix:{folder}/peer.sock"
     async with AsyncExitStack() as stack:
-        await stack.enter_async_context(asyncio.timeout(120))
+        await stack.enter_async_context(asyncio.timeout(900))
         settings = ServerSettings(listen=address, drain_s=0)
         await stack.enter_async_context(serving_rpcs(settings, served(script, memory)))
         url = await stack.enter_async_context(front(dict.fromkeys(PEERS, address), timing))

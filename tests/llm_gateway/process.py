@@ -18,7 +18,7 @@ from services.runtime.rpc.channels import open_channel
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
-START_TIMEOUT_S = 120.0
+START_TIMEOUT_S = 600.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,7 +70,7 @@ async def note_the_rest(writer: asyncio.subprocess.Process, told: Acknowledged) 
 async def kill_somewhere(writer: asyncio.subprocess.Process, told: Acknowledged) -> None:
     """Kill the writer at a random moment, and take note of everything that it was told until then."""
     assert writer.stdout is not None
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(600):
         await note_some(writer, told)
         os.kill(writer.pid, signal.SIGKILL)
         for line in (await writer.stdout.read()).splitlines():

@@ -22,7 +22,7 @@ async def start(folder: Path, **settings: str) -> asyncio.subprocess.Process:
 
 
 async def test_a_second_service_over_the_same_folder_ends_with_a_clear_error(tmp_path: Path) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(300):
         first = await start(tmp_path)
         assert first.stderr is not None
         while b'"serving"' not in (line := await first.stderr.readline()):
@@ -38,7 +38,7 @@ async def test_a_second_service_over_the_same_folder_ends_with_a_clear_error(tmp
 
 
 async def test_a_window_out_of_bounds_is_refused_at_start(tmp_path: Path) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(300):
         process = await start(tmp_path, MAX_MESSAGE_HISTORY="5")
         _, errors = await process.communicate()
     assert process.returncode == 2

@@ -31,7 +31,7 @@ async def submit(it: House, run_id: str, wait_id: str, payload: Any, **fields: A
     request = agent_pb2.SubmitRequest(run_id=run_id, payload=json.dumps(payload), **({kind: wait_id} | fields))
     async with open_channel(it.address) as channel:
         with rpc_errors():
-            response = await agent_pb2_grpc.AgentServiceStub(channel).Submit(request, timeout=10)
+            response = await agent_pb2_grpc.AgentServiceStub(channel).Submit(request, timeout=100)
     assert response.accepted == (response.status == "accepted")
     return response.status
 
@@ -40,7 +40,7 @@ async def state(it: House, run_id: str) -> str:
     """The run's state now."""
     async with open_channel(it.address) as channel:
         reply = await agent_pb2_grpc.AgentServiceStub(channel).GetRun(
-            agent_pb2.GetRunRequest(run_id=run_id), timeout=10
+            agent_pb2.GetRunRequest(run_id=run_id), timeout=100
         )
     return reply.run.state
 

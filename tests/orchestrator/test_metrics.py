@@ -25,7 +25,7 @@ async def test_live_runs_are_shown_by_what_they_do(house: Open) -> None:
     before = value("headrace_runs_ended_total", state="completed", error="")
     async with house([*content("a"), 1.0, *finish()], content("b") + finish()) as it:
         first = asyncio.create_task(it.ask("one", chat_id=CHAT))
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(50):
             while live() != {"queued": 0, "running": 1, "waiting": 0}:
                 await asyncio.sleep(0.01)
             second = asyncio.create_task(it.ask("two", chat_id=CHAT))

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from services.runtime.file_watch import UNSETTLED_LOOKS_MAX, watch_path
+from tests.timing import within
 
 INTERVAL_MS = 20
 
@@ -30,7 +31,7 @@ class Reloads:
     async def after(self, change: Callable[[], object]) -> None:
         self._happened.clear()
         change()
-        async with asyncio.timeout(2):
+        async with within(2):
             await self._happened.wait()
 
 

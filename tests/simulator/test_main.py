@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 async def test_prints_its_address_serves_and_stops_at_sigterm() -> None:
-    async with asyncio.timeout(20), aiohttp.ClientSession() as http:
+    async with asyncio.timeout(200), aiohttp.ClientSession() as http:
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "services.simulator", "--port", "0", stdout=asyncio.subprocess.PIPE
         )
@@ -29,7 +29,7 @@ async def test_prints_its_address_serves_and_stops_at_sigterm() -> None:
 async def test_a_bad_script_is_named_with_its_place(tmp_path: Path) -> None:
     script = tmp_path / "script.json"
     script.write_text('[{"steps": [{"nothing": 1}]}]')
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(200):
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "services.simulator", "--script", str(script), stderr=asyncio.subprocess.PIPE
         )

@@ -28,7 +28,7 @@ BASH = {"type": "function", "function": {"name": "_bash_", "parameters": {"prope
 
 @pytest.fixture
 async def http() -> AsyncGenerator[aiohttp.ClientSession]:
-    async with asyncio.timeout(10), aiohttp.ClientSession() as session:
+    async with asyncio.timeout(100), aiohttp.ClientSession() as session:
         yield session
 
 

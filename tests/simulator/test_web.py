@@ -36,7 +36,7 @@ def write_answer(text: str, system: str) -> str:
 
 
 async def test_a_search_always_finds_the_same_pages_and_they_can_be_read() -> None:
-    async with asyncio.timeout(10), simulator() as sim, aiohttp.ClientSession() as http:
+    async with asyncio.timeout(100), simulator() as sim, aiohttp.ClientSession() as http:
         url = sim.base_url.replace("/v1", "/search")
         answers = [await (await http.get(url, params={"q": "水车 mills", "format": "json"})).json() for _ in range(2)]
         hits = answers[0]["results"]

@@ -36,7 +36,7 @@ IN_ORDER = sorted(RPCS, key=lambda name: name.endswith("DeleteChat"))
 """What there is stays there until all others have been tried."""
 
 AT_ONCE = 20
-CALL_S = 15.0
+CALL_S = 150.0
 """An answer may take as long; a stream is left after its first message."""
 
 PROVIDERS = """{"providers": [

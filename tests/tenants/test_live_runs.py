@@ -33,7 +33,7 @@ async def test_runs_that_wait_for_one_tenants_people_leave_room_for_another_tena
     agents = tmp_path / "agents"
     agents.mkdir()
     (agents / "asking.json").write_text(json.dumps(REACT | {"toolConfig": {}}))
-    async with asyncio.timeout(20), house(tmp_path, runs_max=4) as it:
+    async with asyncio.timeout(200), house(tmp_path, runs_max=4) as it:
         it.llm.reply = lambda request: (
             [*call("locate"), *finish("tool_calls")] if request.tools else [*content("hello"), *finish()]
         )

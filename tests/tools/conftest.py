@@ -86,7 +86,7 @@ def processes() -> set[int]:
 
 async def nothing_running() -> None:
     """Wait until no process that the test has started is left."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(50):
         while processes():  # nothing tells when one ends
             await asyncio.sleep(0.005)
 

@@ -38,7 +38,7 @@ async def test_the_service_starts_serves_and_stops(tmp_path: Path) -> None:
         env={**os.environ, **settings},
         stderr=asyncio.subprocess.PIPE,
     )
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(300):
         async with open_channel(socket) as channel:
             stub = tools_pb2_grpc.ToolServiceStub(channel)
             listed = await stub.ListTools(tools_pb2.ListToolsRequest(), wait_for_ready=True)
@@ -86,7 +86,7 @@ async def test_commands_start_while_other_calls_come_and_go(tmp_path: Path) -> N
         env={**inherited, **settings},
         stderr=asyncio.subprocess.PIPE,
     )
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(300):
         async with open_channel(socket) as channel:
             stub = tools_pb2_grpc.ToolServiceStub(channel)
             await stub.ListTools(tools_pb2.ListToolsRequest(), wait_for_ready=True)

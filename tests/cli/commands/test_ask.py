@@ -17,7 +17,7 @@ from tests.facade.scripted import CHAT, RUN, Script, answering, complete, delta,
 
 CANCELLED = delta(9, run_cancel=agent_pb2.RunCancel(run_id=RUN))
 
-GIVEN_UP_S = 120.0
+GIVEN_UP_S = 600.0
 """Says nothing about how long anything takes: on a busy machine a suite is slow, and says so itself after a minute."""
 
 

@@ -40,7 +40,7 @@ async def facade(files: Files, *, asks: bool = False) -> AsyncGenerator[str]:
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
     try:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(300):
             await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context).start()
             yield f"https://127.0.0.1:{runner.addresses[0][1]}"
     finally:

@@ -12,12 +12,17 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import Browser, ConsoleMessage, Page, async_playwright
+from playwright.async_api import Browser, ConsoleMessage, Page, async_playwright, expect
 
 from tests.facade.console.scripted import Memory, Orchestrator, Story, Suite, Tools, serving
 
-TEST_S = 30
-"""No test may take longer; what it waits for comes within 5 s or not at all."""
+TEST_S = 300
+"""No test may take longer."""
+
+WAIT_MS = 60_000
+"""What a test waits for has come by then, on a busy machine too, or does not come."""
+
+expect.set_options(timeout=WAIT_MS)
 
 
 @dataclass(frozen=True)
@@ -73,7 +78,7 @@ def opening(browser: Browser, tmp_path: Path) -> Opening:
             serving(tmp_path, script=script, memory=memory or Memory(), tools=Tools()) as suite,
             await browser.new_context(**context) as pages,
         ):
-            pages.set_default_timeout(5000)
+            pages.set_default_timeout(WAIT_MS)
             page = await pages.new_page()
             problems = watched(page)
             await page.goto(f"{suite.url}/{place}")

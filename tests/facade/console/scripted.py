@@ -170,7 +170,7 @@ class Orchestrator(Script):
 
     async def first(self, kind: type[Request]) -> Request:
         """The first request of this type; waits for it."""
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(50):
             while True:
                 for request in self.requests:
                     if isinstance(request, kind):

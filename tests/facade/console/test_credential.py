@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.async_api import Browser, expect
 
-from tests.facade.console.conftest import TEST_S, watched
+from tests.facade.console.conftest import TEST_S, WAIT_MS, watched
 from tests.tenants.house import ADA, KEYS, house
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 async def test_who_asks_is_asked_for_and_kept_for_the_tab(browser: Browser, tmp_path: Path) -> None:
     async with asyncio.timeout(TEST_S), house(tmp_path) as it, await browser.new_context() as pages:
-        pages.set_default_timeout(5000)
+        pages.set_default_timeout(WAIT_MS)
         page = await pages.new_page()
         problems = watched(page)
         await page.goto(it.url)

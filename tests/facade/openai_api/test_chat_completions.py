@@ -29,6 +29,7 @@ from tests.facade.openai_api.speaking import (
     thinking,
 )
 from tests.facade.scripted import BLOCK, CHAT, RUN, Script, answering, delta, opening, suite, text
+from tests.timing import within
 
 TOOLS: Any = [{"type": "function", "function": FUNCTION}]
 ASK: dict[str, Any] = {"model": "helper", "messages": ANSWERED}
@@ -257,7 +258,7 @@ async def test_leaving_a_run_with_functions_cancels_it(tmp_path: Path) -> None:
         stream = await api.chat.completions.create(**ASK, tools=TOOLS, stream=True)
         await anext(stream)
         await stream.close()
-        async with asyncio.timeout(2):
+        async with within(2):
             await facade.script.cancelled.wait()
             await facade.script.closed.wait()
     assert facade.script.requests[-1].run_id == RUN
@@ -271,7 +272,7 @@ async def test_text_that_is_said_again_is_not_sent_again(tmp_path: Path) -> None
 
 
 async def test_a_call_that_broke_off_is_forgotten_for_the_one_that_is_asked_for_again(tmp_path: Path) -> None:
-    async with client(tmp_path, Script(query=asked_again())) as (api, _), asyncio.timeout(3):
+    async with client(tmp_path, Script(query=asked_again())) as (api, _), within(3):
         answer = await api.chat.completions.create(**ASK, tools=TOOLS)
         chunks = [chunk async for chunk in await api.chat.completions.create(**ASK, tools=TOOLS, stream=True)]
     message = answer.choices[0].message
@@ -289,6 +290,6 @@ async def test_a_reset_forgets_the_calls_of_its_own_task_alone(tmp_path: Path) -
     for step in steps[6:]:
         step.task_id = "k2"
     steps += [reset(9, 3, task_id="k2"), asyncio.Event()]
-    async with client(tmp_path, Script(query=steps)) as (api, _), asyncio.timeout(3):
+    async with client(tmp_path, Script(query=steps)) as (api, _), within(3):
         answer = await api.chat.completions.create(**ASK, tools=TOOLS)
     assert [call.id for call in answer.choices[0].message.tool_calls or []] == [f"call_{RUN_HEX}_0000000a_9"]

@@ -39,6 +39,7 @@ from tests.facade.scripted import (
     opening,
     text,
 )
+from tests.timing import within
 
 TOOLS: Any = [{"type": "function", "strict": True} | FUNCTION]
 ASK: dict[str, Any] = {"model": "helper", "input": "How warm?"}
@@ -143,7 +144,7 @@ async def test_a_background_run_is_left_alone_and_looked_at(tmp_path: Path) -> N
     async with client(tmp_path, script) as (api, facade):
         begun = await api.responses.create(**ASK, background=True)
         assert (begun.id, begun.status, begun.background) == (ID, "in_progress", True)
-        async with asyncio.timeout(2):
+        async with within(2):
             await facade.script.closed.wait()
         assert not facade.script.cancelled.is_set()
         assert facade.script.requests[0].on_disconnect == "continue"
@@ -208,7 +209,7 @@ async def test_a_streamed_function_call_is_folded_by_the_official_client(tmp_pat
 
 async def test_what_broke_off_is_in_no_response_and_its_open_item_ends(tmp_path: Path) -> None:
     script = Script(query=asked_again(), attaches=[asked_again()], run=a_run("waiting"))
-    async with client(tmp_path, script) as (api, facade), asyncio.timeout(5):
+    async with client(tmp_path, script) as (api, facade), asyncio.timeout(50):
         async with api.responses.stream(**ASK, tools=TOOLS) as stream:
             events = [event async for event in stream]
             folded = await stream.get_final_response()

@@ -15,7 +15,7 @@ from tests.facade.scripted import RUN, Script, answering, suite
 
 PACKAGE = "@microsoft/fetch-event-source@2.0.1"
 PIECES = ["\n\n", " ", "水", "\u2028", "data: [DONE]\n\n"]
-INSTALL_TIMEOUT_S = 60.0
+INSTALL_TIMEOUT_S = 600.0
 
 
 async def run(*arguments: str, cwd: Path) -> tuple[int | None, bytes]:

@@ -13,6 +13,7 @@ import pytest
 
 from tests.conformance.fronts import Timing
 from tests.facade.scripted import Script, Step, answering, frames_of, opening, suite, text
+from tests.timing import within
 
 ASK = b'POST /api/query HTTP/1.1\r\nHost: a\r\nContent-Length: 15\r\n\r\n{"message":"a"}'
 OPENAI = b'{"model":"helper","stream":true,"messages":[{"role":"user","content":"a"}]}'
@@ -60,7 +61,7 @@ async def test_little_is_kept_for_a_client_that_does_not_read_and_others_go_on(t
                 await asyncio.sleep(0.3)
             assert sent * PIECE_BYTES < STREAM_BYTES_MAX
             facade.script.query = answering("x")
-            async with asyncio.timeout(1), facade.http.post("/api/query", json={"message": "b"}) as response:
+            async with within(1), facade.http.post("/api/query", json={"message": "b"}) as response:
                 assert (await frames_of(response))[-1].data == b"[DONE]"
 
 
@@ -78,7 +79,7 @@ async def test_a_client_that_does_not_read_is_left_in_the_end(tmp_path: Path, se
     async with suite(tmp_path, Script(query=Endless()), timing=Timing(slow_reader_s=0.5)) as facade:
         with deaf(facade.url, sent):
             await facade.script.heard.wait()
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(50):
                 await facade.script.closed.wait()
         # What leaving means for the run is the query's to say; nothing said: it goes on.
         assert sent is not ASK or not facade.script.cancelled.is_set()

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 
 import orjson
 
 from headrace.streams import reading
 from tests.llm_gateway.http.scripted import END, ORDINARY, Exchange, chunk, serving_script
+from tests.timing import until_still
 
 if TYPE_CHECKING:
     from tests.llm_gateway.conftest import Asking
@@ -40,10 +40,7 @@ async def test_a_caller_that_stops_reading_stops_the_provider(asking: Asking) ->
         reading(gateway.llm.StreamChat(gateway.request(), timeout=120)) as replies,
     ):
         await anext(replies)
-        before = -1
-        while written > before:
-            before = written
-            await asyncio.sleep(0.3)
+        await until_still(lambda: written)
         assert 0 < written < HELD_BYTES_MAX
         texts = [delta.content async for delta in replies if delta.content]
     assert [text.partition(" ")[0] for text in texts] == [str(number) for number in range(FRAMES)]

@@ -11,6 +11,7 @@ from prometheus_client import REGISTRY
 
 from headrace.streams import reading
 from tests.llm_gateway.conftest import raw_provider
+from tests.timing import within
 
 if TYPE_CHECKING:
     from tests.llm_gateway.conftest import Asking, Gateway
@@ -19,7 +20,7 @@ CLOSED_WITHIN_S = 0.5
 
 
 async def closed_soon(gateway: Gateway) -> None:
-    async with asyncio.timeout(CLOSED_WITHIN_S):
+    async with within(CLOSED_WITHIN_S):
         await gateway.sim.until_idle()
     assert gateway.sim.requests[-1].closed_by_client
 
@@ -57,7 +58,7 @@ async def test_leaving_before_the_response_closes_it(asking: Asking) -> None:
         async with reading(gateway.llm.StreamChat(gateway.request())) as replies:
             assert (await anext(replies)).started.provider == "sim"
             await asyncio.sleep(0.1)
-        async with asyncio.timeout(CLOSED_WITHIN_S):
+        async with within(CLOSED_WITHIN_S):
             await ended.wait()
 
 
@@ -76,7 +77,7 @@ async def test_leaving_while_the_next_attempt_is_waited_for_ends_it(asking: Aski
             assert (await anext(replies)).started.attempt == 1
             await asyncio.sleep(0.2)
             assert open_streams() == 1
-        async with asyncio.timeout(CLOSED_WITHIN_S):
+        async with within(CLOSED_WITHIN_S):
             while open_streams():
                 await asyncio.sleep(0.01)
         assert len(gateway.sim.requests) == 1
@@ -100,14 +101,14 @@ async def test_leaving_the_line_makes_room_for_the_next(asking: Asking) -> None:
                 await asyncio.sleep(0.01)
             async with reading(gateway.llm.StreamChat(gateway.request(model="idle"))) as waiting:
                 await anext(waiting)
-        async with asyncio.timeout(CLOSED_WITHIN_S):
+        async with within(CLOSED_WITHIN_S):
             assert (await gateway.hear()).error is None
         assert [request.body["model"] for request in gateway.sim.requests] == ["idle", "sim-1"]
 
 
 async def test_a_deadline_closes_it(asking: Asking) -> None:
     async with asking() as gateway:
-        call = gateway.llm.StreamChat(gateway.request(model="idle"), timeout=1.0)
+        call = gateway.llm.StreamChat(gateway.request(model="idle"), timeout=3.0)
         while not gateway.sim.open_streams:
             await asyncio.sleep(0.01)
         with pytest.raises(grpc.aio.AioRpcError) as caught:

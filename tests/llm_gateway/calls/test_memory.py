@@ -53,7 +53,7 @@ async def send_oversized(gateway: GatewayProcess, streams: int) -> None:
 
 
 async def test_a_thousand_streams_with_an_oversized_frame_leave_no_memory_behind(tmp_path: Path) -> None:
-    async with asyncio.timeout(600), simulator(SCRIPT) as sim:
+    async with asyncio.timeout(900), simulator(SCRIPT) as sim:
         entry = provider_entry(sim.base_url, models=[{"name": f"sim-{number}"} for number in range(AT_ONCE)])
         async with gateway_process(tmp_path, entry) as gateway:
             await send_oversized(gateway, 50)  # buffers, pools and caches of a process at work

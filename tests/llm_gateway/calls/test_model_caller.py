@@ -143,7 +143,7 @@ async def test_the_key_is_sent_and_the_first_that_is_set_wins(asking: Asking) ->
 
 async def test_models_are_listed_in_the_files_order(asking: Asking) -> None:
     async with asking() as gateway:
-        reply = await gateway.llm.ListModels(llm_pb2.ListModelsRequest(), timeout=5)
+        reply = await gateway.llm.ListModels(llm_pb2.ListModelsRequest(), timeout=50)
     assert [model.model for model in reply.models] == ["sim-1", "idle", "bench"]
     assert reply.models[0].context_window_tokens == 1000
     assert list(reply.models[0].capabilities) == ["tools", "reasoning"]

@@ -19,6 +19,7 @@ from services.llm_gateway.calls.retry_plan import (
 from services.llm_gateway.limits.breaker import FAILURES_MAX, Breaker
 from services.llm_gateway.providers.provider_file import Provider
 from tests.llm_gateway.conftest import HELLO, Heard, answering, http_answer, provider_entry
+from tests.timing import within
 
 if TYPE_CHECKING:
     from tests.llm_gateway.conftest import Asking, Gateway
@@ -134,7 +135,7 @@ async def test_retry_after_is_waited_for(asking: Asking) -> None:
 
 async def test_a_retry_after_beyond_the_bound_goes_to_the_fallback_at_once(asking: Asking) -> None:
     script = [SPARE_SAYS_HELLO, {"steps": [{"status": 429, "headers": {"Retry-After": "60"}}]}]
-    async with asking(script, spare={}, **FALLBACK, **THRICE) as gateway, asyncio.timeout(2):
+    async with asking(script, spare={}, **FALLBACK, **THRICE) as gateway, within(2):
         heard = await gateway.hear()
     assert [number for _, _, number in attempts(heard)] == [1, 2]
     assert heard.content == ["hello"]

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable
 
 ORDINARY = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
-TEST_TIMEOUT_S = 120.0
+TEST_TIMEOUT_S = 600.0
 END = b"0\r\n\r\n"
 
 

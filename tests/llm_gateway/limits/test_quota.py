@@ -1,4 +1,4 @@
-"""Quotas: an account's counters and line by themselves, with a short window; then over gRPC with the real minute."""
+"""Quotas: an account's counters and line by themselves, on a scripted clock; then over gRPC with the real minute."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from headrace.streams import reading
 from services.llm_gateway.limits.quota import ANSWER_S, WAITING_MAX, Account, Accounts
 from services.llm_gateway.providers.provider_file import Provider, Quota
 from tests.llm_gateway.conftest import provider_entry
+from tests.timing import within
 
 if TYPE_CHECKING:
     from tests.llm_gateway.conftest import Asking, Gateway
@@ -36,7 +37,7 @@ async def use(account: Account, *, tokens: int = 1, spent: int | None = None, fo
 async def begins(*calls: Any) -> list[float]:
     """When each of the calls, made at once, got its turn, in windows from now."""
     started_s = asyncio.get_running_loop().time()
-    async with asyncio.timeout(5), asyncio.TaskGroup() as group:
+    async with asyncio.timeout(50), asyncio.TaskGroup() as group:
         tasks = [group.create_task(call) for call in calls]
     return [(task.result() - started_s) / WINDOW_S for task in tasks]
 
@@ -118,7 +119,7 @@ async def test_who_leaves_the_line_gives_its_place_and_its_turn_back() -> None:
             for _ in range(turns_of_the_loop):
                 await asyncio.sleep(0)
             left.cancel()
-        async with asyncio.timeout(1):
+        async with within(1):
             await use(limited)
         assert limited.waiting == 0
 
@@ -133,7 +134,7 @@ async def test_a_reload_changes_the_limits_and_keeps_the_counters() -> None:
     waiting = asyncio.create_task(use(sim))
     await asyncio.sleep(0)
     accounts.keep_configured([provider(requestsPerMinute=2)])
-    async with asyncio.timeout(1):
+    async with within(1):
         await waiting
     assert accounts.get_account(provider()) is sim
     with pytest.raises(QuotaExceeded):

@@ -73,7 +73,7 @@ async def collect_texts(llm: Any, provider: str, model: str) -> list[str]:
     request = llm_pb2.ChatRequest(provider_key=provider, model=model, messages=[text_message("user", "hi")])
     seen: list[str] = []
     try:
-        async with reading(llm.StreamChat(request, timeout=10)) as replies:
+        async with reading(llm.StreamChat(request, timeout=100)) as replies:
             async for delta in replies:
                 if delta.WhichOneof("delta") not in ("reasoning", "content", "tool_call"):
                     seen.append(str(delta))
@@ -85,7 +85,7 @@ async def collect_texts(llm: Any, provider: str, model: str) -> list[str]:
 async def test_no_key_token_or_password_shows_anywhere(tmp_path: Path) -> None:
     (tmp_path / "key").write_text(FILE_KEY + "\n")
     sim_script = script()
-    async with asyncio.timeout(300), simulator(sim_script) as sim:
+    async with asyncio.timeout(900), simulator(sim_script) as sim:
         models = [{"name": rule["match"]["model"]} for rule in sim_script]  # an entry each: breakers stay closed
         entries = [
             provider_entry(sim.base_url, apiKeys=["env:SIM_API_KEY"], models=models),

@@ -20,7 +20,7 @@ async def tool(folder: Path, *arguments: str, url: str = "", exit_code: int = 0)
     """Run the tool, and return what it prints, about the chats in `folder`, or in the database at `url`."""
     env = {"PATH": os.environ["PATH"], "HEADRACE_MEMORY_CHAT_DIR": str(folder), "HEADRACE_DATABASE_URL": url}
     command = [sys.executable, "-m", "headrace.cli", "chats", *arguments]
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(300):
         process = await asyncio.create_subprocess_exec(
             *command, env=env, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
         )
@@ -104,7 +104,7 @@ async def test_the_service_prunes_every_day_when_it_is_told_to(tmp_path: Path, s
         "HEADRACE_MEMORY_LISTEN": "127.0.0.1:0",
         "HEADRACE_MEMORY_CHAT_RETENTION_DAYS": "0",
     }
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(300):
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "services.memory", env=env, stderr=asyncio.subprocess.PIPE
         )

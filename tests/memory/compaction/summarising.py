@@ -67,7 +67,7 @@ async def compact(memory: Memory, chat_id: str, run_id: str, **fields: Any) -> C
     given: dict[str, Any] = {"trigger": "auto"} | fields
     request = memory_pb2.CompactRequest(chat_id=chat_id, run_id=run_id, **given)
     deltas: list[memory_pb2.CompactDelta] = []
-    async with asyncio.timeout(40), reading(memory.stub.Compact(request, timeout=40)) as replies:
+    async with asyncio.timeout(400), reading(memory.stub.Compact(request, timeout=40)) as replies:
         async for delta in replies:
             deltas.append(delta)
     kinds = [str(delta.WhichOneof("delta")) for delta in deltas]

@@ -143,7 +143,7 @@ async def test_what_was_reverted_is_no_part_of_the_chat_list_or_search_but_stays
 
 async def test_state_goes_back_too_and_its_version_goes_on(serve: Serve) -> None:
     chat_id = new_id()
-    async with asyncio.timeout(20), serve() as memory:
+    async with asyncio.timeout(200), serve() as memory:
         await say(memory, chat_id, "one", "1")
         await memory.update_state(chat_id, 0, '{"todos":["a"],"loops":1}')
         await say(memory, chat_id, "two", "2")

@@ -45,7 +45,7 @@ async def test_the_log_keeps_what_has_changed(serve: Serve, kept: Kept, restart:
 
 async def test_of_changes_at_the_same_moment_one_wins(memory: Memory) -> None:
     chat_id, _ = await memory.begin()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(100):
         updates = (memory.update_state(chat_id, 0, f'{{"n":{index}}}') for index in range(20))
         replies = await asyncio.gather(*updates, return_exceptions=True)
     assert replies.count(1) == 1

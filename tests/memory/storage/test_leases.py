@@ -82,7 +82,7 @@ async def test_a_later_owner_fences_the_earlier_one_before_it_has_written(memory
 
 async def test_nothing_of_an_earlier_owner_is_committed_after_a_later_one_has_the_run(folder: Path) -> None:
     sync = HeldSync()
-    async with asyncio.timeout(20), memory_over(folder, sync=sync) as memory:
+    async with asyncio.timeout(200), memory_over(folder, sync=sync) as memory:
         chat_id, run_id = await memory.begin()
         sync.hold()
         late = asyncio.create_task(memory.append(chat_id, run_id, step_line(content("late"))))

@@ -13,6 +13,7 @@ from tests.orchestrator.conftest import House, Open, call, content, finish
 from tests.orchestrator.lifecycle.test_endings import recorded
 from tests.orchestrator.people import Act, ask, kinds, only, state, submit, tool
 from tests.order import Event, fold
+from tests.timing import within
 
 ANSWER = content("All ", "good.") + finish()
 ACT = call("act", '{"at":1}') + finish("tool_calls")
@@ -129,7 +130,7 @@ async def test_a_cancel_while_a_person_is_asked_ends_the_run_at_once(house: Open
 
         async def cancel(_: Event) -> None:
             assert await state(it, run_id[0]) == "waiting"
-            async with asyncio.timeout(0.5):
+            async with within(0.5):
                 await it.client.cancel(run_id[0])
 
         events = await ask(it, ("run.start", note), ("approval.ask", cancel))

@@ -50,7 +50,7 @@ async def unfinished(it: House) -> list[memory_pb2.UnfinishedRun]:
 
 
 async def test_a_run_of_another_owner_is_left_alone_while_its_lease_holds(house: Open) -> None:
-    async with house([*content("Hel"), 30.0], ANSWER) as it:
+    async with house([*content("Hel"), 3600.0], ANSWER) as it:
         seen = await left(it, "content.delta")
         [before] = await unfinished(it)
         assert (before.owner, before.generation) == ("127.0.0.1:0", 0)
@@ -71,7 +71,7 @@ async def test_a_takeover_that_takes_long_keeps_nobody_waiting_who_has_nothing_t
         reached.set()
         await opened.wait()
 
-    async with house([*content("Hel"), 30.0], ANSWER, [*content("Hel"), 30.0], ANSWER) as it:
+    async with house([*content("Hel"), 3600.0], ANSWER, [*content("Hel"), 3600.0], ANSWER) as it:
         lost = await left(it, "content.delta", chat_id=str(uuid.uuid4()))
         async with again(it, "another") as client, asyncio.TaskGroup() as group:
             ended = await ask(it)
@@ -80,7 +80,7 @@ async def test_a_takeover_that_takes_long_keeps_nobody_waiting_who_has_nothing_t
             it.memory.before_acquire, it.memory.before_release = gate, pass_on
             await it.memory.ReleaseLease(memory_pb2.ReleaseLeaseRequest(run_id=run_of(lost)), None)
             attached = group.create_task(rest_of(client, lost))
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(100):
                 await reached.wait()
                 assert (await client.steer(run_of(ended), "and now?")).status == "queued"
             opened.set()
@@ -107,7 +107,7 @@ async def test_an_owner_that_lost_its_run_lets_its_readers_go(house: Open) -> No
 
 @pytest.mark.parametrize(("change", "end"), [("prompt", "run.complete"), ("mode", "run.error"), ("gone", "run.error")])
 async def test_an_agent_that_was_changed_goes_on_where_it_can(house: Open, change: str, end: str) -> None:
-    async with house(LOOK, [*content("Hel"), 30.0], ANSWER) as it:
+    async with house(LOOK, [*content("Hel"), 3600.0], ANSWER) as it:
         seen = await left(it, "content.delta")
         file = it.agents / "react.json"
         agent = json.loads(file.read_text())
@@ -128,7 +128,7 @@ async def test_an_agent_that_was_changed_goes_on_where_it_can(house: Open, chang
 
 
 async def test_a_run_that_kills_its_process_is_not_gone_on_with_for_ever(house: Open) -> None:
-    async with house([*content("Hel"), 30.0]) as it:
+    async with house([*content("Hel"), 3600.0]) as it:
         seen = await left(it, "content.delta")
         resets = list[Event]()
         for generation in (1, 2, 3):
@@ -148,7 +148,7 @@ async def test_a_run_that_kills_its_process_is_not_gone_on_with_for_ever(house: 
 
 
 async def test_queued_runs_start_in_their_order(house: Open) -> None:
-    async with house([*content("Hel"), 30.0], ANSWER) as it:
+    async with house([*content("Hel"), 3600.0], ANSWER) as it:
         crashes = Crashes(it)
         for _ in range(3):
             await first_event(it)
@@ -173,7 +173,7 @@ async def first_event(it: House) -> None:
 
 
 async def test_a_taken_over_run_can_be_cancelled(house: Open) -> None:
-    async with house([*content("Hel"), 30.0]) as it:
+    async with house([*content("Hel"), 3600.0]) as it:
         seen = await left(it, "content.delta")
         async with again(it) as client:
             await client.cancel(run_of(seen))
@@ -184,7 +184,7 @@ async def test_a_cancel_ends_what_an_earlier_owner_has_begun(house: Open) -> Non
     play = plans.model(plans.add({"description": "a", "group": "g"}, {"description": "b", "group": "g"}))
 
     def stalling(request: llm_pb2.ChatRequest) -> list[Step]:
-        return play(request) if request.stage == "plan" else [*content("I am at it"), 30.0]
+        return play(request) if request.stage == "plan" else [*content("I am at it"), 3600.0]
 
     async with house(**plans.agent("PARALLEL")) as it:
         it.llm.reply = stalling
@@ -202,7 +202,7 @@ async def test_a_cancel_ends_what_an_earlier_owner_has_begun(house: Open) -> Non
 
 
 async def test_what_was_cut_is_seen_by_no_reader_in_the_end(house: Open) -> None:
-    thinking = [*reasoning("hm"), *content("I would say"), 30.0]
+    thinking = [*reasoning("hm"), *content("I would say"), 3600.0]
     async with house(LOOK, thinking, ANSWER) as it:
         crashes, seen = Crashes(it), list[Event]()
         async with it.client.ask("hello", agent_key="react", chat_id=CHAT) as deltas:

@@ -53,7 +53,7 @@ async def test_hidden_agents_are_left_out_and_one_alone_is_not_asked_for(house: 
 async def hidden_too(it: House) -> None:
     """With a second agent that is not hidden, the hidden one is still none to pick."""
     (it.agents / "other.json").write_text(json.dumps(ONESHOT | {"description": "another"}))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(100):
         while not await it.client.agents("another"):
             await asyncio.sleep(0.05)
     events = await it.ask(agent="auto")

@@ -23,7 +23,7 @@ async def lease(it: House) -> memory_pb2.UnfinishedRun:
 
 async def test_leases_are_renewed_until_they_are_lost(house: Open) -> None:
     async with (
-        house([*content("Hel"), 30.0]) as it,
+        house([*content("Hel"), 3600.0]) as it,
         open_channel(it.config.memory_address) as memory,
         it.client.ask("hi", agent_key="oneshot", chat_id=CHAT, on_disconnect="cancel") as deltas,
     ):

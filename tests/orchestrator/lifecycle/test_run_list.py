@@ -17,7 +17,7 @@ async def listed(it: House, **fields: object) -> agent_pb2.ListRunsResponse:
     request = agent_pb2.ListRunsRequest(chat_id=it.chat_id, **fields)  # pyright: ignore[reportArgumentType] - fields of the request
     async with open_channel(it.address) as channel:
         with rpc_errors():
-            return await agent_pb2_grpc.AgentServiceStub(channel).ListRuns(request, timeout=10)
+            return await agent_pb2_grpc.AgentServiceStub(channel).ListRuns(request, timeout=100)
 
 
 async def test_pages_give_every_run_once_and_each_the_whole_cost(house: Open) -> None:

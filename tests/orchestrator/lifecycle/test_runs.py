@@ -11,6 +11,7 @@ from headrace.errors import ChatBusy, InvalidRequest, NotFound, OutOfRange, Over
 from headrace.v1 import llm_pb2
 from tests.orchestrator.conftest import Open, as_json, call, content, finish, reasoning
 from tests.order import Event, fold, texts
+from tests.timing import within
 
 
 def types(events: list[Event]) -> list[str]:
@@ -140,7 +141,7 @@ async def test_calls_beyond_the_budget_are_answered_and_the_run_says_what_was_sp
 
 
 async def test_a_run_out_of_time_ends_and_frees_the_provider(house: Open) -> None:
-    async with house([*content("One"), 30.0], budget={"timeoutMs": 200}) as it:
+    async with house([*content("One"), 3600.0], budget={"timeoutMs": 2000}) as it:
         events = await it.ask()
         assert it.llm.open == 0
     assert events[-1]["error"]["code"] == "BUDGET_EXCEEDED"
@@ -237,9 +238,9 @@ async def test_a_stream_without_a_finish_was_cut(house: Open) -> None:
 @pytest.mark.parametrize(
     ("turn", "until"),
     [
-        ([*content("Hel"), 30.0], "content.delta"),
-        ([*reasoning("hm"), 30.0], "reasoning.delta"),
-        ([*call("look", '{"at":1}'), 30.0], "tool.args"),
+        ([*content("Hel"), 3600.0], "content.delta"),
+        ([*reasoning("hm"), 3600.0], "reasoning.delta"),
+        ([*call("look", '{"at":1}'), 3600.0], "tool.args"),
         (call("slow", '{"at":1}') + finish("tool_calls"), "tool.output"),
     ],
 )
@@ -253,7 +254,7 @@ async def test_a_cancel_at_any_moment_ends_everything_and_the_chat_goes_on(house
                 if events[-1]["type"] == "run.start":
                     it.chat_id, run_id = events[-1]["chatId"], events[-1]["runId"]
                 if events[-1]["type"] == until:
-                    async with asyncio.timeout(0.5):
+                    async with within(0.5):
                         await it.client.cancel(run_id)
         assert events[-1]["type"] == "run.cancel"
         assert (it.llm.open, it.tools.open) == (0, 0)
@@ -278,7 +279,7 @@ async def test_after_step_lets_the_tools_of_the_turn_finish(house: Open) -> None
 
 
 async def test_a_caller_that_leaves_does_not_end_the_run_unless_it_said_so(house: Open) -> None:
-    async with house([*content("Hel"), 0.3, *ANSWER], [*content("Hel"), 30.0]) as it:
+    async with house([*content("Hel"), 0.3, *ANSWER], [*content("Hel"), 3600.0]) as it:
         run_id = ""
         for on_disconnect, ended in (("continue", "run.complete"), ("cancel", "run.cancel")):
             async with it.client.ask("hello", agent_key="oneshot", on_disconnect=on_disconnect) as deltas:
@@ -320,7 +321,7 @@ async def test_the_same_request_again_is_attached_to_the_first_run(house: Open) 
 
 
 async def test_a_busy_chat_rejects_enqueues_or_interrupts(house: Open) -> None:
-    async with house([*content("Hel"), 30.0], ANSWER) as it:
+    async with house([*content("Hel"), 3600.0], ANSWER) as it:
         chat_id = "5f0c0000-0000-4000-8000-000000000002"
         async with it.client.ask("one", agent_key="oneshot", chat_id=chat_id) as deltas:
             async for delta in deltas:
@@ -339,7 +340,7 @@ async def test_a_busy_chat_rejects_enqueues_or_interrupts(house: Open) -> None:
 
 
 async def test_more_than_eight_waiting_queries_are_refused(house: Open) -> None:
-    async with house([*content("Hel"), 30.0]) as it:
+    async with house([*content("Hel"), 3600.0]) as it:
         chat_id = "5f0c0000-0000-4000-8000-000000000003"
         tasks = [asyncio.create_task(it.ask(agent="oneshot", chat_id=chat_id)) for _ in range(9)]
         await asyncio.sleep(0.3)
@@ -375,7 +376,7 @@ async def test_a_changed_agent_file_holds_for_the_next_run(house: Open) -> None:
         source = (it.agents / "oneshot.json").read_text()
         changed = source.replace('"plain": {}', '"description": "new", "plain": {"systemPrompt": "Rhyme."}')
         (it.agents / "oneshot.json").write_text(changed)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(100):
             while not await it.client.agents("new"):
                 await asyncio.sleep(0.05)
         await it.ask(agent="oneshot")

@@ -114,7 +114,7 @@ async def test_a_run_that_waits_for_its_turn_is_no_run_to_steer(house: Open) -> 
 
 
 async def test_a_cancelled_run_does_not_lose_it(house: Open) -> None:
-    async with house([*content("All "), 30.0], ANSWER) as it:
+    async with house([*content("All "), 3600.0], ANSWER) as it:
 
         async def steer(event: Event) -> None:
             await it.client.steer(event["runId"], "after all")
@@ -126,7 +126,7 @@ async def test_a_cancelled_run_does_not_lose_it(house: Open) -> None:
 
 
 async def test_it_is_answered_only_when_the_log_has_it_and_too_many_are_refused(house: Open) -> None:
-    async with house([*content("All "), 30.0], ANSWER) as it:
+    async with house([*content("All "), 3600.0], ANSWER) as it:
         unanswered: list[str] = []
 
         async def before(request: memory_pb2.AppendRequest) -> None:

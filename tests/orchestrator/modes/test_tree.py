@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from tests.orchestrator.lifecycle.test_runs import results
 from tests.orchestrator.modes.test_subagents import asked, delegated, said, texts_of
 from tests.orchestrator.people import CHAT, only
 from tests.order import Event, check_order
+from tests.timing import within
 
 CHILDREN = 50
 
@@ -57,26 +59,27 @@ def planted_looks(it: House) -> None:
 async def get_run(it: House, run_id: str) -> agent_pb2.Run:
     async with open_channel(it.address) as channel:
         stub = agent_pb2_grpc.AgentServiceStub(channel)
-        return (await stub.GetRun(agent_pb2.GetRunRequest(run_id=run_id), timeout=10)).run
+        return (await stub.GetRun(agent_pb2.GetRunRequest(run_id=run_id), timeout=100)).run
 
 
-async def cancelled(it: House, mode: str) -> tuple[list[Event], float]:
-    """The events of a run that is cancelled when 50 models answer at once; seconds from there to its end."""
+async def cancelled(it: House, mode: str, within_s: float) -> list[Event]:
+    """The events of a run that is cancelled when 50 models answer at once, and that ends within so many seconds."""
     events: list[Event] = []
 
-    async def cancel() -> float:
+    async def read() -> None:
+        async with it.client.ask("hello", agent_key="react", chat_id=CHAT) as deltas:
+            async for delta in deltas:
+                events.append(as_json(delta))
+
+    async with asyncio.TaskGroup() as group:
+        reading = group.create_task(read())
         while it.llm.open < CHILDREN:
             await asyncio.sleep(0.005)
-        at = asyncio.get_running_loop().time()
-        await it.client.cancel(only(events, "run.start")["runId"], mode=mode)
-        return at
-
-    async with asyncio.TaskGroup() as group, it.client.ask("hello", agent_key="react", chat_id=CHAT) as deltas:
-        cancelling = group.create_task(cancel())
-        async for delta in deltas:
-            events.append(as_json(delta))
+        async with within(within_s):
+            await it.client.cancel(only(events, "run.start")["runId"], mode=mode)
+            await reading
     check_order(events)
-    return events, asyncio.get_running_loop().time() - cancelling.result()
+    return events
 
 
 async def test_50_sub_agents_never_make_more_model_calls_than_there_are(house: Open) -> None:
@@ -115,7 +118,9 @@ async def test_any_other_limit_ends_the_whole_tree(house: Open, limit: dict[str,
     async with house(**tree(**limit)) as it:
         planted_looks(it)
         events = await it.ask()
-        assert it.llm.open == 0
+        async with within(1):  # the run's end is told by one service and the end of its calls by another
+            while it.llm.open:
+                await asyncio.sleep(0.01)
         again = await it.ask("task of my own", agent="oneshot")
     assert events[-1]["error"]["details"]["limit"] == next(iter(limit))
     assert again[0]["type"] == "request.query"
@@ -123,13 +128,12 @@ async def test_any_other_limit_ends_the_whole_tree(house: Open, limit: dict[str,
 
 async def test_a_cancelled_tree_ends_within_a_second_with_all_connections_closed(house: Open) -> None:
     async with house(**tree()) as it:
-        plant(it, *content("one ", "moment"), 30.0)
-        events, took_s = await cancelled(it, "now")
-        async with asyncio.timeout(1):
+        plant(it, *content("one ", "moment"), 3600.0)
+        events = await cancelled(it, "now", within_s=1)
+        async with within(1):
             while it.llm.open:
                 await asyncio.sleep(0.01)
     assert events[-1]["type"] == "run.cancel"
-    assert took_s < 1.0
     assert sum(event["type"] == "subagent.end" for event in events) == CHILDREN
 
 
@@ -137,7 +141,7 @@ async def test_after_step_lets_every_sub_agent_finish_its_turn(house: Open) -> N
     async with house(**tree()) as it:
         slow: list[Step] = [0.3, *call("look", '{"n":1}'), *spent(10, "tool_calls")]
         plant(it, *slow)
-        events, _ = await cancelled(it, "after_step")
+        events = await cancelled(it, "after_step", within_s=60)
         assert len(it.llm.requests) == CHILDREN + 1
     assert events[-1]["type"] == "run.cancel"
     looked = [text for text, _ in results(events) if text.startswith("seen")]
@@ -148,17 +152,23 @@ async def test_after_step_lets_every_sub_agent_finish_its_turn(house: Open) -> N
 async def test_the_model_is_told_what_is_left_where_the_agent_asks_for_it(house: Open) -> None:
     looks = call("look") + spent(1000, "tool_calls")
     budget = {"tellModel": True, "maxModelCalls": 4, "maxToolCalls": 3, "maxTokens": 5000, "maxCostUsd": 1.0}
+    started_s = asyncio.get_running_loop().time()
     async with house(looks, said("done"), budget=budget) as it:
         await it.ask()
+        took_s = asyncio.get_running_loop().time() - started_s
         reminders = [texts_of(request, "user")[-1] for request in it.llm.requests]
-    assert "Left of the budget: 4 model calls, this one included, 3 tool calls, 119 s, 5000 tokens" in reminders[0]
+    left = re.search(
+        r"Left of the budget: 4 model calls, this one included, 3 tool calls, (\d+) s, 5000 tokens", reminders[0]
+    )
+    assert left is not None
+    assert 119 - took_s <= int(left[1]) <= 119
     assert "Left of the budget: 3 model calls, this one included, 2 tool calls" in reminders[1]
     assert "4000 tokens, 1.0000 US dollars." in reminders[1]
 
 
 async def test_what_is_left_is_in_get_run(house: Open) -> None:
     async with house(**tree(maxModelCalls=60, maxTokens=10_000_000)) as it:
-        plant(it, *content("one ", "moment"), 30.0)
+        plant(it, *content("one ", "moment"), 3600.0)
         run_id = ""
         async with it.client.ask("hello", agent_key="react", chat_id=CHAT) as deltas:
             async for delta in deltas:

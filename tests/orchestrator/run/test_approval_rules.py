@@ -126,9 +126,9 @@ async def test_built_in_risks_can_be_left_out() -> None:
 
 async def test_a_pattern_that_would_take_others_for_ever_is_linear() -> None:
     rules = parse(b"risks: {high: ['(a*)*b', '(a|aa)+$']}\nbuiltinRisks: false")
-    started = time.monotonic()
+    started = time.process_time()
     await judged(rules, "x", text="a" * 200_000 + "!")
-    assert time.monotonic() - started < 2
+    assert time.process_time() - started < 2
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import asyncio
 from contextlib import ExitStack
 
 from services.orchestrator.run.control.clock import Clock
+from tests.timing import within
 
 
 async def test_time_stands_while_everything_waits() -> None:
@@ -34,13 +35,14 @@ async def test_it_runs_out_after_the_time_that_was_not_waited() -> None:
     clock = Clock(0.15)
     rung = asyncio.Event()
     clock.watch(rung.set)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(50):
         with clock.aside(), clock.working(), clock.waiting():
             await asyncio.sleep(0.4)
             assert not rung.is_set()
         started = asyncio.get_running_loop().time()
-        await rung.wait()
-    assert 0.05 < asyncio.get_running_loop().time() - started < 1.0
+        async with within(1.0):
+            await rung.wait()
+    assert asyncio.get_running_loop().time() - started > 0.05
     assert clock.left_s == 0.0
 
 

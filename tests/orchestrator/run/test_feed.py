@@ -72,7 +72,7 @@ async def following(feed: Feed, *ears: Ear) -> AsyncGenerator[list[asyncio.Task[
     reading = [asyncio.create_task(feed.follow(0, ear)) for ear in ears]
     await asyncio.sleep(0)
     try:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(50):
             yield reading
     finally:
         for task in reading:

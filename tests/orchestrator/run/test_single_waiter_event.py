@@ -13,7 +13,7 @@ async def test_one_that_is_set_is_not_waited_for() -> None:
     flag = SingleWaiterEvent()
     flag.set()
     flag.set()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(50):
         await flag.wait()
         await flag.wait()
 
@@ -24,7 +24,7 @@ async def test_setting_it_wakes_who_waits_and_clearing_it_makes_the_next_one_wai
     await asyncio.sleep(0)
     assert not waiting.done()
     flag.set()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(50):
         await waiting
     flag.clear()
     with pytest.raises(TimeoutError):
@@ -41,5 +41,5 @@ async def test_a_waiter_that_was_cancelled_leaves_it_to_the_next() -> None:
     waiting = asyncio.create_task(flag.wait())
     await asyncio.sleep(0)
     flag.set()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(50):
         await waiting

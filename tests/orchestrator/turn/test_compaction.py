@@ -12,6 +12,7 @@ from headrace.v1 import agent_pb2, common_pb2, llm_pb2, memory_pb2
 from tests.orchestrator.conftest import BREAK, House, Open, Step, as_json, call, content, finish, summary
 from tests.orchestrator.lifecycle.test_runs import assert_paired, types
 from tests.order import Event, check_order, fold, texts
+from tests.timing import within
 
 DONE: list[Step] = [llm_pb2.LlmDelta(finish=llm_pb2.LlmFinish(reason="stop"))]
 """Without usage: memory's counts follow what a provider reports, and a scripted figure would be far from them."""
@@ -167,7 +168,7 @@ async def test_a_summariser_that_fails_does_not_end_the_run(house: Open, steps: 
 async def test_a_cancel_in_mid_compaction_leaves_the_chat_in_order(house: Open) -> None:
     async with house(ANSWER) as it:
         it.llm.models = [SMALL]
-        it.llm.aside["compact"] = [*content("<summary>Hel"), 30.0]
+        it.llm.aside["compact"] = [*content("<summary>Hel"), 3600.0]
         events: list[Event] = []
         for number in range(12):
             async with it.client.ask(f"{number}: {WORDS}", agent_key="react", chat_id=it.chat_id or None) as deltas:
@@ -177,12 +178,12 @@ async def test_a_cancel_in_mid_compaction_leaves_the_chat_in_order(house: Open) 
                     if events[-1]["type"] == "run.start":
                         it.chat_id = events[-1]["chatId"]
                     if events[-1]["type"] == "compaction.start":
-                        async with asyncio.timeout(1):
+                        async with within(1):
                             await it.client.cancel(events[1]["runId"])
             if of_compaction(events):
                 break
         assert types(events)[-2:] == ["compaction.start", "run.cancel"]
-        async with asyncio.timeout(1):
+        async with within(1):
             while it.llm.open:
                 await asyncio.sleep(0.01)
         it.llm.aside["compact"] = summary()
@@ -396,7 +397,7 @@ async def test_the_rpc_does_the_same_as_the_command(house: Open) -> None:
 
 async def test_a_chat_that_is_busy_or_unknown_is_not_compacted(house: Open) -> None:
     run_id = ""
-    async with house([*content("Hel"), 30.0]) as it:
+    async with house([*content("Hel"), 3600.0]) as it:
         with pytest.raises(NotFound):
             await compact(it, "5f0c0000-0000-4000-8000-000000000009")
         async with it.client.ask("hello", agent_key="oneshot") as deltas:

@@ -65,6 +65,6 @@ def test_odd_arguments_mention_nothing(arguments: str) -> None:
 
 @pytest.mark.parametrize("text", ["报.a" * 250_000, "`" * 1_000_000, "a" * 1_000_000, "报 .a" * 200_000])
 def test_a_million_characters_take_no_time(text: str) -> None:
-    started = time.monotonic()
+    started = time.thread_time()
     ranked(text)
-    assert time.monotonic() - started < 3
+    assert time.thread_time() - started < 3

@@ -10,6 +10,7 @@ import grpc
 import pytest
 
 from tests.runtime.http2.ends import SILENCE_S, Stack, between, connected, handlers
+from tests.timing import within
 
 HEARD_S = 1.0
 """Cancellation takes a few milliseconds; a busy machine takes more."""
@@ -63,7 +64,7 @@ class Left:
             self.heard += 1
 
     async def was_left(self, server: Stack) -> bool:
-        async with asyncio.timeout(HEARD_S):
+        async with within(HEARD_S):
             await self.ended.wait()
         # grpcio first fails what is being read or written, with an error of its own.
         return server == "grpcio" or self.by is asyncio.CancelledError
@@ -159,7 +160,7 @@ async def test_a_sender_that_leaves_ends_the_handler(client: Stack, server: Stac
         call.cancel()
         assert await left.was_left(server)
         assert await call.code() is grpc.StatusCode.CANCELLED
-        async with asyncio.timeout(HEARD_S):
+        async with within(HEARD_S):
             await closed.wait()
         assert await lives_on(caller)
 

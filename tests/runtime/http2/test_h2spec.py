@@ -14,11 +14,11 @@ from tests.runtime.http2.plain import plain_server
 H2SPEC = Path(__file__).parent / "h2spec"
 """A Go module of its own, which names the version."""
 
-BUILD_TIMEOUT_S = 300.0
+BUILD_TIMEOUT_S = 1200.0
 """h2spec is compiled where it never was."""
 
-SILENCE_S = "2"
-"""After which h2spec takes the server to say nothing."""
+SILENCE_S, SILENCE_S_AGAIN = 2, 20
+"""After which h2spec takes the server to say nothing; and in sections that are tried again, for a busy machine."""
 
 UNCOUNTED = "gRPC's messages say how long they are; h2, which would count, does not see DATA frames"
 
@@ -36,18 +36,31 @@ needs_go = pytest.mark.skipif(shutil.which("go") is None, reason="NOTICE: Go is 
 async def test_every_case_passes_but_those_with_a_reason(tmp_path: Path) -> None:
     report = tmp_path / "report.xml"
     async with asyncio.timeout(BUILD_TIMEOUT_S), plain_server() as port:
-        process = await asyncio.create_subprocess_exec(
-            *("go", "tool", "h2spec", "-h", "127.0.0.1", "-p", str(port), "-o", SILENCE_S, "-j", str(report)),
-            cwd=H2SPEC,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
-        )
-        said, _ = await process.communicate()
-    cases = list(ElementTree.parse(report).iter("testcase"))
-    failed = {_name(case) for case in cases if case.find("failure") is not None or case.find("error") is not None}
-    assert len(cases) > 140, said.decode()
+        cases, said = await _try_cases(port, report, SILENCE_S)
+        unexpected = [case for case in cases if _is_failed(case) and _name(case) not in EXCEPTIONS]
+        sections = {case.get("package", "") for case in unexpected}
+        again, said_again = await _try_cases(port, report, SILENCE_S_AGAIN, *sections) if sections else ([], "")
+    assert len(cases) > 140, said
     assert not [case for case in cases if case.find("skipped") is not None]
-    assert failed == set(EXCEPTIONS), said.decode()
+    failed = {_name(case) for case in cases if _is_failed(case)} - {_name(case) for case in unexpected}
+    assert failed | {_name(case) for case in again if _is_failed(case)} == set(EXCEPTIONS), said + said_again
+
+
+async def _try_cases(port: int, report: Path, silence_s: int, *sections: str) -> tuple[list[ElementTree.Element], str]:
+    """The cases of these sections, or all; and what h2spec says."""
+    process = await asyncio.create_subprocess_exec(
+        *("go", "tool", "h2spec", *sections, "-h", "127.0.0.1", "-p", str(port)),
+        *("-o", str(silence_s), "-j", str(report)),
+        cwd=H2SPEC,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    said, _ = await process.communicate()
+    return list(ElementTree.parse(report).iter("testcase")), said.decode()
+
+
+def _is_failed(case: ElementTree.Element) -> bool:
+    return case.find("failure") is not None or case.find("error") is not None
 
 
 def _name(case: ElementTree.Element) -> str:

@@ -18,7 +18,7 @@ from tests.runtime.http2.ends import TEST_TIMEOUT_S, serving
 PROBE = Path(__file__).parent / "health_probe"
 """A Go module of its own, which names the version."""
 
-BUILD_TIMEOUT_S = 300.0
+BUILD_TIMEOUT_S = 1200.0
 """The probe is compiled where it never was."""
 
 SERVING, NOT_SERVING = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING

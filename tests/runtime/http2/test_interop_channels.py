@@ -99,7 +99,7 @@ async def test_a_stopping_server_ends_its_streams_and_takes_no_calls(client: Sta
         call = caller.stream(b"")
         assert await call.read() == b"a"
         stopping = asyncio.create_task(running.stop(10))
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(50):
             while not await fails(caller.unary(b"", timeout=0.5), grpc.StatusCode.UNAVAILABLE):
                 await asyncio.sleep(0.01)
         assert not stopping.done()
@@ -206,7 +206,7 @@ async def test_closing_it_ends_its_calls() -> None:
 
     async def unary(request: bytes, context: Any) -> bytes:
         try:
-            await asyncio.sleep(TEST_TIMEOUT_S)
+            await asyncio.sleep(2 * TEST_TIMEOUT_S)
         finally:
             ended.set()
         return b""

@@ -173,7 +173,7 @@ WRONG = {
 async def test_a_wrong_answer_ends_the_call_and_the_next_one_is_answered(what: str, logged: Logged) -> None:
     answer, code = WRONG[what]
     async with rogue(answer) as caller:
-        assert await code_of(caller.unary(b"x", timeout=5)) is code
+        assert await code_of(caller.unary(b"x", timeout=50)) is code
         assert await call_again(caller) == b"honest"
     assert logged.errors == []
 
@@ -183,7 +183,7 @@ async def test_a_wrong_answer_ends_a_stream(what: str, logged: Logged) -> None:
     answer, code = WRONG[what]
     expected = {"no answer": CODE.OK, "two answers": CODE.OK}.get(what, code)
     async with rogue(answer) as caller:
-        call = caller.stream(b"x", timeout=5)
+        call = caller.stream(b"x", timeout=50)
         assert await code_of(read(call)) is expected
         assert await call_again(caller) == b"honest"
     assert logged.errors == []
@@ -213,14 +213,14 @@ async def call_again(caller: Caller) -> bytes:
 )
 async def test_a_call_that_was_not_begun_is_made_again_once(answer: bytes, logged: Logged) -> None:
     async with rogue(answer) as caller:
-        assert await caller.unary(b"x", timeout=5) == b"honest"
+        assert await caller.unary(b"x", timeout=50) == b"honest"
     assert logged.errors == []
 
 
 async def test_a_goaway_lets_the_calls_before_it_end(logged: Logged) -> None:
     async with rogue(goaway(1) + honest()) as caller:
-        assert await caller.unary(b"x", timeout=5) == b"honest"
-        assert await caller.unary(b"x", timeout=5) == b"honest"
+        assert await caller.unary(b"x", timeout=50) == b"honest"
+        assert await caller.unary(b"x", timeout=50) == b"honest"
     assert logged.errors == []
 
 
@@ -237,7 +237,7 @@ GREETINGS = {
 @pytest.mark.parametrize("what", GREETINGS)
 async def test_a_server_that_does_not_greet_fails_the_calls_that_wait(what: str, logged: Logged) -> None:
     async with rogue(b"", GREETINGS[what]) as caller:
-        assert await code_of(caller.unary(b"x", timeout=5)) is CODE.UNAVAILABLE
+        assert await code_of(caller.unary(b"x", timeout=50)) is CODE.UNAVAILABLE
         assert await call_again(caller) == b"honest"
     assert logged.errors == []
 

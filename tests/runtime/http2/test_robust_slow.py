@@ -48,7 +48,7 @@ NOT_HTTP2 = {
 
 @pytest.mark.parametrize("what", NOT_HTTP2)
 async def test_what_is_not_http2_is_refused_at_once(what: str, logged: Logged) -> None:
-    async with victim(Limits()) as server, peer(server.port, greets=False) as attacker, asyncio.timeout(5):
+    async with victim(Limits()) as server, peer(server.port, greets=False) as attacker, asyncio.timeout(50):
         await attacker.send(NOT_HTTP2[what])
         await attacker.reader.read()
         await server.serves()

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from services.runtime.http2 import limits
 from tests.runtime.http2.ends import Stack, between, connected, handlers
+from tests.timing import until_still
 
 PIECE = b"x" * 1000
 SETTLED_S = 0.1
@@ -20,15 +20,6 @@ HELD_BYTES_MAX = limits.WINDOW_BYTES + 2 * limits.BACKLOG_BYTES
 
 NEIGHBOUR = 2000
 """Messages of a neighbour; many windows."""
-
-
-async def settled(sent: Callable[[], int]) -> int:
-    """How much was sent when no more is."""
-    before = -1
-    while before != sent():
-        before = sent()
-        await asyncio.sleep(SETTLED_S)
-    return before
 
 
 class Sender:
@@ -50,7 +41,7 @@ async def test_what_waits_for_a_reader_that_does_not_read_is_bounded() -> None:
     async with connected("ours", "ours", handlers(stream=sender.stream)) as caller:
         call = caller.stream(b"-1")
         await call.read()
-        assert await settled(lambda: sender.sent) * len(PIECE) <= HELD_BYTES_MAX
+        assert await until_still(lambda: sender.sent, SETTLED_S) * len(PIECE) <= HELD_BYTES_MAX
         for _ in range(1000):
             assert await call.read() == PIECE
         assert sender.sent > 1000
@@ -64,7 +55,7 @@ async def test_a_reader_that_does_not_read_stops_no_neighbour(client: Stack, ser
         stuck = [caller.stream(b"-1") for _ in range(3)]
         for call in stuck:
             await call.read()
-        await settled(lambda: sender.sent)
+        await until_still(lambda: sender.sent, SETTLED_S)
         assert [message async for message in caller.stream(b"%d" % NEIGHBOUR)] == [PIECE] * NEIGHBOUR
         for call in stuck:
             for _ in range(500):
@@ -93,7 +84,7 @@ async def test_a_handler_that_does_not_read_stops_its_sender_alone(client: Stack
 
     async with connected(client, server, handlers(upload=upload)) as caller:
         slow = caller.upload(pieces())
-        await settled(lambda: sent)
+        await until_still(lambda: sent, SETTLED_S)
         if (client, server) == ("ours", "ours"):
             assert sent * len(PIECE) <= HELD_BYTES_MAX
         assert await caller.upload(iter([b"fast"] + [PIECE] * NEIGHBOUR)) == b"%d" % (NEIGHBOUR * len(PIECE))

@@ -23,7 +23,7 @@ from services.runtime.rpc.channels import open_channel
 from tests.runtime.small_service import TICKS
 from tests.scripted_llm import REQUEST
 
-PROCESS_TIMEOUT_S = 20.0
+PROCESS_TIMEOUT_S = 200.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,7 @@ async def tokens(address: str, certificates: Certificates | None = None) -> int:
     context = certificates.get_client_context if certificates is not None else None
     async with Channel(address, message_bytes_max=1000, context=context) as channel:
         with rpc_errors():
-            return (await llm_pb2_grpc.LlmServiceStub(channel).CountTokens(COUNT, timeout=5)).tokens
+            return (await llm_pb2_grpc.LlmServiceStub(channel).CountTokens(COUNT, timeout=50)).tokens
 
 
 @pytest.mark.usefixtures("files")

@@ -15,6 +15,7 @@ from services.runtime.rpc.channels import open_channel
 from services.runtime.rpc.health import CHAIN, check_peers
 from services.runtime.rpc.server import serving_grpc
 from tests.scripted_llm import NAME, TEST_TIMEOUT_S, scripted
+from tests.timing import within
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
@@ -78,6 +79,6 @@ async def test_what_is_no_service_counts_for_the_chain_alone() -> None:
 
 async def reaches(channel: grpc.aio.Channel, expected: int) -> None:
     """A channel looks for a lost peer again after a moment."""
-    async with asyncio.timeout(3):
+    async with within(3):
         while await status(channel, CHAIN) != expected:
             await asyncio.sleep(0.02)

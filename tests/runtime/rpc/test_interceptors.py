@@ -19,13 +19,14 @@ from services.runtime.rpc.channels import open_channel
 from services.runtime.rpc.server import GrpcService, serving_grpc
 from tests.runtime.conftest import Logged
 from tests.scripted_llm import COUNT, REQUEST, SILENCE_S, TEST_TIMEOUT_S, Suite, read, scripted
+from tests.timing import within
 
 CHAT = "00000000-0000-4000-8000-000000000001"
 FLOOD = itertools.repeat("x" * 100_000)
 
 
 async def until_done(logged: Logged) -> None:
-    async with asyncio.timeout(0.5):
+    async with within(0.5):
         while not logged.named("rpc done"):
             await asyncio.sleep(0.005)
 

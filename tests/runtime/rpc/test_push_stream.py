@@ -19,6 +19,7 @@ from services.runtime.rpc.push_stream import QUEUE_MAX, opening_sink, push_messa
 from services.runtime.rpc.server import GrpcService, serving_grpc
 from tests.runtime.conftest import Logged
 from tests.scripted_llm import NAME, REQUEST, SILENCE_S, TEST_TIMEOUT_S
+from tests.timing import until_still, within
 
 METHOD = f"/{NAME}/StreamChat"
 
@@ -108,7 +109,7 @@ async def test_a_reader_that_leaves_ends_the_sender(logged: Logged) -> None:
         pouring.cancel()
         with pytest.raises(asyncio.CancelledError):
             await pouring
-        async with asyncio.timeout(0.5):
+        async with within(0.5):
             await pushing.left.wait()
     assert logged.errors == []
 
@@ -118,13 +119,10 @@ async def test_a_reader_that_does_not_read_stops_the_sender_at_a_bounded_size(tr
     async with calling(pushing) as call:
         reading = call()
         await reading.read()
-        before = -1
-        while before != pushing.sent:
-            before = pushing.sent
-            await asyncio.sleep(0.1)
+        await until_still(lambda: pushing.sent)
         assert pushing.sent < (HELD_MAX if transport == "h2" else 1000)
         reading.cancel()
-        async with asyncio.timeout(0.5):
+        async with within(0.5):
             await pushing.left.wait()
     assert logged.errors == []
 
@@ -151,7 +149,7 @@ async def test_what_a_taker_raises_ends_the_call_and_is_raised(at: int, logged: 
     async with calling(pushing) as call:
         with pytest.raises(ZeroDivisionError):
             await push_messages(call(), take)
-        async with asyncio.timeout(0.5):
+        async with within(0.5):
             await pushing.left.wait()
     assert len(seen) == at
     assert logged.errors == []

@@ -15,6 +15,7 @@ from services.runtime.auth import tenants
 from services.runtime.auth.identity import Identity, acting_as
 from services.runtime.process.loop_lag import measuring_loop_lag
 from tests.scripted_llm import COUNT, REQUEST, SILENCE_S, scripted
+from tests.timing import within
 
 METHOD = "/headrace.v1.LlmService/CountTokens"
 
@@ -28,7 +29,7 @@ async def test_an_rpc_is_counted_with_its_code() -> None:
     async with scripted([NotFound("no")]) as suite:
         with pytest.raises(grpc.aio.AioRpcError):
             await suite.stub.CountTokens(COUNT)
-        async with asyncio.timeout(1):
+        async with within(1):
             while value("headrace_rpcs_total", method=METHOD, code="NOT_FOUND") == before:
                 await asyncio.sleep(0.005)
 
@@ -40,7 +41,7 @@ async def test_streams_are_counted_while_they_are_open() -> None:
             await anext(deltas)
             assert value("headrace_rpc_open_streams") == before + 1
         await suite.wait_closed()
-        async with asyncio.timeout(1):
+        async with within(1):
             while value("headrace_rpc_open_streams") != before:
                 await asyncio.sleep(0.005)
 

@@ -21,7 +21,7 @@ MESSAGES = [{"role": "user", "content": "go"}]
 
 @pytest.fixture
 async def http() -> AsyncGenerator[aiohttp.ClientSession]:
-    async with asyncio.timeout(10), aiohttp.ClientSession(headers={"anthropic-version": "2023-06-01"}) as session:
+    async with asyncio.timeout(100), aiohttp.ClientSession(headers={"anthropic-version": "2023-06-01"}) as session:
         yield session
 
 

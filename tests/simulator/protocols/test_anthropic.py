@@ -22,7 +22,7 @@ RESULT = {"type": "tool_result", "tool_use_id": "t1", "content": "done"}
 
 @pytest.fixture
 async def http() -> AsyncGenerator[aiohttp.ClientSession]:
-    async with asyncio.timeout(10), aiohttp.ClientSession(headers=VERSION) as session:
+    async with asyncio.timeout(100), aiohttp.ClientSession(headers=VERSION) as session:
         yield session
 
 
@@ -125,7 +125,7 @@ async def test_refuses_what_anthropic_refuses(http: aiohttp.ClientSession, asked
 
 async def test_the_version_header_is_required() -> None:
     async with (
-        asyncio.timeout(10),
+        asyncio.timeout(100),
         aiohttp.ClientSession() as http,
         simulator() as sim,
         http.post(f"{sim.base_url}/messages", json=body()) as response,

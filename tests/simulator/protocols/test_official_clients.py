@@ -43,7 +43,7 @@ THINKING: Any = {"type": "enabled", "budget_tokens": 1024}
 
 @pytest.fixture
 async def sim() -> AsyncGenerator[Simulator]:
-    async with asyncio.timeout(20), simulator(SCRIPT) as sim:
+    async with asyncio.timeout(200), simulator(SCRIPT) as sim:
         yield sim
 
 

@@ -12,6 +12,7 @@ from headrace.errors import Overloaded
 from headrace.streams import reading
 from headrace.v1 import tools_pb2
 from services.simulator.server import simulator
+from tests.timing import within
 from tests.tools.asked_llm import AskedLlm, Step, asked_llm
 from tests.tools.calls import deltas_of, request, sources, texts
 from tests.tools.conftest import Serve, Suite
@@ -25,7 +26,7 @@ async def searching(
     serve: Serve, *scripts: Sequence[Step], web: bool = True, pages: bool = False
 ) -> AsyncGenerator[tuple[Suite, AskedLlm]]:
     """The service between a model and a web; without `web` the endpoint is not there. Reading `pages` takes time."""
-    async with asyncio.timeout(30), simulator() as sim, asked_llm(*scripts) as llm:
+    async with asyncio.timeout(300), simulator() as sim, asked_llm(*scripts) as llm:
         origin = sim.base_url.removesuffix("/v1")
         settings = {
             "llm_gateway_address": llm.address,
@@ -173,7 +174,7 @@ async def test_the_time_of_the_call_ends_a_search_too(serve: Serve) -> None:
         writer.close()
 
     async with (
-        asyncio.timeout(10),
+        asyncio.timeout(100),
         asked_llm(QUERIES) as llm,
         await asyncio.start_server(silent, "127.0.0.1", 0) as web,
     ):
@@ -194,12 +195,12 @@ async def test_leaving_stops_the_model_at_once(serve: Serve, scripts: list[list[
                 if reader.done() and not reader.cancelled():
                     reader = asyncio.ensure_future(anext(deltas))
             reader.cancel()
-        async with asyncio.timeout(0.5):
+        async with within(0.5):
             await llm.left.wait()
 
 
 async def test_an_unconfigured_search_is_unavailable(serve: Serve) -> None:
-    async with asyncio.timeout(10), serve() as suite:
+    async with asyncio.timeout(100), serve() as suite:
         seen = await deltas_of(suite, request("deep_search", {"query": "x"}))
         listed = (await suite.stub.ListTools(tools_pb2.ListToolsRequest())).tools
     assert "HEADRACE_TOOLS_SEARCH_URL" in seen[-1].result.result

@@ -43,7 +43,7 @@ async def fetching(
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     host = f"127.0.0.1:{runner.addresses[0][1]}"
     try:
-        async with asyncio.timeout(20), serve(None, fetch_allow=host) as suite:
+        async with asyncio.timeout(200), serve(None, fetch_allow=host) as suite:
             yield suite, f"http://{host}/page"
     finally:
         await runner.cleanup()
@@ -125,7 +125,7 @@ async def test_a_long_page_is_kept_whole_as_an_artifact(serve: Serve) -> None:
 
 
 async def test_a_forbidden_address_is_told_to_the_model(serve: Serve) -> None:
-    async with asyncio.timeout(10), serve() as suite:
+    async with asyncio.timeout(100), serve() as suite:
         seen = await deltas_of(suite, request("fetch_web", {"url": "http://169.254.169.254/latest/meta-data"}))
     assert not seen[-1].result.ok
     assert "link-local" in seen[-1].result.result
@@ -142,7 +142,7 @@ async def test_leaving_ends_the_process_that_reads(serve: Serve) -> None:
 
 
 async def test_an_answer_without_a_type_is_taken_for_a_page() -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(200):
         page = await read_page(
             FetchedResponse("u", 200, "", None, b"<html><body>only a line</body></html>"), Extractor()
         )
@@ -155,6 +155,6 @@ async def test_a_document_that_holds_itself_is_told() -> None:
         b"%PDF-1.4\n1 0 obj<</Type/Catalog/Pages 2 0 R>>endobj\n2 0 obj<</Type/Pages/Kids[2 0 R]/Count 1>>endobj\n"
     )
     pdf.write(b"trailer<</Root 1 0 R>>\n")
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(200):
         with pytest.raises(ToolFailed, match="PDF document c"):
             await Extractor().extract("pdf", pdf.getvalue())

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import functools
 import json
-import time
 
 import pytest
 
@@ -41,7 +40,7 @@ async def python(suite: Suite, code: str, timeout_ms: int = 0) -> tools_pb2.Tool
 
 @pytest.mark.parametrize("tier", TIERS)
 async def test_variables_stay_from_call_to_call(serve: Serve, tier: str) -> None:
-    async with asyncio.timeout(10), serve(Sandbox(tier)) as suite:  # pyright: ignore[reportArgumentType] - one of its literals
+    async with asyncio.timeout(100), serve(Sandbox(tier)) as suite:  # pyright: ignore[reportArgumentType] - one of its literals
         assert (await python(suite, "import math\nx = 20\ndef twice(n): return 2 * n")).result == "(no output)"
         assert (await python(suite, "print('x is', x)\ntwice(x) + math.floor(2.5)")).result == "x is 20\n42\n"
         assert (await python(suite, "_ + 1")).result == "43\n"
@@ -66,7 +65,7 @@ async def test_variables_stay_from_call_to_call(serve: Serve, tier: str) -> None
     ],
 )
 async def test_a_piece_of_code_ends_with_what_it_said(serve: Serve, code: str, ok: bool, said: str) -> None:
-    async with asyncio.timeout(10), serve() as suite:
+    async with asyncio.timeout(100), serve() as suite:
         outcome = await python(suite, code)
         assert (outcome.ok, said in outcome.result) == (ok, True), outcome.result
         assert "services/" not in outcome.result
@@ -75,34 +74,34 @@ async def test_a_piece_of_code_ends_with_what_it_said(serve: Serve, code: str, o
 
 
 async def test_output_streams_line_by_line(serve: Serve) -> None:
-    code = "import time\nfor n in range(4):\n print(n)\n time.sleep(0.1)"
-    seen: list[tuple[str, float]] = []
+    code = "import os, time\nfor n in range(4):\n print(n)\n while not os.path.exists(f'seen{n}'): time.sleep(0.01)"
+    seen: list[str] = []
     async with (
-        asyncio.timeout(10),
+        asyncio.timeout(100),
         serve() as suite,
         reading(suite.call("python", json.dumps({"code": code}))) as deltas,
     ):
         async for delta in deltas:
             if delta.HasField("output"):
-                seen.append((delta.output.delta, time.monotonic()))
-    assert [text for text, _ in seen] == ["0\n", "1\n", "2\n", "3\n"]
-    assert seen[-1][1] - seen[0][1] > 0.25
+                (suite.workspace / f"seen{len(seen)}").touch()
+                seen.append(delta.output.delta)
+    assert seen == ["0\n", "1\n", "2\n", "3\n"]
 
 
 async def test_late_code_is_interrupted_and_its_variables_are_kept(serve: Serve) -> None:
-    async with asyncio.timeout(10), serve() as suite:
-        outcome = await python(suite, "x = 1\nprint('up')\nwhile True: pass", timeout_ms=400)
+    async with asyncio.timeout(100), serve() as suite:
+        outcome = await python(suite, "x = 1\nprint('up')\nwhile True: pass", timeout_ms=4000)
         assert not outcome.ok
         assert outcome.result.startswith("up\n")
         assert "KeyboardInterrupt" in outcome.result
-        assert outcome.result.endswith("[interrupted after 0.4 s: its time was over; its variables are kept]")
+        assert outcome.result.endswith("[interrupted after 4 s: its time was over; its variables are kept]")
         assert (await python(suite, "x")).result == "1\n"
 
 
 async def test_code_that_ignores_the_interrupt_is_killed_and_the_next_call_is_told(serve: Serve) -> None:
     stubborn = "x = 1\nimport time\nwhile True:\n try: time.sleep(9)\n except KeyboardInterrupt: pass"
-    async with asyncio.timeout(10), serve() as suite:
-        outcome = await python(suite, stubborn, timeout_ms=300)
+    async with asyncio.timeout(100), serve() as suite:
+        outcome = await python(suite, stubborn, timeout_ms=3000)
         assert "had to be ended, and its variables are lost" in outcome.result
         again = await python(suite, "x")
         assert again.result.startswith("[a new interpreter")
@@ -111,14 +110,14 @@ async def test_code_that_ignores_the_interrupt_is_killed_and_the_next_call_is_to
 
 
 async def test_an_interpreter_that_dies_says_so(serve: Serve) -> None:
-    async with asyncio.timeout(10), serve() as suite:
+    async with asyncio.timeout(100), serve() as suite:
         outcome = await python(suite, "import os; print('last', flush=True); os.kill(os.getpid(), 9)")
         assert outcome.result == "last\n[the interpreter has ended by itself (signal 9); its variables are lost]"
         assert "[a new interpreter" in (await python(suite, "1")).result
 
 
 async def test_a_flood_is_interrupted(serve: Serve) -> None:
-    async with asyncio.timeout(10), serve() as suite:
+    async with asyncio.timeout(100), serve() as suite:
         outcome = await python(suite, "x = 1\nwhile True: print('y' * 1000)")
         assert not outcome.ok
         assert outcome.result.endswith("bytes of output; its variables are kept]")
@@ -126,15 +125,15 @@ async def test_a_flood_is_interrupted(serve: Serve) -> None:
 
 
 async def test_leaving_interrupts_the_code_and_keeps_the_interpreter(serve: Serve) -> None:
-    async with asyncio.timeout(10), serve() as suite:
-        code = "x = 7\nprint('up')\nimport time; time.sleep(60)"
+    async with asyncio.timeout(100), serve() as suite:
+        code = "x = 7\nprint('up')\nimport time; time.sleep(3600)"
         async with reading(suite.call("python", json.dumps({"code": code}))) as deltas:
             await anext(deltas)
         assert (await python(suite, "x")).result == "7\n"
 
 
 async def test_calls_of_a_run_wait_for_each_other(serve: Serve) -> None:
-    async with asyncio.timeout(10), serve() as suite:
+    async with asyncio.timeout(100), serve() as suite:
         await python(suite, "said = []")
         slow = "import time\nsaid.append(1); time.sleep(0.2); said.append(2)"
         await asyncio.gather(python(suite, slow), python(suite, slow))
@@ -142,7 +141,7 @@ async def test_calls_of_a_run_wait_for_each_other(serve: Serve) -> None:
 
 
 async def test_runs_have_interpreters_of_their_own_and_the_idlest_gives_way(serve: Serve) -> None:
-    async with asyncio.timeout(10), serve(interpreters_max=2) as suite:
+    async with asyncio.timeout(100), serve(interpreters_max=2) as suite:
 
         async def of_run(number: int, code: str) -> str:
             run_id = f"00000000-0000-4000-8000-00000000000{number}"
@@ -165,7 +164,7 @@ async def test_runs_have_interpreters_of_their_own_and_the_idlest_gives_way(serv
 
 
 async def test_figures_are_saved_as_pictures_and_published(serve: Serve) -> None:
-    async with asyncio.timeout(10), serve() as suite:
+    async with asyncio.timeout(100), serve() as suite:
         artifacts, result = list[str](), ""
         async with reading(suite.call("python", json.dumps({"code": FIGURES}))) as deltas:
             async for delta in deltas:
@@ -187,17 +186,17 @@ pandas.DataFrame, pandas.Series = DataFrame, type('Series', (), {})
 sys.modules['pandas'] = pandas
 DataFrame()
 """
-    async with asyncio.timeout(10), serve() as suite:
+    async with asyncio.timeout(100), serve() as suite:
         assert (await python(suite, table)).result == "a table of 60 rows at most\n"
 
 
 async def test_the_service_packages_can_be_imported(serve: Serve) -> None:
-    async with asyncio.timeout(10), serve() as suite:
+    async with asyncio.timeout(100), serve() as suite:
         assert (await python(suite, "import tzdata; tzdata.__name__")).result == "'tzdata'\n"
 
 
 async def test_without_a_sandbox_nothing_is_started(serve: Serve) -> None:
-    async with asyncio.timeout(10), serve(Sandbox(None, "no Landlock")) as suite:
+    async with asyncio.timeout(100), serve(Sandbox(None, "no Landlock")) as suite:
         outcome = await python(suite, "open('made', 'w')")
         assert not outcome.ok
         assert "no Landlock" in outcome.result
@@ -205,7 +204,7 @@ async def test_without_a_sandbox_nothing_is_started(serve: Serve) -> None:
 
 
 async def test_interpreters_end_with_the_service(serve: Serve) -> None:
-    async with asyncio.timeout(10), serve() as suite:
+    async with asyncio.timeout(100), serve() as suite:
         await python(suite, "import subprocess; subprocess.Popen(['sleep', '1040.5'], start_new_session=True)")
         assert is_running("1040.5")
     assert not is_running("1040.5")

@@ -14,6 +14,7 @@ from pypdf import PdfReader
 
 from headrace.errors import Overloaded
 from headrace.streams import reading
+from tests.timing import within
 from tests.tools.asked_llm import AskedLlm, Step, asked_llm
 from tests.tools.calls import deltas_of, request, texts, usage
 from tests.tools.conftest import CHAT, RUN, Serve, Suite
@@ -23,7 +24,7 @@ MARKDOWN = ["# Mills 水车\n\n", "They **turn**.\n\n## Parts\n\n", "- wheel\n- 
 
 @asynccontextmanager
 async def writing(serve: Serve, *scripts: Sequence[Step]) -> AsyncGenerator[tuple[Suite, AskedLlm]]:
-    async with asyncio.timeout(20), asked_llm(*scripts) as llm, serve(None, llm_gateway_address=llm.address) as suite:
+    async with asyncio.timeout(200), asked_llm(*scripts) as llm, serve(None, llm_gateway_address=llm.address) as suite:
         yield suite, llm
 
 
@@ -131,7 +132,7 @@ async def test_leaving_stops_the_model_at_once(serve: Serve) -> None:
     async with writing(serve, ["a", None]) as (suite, llm):
         async with reading(suite.stub.Execute(report("pdf"))) as deltas:
             assert (await anext(deltas)).output.delta == "a"
-        async with asyncio.timeout(0.5):
+        async with within(0.5):
             await llm.left.wait()
 
 

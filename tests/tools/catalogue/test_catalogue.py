@@ -196,7 +196,7 @@ def test_the_last_good_version_stays_in_force_until_the_file_goes(tmp_path: Path
 
 async def test_a_change_takes_effect_without_a_restart(tmp_path: Path) -> None:
     catalogue = Catalogue(tmp_path)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(200):
         watching = asyncio.create_task(watch_path(tmp_path, catalogue.reload, interval_ms=50))
         while catalogue.find("hello") is None:
             write(tmp_path, "a.backend", OWN)

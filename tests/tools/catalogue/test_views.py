@@ -30,7 +30,7 @@ def loaded(folder: Path) -> tuple[Catalogue, list[dict[str, Any]]]:
 
 
 async def test_html_is_served_as_text_and_the_other_forms_as_their_own_json(serve: Serve) -> None:
-    async with asyncio.timeout(10), serve() as suite:
+    async with asyncio.timeout(100), serve() as suite:
         (suite.definitions / "page.html").write_text("<p>你好</p>")
         for suffix in ("qlc", "dqlc", "json_schema", "custom"):
             (suite.definitions / f"form_{suffix}.{suffix}").write_text(FORM)
@@ -120,7 +120,7 @@ def test_html_that_holds_no_definitions_is_a_view(tmp_path: Path, text: str) -> 
 
 
 async def test_a_tool_without_its_view_is_unavailable_until_the_view_is_there(serve: Serve) -> None:
-    async with asyncio.timeout(10), serve() as suite:
+    async with asyncio.timeout(100), serve() as suite:
         (suite.definitions / "a.frontend").write_text(json.dumps({"tools": [DIALOG | {"viewport": "shown"}]}))
         suite.catalogue.reload()
         before = (await suite.stub.GetTool(tools_pb2.GetToolRequest(tool_name="dialog"))).tool

@@ -55,7 +55,7 @@ async def calling(folder: Path, tool: str, step: int = 0) -> AsyncGenerator[asyn
         stderr=asyncio.subprocess.DEVNULL,
     )
     try:
-        async with asyncio.timeout(30), open_channel(f"unix:{folder}/tools.sock") as channel:
+        async with asyncio.timeout(300), open_channel(f"unix:{folder}/tools.sock") as channel:
             stub = tools_pb2_grpc.ToolServiceStub(channel)
             call = stub.Execute(execute(tool), wait_for_ready=True)
             yield process
@@ -76,14 +76,14 @@ def execute(tool: str) -> tools_pb2.ExecuteRequest:
 
 
 async def appeared(path: Path) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(200):
         while not path.exists():  # noqa: ASYNC240 - nothing tells
             await asyncio.sleep(0.005)
 
 
 async def ended(pid: int) -> None:
     """Wait for the end of a command, which must not outlive its service."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(200):
         while b"count.sh" in await asyncio.to_thread(command_line, pid):
             await asyncio.sleep(0.005)
 
@@ -103,7 +103,7 @@ def acted(workspace: Path) -> int:
 
 async def said_after(serve: Serve, tool: str) -> tuple[str, str, str]:
     """What a new service says of the call; the error, if any, of asking it to run again; and what it says then."""
-    async with asyncio.timeout(20), serve() as suite:
+    async with asyncio.timeout(200), serve() as suite:
         request = tools_pb2.CheckEffectRequest(effect_key=KEY, tool_name=tool, chat_id=CHAT)
         before = await suite.stub.CheckEffect(request)
         _, outcome = await suite.execute(tool, "{}", effect_key=KEY)

@@ -30,7 +30,7 @@ def policy(folder: Path) -> Policy:
 
 
 async def test_an_idle_one_is_ended(tmp_path: Path) -> None:
-    async with asyncio.timeout(10), run_pool(2, idle_s=0.2) as found:
+    async with asyncio.timeout(100), run_pool(2, idle_s=0.2) as found:
         async with found.borrow_session(("chat", "run"), lambda: start_session(policy(tmp_path))) as borrowed:
             session = borrowed.session
             await said(session, "import time; time.sleep(0.4)")
@@ -42,7 +42,7 @@ async def test_an_idle_one_is_ended(tmp_path: Path) -> None:
 
 
 async def test_those_in_use_do_not_give_way(tmp_path: Path) -> None:
-    async with asyncio.timeout(10), run_pool(1) as found:
+    async with asyncio.timeout(100), run_pool(1) as found:
         async with found.borrow_session(("chat", "first"), lambda: start_session(policy(tmp_path))):
             with pytest.raises(Overloaded, match="1 interpreters are in use"):
                 await using(found, tmp_path, "second", "1")
@@ -53,7 +53,7 @@ async def test_one_that_cannot_be_started_leaves_no_place_taken(tmp_path: Path) 
     async def failing() -> InterpreterSession:
         raise OSError("no room")
 
-    async with asyncio.timeout(10), run_pool(1) as found:
+    async with asyncio.timeout(100), run_pool(1) as found:
         with pytest.raises(OSError, match="no room"):
             async with found.borrow_session(("chat", "first"), failing):
                 pass
@@ -62,7 +62,7 @@ async def test_one_that_cannot_be_started_leaves_no_place_taken(tmp_path: Path) 
 
 async def test_an_interpreter_that_was_killed_between_two_calls_says_so(tmp_path: Path) -> None:
     session = await start_session(policy(tmp_path))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(100):
         await said(session, "import os, threading; threading.Timer(0.1, os._exit, (3,)).start()")
         await asyncio.sleep(0.3)
         async with aclosing(session.execute("1", 5)) as pieces:
@@ -72,14 +72,14 @@ async def test_an_interpreter_that_was_killed_between_two_calls_says_so(tmp_path
 
 async def test_an_interpreter_that_does_not_start_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="ended at once"):
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(100):
             await start_session(policy(tmp_path / "missing"))
 
 
 @pytest.mark.parametrize("code", ["print('x'); 1 / 0", "print('x')"])
 async def test_an_answer_nobody_waited_for_is_not_taken_for_the_next_one(tmp_path: Path, code: str) -> None:
     session = await start_session(policy(tmp_path))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(100):
         for _ in range(5):
             async with aclosing(session.execute(code, 5)) as pieces:
                 await anext(pieces)

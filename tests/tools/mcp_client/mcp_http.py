@@ -94,7 +94,7 @@ def _app(http: Http) -> MCPServer:
         """Wait until cancelled."""
         await context.report_progress(1, 2, "waiting")
         try:
-            await asyncio.sleep(60)
+            await asyncio.sleep(3600)
         finally:
             http.cancelled.set()
         return "waited"

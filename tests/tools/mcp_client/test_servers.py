@@ -6,9 +6,8 @@ import asyncio
 import json
 import os
 import sys
-import time
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from services.tools.catalogue.catalogue import Catalogue
 from services.tools.config import Config
 from services.tools.sandbox.selftest import Sandbox
 from services.tools.server import tool_server
+from tests.timing import within
 from tests.tools.conftest import CHAT, RUN, nothing_running
 from tests.tools.mcp_client.mcp_http import PIXEL, http_server
 
@@ -78,7 +78,7 @@ async def serving(folder: Path, servers: Any, env: Mapping[str, str] | None = No
     write(folder, servers)
     settings = ServerSettings(listen="127.0.0.1:0", drain_s=0)
     config = Config(server=settings, config_dir=folder, data_dir=folder)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(300):
         async with (
             tool_server(config, Sandbox("process"), Catalogue(folder / "tools"), env=env) as running,
             open_channel(running.addresses[0]) as channel,
@@ -89,7 +89,7 @@ async def serving(folder: Path, servers: Any, env: Mapping[str, str] | None = No
 
 async def test_the_example_server_is_listed_and_its_progress_streams() -> None:
     config = Config(server=ServerSettings(listen="127.0.0.1:0", drain_s=0), config_dir=EXAMPLES)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(300):
         async with (
             tool_server(config, Sandbox("process"), Catalogue(EXAMPLES / "tools")) as running,
             open_channel(running.addresses[0]) as channel,
@@ -134,13 +134,14 @@ async def test_a_process_is_stopped_with_all_it_has_started(tmp_path: Path) -> N
 
 
 async def test_a_process_that_does_not_want_to_go_is_killed(tmp_path: Path) -> None:
-    async with serving(tmp_path, {"a": plain(tmp_path)}) as suite:
+    async with AsyncExitStack() as stack:
+        suite = await stack.enter_async_context(serving(tmp_path, {"a": plain(tmp_path)}))
         await suite.until("a__stubborn")
         async with reading(suite.stub.Execute(request("a__stubborn"))):
             while "tools/call" not in (tmp_path / "heard").read_text():
                 await asyncio.sleep(0.01)
-        left = time.monotonic()
-    assert time.monotonic() - left < 6
+        async with within(6):
+            await stack.aclose()
 
 
 async def test_a_service_that_is_killed_leaves_no_process(tmp_path: Path) -> None:
@@ -152,7 +153,7 @@ async def test_a_service_that_is_killed_leaves_no_process(tmp_path: Path) -> Non
         env={"PATH": "/usr/bin:/bin", **{f"HEADRACE_{name}": value for name, value in settings.items()}},
         stderr=asyncio.subprocess.DEVNULL,
     )
-    async with asyncio.timeout(30), open_channel(socket) as channel:
+    async with asyncio.timeout(300), open_channel(socket) as channel:
         await channel.channel_ready()
         suite = Suite(tools_pb2_grpc.ToolServiceStub(channel), tmp_path)
         await suite.until("a__daemon")
@@ -191,9 +192,9 @@ async def test_servers_that_cannot_be_used_harm_only_themselves(tmp_path: Path) 
         "good": plain(tmp_path),
     }
     with structlog.testing.capture_logs() as logged:
-        started = time.monotonic()
-        async with serving(tmp_path, servers) as suite:
-            assert time.monotonic() - started < 5
+        async with AsyncExitStack() as stack:
+            async with within(5):
+                suite = await stack.enter_async_context(serving(tmp_path, servers))
             await suite.until("good__noise")
             assert (await suite.result("good__noise")).ok
     downs = {entry["server"]: entry["problem"] for entry in logged if entry["event"] == "mcp server down"}
@@ -241,13 +242,13 @@ async def test_a_call_ends_at_its_time_and_the_server_hears_of_it(tmp_path: Path
     async with http_server() as http, serving(tmp_path, {"h": {"url": http.url}, "a": plain(tmp_path)}) as suite:
         await suite.until("h__wait")
         await suite.until("a__hang")
-        ended = await suite.result("h__wait", timeout_ms=300)
+        ended = await suite.result("h__wait", timeout_ms=3000)
         await http.cancelled.wait()
-        hung = await suite.result("a__hang", timeout_ms=300)
+        hung = await suite.result("a__hang", timeout_ms=3000)
         while "notifications/cancelled" not in (tmp_path / "heard").read_text():
             await asyncio.sleep(0.01)
     assert (ended.ok, hung.ok) == (False, False)
-    assert hung.result == "ended after 0.3 s: its time was over; whether it took effect is not known"
+    assert hung.result == "ended after 3 s: its time was over; whether it took effect is not known"
 
 
 async def test_leaving_a_call_cancels_it_at_the_server(tmp_path: Path) -> None:
@@ -255,9 +256,8 @@ async def test_leaving_a_call_cancels_it_at_the_server(tmp_path: Path) -> None:
         await suite.until("h__wait")
         async with reading(suite.stub.Execute(request("h__wait"))) as deltas:
             assert (await anext(deltas)).output.delta == "1/2 waiting\n"
-        left = time.monotonic()
-        await http.cancelled.wait()
-    assert time.monotonic() - left < 0.5
+        async with within(0.5):
+            await http.cancelled.wait()
 
 
 async def test_each_users_credential_is_used_for_their_calls_alone(tmp_path: Path) -> None:

@@ -154,7 +154,7 @@ class _Over(Exception):
 @asynccontextmanager
 async def sessions(opening: Opening) -> AsyncGenerator[UserSessions]:
     try:
-        async with asyncio.timeout(10), asyncio.TaskGroup() as group:
+        async with asyncio.timeout(100), asyncio.TaskGroup() as group:
             yield UserSessions(group, opening.session)
             raise _Over
     except* _Over:

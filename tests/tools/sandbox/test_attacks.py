@@ -71,7 +71,7 @@ async def _endings(folder: Path, tier: str) -> tuple[dict[str, str], list[str]]:
             namespaces=tier == "bubblewrap",
         )
         said = ""
-        async with asyncio.timeout(60), aclosing(stream_command(policy)) as events:
+        async with asyncio.timeout(600), aclosing(stream_command(policy)) as events:
             async for event in events:
                 said += event.text if isinstance(event, CommandOutput) else ""
                 said += f"{event}\n" if isinstance(event, CommandExit) else ""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import resource
-import time
 from contextlib import aclosing
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import pytest
 
 from services.tools.sandbox.command_run import OUTPUT_BYTES_MAX, CommandExit, CommandOutput, stream_command
 from services.tools.sandbox.confinement.policy import Limits, Policy
+from tests.timing import within
 from tests.tools.sandbox.test_process import bash, is_running, said
 from tests.tools.sandbox.tiers import TIERS
 
@@ -22,7 +22,7 @@ import os, time
 made = 0
 for _ in range(300):
     try:
-        if os.fork() == 0: time.sleep(60); os._exit(0)
+        if os.fork() == 0: time.sleep(3600); os._exit(0)
         made += 1
     except BlockingIOError: pass
 print(made, flush=True)
@@ -34,7 +34,7 @@ print('up', flush=True)
 for _ in range(9):
     try: os.fork()
     except BlockingIOError: pass
-time.sleep(60)
+time.sleep(3600)
 """
 """512 processes where nothing holds it back; each sleeps."""
 
@@ -82,13 +82,13 @@ async def test_threads_are_counted(folder: Path, tier: str) -> None:
 
 async def test_a_fork_bomb_is_held_back_and_swept(folder: Path, tier: str) -> None:
     async with (
-        asyncio.timeout(10),
+        asyncio.timeout(100),
         aclosing(stream_command(python(folder, BOMB + "# 1030.5", tier, processes=40))) as stream,
     ):
         assert await anext(stream) == CommandOutput("stdout", "up\n")
         await asyncio.sleep(0.3)
-        started = time.monotonic()
-    assert time.monotonic() - started < 1
+        async with within(1):
+            await stream.aclose()
     assert not is_running(BOMB + "# 1030.5")
 
 
@@ -117,7 +117,7 @@ async def test_output_is_cut_and_held_in_bounded_memory(folder: Path, tier: str)
     before_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     taken, ending = 0, CommandExit("failed")
     command = bash(folder, "head -c 200000000 /dev/zero", namespaces=tier == "bubblewrap")
-    async with asyncio.timeout(10), aclosing(stream_command(command)) as stream:
+    async with asyncio.timeout(100), aclosing(stream_command(command)) as stream:
         async for event in stream:
             if isinstance(event, CommandOutput):
                 taken += len(event.text)

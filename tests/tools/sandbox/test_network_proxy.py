@@ -55,7 +55,7 @@ async def said(folder: Path, command: str, allow: str) -> str:
         network=True,
         timeout_s=10,
     )
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(150):
         return "".join(
             [
                 event.text

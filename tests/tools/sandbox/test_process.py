@@ -14,6 +14,7 @@ import pytest
 
 from services.tools.sandbox.command_run import OUTPUT_BYTES_MAX, CommandExit, CommandOutput, Event, stream_command
 from services.tools.sandbox.confinement.policy import Limits, Policy
+from tests.timing import until_still, within
 from tests.tools.conftest import processes
 
 
@@ -28,7 +29,7 @@ def bash(folder: Path, command: str, **settings: Any) -> Policy:
 
 
 async def events(policy: Policy) -> list[Event]:
-    async with asyncio.timeout(30), aclosing(stream_command(policy)) as stream:
+    async with asyncio.timeout(300), aclosing(stream_command(policy)) as stream:
         return [event async for event in stream]
 
 
@@ -57,7 +58,7 @@ async def test_both_streams_and_the_exit_code_arrive(folder: Path) -> None:
 
 
 async def test_output_arrives_while_the_command_runs(folder: Path) -> None:
-    async with asyncio.timeout(10), aclosing(stream_command(bash(folder, "echo first; sleep 60"))) as stream:
+    async with asyncio.timeout(100), aclosing(stream_command(bash(folder, "echo first; sleep 1000.5"))) as stream:
         assert await anext(stream) == CommandOutput("stdout", "first\n")
 
 
@@ -214,25 +215,26 @@ async def test_a_daemon_does_not_outlive_the_command(folder: Path) -> None:
 
 async def test_a_command_that_ignores_term_is_killed_after_its_time(folder: Path) -> None:
     started = time.monotonic()
-    _, ending = await said(bash(folder, "trap '' TERM; sleep 1002.5; sleep 1002.5", timeout_s=0.2))
+    async with within(8):
+        _, ending = await said(bash(folder, "trap '' TERM; sleep 1002.5; sleep 1002.5", timeout_s=3))
     assert ending.reason == "timeout"
-    assert 2 < time.monotonic() - started < 5
+    assert time.monotonic() - started > 3 + 1.8
     assert not is_running("1002.5")
 
 
 async def test_a_command_may_end_by_itself_on_term(folder: Path) -> None:
-    text, ending = await said(bash(folder, "trap 'echo bye; exit 4' TERM; sleep 1003.5 & wait", timeout_s=0.3))
+    text, ending = await said(bash(folder, "trap 'echo bye; exit 4' TERM; sleep 1003.5 & wait", timeout_s=3))
     assert (text, ending) == ("bye\n", CommandExit("timeout", 4))
 
 
 async def test_leaving_kills_everything_at_once(folder: Path) -> None:
     async with (
-        asyncio.timeout(10),
+        asyncio.timeout(100),
         aclosing(stream_command(bash(folder, "setsid sleep 1004.5 & echo up; sleep 1004.5"))) as stream,
     ):
         await anext(stream)
-        started = time.monotonic()
-    assert time.monotonic() - started < 0.5
+        async with within(0.5):
+            await stream.aclose()
     assert not is_running("1004.5")
 
 
@@ -240,7 +242,7 @@ async def test_cancelling_the_reader_kills_everything(folder: Path) -> None:
     async def read() -> None:
         await events(bash(folder, "echo up > up; sleep 1005.5"))
 
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(100):
         reader = asyncio.create_task(read())
         while not (folder / "up").exists():
             await asyncio.sleep(0.01)
@@ -257,14 +259,11 @@ async def test_a_flood_is_cut_and_ended(folder: Path) -> None:
 
 
 async def test_a_slow_reader_holds_the_command_back(folder: Path) -> None:
-    command = "for i in $(seq 200); do head -c 10000 /dev/zero; echo $i > progress; done; sleep 60"
-    async with asyncio.timeout(10), aclosing(stream_command(bash(folder, command))) as stream:
+    command = "for i in $(seq 200); do head -c 10000 /dev/zero; echo $i > progress; done; sleep 1000.5"
+    async with asyncio.timeout(100), aclosing(stream_command(bash(folder, command))) as stream:
         await anext(stream)
-        before, progress = -1, 0
-        while progress != before:
-            await asyncio.sleep(0.2)
-            before, progress = progress, int((folder / "progress").read_text() or 0)
-        assert progress < 100
+        progress = folder / "progress"
+        assert await until_still(lambda: progress.exists() and int(progress.read_text() or 0)) < 100
 
 
 async def test_memory_and_file_size_are_limited(folder: Path) -> None:
@@ -276,7 +275,7 @@ async def test_memory_and_file_size_are_limited(folder: Path) -> None:
 
 async def test_a_supervisor_that_is_killed_ends_the_stream(folder: Path) -> None:
     async with (
-        asyncio.timeout(10),
+        asyncio.timeout(100),
         aclosing(stream_command(bash(folder, "setsid sleep 3 & echo up; exec sleep 1007.5"))) as stream,
     ):
         await anext(stream)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -26,23 +24,23 @@ def bash(command: str) -> str:
     return json.dumps({"command": command})
 
 
-async def test_a_line_every_tenth_of_a_second_arrives_line_by_line(serve: Serve, tier: str) -> None:
-    command = bash("for i in 1 2 3 4 5; do echo $i; sleep 0.1; done")
-    seen: list[tuple[str, float]] = []
+async def test_a_line_arrives_before_the_next_is_said(serve: Serve, tier: str) -> None:
+    command = bash("for i in 1 2 3 4 5; do echo $i; while [ ! -e seen$i ]; do sleep 0.01; done; done")
+    seen: list[str] = []
     async with (
-        asyncio.timeout(10),
+        asyncio.timeout(100),
         serve(sandbox(tier)) as suite,
         reading(suite.call("_bash_", command)) as deltas,
     ):
         async for delta in deltas:
             if delta.HasField("output"):
-                seen.append((delta.output.delta, time.monotonic()))
-    assert [text for text, _ in seen] == ["1\n", "2\n", "3\n", "4\n", "5\n"]
-    assert all(later[1] - earlier[1] > 0.04 for earlier, later in pairwise(seen))
+                seen.append(delta.output.delta)
+                (suite.workspace / f"seen{len(seen)}").touch()
+    assert seen == ["1\n", "2\n", "3\n", "4\n", "5\n"]
 
 
 async def test_two_hundred_megabytes_end_with_a_note(serve: Serve, tier: str) -> None:
-    async with asyncio.timeout(20), serve(sandbox(tier)) as suite:
+    async with asyncio.timeout(200), serve(sandbox(tier)) as suite:
         _, outcome = await suite.execute("_bash_", bash("head -c 200000000 /dev/zero | tr '\\0' x"))
     assert not outcome.ok
     assert len(outcome.result) <= 30_000
@@ -54,13 +52,13 @@ async def test_two_hundred_megabytes_end_with_a_note(serve: Serve, tier: str) ->
     [
         ("kill -9 $$", "[ended by signal 9]"),
         ("exit 7", "[exit code 7]"),
-        ("trap '' TERM; sleep 1050.5; sleep 1050.5", "[ended after 0.2 s: its time was over]"),
+        ("trap '' TERM; sleep 1050.5; sleep 1050.5", "[ended after 1 s: its time was over]"),
         ("nosuchprogram", "[exit code 127]"),
     ],
 )
 async def test_the_end_of_a_command_is_told(serve: Serve, tier: str, command: str, note: str) -> None:
-    arguments = json.dumps({"command": command, "timeoutMs": 200} if "sleep" in command else {"command": command})
-    async with asyncio.timeout(10), serve(sandbox(tier)) as suite:
+    arguments = json.dumps({"command": command, "timeoutMs": 1000} if "sleep" in command else {"command": command})
+    async with asyncio.timeout(100), serve(sandbox(tier)) as suite:
         _, outcome = await suite.execute("_bash_", arguments)
     assert not outcome.ok
     assert outcome.result.endswith(note)
@@ -71,7 +69,7 @@ async def test_paths_of_the_operator_are_open(serve: Serve, tier: str, tmp_path:
     shared.mkdir()
     readable.write_text("read me")
     command = f"cat {readable}; touch {shared}/made; echo no 2>/dev/null > {readable}; true"
-    async with asyncio.timeout(10), serve(sandbox(tier, readable=(str(readable),), writable=(str(shared),))) as suite:
+    async with asyncio.timeout(100), serve(sandbox(tier, readable=(str(readable),), writable=(str(shared),))) as suite:
         _, outcome = await suite.execute("_bash_", bash(command))
     assert outcome.result.startswith("read me")
     assert (shared / "made").exists()

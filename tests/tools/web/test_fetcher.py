@@ -36,7 +36,7 @@ async def site(answer: Answer) -> AsyncGenerator[tuple[Fetcher, str]]:
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     port = runner.addresses[0][1]
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(200):
             allow = parse_allow_list(f"site.test:{port}")
             yield Fetcher(allow, resolve, fetch_s=2), f"http://site.test:{port}"
     finally:
@@ -166,7 +166,7 @@ async def test_tls_asks_for_the_name_at_the_checked_address() -> None:
         hello.set_result(await reader.read(4096))
         writer.close()
 
-    async with asyncio.timeout(10), await asyncio.start_server(met, "127.0.0.1", 0) as server:
+    async with asyncio.timeout(100), await asyncio.start_server(met, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
         with pytest.raises(ToolFailed):
             await Fetcher(parse_allow_list("site.test"), resolve, fetch_s=2).fetch(f"https://site.test:{port}/")
@@ -179,7 +179,7 @@ async def test_a_server_that_hangs_up_or_is_not_there_is_told() -> None:
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nabc")
         writer.close()
 
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(100):
         async with await asyncio.start_server(met, "127.0.0.1", 0) as server:
             port = server.sockets[0].getsockname()[1]
             fetcher = Fetcher(parse_allow_list("127.0.0.1"), resolve, fetch_s=2)

@@ -39,7 +39,7 @@ async def endpoint(answer: Any, status: int = 200) -> AsyncGenerator[tuple[str, 
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(200):
             yield f"http://127.0.0.1:{runner.addresses[0][1]}", asked
     finally:
         await runner.cleanup()
@@ -108,7 +108,7 @@ async def test_an_endpoint_that_is_not_there_is_told(serve: Serve) -> None:
 
 
 async def test_the_simulated_web_can_be_searched(serve: Serve) -> None:
-    async with asyncio.timeout(20), simulator() as sim:
+    async with asyncio.timeout(200), simulator() as sim:
         url = sim.base_url.replace("/v1", "/search")
         first, second = await searched(serve, url), await searched(serve, url)
     assert len(sources(first)) == 5

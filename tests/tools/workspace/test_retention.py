@@ -84,7 +84,7 @@ async def test_it_begins_at_the_start_and_outlives_a_root_that_cannot_be_read(tm
     Workspaces(tmp_path / "workspaces").open_workspace(CHAT)
     with structlog.testing.capture_logs() as logged:
         daily = asyncio.create_task(remove_unused((tmp_path / "workspaces", tmp_path / "file"), NOW))
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(50):
             while not logged:
                 await asyncio.sleep(0.01)
         daily.cancel()

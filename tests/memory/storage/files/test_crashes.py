@@ -40,7 +40,7 @@ async def test_after_every_kill_the_log_goes_on_where_it_was(serve: Serve, folde
         writer = await start(str(folder), turn, chat_ids)
         await kill_somewhere(writer, told)
         # The same run again, from its beginning: what is there already is not appended again.
-        async with asyncio.timeout(60), serve() as memory:
+        async with asyncio.timeout(600), serve() as memory:
             for chat_id in chat_ids:
                 check(told, folder, chat_id)
                 await write(memory, chat_id, turn)
@@ -71,7 +71,7 @@ async def test_a_call_that_fails_loses_and_doubles_nothing(serve: Serve, folder:
     chat_ids, told = [new_id() for _ in range(CHATS)], Acknowledged()
     await run_injected(folder, chat_ids, told, f"inject={injection}")
     assert told.spans
-    async with asyncio.timeout(60), serve() as memory:
+    async with asyncio.timeout(600), serve() as memory:
         for chat_id in chat_ids:
             check(told, folder, chat_id)
             await write(memory, chat_id, "turn")
@@ -89,7 +89,7 @@ async def test_an_append_that_cannot_be_taken_back_stops_its_chat_until_the_next
     await run_injected(folder, chat_ids, told, *both)
     for chat_id in chat_ids:
         check(told, folder, chat_id, may_be_damaged=True)
-    async with asyncio.timeout(60), serve() as memory:
+    async with asyncio.timeout(600), serve() as memory:
         for chat_id in chat_ids:
             check(told, folder, chat_id)
             await write(memory, chat_id, "turn")
@@ -105,7 +105,7 @@ async def test_an_index_that_the_disk_refuses_loses_no_append(serve: Serve, fold
         pass  # makes the index, without which nothing starts
     await run_injected(folder, chat_ids, told, f"inject={injection}", names=names)
     assert told.spans
-    async with asyncio.timeout(60), serve() as memory:
+    async with asyncio.timeout(600), serve() as memory:
         for chat_id in chat_ids:
             check(told, folder, chat_id)
         known = {chat.chat_id for chat in (await memory.chats()).chats}
@@ -122,7 +122,7 @@ async def run_injected(
     paths = [f"--trace-path={folder / name}" for name in files]
     calls = "trace=pwrite64,fdatasync,fsync,ftruncate,openat,fstat,newfstatat"
     strace = ("strace", "-f", "-qq", "-o", str(folder.parent / "strace"), *paths, "-e", calls, "-e", *expressions)
-    async with asyncio.timeout(120):
+    async with asyncio.timeout(900):
         writer = await start(str(folder), "turn", chat_ids, *strace)
         printed, _ = await writer.communicate()
     for line in printed.splitlines():

@@ -88,7 +88,7 @@ async def test_a_write_that_breaks_off_leaves_no_half_line(serve: Serve, folder:
 
 async def test_appends_that_share_a_failed_write_all_fail_and_leave_no_gap(serve: Serve) -> None:
     sync = HeldSync()
-    async with asyncio.timeout(20), serve(sync=sync) as memory:
+    async with asyncio.timeout(200), serve(sync=sync) as memory:
         chat_id, run_id = await memory.begin()
         sync.fails = True
         appends = (memory.append(chat_id, run_id, step_line(user(str(index)))) for index in range(20))
@@ -100,7 +100,7 @@ async def test_appends_that_share_a_failed_write_all_fail_and_leave_no_gap(serve
 
 async def test_of_many_chats_that_are_written_together_one_fails_alone(serve: Serve, folder: Path) -> None:
     sync = HeldSync()
-    async with asyncio.timeout(20), serve(sync=sync) as memory:
+    async with asyncio.timeout(200), serve(sync=sync) as memory:
         chats = [await memory.begin() for _ in range(2 * FILES_MIN + 1)]
         os.unlink(folder / f"{chats[7][0]}.json")
         sync.hold()
@@ -116,7 +116,7 @@ async def test_of_many_chats_that_are_written_together_one_fails_alone(serve: Se
 
 async def test_a_failure_that_nobody_waits_for_any_more_does_not_stop_the_writer(serve: Serve) -> None:
     sync = HeldSync()
-    async with asyncio.timeout(20), serve(sync=sync) as memory:
+    async with asyncio.timeout(200), serve(sync=sync) as memory:
         chat_id, run_id = await memory.begin()
         sync.hold()
         sync.fails = True

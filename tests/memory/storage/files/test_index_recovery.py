@@ -59,7 +59,7 @@ async def test_logs_that_are_large_together_are_taken_in_portions(serve: Serve, 
 async def test_a_start_that_is_stopped_leaves_what_the_next_one_goes_on_with(serve: Serve, folder: Path) -> None:
     chats = await copies(serve, folder)
     with closing(Disk(folder)) as disk:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(300):
             opening_it = asyncio.create_task(open_files(disk).__aenter__())
             while not (folder / INDEX_NAME).exists():
                 await asyncio.sleep(0.001)

@@ -23,7 +23,7 @@ async def test_an_outage_is_shown_while_it_lasts_and_said_once(postgres: Server)
     with tempfile.TemporaryDirectory(prefix="headrace-") as there, capture_logs() as said:
         url = f"postgresql://headrace@/postgres?host={there}"
         async with (
-            asyncio.timeout(30),
+            asyncio.timeout(300),
             wire(Path(there), postgres.folder) as cable,
             open_postgres(url, Limits(4, 5)) as engine,
         ):

@@ -39,7 +39,7 @@ def fail_over(both: Pair) -> None:
 
 async def test_the_log_goes_on_at_the_standby(both: Pair) -> None:
     chat_ids, told = [new_id() for _ in range(CHATS)], Acknowledged()
-    async with asyncio.timeout(120):
+    async with asyncio.timeout(900):
         writer = await start(both.url(), "0", chat_ids)
         await note_some(writer, told)
         await asyncio.to_thread(fail_over, both)
@@ -51,7 +51,7 @@ async def test_the_log_goes_on_at_the_standby(both: Pair) -> None:
 
 async def test_nothing_goes_behind_a_line_that_was_seen_and_is_gone(both: Pair) -> None:
     async with (
-        asyncio.timeout(120),
+        asyncio.timeout(900),
         memory_in(both.url(), patience_s=0.1) as memory,
         memory_in(both.url()) as other,
     ):
@@ -76,7 +76,7 @@ async def test_nothing_goes_behind_a_line_that_was_seen_and_is_gone(both: Pair) 
 
 
 async def test_what_no_standby_has_is_not_acknowledged(both: Pair) -> None:
-    async with asyncio.timeout(60), open_postgres(both.url(), Limits(2, 1.0, patience_s=0.5)) as engine:
+    async with asyncio.timeout(600), open_postgres(both.url(), Limits(2, 1.0, patience_s=0.5)) as engine:
         await engine.facts.remember(OWNER, "kept", new_id())
         await asyncio.to_thread(both.standby.kill)
         request_id = new_id()
@@ -89,7 +89,7 @@ async def test_what_no_standby_has_is_not_acknowledged(both: Pair) -> None:
 
 
 async def test_a_primary_that_says_nothing_any_more_is_left(both: Pair) -> None:
-    async with asyncio.timeout(60), AsyncExitStack() as stack:
+    async with asyncio.timeout(600), AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="headrace-")))
         links = {}
         for name, target in zip(("a", "b"), both.ways, strict=True):

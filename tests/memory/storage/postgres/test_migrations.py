@@ -27,7 +27,7 @@ async def test_services_that_start_at_the_same_moment_make_the_tables_once(postg
         async with open_postgres(url, LIMITS) as engine:
             return await engine.index.list_chats()
 
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(300):
         assert await asyncio.gather(*(start() for _ in range(5))) == [[]] * 5
     connection = await asyncpg.connect(url)
     try:

@@ -42,7 +42,7 @@ async def cable(there: Path, postgres: Server) -> AsyncGenerator[Wire]:
 
 
 async def test_calls_wait_for_a_database_that_restarts(own: Server) -> None:
-    async with asyncio.timeout(60), memory_in(own.url()) as memory:
+    async with asyncio.timeout(600), memory_in(own.url()) as memory:
         chat_id, run_id = await memory.begin("hello")
         other = await memory.begin("other")
         own.stop()
@@ -64,7 +64,7 @@ async def test_calls_wait_for_a_database_that_restarts(own: Server) -> None:
 @pytest.mark.parametrize("is_killed", [False, True])
 async def test_whatever_becomes_of_the_database_the_log_goes_on(own: Server, is_killed: bool) -> None:
     chat_ids, told = [new_id() for _ in range(CHATS)], Acknowledged()
-    async with asyncio.timeout(120), memory_in(own.url()) as memory:
+    async with asyncio.timeout(900), memory_in(own.url()) as memory:
         for turn in map(str, range(2)):
             writer = await start(own.url(), turn, chat_ids)
             await note_some(writer, told)
@@ -83,7 +83,7 @@ async def test_after_every_kill_of_the_service_the_log_goes_on_where_it_was(data
     for turn in map(str, range(3)):
         writer = await start(database_url, turn, chat_ids)
         await kill_somewhere(writer, told)
-        async with asyncio.timeout(60), memory_in(database_url) as memory:
+        async with asyncio.timeout(600), memory_in(database_url) as memory:
             for chat_id in chat_ids:
                 told.check(chat_id, await Tables(database_url).log(chat_id))
                 await write(memory, chat_id, turn)
@@ -92,7 +92,7 @@ async def test_after_every_kill_of_the_service_the_log_goes_on_where_it_was(data
 
 
 async def test_an_append_whose_answer_is_lost_is_there_once(there: Path, cable: Wire, database_url: str) -> None:
-    async with asyncio.timeout(30), memory_in(f"postgresql://headrace@/postgres?host={there}") as memory:
+    async with asyncio.timeout(300), memory_in(f"postgresql://headrace@/postgres?host={there}") as memory:
         chat_id, run_id = new_id(), new_id()
         cable.swallows = b"COMMIT"
         first = await memory.append(chat_id, run_id, query_line("hello"))
@@ -111,7 +111,7 @@ async def test_a_database_that_stays_away_refuses_what_may_be_asked_again(
     there: Path, cable: Wire, database_url: str
 ) -> None:
     url = f"postgresql://headrace@/postgres?host={there}"
-    async with asyncio.timeout(30), memory_in(url, patience_s=0.5) as memory:
+    async with asyncio.timeout(300), memory_in(url, patience_s=0.5) as memory:
         chat_id, run_id = await memory.begin("hello")
         cable.cut()
         request_id = new_id()
@@ -131,7 +131,7 @@ async def test_a_database_that_stays_away_refuses_what_may_be_asked_again(
 
 
 async def test_a_caller_that_leaves_does_not_take_its_lines_back(there: Path, cable: Wire, database_url: str) -> None:
-    async with asyncio.timeout(30), memory_in(f"postgresql://headrace@/postgres?host={there}") as memory:
+    async with asyncio.timeout(300), memory_in(f"postgresql://headrace@/postgres?host={there}") as memory:
         chat_id, run_id = await memory.begin("hello")
         cable.cut()
         leaving = asyncio.create_task(memory.append(chat_id, run_id, step_line(content("kept"))))
@@ -146,5 +146,5 @@ async def test_a_caller_that_leaves_does_not_take_its_lines_back(there: Path, ca
 async def test_a_service_starts_before_its_database(there: Path, cable: Wire, database_url: str) -> None:
     cable.cut()
     asyncio.get_running_loop().call_later(0.5, cable.mend)
-    async with asyncio.timeout(30), memory_in(f"postgresql://headrace@/postgres?host={there}") as memory:
+    async with asyncio.timeout(300), memory_in(f"postgresql://headrace@/postgres?host={there}") as memory:
         await memory.begin("hello")
