@@ -96,6 +96,8 @@ class Peer:
 
     async def send(self, *pieces: bytes) -> None:
         """Send them in one go; what does not get through because the other end has closed is no matter."""
+        if self.writer.is_closing():
+            return  # uvloop would raise
         self.writer.write(b"".join(pieces))
         try:
             await self.writer.drain()
