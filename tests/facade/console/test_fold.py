@@ -22,7 +22,10 @@ Event = dict[str, Any]
 
 SCOPES = [{}, {"subagentId": "s1"}, {"subagentId": "s2"}, {"taskId": "k1"}, {"subagentId": "s1", "taskId": "k1"}]
 
-FOLD = "async (lists) => { const { fold } = await import('/console/events/fold.js'); return lists.map(fold); }"
+FOLD = """async (lists) => {
+    const { foldEvents } = await import('/console/events/fold.js');
+    return lists.map(foldEvents);
+}"""
 
 
 CASES: list[dict[str, Any]] = json.loads((Path(__file__).parents[2] / "fold_cases.json").read_text())

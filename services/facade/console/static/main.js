@@ -1,90 +1,90 @@
-// The page: its parts, and who tells whom.
+// Creates the parts of the page and connects them.
 
-import { Agents } from "./page/agent_picker.js";
+import { AgentPicker } from "./page/agent_picker.js";
 import * as api from "./server/api.js";
 import { Attachments } from "./page/attachments.js";
-import { Chats } from "./page/chat_list.js";
+import { ChatList } from "./page/chat_list.js";
 import { Composer } from "./page/composer.js";
 import { Conversation } from "./page/conversation.js";
-import { askIn } from "./server/credential.js";
-import * as place from "./page/address.js";
-import { saveFiles } from "./page/file_links.js";
+import { setUpSignIn } from "./server/credential.js";
+import * as address from "./page/address.js";
+import { saveFilesOnClick } from "./page/file_links.js";
 import { keepAtEnd } from "./page/scrolling.js";
 
 const byId = (id) => document.getElementById(id);
 
-function problem(error) {
+function showProblem(error) {
   byId("problem").textContent = error.message;
   byId("problem").hidden = false;
 }
 
-const chats = new Chats(byId("chats"), { onDeleted, problem });
-const agents = new Agents(byId("agent"), byId("about"));
+const chatList = new ChatList(byId("chats"), { onDeleted: handleDeletion, onProblem: showProblem });
+const agentPicker = new AgentPicker(byId("agent"), byId("about"));
 const conversation = new Conversation(byId("runs"), {
-  changed,
-  problem,
-  lost: (isLost) => (byId("lost").hidden = !isLost),
-  ran: (agentKey) => agents.choose(agentKey),
-  forked: () => chats.refresh(),
+  onChange: updatePage,
+  onProblem: showProblem,
+  onLost: (isLost) => (byId("lost").hidden = !isLost),
+  onAgent: (agentKey) => agentPicker.chooseAgent(agentKey),
+  onFork: () => chatList.loadFirstPage(),
 });
-let chatOfUploads = null; // a file may come before the chat's first question
+let chatOfUploads = null; // a file may be uploaded before the chat's first question
 
 const attachments = new Attachments(byId("file"), byId("files"), () => {
-  chatOfUploads = conversation.chatId ?? chatOfUploads ?? api.newId();
+  chatOfUploads = conversation.chatId ?? chatOfUploads ?? api.createId();
   return chatOfUploads;
 });
-const composer = new Composer(byId("composer"), { send, stop });
+const composer = new Composer(byId("composer"), { send: sendMessage, stop: stopRun });
 
-async function send(message) {
+async function sendMessage(message) {
   if (conversation.live) {
-    await conversation.steer(message);
+    await conversation.steerRun(message);
     return;
   }
-  const references = await attachments.take();
-  const query = { message, agentKey: agents.key, ...(references.length && { references }) };
+  const references = await attachments.takeReferences();
+  const query = { message, agentKey: agentPicker.key, ...(references.length && { references }) };
   if (references.length) query.chatId = chatOfUploads;
-  conversation.ask(query);
+  conversation.askQuestion(query);
 }
 
-async function stop() {
-  await conversation.cancel().catch(problem);
+async function stopRun() {
+  await conversation.cancelRun().catch(showProblem);
 }
 
-/** A run has begun or ended: what can be done now is another thing. */
-function changed() {
+/** Update the page's parts after a run has begun or ended. */
+function updatePage() {
   const { live, chatId } = conversation;
-  composer.show({ isLive: Boolean(live), canSteer: Boolean(live?.runId) });
+  composer.updateState({ isLive: Boolean(live), canSteer: Boolean(live?.runId) });
   byId("welcome").hidden = Boolean(chatId);
-  chats.mark(chatId);
-  if (live?.runId || !live) chats.refresh();
+  chatList.markCurrent(chatId);
+  if (live?.runId || !live) chatList.loadFirstPage();
 }
 
-function onDeleted(chatId) {
-  if (chatId !== conversation.chatId) return chats.refresh();
-  place.tell({});
-  return open();
+function handleDeletion(chatId) {
+  if (chatId !== conversation.chatId) return chatList.loadFirstPage();
+  address.updateAddress({});
+  return openAddressedChat();
 }
 
-async function open() {
+async function openAddressedChat() {
   byId("problem").hidden = true;
   chatOfUploads = null;
   try {
-    await conversation.open(place.current());
+    await conversation.openChat(address.readAddress());
   } catch (error) {
-    problem(error);
+    showProblem(error);
   }
 }
 
 byId("new-chat").addEventListener("click", () => {
-  place.tell({}, { isNew: true });
-  open();
+  address.updateAddress({}, { isNew: true });
+  openAddressedChat();
   composer.focus();
 });
-place.onChange(() => {
-  if (place.current().chatId !== conversation.chatId) open();
+address.watchAddress(() => {
+  if (address.readAddress().chatId !== conversation.chatId) openAddressedChat();
 });
-askIn(byId("sign-in"));
-saveFiles(document, problem);
+setUpSignIn(byId("sign-in"));
+saveFilesOnClick(document, showProblem);
 keepAtEnd(byId("scroll"), byId("runs"), byId("latest"));
-agents.load().catch(problem);
-await open();
+agentPicker.loadAgents().catch(showProblem);
+await openAddressedChat();

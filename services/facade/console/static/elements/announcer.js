@@ -1,19 +1,19 @@
-// What a screen reader says by itself: whole paragraphs and changes of state, never single tokens.
+// Announces whole paragraphs and changes of state to screen readers, never single tokens.
 
 const WAIT_MS = 1000; // paragraphs that end within a second are one announcement
-const CHARS_MAX = 4000; // of one announcement; the page holds the rest
+const CHARS_MAX = 4000; // in one announcement; the page holds the rest
 
-let waiting = [];
+let pendingTexts = [];
 let timer;
 
-export function announce(text) {
-  waiting.push(text);
-  timer ??= setTimeout(speak, WAIT_MS);
+export function announceText(text) {
+  pendingTexts.push(text);
+  timer ??= setTimeout(flushTexts, WAIT_MS);
 }
 
-function speak() {
-  const said = waiting.join("\n").slice(0, CHARS_MAX);
-  waiting = [];
+function flushTexts() {
+  const announcement = pendingTexts.join("\n").slice(0, CHARS_MAX);
+  pendingTexts = [];
   timer = undefined;
-  document.getElementById("announcer").textContent = said;
+  document.getElementById("announcer").textContent = announcement;
 }

@@ -1,15 +1,15 @@
-// Drawing at most once for each frame of the screen: a hundred deltas a second are sixty changes of the page.
+// Draws at most once for each frame of the screen: a hundred deltas a second become sixty page changes.
 
-const waiting = new Set();
+const pendingCallbacks = new Set();
 
-/** Call `draw` before the next frame, once however often it is asked for. */
-export function soon(draw) {
-  if (!waiting.size) requestAnimationFrame(drawAll);
-  waiting.add(draw);
+/** Call `callback` once before the next frame, however often it is scheduled. */
+export function scheduleForFrame(callback) {
+  if (!pendingCallbacks.size) requestAnimationFrame(runCallbacks);
+  pendingCallbacks.add(callback);
 }
 
-function drawAll() {
-  const draws = [...waiting];
-  waiting.clear();
-  for (const draw of draws) draw();
+function runCallbacks() {
+  const callbacks = [...pendingCallbacks];
+  pendingCallbacks.clear();
+  for (const callback of callbacks) callback();
 }

@@ -1,4 +1,4 @@
-// The state of a run, folded from its events: texts, calls, results, the end. headrace/fold.py folds them the same way;
+// Folds a run's events into its state: texts, calls, results, the end. headrace/fold.py folds them the same way;
 // tests/fold_cases.json holds both to the same cases.
 // A start or a snapshot of a known id replaces that block, a delta appends to it. An attempt.reset drops the blocks of
 // its own scope (the run itself, a task, a sub-agent) that began after fromSeq.
@@ -7,18 +7,18 @@ export const TERMINAL = new Set(["run.complete", "run.cancel", "run.error"]);
 
 const ID_FIELDS = { reasoning: "reasoningId", content: "contentId", tool: "toolId", action: "actionId" };
 
-/** The id of the block that an event belongs to; undefined when it belongs to none. */
-export function blockId(event) {
-  return event[ID_FIELDS[kindOf(event)]];
+/** Return the id of the event's block; undefined if it belongs to none. */
+export function getBlockId(event) {
+  return event[ID_FIELDS[getKind(event)]];
 }
 
-/** The part of the event's type before the dot: content, tool, run … */
-export function kindOf(event) {
+/** Return the event's type up to its dot: content, tool, run … */
+export function getKind(event) {
   return event.type.slice(0, event.type.indexOf("."));
 }
 
 export class Fold {
-  #earlier = new Map();
+  #earlierBlocks = new Map();
 
   constructor() {
     this.blocks = new Map();
@@ -27,15 +27,15 @@ export class Fold {
 
   apply(event) {
     if (event.type === "run.start") {
-      this.#earlier = new Map([...this.#earlier, ...this.blocks]);
+      this.#earlierBlocks = new Map([...this.#earlierBlocks, ...this.blocks]);
       this.blocks = new Map();
       this.end = null;
     }
-    if (kindOf(event) in ID_FIELDS) {
+    if (getKind(event) in ID_FIELDS) {
       this.#applyToBlock(event);
     } else if (event.type === "attempt.reset") {
       for (const [id, block] of this.blocks) {
-        if (isLost(block, event)) this.blocks.delete(id);
+        if (isDropped(block, event)) this.blocks.delete(id);
       }
     } else if (TERMINAL.has(event.type)) {
       const { timestamp: _, ...end } = event;
@@ -43,16 +43,16 @@ export class Fold {
     }
   }
 
-  /** Everything as plain values. */
-  result() {
-    const blocks = new Map([...this.#earlier, ...this.blocks]);
+  /** Return the state as plain values. */
+  toState() {
+    const blocks = new Map([...this.#earlierBlocks, ...this.blocks]);
     const withoutOpening = [...blocks].map(([id, { opening: _, ...block }]) => [id, block]);
     return { blocks: Object.fromEntries(withoutOpening), end: this.end };
   }
 
   #applyToBlock(event) {
-    const kind = kindOf(event);
-    const id = blockId(event);
+    const kind = getKind(event);
+    const id = getBlockId(event);
     const part = event.type.slice(kind.length + 1);
     if (part === "start" || part === "snapshot") {
       const text = (part === "snapshot" && event.text) || "";
@@ -63,20 +63,20 @@ export class Fold {
       return;
     }
     const block = this.blocks.get(id);
-    if (!block) return; // a newer contract than ours: nothing of it was opened here
+    if (!block) return; // no start of this block has come, or its kind of event is newer than this page
     if (part === "delta") block.text += event.delta;
     else if (part === "end" && kind === "tool") block.params = event.toolParams ?? null;
     else if (part === "result") Object.assign(block, { result: event.result }, kind === "tool" && { ok: event.ok });
   }
 }
 
-/** Whether an attempt.reset is about this block: parallel scopes have resets of their own. */
-function isLost({ opening }, { fromSeq, subagentId, taskId }) {
+/** Tell whether an attempt.reset drops this block: parallel scopes have resets of their own. */
+function isDropped({ opening }, { fromSeq, subagentId, taskId }) {
   return opening.seq > fromSeq && opening.subagentId === subagentId && opening.taskId === taskId;
 }
 
-export function fold(events) {
-  const folded = new Fold();
-  for (const event of events) folded.apply(event);
-  return folded.result();
+export function foldEvents(events) {
+  const state = new Fold();
+  for (const event of events) state.apply(event);
+  return state.toState();
 }

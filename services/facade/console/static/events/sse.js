@@ -1,28 +1,28 @@
-// Server-Sent Events out of a fetch answer: the browser's own EventSource can neither POST nor tell [DONE] from a loss.
+// Reads Server-Sent Events from a fetch response: EventSource can neither POST nor tell [DONE] from a lost connection.
 
-import { asLost } from "../server/api.js";
+import { throwNetworkError } from "../server/api.js";
 
-/** The data of each frame, as it comes; comments (heartbeats) and a frame that was cut short are left out. */
-export async function* frames(response) {
+/** Yield the data of each frame, without comments (heartbeats) and a frame that was cut short. */
+export async function* readFrames(response) {
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
   try {
     for (;;) {
-      const { value, done } = await reader.read().catch(asLost);
+      const { value, done } = await reader.read().catch(throwNetworkError);
       if (done) return;
-      const whole = (rest + value).split("\n\n");
-      rest = whole.pop();
-      for (const frame of whole) {
-        const data = dataOf(frame);
+      const frames = (rest + value).split("\n\n");
+      rest = frames.pop();
+      for (const frame of frames) {
+        const data = parseData(frame);
         if (data !== null) yield data;
       }
     }
   } finally {
-    await reader.cancel().catch(() => {}); // already broken: there is nothing left to give back
+    await reader.cancel().catch(() => {}); // the connection is broken already, so nothing needs cancelling
   }
 }
 
-function dataOf(frame) {
+function parseData(frame) {
   const lines = frame.split("\n").filter((line) => line.startsWith("data:"));
   return lines.length ? lines.map((line) => line.slice(line[5] === " " ? 6 : 5)).join("\n") : null;
 }

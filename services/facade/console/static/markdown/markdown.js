@@ -1,44 +1,44 @@
-// Markdown drawn while it comes: finished blocks are drawn once, only the last one again. Built by createElement
-// alone, so there is nothing to sanitise.
+// Draws Markdown as it arrives: finished blocks are drawn once, and only the last one again. Elements come from
+// createElement alone, so there is nothing to sanitise.
 
-import { blocks, blocksOf } from "./blocks.js";
-import { h } from "../elements/dom.js";
-import { inline } from "./inline.js";
+import { parseBlocks, parseLines } from "./blocks.js";
+import { createElement } from "../elements/dom.js";
+import { renderInline } from "./inline.js";
 
-const DEPTH_MAX = 8; // quotes and lists within each other
+const DEPTH_MAX = 8; // nested quotes and lists
 
 export class Markdown {
-  #drawn = "";
+  #drawnText = "";
   #finalChars = 0;
-  #last = null; // {element, code?, language?}: of the block that may still grow
+  #last = null; // {element, code?, language?} of the block that may still grow
 
-  /** `onFinal` is given the text of each block when nothing can be added to it any more. */
+  /** `onFinal` receives the text of each block once nothing can be added to it. */
   constructor(element, onFinal = () => {}) {
     this.element = element;
     this.onFinal = onFinal;
   }
 
-  /** Draw `text`: what was drawn before, and more; any other text is drawn anew. */
+  /** Draw `text`; when it extends the text drawn before, its finished blocks stay. */
   draw(text) {
-    if (text === this.#drawn) return;
-    if (!text.startsWith(this.#drawn)) this.#clear();
-    this.#drawn = text;
+    if (text === this.#drawnText) return;
+    if (!text.startsWith(this.#drawnText)) this.#clear();
+    this.#drawnText = text;
     const rest = text.slice(this.#finalChars);
-    const found = blocks(rest);
-    const lines = found.length > 1 ? rest.split("\n") : [];
-    found.forEach((block, index) => {
-      if (index > 0) this.#finish();
+    const blocks = parseBlocks(rest);
+    const lines = blocks.length > 1 ? rest.split("\n") : [];
+    blocks.forEach((block, index) => {
+      if (index > 0) this.#finishLast();
       this.#drawLast(block);
     });
-    if (found.length > 1) {
-      const before = lines.slice(0, found.at(-1).start);
+    if (blocks.length > 1) {
+      const before = lines.slice(0, blocks.at(-1).start);
       this.#finalChars += before.reduce((sum, line) => sum + line.length + 1, 0);
     }
   }
 
-  /** Nothing will be added. */
+  /** Finish the last block: nothing will be added. */
   end() {
-    if (this.#last) this.#finish();
+    if (this.#last) this.#finishLast();
   }
 
   #clear() {
@@ -47,18 +47,18 @@ export class Markdown {
     this.#last = null;
   }
 
-  #finish() {
+  #finishLast() {
     this.onFinal(this.#last.element.textContent);
     this.#last = null;
   }
 
   #drawLast(block) {
-    const { code: grown, language } = this.#last ?? {};
-    if (grown && block.kind === "code" && block.language === language && block.text.startsWith(grown.data)) {
-      grown.appendData(block.text.slice(grown.data.length));
+    const { code: codeText, language } = this.#last ?? {};
+    if (codeText && block.kind === "code" && block.language === language && block.text.startsWith(codeText.data)) {
+      codeText.appendData(block.text.slice(codeText.data.length));
       return;
     }
-    const element = draw(block, 0);
+    const element = renderBlock(block, 0);
     if (this.#last) this.#last.element.replaceWith(element);
     else this.element.append(element);
     const code = block.kind === "code" ? element.querySelector("code").firstChild : null;
@@ -66,46 +66,60 @@ export class Markdown {
   }
 }
 
-function draw(block, depth) {
+function renderBlock(block, depth) {
   switch (block.kind) {
     case "heading":
       // The page has its own first and second levels.
-      return h(`h${Math.min(block.level + 2, 6)}`, {}, ...inline(block.text));
+      return createElement(`h${Math.min(block.level + 2, 6)}`, {}, ...renderInline(block.text));
     case "code":
-      return codeBlock(block);
+      return renderCode(block);
     case "rule":
-      return h("hr");
+      return createElement("hr");
     case "quote":
-      return h("blockquote", {}, ...nested(block.lines, depth));
+      return createElement("blockquote", {}, ...renderNested(block.lines, depth));
     case "list":
-      return list(block, depth);
+      return renderList(block, depth);
     case "table":
-      return table(block);
+      return renderTable(block);
     default:
-      return h("p", {}, ...inline(block.text.trim()));
+      return createElement("p", {}, ...renderInline(block.text.trim()));
   }
 }
 
-function nested(lines, depth) {
+function renderNested(lines, depth) {
   if (depth >= DEPTH_MAX) return [lines.join("\n")];
-  return blocksOf(lines).map((block) => draw(block, depth + 1));
+  return parseLines(lines).map((block) => renderBlock(block, depth + 1));
 }
 
-function codeBlock({ language, text }) {
-  const code = h("code");
+function renderCode({ language, text }) {
+  const code = createElement("code");
   code.append(document.createTextNode(text));
-  return h("pre", { tabindex: "0", role: "group", "aria-label": language ? `Code, ${language}` : "Code" }, code);
+  return createElement(
+    "pre",
+    { tabindex: "0", role: "group", "aria-label": language ? `Code, ${language}` : "Code" },
+    code,
+  );
 }
 
-function list({ isOrdered, from, items }, depth) {
-  const drawn = items.map((lines) => h("li", {}, ...nested(lines, depth)));
-  return isOrdered ? h("ol", { start: from === 1 ? null : from }, ...drawn) : h("ul", {}, ...drawn);
+function renderList({ isOrdered, firstNumber, items }, depth) {
+  const elements = items.map((lines) => createElement("li", {}, ...renderNested(lines, depth)));
+  return isOrdered
+    ? createElement("ol", { start: firstNumber === 1 ? null : firstNumber }, ...elements)
+    : createElement("ul", {}, ...elements);
 }
 
-function table({ header, aligned, rows }) {
+function renderTable({ header, alignments, rows }) {
   const row = (cells, tag) =>
-    h("tr", {}, ...cells.map((cell, column) => h(tag, { class: `to-${aligned[column]}` }, ...inline(cell))));
-  const head = h("thead", {}, row(header, "th"));
-  const body = h("tbody", {}, ...rows.map((cells) => row(cells, "td")));
-  return h("div", { class: "table", tabindex: "0", role: "group", "aria-label": "Table" }, h("table", {}, head, body));
+    createElement(
+      "tr",
+      {},
+      ...cells.map((cell, column) => createElement(tag, { class: `to-${alignments[column]}` }, ...renderInline(cell))),
+    );
+  const head = createElement("thead", {}, row(header, "th"));
+  const body = createElement("tbody", {}, ...rows.map((cells) => row(cells, "td")));
+  return createElement(
+    "div",
+    { class: "table", tabindex: "0", role: "group", "aria-label": "Table" },
+    createElement("table", {}, head, body),
+  );
 }

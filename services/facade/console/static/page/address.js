@@ -1,19 +1,19 @@
-// Which chat is shown, as the address after #: it survives a reload and can be kept as a bookmark.
+// Keeps the shown chat in the address after #, where it survives a reload and can be bookmarked.
 
-export function current() {
-  const place = new URLSearchParams(location.hash.slice(1));
-  return { chatId: place.get("chat"), runId: place.get("run") };
+export function readAddress() {
+  const parameters = new URLSearchParams(location.hash.slice(1));
+  return { chatId: parameters.get("chat"), runId: parameters.get("run") };
 }
 
-export const hashOf = (place) =>
-  `#${new URLSearchParams(Object.entries({ chat: place.chatId, run: place.runId }).filter(([, id]) => id))}`;
+export const formatHash = (address) =>
+  `#${new URLSearchParams(Object.entries({ chat: address.chatId, run: address.runId }).filter(([, id]) => id))}`;
 
-/** The page now shows this; nothing is loaded by it. `runId` is given while the run is live. */
-export function tell(place, { isNew = false } = {}) {
-  history[isNew ? "pushState" : "replaceState"](null, "", place.chatId ? hashOf(place) : location.pathname);
+/** Write what the page shows into the address, without loading anything; `runId` is given while the run is live. */
+export function updateAddress(address, { isNew = false } = {}) {
+  history[isNew ? "pushState" : "replaceState"](null, "", address.chatId ? formatHash(address) : location.pathname);
 }
 
-export function onChange(then) {
-  addEventListener("hashchange", then);
-  addEventListener("popstate", then);
+export function watchAddress(callback) {
+  addEventListener("hashchange", callback);
+  addEventListener("popstate", callback);
 }

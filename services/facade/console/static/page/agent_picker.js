@@ -1,45 +1,47 @@
-// Which agent is asked: a list to choose from, and what the chosen one is.
+// Lists the agents to choose from and describes the chosen one.
 
 import * as api from "../server/api.js";
-import { h } from "../elements/dom.js";
+import { createElement } from "../elements/dom.js";
 
-export class Agents {
-  #known = new Map();
-  #wanted;
+export class AgentPicker {
+  #agents = new Map();
+  #wantedKey;
 
   constructor(select, about) {
     this.select = select;
     this.about = about;
-    select.addEventListener("change", () => this.#tell());
+    select.addEventListener("change", () => this.#showDescription());
   }
 
-  /** The key to ask; undefined leaves it to the server. */
+  /** Key of the agent to ask; undefined leaves the choice to the server. */
   get key() {
     return this.select.value || undefined;
   }
 
-  async load() {
-    const agents = await api.agents();
-    this.#known = new Map(agents.map((agent) => [agent.key, agent]));
-    const options = agents.map(({ key, name, icon }) => h("option", { value: key }, `${emoji(icon)}${name || key}`));
-    this.select.replaceChildren(h("option", { value: "" }, "Chat's own agent"), ...options);
-    this.choose(this.#wanted ?? agents[0]?.key);
+  async loadAgents() {
+    const agents = await api.listAgents();
+    this.#agents = new Map(agents.map((agent) => [agent.key, agent]));
+    const options = agents.map(({ key, name, icon }) =>
+      createElement("option", { value: key }, `${formatIcon(icon)}${name || key}`),
+    );
+    this.select.replaceChildren(createElement("option", { value: "" }, "Chat's own agent"), ...options);
+    this.chooseAgent(this.#wantedKey ?? agents[0]?.key);
   }
 
-  /** Select an agent; before the list is there, then. */
-  choose(key) {
-    this.#wanted = key;
-    if (this.#known.has(key)) this.select.value = key;
-    this.#tell();
+  /** Select an agent, if necessary once the list is loaded. */
+  chooseAgent(key) {
+    this.#wantedKey = key;
+    if (this.#agents.has(key)) this.select.value = key;
+    this.#showDescription();
   }
 
-  #tell() {
-    const agent = this.#known.get(this.select.value);
+  #showDescription() {
+    const agent = this.#agents.get(this.select.value);
     const parts = agent && [agent.description, agent.mode, agent.model, agent.tools?.join(", ")];
     this.about.textContent = parts ? parts.filter(Boolean).join(" · ") : "";
   }
 }
 
-function emoji(icon) {
+function formatIcon(icon) {
   return icon?.startsWith("emoji:") ? `${icon.slice("emoji:".length)} ` : "";
 }

@@ -1,59 +1,62 @@
-// Files that go with the next question: each is uploaded when it is chosen, and named in the query.
+// Holds the files for the next question: each is uploaded when it is chosen and named in the query.
 
 import * as api from "../server/api.js";
-import { button, h } from "../elements/dom.js";
-import { size } from "../elements/format.js";
+import { createButton, createElement } from "../elements/dom.js";
+import { formatSize } from "../elements/format.js";
 
 export class Attachments {
   #references = [];
   #uploads = [];
 
-  /** `input` is the file input, `list` the element that shows what was chosen; `chatId()` says where it goes. */
-  constructor(input, list, chatId) {
+  /** `input` is the file input, `list` the element that lists the files; `getChatId()` returns the chat for uploads. */
+  constructor(input, list, getChatId) {
     this.input = input;
     this.list = list;
-    this.chatId = chatId;
-    input.addEventListener("change", () => this.#chosen());
+    this.getChatId = getChatId;
+    input.addEventListener("change", () => this.#uploadChosen());
   }
 
-  /** The references for a query, when all are there; the list is empty afterwards. */
-  async take() {
+  /** Wait for the uploads, return their references for a query and empty the list. */
+  async takeReferences() {
     await Promise.all(this.#uploads);
     if (this.list.querySelector(".problem")) throw new Error("Remove the file that was not stored.");
     this.#uploads = [];
-    const taken = this.#references;
+    const references = this.#references;
     this.#references = [];
     this.list.replaceChildren();
-    return taken;
+    return references;
   }
 
-  #chosen() {
+  #uploadChosen() {
     const files = [...this.input.files];
     this.input.value = ""; // so that the same file can be chosen again
-    // One after the other, so that their order is that of the list.
-    for (const file of files) this.#uploads.push(this.#upload(file, this.#uploads.at(-1)));
+    // Uploads run one after the other, so that the references have the order of the list.
+    for (const file of files) this.#uploads.push(this.#uploadFile(file, this.#uploads.at(-1)));
   }
 
-  async #upload(file, before) {
-    const state = h("small", {}, "uploading…");
-    const item = h("li", {}, file.name, " ", state);
+  async #uploadFile(file, previousUpload) {
+    const state = createElement("small", {}, "uploading…");
+    const item = createElement("li", {}, file.name, " ", state);
     this.list.append(item);
-    await before;
+    await previousUpload;
     try {
-      const reference = await api.upload(this.chatId(), file);
+      const reference = await api.uploadFile(this.getChatId(), file);
       this.#references.push(reference);
-      state.textContent = size(file.size);
+      state.textContent = formatSize(file.size);
       item.append(
-        button("×", () => this.#drop(reference, item), { class: "quiet", "aria-label": `Remove ${file.name}` }),
+        createButton("×", () => this.#removeReference(reference, item), {
+          class: "quiet",
+          "aria-label": `Remove ${file.name}`,
+        }),
       );
     } catch (error) {
       state.textContent = error.message;
       item.classList.add("problem");
-      item.append(button("×", () => item.remove(), { class: "quiet", "aria-label": `Remove ${file.name}` }));
+      item.append(createButton("×", () => item.remove(), { class: "quiet", "aria-label": `Remove ${file.name}` }));
     }
   }
 
-  #drop(reference, item) {
+  #removeReference(reference, item) {
     this.#references = this.#references.filter((other) => other !== reference);
     item.remove();
   }

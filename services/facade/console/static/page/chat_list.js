@@ -1,53 +1,60 @@
-// The list of chats, newest first, a page at a time.
+// Lists the chats, newest first, a page at a time.
 
 import * as api from "../server/api.js";
-import { button, h } from "../elements/dom.js";
-import { onDay } from "../elements/format.js";
-import { hashOf } from "./address.js";
+import { createButton, createElement } from "../elements/dom.js";
+import { formatDate } from "../elements/format.js";
+import { formatHash } from "./address.js";
 
-export class Chats {
-  #list = h("ul");
-  #more = button("Show more", () => this.#load(this.#nextPage));
+export class ChatList {
+  #list = createElement("ul");
+  #more = createButton("Show more", () => this.#loadPage(this.#nextPage));
   #nextPage = "";
 
-  /** `onDeleted(chatId)`; `problem(error)`. */
-  constructor(element, { onDeleted, problem }) {
+  /** `onDeleted(chatId)` runs after a deletion, `onProblem(error)` after a failed request. */
+  constructor(element, { onDeleted, onProblem }) {
     this.onDeleted = onDeleted;
-    this.problem = problem;
+    this.onProblem = onProblem;
     this.current = null;
     element.append(this.#list, this.#more);
     this.#more.hidden = true;
   }
 
-  /** Read the first page again. */
-  refresh() {
-    return this.#load("");
+  loadFirstPage() {
+    return this.#loadPage("");
   }
 
-  mark(chatId) {
+  markCurrent(chatId) {
     this.current = chatId;
     for (const item of this.#list.children) this.#markItem(item);
   }
 
-  async #load(page) {
+  async #loadPage(page) {
     try {
-      const { data, nextPageToken } = await api.chats(page);
-      const items = data.map((chat) => this.#item(chat));
+      const { data, nextPageToken } = await api.listChats(page);
+      const items = data.map((chat) => this.#createItem(chat));
       if (page) this.#list.append(...items);
       else this.#list.replaceChildren(...items);
       this.#nextPage = nextPageToken ?? "";
       this.#more.hidden = !this.#nextPage;
-      this.mark(this.current);
+      this.markCurrent(this.current);
     } catch (error) {
-      this.problem(error);
+      this.onProblem(error);
     }
   }
 
-  #item(chat) {
-    const about = h("small", {}, `${chat.firstAgentKey} · ${onDay(chat.updatedAt)}`);
-    const open = h("a", { href: hashOf({ chatId: chat.chatId }) }, h("span", {}, chat.chatName), about);
-    const remove = button("×", () => this.#confirm(chat), { class: "quiet", "aria-label": `Delete ${chat.chatName}` });
-    return h("li", { "data-chat-id": chat.chatId }, open, remove);
+  #createItem(chat) {
+    const about = createElement("small", {}, `${chat.firstAgentKey} · ${formatDate(chat.updatedAt)}`);
+    const open = createElement(
+      "a",
+      { href: formatHash({ chatId: chat.chatId }) },
+      createElement("span", {}, chat.chatName),
+      about,
+    );
+    const remove = createButton("×", () => this.#confirmDeletion(chat), {
+      class: "quiet",
+      "aria-label": `Delete ${chat.chatName}`,
+    });
+    return createElement("li", { "data-chat-id": chat.chatId }, open, remove);
   }
 
   #markItem(item) {
@@ -57,25 +64,25 @@ export class Chats {
     else link.removeAttribute("aria-current");
   }
 
-  #confirm({ chatId, chatName }) {
-    const dialog = h("dialog", { "aria-labelledby": "delete-title" });
-    const act = async () => {
+  #confirmDeletion({ chatId, chatName }) {
+    const dialog = createElement("dialog", { "aria-labelledby": "delete-title" });
+    const deleteChat = async () => {
       dialog.close();
       try {
-        await api.remove(chatId);
+        await api.deleteChat(chatId);
         this.onDeleted(chatId);
       } catch (error) {
-        this.problem(error);
+        this.onProblem(error);
       }
     };
     dialog.append(
-      h("h2", { id: "delete-title" }, `Delete “${chatName}”?`),
-      h("p", {}, "The chat, its log and its files are removed for good."),
-      h(
+      createElement("h2", { id: "delete-title" }, `Delete “${chatName}”?`),
+      createElement("p", {}, "The chat, its log and its files are removed for good."),
+      createElement(
         "div",
         { class: "actions" },
-        button("Keep", () => dialog.close()),
-        button("Delete", act, { class: "danger" }),
+        createButton("Keep", () => dialog.close()),
+        createButton("Delete", deleteChat, { class: "danger" }),
       ),
     );
     dialog.addEventListener("close", () => dialog.remove());

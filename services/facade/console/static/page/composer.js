@@ -1,7 +1,7 @@
-// Where a message is written: a question, or while a run is live something to tell it.
+// Takes a message: a question, or a steering message while a run is live.
 
 export class Composer {
-  /** `send(message)` and `stop()`; a message that could not be sent comes back into the field. */
+  /** `send(message)` sends the text, which returns to the field if that fails; `stop()` cancels the run. */
   constructor(form, { send, stop }) {
     this.send = send;
     this.form = form;
@@ -9,17 +9,17 @@ export class Composer {
     form.noValidate = true; // a message that was refused once may be sent again
     form.addEventListener("submit", (event) => {
       event.preventDefault();
-      this.#submit();
+      this.#sendMessage();
     });
     form.elements.stop.addEventListener("click", stop);
-    this.message.addEventListener("keydown", (event) => this.#key(event));
+    this.message.addEventListener("keydown", (event) => this.#handleKey(event));
   }
 
   focus() {
     this.message.focus();
   }
 
-  show({ isLive, canSteer }) {
+  updateState({ isLive, canSteer }) {
     this.isReady = !isLive || canSteer;
     const { elements } = this.form;
     if (!isLive && document.activeElement === elements.stop) this.focus();
@@ -29,13 +29,13 @@ export class Composer {
     this.message.placeholder = isLive ? "Tell the running agent something…" : "Ask…";
   }
 
-  #key(event) {
+  #handleKey(event) {
     if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
     event.preventDefault();
-    this.#submit();
+    this.#sendMessage();
   }
 
-  async #submit() {
+  async #sendMessage() {
     const text = this.message.value;
     if (!text.trim() || !this.isReady) return;
     this.message.value = "";

@@ -1,19 +1,19 @@
-// The chat that is shown: its earlier runs from history, the live one followed, and what is asked next.
+// Shows one chat: replays its earlier runs from history, follows the live one and asks the next question.
 
 import * as api from "../server/api.js";
 import { TERMINAL } from "../events/fold.js";
-import { follow } from "../events/follow.js";
-import * as place from "./address.js";
+import { followRun } from "../events/follow.js";
+import * as address from "./address.js";
 import { RunView } from "../run/run_view.js";
 
 const PROGRESS_MS = 3000;
 
 export class Conversation {
-  #leaving = new AbortController();
+  #abortController = new AbortController();
 
   /**
-   * `hooks`: changed() when a run begins or ends; lost(isLost) when the connection to it breaks and is back;
-   * ran(agentKey) tells whose run was shown; forked(); problem(error) for what has no place of its own.
+   * `hooks`: onChange() when a run begins or ends; onLost(isLost) when the connection to it breaks and is back;
+   * onAgent(agentKey) when an agent's run is shown; onFork(); onProblem(error) for errors without a place of their own.
    */
   constructor(element, hooks) {
     this.element = element;
@@ -21,151 +21,151 @@ export class Conversation {
     this.live = null;
   }
 
-  /** Show a chat, and go on with the run that is live in it; without an id: a new chat. */
-  async open({ chatId, runId } = {}) {
-    this.#leave();
+  /** Show a chat and follow its live run; without an id, show a new chat. */
+  async openChat({ chatId, runId } = {}) {
+    this.#leaveChat();
     this.chatId = chatId ?? null;
     this.element.replaceChildren();
-    this.hooks.changed();
+    this.hooks.onChange();
     if (!chatId) return;
-    const { signal } = this.#leaving;
-    const runs = await history(chatId, runId);
+    const { signal } = this.#abortController;
+    const runs = await loadHistory(chatId, runId);
     if (signal.aborted) return;
-    this.#showAll(runs, runId);
+    this.#showRuns(runs, runId);
   }
 
-  ask(query) {
+  askQuestion(query) {
     const isNew = !this.chatId;
-    this.chatId ??= query.chatId ?? api.newId();
-    if (isNew) place.tell({ chatId: this.chatId }, { isNew });
-    const run = this.#addRun();
+    this.chatId ??= query.chatId ?? api.createId();
+    if (isNew) address.updateAddress({ chatId: this.chatId }, { isNew });
+    const run = this.#addRunView();
     run.showQuestion(query);
     run.element.scrollIntoView({ block: "end" });
-    this.#follow({ query: { ...query, chatId: this.chatId, requestId: api.newId() } }, run);
+    this.#startFollowing({ query: { ...query, chatId: this.chatId, requestId: api.createId() } }, run);
   }
 
-  /** Tell the live run something; when it ends first, that is the next run, which is then followed. */
-  async steer(message) {
-    const { runId, status } = await api.steer(this.live.runId, message);
+  /** Send the live run a message; if the run ends first, the message starts the next run, which is then followed. */
+  async steerRun(message) {
+    const { runId, status } = await api.steerRun(this.live.runId, message);
     if (status !== "queued" || runId === this.live?.runId) return;
-    const { signal } = this.#leaving;
-    await this.live?.over;
-    if (!signal.aborted) this.#follow({ runId }, this.#addRun());
+    const { signal } = this.#abortController;
+    await this.live?.completion;
+    if (!signal.aborted) this.#startFollowing({ runId }, this.#addRunView());
   }
 
-  cancel() {
-    return api.cancel(this.live.runId);
+  cancelRun() {
+    return api.cancelRun(this.live.runId);
   }
 
-  #leave() {
-    this.#leaving.abort();
-    this.#leaving = new AbortController();
+  #leaveChat() {
+    this.#abortController.abort();
+    this.#abortController = new AbortController();
     this.live = null;
-    this.hooks.lost(false);
+    this.hooks.onLost(false);
   }
 
-  #addRun() {
+  #addRunView() {
     const run = new RunView({
-      submit: (body) => api.submit({ ...body, chatId: this.chatId }),
-      fork: (runId) => this.#fork(runId),
-      askAgain: (message) => this.ask({ message, agentKey: run.agentKey }),
+      submit: (body) => api.submitPayload({ ...body, chatId: this.chatId }),
+      fork: (runId) => this.#forkChat(runId),
+      askAgain: (message) => this.askQuestion({ message, agentKey: run.agentKey }),
     });
     this.element.append(run.element);
     return run;
   }
 
-  /** The runs that have ended as history tells them; the others from their beginning, and on from there. */
-  #showAll(runs, runId) {
-    const isKnown = runs.some((events) => runIdOf(events) === runId);
+  /** Replay ended runs from history and follow the others from their beginning. */
+  #showRuns(runs, runId) {
+    const isKnown = runs.some((events) => findRunId(events) === runId);
     for (const events of runs) {
-      const id = runIdOf(events);
-      if (id && !isOver(events)) this.#follow({ runId: id }, this.#addRun());
-      else if (id || isKnown || !runId) this.#replay(events); // else it is the beginning of `runId`
+      const id = findRunId(events);
+      if (id && !hasEnded(events)) this.#startFollowing({ runId: id }, this.#addRunView());
+      else if (id || isKnown || !runId) this.#replayRun(events); // otherwise these events are the beginning of `runId`
     }
-    if (runId && !isKnown) this.#follow({ runId }, this.#addRun());
+    if (runId && !isKnown) this.#startFollowing({ runId }, this.#addRunView());
   }
 
-  #replay(events) {
-    const run = this.#addRun();
+  #replayRun(events) {
+    const run = this.#addRunView();
     for (const event of events) run.apply(event);
-    this.hooks.ran(run.agentKey);
+    this.hooks.onAgent(run.agentKey);
   }
 
-  #follow(from, run) {
-    run.over = this.#followed(from, run);
+  #startFollowing(source, run) {
+    run.completion = this.#followToEnd(source, run);
   }
 
-  async #followed(from, run) {
-    const { signal } = this.#leaving;
+  async #followToEnd(source, run) {
+    const { signal } = this.#abortController;
     this.live = run;
     run.isLive = true;
     run.element.setAttribute("aria-busy", "true");
-    this.hooks.changed();
-    const progress = setInterval(() => this.#progress(run), PROGRESS_MS);
+    this.hooks.onChange();
+    const timer = setInterval(() => this.#showProgress(run), PROGRESS_MS);
     try {
-      await follow(from, {
-        onEvent: (event) => signal.aborted || this.#take(run, event),
-        onLost: this.hooks.lost,
+      await followRun(source, {
+        onEvent: (event) => signal.aborted || this.#applyEvent(run, event),
+        onLost: this.hooks.onLost,
         signal,
       });
     } catch (error) {
-      if (!(error instanceof api.ApiError || error instanceof api.Lost)) throw error;
-      run.end.fail(error);
+      if (!(error instanceof api.ApiError || error instanceof api.ConnectionLost)) throw error;
+      run.end.showFailure(error);
     } finally {
-      clearInterval(progress);
+      clearInterval(timer);
       run.isLive = false;
       run.element.removeAttribute("aria-busy");
-      if (this.live === run) this.#over();
+      if (this.live === run) this.#endFollowing();
     }
   }
 
-  #take(run, event) {
+  #applyEvent(run, event) {
     run.apply(event);
     if (event.type === "run.start") {
-      place.tell({ chatId: this.chatId, runId: run.runId });
-      this.hooks.ran(run.agentKey);
-      this.hooks.changed();
-      this.#progress(run);
+      address.updateAddress({ chatId: this.chatId, runId: run.runId });
+      this.hooks.onAgent(run.agentKey);
+      this.hooks.onChange();
+      this.#showProgress(run);
     }
   }
 
-  #over() {
+  #endFollowing() {
     this.live = null;
-    this.hooks.lost(false);
-    place.tell({ chatId: this.chatId });
-    this.hooks.changed();
+    this.hooks.onLost(false);
+    address.updateAddress({ chatId: this.chatId });
+    this.hooks.onChange();
   }
 
-  /** What the live run has spent; a facade that cannot say is asked again later. */
-  async #progress(run) {
+  /** Show what the live run has spent; a facade that cannot say is asked again later. */
+  async #showProgress(run) {
     if (!run.runId || run.isOver || document.hidden) return;
-    const state = await api.run(run.runId).catch(() => null);
-    if (state && run.isLive && !run.isOver) run.end.progress(state);
+    const state = await api.getRun(run.runId).catch(() => null);
+    if (state && run.isLive && !run.isOver) run.end.showProgress(state);
   }
 
-  async #fork(runId) {
+  async #forkChat(runId) {
     try {
-      const chatId = await api.fork(this.chatId, runId);
-      place.tell({ chatId }, { isNew: true });
-      await this.open({ chatId });
-      this.hooks.forked();
+      const chatId = await api.forkChat(this.chatId, runId);
+      address.updateAddress({ chatId }, { isNew: true });
+      await this.openChat({ chatId });
+      this.hooks.onFork();
     } catch (error) {
-      this.hooks.problem(error);
+      this.hooks.onProblem(error);
     }
   }
 }
 
-/** The chat's events, one list for each run. A chat whose first run has just begun may not be known yet. */
-async function history(chatId, runId) {
+/** Load the chat's events, one list for each run. A chat whose first run has just begun may not be known yet. */
+async function loadHistory(chatId, runId) {
   try {
-    return split((await api.chat(chatId)).events);
+    return splitByRun((await api.getChat(chatId)).events);
   } catch (error) {
     if (runId && error.status === 404) return [];
     throw error;
   }
 }
 
-function split(events) {
+function splitByRun(events) {
   const runs = [];
   for (const event of events) {
     if (event.type === "request.query" || !runs.length) runs.push([]);
@@ -174,5 +174,5 @@ function split(events) {
   return runs;
 }
 
-const runIdOf = (events) => events.find((event) => event.type === "run.start")?.runId;
-const isOver = (events) => TERMINAL.has(events.at(-1)?.type);
+const findRunId = (events) => events.find((event) => event.type === "run.start")?.runId;
+const hasEnded = (events) => TERMINAL.has(events.at(-1)?.type);

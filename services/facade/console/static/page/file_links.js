@@ -1,23 +1,23 @@
-// Files of a workspace, where a link alone does not open them: a link carries no credential.
+// Opens workspace files where a link alone cannot, because a link carries no credential.
 
 import * as api from "../server/api.js";
 import { hasCredential } from "../server/credential.js";
-import { isOurFile } from "../elements/dom.js";
+import { isWorkspaceFile } from "../elements/dom.js";
 
-/** Save our files when their links are followed. Never shown: as a page of ours, a file could do what the user can. */
-export function saveFiles(page, problem) {
+/** Save our files when their links are clicked; shown as our page, a file could do what the user can. */
+export function saveFilesOnClick(page, onProblem) {
   page.addEventListener("click", (event) => {
     const link = event.target.closest?.("a[href]");
     const address = link?.getAttribute("href")?.replace(location.origin, "");
-    if (!address || !isOurFile(address) || !hasCredential()) return;
+    if (!address || !isWorkspaceFile(address) || !hasCredential()) return;
     event.preventDefault();
-    save(address).catch(problem);
+    saveFile(address).catch(onProblem);
   });
 }
 
-async function save(address) {
+async function saveFile(address) {
   const path = new URL(address, location.href).searchParams.get("path") ?? "file";
-  const data = new Blob([await api.file(address)], { type: "application/octet-stream" });
+  const data = new Blob([await api.fetchFile(address)], { type: "application/octet-stream" });
   const link = document.createElement("a");
   link.href = URL.createObjectURL(data);
   link.download = path.split("/").at(-1);

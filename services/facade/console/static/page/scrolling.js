@@ -1,17 +1,17 @@
-// The end of the conversation stays in sight for who is there; who reads further up is left in peace.
+// Keeps the end of the conversation in sight, unless the reader has scrolled up.
 
 const NEAR_PX = 80;
 
 /** Keep `scroller` at its end while `content` grows; `toLatest` is the button that leads back there. */
 export function keepAtEnd(scroller, content, toLatest) {
   let isAtEnd = true;
-  const distance = () => scroller.scrollHeight - scroller.scrollTop - scroller.clientHeight;
-  const toEnd = () => scroller.scrollTo({ top: scroller.scrollHeight, behavior: "instant" });
-  const look = () => {
-    isAtEnd = distance() < NEAR_PX;
+  const measureDistance = () => scroller.scrollHeight - scroller.scrollTop - scroller.clientHeight;
+  const scrollToEnd = () => scroller.scrollTo({ top: scroller.scrollHeight, behavior: "instant" });
+  const updateState = () => {
+    isAtEnd = measureDistance() < NEAR_PX;
     toLatest.hidden = isAtEnd;
   };
-  scroller.addEventListener("scroll", look);
-  toLatest.addEventListener("click", toEnd);
-  new ResizeObserver(() => (isAtEnd ? toEnd() : look())).observe(content);
+  scroller.addEventListener("scroll", updateState);
+  toLatest.addEventListener("click", scrollToEnd);
+  new ResizeObserver(() => (isAtEnd ? scrollToEnd() : updateState())).observe(content);
 }

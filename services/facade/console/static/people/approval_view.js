@@ -1,33 +1,33 @@
-// A question whether a call may run: approve, edit its arguments, or reject, each with a note to the model if wanted.
+// Asks whether a call may run: approve it, edit its arguments or reject it, with an optional note to the model.
 
-import { button, h } from "../elements/dom.js";
-import { atTime } from "../elements/format.js";
-import { parse, pretty } from "../server/json.js";
-import { sending } from "./submission.js";
+import { createButton, createElement } from "../elements/dom.js";
+import { formatTime } from "../elements/format.js";
+import { formatJson, parseJson } from "../server/json.js";
+import { submitForm } from "./submission.js";
 
-const DECIDED = { approve: "Approved", edit: "Approved with other arguments", reject: "Rejected" };
+const DECISION_TEXTS = { approve: "Approved", edit: "Approved with other arguments", reject: "Rejected" };
 
 export class ApprovalView {
-  /** `submit(payload)` sends the decision and gives what became of it. */
+  /** `submit(payload)` sends the decision and returns a SubmitResponse. */
   constructor(ask, toolName, params, submit) {
     this.submit = submit;
-    this.note = h("input", { type: "text", maxlength: 4000, autocomplete: "off" });
-    this.arguments = h("textarea", { rows: 5, spellcheck: "false" });
-    this.arguments.value = pretty(params ?? {});
-    this.editor = h("label", { hidden: true }, "Arguments to run with (JSON)", this.arguments);
-    this.problem = h("p", { role: "alert", class: "problem" });
-    this.element = h(
+    this.note = createElement("input", { type: "text", maxlength: 4000, autocomplete: "off" });
+    this.arguments = createElement("textarea", { rows: 5, spellcheck: "false" });
+    this.arguments.value = formatJson(params ?? {});
+    this.editor = createElement("label", { hidden: true }, "Arguments to run with (JSON)", this.arguments);
+    this.problem = createElement("p", { role: "alert", class: "problem" });
+    this.element = createElement(
       "section",
       { class: "approval", "aria-label": "Approval", "data-risk": ask.risk },
-      h(
+      createElement(
         "p",
         {},
-        h("strong", {}, `May ${toolName ?? "this tool"} run?`),
+        createElement("strong", {}, `May ${toolName ?? "this tool"} run?`),
         " ",
-        h("span", { class: "risk" }, `${ask.risk} risk`),
+        createElement("span", { class: "risk" }, `${ask.risk} risk`),
       ),
-      h("p", {}, `${ask.reason} · answer by ${atTime(ask.expiresAt)}`),
-      this.#form(),
+      createElement("p", {}, `${ask.reason} · answer by ${formatTime(ask.expiresAt)}`),
+      this.#createForm(),
     );
   }
 
@@ -35,24 +35,33 @@ export class ApprovalView {
     return this.element.dataset.decision !== undefined;
   }
 
-  answered({ decision, by, note }) {
-    const who = by ? ` by ${by}` : "";
+  showAnswer({ decision, by, note }) {
+    const author = by ? ` by ${by}` : "";
     this.element.dataset.decision = decision;
-    this.element.replaceChildren(h("p", {}, (DECIDED[decision] ?? decision) + who + (note ? `: ${note}` : "")));
+    this.element.replaceChildren(
+      createElement("p", {}, (DECISION_TEXTS[decision] ?? decision) + author + (note ? `: ${note}` : "")),
+    );
   }
 
-  #form() {
-    const actions = h(
+  #createForm() {
+    const actions = createElement(
       "div",
       { class: "actions" },
-      button("Approve", () => this.#decide({ decision: "approve" }), { class: "primary" }),
-      button("Edit…", (event) => this.#edit(event.target)),
-      button("Reject", () => this.#decide({ decision: "reject" })),
+      createButton("Approve", () => this.#submitDecision({ decision: "approve" }), { class: "primary" }),
+      createButton("Edit…", (event) => this.#editArguments(event.target)),
+      createButton("Reject", () => this.#submitDecision({ decision: "reject" })),
     );
-    return h("fieldset", {}, this.editor, h("label", {}, "Note to the model", this.note), actions, this.problem);
+    return createElement(
+      "fieldset",
+      {},
+      this.editor,
+      createElement("label", {}, "Note to the model", this.note),
+      actions,
+      this.problem,
+    );
   }
 
-  #edit(editButton) {
+  #editArguments(editButton) {
     if (this.editor.hidden) {
       this.editor.hidden = false;
       editButton.textContent = "Approve as edited";
@@ -60,17 +69,17 @@ export class ApprovalView {
       return;
     }
     try {
-      const edited = parse(this.arguments.value);
-      this.#decide({ decision: "edit", arguments: edited });
+      const edited = parseJson(this.arguments.value);
+      this.#submitDecision({ decision: "edit", arguments: edited });
     } catch (error) {
       this.problem.textContent = `The arguments are no valid JSON: ${error.message}`;
       this.arguments.focus();
     }
   }
 
-  #decide(decision) {
+  #submitDecision(decision) {
     const note = this.note.value.trim();
     const payload = note ? { ...decision, note } : decision;
-    return sending(this.element.querySelector("fieldset"), this.problem, () => this.submit(payload));
+    return submitForm(this.element.querySelector("fieldset"), this.problem, () => this.submit(payload));
   }
 }

@@ -1,22 +1,26 @@
-// A form for what a person is asked: fields from a JSON schema, a question with choices, or plain JSON.
+// Creates the form that a person answers: fields from a JSON schema, a question with choices, or plain JSON.
 
-import { button, h } from "../elements/dom.js";
-import { parse, pretty } from "../server/json.js";
-import { sending } from "./submission.js";
+import { createButton, createElement } from "../elements/dom.js";
+import { formatJson, parseJson } from "../server/json.js";
+import { submitForm } from "./submission.js";
 
-/** A form for the frontend tool's view (JSON, or null when it has none); `submit(payload)` sends it. */
-export function form(toolName, view, params, submit) {
-  if (toolName === "ask_human") return questionForm(params ?? {}, submit);
+/** Create a form for a frontend tool's view (JSON, or null when it has none); `submit(payload)` sends the answer. */
+export function createForm(toolName, view, params, submit) {
+  if (toolName === "ask_human") return createQuestionForm(params ?? {}, submit);
   const schema = view?.type === "object" && view.properties ? view : null;
-  return schema ? schemaForm(schema, params ?? {}, submit) : jsonForm(view, params, submit);
+  return schema ? createSchemaForm(schema, params ?? {}, submit) : createJsonForm(view, params, submit);
 }
 
-let questions = 0; // on this page: an id for each answer
+let questionCount = 0; // on this page, for the ids of the answers
 
-function wired(fields, read, submit) {
-  const problem = h("p", { role: "alert", class: "problem" });
-  const actions = h("div", { class: "actions" }, h("button", { type: "submit", class: "primary" }, "Send"));
-  const fieldset = h("fieldset", {}, ...fields, actions, problem);
+function buildForm(fields, read, submit) {
+  const problem = createElement("p", { role: "alert", class: "problem" });
+  const actions = createElement(
+    "div",
+    { class: "actions" },
+    createElement("button", { type: "submit", class: "primary" }, "Send"),
+  );
+  const fieldset = createElement("fieldset", {}, ...fields, actions, problem);
   const onsubmit = (event) => {
     event.preventDefault();
     let payload;
@@ -26,100 +30,119 @@ function wired(fields, read, submit) {
       problem.textContent = error.message;
       return;
     }
-    sending(fieldset, problem, () => submit(payload));
+    submitForm(fieldset, problem, () => submit(payload));
   };
-  return h("form", { class: "form", onsubmit }, fieldset);
+  return createElement("form", { class: "form", onsubmit }, fieldset);
 }
 
-function questionForm({ question = "", context, choices = [], default: preset = "", required = true }, submit) {
-  const id = `answer-${(questions += 1)}`;
-  const answer = h("textarea", { id, rows: 2, required });
+function createQuestionForm({ question = "", context, choices = [], default: preset = "", required = true }, submit) {
+  const id = `answer-${(questionCount += 1)}`;
+  const answer = createElement("textarea", { id, rows: 2, required });
   answer.value = preset;
-  const picks = choices.map((choice) => button(choice, () => (answer.value = choice)));
+  const choiceButtons = choices.map((choice) => createButton(choice, () => (answer.value = choice)));
   const fields = [
-    h("label", { for: id }, question),
-    context ? h("p", {}, context) : null,
-    choices.length ? h("div", { class: "choices", role: "group", "aria-label": "Choices" }, ...picks) : null,
+    createElement("label", { for: id }, question),
+    context ? createElement("p", {}, context) : null,
+    choices.length
+      ? createElement("div", { class: "choices", role: "group", "aria-label": "Choices" }, ...choiceButtons)
+      : null,
     answer,
   ];
-  return wired(fields, () => ({ answer: answer.value }), submit);
+  return buildForm(fields, () => ({ answer: answer.value }), submit);
 }
 
-function schemaForm(schema, params, submit) {
+function createSchemaForm(schema, params, submit) {
   const required = new Set(schema.required ?? []);
   const fields = Object.entries(schema.properties).map(([name, property]) =>
-    field(name, property, params[name] ?? property.default, required.has(name)),
+    createField(name, property, params[name] ?? property.default, required.has(name)),
   );
-  const head = [schema.title && h("h3", {}, schema.title), schema.description && h("p", {}, schema.description)];
+  const head = [
+    schema.title && createElement("h3", {}, schema.title),
+    schema.description && createElement("p", {}, schema.description),
+  ];
   const read = () => {
-    const given = fields.map(({ name, value }) => [name, value()]);
-    return Object.fromEntries(given.filter(([, value]) => value !== undefined));
+    const entries = fields.map(({ name, value }) => [name, value()]);
+    return Object.fromEntries(entries.filter(([, value]) => value !== undefined));
   };
-  return wired([...head.filter(Boolean), ...fields.map(({ element }) => element)], read, submit);
+  return buildForm([...head.filter(Boolean), ...fields.map(({ element }) => element)], read, submit);
 }
 
-/** One property: its element, and `value()`, undefined when it was left empty. */
-function field(name, property, preset, required) {
+/** Create a property's element and `value()`, which returns undefined for an empty field. */
+function createField(name, property, preset, required) {
   const label = property.title ?? name;
   const attributes = { name, required };
-  if (property.enum) return choiceField(name, label, property, preset, attributes);
-  if (property.type === "boolean") return checkField(name, label, property, preset);
+  if (property.enum) return createChoiceField(name, label, property, preset, attributes);
+  if (property.type === "boolean") return createCheckField(name, label, property, preset);
   if (property.type === "number" || property.type === "integer") {
-    return numberField(name, label, property, preset, attributes);
+    return createNumberField(name, label, property, preset, attributes);
   }
   const isText = property.type === "string";
   const isShort = isText && !(property.maxLength > 200);
-  const input = h(isShort ? "input" : "textarea", { ...attributes, maxlength: property.maxLength });
-  if (preset !== undefined) input.value = isText ? preset : pretty(preset);
+  const input = createElement(isShort ? "input" : "textarea", { ...attributes, maxlength: property.maxLength });
+  if (preset !== undefined) input.value = isText ? preset : formatJson(preset);
   const value = () => (input.value === "" ? undefined : isText ? input.value : parseField(label, input.value));
-  return { name, value, element: labelled(label, property, input) };
+  return { name, value, element: createLabel(label, property, input) };
 }
 
-function numberField(name, label, property, preset, attributes) {
+function createNumberField(name, label, property, preset, attributes) {
   const { type, minimum: min, maximum: max } = property;
-  const input = h("input", { ...attributes, type: "number", step: type === "integer" ? 1 : "any", min, max });
+  const input = createElement("input", {
+    ...attributes,
+    type: "number",
+    step: type === "integer" ? 1 : "any",
+    min,
+    max,
+  });
   input.value = preset ?? "";
   const value = () => (input.value === "" ? undefined : parseField(label, input.value));
-  return { name, value, element: labelled(label, property, input) };
+  return { name, value, element: createLabel(label, property, input) };
 }
 
 function parseField(label, text) {
   try {
-    return parse(text);
+    return parseJson(text);
   } catch {
     throw new Error(`${label}: must be valid JSON`);
   }
 }
 
-function choiceField(name, label, property, preset, attributes) {
+function createChoiceField(name, label, property, preset, attributes) {
   const options = property.enum.map((value, index) =>
-    h(
+    createElement(
       "option",
       { value: index, selected: value === preset },
       typeof value === "string" ? value : JSON.stringify(value),
     ),
   );
-  const empty = h("option", { value: "", selected: preset === undefined }, "Choose…");
-  const select = h("select", attributes, empty, ...options);
+  const empty = createElement("option", { value: "", selected: preset === undefined }, "Choose…");
+  const select = createElement("select", attributes, empty, ...options);
   const value = () => (select.value === "" ? undefined : property.enum[Number(select.value)]);
-  return { name, value, element: labelled(label, property, select) };
+  return { name, value, element: createLabel(label, property, select) };
 }
 
-function checkField(name, label, property, preset) {
-  const input = h("input", { type: "checkbox", name, checked: preset === true });
-  const hint = property.description ? h("small", {}, property.description) : null;
-  return { name, value: () => input.checked, element: h("label", { class: "check" }, input, label, hint) };
+function createCheckField(name, label, property, preset) {
+  const input = createElement("input", { type: "checkbox", name, checked: preset === true });
+  const hint = property.description ? createElement("small", {}, property.description) : null;
+  return { name, value: () => input.checked, element: createElement("label", { class: "check" }, input, label, hint) };
 }
 
-function labelled(label, property, input) {
-  return h("label", {}, label, property.description ? h("small", {}, property.description) : null, input);
+function createLabel(label, property, input) {
+  return createElement(
+    "label",
+    {},
+    label,
+    property.description ? createElement("small", {}, property.description) : null,
+    input,
+  );
 }
 
-function jsonForm(view, params, submit) {
-  const shown = view ?? params;
-  const answer = h("textarea", { rows: 5, spellcheck: "false", required: true });
+function createJsonForm(view, params, submit) {
+  const subject = view ?? params;
+  const answer = createElement("textarea", { rows: 5, spellcheck: "false", required: true });
   answer.value = "{}";
   const read = () => parseField("Answer", answer.value);
-  const about = shown ? h("pre", { tabindex: "0", role: "group", "aria-label": "What is asked" }, pretty(shown)) : null;
-  return wired([about, h("label", {}, "Answer (JSON)", answer)], read, submit);
+  const about = subject
+    ? createElement("pre", { tabindex: "0", role: "group", "aria-label": "What is asked" }, formatJson(subject))
+    : null;
+  return buildForm([about, createElement("label", {}, "Answer (JSON)", answer)], read, submit);
 }

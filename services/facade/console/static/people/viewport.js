@@ -1,48 +1,54 @@
-// The view of a frontend tool: HTML in a frame that can run scripts and nothing else, any other view as a form.
+// Shows the view of a frontend tool: HTML in a frame that can run scripts and nothing else, any other view as a form.
 //
-// A frame is given {toolParams} when it has loaded, and answers {type: "submit", params}; it may ask for its height
-// with {type: "resize", height}. It has no origin, so the messages are known by their sender.
+// A frame receives {toolParams} when it has loaded and answers {type: "submit", params}; it may set its height with
+// {type: "resize", height}. It has no origin, so its messages are recognised by their source.
 
 import * as api from "../server/api.js";
-import { h } from "../elements/dom.js";
-import { form } from "./form_view.js";
-import { sending } from "./submission.js";
+import { createElement } from "../elements/dom.js";
+import { createForm } from "./form_view.js";
+import { submitForm } from "./submission.js";
 
 const HEIGHT_MAX = 640;
 
-/** Show the view in `place`, if it `isWanted()` by then. Without a view a plain form asks. */
-export async function show(place, { viewportKey, toolName, params, isWanted }, submit) {
+/** Show the view in `container` if the call still `isWaiting()` once it is loaded; without a view, show a form. */
+export async function showViewport(container, { viewportKey, toolName, params, isWaiting }, submit) {
   let view = null;
   try {
-    view = await api.viewport(viewportKey);
+    view = await api.getViewport(viewportKey);
   } catch (error) {
     // ask_human needs no view; any other call can still be answered, as JSON.
     if (!(error instanceof api.ApiError)) throw error;
   }
-  if (!isWanted()) return;
+  if (!isWaiting()) return;
   const isHtml = typeof view?.html === "string" && Object.keys(view).length === 1;
-  place.replaceChildren(isHtml ? frame(view.html, toolName, params, submit) : form(toolName, view, params, submit));
+  container.replaceChildren(
+    isHtml ? createFrame(view.html, toolName, params, submit) : createForm(toolName, view, params, submit),
+  );
 }
 
-function frame(html, toolName, params, submit) {
-  const iframe = h("iframe", { sandbox: "allow-scripts", src: "/console/frame.html", title: `View of ${toolName}` });
-  const problem = h("p", { role: "alert", class: "problem" });
-  const fieldset = h("fieldset", { class: "view" }, iframe, problem);
+function createFrame(html, toolName, params, submit) {
+  const iframe = createElement("iframe", {
+    sandbox: "allow-scripts",
+    src: "/console/frame.html",
+    title: `View of ${toolName}`,
+  });
+  const problem = createElement("p", { role: "alert", class: "problem" });
+  const fieldset = createElement("fieldset", { class: "view" }, iframe, problem);
   const receive = (event) => {
     if (!iframe.isConnected) return removeEventListener("message", receive);
     if (event.source !== iframe.contentWindow) return undefined;
     const { type, params: answer, height } = Object(event.data);
     if (type === "empty") iframe.contentWindow.postMessage({ html }, "*");
-    else if (type === "ready") iframe.contentWindow.postMessage({ toolParams: plain(params) }, "*");
+    else if (type === "ready") iframe.contentWindow.postMessage({ toolParams: toPlainJson(params) }, "*");
     else if (type === "resize") iframe.height = Math.min(Math.max(Number(height) || 0, 60), HEIGHT_MAX);
-    else if (type === "submit" && !fieldset.disabled) sending(fieldset, problem, () => submit(answer ?? {}));
+    else if (type === "submit" && !fieldset.disabled) submitForm(fieldset, problem, () => submit(answer ?? {}));
     return undefined;
   };
   addEventListener("message", receive);
   return fieldset;
 }
 
-/** Without the exact numbers of json.js, which no other window knows. */
-function plain(params) {
+/** Remove the exact numbers of json.js, which cannot be sent to another window. */
+function toPlainJson(params) {
   return JSON.parse(JSON.stringify(params ?? {}));
 }

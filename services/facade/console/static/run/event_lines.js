@@ -1,23 +1,33 @@
-// What a run tells in one line: notices, sources, files, compactions, retries.
+// Shows events that take one line: notices, sources, files, compactions, retries.
 
-import { h, link } from "../elements/dom.js";
-import { count, size } from "../elements/format.js";
+import { createElement, createLink } from "../elements/dom.js";
+import { formatCount, formatSize } from "../elements/format.js";
 
-const line = (kind, ...children) => h("p", { class: `line ${kind}` }, ...children);
-const tokens = (event) => `${count(event.preTokens, "token")} → ${count(event.postTokens, "token")}`;
+const createLine = (kind, ...children) => createElement("p", { class: `line ${kind}` }, ...children);
+const formatTokenChange = (event) =>
+  `${formatCount(event.preTokens, "token")} → ${formatCount(event.postTokens, "token")}`;
 
-/** The line of each event type that is one. */
-export const LINES = {
-  "run.notice": (event) => line("notice", event.message, " ", h("code", {}, event.code)),
+/** Functions that create the line, by event type. */
+export const LINE_BUILDERS = {
+  "run.notice": (event) => createLine("notice", event.message, " ", createElement("code", {}, event.code)),
   "source.snapshot": (event) =>
-    line("source", "Source: ", link(event.url ?? "", event.title || event.url || event.sourceId)),
+    createLine("source", "Source: ", createLink(event.url ?? "", event.title || event.url || event.sourceId)),
   "artifact.publish": (event) =>
-    line("artifact", "File: ", link(event.url, event.name), ` ${event.mimeType}, ${size(event.sizeBytes)}`),
-  "request.steer": (event) => line("steered", h("strong", {}, "You added: "), event.message),
-  "compaction.start": () => line("compaction", "Older messages are being summarised…"),
-  "compaction.complete": (event) => line("compaction", `Older messages were summarised: ${tokens(event)}`),
+    createLine(
+      "artifact",
+      "File: ",
+      createLink(event.url, event.name),
+      ` ${event.mimeType}, ${formatSize(event.sizeBytes)}`,
+    ),
+  "request.steer": (event) => createLine("steered", createElement("strong", {}, "You added: "), event.message),
+  "compaction.start": () => createLine("compaction", "Older messages are being summarised…"),
+  "compaction.complete": (event) =>
+    createLine("compaction", `Older messages were summarised: ${formatTokenChange(event)}`),
   "compaction.fallback": (event) =>
-    line("compaction", `The summary failed (${event.reason}); the oldest messages were left out: ${tokens(event)}`),
-  "compaction.fail": (event) => line("compaction", `Nothing was summarised: ${event.reason}`),
-  "attempt.reset": (event) => line("notice", `What was said last is being tried again: ${event.reason}`),
+    createLine(
+      "compaction",
+      `The summary failed (${event.reason}); the oldest messages were left out: ${formatTokenChange(event)}`,
+    ),
+  "compaction.fail": (event) => createLine("compaction", `Nothing was summarised: ${event.reason}`),
+  "attempt.reset": (event) => createLine("notice", `What was said last is being tried again: ${event.reason}`),
 };

@@ -1,8 +1,8 @@
-// A plan: its tasks in order, each with its state; one card, changed in place.
+// Shows a plan as one card: its tasks in order, each with its state, updated in place.
 
-import { h, hidden } from "../elements/dom.js";
+import { createElement, createHiddenText } from "../elements/dom.js";
 
-const WORDS = {
+const STATUS_LABELS = {
   init: "to do",
   in_progress: "in progress",
   completed: "done",
@@ -12,31 +12,44 @@ const WORDS = {
 };
 
 export class PlanView {
-  #tasks = h("ol");
+  #tasks = createElement("ol");
   #items = new Map();
 
   constructor() {
-    this.element = h("section", { class: "plan", "aria-label": "Plan" }, h("h3", {}, "Plan"), this.#tasks);
+    this.element = createElement(
+      "section",
+      { class: "plan", "aria-label": "Plan" },
+      createElement("h3", {}, "Plan"),
+      this.#tasks,
+    );
   }
 
   update(tasks) {
-    this.#items = new Map(tasks.map((task) => [task.taskId, this.#item(task, tasks)]));
+    this.#items = new Map(tasks.map((task) => [task.taskId, this.#createItem(task, tasks)]));
     this.#tasks.replaceChildren(...this.#items.values());
   }
 
-  /** A task's state and what came of it, ahead of the plan's next update. */
-  setTask(taskId, status, note) {
+  /** Show a task's state and outcome before the plan's next update arrives. */
+  updateTask(taskId, status, note) {
     const item = this.#items.get(taskId);
     if (!item) return;
     setStatus(item, status);
     if (note) item.querySelector(".note").textContent = note;
   }
 
-  #item(task, tasks) {
-    const depth = depthOf(task, tasks);
-    const group = task.group ? h("span", { class: "group" }, task.group) : null;
-    const item = h("li", { "data-depth": depth }, h("span", { class: "state" }), task.description, group);
-    item.append(h("p", { class: "note" }, this.#items.get(task.taskId)?.querySelector(".note").textContent ?? ""));
+  #createItem(task, tasks) {
+    const depth = countAncestors(task, tasks);
+    const group = task.group ? createElement("span", { class: "group" }, task.group) : null;
+    const item = createElement(
+      "li",
+      { "data-depth": depth },
+      createElement("span", { class: "state" }),
+      task.description,
+      group,
+    );
+    item.append(
+      createElement("p", { class: "note" }, this.#items.get(task.taskId)?.querySelector(".note").textContent ?? ""),
+    );
     setStatus(item, task.status);
     return item;
   }
@@ -44,10 +57,10 @@ export class PlanView {
 
 function setStatus(item, status) {
   item.dataset.status = status;
-  item.querySelector(".state").replaceChildren(hidden(`${WORDS[status] ?? status}: `));
+  item.querySelector(".state").replaceChildren(createHiddenText(`${STATUS_LABELS[status] ?? status}: `));
 }
 
-function depthOf(task, tasks) {
+function countAncestors(task, tasks) {
   let depth = 0;
   for (let at = task; at?.parentTaskId && depth < 5; depth += 1) {
     at = tasks.find((other) => other.taskId === at.parentTaskId);

@@ -1,9 +1,9 @@
-// The last lines of a run: how it ended, what it cost, and what can be done with it now.
+// Shows a run's last lines: how it ended, what it cost, and what the reader can do next.
 
-import { announce } from "../elements/announcer.js";
-import { button, h } from "../elements/dom.js";
-import * as format from "../elements/format.js";
-import { soon } from "../elements/redraw.js";
+import { announceText } from "../elements/announcer.js";
+import { createButton, createElement } from "../elements/dom.js";
+import { formatBudget, formatUsage } from "../elements/format.js";
+import { scheduleForFrame } from "../elements/redraw.js";
 
 const REASONS = {
   length: "The answer was cut off: it reached its greatest length.",
@@ -13,57 +13,62 @@ const REASONS = {
 };
 
 export class RunEnd {
-  #outcome = h("div");
-  #spent = h("span", { class: "spent" });
-  #actions = h("span", { class: "actions" });
+  #outcome = createElement("div");
+  #usage = createElement("span", { class: "spent" });
+  #actions = createElement("span", { class: "actions" });
 
   constructor(run) {
     this.run = run;
-    this.element = h("footer", { class: "end" }, this.#outcome, h("p", {}, this.#spent, this.#actions));
-  }
-
-  /** The run is live: what it has spent so far. */
-  progress({ usage, budgetLeft }) {
-    const parts = [usage && format.usage(usage), budgetLeft && format.budget(budgetLeft)];
-    this.#spent.textContent = parts.filter(Boolean).join(" · ");
-  }
-
-  /** `end` is the terminal event. */
-  show(end) {
-    this.#outcome.replaceChildren(...this.#told(end));
-    if (end.usage) this.#spent.textContent = format.usage(end.usage);
-    this.#offer();
-    const outcome = this.#outcome.textContent || "The answer is complete.";
-    if (this.run.isLive) soon(() => announce(outcome)); // behind the answer's last paragraph
-  }
-
-  /** The connection is gone and no retry has helped, or the run could not be asked for. */
-  fail(error) {
-    this.#outcome.replaceChildren(this.#problem(error.message, error.code));
-    this.#offer();
-  }
-
-  #told(end) {
-    if (end.type === "run.error") return [this.#problem(end.error.message, end.error.code)];
-    if (end.type === "run.cancel") return [h("p", { class: "line notice" }, "Stopped.")];
-    return end.finishReason in REASONS ? [h("p", { class: "line notice" }, REASONS[end.finishReason])] : [];
-  }
-
-  #problem(message, code) {
-    const { message: question, actions } = this.run;
-    const again = question ? button("Ask again", () => actions.askAgain(question)) : null;
-    return h(
-      "div",
-      { class: "failure", role: "alert" },
-      h("p", {}, message, " ", code ? h("code", {}, code) : ""),
-      again,
+    this.element = createElement(
+      "footer",
+      { class: "end" },
+      this.#outcome,
+      createElement("p", {}, this.#usage, this.#actions),
     );
   }
 
-  #offer() {
+  /** Show what the live run has spent so far. */
+  showProgress({ usage, budgetLeft }) {
+    const parts = [usage && formatUsage(usage), budgetLeft && formatBudget(budgetLeft)];
+    this.#usage.textContent = parts.filter(Boolean).join(" · ");
+  }
+
+  /** Show how the run ended; `end` is its terminal event. */
+  showOutcome(end) {
+    this.#outcome.replaceChildren(...this.#describeOutcome(end));
+    if (end.usage) this.#usage.textContent = formatUsage(end.usage);
+    this.#showActions();
+    const outcome = this.#outcome.textContent || "The answer is complete.";
+    if (this.run.isLive) scheduleForFrame(() => announceText(outcome)); // after the answer's last paragraph
+  }
+
+  /** Show that the connection was lost for good, or that the run could not be started. */
+  showFailure(error) {
+    this.#outcome.replaceChildren(this.#createProblem(error.message, error.code));
+    this.#showActions();
+  }
+
+  #describeOutcome(end) {
+    if (end.type === "run.error") return [this.#createProblem(end.error.message, end.error.code)];
+    if (end.type === "run.cancel") return [createElement("p", { class: "line notice" }, "Stopped.")];
+    return end.finishReason in REASONS ? [createElement("p", { class: "line notice" }, REASONS[end.finishReason])] : [];
+  }
+
+  #createProblem(message, code) {
+    const { message: question, actions } = this.run;
+    const retryButton = question ? createButton("Ask again", () => actions.askAgain(question)) : null;
+    return createElement(
+      "div",
+      { class: "failure", role: "alert" },
+      createElement("p", {}, message, " ", code ? createElement("code", {}, code) : ""),
+      retryButton,
+    );
+  }
+
+  #showActions() {
     const { run } = this;
-    const items = [button("Timeline", () => run.timeline.open(), { class: "quiet" })];
-    if (run.runId) items.push(button("Fork from here", () => run.actions.fork(run.runId), { class: "quiet" }));
+    const items = [createButton("Timeline", () => run.timeline.openDialog(), { class: "quiet" })];
+    if (run.runId) items.push(createButton("Fork from here", () => run.actions.fork(run.runId), { class: "quiet" }));
     this.#actions.replaceChildren(...items);
   }
 }

@@ -1,20 +1,20 @@
-// One run on the page: the question, everything that happened in the order it began, and how it ended.
+// Shows one run: the question, everything that happened in the order it began, and how it ended.
 //
-// Each event goes into the fold first; the views then draw what the fold says.
+// Each event is applied to the fold first; the views then draw the fold's state.
 
-import { announce } from "../elements/announcer.js";
+import { announceText } from "../elements/announcer.js";
 import { ApprovalView } from "../people/approval_view.js";
-import { h } from "../elements/dom.js";
-import { Fold, TERMINAL, blockId, kindOf } from "../events/fold.js";
-import { soon } from "../elements/redraw.js";
-import { Lanes } from "./scopes.js";
-import { LINES } from "./event_lines.js";
+import { createElement } from "../elements/dom.js";
+import { Fold, TERMINAL, getBlockId, getKind } from "../events/fold.js";
+import { scheduleForFrame } from "../elements/redraw.js";
+import { Scopes } from "./scopes.js";
+import { LINE_BUILDERS } from "./event_lines.js";
 import { PlanView } from "./plan_view.js";
 import { RunEnd } from "./run_end.js";
 import { AnswerView, ReasoningView } from "./text_view.js";
 import { Timeline } from "./timeline.js";
 import { ToolView } from "./tool_view.js";
-import { show } from "../people/viewport.js";
+import { showViewport } from "../people/viewport.js";
 
 const TASK_STATUS = { start: "in_progress", complete: "completed", cancel: "canceled", fail: "failed" };
 
@@ -25,15 +25,21 @@ export class RunView {
   #approvals = new Map();
   #compaction = null;
 
-  /** `actions` are what a reader may do with the run: submit(body), fork(runId), askAgain(message). */
+  /** `actions` has what a reader may do with the run: submit(body), fork(runId), askAgain(message). */
   constructor(actions) {
     this.actions = actions;
     this.timeline = new Timeline();
-    this.question = h("div", { class: "question" });
-    this.flow = h("div", { class: "flow" });
+    this.question = createElement("div", { class: "question" });
+    this.flow = createElement("div", { class: "flow" });
     this.end = new RunEnd(this);
-    this.element = h("article", { class: "run", "aria-label": "Run" }, this.question, this.flow, this.end.element);
-    this.lanes = new Lanes(this.flow);
+    this.element = createElement(
+      "article",
+      { class: "run", "aria-label": "Run" },
+      this.question,
+      this.flow,
+      this.end.element,
+    );
+    this.scopes = new Scopes(this.flow);
   }
 
   get isOver() {
@@ -41,48 +47,52 @@ export class RunView {
   }
 
   apply(event) {
-    this.timeline.add(event);
+    this.timeline.addEvent(event);
     this.#fold.apply(event);
-    this.#take(event);
-    if (event.type in LINES) this.#addLine(event);
-    if (TERMINAL.has(event.type)) this.end.show(event);
+    this.#handleEvent(event);
+    if (event.type in LINE_BUILDERS) this.#addLine(event);
+    if (TERMINAL.has(event.type)) this.end.showOutcome(event);
   }
 
-  /** The question, as it was asked or as it is about to be. */
+  /** Show the question, before or after it is sent. */
   showQuestion({ message, references = [] }) {
     this.message = message;
-    const files = references.map((reference) => h("li", {}, reference.name || reference.id));
-    const list = files.length ? h("ul", { class: "files", "aria-label": "Files" }, ...files) : "";
-    this.question.replaceChildren(h("h2", { class: "hidden" }, "You"), h("p", {}, message), list);
+    const files = references.map((reference) => createElement("li", {}, reference.name || reference.id));
+    const list = files.length ? createElement("ul", { class: "files", "aria-label": "Files" }, ...files) : "";
+    this.question.replaceChildren(
+      createElement("h2", { class: "hidden" }, "You"),
+      createElement("p", {}, message),
+      list,
+    );
   }
 
-  #take(event) {
+  #handleEvent(event) {
     switch (event.type) {
       case "request.query":
         return this.showQuestion(event);
       case "run.start":
-        return this.#begin(event);
+        return this.#beginRun(event);
       case "subagent.start":
         return this.#openSubagent(event);
       case "subagent.end":
-        return this.lanes.close({ subagentId: event.subagentId }, event.ok, event.summary);
+        return this.scopes.closeScope({ subagentId: event.subagentId }, event.ok, event.summary);
       case "approval.ask":
         return this.#askForApproval(event);
       case "approval.answer":
-        return this.#approvals.get(event.approvalId)?.answered(event);
+        return this.#approvals.get(event.approvalId)?.showAnswer(event);
       case "attempt.reset":
-        return this.#dropLost();
+        return this.#removeDroppedBlocks();
       default:
-        return this.#takeByKind(event);
+        return this.#handleByKind(event);
     }
   }
 
-  #takeByKind(event) {
-    switch (kindOf(event)) {
+  #handleByKind(event) {
+    switch (getKind(event)) {
       case "reasoning":
         return this.#showText(event, () => new ReasoningView());
       case "content":
-        return this.#showText(event, () => new AnswerView(this.#isHeard(event) ? announce : undefined));
+        return this.#showText(event, () => new AnswerView(this.#isAnnounced(event) ? announceText : undefined));
       case "tool":
         return this.#showCall(event);
       case "action":
@@ -92,24 +102,24 @@ export class RunView {
       case "task":
         return this.#showTask(event);
       default:
-        return undefined; // it has a line, or is newer than this page
+        return undefined; // the event has a line, or is newer than this page
     }
   }
 
-  #begin(event) {
+  #beginRun(event) {
     this.runId = event.runId;
     this.agentKey = event.agentKey;
     this.element.dataset.runId = event.runId;
     this.element.setAttribute("aria-label", `Answer of ${event.agentKey}`);
   }
 
-  /** The run's own answer, while it comes; those of tasks and sub-agents are read by who opens them. */
-  #isHeard({ subagentId, taskId }) {
+  /** Tell whether an event belongs to the live run's own answer, and not to that of a task or sub-agent. */
+  #isAnnounced({ subagentId, taskId }) {
     return this.isLive && !subagentId && !taskId;
   }
 
   #showCall(event) {
-    const id = blockId(event);
+    const id = getBlockId(event);
     const part = event.type.slice(event.type.indexOf(".") + 1);
     if (part === "start" || part === "snapshot") this.#beginCall(id, event);
     const view = this.#views.get(id);
@@ -117,15 +127,15 @@ export class RunView {
     if (part === "args") view.addArguments(event.delta);
     else if (part === "end" || part === "param") view.setArguments(event.toolParams);
     else if (part === "output") view.addOutput(event.delta);
-    else if (part === "result") view.end(event);
-    if (view.viewportKey && (part === "end" || part === "snapshot")) this.#askFor(view, event);
+    else if (part === "result") view.showResult(event);
+    if (view.viewportKey && (part === "end" || part === "snapshot")) this.#showViewport(view, event);
   }
 
   #showPlan(event) {
     if (!this.#plans.has(event.planId)) {
       const plan = new PlanView();
       this.#plans.set(event.planId, plan);
-      this.lanes.bodyOf({ subagentId: event.subagentId }).append(plan.element);
+      this.scopes.getBody({ subagentId: event.subagentId }).append(plan.element);
     }
     this.#plans.get(event.planId).update(event.plan);
   }
@@ -134,19 +144,19 @@ export class RunView {
     const part = event.type.slice("task.".length);
     const at = { subagentId: event.subagentId, taskId: event.taskId };
     const outcome = event.summary ?? event.error?.message ?? "";
-    for (const plan of this.#plans.values()) plan.setTask(event.taskId, TASK_STATUS[part], outcome);
+    for (const plan of this.#plans.values()) plan.updateTask(event.taskId, TASK_STATUS[part], outcome);
     if (part === "start") {
       const title = event.taskName ?? event.description ?? event.taskId;
-      this.lanes.open(at, { subagentId: event.subagentId }, "Task", title);
+      this.scopes.openScope(at, { subagentId: event.subagentId }, "Task", title);
     } else {
-      this.lanes.close(at, part === "complete", outcome);
+      this.scopes.closeScope(at, part === "complete", outcome);
     }
   }
 
   #openSubagent(event) {
     const isTop = event.parentId === event.runId;
     const parent = { subagentId: isTop ? undefined : event.parentId, taskId: event.taskId };
-    this.lanes.open({ subagentId: event.subagentId }, parent, "Sub-agent", event.agentKey, event.goal);
+    this.scopes.openScope({ subagentId: event.subagentId }, parent, "Sub-agent", event.agentKey, event.goal);
   }
 
   #askForApproval(event) {
@@ -155,12 +165,12 @@ export class RunView {
     const submit = (payload) => this.actions.submit({ runId: this.runId, approvalId: event.approvalId, payload });
     const view = new ApprovalView(event, name, tool?.block.params, submit);
     this.#approvals.set(event.approvalId, view);
-    tool?.unfold();
-    (tool?.people ?? this.lanes.bodyOf(event)).append(view.element);
-    soon(() => this.isLive && !view.isAnswered && announce(`${name ?? "A tool"} needs your approval.`));
+    tool?.expand();
+    (tool?.prompts ?? this.scopes.getBody(event)).append(view.element);
+    scheduleForFrame(() => this.isLive && !view.isAnswered && announceText(`${name ?? "A tool"} needs your approval.`));
   }
 
-  #dropLost() {
+  #removeDroppedBlocks() {
     for (const [id, view] of this.#views) {
       if (this.#fold.blocks.has(id)) continue;
       view.element.remove();
@@ -168,45 +178,45 @@ export class RunView {
     }
   }
 
-  #showText(event, make) {
-    const id = blockId(event);
+  #showText(event, createView) {
+    const id = getBlockId(event);
     const block = this.#fold.blocks.get(id);
     if (!block) return;
-    if (!this.#views.has(id)) this.#place(id, make(), event);
+    if (!this.#views.has(id)) this.#addView(id, createView(), event);
     const isOpen = event.type.endsWith(".start") || event.type.endsWith(".delta");
     this.#views.get(id).update(block, isOpen);
   }
 
   #beginCall(id, event) {
-    if (!this.#views.has(id)) this.#place(id, new ToolView(), event);
+    if (!this.#views.has(id)) this.#addView(id, new ToolView(), event);
     const view = this.#views.get(id);
-    view.begin(this.#fold.blocks.get(id), event);
-    // A snapshot does not say the view; a frontend tool's own name is the usual one.
+    view.beginCall(this.#fold.blocks.get(id), event);
+    // A snapshot does not name the view; a frontend tool's own name is the usual one.
     view.viewportKey = event.toolType === "frontend" ? (event.viewportKey ?? event.toolName) : event.viewportKey;
   }
 
-  #askFor(view, event) {
+  #showViewport(view, event) {
     const { name, params } = view.block;
-    const isWanted = () => this.isLive && view.result === undefined;
+    const isWaiting = () => this.isLive && view.result === undefined;
     const submit = (payload) =>
       this.actions.submit({ runId: this.runId, toolId: event.toolId, payload, viewId: view.viewportKey });
-    // Later: when a run is attached to, the answer may be the next event.
-    soon(() => {
-      if (!isWanted()) return;
-      announce(`${name} asks you for an answer.`);
-      show(view.people, { viewportKey: view.viewportKey, toolName: name, params, isWanted }, submit);
+    // This waits for a frame because the next event of a replayed run may be the answer.
+    scheduleForFrame(() => {
+      if (!isWaiting()) return;
+      announceText(`${name} asks you for an answer.`);
+      showViewport(view.prompts, { viewportKey: view.viewportKey, toolName: name, params, isWaiting }, submit);
     });
   }
 
-  #place(id, view, event) {
+  #addView(id, view, event) {
     this.#views.set(id, view);
-    this.lanes.bodyOf(event).append(view.element);
+    this.scopes.getBody(event).append(view.element);
   }
 
   #addLine(event) {
-    const line = LINES[event.type](event);
-    if (kindOf(event) === "compaction" && this.#compaction) this.#compaction.replaceWith(line);
-    else this.lanes.bodyOf(event).append(line);
+    const line = LINE_BUILDERS[event.type](event);
+    if (getKind(event) === "compaction" && this.#compaction) this.#compaction.replaceWith(line);
+    else this.scopes.getBody(event).append(line);
     this.#compaction = event.type === "compaction.start" ? line : null;
   }
 }

@@ -1,54 +1,58 @@
-// Where in a run something happened: the run itself, a sub-agent's lane or a plan task's. Parallel ones interleave in
-// time, so each has a place of its own.
+// Gives the run itself, each sub-agent and each plan task a place of its own, because parallel ones interleave in time.
 
-import { h } from "../elements/dom.js";
+import { createElement } from "../elements/dom.js";
 
-export class Lanes {
-  #lanes = new Map();
+export class Scopes {
+  #scopes = new Map();
 
   constructor(body) {
-    this.#lanes.set("/", { body });
+    this.#scopes.set("/", { body });
   }
 
-  /** The element that an event's view belongs into. */
-  bodyOf({ subagentId = "", taskId = "" }) {
+  /** Return the element that holds the views of an event's scope. */
+  getBody({ subagentId = "", taskId = "" }) {
     const key = `${subagentId}/${taskId}`;
-    if (!this.#lanes.has(key)) {
-      if (taskId) this.open({ subagentId, taskId }, { subagentId }, "Task", taskId);
-      else this.open({ subagentId }, {}, "Sub-agent", subagentId);
+    if (!this.#scopes.has(key)) {
+      if (taskId) this.openScope({ subagentId, taskId }, { subagentId }, "Task", taskId);
+      else this.openScope({ subagentId }, {}, "Sub-agent", subagentId);
     }
-    return this.#lanes.get(key).body;
+    return this.#scopes.get(key).body;
   }
 
-  /** Make the lane of `at` in the lane of `parent`; one that exists gets the new title. */
-  open(at, parent, kind, title, goal = "") {
+  /** Create the scope of `at` in the scope of `parent`; an existing one gets the new title. */
+  openScope(at, parent, kind, title, goal = "") {
     const key = `${at.subagentId ?? ""}/${at.taskId ?? ""}`;
-    const lane = this.#lanes.get(key) ?? this.#make(key, parent);
-    lane.summary.replaceChildren(h("span", { class: "kind" }, kind), h("strong", {}, title), " ", lane.outcome);
-    lane.goal.textContent = goal;
-    lane.element.dataset.state = "running";
-    lane.element.open = true;
+    const scope = this.#scopes.get(key) ?? this.#createScope(key, parent);
+    scope.summary.replaceChildren(
+      createElement("span", { class: "kind" }, kind),
+      createElement("strong", {}, title),
+      " ",
+      scope.outcome,
+    );
+    scope.goal.textContent = goal;
+    scope.element.dataset.state = "running";
+    scope.element.open = true;
   }
 
-  /** The lane is done: its line says what came of it. */
-  close(at, isOk, outcome = "") {
-    const lane = this.#lanes.get(`${at.subagentId ?? ""}/${at.taskId ?? ""}`);
-    if (!lane?.element) return;
-    lane.element.dataset.state = isOk ? "done" : "failed";
-    lane.outcome.textContent = outcome;
-    lane.element.open = !isOk;
+  /** Mark a scope as done, with its outcome in its line. */
+  closeScope(at, isOk, outcome = "") {
+    const scope = this.#scopes.get(`${at.subagentId ?? ""}/${at.taskId ?? ""}`);
+    if (!scope?.element) return;
+    scope.element.dataset.state = isOk ? "done" : "failed";
+    scope.outcome.textContent = outcome;
+    scope.element.open = !isOk;
   }
 
-  #make(key, parent) {
-    const lane = {
-      summary: h("summary"),
-      outcome: h("span", { class: "gist" }),
-      goal: h("p", { class: "goal" }),
-      body: h("div", { class: "flow" }),
+  #createScope(key, parent) {
+    const scope = {
+      summary: createElement("summary"),
+      outcome: createElement("span", { class: "gist" }),
+      goal: createElement("p", { class: "goal" }),
+      body: createElement("div", { class: "flow" }),
     };
-    lane.element = h("details", { class: "lane" }, lane.summary, lane.goal, lane.body);
-    this.bodyOf(parent).append(lane.element);
-    this.#lanes.set(key, lane);
-    return lane;
+    scope.element = createElement("details", { class: "lane" }, scope.summary, scope.goal, scope.body);
+    this.getBody(parent).append(scope.element);
+    this.#scopes.set(key, scope);
+    return scope;
   }
 }

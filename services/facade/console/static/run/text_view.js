@@ -1,23 +1,28 @@
-// Blocks of text: reasoning, which folds away when it is over, and the answer, which is Markdown.
+// Shows blocks of text: reasoning, which is folded away at its end, and the answer, which is Markdown.
 
-import { h } from "../elements/dom.js";
-import { soon } from "../elements/redraw.js";
+import { createElement } from "../elements/dom.js";
+import { scheduleForFrame } from "../elements/redraw.js";
 import { Markdown } from "../markdown/markdown.js";
 import { PlainText } from "../elements/plain_text.js";
 
 export class ReasoningView {
-  #text = new PlainText(h("div", { class: "thought" }));
-  #label = h("span", {}, "Thinking");
-  #draw = () => this.#text.draw(this.block.text);
+  #text = new PlainText(createElement("div", { class: "thought" }));
+  #label = createElement("span", {}, "Thinking");
+  #drawCallback = () => this.#text.draw(this.block.text);
 
   constructor() {
-    this.element = h("details", { class: "reasoning", open: true }, h("summary", {}, this.#label), this.#text.element);
+    this.element = createElement(
+      "details",
+      { class: "reasoning", open: true },
+      createElement("summary", {}, this.#label),
+      this.#text.element,
+    );
     this.element.classList.add("live");
   }
 
   update(block, isOpen) {
     this.block = block;
-    soon(this.#draw);
+    scheduleForFrame(this.#drawCallback);
     if (isOpen) return;
     this.#label.textContent = "Reasoning";
     this.element.classList.remove("live");
@@ -27,13 +32,13 @@ export class ReasoningView {
 
 export class AnswerView {
   #markdown;
-  #draw = () => {
+  #drawCallback = () => {
     this.#markdown.draw(this.block.text);
     if (!this.isOpen) this.#markdown.end();
   };
 
   constructor(onFinal) {
-    this.element = h("div", { class: "answer" });
+    this.element = createElement("div", { class: "answer" });
     this.#markdown = new Markdown(this.element, onFinal);
   }
 
@@ -41,6 +46,6 @@ export class AnswerView {
     this.block = block;
     this.isOpen = isOpen;
     this.element.classList.toggle("live", isOpen);
-    soon(this.#draw);
+    scheduleForFrame(this.#drawCallback);
   }
 }

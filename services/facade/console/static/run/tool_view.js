@@ -1,96 +1,101 @@
-// One call of a tool or action: its name and state on one line; arguments, output and result below it.
+// Shows a call of a tool or action: its name and state on one line; arguments, output and result below it.
 
-import { h, hidden } from "../elements/dom.js";
-import { short } from "../elements/format.js";
-import { soon } from "../elements/redraw.js";
-import { pretty, prettyText } from "../server/json.js";
+import { createElement, createHiddenText } from "../elements/dom.js";
+import { shortenText } from "../elements/format.js";
+import { scheduleForFrame } from "../elements/redraw.js";
+import { formatJson, formatJsonText } from "../server/json.js";
 import { PlainText } from "../elements/plain_text.js";
 
 const STATES = { writing: "is being called", running: "running", done: "done", failed: "failed" };
-const OUTPUT_CHARS_MAX = 200_000; // kept in memory; the whole of a long output is an artifact
+const OUTPUT_CHARS_MAX = 200_000; // kept in memory; a longer output is an artifact
 
 export class ToolView {
-  #state = h("span", { class: "state" });
-  #name = h("strong", {}, "tool");
-  #gist = h("span", { class: "gist" });
-  #sections = h("div", { class: "sections" });
+  #state = createElement("span", { class: "state" });
+  #name = createElement("strong", {}, "tool");
+  #argumentsGist = createElement("span", { class: "gist" });
+  #sections = createElement("div", { class: "sections" });
   #parts = new Map(); // title → PlainText
-  #args = "";
+  #arguments = "";
   #output = "";
-  #drawnArgs = "";
-  #draw = () => this.#drawAll();
+  #drawnArguments = "";
+  #drawCallback = () => this.#drawSections();
 
   constructor() {
-    this.people = h("div", { class: "people" }); // forms and approvals: always in sight
-    const line = h("summary", {}, this.#state, this.#name, " ", this.#gist);
-    this.element = h("div", { class: "tool" }, h("details", {}, line, this.#sections), this.people);
+    this.prompts = createElement("div", { class: "people" }); // forms and approvals, always in sight
+    const line = createElement("summary", {}, this.#state, this.#name, " ", this.#argumentsGist);
+    this.element = createElement(
+      "div",
+      { class: "tool" },
+      createElement("details", {}, line, this.#sections),
+      this.prompts,
+    );
     this.#setState("writing");
   }
 
-  begin(block, event) {
+  beginCall(block, event) {
     this.block = block;
     this.#name.textContent = block.name ?? "tool";
     if (event.description) this.#name.title = event.description;
-    this.#args = this.#output = this.#drawnArgs = "";
+    this.#arguments = this.#output = this.#drawnArguments = "";
     this.result = undefined;
     this.#parts.clear();
     this.#sections.replaceChildren();
-    const args = event.toolParams ?? event.arguments;
-    if (args !== undefined) this.#args = pretty(args);
+    const callArguments = event.toolParams ?? event.arguments;
+    if (callArguments !== undefined) this.#arguments = formatJson(callArguments);
     this.#setState(event.type.endsWith(".snapshot") ? "running" : "writing");
-    soon(this.#draw);
+    scheduleForFrame(this.#drawCallback);
   }
 
   addArguments(delta) {
-    this.#args += delta;
-    soon(this.#draw);
+    this.#arguments += delta;
+    scheduleForFrame(this.#drawCallback);
   }
 
   setArguments(value) {
-    if (value !== undefined) this.#args = pretty(value);
+    if (value !== undefined) this.#arguments = formatJson(value);
     this.#setState("running");
-    soon(this.#draw);
+    scheduleForFrame(this.#drawCallback);
   }
 
   addOutput(delta) {
     this.#output = (this.#output + delta).slice(-OUTPUT_CHARS_MAX);
-    this.unfold();
-    soon(this.#draw);
+    this.expand();
+    scheduleForFrame(this.#drawCallback);
   }
 
-  /** Show arguments and output: they are being waited for, or to be judged. */
-  unfold() {
+  /** Show arguments and output, because someone waits for them or has to judge them. */
+  expand() {
     this.#sections.parentElement.open = true;
   }
 
-  end(event) {
+  showResult(event) {
     this.result = event.result;
     this.#setState(event.ok === false ? "failed" : "done");
-    // What was decided stays; what was asked and not answered is over.
-    this.people.replaceChildren(...this.people.querySelectorAll("[data-decision]"));
-    soon(this.#draw);
+    // Decisions stay in sight; questions without an answer are over.
+    this.prompts.replaceChildren(...this.prompts.querySelectorAll("[data-decision]"));
+    scheduleForFrame(this.#drawCallback);
   }
 
   #setState(state) {
     this.element.dataset.state = state;
-    this.#state.replaceChildren(hidden(`${STATES[state]}: `));
+    this.#state.replaceChildren(createHiddenText(`${STATES[state]}: `));
   }
 
-  #drawAll() {
-    if (this.#args !== this.#drawnArgs) {
-      this.#drawnArgs = this.#args;
-      this.#gist.textContent = short(this.#args.replace(/^\{\s*|\s*\}$/g, ""), 120);
-      this.#section("Arguments").draw(prettyText(this.#args));
+  #drawSections() {
+    if (this.#arguments !== this.#drawnArguments) {
+      this.#drawnArguments = this.#arguments;
+      this.#argumentsGist.textContent = shortenText(this.#arguments.replace(/^\{\s*|\s*\}$/g, ""), 120);
+      this.#getSection("Arguments").draw(formatJsonText(this.#arguments));
     }
-    if (this.#output) this.#section("Output").draw(this.#output);
-    if (this.result !== undefined) this.#section("Result").draw(prettyText(this.result));
+    if (this.#output) this.#getSection("Output").draw(this.#output);
+    if (this.result !== undefined) this.#getSection("Result").draw(formatJsonText(this.result));
   }
 
-  #section(title) {
+  #getSection(title) {
     if (!this.#parts.has(title)) {
-      const text = new PlainText(h("pre", { tabindex: "0", role: "group", "aria-label": title }));
+      const text = new PlainText(createElement("pre", { tabindex: "0", role: "group", "aria-label": title }));
       this.#parts.set(title, text);
-      this.#sections.append(h("h3", {}, title), text.element);
+      this.#sections.append(createElement("h3", {}, title), text.element);
     }
     return this.#parts.get(title);
   }

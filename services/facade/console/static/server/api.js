@@ -1,7 +1,7 @@
-// The facade's routes as functions: they give `data` of the envelope or raise an ApiError with the words of the failure.
+// Calls the facade's routes: returns `data` of the envelope or throws an ApiError with the failure's text.
 
-import { unauthenticated, withCredential } from "./credential.js";
-import { parse } from "./json.js";
+import { addCredential, reportUnauthenticated } from "./credential.js";
+import { parseJson } from "./json.js";
 
 export class ApiError extends Error {
   constructor(status, body) {
@@ -12,20 +12,20 @@ export class ApiError extends Error {
   }
 }
 
-/** The connection failed: what was asked may or may not have arrived. */
-export class Lost extends Error {
+/** The connection failed; the request may or may not have arrived. */
+export class ConnectionLost extends Error {
   constructor(cause) {
     super("The server cannot be reached.", { cause });
   }
 }
 
-/** For fetch and what reads its body: both say TypeError for a broken connection. */
-export function asLost(error) {
-  throw error instanceof TypeError ? new Lost(error) : error;
+/** Throw ConnectionLost for the TypeError that fetch and body readers raise when a connection breaks. */
+export function throwNetworkError(error) {
+  throw error instanceof TypeError ? new ConnectionLost(error) : error;
 }
 
-/** A random UUID; crypto.randomUUID is missing on plain HTTP from another machine. */
-export function newId() {
+/** Return a random UUID; crypto.randomUUID is missing on plain HTTP from another machine. */
+export function createId() {
   const bytes = crypto.getRandomValues(new Uint8Array(16));
   bytes[6] = (bytes[6] & 0x0f) | 0x40;
   bytes[8] = (bytes[8] & 0x3f) | 0x80;
@@ -33,59 +33,62 @@ export function newId() {
   return hex.replace(/^(.{8})(.{4})(.{4})(.{4})/, "$1-$2-$3-$4-");
 }
 
-async function answered(path, options) {
-  const response = await fetch(path, { ...options, headers: withCredential(options?.headers) }).catch(asLost);
+async function sendRequest(path, options) {
+  const response = await fetch(path, { ...options, headers: addCredential(options?.headers) }).catch(throwNetworkError);
   if (response.ok) return response;
-  if (response.status === 401) unauthenticated();
-  const text = await response.text().catch(asLost);
+  if (response.status === 401) reportUnauthenticated();
+  const text = await response.text().catch(throwNetworkError);
   let body = null;
   try {
-    body = parse(text);
+    body = parseJson(text);
   } catch {
-    // A proxy between us answered; its page is not for our users.
+    // A proxy answered instead of the facade; its page is not for our users.
   }
   throw new ApiError(response.status, body);
 }
 
-async function envelope(path, options) {
-  const response = await answered(path, options);
-  return parse(await response.text().catch(asLost));
+async function fetchEnvelope(path, options) {
+  const response = await sendRequest(path, options);
+  return parseJson(await response.text().catch(throwNetworkError));
 }
 
-async function get(path, parameters = {}) {
-  const given = Object.entries(parameters).filter(([, value]) => value);
-  return envelope(`${path}?${new URLSearchParams(given)}`);
+async function getEnvelope(path, parameters = {}) {
+  const entries = Object.entries(parameters).filter(([, value]) => value);
+  return fetchEnvelope(`${path}?${new URLSearchParams(entries)}`);
 }
 
-function json(body) {
+function buildPost(body) {
   const text = typeof body === "string" ? body : JSON.stringify(body);
   return { method: "POST", headers: { "Content-Type": "application/json" }, body: text };
 }
 
-export const agents = async () => (await get("/api/agents")).data;
-export const chats = (pageToken) => get("/api/chats", { pageSize: 30, pageToken });
-export const chat = async (chatId) => (await get("/api/chat", { chatId })).data;
-export const run = async (runId) => (await get("/api/run", { runId })).data;
-export const viewport = async (viewportKey) => (await get("/api/viewport", { viewportKey })).data;
+export const listAgents = async () => (await getEnvelope("/api/agents")).data;
+export const listChats = (pageToken) => getEnvelope("/api/chats", { pageSize: 30, pageToken });
+export const getChat = async (chatId) => (await getEnvelope("/api/chat", { chatId })).data;
+export const getRun = async (runId) => (await getEnvelope("/api/run", { runId })).data;
+export const getViewport = async (viewportKey) => (await getEnvelope("/api/viewport", { viewportKey })).data;
 
-export const query = (body, signal) => answered("/api/query", { ...json(body), signal });
-export const attach = (runId, lastSeq, signal) =>
-  answered(`/api/attach?${new URLSearchParams({ runId, lastSeq })}`, { signal });
+export const startQuery = (body, signal) => sendRequest("/api/query", { ...buildPost(body), signal });
+export const attachToRun = (runId, lastSeq, signal) =>
+  sendRequest(`/api/attach?${new URLSearchParams({ runId, lastSeq })}`, { signal });
 
-export const submit = async (body) => (await envelope("/api/submit", json({ requestId: newId(), ...body }))).data;
-export const cancel = async (runId) => (await envelope("/api/cancel", json({ runId, mode: "now" }))).data;
-export const steer = async (runId, message) =>
-  (await envelope("/api/steer", json({ runId, message, requestId: newId() }))).data;
-export const fork = async (chatId, runId) => (await envelope("/api/chat/fork", json({ chatId, runId }))).data.chatId;
-export const remove = (chatId) => envelope(`/api/chat?${new URLSearchParams({ chatId })}`, { method: "DELETE" });
+export const submitPayload = async (body) =>
+  (await fetchEnvelope("/api/submit", buildPost({ requestId: createId(), ...body }))).data;
+export const cancelRun = async (runId) => (await fetchEnvelope("/api/cancel", buildPost({ runId, mode: "now" }))).data;
+export const steerRun = async (runId, message) =>
+  (await fetchEnvelope("/api/steer", buildPost({ runId, message, requestId: createId() }))).data;
+export const forkChat = async (chatId, runId) =>
+  (await fetchEnvelope("/api/chat/fork", buildPost({ chatId, runId }))).data.chatId;
+export const deleteChat = (chatId) =>
+  fetchEnvelope(`/api/chat?${new URLSearchParams({ chatId })}`, { method: "DELETE" });
 
-/** A file of a workspace, by its address. */
-export const file = async (address) => (await answered(address)).blob().catch(asLost);
+/** Fetch a workspace file by its address. */
+export const fetchFile = async (address) => (await sendRequest(address)).blob().catch(throwNetworkError);
 
-/** Store a file; the reference to pass in a query. */
-export async function upload(chatId, file) {
+/** Store a file and return the reference to pass in a query. */
+export async function uploadFile(chatId, file) {
   const form = new FormData();
   form.append("chatId", chatId);
   form.append("file", file, file.name);
-  return (await envelope("/api/upload", { method: "POST", body: form })).data;
+  return (await fetchEnvelope("/api/upload", { method: "POST", body: form })).data;
 }

@@ -1,17 +1,17 @@
-// The user's API key or token, where the facade wants one: kept for this tab alone, sent with every request.
+// Keeps the user's API key or token for this tab alone and sends it with every request.
 
 const NAME = "headrace.credential";
 
-/** Headers of a request, with the credential when there is one. */
-export function withCredential(headers = {}) {
+/** Return the headers with the credential, if there is one. */
+export function addCredential(headers = {}) {
   const credential = sessionStorage.getItem(NAME);
   return credential ? { ...headers, Authorization: `Bearer ${credential}` } : headers;
 }
 
 export const hasCredential = () => sessionStorage.getItem(NAME) !== null;
 
-/** Show `form` whenever the facade says that it does not know who asks; what is entered begins the page anew. */
-export function askIn(form) {
+/** Show `form` whenever the facade answers 401; submitting it stores the credential and reloads the page. */
+export function setUpSignIn(form) {
   document.addEventListener("unauthenticated", () => {
     form.hidden = false;
     form.elements.credential.focus();
@@ -23,5 +23,5 @@ export function askIn(form) {
   });
 }
 
-/** Tell the page that a request was made without a credential, or with a wrong one. */
-export const unauthenticated = () => document.dispatchEvent(new Event("unauthenticated"));
+/** Notify the page that a request had no credential or a wrong one. */
+export const reportUnauthenticated = () => document.dispatchEvent(new Event("unauthenticated"));
