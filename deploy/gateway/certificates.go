@@ -15,42 +15,42 @@ import (
 	"google.golang.org/grpc/credentials"
 )
 
-// certificates are a certificate with its key and, where there is one, the CA of the other end; files in PEM. They are
-// looked at for each new connection, as services/runtime/process/tls.py does it: a renewal needs no restart.
+// certificates reads a PEM certificate, its key and optionally the CA of the peers. The files are checked for each new
+// connection, as in services/runtime/process/tls.py, so that a renewal needs no restart.
 type certificates struct {
 	cert, key, ca string
 
-	mu     sync.Mutex
-	seen   [3]stamp
-	config *tls.Config
+	mu         sync.Mutex
+	lastStamps [3]stamp
+	config     *tls.Config
 }
 
-// stamp is what changes when a file does; that of a file that is gone is zero.
+// stamp tells whether a file has changed; a missing file's is zero.
 type stamp struct {
-	changed time.Time
-	size    int64
+	modified time.Time
+	size     int64
 }
 
 func readCertificates(cert, key, ca string) (*certificates, error) {
 	c := &certificates{cert: cert, key: key, ca: ca}
-	c.seen = c.stamps()
+	c.lastStamps = c.readStamps()
 	var err error
-	c.config, err = c.read()
+	c.config, err = c.readConfig()
 	return c, err
 }
 
-// current gives the files as they are now, or as they were when they last made sense.
-func (c *certificates) current() *tls.Config {
+// currentConfig returns the files as they are now, or as they last were when they could be read.
+func (c *certificates) currentConfig() *tls.Config {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	stamps := c.stamps()
-	if stamps == c.seen {
+	stamps := c.readStamps()
+	if stamps == c.lastStamps {
 		return c.config
 	}
-	c.seen = stamps
-	config, err := c.read()
+	c.lastStamps = stamps
+	config, err := c.readConfig()
 	if err != nil {
-		// Half of a renewal, perhaps; the other half is a change that is seen too.
+		// This may be half of a renewal; the other half changes a stamp again.
 		slog.Warn("certificates not read, the former ones stay", "problem", err.Error())
 		return c.config
 	}
@@ -59,7 +59,7 @@ func (c *certificates) current() *tls.Config {
 	return config
 }
 
-func (c *certificates) read() (*tls.Config, error) {
+func (c *certificates) readConfig() (*tls.Config, error) {
 	pair, err := tls.LoadX509KeyPair(c.cert, c.key)
 	if err != nil {
 		return nil, fmt.Errorf("cannot use the certificates %s, %s: %w", c.cert, c.key, err)
@@ -79,39 +79,39 @@ func (c *certificates) read() (*tls.Config, error) {
 	return config, nil
 }
 
-func (c *certificates) stamps() (found [3]stamp) {
+func (c *certificates) readStamps() (stamps [3]stamp) {
 	for i, path := range []string{c.cert, c.key, c.ca} {
 		if info, err := os.Stat(path); err == nil {
-			found[i] = stamp{info.ModTime(), info.Size()}
+			stamps[i] = stamp{info.ModTime(), info.Size()}
 		}
 	}
-	return found
+	return stamps
 }
 
-// listening shows the certificate of the time to each client.
-func (c *certificates) listening() *tls.Config {
+// serverConfig returns a configuration that shows each client the current certificate.
+func (c *certificates) serverConfig() *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12,
 		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-			return &c.current().Certificates[0], nil
+			return &c.currentConfig().Certificates[0], nil
 		},
 	}
 }
 
-// connecting is TLS with the certificates of the time for each connection to a service.
-func (c *certificates) connecting() credentials.TransportCredentials {
-	return renewed{credentials.NewTLS(c.current()), c}
+// clientCredentials returns credentials that use the current certificates for each new connection.
+func (c *certificates) clientCredentials() credentials.TransportCredentials {
+	return reloadingCredentials{credentials.NewTLS(c.currentConfig()), c}
 }
 
-type renewed struct {
+type reloadingCredentials struct {
 	credentials.TransportCredentials
 	files *certificates
 }
 
-func (r renewed) ClientHandshake(
+func (r reloadingCredentials) ClientHandshake(
 	ctx context.Context, authority string, conn net.Conn,
 ) (net.Conn, credentials.AuthInfo, error) {
-	return credentials.NewTLS(r.files.current()).ClientHandshake(ctx, authority, conn)
+	return credentials.NewTLS(r.files.currentConfig()).ClientHandshake(ctx, authority, conn)
 }
 
-func (r renewed) Clone() credentials.TransportCredentials { return r }
+func (r reloadingCredentials) Clone() credentials.TransportCredentials { return r }

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// logToStderr makes the log what the other services' is: one JSON object a line, with their names for time and event.
+// logToStderr writes one JSON object a line, with the keys that the other services use for time and event.
 func logToStderr() {
 	rename := func(groups []string, attribute slog.Attr) slog.Attr {
 		switch attribute.Key {

@@ -30,14 +30,14 @@ func run() error {
 	if err != nil {
 		return err
 	}
-	slog.Info("settings in force", "settings", settings.inForce)
+	slog.Info("settings in force", "settings", settings.effective)
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
-	peers, hangUp, err := peersOf(settings)
+	peers, closePeers, err := openPeers(settings)
 	if err != nil {
 		return err
 	}
-	defer hangUp()
+	defer closePeers()
 	stopTracing, err := tracing.Start(ctx)
 	if err != nil {
 		return fmt.Errorf("a variable OTEL_… has a wrong value: %w", err)
@@ -50,7 +50,7 @@ func run() error {
 	return serve(ctx, stop, settings, handler)
 }
 
-// serve answers until it is told to stop, then lets open requests go on for the drain's time.
+// serve answers requests until ctx ends, then lets open requests finish within the drain time.
 func serve(ctx context.Context, stop func(), settings settings, handler http.Handler) error {
 	listener, err := net.Listen("tcp", settings.listen)
 	if err != nil {
@@ -67,19 +67,19 @@ func serve(ctx context.Context, stop func(), settings settings, handler http.Han
 		if err != nil {
 			return err
 		}
-		server.TLSConfig = files.listening()
+		server.TLSConfig = files.serverConfig()
 	}
 	slog.Info("serving", "addresses", []string{listener.Addr().String()}, "tls", server.TLSConfig != nil)
-	failed := make(chan error, 1)
+	serveErrors := make(chan error, 1)
 	go func() {
 		if server.TLSConfig != nil {
-			failed <- server.ServeTLS(listener, "", "")
+			serveErrors <- server.ServeTLS(listener, "", "")
 			return
 		}
-		failed <- server.Serve(listener)
+		serveErrors <- server.Serve(listener)
 	}()
 	select {
-	case err := <-failed:
+	case err := <-serveErrors:
 		return err
 	case <-ctx.Done():
 	}

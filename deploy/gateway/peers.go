@@ -12,25 +12,25 @@ import (
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/metadata"
 
-	"headrace/gateway/internal/calling"
+	"headrace/gateway/internal/channels"
 	"headrace/gateway/internal/gateway"
 )
 
 const (
-	messageBytesMax = 64 << 20 // between services (architecture.md)
-	// streamWindowBytes is how far a service may run ahead of a client that reads slowly; gRPC's own guess goes to 16 MiB.
+	messageBytesMax = 64 << 20 // the limit between services
+	// streamWindowBytes is how far a service may run ahead of a slow client; gRPC's own estimate reaches 16 MiB.
 	streamWindowBytes = 256 << 10
-	// connWindowBytes is for all streams of a connection together; what has arrived does not count.
+	// connWindowBytes limits all streams of a connection together; messages that have arrived do not count.
 	connWindowBytes = 4 << 20
 )
 
-// peersOf gives the connections to the services; `hangUp` ends them.
-func peersOf(settings settings) (peers gateway.Peers, hangUp func(), err error) {
+// openPeers returns the connections to the services; closePeers closes them.
+func openPeers(settings settings) (peers gateway.Peers, closePeers func(), err error) {
 	options, err := peerOptions(settings)
 	if err != nil {
 		return peers, nil, err
 	}
-	hangUp = func() {
+	closePeers = func() {
 		for _, conn := range []*grpc.ClientConn{peers.Orchestrator, peers.Memory, peers.Tools} {
 			if conn != nil {
 				_ = conn.Close()
@@ -41,23 +41,23 @@ func peersOf(settings settings) (peers gateway.Peers, hangUp func(), err error) 
 		address string
 		conn    **grpc.ClientConn
 	}{{settings.orchestrator, &peers.Orchestrator}, {settings.memory, &peers.Memory}, {settings.tools, &peers.Tools}} {
-		if *peer.conn, err = calling.Client(peer.address, options...); err != nil {
-			hangUp()
+		if *peer.conn, err = channels.Open(peer.address, options...); err != nil {
+			closePeers()
 			return peers, nil, fmt.Errorf("%s: %w", peer.address, err)
 		}
 	}
-	return peers, hangUp, nil
+	return peers, closePeers, nil
 }
 
-// badge is how the gateway says which service it is where its certificate does not (services/runtime/auth/authenticator.py).
-func badge(token string) metadata.MD {
+// callerMetadata names the calling service where no certificate does (services/runtime/auth/authenticator.py).
+func callerMetadata(token string) metadata.MD {
 	if token == "" {
 		return nil
 	}
 	return metadata.Pairs("x-headrace-caller", "facade", "x-headrace-token", token)
 }
 
-func transportOf(settings settings) (credentials.TransportCredentials, error) {
+func transportCredentials(settings settings) (credentials.TransportCredentials, error) {
 	if settings.suiteCert == "" {
 		return insecure.NewCredentials(), nil
 	}
@@ -65,19 +65,19 @@ func transportOf(settings settings) (credentials.TransportCredentials, error) {
 	if err != nil {
 		return nil, err
 	}
-	return files.connecting(), nil
+	return files.clientCredentials(), nil
 }
 
-// peerOptions are those of services/runtime/rpc/channels.py.
+// peerOptions returns the options that services/runtime/rpc/channels.py uses too.
 func peerOptions(settings settings) ([]grpc.DialOption, error) {
-	transport, err := transportOf(settings)
+	transport, err := transportCredentials(settings)
 	if err != nil {
 		return nil, err
 	}
-	return slices.Concat(gateway.Forwarding(badge(settings.token)), calling.Again(), []grpc.DialOption{
+	return slices.Concat(gateway.MetadataOptions(callerMetadata(settings.token)), channels.RetryOptions(), []grpc.DialOption{
 		grpc.WithTransportCredentials(transport),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 30 * time.Second, Timeout: 10 * time.Second}),
-		// A peer that restarts comes back within a second or so; 120 s would look like an outage.
+		// A restarting peer is back within about a second; gRPC's backoff of 120 s would look like an outage.
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 2 * time.Second},
 			MinConnectTimeout: 5 * time.Second,
@@ -85,9 +85,9 @@ func peerOptions(settings settings) ([]grpc.DialOption, error) {
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(messageBytesMax), grpc.MaxCallSendMsgSize(messageBytesMax)),
 		grpc.WithStaticStreamWindowSize(streamWindowBytes),
 		grpc.WithStaticConnWindowSize(connWindowBytes),
-		// Any replica answers for any run.
-		grpc.WithDefaultServiceConfig(`{"loadBalancingConfig":[{"` + calling.Turns + `":{}}]}`),
+		// Every replica answers for every run.
+		grpc.WithDefaultServiceConfig(`{"loadBalancingConfig":[{"` + channels.RoundRobin + `":{}}]}`),
 		grpc.WithDisableServiceConfig(),
-		grpc.WithNoProxy(), // the suite's own traffic never takes the detour that http_proxy names
+		grpc.WithNoProxy(), // traffic within the suite never uses the proxy of http_proxy
 	}), nil
 }

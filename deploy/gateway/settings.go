@@ -7,29 +7,29 @@ import (
 	"strings"
 	"time"
 
-	"headrace/gateway/internal/calling"
+	"headrace/gateway/internal/channels"
 	"headrace/gateway/internal/gateway"
 )
 
 const (
 	prefix = "HEADRACE_"
 	own    = prefix + "GATEWAY_"
-	// tokenCharsMin is what services/runtime/auth/settings.py has.
+	// tokenCharsMin is the minimum of services/runtime/auth/settings.py.
 	tokenCharsMin = 32
 )
 
-// settings are read from HEADRACE_GATEWAY_* variables, and from the few that all services share, once;
-// deploy/compose.yaml shows them all.
+// settings are read once from HEADRACE_GATEWAY_* variables and the few that all services share; deploy/compose.yaml
+// shows them all.
 type settings struct {
 	listen, orchestrator, memory, tools string
-	// what browsers are shown
+	// certificate and key are shown to browsers.
 	certificate, key string
-	// what the services are shown, and the CA that has signed theirs
+	// suiteCert and suiteKey are shown to the services; suiteCA has signed theirs.
 	suiteCert, suiteKey, suiteCA, token string
 	drain                               time.Duration
 	handlers                            gateway.Settings
-	// all of them as they were given or are by default, the secret masked
-	inForce map[string]string
+	// effective has every setting, given or default, with the secret masked.
+	effective map[string]string
 }
 
 // readSettings reports all problems together; an unknown variable with our prefix is nearly always a typo.
@@ -49,7 +49,7 @@ func readSettings(environment []string) (settings, error) {
 			problems = append(problems, fmt.Errorf("%s: is not a setting", name))
 		}
 	}
-	problems = append(problems, check(given)...)
+	problems = append(problems, checkSettings(given)...)
 	seconds := func(name string) time.Duration {
 		value, err := strconv.ParseFloat(given[name], 64)
 		if err != nil || value <= 0 {
@@ -57,24 +57,24 @@ func readSettings(environment []string) (settings, error) {
 		}
 		return time.Duration(value * float64(time.Second))
 	}
-	read := settings{
+	result := settings{
 		listen: given["GATEWAY_LISTEN"], orchestrator: given["GATEWAY_ORCHESTRATOR_ADDRESS"],
 		memory: given["GATEWAY_MEMORY_ADDRESS"], tools: given["GATEWAY_TOOLS_ADDRESS"],
 		certificate: given["GATEWAY_TLS_CERTIFICATE"], key: given["GATEWAY_TLS_KEY"],
 		suiteCert: given["TLS_CERT"], suiteKey: given["TLS_KEY"], suiteCA: given["TLS_CA"],
-		token: given["INTERNAL_TOKEN"], drain: seconds("GATEWAY_DRAIN_S"), inForce: given,
+		token: given["INTERNAL_TOKEN"], drain: seconds("GATEWAY_DRAIN_S"), effective: given,
 		handlers: gateway.Settings{
 			Heartbeat: seconds("GATEWAY_HEARTBEAT_S"), SlowReader: seconds("GATEWAY_SLOW_READER_S"),
 		},
 	}
-	if read.token != "" {
+	if result.token != "" {
 		given["INTERNAL_TOKEN"] = "***"
 	}
-	return read, errors.Join(problems...)
+	return result, errors.Join(problems...)
 }
 
-// check says what is wrong with settings that are no numbers.
-func check(given map[string]string) (problems []error) {
+// checkSettings reports the problems of settings that are not numbers.
+func checkSettings(given map[string]string) (problems []error) {
 	if (given["GATEWAY_TLS_CERTIFICATE"] == "") != (given["GATEWAY_TLS_KEY"] == "") {
 		problems = append(problems, fmt.Errorf("%sTLS_CERTIFICATE and %[1]sTLS_KEY: give both or neither", own))
 	}
@@ -87,7 +87,7 @@ func check(given map[string]string) (problems []error) {
 		problems = append(problems, fmt.Errorf("%sINTERNAL_TOKEN: expected %d ASCII characters or more", prefix, tokenCharsMin))
 	}
 	for _, name := range []string{"GATEWAY_ORCHESTRATOR_ADDRESS", "GATEWAY_MEMORY_ADDRESS", "GATEWAY_TOOLS_ADDRESS"} {
-		if err := calling.Check(given[name]); err != nil {
+		if err := channels.CheckAddress(given[name]); err != nil {
 			problems = append(problems, fmt.Errorf("%s%s: %w", prefix, name, err))
 		}
 	}

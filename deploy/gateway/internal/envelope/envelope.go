@@ -1,5 +1,5 @@
-// Package envelope is the one shape of every answer that is no stream: {"code":0,"msg":"success","data":…}, or a
-// failure in it, with the HTTP status of its gRPC code and `error` {code, retriable, details}.
+// Package envelope encodes answers that are not streams: {"code":0,"msg":"success","data":…}, or a failure with the
+// HTTP status of its gRPC code and `error` {code, retriable, details}.
 package envelope
 
 import (
@@ -16,13 +16,13 @@ import (
 	"headrace/gateway/internal/jsonform"
 )
 
-// ContentType is of every answer in the envelope.
+// ContentType is the media type of every answer in the envelope.
 const ContentType = "application/json; charset=utf-8"
 
-// Domain is ErrorInfo.domain of every error of the suite.
+// Domain is ErrorInfo.domain of the suite's errors.
 const Domain = "headrace"
 
-// Status is google/rpc/code.proto; 499 is nginx's "client closed request".
+// Status maps gRPC codes to HTTP statuses as google/rpc/code.proto does; 499 is nginx's "client closed request".
 var Status = map[codes.Code]int{
 	codes.OK:                 200,
 	codes.InvalidArgument:    400,
@@ -43,7 +43,7 @@ var Status = map[codes.Code]int{
 	codes.DeadlineExceeded:   504,
 }
 
-// safeMessages are for statuses that no service of the suite gave a reason for; their own text may tell of the inside.
+// safeMessages replace the texts of statuses without a reason of the suite, which may reveal internals.
 var safeMessages = map[codes.Code]string{
 	codes.Unimplemented:     "this version does not do that",
 	codes.DeadlineExceeded:  "a service did not answer in time; try again",
@@ -51,8 +51,8 @@ var safeMessages = map[codes.Code]string{
 	codes.Canceled:          "the request was cancelled",
 }
 
-// names are the words of gRPC codes, as error.code has them for statuses without a reason.
-var names = map[codes.Code]string{
+// codeNames are the values of error.code for statuses without a reason.
+var codeNames = map[codes.Code]string{
 	codes.Canceled: "CANCELLED", codes.Unknown: "UNKNOWN", codes.InvalidArgument: "INVALID_ARGUMENT",
 	codes.DeadlineExceeded: "DEADLINE_EXCEEDED", codes.NotFound: "NOT_FOUND", codes.AlreadyExists: "ALREADY_EXISTS",
 	codes.PermissionDenied: "PERMISSION_DENIED", codes.ResourceExhausted: "RESOURCE_EXHAUSTED",
@@ -61,19 +61,20 @@ var names = map[codes.Code]string{
 	codes.DataLoss: "DATA_LOSS", codes.Unauthenticated: "UNAUTHENTICATED",
 }
 
-// Failure is a refusal in its parts.
+// Failure is an error answer.
 type Failure struct {
 	Status     int
 	Reason     string
 	Message    string
 	Retriable  bool
 	Details    map[string]string
-	Data       []byte // JSON; nil: {}
-	RetryAfter string // seconds, rounded up; empty: not said
+	Data       []byte // JSON; nil stands for {}
+	RetryAfter string // seconds, rounded up; empty if unknown
 }
 
-// Success writes the answer of an RPC; `responseBody` names the field that is `data`, the others stand beside it.
-func Success(response proto.Message, responseBody string) []byte {
+// WrapResponse encodes an RPC's response; responseBody names the field that becomes `data`, and the others stand beside
+// it.
+func WrapResponse(response proto.Message, responseBody string) []byte {
 	out := []byte(`{"code":0,"msg":"success","data":`)
 	if responseBody == "" {
 		return append(append(out, jsonform.Encode(response)...), '}')
@@ -86,34 +87,34 @@ func Success(response proto.Message, responseBody string) []byte {
 	return append(out, '}')
 }
 
-// Told is a success that no RPC gave; `data` is JSON.
-func Told(data []byte) []byte {
+// WrapData encodes a success whose data, in JSON, comes from no RPC.
+func WrapData(data []byte) []byte {
 	return append(append([]byte(`{"code":0,"msg":"success","data":`), data...), '}')
 }
 
-// Of gives the failure of an error: one of the suite's, a request that breaks a rule, or a bare status.
-func Of(err error) Failure {
+// FromError returns the failure of an error: one of the suite's, an invalid request, or a bare status.
+func FromError(err error) Failure {
 	if invalid, ok := err.(*jsonform.Invalid); ok {
 		details := map[string]string{"field": invalid.Field, "rule": invalid.Rule}
 		return Failure{Status: 400, Reason: "INVALID_REQUEST", Message: invalid.Error(), Details: details}
 	}
-	given := status.Convert(err)
-	code := given.Code()
-	if code == codes.Unavailable && len(given.Details()) == 0 {
-		// For the caller it is the same as a provider that cannot be reached.
+	received := status.Convert(err)
+	code := received.Code()
+	if code == codes.Unavailable && len(received.Details()) == 0 {
+		// Callers treat this like a provider that cannot be reached.
 		message := "a service of the suite cannot be reached; try again"
 		return Failure{Status: Status[code], Reason: "PROVIDER_UNAVAILABLE", Message: message, Retriable: true}
 	}
-	failure := Failure{Status: Status[code], Reason: names[code], Message: "internal error"}
+	failure := Failure{Status: Status[code], Reason: codeNames[code], Message: "internal error"}
 	failure.Retriable = code == codes.Unavailable || code == codes.DeadlineExceeded
 	if safe, ok := safeMessages[code]; ok {
 		failure.Message = safe
 	}
-	for _, detail := range given.Details() {
+	for _, detail := range received.Details() {
 		switch detail := detail.(type) {
 		case *errdetails.ErrorInfo:
 			if detail.GetDomain() == Domain {
-				failure.Reason, failure.Message = detail.GetReason(), given.Message()
+				failure.Reason, failure.Message = detail.GetReason(), received.Message()
 				failure.Details = map[string]string{}
 				for key, value := range detail.GetMetadata() {
 					if key != "retriable" {
@@ -129,21 +130,21 @@ func Of(err error) Failure {
 	return failure
 }
 
-// line is a writer that keeps how a request has ended.
-type line interface {
-	Failed(status int, reason string)
+// failureRecorder is a response writer that keeps how a request has failed.
+type failureRecorder interface {
+	RecordFailure(status int, reason string)
 }
 
-// Note has the request counted and logged as failed, whatever its answer began with.
-func (f Failure) Note(w http.ResponseWriter) {
-	if line, ok := w.(line); ok {
-		line.Failed(f.Status, f.Reason)
+// Record has the request counted and logged as failed, even if its answer has begun with a success.
+func (f Failure) Record(w http.ResponseWriter) {
+	if recorder, ok := w.(failureRecorder); ok {
+		recorder.RecordFailure(f.Status, f.Reason)
 	}
 }
 
-// Write answers with the failure.
+// Write sends the failure.
 func (f Failure) Write(w http.ResponseWriter) {
-	f.Note(w)
+	f.Record(w)
 	out := append([]byte(`{"code":`), strconv.Itoa(f.Status)...)
 	out = jsonform.AppendString(append(out, `,"msg":`...), f.Message)
 	out = append(out, `,"data":`...)
@@ -176,7 +177,7 @@ func (f Failure) Write(w http.ResponseWriter) {
 	WriteJSON(w, f.Status, append(out, "}}}"...))
 }
 
-// WriteJSON answers with a JSON body.
+// WriteJSON sends a JSON body.
 func WriteJSON(w http.ResponseWriter, status int, body []byte) {
 	w.Header().Set("Content-Type", ContentType)
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)))

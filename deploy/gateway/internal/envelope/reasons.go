@@ -2,23 +2,23 @@ package envelope
 
 import "google.golang.org/grpc/codes"
 
-// StatusOfReason gives the HTTP status of a reason of headrace/errors.py; 500 for one that is not known.
-func StatusOfReason(reason string) int {
-	if code, ok := reasons[reason]; ok {
+// StatusForReason returns the HTTP status of a reason of headrace/errors.py, or 500 for an unknown one.
+func StatusForReason(reason string) int {
+	if code, ok := codesByReason[reason]; ok {
 		return Status[code]
 	}
 	return 500
 }
 
-// IsReason tells whether it is a service of the suite that gives this reason.
-func IsReason(reason string) bool {
-	_, ok := reasons[reason]
+// IsKnownReason reports whether a service of the suite can give this reason.
+func IsKnownReason(reason string) bool {
+	_, ok := codesByReason[reason]
 	return ok
 }
 
-// reasons is the table of headrace/errors.py, for failures that come as events; tests/conformance/test_errors.py goes
-// through all of them.
-var reasons = map[string]codes.Code{
+// codesByReason is the table of headrace/errors.py, for failures that arrive as events;
+// tests/conformance/test_errors.py checks all of it.
+var codesByReason = map[string]codes.Code{
 	"BAD_FRAME":               codes.Unavailable,
 	"BUDGET_EXCEEDED":         codes.ResourceExhausted,
 	"CHAT_BUSY":               codes.Aborted,

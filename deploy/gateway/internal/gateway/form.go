@@ -13,12 +13,12 @@ import (
 	"headrace/gateway/internal/jsonform"
 )
 
-// fieldBytesMax is of a part that is no file: an id.
+// fieldBytesMax limits a part that is not a file, such as an id.
 const fieldBytesMax = 4096
 
-var errForm = &jsonform.Invalid{Field: jsonform.Body, Rule: "must be a whole multipart/form-data form"}
+var errInvalidForm = &jsonform.Invalid{Field: jsonform.Body, Rule: "must be a whole multipart/form-data form"}
 
-// form reads the parts of a form, each to be read before the next.
+// form reads the parts of a form; each must be read before the next.
 type form struct{ reader *multipart.Reader }
 
 type part struct {
@@ -26,48 +26,48 @@ type part struct {
 	body           io.Reader
 }
 
-// next gives the next part; nil at the end.
-func (f *form) next() (*part, error) {
-	found, err := f.reader.NextRawPart()
-	if err == io.EOF { // not errors.Is: a form that breaks off wraps it
+// nextPart returns the next part, or nil at the end.
+func (f *form) nextPart() (*part, error) {
+	raw, err := f.reader.NextRawPart()
+	if err == io.EOF { // not errors.Is, because a truncated form wraps it
 		return nil, nil
 	}
 	if err != nil {
-		return nil, broken(err)
+		return nil, formError(err)
 	}
-	if strings.HasPrefix(strings.ToLower(found.Header.Get("Content-Type")), "multipart/") {
+	if strings.HasPrefix(strings.ToLower(raw.Header.Get("Content-Type")), "multipart/") {
 		return nil, &jsonform.Invalid{Field: jsonform.Body, Rule: "must not have parts within parts"}
 	}
-	// Not found.FileName: it takes the folders off, and a name with folders is to be refused.
-	_, parameters, err := mime.ParseMediaType(found.Header.Get("Content-Disposition"))
+	// raw.FileName would remove the folders, but a name with folders has to be refused.
+	_, parameters, err := mime.ParseMediaType(raw.Header.Get("Content-Disposition"))
 	if err != nil || !utf8.ValidString(parameters["name"]) {
-		return nil, errForm
+		return nil, errInvalidForm
 	}
 	if !utf8.ValidString(parameters["filename"]) {
 		return nil, &jsonform.Invalid{Field: "file", Rule: "must have a name in UTF-8"}
 	}
-	return &part{parameters["name"], parameters["filename"], found}, nil
+	return &part{parameters["name"], parameters["filename"], raw}, nil
 }
 
-// read fills `data` as far as the part goes, and tells whether that was its end.
-func (p *part) read(data []byte) (count int, isEnd bool, err error) {
+// readData fills data as far as the part goes, and reports whether that was its end.
+func (p *part) readData(data []byte) (count int, isEnd bool, err error) {
 	for count < len(data) {
-		more, err := p.body.Read(data[count:])
-		count += more
+		read, err := p.body.Read(data[count:])
+		count += read
 		if err == io.EOF {
 			return count, true, nil
 		}
 		if err != nil {
-			return count, false, broken(err)
+			return count, false, formError(err)
 		}
 	}
 	return count, false, nil
 }
 
-// text gives a part that is no file.
-func (p *part) text() (string, error) {
+// readText returns a part that is not a file.
+func (p *part) readText() (string, error) {
 	data := make([]byte, fieldBytesMax+1)
-	count, _, err := p.read(data)
+	count, _, err := p.readData(data)
 	if err != nil {
 		return "", err
 	}
@@ -76,15 +76,15 @@ func (p *part) text() (string, error) {
 		return "", &jsonform.Invalid{Field: string(name[:min(len(name), 64)]), Rule: "must not be longer than 4096 bytes"}
 	}
 	if !utf8.Valid(data[:count]) {
-		return "", errForm
+		return "", errInvalidForm
 	}
 	return string(data[:count]), nil
 }
 
-// broken says why a form could not be read.
-func broken(err error) error {
+// formError translates an error of reading a form.
+func formError(err error) error {
 	if _, isTooLarge := errors.AsType[*http.MaxBytesError](err); isTooLarge || errors.Is(err, os.ErrDeadlineExceeded) {
-		return unread(err)
+		return bodyError(err)
 	}
-	return errForm
+	return errInvalidForm
 }

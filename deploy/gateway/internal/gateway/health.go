@@ -16,21 +16,21 @@ import (
 )
 
 const (
-	// chain is the health service name whose check asks a peer's own peers too (services/runtime/rpc/health.py).
+	// chain is the health service name whose check includes a peer's own peers (services/runtime/rpc/health.py).
 	chain = "chain"
-	// peerTimeout is for one peer's answer; peers are asked at the same time.
+	// peerTimeout limits one peer's answer; all peers are checked at the same time.
 	peerTimeout = 2 * time.Second
 )
 
-// healthz is 200 while the process answers; asks nobody.
-func healthz(w http.ResponseWriter, _ *http.Request, _ map[string]string) {
-	envelope.WriteJSON(w, http.StatusOK, envelope.Told([]byte(`{"status":"live"}`)))
+// serveHealthz answers 200 while the process runs, without checking any peer.
+func serveHealthz(w http.ResponseWriter, _ *http.Request, _ map[string]string) {
+	envelope.WriteJSON(w, http.StatusOK, envelope.WrapData([]byte(`{"status":"live"}`)))
 }
 
-// readyz is 200 when each peer, and what it needs itself, is ready, else 503; `data` says which is.
-func (g *gateway) readyz(w http.ResponseWriter, request *http.Request, _ map[string]string) {
+// serveReadyz answers 200 when each peer and its own peers are ready, else 503; `data` says which peers are.
+func (g *gateway) serveReadyz(w http.ResponseWriter, request *http.Request, _ map[string]string) {
 	names := []string{"orchestrator", "memory", "tools"}
-	ready := g.ask(request.Context(), g.peers.Orchestrator, g.peers.Memory, g.peers.Tools)
+	ready := g.checkPeers(request.Context(), g.peers.Orchestrator, g.peers.Memory, g.peers.Tools)
 	var missing []string
 	data := []byte{'{'}
 	for i, name := range names {
@@ -44,26 +44,26 @@ func (g *gateway) readyz(w http.ResponseWriter, request *http.Request, _ map[str
 	}
 	data = append(data, '}')
 	if len(missing) == 0 {
-		envelope.WriteJSON(w, http.StatusOK, envelope.Told(data))
+		envelope.WriteJSON(w, http.StatusOK, envelope.WrapData(data))
 		return
 	}
 	message := "not ready: " + strings.Join(missing, ", ")
 	envelope.Failure{Status: 503, Reason: "NOT_READY", Message: message, Retriable: true, Data: data}.Write(w)
 }
 
-// ask gives whether each peer is ready.
-func (g *gateway) ask(ctx context.Context, peers ...*grpc.ClientConn) []bool {
+// checkPeers reports for each peer whether it is ready.
+func (g *gateway) checkPeers(ctx context.Context, peers ...*grpc.ClientConn) []bool {
 	ctx, cancel := context.WithTimeout(ctx, peerTimeout)
 	defer cancel()
 	ready := make([]bool, len(peers))
-	var asked sync.WaitGroup
+	var checks sync.WaitGroup
 	for i, peer := range peers {
-		asked.Go(func() {
+		checks.Go(func() {
 			request := &grpc_health_v1.HealthCheckRequest{Service: chain}
 			answer, err := grpc_health_v1.NewHealthClient(peer).Check(ctx, request)
 			ready[i] = err == nil && answer.GetStatus() == grpc_health_v1.HealthCheckResponse_SERVING
 		})
 	}
-	asked.Wait()
+	checks.Wait()
 	return ready
 }

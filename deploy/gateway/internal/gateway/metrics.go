@@ -8,7 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// What is counted, under the names of services/facade/metrics.py.
+// These metrics have the names of services/facade/metrics.py.
 var (
 	requestsTotal = promauto.NewCounterVec(prometheus.CounterOpts{
 		Name: "headrace_facade_requests_total", Help: "Requests that have ended, by the route as annotated.",
@@ -19,6 +19,6 @@ var (
 	exposition = promhttp.Handler()
 )
 
-func metrics(w http.ResponseWriter, request *http.Request, _ map[string]string) {
+func serveMetrics(w http.ResponseWriter, request *http.Request, _ map[string]string) {
 	exposition.ServeHTTP(w, request)
 }

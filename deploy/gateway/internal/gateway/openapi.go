@@ -12,6 +12,6 @@ import (
 //go:embed openapi.json
 var openapiDocument []byte
 
-func openapi(w http.ResponseWriter, _ *http.Request, _ map[string]string) {
+func serveOpenAPI(w http.ResponseWriter, _ *http.Request, _ map[string]string) {
 	envelope.WriteJSON(w, http.StatusOK, openapiDocument)
 }

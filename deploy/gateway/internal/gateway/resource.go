@@ -15,84 +15,85 @@ import (
 	"headrace/gateway/internal/jsonform"
 )
 
-// resource answers GET and HEAD with a file of a workspace, its bytes passed on as they come.
-func (g *gateway) resource(r route) runtime.HandlerFunc {
-	conn, method := g.connOf(r), r.grpcPath()
+// serveFile answers GET and HEAD with a workspace file and forwards its bytes as they arrive.
+func (g *gateway) serveFile(r route) runtime.HandlerFunc {
+	conn, method := g.connFor(r), r.grpcPath()
 	return func(w http.ResponseWriter, request *http.Request, inPath map[string]string) {
-		asked, err := askedFile(w, request, r, inPath)
+		message, err := readFileRequest(w, request, r, inPath)
 		if err != nil {
-			fail(w, err)
+			writeError(w, err)
 			return
 		}
-		answer := fileAnswer{w, request, g.settings.SlowReader}
+		response := fileResponse{w, request, g.settings.SlowReader}
 		read := func(ctx context.Context, offset, length int64) (*file, error) {
-			asked.Offset, asked.Length = offset, length
-			call, err := open(ctx, conn, method, asked)
+			message.Offset, message.Length = offset, length
+			call, err := openStream(ctx, conn, method, message)
 			if err != nil {
 				return nil, err
 			}
 			first := new(headracev1.ReadFileResponse)
 			return &file{first, call}, call.RecvMsg(first)
 		}
-		wanted, ok := parseRange(request.Header.Get("Range"))
-		if ok && request.Method == http.MethodGet && answer.part(read, wanted) {
+		requested, ok := parseRange(request.Header.Get("Range"))
+		if ok && request.Method == http.MethodGet && response.sendRange(read, requested) {
 			return
 		}
 		ctx, cancel := context.WithCancel(request.Context())
-		defer cancel() // however this is left, the call is cancelled
+		defer cancel() // leaving in any way cancels the call
 		whole, err := read(ctx, 0, 0)
 		if err != nil {
-			fail(w, err)
+			writeError(w, err)
 			return
 		}
-		answer.send(whole, nil)
+		response.sendFile(whole, nil)
 	}
 }
 
-// file is what is read: its first piece, and the call that gives the others.
+// file is a file being read: its first piece, and the call that returns the others.
 type file struct {
 	first *headracev1.ReadFileResponse
 	rest  grpc.ClientStream
 }
 
-func askedFile(
+func readFileRequest(
 	w http.ResponseWriter, request *http.Request, r route, inPath map[string]string,
 ) (*headracev1.ReadFileRequest, error) {
 	for _, name := range []string{"Range", "If-Range"} {
-		if err := once(request, name); err != nil {
+		if err := requireSingleHeader(request, name); err != nil {
 			return nil, err
 		}
 	}
-	asked := new(headracev1.ReadFileRequest)
-	if _, err := readRequest(w, request, r, inPath, asked); err != nil {
+	message := new(headracev1.ReadFileRequest)
+	if _, err := readRequest(w, request, r, inPath, message); err != nil {
 		return nil, err
 	}
-	if asked.GetOffset() != 0 || asked.GetLength() != 0 {
+	if message.GetOffset() != 0 || message.GetLength() != 0 {
 		return nil, &jsonform.Invalid{Field: "offset", Rule: "is said by the header Range"}
 	}
-	return asked, nil
+	return message, nil
 }
 
-// fileAnswer answers one request for a file.
-type fileAnswer struct {
-	writer  http.ResponseWriter
-	request *http.Request
-	slow    time.Duration
+// fileResponse answers one request for a file.
+type fileResponse struct {
+	writer       http.ResponseWriter
+	request      *http.Request
+	writeTimeout time.Duration
 }
 
-// part answers with a range; false when the file has changed since the caller took its other parts, and is wanted whole.
-func (a fileAnswer) part(
-	read func(ctx context.Context, offset, length int64) (*file, error), wanted byteRange,
+// sendRange answers with a range; it returns false when the file has changed since the caller's other parts and must be
+// sent whole.
+func (a fileResponse) sendRange(
+	read func(ctx context.Context, offset, length int64) (*file, error), requested byteRange,
 ) bool {
 	ctx, cancel := context.WithCancel(a.request.Context())
 	defer cancel()
-	unlessChanged := a.request.Header.Get("If-Range")
-	found, err := read(ctx, wanted.offset, wanted.length)
+	ifRange := a.request.Header.Get("If-Range")
+	content, err := read(ctx, requested.offset, requested.length)
 	switch {
-	case err == nil && (unlessChanged == "" || unlessChanged == etag(found.first.GetInfo())):
-		a.send(found, &wanted)
-	case status.Code(err) == codes.OutOfRange && unlessChanged == "":
-		failure := envelope.Of(err)
+	case err == nil && (ifRange == "" || ifRange == formatETag(content.first.GetInfo())):
+		a.sendFile(content, &requested)
+	case status.Code(err) == codes.OutOfRange && ifRange == "":
+		failure := envelope.FromError(err)
 		failure.Status = http.StatusRequestedRangeNotSatisfiable
 		size := failure.Details["sizeBytes"]
 		if size == "" {
@@ -101,34 +102,34 @@ func (a fileAnswer) part(
 		a.writer.Header().Set("Content-Range", "bytes */"+size)
 		failure.Write(a.writer)
 	case err != nil && status.Code(err) != codes.OutOfRange:
-		fail(a.writer, err)
+		writeError(a.writer, err)
 	default:
 		return false
 	}
 	return true
 }
 
-// send answers with the pieces, which are those of the range when one is `wanted`.
-func (a fileAnswer) send(found *file, wanted *byteRange) {
-	info := found.first.GetInfo()
+// sendFile answers with the pieces of a file, which are those of the range if one was requested.
+func (a fileResponse) sendFile(content *file, requested *byteRange) {
+	info := content.first.GetInfo()
 	setFileHeaders(a.writer.Header(), info)
-	if unchanged(a.request.Header.Values("If-None-Match"), info) {
+	if isUnchanged(a.request.Header.Values("If-None-Match"), info) {
 		a.writer.WriteHeader(http.StatusNotModified)
 		return
 	}
-	a.writer.WriteHeader(setLength(a.writer.Header(), info.GetSizeBytes(), wanted))
+	a.writer.WriteHeader(setLength(a.writer.Header(), info.GetSizeBytes(), requested))
 	if a.request.Method == http.MethodHead {
 		return
 	}
 	control := http.NewResponseController(a.writer)
-	for piece := found.first; ; {
-		_ = control.SetWriteDeadline(time.Now().Add(a.slow))
+	for piece := content.first; ; {
+		_ = control.SetWriteDeadline(time.Now().Add(a.writeTimeout))
 		if _, err := a.writer.Write(piece.GetData()); err != nil {
 			return
 		}
 		piece = new(headracev1.ReadFileResponse)
-		if err := found.rest.RecvMsg(piece); err != nil {
-			return // net/http breaks the connection when these were fewer bytes than announced
+		if err := content.rest.RecvMsg(piece); err != nil {
+			return // net/http closes the connection if bytes are missing
 		}
 	}
 }

@@ -22,58 +22,58 @@ var (
 	done      = []byte("data: [DONE]\n\n")
 )
 
-// sse writes one stream: a frame for each event, flushed the moment it comes, and a comment after each silence.
+// sse writes one stream: a frame for each event, flushed at once, and a comment after each silence.
 //
-// The answer begins with the first event, or with the first heartbeat: what fails before is a JSON answer with its
-// status, and what fails between is told in an event of its own (late.go). A stream that breaks behind its first event
-// simply ends, without [DONE]; the caller attaches again after its last id. One goroutine, the request's own, reads and
-// writes; a timer's beats come in between.
+// The answer begins with the first event or the first heartbeat: an earlier failure is a JSON answer with its status,
+// and a failure between the two is an event of its own (stream_errors.go). A stream that breaks after its first event
+// ends without [DONE], and the caller attaches again after its last id. One goroutine, the request's own, reads and
+// writes; heartbeats are written by a timer.
 type sse struct {
-	writer  http.ResponseWriter
-	asked   proto.Message
-	control *http.ResponseController
-	every   time.Duration
-	slow    time.Duration
-	beat    *time.Timer
+	writer       http.ResponseWriter
+	request      proto.Message
+	control      *http.ResponseController
+	interval     time.Duration
+	writeTimeout time.Duration
+	heartbeats   *time.Timer
 
-	mutex sync.Mutex
-	begun bool
-	ended bool
-	frame []byte
+	mutex    sync.Mutex
+	hasBegun bool
+	hasEnded bool
+	frame    []byte
 }
 
-func newSSE(w http.ResponseWriter, asked proto.Message, settings Settings) *sse {
+func newSSE(w http.ResponseWriter, request proto.Message, settings Settings) *sse {
 	s := &sse{
-		writer: w, asked: asked, control: http.NewResponseController(w),
-		every: settings.Heartbeat, slow: settings.SlowReader,
+		writer: w, request: request, control: http.NewResponseController(w),
+		interval: settings.Heartbeat, writeTimeout: settings.SlowReader,
 	}
-	s.mutex.Lock() // the first beat may come before its timer is kept
+	s.mutex.Lock() // the first heartbeat may fire before the timer is stored
 	defer s.mutex.Unlock()
-	s.beat = time.AfterFunc(s.every, func() { _ = s.write(heartbeat) })
+	s.heartbeats = time.AfterFunc(s.interval, func() { _ = s.writeFrame(heartbeat) })
 	return s
 }
 
-// copy writes what `call` streams until its run or the call ends, or the client has gone, with whom `ctx` ends.
-func (s *sse) copy(ctx context.Context, call grpc.ClientStream) {
+// copyEvents writes the events of a call until its run or the call ends, or the client leaves, which ends ctx.
+func (s *sse) copyEvents(ctx context.Context, call grpc.ClientStream) {
 	for first := true; ; first = false {
 		delta := new(headracev1.AgentDelta)
 		if err := call.RecvMsg(delta); err != nil {
-			s.end(ctx, err, first)
+			s.finishCall(ctx, err, first)
 			return
 		}
-		if isLast, err := s.event(delta); isLast || err != nil {
+		if isLast, err := s.writeEvent(delta); isLast || err != nil {
 			return
 		}
 	}
 }
 
-func (s *sse) event(delta *headracev1.AgentDelta) (isLast bool, err error) {
+func (s *sse) writeEvent(delta *headracev1.AgentDelta) (isLast bool, err error) {
 	event, ok := jsonform.EncodeEvent(delta)
 	if !ok {
 		return false, nil
 	}
 	s.frame = appendFrame(s.frame[:0], event)
-	return event.IsTerminal, s.write(s.frame)
+	return event.IsTerminal, s.writeFrame(s.frame)
 }
 
 func appendFrame(frame []byte, event jsonform.Event) []byte {
@@ -88,58 +88,59 @@ func appendFrame(frame []byte, event jsonform.Event) []byte {
 	return frame
 }
 
-// end is for a call that gives no more. When it gave nothing at all, the caller attached after the run's last event, or
-// the error is the answer: to a caller who is still there.
-func (s *sse) end(ctx context.Context, err error, isFirst bool) {
+// finishCall handles the end of a call. If there was no event, either the caller attached after the last one, or the
+// error is the answer if the caller is still connected.
+func (s *sse) finishCall(ctx context.Context, err error, isFirst bool) {
 	if errors.Is(err, io.EOF) {
 		if isFirst {
-			_ = s.write(done)
+			_ = s.writeFrame(done)
 		} else {
-			interrupted.Note(s.writer)
+			interruptedFailure.Record(s.writer)
 		}
 		return
 	}
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
-	if s.ended = true; !s.begun {
-		fail(s.writer, err)
+	if s.hasEnded = true; !s.hasBegun {
+		writeError(s.writer, err)
 		return
 	}
-	failure := envelope.Of(err)
-	failure.Note(s.writer)
+	failure := envelope.FromError(err)
+	failure.Record(s.writer)
 	if !isFirst || ctx.Err() != nil {
 		return
 	}
-	if event, ok := jsonform.EncodeEvent(runError(s.asked, failure)); ok {
-		_ = s.put(appendFrame(nil, event))
+	if event, ok := jsonform.EncodeEvent(buildRunError(s.request, failure)); ok {
+		_ = s.writeLocked(appendFrame(nil, event))
 	}
 }
 
-// write sends a whole frame and flushes it. A client that takes nothing for so long is hung up on; its run goes on.
-func (s *sse) write(frame []byte) error {
+// writeFrame sends a whole frame and flushes it. The connection of a client that reads too slowly is closed; its run
+// goes on.
+func (s *sse) writeFrame(frame []byte) error {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
-	if s.ended {
+	if s.hasEnded {
 		return http.ErrHandlerTimeout
 	}
-	if !s.begun {
-		s.begin()
+	if !s.hasBegun {
+		s.writeHeader()
 	}
-	s.beat.Reset(s.every)
-	return s.put(frame)
+	s.heartbeats.Reset(s.interval)
+	return s.writeLocked(frame)
 }
 
-// put writes for whoever has the mutex.
-func (s *sse) put(frame []byte) error {
-	_ = s.control.SetWriteDeadline(time.Now().Add(s.slow))
+// writeLocked writes a frame; the caller holds the mutex.
+func (s *sse) writeLocked(frame []byte) error {
+	_ = s.control.SetWriteDeadline(time.Now().Add(s.writeTimeout))
 	if _, err := s.writer.Write(frame); err != nil {
 		return err
 	}
 	return s.control.Flush()
 }
 
-func (s *sse) begin() {
-	s.begun = true
+func (s *sse) writeHeader() {
+	s.hasBegun = true
 	header := s.writer.Header()
 	header.Set("Content-Type", "text/event-stream; charset=utf-8")
 	header.Set("Cache-Control", "no-cache, no-transform")
@@ -147,10 +148,10 @@ func (s *sse) begin() {
 	s.writer.WriteHeader(http.StatusOK)
 }
 
-// stop ends the beats; none is being written when it returns.
+// stop ends the heartbeats; none is being written when it returns.
 func (s *sse) stop() {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
-	s.ended = true
-	s.beat.Stop()
+	s.hasEnded = true
+	s.heartbeats.Stop()
 }

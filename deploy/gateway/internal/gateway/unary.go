@@ -17,16 +17,16 @@ import (
 	"headrace/gateway/internal/jsonform"
 )
 
-// prepared notes the route for the log. Of a unary route it reads and checks the request, because the generated handlers
-// would make a bare text of what is wrong with it, and then gives them one that they cannot refuse.
-func (g *gateway) prepared(next runtime.HandlerFunc) runtime.HandlerFunc {
+// checkRequest notes the route for the log. It reads and checks the request of a unary route first, because the
+// generated handlers would report its errors as bare text, and passes on one that they cannot refuse.
+func (g *gateway) checkRequest(next runtime.HandlerFunc) runtime.HandlerFunc {
 	return func(w http.ResponseWriter, request *http.Request, inPath map[string]string) {
 		path := "unknown"
 		if pattern, ok := runtime.HTTPPattern(request.Context()); ok {
 			path = pattern.String()
 		}
-		if line, ok := w.(*logLine); ok {
-			line.route = path
+		if entry, ok := w.(*requestLog); ok {
+			entry.route = path
 		}
 		r, ok := g.routes[request.Method+" "+path]
 		if !ok || !r.isUnary() {
@@ -35,21 +35,22 @@ func (g *gateway) prepared(next runtime.HandlerFunc) runtime.HandlerFunc {
 		}
 		body, err := readRequest(w, request, r, inPath, r.newRequest())
 		if err != nil {
-			fail(w, err)
+			writeError(w, err)
 			return
 		}
 		ctx, cancel := context.WithTimeout(request.Context(), unaryTimeout)
 		defer cancel()
 		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(unaryTimeout + g.settings.SlowReader))
-		next(w, checked(request.WithContext(ctx), body), inPath)
+		next(w, rebuildRequest(request.WithContext(ctx), body), inPath)
 	}
 }
 
-// checked is the request as the generated handlers get it: no header but the ones that went into its metadata.
-func checked(request *http.Request, body []byte) *http.Request {
-	found, _ := jsonform.ParseQuery(request.URL.RawQuery)
+// rebuildRequest returns the request for the generated handlers, without the headers, which are in the metadata
+// already.
+func rebuildRequest(request *http.Request, body []byte) *http.Request {
+	result, _ := jsonform.ParseQuery(request.URL.RawQuery)
 	values := url.Values{}
-	for _, parameter := range found {
+	for _, parameter := range result {
 		values.Add(parameter.Name, parameter.Value)
 	}
 	address := *request.URL
@@ -62,16 +63,16 @@ func checked(request *http.Request, body []byte) *http.Request {
 // marshaler gives grpc-gateway the contract's JSON form, inside the envelope.
 type marshaler struct{}
 
-// wrapped is an answer that is in its envelope already (see rewrite).
-type wrapped []byte
+// envelopeBytes is an answer that is in its envelope already (see wrapResponses).
+type envelopeBytes []byte
 
-func (marshaler) Marshal(v any) ([]byte, error) { return v.(wrapped), nil }
+func (marshaler) Marshal(v any) ([]byte, error) { return v.(envelopeBytes), nil }
 
 func (marshaler) Unmarshal(data []byte, v any) error { return jsonform.Decode(data, v.(proto.Message)) }
 
 func (m marshaler) NewDecoder(r io.Reader) runtime.Decoder {
 	return runtime.DecoderFunc(func(v any) error {
-		data, err := io.ReadAll(r) // what `checked` has put there
+		data, err := io.ReadAll(r) // the body that rebuildRequest has set
 		if err != nil {
 			return err
 		}
@@ -81,40 +82,40 @@ func (m marshaler) NewDecoder(r io.Reader) runtime.Decoder {
 
 func (marshaler) NewEncoder(w io.Writer) runtime.Encoder {
 	return runtime.EncoderFunc(func(v any) error {
-		_, err := w.Write(v.(wrapped))
+		_, err := w.Write(v.(envelopeBytes))
 		return err
 	})
 }
 
 func (marshaler) ContentType(any) string { return envelope.ContentType }
 
-// rewrite puts an RPC's answer into the envelope. `data` is the field that the annotation names.
-func rewrite(all []route) runtime.ForwardResponseRewriter {
+// wrapResponses puts an RPC's response into the envelope; `data` is the field that the annotation names.
+func wrapResponses(all []route) runtime.ForwardResponseRewriter {
 	fields := map[string]string{}
 	for _, r := range all {
 		fields[r.grpcPath()] = r.responseBody
 	}
 	return func(ctx context.Context, response proto.Message) (any, error) {
-		// A generated wrapper for response_body reflects as the response that it holds.
+		// A generated wrapper for response_body reflects as the response inside it.
 		whole := response.ProtoReflect().Interface()
 		rpc, _ := runtime.RPCMethod(ctx)
 		field := fields[rpc]
 		if view, ok := whole.(*headracev1.GetViewportResponse); ok && view.View != nil {
-			field = "view" // a view that is JSON is the data itself
+			field = "view" // a JSON view is the data itself
 		}
-		return wrapped(envelope.Success(whole, field)), nil
+		return envelopeBytes(envelope.WrapResponse(whole, field)), nil
 	}
 }
 
-// parameters reads query parameters as strictly as bodies.
-type parameters struct{}
+// queryParser reads query parameters as strictly as bodies.
+type queryParser struct{}
 
-func (parameters) Parse(message proto.Message, values url.Values, _ *utilities.DoubleArray) error {
-	var found []jsonform.Parameter
+func (queryParser) Parse(message proto.Message, values url.Values, _ *utilities.DoubleArray) error {
+	var result []jsonform.Parameter
 	for name, all := range values {
 		for _, value := range all {
-			found = append(found, jsonform.Parameter{Name: name, Value: value})
+			result = append(result, jsonform.Parameter{Name: name, Value: value})
 		}
 	}
-	return jsonform.DecodeQuery(found, message)
+	return jsonform.DecodeQuery(result, message)
 }

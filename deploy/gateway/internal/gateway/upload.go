@@ -18,45 +18,45 @@ import (
 )
 
 const (
-	// uploadBytesMax is the largest file that any type may have, and its form.
+	// uploadBytesMax is the largest file of any type, with its form.
 	uploadBytesMax = 51 << 20
-	// uploadTimeout is for a whole upload, as the tools service has it.
+	// uploadTimeout limits a whole upload, as in the tools service.
 	uploadTimeout = 10 * time.Minute
-	// pieceBytes is a message between the services; UploadFile takes 1 MiB.
+	// pieceBytes is the size of a message between the services; UploadFile accepts 1 MiB.
 	pieceBytes = 256 << 10
 )
 
-// upload passes a form's file on as a client stream, piece by piece; the gateway never holds it. The parts of a form
-// come in any order, so what names the file is sent last.
-func (g *gateway) upload(r route) runtime.HandlerFunc {
-	conn, method := g.connOf(r), r.grpcPath()
+// uploadFile forwards a form's file as a client stream, piece by piece, without holding it. The parts of a form come in
+// any order, so the message that names the file is sent last.
+func (g *gateway) uploadFile(r route) runtime.HandlerFunc {
+	conn, method := g.connFor(r), r.grpcPath()
 	return func(w http.ResponseWriter, request *http.Request, _ map[string]string) {
-		form, err := formOf(w, request)
+		form, err := openForm(w, request)
 		if err != nil {
-			fail(w, err)
+			writeError(w, err)
 			return
 		}
 		ctx, cancel := context.WithTimeout(request.Context(), uploadTimeout)
-		defer cancel() // a caller who has gone in the middle must not look like the end of the file
+		defer cancel() // a client that leaves midway must not look like the end of the file
 		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(uploadTimeout))
 		call, err := conn.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true}, method)
 		if err != nil {
-			fail(w, err)
+			writeError(w, err)
 			return
 		}
 		reply := new(headracev1.UploadFileResponse)
 		if err := sendForm(form, call); err != nil && !errors.Is(err, io.EOF) {
-			fail(w, err)
-		} else if err := call.RecvMsg(reply); err != nil { // io.EOF: the call has ended, with an error then
-			fail(w, err)
+			writeError(w, err)
+		} else if err := call.RecvMsg(reply); err != nil { // after io.EOF this returns the error that ended the call
+			writeError(w, err)
 		} else {
-			envelope.WriteJSON(w, http.StatusOK, envelope.Success(reply, r.responseBody))
+			envelope.WriteJSON(w, http.StatusOK, envelope.WrapResponse(reply, r.responseBody))
 		}
 	}
 }
 
-// formOf gives the form that a request holds.
-func formOf(w http.ResponseWriter, request *http.Request) (*form, error) {
+// openForm returns the form in a request.
+func openForm(w http.ResponseWriter, request *http.Request) (*form, error) {
 	kind, parameters, _ := mime.ParseMediaType(request.Header.Get("Content-Type"))
 	if kind != "multipart/form-data" {
 		return nil, &jsonform.Invalid{Field: "Content-Type", Rule: "must be multipart/form-data"}
@@ -65,21 +65,21 @@ func formOf(w http.ResponseWriter, request *http.Request) (*form, error) {
 		return nil, err
 	}
 	if request.ContentLength > uploadBytesMax {
-		return nil, tooLarge(uploadBytesMax)
+		return nil, bodyTooLarge(uploadBytesMax)
 	}
 	if parameters["boundary"] == "" {
-		return nil, errForm
+		return nil, errInvalidForm
 	}
 	body := http.MaxBytesReader(w, request.Body, uploadBytesMax)
 	return &form{multipart.NewReader(body, parameters["boundary"])}, nil
 }
 
-// sendForm sends what the form holds; io.EOF when the call has ended before.
+// sendForm sends the parts of a form; it returns io.EOF when the call has ended early.
 func sendForm(form *form, call grpc.ClientStream) error {
 	var name *string
 	var fields []jsonform.Parameter
 	for {
-		part, err := form.next()
+		part, err := form.nextPart()
 		if err != nil {
 			return err
 		}
@@ -87,7 +87,7 @@ func sendForm(form *form, call grpc.ClientStream) error {
 			break
 		}
 		if part.name != "file" {
-			text, err := part.text()
+			text, err := part.readText()
 			if err != nil {
 				return err
 			}
@@ -102,7 +102,7 @@ func sendForm(form *form, call grpc.ClientStream) error {
 			return err
 		}
 	}
-	start, err := startOf(name, fields)
+	start, err := buildUploadStart(name, fields)
 	if err != nil {
 		return err
 	}
@@ -113,8 +113,8 @@ func sendForm(form *form, call grpc.ClientStream) error {
 	return call.CloseSend()
 }
 
-// startOf gives the message that names the file.
-func startOf(name *string, fields []jsonform.Parameter) (*headracev1.UploadStart, error) {
+// buildUploadStart returns the message that names the file.
+func buildUploadStart(name *string, fields []jsonform.Parameter) (*headracev1.UploadStart, error) {
 	if name == nil {
 		return nil, &jsonform.Invalid{Field: "file", Rule: "is required"}
 	}
@@ -132,11 +132,11 @@ func startOf(name *string, fields []jsonform.Parameter) (*headracev1.UploadStart
 func sendFile(part *part, call grpc.ClientStream) error {
 	for isEnd := false; !isEnd; {
 		data := make([]byte, pieceBytes) // gRPC may keep a message that was sent
-		count, ended, err := part.read(data)
+		count, isLast, err := part.readData(data)
 		if err != nil {
 			return err
 		}
-		if isEnd = ended; count == 0 {
+		if isEnd = isLast; count == 0 {
 			continue
 		}
 		message := &headracev1.UploadFileRequest{Part: &headracev1.UploadFileRequest_Data{Data: data[:count]}}

@@ -1,13 +1,13 @@
 package jsonform
 
-// closest gives the one of `names` that is most like `word`, or nothing when none is like it: the measure and the
-// threshold of Python's difflib.get_close_matches, so that both facades give the same hint.
-func closest(word string, names []string) string {
+// findClosest returns the one of names that is most similar to word, or nothing: with the measure and threshold of
+// Python's difflib.get_close_matches, so that both facades give the same hint.
+func findClosest(word string, names []string) string {
 	const likeEnough = 0.6
 	best, bestRatio := "", likeEnough
 	for _, name := range names {
 		a, b := []rune(name), []rune(word)
-		ratio := 2 * float64(matching(a, b)) / float64(len(a)+len(b))
+		ratio := 2 * float64(countMatching(a, b)) / float64(len(a)+len(b))
 		if ratio > bestRatio || ratio == bestRatio && name > best {
 			best, bestRatio = name, ratio
 		}
@@ -15,18 +15,19 @@ func closest(word string, names []string) string {
 	return best
 }
 
-// matching counts the letters in common: those of the longest common stretch, and of what lies left and right of it.
-func matching(a, b []rune) int {
-	start, other, length := longest(a, b)
+// countMatching counts the letters in common: those of the longest common substring, and of the parts left and right of
+// it.
+func countMatching(a, b []rune) int {
+	start, other, length := findLongest(a, b)
 	if length == 0 {
 		return 0
 	}
-	return length + matching(a[:start], b[:other]) + matching(a[start+length:], b[other+length:])
+	return length + countMatching(a[:start], b[:other]) + countMatching(a[start+length:], b[other+length:])
 }
 
-// longest finds the longest stretch that `a` and `b` share: the first in `a`, and in `b`, of several.
-func longest(a, b []rune) (start, other, length int) {
-	ending := make([]int, len(b)+1) // of the stretch that ends at a[i] and b[j-1]
+// findLongest finds the longest common substring: the first in a, and in b, of several.
+func findLongest(a, b []rune) (start, other, length int) {
+	ending := make([]int, len(b)+1) // length of the common substring that ends at a[i] and b[j-1]
 	for i := range a {
 		previous := 0
 		for j := range b {

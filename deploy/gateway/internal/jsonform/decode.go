@@ -13,7 +13,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// Invalid is a request that breaks a rule: the field is named as in JSON.
+// Invalid is a request that breaks a rule; Field has its JSON name.
 type Invalid struct {
 	Field string
 	Rule  string
@@ -21,44 +21,44 @@ type Invalid struct {
 
 func (e *Invalid) Error() string { return e.Field + ": " + e.Rule }
 
-// Body is the name of the whole body in errors.
+// Body stands for the whole body in errors.
 const Body = "body"
 
-// nameCharsMax is how much of an unknown field's name an error repeats.
+// nameCharsMax limits how much of an unknown field's name an error repeats.
 const nameCharsMax = 64
 
 var names sync.Map // protoreflect.FullName → map[string]protoreflect.FieldDescriptor
 
-// fieldsByName gives the fields of a message by the names that JSON and query parameters may give them.
+// fieldsByName returns the fields of a message by the names that JSON and query parameters may use.
 func fieldsByName(descriptor protoreflect.MessageDescriptor) map[string]protoreflect.FieldDescriptor {
 	if known, ok := names.Load(descriptor.FullName()); ok {
 		return known.(map[string]protoreflect.FieldDescriptor)
 	}
-	found := map[string]protoreflect.FieldDescriptor{}
+	result := map[string]protoreflect.FieldDescriptor{}
 	for i := range descriptor.Fields().Len() {
 		field := descriptor.Fields().Get(i)
-		found[field.JSONName()] = field
-		if alias := rulesOf(field).GetAlias(); alias != "" {
-			found[alias] = field
+		result[field.JSONName()] = field
+		if alias := findRules(field).GetAlias(); alias != "" {
+			result[alias] = field
 		}
 	}
-	known, _ := names.LoadOrStore(descriptor.FullName(), found)
+	known, _ := names.LoadOrStore(descriptor.FullName(), result)
 	return known.(map[string]protoreflect.FieldDescriptor)
 }
 
-// unknownField is the error for a name that a message does not have, with the closest one that it has.
+// unknownField returns the error for an unknown name, with the closest known one.
 func unknownField(name, path string, known map[string]protoreflect.FieldDescriptor) error {
 	if chars := []rune(name); len(chars) > nameCharsMax {
 		name = string(chars[:nameCharsMax])
 	}
 	rule := "is not a field of this request"
-	if close := closest(name, slices.Collect(maps.Keys(known))); close != "" {
-		rule += "; did you mean '" + close + "'?"
+	if suggestion := findClosest(name, slices.Collect(maps.Keys(known))); suggestion != "" {
+		rule += "; did you mean '" + suggestion + "'?"
 	}
 	return &Invalid{path + name, rule}
 }
 
-// Decode fills `message` with what `body` says, strictly; what is not in the contract is an *Invalid.
+// Decode fills message from body, strictly; it returns *Invalid for anything outside the contract.
 func Decode(body []byte, message proto.Message) error {
 	if err := checkSyntax(body); err != nil {
 		return err
@@ -67,7 +67,7 @@ func Decode(body []byte, message proto.Message) error {
 }
 
 func decodeMessage(raw []byte, message protoreflect.Message, path string) error {
-	values, err := members(raw)
+	values, err := splitMembers(raw)
 	if err != nil {
 		name := Body
 		if path != "" {
@@ -76,7 +76,7 @@ func decodeMessage(raw []byte, message protoreflect.Message, path string) error 
 		return &Invalid{name, "must be a JSON object"}
 	}
 	known := fieldsByName(message.Descriptor())
-	given := map[protoreflect.FieldNumber]string{}
+	seen := map[protoreflect.FieldNumber]string{}
 	for _, member := range values {
 		field := known[member.name]
 		if field == nil {
@@ -85,10 +85,10 @@ func decodeMessage(raw []byte, message protoreflect.Message, path string) error 
 		if string(member.value) == "null" {
 			continue
 		}
-		if other, ok := given[field.Number()]; ok && other != member.name {
+		if other, ok := seen[field.Number()]; ok && other != member.name {
 			return &Invalid{path + member.name, fmt.Sprintf("is the same field as '%s'; give one of them", other)}
 		}
-		given[field.Number()] = member.name
+		seen[field.Number()] = member.name
 		if err := setField(message, field, member.value, path+member.name); err != nil {
 			return err
 		}
@@ -101,13 +101,13 @@ type member struct {
 	value []byte
 }
 
-// members splits an object into its members, each value as its own text, the last of a repeated name alone.
-func members(raw []byte) ([]member, error) {
+// splitMembers splits an object into its members, each value as its own text; the last of a repeated name wins.
+func splitMembers(raw []byte) ([]member, error) {
 	decoder := json.NewDecoder(bytes.NewReader(raw))
 	if token, err := decoder.Token(); err != nil || token != json.Delim('{') {
 		return nil, errors.New("no object")
 	}
-	var found []member
+	var result []member
 	at := map[string]int{}
 	for decoder.More() {
 		token, err := decoder.Token()
@@ -120,13 +120,13 @@ func members(raw []byte) ([]member, error) {
 			return nil, err
 		}
 		if i, ok := at[name]; ok {
-			found[i].value = value
+			result[i].value = value
 			continue
 		}
-		at[name] = len(found)
-		found = append(found, member{name, value})
+		at[name] = len(result)
+		result = append(result, member{name, value})
 	}
-	return found, nil
+	return result, nil
 }
 
 func setField(message protoreflect.Message, field protoreflect.FieldDescriptor, raw []byte, name string) error {
@@ -136,11 +136,11 @@ func setField(message protoreflect.Message, field protoreflect.FieldDescriptor, 
 	if field.Message() != nil {
 		return decodeMessage(raw, message.Mutable(field).Message(), name+".")
 	}
-	if rulesOf(field).GetJson() {
+	if findRules(field).GetJson() {
 		message.Set(field, protoreflect.ValueOfString(string(raw)))
 		return nil
 	}
-	value, err := scalar(field, raw, name)
+	value, err := decodeScalar(field, raw, name)
 	if err != nil {
 		return err
 	}
@@ -164,7 +164,7 @@ func setList(message protoreflect.Message, field protoreflect.FieldDescriptor, r
 			list.Append(element)
 			continue
 		}
-		value, err := scalar(field, item, at)
+		value, err := decodeScalar(field, item, at)
 		if err != nil {
 			return err
 		}

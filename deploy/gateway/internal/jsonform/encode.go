@@ -15,14 +15,15 @@ import (
 
 var eventName = (&headracev1.AgentDelta{}).ProtoReflect().Descriptor().FullName()
 
-// oneLine is for JSON text: line ends are only ever blanks between its tokens, and would end a line of an event.
+// oneLine removes line ends from JSON text: there they are only blanks between tokens, and they would end a line of an
+// event.
 var oneLine = strings.NewReplacer("\r", " ", "\n", " ")
 
 type fieldForm struct {
 	field  protoreflect.FieldDescriptor
 	prefix string
 	isJSON bool
-	// whether an empty list is left out
+	// omitEmpty leaves out an empty list.
 	omitEmpty bool
 }
 
@@ -32,14 +33,14 @@ type messageForm struct {
 
 var forms sync.Map // protoreflect.FullName → *messageForm
 
-func formOf(descriptor protoreflect.MessageDescriptor) *messageForm {
+func findForm(descriptor protoreflect.MessageDescriptor) *messageForm {
 	if known, ok := forms.Load(descriptor.FullName()); ok {
 		return known.(*messageForm)
 	}
 	form := &messageForm{}
 	for i := range descriptor.Fields().Len() {
 		field := descriptor.Fields().Get(i)
-		rules := rulesOf(field)
+		rules := findRules(field)
 		form.fields = append(form.fields, fieldForm{
 			field:     field,
 			prefix:    `"` + field.JSONName() + `":`,
@@ -51,15 +52,15 @@ func formOf(descriptor protoreflect.MessageDescriptor) *messageForm {
 	return known.(*messageForm)
 }
 
-// Encode gives a message as a JSON object.
+// Encode returns a message as a JSON object.
 func Encode(message proto.Message) []byte {
 	return appendObject(nil, message.ProtoReflect())
 }
 
-// Split gives the JSON of the field `name` and the other `"name":value` pairs.
+// Split returns the JSON of the field with this name, and the other `"name":value` pairs.
 func Split(message proto.Message, name string) (data, beside []byte) {
 	reflected := message.ProtoReflect()
-	form := formOf(reflected.Descriptor())
+	form := findForm(reflected.Descriptor())
 	for i := range form.fields {
 		field := &form.fields[i]
 		if string(field.field.Name()) == name {
@@ -85,7 +86,7 @@ func appendObject(out []byte, message protoreflect.Message) []byte {
 }
 
 func appendMembers(out []byte, message protoreflect.Message) []byte {
-	form := formOf(message.Descriptor())
+	form := findForm(message.Descriptor())
 	start := len(out)
 	for i := range form.fields {
 		out = appendField(out, &form.fields[i], message, len(out) > start)
@@ -93,7 +94,7 @@ func appendMembers(out []byte, message protoreflect.Message) []byte {
 	return out
 }
 
-// appendField writes `"name":value`, or nothing when the field is to be left out.
+// appendField writes `"name":value`, or nothing when the field is left out.
 func appendField(out []byte, form *fieldForm, message protoreflect.Message, comma bool) []byte {
 	field := form.field
 	value := message.Get(field)
@@ -175,7 +176,7 @@ func appendDouble(out []byte, value float64) []byte {
 
 const hex = "0123456789abcdef"
 
-// AppendString writes text as orjson does: UTF-8 as it is, control characters escaped the short way where there is one.
+// AppendString writes text as orjson does: UTF-8 unchanged, control characters with their short escape if there is one.
 func AppendString(out []byte, text string) []byte {
 	out = append(out, '"')
 	start := 0

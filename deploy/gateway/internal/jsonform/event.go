@@ -10,7 +10,7 @@ import (
 	headracev1 "headrace/gateway/gen/headrace/v1"
 )
 
-// Event is one AgentDelta, ready to be sent.
+// Event is an encoded AgentDelta.
 type Event struct {
 	Seq        uint64
 	JSON       []byte
@@ -18,7 +18,7 @@ type Event struct {
 }
 
 type payloadForm struct {
-	// `"type":"content.delta",`
+	// head is the beginning of the object, such as `"type":"content.delta",`.
 	head       string
 	inSubagent bool
 	inTask     bool
@@ -27,25 +27,26 @@ type payloadForm struct {
 
 var payloads = sync.OnceValue(func() map[protoreflect.FieldNumber]payloadForm {
 	oneof := (&headracev1.AgentDelta{}).ProtoReflect().Descriptor().Oneofs().ByName("payload")
-	found := map[protoreflect.FieldNumber]payloadForm{}
+	result := map[protoreflect.FieldNumber]payloadForm{}
 	for i := range oneof.Fields().Len() {
 		field := oneof.Fields().Get(i)
 		kind := field.Message().Fields()
 		name := strings.Replace(string(field.Name()), "_", ".", 1)
-		found[field.Number()] = payloadForm{
+		result[field.Number()] = payloadForm{
 			head: `,"type":"` + name + `",`,
-			// The envelope's ids are not written where the payload says them itself.
+			// The ids of the event are left out where the payload has the same fields.
 			inSubagent: kind.ByName("subagent_id") == nil,
 			inTask:     kind.ByName("task_id") == nil,
 			isTerminal: name == "run.complete" || name == "run.cancel" || name == "run.error",
 		}
 	}
-	return found
+	return result
 })
 
 var payloadOneof = (&headracev1.AgentDelta{}).ProtoReflect().Descriptor().Oneofs().ByName("payload")
 
-// EncodeEvent gives the flat object of `delta`; false when its payload is newer than this gateway, which cannot name it.
+// EncodeEvent returns the flat object of an event; it returns false when its payload is newer than this gateway, which
+// cannot name it.
 func EncodeEvent(delta *headracev1.AgentDelta) (Event, bool) {
 	reflected := delta.ProtoReflect()
 	field := reflected.WhichOneof(payloadOneof)
@@ -60,7 +61,7 @@ func EncodeEvent(delta *headracev1.AgentDelta) (Event, bool) {
 	start := len(out)
 	out = appendMembers(out, reflected.Get(field).Message())
 	if len(out) == start {
-		out = out[:start-1] // no member: the comma of the head goes too
+		out = out[:start-1] // without members, the comma of the head is removed
 	}
 	if form.inSubagent && delta.SubagentId != nil {
 		out = AppendString(append(out, `,"subagentId":`...), delta.GetSubagentId())

@@ -14,10 +14,10 @@ import (
 // ParametersMax is more than any request has fields; a list of 512 names fits.
 const ParametersMax = 600
 
-// Parameter is one of a URL, in its order.
+// Parameter is one parameter of a URL.
 type Parameter struct{ Name, Value string }
 
-// ParseQuery gives the parameters of a URL in order.
+// ParseQuery returns the parameters of a URL in their order.
 func ParseQuery(raw string) ([]Parameter, error) {
 	if raw == "" {
 		return nil, nil
@@ -26,28 +26,28 @@ func ParseQuery(raw string) ([]Parameter, error) {
 	if len(parts) > ParametersMax {
 		return nil, &Invalid{"query", fmt.Sprintf("must not have more than %d parameters", ParametersMax)}
 	}
-	var found []Parameter
+	var result []Parameter
 	for _, part := range parts {
 		if part == "" {
 			continue
 		}
 		name, value, _ := strings.Cut(part, "=")
-		name, value = unescaped(name), unescaped(value)
+		name, value = unescape(name), unescape(value)
 		if !utf8.ValidString(name) || !utf8.ValidString(value) {
 			return nil, &Invalid{"query", "parameters must be UTF-8"}
 		}
-		found = append(found, Parameter{name, value})
+		result = append(result, Parameter{name, value})
 	}
-	return found, nil
+	return result, nil
 }
 
 var escape = regexp.MustCompile(`%[0-9A-Fa-f]{2}`)
 
-// unescaped takes what is no escape as it is, as browsers' own parsers do; net/url would refuse it.
-func unescaped(text string) string {
+// unescape leaves invalid escapes unchanged, as browsers' own parsers do; net/url would refuse them.
+func unescape(text string) string {
 	text = strings.ReplaceAll(text, "+", " ")
-	return escape.ReplaceAllStringFunc(text, func(found string) string {
-		char, _ := strconv.ParseUint(found[1:], 16, 8)
+	return escape.ReplaceAllStringFunc(text, func(result string) string {
+		char, _ := strconv.ParseUint(result[1:], 16, 8)
 		return string([]byte{byte(char)})
 	})
 }
@@ -56,13 +56,13 @@ func unescaped(text string) string {
 func DecodeQuery(parameters []Parameter, message proto.Message) error {
 	reflected := message.ProtoReflect()
 	known := fieldsByName(reflected.Descriptor())
-	given := map[protoreflect.FieldNumber]bool{}
+	seen := map[protoreflect.FieldNumber]bool{}
 	for _, parameter := range parameters {
 		field := known[parameter.Name]
 		if field == nil || field.Message() != nil {
 			return unknownField(parameter.Name, "", known)
 		}
-		value, err := scalar(field, asJSON(field, parameter.Value), parameter.Name)
+		value, err := decodeScalar(field, toJSON(field, parameter.Value), parameter.Name)
 		if err != nil {
 			return err
 		}
@@ -70,10 +70,10 @@ func DecodeQuery(parameters []Parameter, message proto.Message) error {
 			reflected.Mutable(field).List().Append(value)
 			continue
 		}
-		if given[field.Number()] {
+		if seen[field.Number()] {
 			return &Invalid{parameter.Name, "must be given once"}
 		}
-		given[field.Number()] = true
+		seen[field.Number()] = true
 		reflected.Set(field, value)
 	}
 	return nil
@@ -81,8 +81,8 @@ func DecodeQuery(parameters []Parameter, message proto.Message) error {
 
 var number = regexp.MustCompile(`^-?[0-9]{1,20}$`)
 
-// asJSON gives the JSON value that a parameter stands for; as a string where it stands for none, which its type refuses.
-func asJSON(field protoreflect.FieldDescriptor, text string) []byte {
+// toJSON returns the JSON value that a parameter stands for, or a JSON string, which the field may refuse.
+func toJSON(field protoreflect.FieldDescriptor, text string) []byte {
 	isText := field.Kind() == protoreflect.StringKind || field.Kind() == protoreflect.BytesKind
 	if !isText && (number.MatchString(text) || text == "true" || text == "false") {
 		return []byte(text)

@@ -10,8 +10,8 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// scalar reads a JSON value as a value of `field`.
-func scalar(field protoreflect.FieldDescriptor, raw []byte, name string) (protoreflect.Value, error) {
+// decodeScalar reads a JSON value as a value of field.
+func decodeScalar(field protoreflect.FieldDescriptor, raw []byte, name string) (protoreflect.Value, error) {
 	none := protoreflect.Value{}
 	switch field.Kind() {
 	case protoreflect.StringKind:
@@ -41,35 +41,35 @@ func scalar(field protoreflect.FieldDescriptor, raw []byte, name string) (protor
 		}
 		return none, &Invalid{name, "must be base64 text"}
 	default:
-		return wholeNumber(field.Kind(), string(raw), name)
+		return decodeInteger(field.Kind(), string(raw), name)
 	}
 }
 
-func wholeNumber(kind protoreflect.Kind, text, name string) (protoreflect.Value, error) {
+func decodeInteger(kind protoreflect.Kind, text, name string) (protoreflect.Value, error) {
 	switch kind {
 	case protoreflect.Int32Kind:
 		if number, err := strconv.ParseInt(text, 10, 32); err == nil {
 			return protoreflect.ValueOfInt32(int32(number)), nil
 		}
-		return bad(name, math.MinInt32, math.MaxInt32)
+		return outOfRange(name, math.MinInt32, math.MaxInt32)
 	case protoreflect.Int64Kind:
 		if number, err := strconv.ParseInt(text, 10, 64); err == nil {
 			return protoreflect.ValueOfInt64(number), nil
 		}
-		return bad(name, math.MinInt64, math.MaxInt64)
+		return outOfRange(name, math.MinInt64, math.MaxInt64)
 	case protoreflect.Uint32Kind:
 		if number, err := strconv.ParseUint(text, 10, 32); err == nil {
 			return protoreflect.ValueOfUint32(uint32(number)), nil
 		}
-		return bad(name, 0, math.MaxUint32)
+		return outOfRange(name, 0, math.MaxUint32)
 	default:
 		if number, err := strconv.ParseUint(text, 10, 64); err == nil {
 			return protoreflect.ValueOfUint64(number), nil
 		}
-		return bad(name, 0, math.MaxUint64)
+		return outOfRange(name, 0, math.MaxUint64)
 	}
 }
 
-func bad(name string, low int64, high uint64) (protoreflect.Value, error) {
+func outOfRange(name string, low int64, high uint64) (protoreflect.Value, error) {
 	return protoreflect.Value{}, &Invalid{name, fmt.Sprintf("must be a whole number from %d to %d", low, high)}
 }

@@ -9,24 +9,24 @@ import (
 	"unicode/utf8"
 )
 
-// checkSyntax says whether a body is JSON that can be carried on: in UTF-8, without half characters, not too deep.
+// checkSyntax reports whether a body is usable JSON: in UTF-8, without lone surrogates, not too deep.
 func checkSyntax(body []byte) error {
-	var value any // and not json.Valid: a number that no double can hold is refused too
+	var value any // unlike json.Valid, this refuses numbers that no double can hold
 	if !utf8.Valid(body) || json.Unmarshal(body, &value) != nil || hasLoneSurrogate(body) {
 		return &Invalid{Body, "must be valid JSON in UTF-8"}
 	}
-	if deepest(body) > DepthMax {
+	if measureDepth(body) > DepthMax {
 		return &Invalid{Body, fmt.Sprintf("must not be nested deeper than %d levels", DepthMax)}
 	}
 	return nil
 }
 
-// hasLoneSurrogate finds half a character written as an escape, which encoding/json would take for U+FFFD.
+// hasLoneSurrogate finds an escaped lone surrogate, which encoding/json would replace by U+FFFD.
 func hasLoneSurrogate(valid []byte) bool {
 	for at := bytes.IndexByte(valid, '\\'); at >= 0; {
-		char, length := escaped(valid[at:])
+		char, length := readEscape(valid[at:])
 		if utf16.IsSurrogate(char) {
-			other, more := escaped(valid[at+length:])
+			other, more := readEscape(valid[at+length:])
 			if utf16.DecodeRune(char, other) == utf8.RuneError {
 				return true
 			}
@@ -41,8 +41,8 @@ func hasLoneSurrogate(valid []byte) bool {
 	return false
 }
 
-// escaped reads the escape that `text` begins with: its UTF-16 unit when it is a \u, and its length.
-func escaped(text []byte) (unit rune, length int) {
+// readEscape reads the escape at the beginning of text: its UTF-16 unit if it is a \u, and its length.
+func readEscape(text []byte) (unit rune, length int) {
 	if len(text) < 6 || text[0] != '\\' || text[1] != 'u' {
 		return 0, 2
 	}
@@ -50,9 +50,9 @@ func escaped(text []byte) (unit rune, length int) {
 	return rune(value), 6
 }
 
-// deepest counts the levels of objects and lists.
-func deepest(valid []byte) int {
-	depth, found, inString := 0, 0, false
+// measureDepth counts the levels of objects and lists.
+func measureDepth(valid []byte) int {
+	depth, result, inString := 0, 0, false
 	for i := 0; i < len(valid); i++ {
 		switch char := valid[i]; {
 		case inString && char == '\\':
@@ -62,10 +62,10 @@ func deepest(valid []byte) int {
 		case inString:
 		case char == '{' || char == '[':
 			depth++
-			found = max(found, depth)
+			result = max(result, depth)
 		case char == '}' || char == ']':
 			depth--
 		}
 	}
-	return found
+	return result
 }

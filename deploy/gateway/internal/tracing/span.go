@@ -1,5 +1,5 @@
-// Package tracing records a span for each request, as services/facade/middleware/tracing.py does, and exports it over OTLP where
-// the environment says where to.
+// Package tracing records a span for each request, as services/facade/middleware/tracing.py does, and exports it over
+// OTLP if the environment names an endpoint.
 package tracing
 
 import (
@@ -18,27 +18,27 @@ import (
 
 const traceparent = "traceparent"
 
-// probes are asked every few seconds by machines: a span each would be most of all spans.
+// probes are requested by machines every few seconds; with a span each they would be most of all spans.
 var probes = []string{"/healthz", "/readyz", "/metrics"}
 
 var (
-	// tracer is nil where no spans are recorded.
+	// tracer is nil when no spans are recorded.
 	tracer trace.Tracer
 	w3c    propagation.TraceContext
 )
 
-// Span is of one request.
+// Span is the span of one request.
 type Span struct{ trace.Span }
 
-// Begin opens a request's span, in the trace that the forwarded traceparent names or the first of a new one; calls get
-// its own traceparent instead.
-func Begin(request *http.Request, forwarded metadata.MD) Span {
+// StartSpan opens a request's span in the trace of the forwarded traceparent, or in a new one; calls then forward its
+// own traceparent.
+func StartSpan(request *http.Request, forwarded metadata.MD) Span {
 	if tracer == nil || slices.Contains(probes, request.URL.Path) {
 		return Span{noop.Span{}}
 	}
 	carrier := propagation.MapCarrier{}
-	if given := forwarded.Get(traceparent); len(given) > 0 {
-		carrier[traceparent] = given[0]
+	if parents := forwarded.Get(traceparent); len(parents) > 0 {
+		carrier[traceparent] = parents[0]
 	}
 	ctx, span := tracer.Start(w3c.Extract(context.Background(), carrier), request.Method,
 		trace.WithSpanKind(trace.SpanKindServer), trace.WithAttributes(attribute.String("http.request.method", request.Method)))
@@ -47,7 +47,7 @@ func Begin(request *http.Request, forwarded metadata.MD) Span {
 	return Span{span}
 }
 
-// End says how the request was answered; what the client did wrong is no error of ours. The path is left out: it may
+// End records how the request was answered; a client's mistake is not an error. The path is left out, because it may
 // name a user's file.
 func (s Span) End(method, route string, status int, id string) {
 	if s.IsRecording() {
@@ -62,8 +62,8 @@ func (s Span) End(method, route string, status int, id string) {
 	s.Span.End()
 }
 
-// ForLog gives the span's ids, as log lines have them.
-func (s Span) ForLog() []any {
+// LogAttributes returns the span's ids for log lines.
+func (s Span) LogAttributes() []any {
 	context := s.SpanContext()
 	if !context.IsValid() {
 		return nil

@@ -16,21 +16,21 @@ import (
 	sdk "go.opentelemetry.io/otel/sdk/trace"
 )
 
-// lastSpans is how long the process's end waits for what has not been taken yet; then it is lost.
-const lastSpans = 3 * time.Second
+// shutdownTimeout is how long the end of the process waits for spans to be exported; the rest is lost.
+const shutdownTimeout = 3 * time.Second
 
-// isOn says whether an endpoint is set, and OpenTelemetry's own switches are not off.
-func isOn() bool {
+// isEnabled reports whether an endpoint is set and OpenTelemetry's own switches are not off.
+func isEnabled() bool {
 	if strings.EqualFold(strings.TrimSpace(os.Getenv("OTEL_SDK_DISABLED")), "true") || os.Getenv("OTEL_TRACES_EXPORTER") == "none" {
 		return false
 	}
 	return os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT") != "" || os.Getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") != ""
 }
 
-// Start records and exports spans from here on, if the environment has it so; `stop` sends the last ones. The SDK reads
-// its settings itself: OTEL_EXPORTER_OTLP_*, OTEL_TRACES_SAMPLER, OTEL_BSP_*, OTEL_RESOURCE_ATTRIBUTES.
+// Start records and exports spans if the environment says so; stop exports the last ones. The SDK reads its settings
+// itself: OTEL_EXPORTER_OTLP_*, OTEL_TRACES_SAMPLER, OTEL_BSP_*, OTEL_RESOURCE_ATTRIBUTES.
 func Start(ctx context.Context) (stop func(), err error) {
-	if !isOn() {
+	if !isEnabled() {
 		return func() {}, nil
 	}
 	otel.SetLogger(logr.FromSlogHandler(slog.Default().Handler()))
@@ -39,33 +39,33 @@ func Start(ctx context.Context) (stop func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	// What the environment says is behind ours, so that it wins.
-	described, err := resource.New(ctx, resource.WithTelemetrySDK(), resource.WithAttributes(
+	// The environment comes last, so that its attributes win.
+	serviceResource, err := resource.New(ctx, resource.WithTelemetrySDK(), resource.WithAttributes(
 		attribute.String("service.name", "headrace-gateway"), attribute.String("service.instance.id", rand.Text()),
 	), resource.WithFromEnv())
 	if err != nil {
 		return nil, err
 	}
-	exporter := &told{SpanExporter: client}
-	// Its queue holds OTEL_BSP_MAX_QUEUE_SIZE spans, 2048 unless set; those that find it full are dropped.
-	provider := sdk.NewTracerProvider(sdk.WithBatcher(exporter), sdk.WithResource(described))
+	exporter := &loggingExporter{SpanExporter: client}
+	// The queue holds OTEL_BSP_MAX_QUEUE_SIZE spans, 2048 by default; when it is full, spans are dropped.
+	provider := sdk.NewTracerProvider(sdk.WithBatcher(exporter), sdk.WithResource(serviceResource))
 	tracer = provider.Tracer("headrace")
 	return func() {
-		ctx, cancel := context.WithTimeout(context.Background(), lastSpans)
+		ctx, cancel := context.WithTimeout(context.Background(), shutdownTimeout)
 		defer cancel()
-		_ = provider.Shutdown(ctx) // what was not taken has its line already
+		_ = provider.Shutdown(ctx) // spans that were not exported have been logged
 	}, nil
 }
 
-// told is an exporter whose failures are one line when they begin, and one when they end. The batcher exports one batch
-// at a time.
-type told struct {
+// loggingExporter logs one line when exports begin to fail, and one when they succeed again. The batcher exports one
+// batch at a time.
+type loggingExporter struct {
 	sdk.SpanExporter
 	isFailing bool
 	lost      int
 }
 
-func (t *told) ExportSpans(ctx context.Context, spans []sdk.ReadOnlySpan) error {
+func (t *loggingExporter) ExportSpans(ctx context.Context, spans []sdk.ReadOnlySpan) error {
 	switch err := t.SpanExporter.ExportSpans(ctx, spans); {
 	case err != nil:
 		if !t.isFailing {

@@ -13,26 +13,26 @@ import (
 	"headrace/gateway/internal/jsonform"
 )
 
-// interrupted is a stream that has ended before its run.
-var interrupted = envelope.Failure{
+// interruptedFailure is the error of a stream that ended before its run did.
+var interruptedFailure = envelope.Failure{
 	Status: http.StatusConflict, Reason: "INTERRUPTED", Retriable: true,
 	Message: "the run's stream ended before the run did; attach to it, or ask again",
 }
 
-// fold answers with a run as one JSON object, for "stream": false. `content` is the final text: what the run itself (no
-// sub-agent, no plan task) said after its last tool call.
-func fold(w http.ResponseWriter, call grpc.ClientStream) {
+// answerRun answers with a run as one JSON object, for "stream": false. `content` is the final text: that of the run
+// itself (no sub-agent, no plan task) after its last tool call.
+func answerRun(w http.ResponseWriter, call grpc.ClientStream) {
 	text, chatID := &finalText{blocks: map[string][]piece{}}, ""
 	for {
 		delta := new(headracev1.AgentDelta)
 		if err := call.RecvMsg(delta); err != nil {
 			if errors.Is(err, io.EOF) {
-				failure := interrupted
+				failure := interruptedFailure
 				failure.Details = map[string]string{"chatId": chatID}
 				failure.Write(w)
 				return
 			}
-			envelope.Of(err).Write(w)
+			envelope.FromError(err).Write(w)
 			return
 		}
 		text.add(delta)
@@ -40,10 +40,10 @@ func fold(w http.ResponseWriter, call grpc.ClientStream) {
 		case *headracev1.AgentDelta_RunStart:
 			chatID = payload.RunStart.GetChatId()
 		case *headracev1.AgentDelta_RunComplete:
-			envelope.WriteJSON(w, http.StatusOK, envelope.Told(completed(payload.RunComplete, chatID, text.String())))
+			envelope.WriteJSON(w, http.StatusOK, envelope.WrapData(encodeAnswer(payload.RunComplete, chatID, text.String())))
 			return
 		case *headracev1.AgentDelta_RunError:
-			failed(payload.RunError).Write(w)
+			runFailure(payload.RunError).Write(w)
 			return
 		case *headracev1.AgentDelta_RunCancel:
 			details := map[string]string{"runId": payload.RunCancel.GetRunId()}
@@ -53,7 +53,7 @@ func fold(w http.ResponseWriter, call grpc.ClientStream) {
 	}
 }
 
-func completed(end *headracev1.RunComplete, chatID, text string) []byte {
+func encodeAnswer(end *headracev1.RunComplete, chatID, text string) []byte {
 	out := jsonform.AppendString([]byte(`{"runId":`), end.GetRunId())
 	out = jsonform.AppendString(append(out, `,"chatId":`...), chatID)
 	out = jsonform.AppendString(append(out, `,"content":`...), text)
@@ -62,13 +62,13 @@ func completed(end *headracev1.RunComplete, chatID, text string) []byte {
 	return append(out, '}')
 }
 
-func failed(end *headracev1.RunError) envelope.Failure {
+func runFailure(end *headracev1.RunError) envelope.Failure {
 	failure := end.GetError()
 	details := map[string]string{}
-	_ = json.Unmarshal([]byte(failure.GetDetails()), &details) // an object of strings, or nothing
+	_ = json.Unmarshal([]byte(failure.GetDetails()), &details) // details are an object of strings, or empty
 	details["runId"] = end.GetRunId()
 	return envelope.Failure{
-		Status: envelope.StatusOfReason(failure.GetCode()), Reason: failure.GetCode(), Message: failure.GetMessage(),
+		Status: envelope.StatusForReason(failure.GetCode()), Reason: failure.GetCode(), Message: failure.GetMessage(),
 		Retriable: failure.GetRetriable(), Details: details,
 	}
 }

@@ -16,36 +16,37 @@ import (
 )
 
 const (
-	// bodyBytesMax is what callers outside the suite may send (architecture.md).
+	// bodyBytesMax is the largest request from outside the suite.
 	bodyBytesMax = 4 << 20
-	// bodyTimeout is for the whole body, 4 MiB at 70 kB/s.
+	// bodyTimeout limits reading a whole body: 4 MiB at 70 kB/s.
 	bodyTimeout = 60 * time.Second
 	lastEventID = "Last-Event-ID"
 )
 
-// readRequest fills the RPC's request from the path, and from the JSON body or the parameters; it also gives the body.
+// readRequest fills the RPC's request from the path and from the JSON body or the query parameters; it returns the
+// body.
 func readRequest(
 	w http.ResponseWriter, request *http.Request, r route, inPath map[string]string, message proto.Message,
 ) (body []byte, err error) {
-	found, err := jsonform.ParseQuery(request.URL.RawQuery)
+	parameters, err := jsonform.ParseQuery(request.URL.RawQuery)
 	if err != nil {
 		return nil, err
 	}
 	fields := message.ProtoReflect().Descriptor().Fields()
-	var named []jsonform.Parameter
+	var pathParameters []jsonform.Parameter
 	for _, name := range slices.Sorted(maps.Keys(inPath)) {
-		named = append(named, jsonform.Parameter{Name: fields.ByTextName(name).JSONName(), Value: inPath[name]})
+		pathParameters = append(pathParameters, jsonform.Parameter{Name: fields.ByTextName(name).JSONName(), Value: inPath[name]})
 	}
 	if !r.hasBody {
 		if fields.ByName("last_seq") != nil {
-			if found, err = resumed(request, found); err != nil {
+			if parameters, err = applyLastEventID(request, parameters); err != nil {
 				return nil, err
 			}
 		}
-		return nil, jsonform.DecodeQuery(append(named, found...), message)
+		return nil, jsonform.DecodeQuery(append(pathParameters, parameters...), message)
 	}
-	if len(found) > 0 {
-		return nil, &jsonform.Invalid{Field: found[0].Name, Rule: "belongs into the JSON body"}
+	if len(parameters) > 0 {
+		return nil, &jsonform.Invalid{Field: parameters[0].Name, Rule: "belongs into the JSON body"}
 	}
 	if body, err = readBody(w, request); err != nil {
 		return nil, err
@@ -53,26 +54,26 @@ func readRequest(
 	if err := jsonform.Decode(body, message); err != nil {
 		return nil, err
 	}
-	return body, jsonform.DecodeQuery(named, message)
+	return body, jsonform.DecodeQuery(pathParameters, message)
 }
 
-// resumed gives the parameters with Last-Event-ID as lastSeq: it wins, because a browser that comes back sends the old
+// applyLastEventID sets lastSeq from the header Last-Event-ID, which wins because a reconnecting browser sends the old
 // URL.
-func resumed(request *http.Request, found []jsonform.Parameter) ([]jsonform.Parameter, error) {
-	if err := once(request, lastEventID); err != nil {
+func applyLastEventID(request *http.Request, parameters []jsonform.Parameter) ([]jsonform.Parameter, error) {
+	if err := requireSingleHeader(request, lastEventID); err != nil {
 		return nil, err
 	}
 	last := request.Header.Get(lastEventID)
 	if last == "" {
-		return found, nil
+		return parameters, nil
 	}
-	kept := slices.DeleteFunc(found, func(one jsonform.Parameter) bool { return one.Name == "lastSeq" })
+	kept := slices.DeleteFunc(parameters, func(parameter jsonform.Parameter) bool { return parameter.Name == "lastSeq" })
 	return append(kept, jsonform.Parameter{Name: "lastSeq", Value: last}), nil
 }
 
-// readBody gives the JSON body; a missing Content-Type counts as JSON, so that the shortest curl works.
+// readBody returns the JSON body; a missing Content-Type counts as JSON, so that the shortest curl works.
 func readBody(w http.ResponseWriter, request *http.Request) ([]byte, error) {
-	if err := once(request, "Content-Type"); err != nil {
+	if err := requireSingleHeader(request, "Content-Type"); err != nil {
 		return nil, err
 	}
 	if kinds := request.Header["Content-Type"]; len(kinds) > 0 && !strings.Contains(strings.ToLower(kinds[0]), "json") {
@@ -81,20 +82,20 @@ func readBody(w http.ResponseWriter, request *http.Request) ([]byte, error) {
 	if err := checkCoding(request); err != nil {
 		return nil, err
 	}
-	// A body that says it is too large is refused unread.
+	// A body that is announced as too large is refused unread.
 	if request.ContentLength > bodyBytesMax {
-		return nil, tooLarge(bodyBytesMax)
+		return nil, bodyTooLarge(bodyBytesMax)
 	}
 	control := http.NewResponseController(w)
 	_ = control.SetReadDeadline(time.Now().Add(bodyTimeout))
 	defer func() { _ = control.SetReadDeadline(time.Time{}) }()
 	body, err := io.ReadAll(http.MaxBytesReader(w, request.Body, bodyBytesMax))
-	return body, unread(err)
+	return body, bodyError(err)
 }
 
 // checkCoding refuses compressed bodies: a small one may hide gigabytes.
 func checkCoding(request *http.Request) error {
-	if err := once(request, "Content-Encoding"); err != nil {
+	if err := requireSingleHeader(request, "Content-Encoding"); err != nil {
 		return err
 	}
 	if coding := request.Header.Get("Content-Encoding"); coding != "" && !strings.EqualFold(coding, "identity") {
@@ -103,13 +104,13 @@ func checkCoding(request *http.Request) error {
 	return nil
 }
 
-// unread says why a body could not be read.
-func unread(err error) error {
-	if broken, isTooLarge := errors.AsType[*http.MaxBytesError](err); isTooLarge {
-		return tooLarge(broken.Limit)
+// bodyError translates an error of reading a body.
+func bodyError(err error) error {
+	if tooLarge, isTooLarge := errors.AsType[*http.MaxBytesError](err); isTooLarge {
+		return bodyTooLarge(tooLarge.Limit)
 	}
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		return refused(http.StatusRequestTimeout)
+		return httpError(http.StatusRequestTimeout)
 	}
 	return err
 }
