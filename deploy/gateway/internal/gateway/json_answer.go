@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"slices"
 
 	"google.golang.org/grpc"
 
@@ -22,7 +23,7 @@ var interruptedFailure = envelope.Failure{
 // answerRun answers with a run as one JSON object, for "stream": false. `content` is the final text: that of the run
 // itself (no sub-agent, no plan task) after its last tool call.
 func answerRun(w http.ResponseWriter, call grpc.ClientStream) {
-	text, chatID := &finalText{blocks: map[string][]piece{}}, ""
+	text, chatID := new(runText), ""
 	for {
 		delta := new(headracev1.AgentDelta)
 		if err := call.RecvMsg(delta); err != nil {
@@ -35,7 +36,7 @@ func answerRun(w http.ResponseWriter, call grpc.ClientStream) {
 			envelope.FromError(err).Write(w)
 			return
 		}
-		text.add(delta)
+		text.apply(delta)
 		switch payload := delta.GetPayload().(type) {
 		case *headracev1.AgentDelta_RunStart:
 			chatID = payload.RunStart.GetChatId()
@@ -73,61 +74,86 @@ func runFailure(end *headracev1.RunError) envelope.Failure {
 	}
 }
 
-type piece struct {
-	seq  uint64
-	text string
+// block is a text block or a call of the run itself.
+type block struct {
+	id     string
+	seq    uint64 // sequence number of the event that opened it
+	isCall bool
+	text   []byte
 }
 
-// finalText holds the text blocks of a run since its last tool call.
-type finalText struct {
-	order  []string
-	blocks map[string][]piece
-}
+// runText folds a run's events into its final text, with the rules of headrace/fold.py.
+type runText struct{ blocks []block }
 
-func (t *finalText) add(delta *headracev1.AgentDelta) {
-	if delta.SubagentId != nil || delta.TaskId != nil {
-		return
-	}
+// apply takes the next event; a delta of a block that is not open changes nothing.
+func (t *runText) apply(delta *headracev1.AgentDelta) {
+	isOwn := delta.GetSubagentId() == "" && delta.GetTaskId() == ""
 	switch payload := delta.GetPayload().(type) {
 	case *headracev1.AgentDelta_ContentDelta:
-		id := payload.ContentDelta.GetContentId()
-		t.set(id, append(t.blocks[id], piece{delta.GetSeq(), payload.ContentDelta.GetDelta()}))
-	case *headracev1.AgentDelta_ContentStart:
-		t.set(payload.ContentStart.GetContentId(), nil)
-	case *headracev1.AgentDelta_ContentSnapshot:
-		t.set(payload.ContentSnapshot.GetContentId(), []piece{{delta.GetSeq(), payload.ContentSnapshot.GetText()}})
-	case *headracev1.AgentDelta_AttemptReset:
-		t.dropAfter(payload.AttemptReset.GetFromSeq())
-	case *headracev1.AgentDelta_ToolStart, *headracev1.AgentDelta_ToolSnapshot,
-		*headracev1.AgentDelta_ActionStart, *headracev1.AgentDelta_ActionSnapshot:
-		t.order, t.blocks = nil, map[string][]piece{}
-	}
-}
-
-func (t *finalText) set(id string, pieces []piece) {
-	if _, known := t.blocks[id]; !known {
-		t.order = append(t.order, id)
-	}
-	t.blocks[id] = pieces
-}
-
-func (t *finalText) dropAfter(seq uint64) {
-	for id, pieces := range t.blocks {
-		var kept []piece
-		for _, one := range pieces {
-			if one.seq <= seq {
-				kept = append(kept, one)
-			}
+		if i := t.index(payload.ContentDelta.GetContentId()); i >= 0 {
+			t.blocks[i].text = append(t.blocks[i].text, payload.ContentDelta.GetDelta()...)
 		}
-		t.blocks[id] = kept
+	case *headracev1.AgentDelta_AttemptReset:
+		if isOwn {
+			fromSeq := payload.AttemptReset.GetFromSeq()
+			t.blocks = slices.DeleteFunc(t.blocks, func(b block) bool { return b.seq > fromSeq })
+		}
+	default:
+		if opened, ok := openedBlock(delta); ok && isOwn {
+			t.open(opened)
+		}
 	}
 }
 
-func (t *finalText) String() string {
+// openedBlock returns the block that an event opens; ok is false for other events.
+func openedBlock(delta *headracev1.AgentDelta) (opened block, ok bool) {
+	seq := delta.GetSeq()
+	switch payload := delta.GetPayload().(type) {
+	case *headracev1.AgentDelta_ContentStart:
+		return block{id: payload.ContentStart.GetContentId(), seq: seq}, true
+	case *headracev1.AgentDelta_ContentSnapshot:
+		snapshot := payload.ContentSnapshot
+		return block{id: snapshot.GetContentId(), seq: seq, text: []byte(snapshot.GetText())}, true
+	case *headracev1.AgentDelta_ToolStart:
+		return block{id: payload.ToolStart.GetToolId(), seq: seq, isCall: true}, true
+	case *headracev1.AgentDelta_ToolSnapshot:
+		return block{id: payload.ToolSnapshot.GetToolId(), seq: seq, isCall: true}, true
+	case *headracev1.AgentDelta_ActionStart:
+		return block{id: payload.ActionStart.GetActionId(), seq: seq, isCall: true}, true
+	case *headracev1.AgentDelta_ActionSnapshot:
+		return block{id: payload.ActionSnapshot.GetActionId(), seq: seq, isCall: true}, true
+	default:
+		return block{}, false
+	}
+}
+
+// open adds a block, or replaces the one with its id.
+func (t *runText) open(opened block) {
+	if i := t.index(opened.id); i >= 0 {
+		t.blocks[i] = opened
+		return
+	}
+	t.blocks = append(t.blocks, opened)
+}
+
+// index returns the position of a block, or -1. It begins at the latest block, to which most deltas belong.
+func (t *runText) index(id string) int {
+	for i := len(t.blocks) - 1; i >= 0; i-- {
+		if t.blocks[i].id == id {
+			return i
+		}
+	}
+	return -1
+}
+
+// String returns the text after the last call.
+func (t *runText) String() string {
 	var out []byte
-	for _, id := range t.order {
-		for _, one := range t.blocks[id] {
-			out = append(out, one.text...)
+	for _, b := range t.blocks {
+		if b.isCall {
+			out = nil
+		} else {
+			out = append(out, b.text...)
 		}
 	}
 	return string(out)
