@@ -113,3 +113,16 @@ def test_every_path_that_a_newcomer_is_sent_to_exists() -> None:
     paths = [path for page in pages for path in PATH.findall(page.read_text())]
     assert len(paths) > 50
     assert [path for path in paths if not (ROOT / path).exists()] == []
+
+
+SOURCE = re.compile(r"(?:[\w-]+/)*[\w-]+\.(?:py|go|js|sql|proto)\b")
+
+
+def test_every_source_file_that_a_decision_names_exists() -> None:
+    """A decision may leave out the first folders of a path."""
+    tops = ("headrace", "services", "protos", "deploy", "tests", "benchmarks")
+    files = [f"/{path.relative_to(ROOT)}" for top in tops for path in (ROOT / top).rglob("*") if path.is_file()]
+    pages = sorted((ROOT / "docs" / "decisions").glob("*.md"))
+    named = [(page.name, name) for page in pages for name in SOURCE.findall(page.read_text())]
+    assert len(named) > 10
+    assert [(page, name) for page, name in named if not any(file.endswith(f"/{name}") for file in files)] == []
