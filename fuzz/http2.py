@@ -85,7 +85,7 @@ class Socket(asyncio.Transport):
 async def _server(how: int, data: bytes) -> None:
     server = Server(message_bytes_max=MESSAGE_BYTES_MAX)
     server.add_generic_rpc_handlers([_Handlers()])
-    connection = server._make_connection()  # pyright: ignore[reportPrivateUsage] - what a listener calls
+    connection = server.make_connection()
     socket = Socket(connection)
     connection.connection_made(socket)
     await _feed(connection, socket, data if how & BARE else PREFACE + SETTINGS + data, how)

@@ -95,15 +95,10 @@ def _payloads() -> dict[str, _Payload]:
     }
 
 
-def _event_object(delta: agent_pb2.AgentDelta) -> bytes:
-    sent = event(delta)
-    return sent.json if sent else b"{}"
-
-
 @cache
 def _object(descriptor: Descriptor) -> Encode:
     if descriptor is agent_pb2.AgentDelta.DESCRIPTOR:
-        return _event_object
+        return lambda delta: sent.json if (sent := event(delta)) else b"{}"
     inner = _members(descriptor)
     return lambda message: b"{%b}" % inner(message)
 
@@ -111,17 +106,22 @@ def _object(descriptor: Descriptor) -> Encode:
 @cache
 def _parts(descriptor: Descriptor, name: str) -> tuple[Encode, Encode]:
     others = [_field(field) for field in descriptor.fields if field.name != name]
-    return _value(descriptor.fields_by_name[name]), _joined(others)
+    return _value(descriptor.fields_by_name[name]), _join_pairs(others)
 
 
 @cache
 def _members(descriptor: Descriptor) -> Encode:
-    if descriptor.fields and all(_is_plain(field) for field in descriptor.fields):
-        return _template(descriptor.fields)
-    return _joined([_field(field) for field in descriptor.fields])
+    fields = descriptor.fields
+    if not fields or not all(_is_plain(field) for field in fields):
+        return _join_pairs([_field(field) for field in fields])
+    template = b",".join(b'"%b":%%b' % field.json_name.encode() for field in fields)
+    get = attrgetter(*(field.name for field in fields))
+    if len(fields) == 1:
+        return lambda message: template % _dumps(get(message))
+    return lambda message: template % tuple(map(_dumps, get(message)))
 
 
-def _joined(encoders: list[Encode]) -> Encode:
+def _join_pairs(encoders: list[Encode]) -> Encode:
     def run(message: Message) -> bytes:
         return b",".join([text for encoder in encoders if (text := encoder(message))])
 
@@ -132,14 +132,6 @@ def _is_plain(field: FieldDescriptor) -> bool:
     """Whether the field is always written, in orjson's form."""
     has_own_form = field.message_type is not None or field.type == FieldDescriptor.TYPE_BYTES or rules_of(field).json
     return not (field.is_repeated or field.has_presence or has_own_form)
-
-
-def _template(fields: Any) -> Encode:
-    template = b",".join(b'"%b":%%b' % field.json_name.encode() for field in fields)
-    get = attrgetter(*(field.name for field in fields))
-    if len(fields) == 1:
-        return lambda message: template % _dumps(get(message))
-    return lambda message: template % tuple(map(_dumps, get(message)))
 
 
 def _field(field: FieldDescriptor) -> Encode:
@@ -157,22 +149,15 @@ def _field(field: FieldDescriptor) -> Encode:
 
 
 def _value(field: FieldDescriptor) -> Encode:
-    one: Encode = _dumps
-    if field.message_type is not None:
-        kind = field.message_type
-        one = lambda message: _object(kind)(message)  # noqa: E731 - looked up late: a type may hold itself
-    elif field.type == FieldDescriptor.TYPE_BYTES:
-        one = _base64
-    elif rules_of(field).json:
-        one = _as_it_is
-    if field.is_repeated:
-        return lambda items: b"[%b]" % b",".join([one(item) for item in items])
-    return one
+    one = _item(field)
+    return (lambda items: b"[%b]" % b",".join([one(item) for item in items])) if field.is_repeated else one
 
 
-def _as_it_is(text: str) -> bytes:
-    return text.encode().translate(_ONE_LINE)
-
-
-def _base64(data: bytes) -> bytes:
-    return b'"%b"' % base64.b64encode(data)
+def _item(field: FieldDescriptor) -> Encode:
+    if (kind := field.message_type) is not None:
+        return lambda message: _object(kind)(message)  # looked up late: a type may hold itself
+    if field.type == FieldDescriptor.TYPE_BYTES:
+        return lambda data: b'"%b"' % base64.b64encode(data)
+    if rules_of(field).json:
+        return lambda text: text.encode().translate(_ONE_LINE)
+    return _dumps

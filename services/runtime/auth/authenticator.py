@@ -65,7 +65,10 @@ class Authenticator:
             return identity
         callers.check_caller(caller, method)
         if TENANT in headers or USER in headers:
-            return _read_forwarded_identity(headers)
+            identity = Identity(headers.get(TENANT, ""), headers.get(USER, ""))
+            if not identity.is_valid:
+                raise Unauthenticated(f"{TENANT} and {USER}: expected both, 1 to 128 visible ASCII characters each")
+            return identity
         if method in callers.WITHOUT_USER:
             return None
         # A facade that leaves credentials to us (deploy/gateway) passes them on.
@@ -117,10 +120,3 @@ def _collect_headers(metadata: Iterable[tuple[str, str | bytes]]) -> dict[str, s
                 raise Unauthenticated(f"{key} must be given once")
             headers[key] = value if isinstance(value, str) else value.decode("latin-1")
     return headers
-
-
-def _read_forwarded_identity(headers: Mapping[str, str]) -> Identity:
-    identity = Identity(headers.get(TENANT, ""), headers.get(USER, ""))
-    if not identity.is_valid:
-        raise Unauthenticated(f"{TENANT} and {USER}: expected both, 1 to 128 visible ASCII characters each")
-    return identity

@@ -58,8 +58,8 @@ class AuthenticatedChannel(grpc.aio.Channel):
     async def channel_ready(self) -> None:
         await self._channel.channel_ready()
 
-    def _with_metadata(self, ask: Callable[..., Any]) -> Callable[..., Any]:
-        def asked(request: Any = None, *, metadata: Any = None, **settings: Any) -> Any:
-            return ask(request, metadata=(*(metadata or ()), *self._caller_metadata, *forward_identity()), **settings)
+    def _with_metadata(self, start: Callable[..., Any]) -> Callable[..., Any]:
+        def start_call(request: Any = None, *, metadata: Any = None, **settings: Any) -> Any:
+            return start(request, metadata=(*(metadata or ()), *self._caller_metadata, *forward_identity()), **settings)
 
-        return asked
+        return start_call

@@ -48,7 +48,7 @@ class Connection(asyncio.Protocol):
         self._watch = PeerWatch(
             connection_limits,
             may_ping=lambda: self.may_ping,
-            ping=self._send_ping,
+            ping=lambda: self.send_ping(b"headrace"),
             too_slow=self._on_too_slow,
             gone=self._on_silent,
         )
@@ -142,7 +142,11 @@ class Connection(asyncio.Protocol):
         try:
             self.incoming.receive_data(data)
         except ProtocolError as error:
-            self._refuse_peer(error)
+            log.info("connection refused", peer=self.peer, error=str(error), code=int(error.error_code))
+            # For an error of its own h2 has said so already; another GOAWAY behind it changes nothing.
+            self.out.write_h2()
+            self.out.write(frames.encode_goaway(self.h2.highest_inbound_stream_id, error.error_code))
+            self.close_gracefully(error)
 
     # What h2 makes of frames.
 
@@ -153,21 +157,21 @@ class Connection(asyncio.Protocol):
             case StreamEnded(stream_id=stream_id):
                 self.finish_remote(stream_id)
             case StreamReset(stream_id=stream_id, error_code=error_code):
-                self._finish_reset(stream_id, int(error_code))
+                if (stream := self.streams.pop(stream_id, None)) is not None:
+                    self.h2.forget_stream(stream_id)
+                    stream.close()
+                    self.on_reset(stream, int(error_code))
             case RemoteSettingsChanged():
-                self._apply_settings()
+                if self._watch.note_settings():
+                    self.on_settings()
+                if len(self.h2.remote_settings) > limits.SETTINGS_KEPT:
+                    raise RateExceeded("more settings than there are")
+                self.out.pump_blocked()
             case PingAckReceived():
                 self._watch.note_ping_answer()
                 self.handle_event(event)
             case _:
                 self.handle_event(event)
-
-    def _apply_settings(self) -> None:
-        if self._watch.note_settings():
-            self.on_settings()
-        if len(self.h2.remote_settings) > limits.SETTINGS_KEPT:
-            raise RateExceeded("more settings than there are")
-        self.out.pump_blocked()
 
     def finish_remote(self, stream_id: int) -> None:
         """Note the peer's last frame of a stream, which `h2` has seen."""
@@ -179,13 +183,6 @@ class Connection(asyncio.Protocol):
         stream.wake_reader()
         self.on_remote_end(stream)
         self.forget_if_done(stream)
-
-    def _finish_reset(self, stream_id: int, error_code: int) -> None:
-        stream = self.streams.pop(stream_id, None)
-        if stream is not None:
-            self.h2.forget_stream(stream_id)
-            stream.close()
-            self.on_reset(stream, error_code)
 
     # Streams.
 
@@ -237,14 +234,7 @@ class Connection(asyncio.Protocol):
             self.close_gracefully()
         await self._is_gone.wait()
 
-    # Peers that misbehave, or are gone.
-
-    def _refuse_peer(self, error: ProtocolError) -> None:
-        log.info("connection refused", peer=self.peer, error=str(error), code=int(error.error_code))
-        # For an error of its own h2 has said so already; another GOAWAY behind it changes nothing.
-        self.out.write_h2()
-        self.out.write(frames.encode_goaway(self.h2.highest_inbound_stream_id, error.error_code))
-        self.close_gracefully(error)
+    # The peer.
 
     def _on_too_slow(self) -> None:
         log.info("connection refused", peer=self.peer, error="too slow")
@@ -254,17 +244,14 @@ class Connection(asyncio.Protocol):
         log.info("peer is gone", peer=self.peer)
         self.transport.abort()
 
-    def _send_ping(self) -> None:
-        self.h2.ping(b"headrace")
+    def send_ping(self, data: bytes) -> None:
+        self.h2.ping(data)
         self.out.write_h2()
 
     @property
     def peer(self) -> str:
-        return _format_address(self.transport.get_extra_info("peername"))
-
-
-def _format_address(name: Any) -> str:
-    if not isinstance(name, tuple):
-        return f"unix:{name or ''}"
-    host, port = str(name[0]), name[1]
-    return f"ipv6:[{host}]:{port}" if ":" in host else f"ipv4:{host}:{port}"
+        name: Any = self.transport.get_extra_info("peername")
+        if not isinstance(name, tuple):
+            return f"unix:{name or ''}"
+        host, port = str(name[0]), name[1]
+        return f"ipv6:[{host}]:{port}" if ":" in host else f"ipv4:{host}:{port}"

@@ -34,6 +34,7 @@ _KNOWN = {
 }
 
 _BY_CODE = {code: pair for pair, code in _KNOWN.items()}
+_ENCODED = {pair: bytes((code,)) for pair, code in _KNOWN.items()}
 
 _LONG = 0x7F
 """A length from here on takes more bytes than one. Above it: the string has a Huffman code."""
@@ -63,13 +64,9 @@ NAMES_KEPT = 1024
 
 
 def encode_block(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
-    return b"".join([_encode_header(name, value) for name, value in headers])
-
-
-def _encode_header(name: bytes, value: bytes) -> bytes:
-    if (code := _KNOWN.get((name, value))) is not None:
-        return bytes((code,))
-    return _encode_name(name) + _encode_length(value) + value
+    return b"".join(
+        [_ENCODED.get((name, value)) or _encode_name(name) + _encode_length(value) + value for name, value in headers]
+    )
 
 
 @lru_cache(NAMES_KEPT)

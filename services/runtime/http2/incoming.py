@@ -84,7 +84,10 @@ class FrameReader:
             self._connection.on_reset(stream, ErrorCodes.FLOW_CONTROL_ERROR)
             return
         if flags & frames.PADDED:
-            start, end = self._strip_padding(stream, data, start, end)
+            if not length or data[start] >= length:
+                raise ProtocolError("a frame's padding is longer than the frame")
+            stream.window.return_bytes(data[start] + 1)
+            start, end = start + 1, end - data[start]
         if start < end:
             try:
                 stream.receive_data(data, start, end)
@@ -107,12 +110,6 @@ class FrameReader:
             self._window_bytes += self._owed_bytes
             self._connection.out.write(frames.encode_window_update(0, self._owed_bytes))
             self._owed_bytes = 0
-
-    def _strip_padding(self, stream: Stream, data: bytes, start: int, end: int) -> tuple[int, int]:
-        if start == end or data[start] >= end - start:
-            raise ProtocolError("a frame's padding is longer than the frame")
-        stream.window.return_bytes(data[start] + 1)
-        return start + 1, end - data[start]
 
     # Headers.
 

@@ -166,12 +166,9 @@ def describe_settings(config: Any) -> dict[str, Any]:
         if dataclasses.is_dataclass(value):
             shown |= describe_settings(value)
         else:
-            shown[item.name] = "***" if item.metadata.get("secret") and value else _to_plain(value)
+            plain = str(value) if isinstance(value, Path) else value
+            shown[item.name] = "***" if item.metadata.get("secret") and value else plain
     return shown
-
-
-def _to_plain(value: Any) -> Any:
-    return str(value) if isinstance(value, Path) else value
 
 
 def _list_names(item: dataclasses.Field[Any], service: str) -> tuple[str, ...]:
@@ -185,8 +182,10 @@ def _load_fields(cls: type[T], service: str, env: Mapping[str, str], problems: l
     for item in fields(typing.cast("Any", cls)):
         kind = hints[item.name]
         if dataclasses.is_dataclass(kind):
-            defaults = item.default if item.default is not MISSING else None
-            values[item.name] = _load_part(typing.cast("type[Any]", kind), defaults, service, env, problems, known)
+            inner = env
+            if isinstance(item.default, ServerSettings):  # they listen at their default's address
+                inner = {f"{PREFIX}{service}_LISTEN": item.default.listen, **env}
+            values[item.name] = _load_fields(typing.cast("type[Any]", kind), service, inner, problems, known)
             continue
         names = _list_names(item, service)
         known.update(names)
@@ -210,16 +209,6 @@ def _load_fields(cls: type[T], service: str, env: Mapping[str, str], problems: l
     except ValueError as error:  # what the class itself checks in __post_init__
         problems.append(str(error))
         return None
-
-
-def _load_part(
-    kind: type[Any], default: object, service: str, env: Mapping[str, str], problems: list[str], known: set[str]
-) -> Any:
-    """Read a nested dataclass; server settings listen at their default's address."""
-    listen_name = f"{PREFIX}{service}_LISTEN"
-    if isinstance(default, ServerSettings) and listen_name not in env:
-        env = {**env, listen_name: default.listen}
-    return _load_fields(kind, service, env, problems, known)
 
 
 def _parse_value(text: str, kind: Any) -> Any:

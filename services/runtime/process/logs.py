@@ -23,10 +23,10 @@ def configure_logging(level: str, service: str) -> None:
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
-            _add_span_ids,
+            lambda _logger, _method, event: {**event, **spans.get_log_fields()},
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
-            _make_service_processor(service),
+            lambda _logger, _method, event: {**event, "service": service},
             # Without the frames' local variables: requests and messages of users are among them.
             structlog.processors.ExceptionRenderer(ExceptionDictTransformer(show_locals=False)),
             structlog.processors.JSONRenderer(serializer=_dump_event),
@@ -52,19 +52,6 @@ def _make_serializable(value: object) -> object:
     except TypeError:
         return ascii(value)
     return value
-
-
-def _make_service_processor(service: str) -> structlog.types.Processor:
-    def add_service(_logger: object, _method: str, event: structlog.types.EventDict) -> structlog.types.EventDict:
-        event["service"] = service
-        return event
-
-    return add_service
-
-
-def _add_span_ids(_logger: object, _method: str, event: structlog.types.EventDict) -> structlog.types.EventDict:
-    event.update(spans.get_log_fields())
-    return event
 
 
 class _ForwardHandler(logging.Handler):

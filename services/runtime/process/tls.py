@@ -87,7 +87,10 @@ class Certificates:
 
     def _read_contexts(self) -> _Contexts:
         try:
-            return _Contexts(self._read_server_context(), self._read_client_context())
+            client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+            if not self._ca:
+                client.load_default_certs()
+            return _Contexts(self._read_server_context(), self._load_files(client))
         except OSError as error:
             files = ", ".join(path for path in (self._cert, self._key, self._ca) if path)
             raise OSError(f"cannot use the certificates {files}: {error}") from error
@@ -99,12 +102,6 @@ class Certificates:
         context.num_tickets = 0
         if self._ca:
             context.verify_mode = ssl.CERT_REQUIRED
-        return self._load_files(context)
-
-    def _read_client_context(self) -> ssl.SSLContext:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        if not self._ca:
-            context.load_default_certs()
         return self._load_files(context)
 
     def _load_files(self, context: ssl.SSLContext) -> ssl.SSLContext:

@@ -85,8 +85,13 @@ class RpcInterceptor(grpc.aio.ServerInterceptor):
                 self._wrap_unary(handler.stream_unary, method, _check_requests), *serializers
             )
         assert handler.unary_stream is not None, f"{method}: two-way streams are not part of the contract"
-        serialize = _pass_bytes_through(handler.response_serializer)
-        return grpc.unary_stream_rpc_method_handler(self._wrap_streaming(handler.unary_stream, method), read, serialize)
+        serialize = handler.response_serializer
+        assert serialize is not None, "generated code gives one"
+        return grpc.unary_stream_rpc_method_handler(
+            self._wrap_streaming(handler.unary_stream, method),
+            read,
+            lambda reply: reply if type(reply) is bytes else serialize(reply),
+        )
 
     def _wrap_unary(self, answer: Any, method: str, checked: Callable[[Any], Any]) -> Any:
         async def call(request: Any, context: Context) -> Any:
@@ -132,23 +137,17 @@ class RpcInterceptor(grpc.aio.ServerInterceptor):
         identity.adopt_identity(await self._authenticator.admit_call(method, metadata, context.auth_context()))
 
 
-def _pass_bytes_through(serialize: Callable[[Any], bytes] | None) -> Callable[[Any], bytes]:
-    """Return `serialize` for messages, which leaves bytes as they are."""
-    assert serialize is not None, "generated code gives one"
-    return lambda reply: reply if type(reply) is bytes else serialize(reply)
-
-
 def _catch_unreadable(parse: Callable[[bytes], Any] | None) -> Callable[[bytes], Any]:
     """Return `parse` with failures marked as the caller's mistake, which gRPC would call INTERNAL."""
     assert parse is not None, "generated code gives one"
 
-    def parsed(data: bytes) -> Any:
+    def parse_or_mark(data: bytes) -> Any:
         try:
             return parse(data)
         except DecodeError:
             return _UNREADABLE
 
-    return parsed
+    return parse_or_mark
 
 
 def _check_request(request: Any) -> Any:

@@ -10,8 +10,8 @@ import asyncio
 import logging
 import threading
 import uuid
-from collections.abc import AsyncGenerator, Generator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
 
 import structlog
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -43,10 +43,12 @@ async def exporting_spans(service: str) -> AsyncGenerator[None]:
     # What the environment says is behind ours, so that it wins.
     resource = Resource(ours).merge(OTELResourceDetector().detect())
     provider = TracerProvider(resource=resource, shutdown_on_exit=False)
-    with _sdk_errors():
+    try:
         exporter = _QuietExporter(OTLPSpanExporter())
         # Its queue holds OTEL_BSP_MAX_QUEUE_SIZE spans, 2048 unless set; the oldest give way.
         provider.add_span_processor(BatchSpanProcessor(exporter))
+    except ValueError as error:
+        raise OSError(f"a variable OTEL_… has a wrong value: {error}") from error
     spans.set_tracer(provider.get_tracer("headrace", schema_url=SCHEMA_URL))
     try:
         yield
@@ -56,14 +58,6 @@ async def exporting_spans(service: str) -> AsyncGenerator[None]:
         last = threading.Thread(target=provider.shutdown, daemon=True)
         last.start()
         await asyncio.to_thread(last.join, 0 if exporter.is_failing else LAST_SPANS_S)
-
-
-@contextmanager
-def _sdk_errors() -> Generator[None]:
-    try:
-        yield
-    except ValueError as error:
-        raise OSError(f"a variable OTEL_… has a wrong value: {error}") from error
 
 
 class _QuietExporter(SpanExporter):

@@ -62,12 +62,11 @@ def count_message(message: llm_pb2.Message, name: EncodingName) -> int:
 def count_request(messages: Iterable[llm_pb2.Message], tools: Iterable[llm_pb2.ToolSchema], name: EncodingName) -> int:
     """Return the tokens of a request: 2, its messages and tools."""
     tokens = LIST_TOKENS + sum(count_message(message, name) for message in messages)
-    schemas = [_count_tool(tool, name) for tool in tools]
+    schemas = [
+        TOOL_TOKENS + sum(count_text(text, name) for text in (tool.name, tool.description, tool.parameters))
+        for tool in tools
+    ]
     return tokens + sum(schemas) + (TOOLS_TOKENS if schemas else 0)
-
-
-def _count_tool(tool: llm_pb2.ToolSchema, name: EncodingName) -> int:
-    return TOOL_TOKENS + sum(count_text(text, name) for text in (tool.name, tool.description, tool.parameters))
 
 
 def pieces(text: str) -> Iterator[str]:

@@ -51,19 +51,16 @@ def encoding(name: EncodingName) -> tiktoken.Encoding:
         return known
     with _loading:  # two threads that come first together would load it twice
         if name not in _loaded:
-            _loaded[name] = _load(name)
+            file = resources.files("services.runtime.tokens").joinpath("vocabularies", f"{name}.tiktoken.gz")
+            ranks = parse_vocabulary(gzip.decompress(file.read_bytes()), _DEFINITIONS[name].sha256)
+            pattern = _DEFINITIONS[name].pattern
+            # Without special tokens: text that looks like one is ordinary text, whoever wrote it.
+            _loaded[name] = tiktoken.Encoding(name, pat_str=pattern, mergeable_ranks=ranks, special_tokens={})
         return _loaded[name]
 
 
 def is_loaded(name: EncodingName) -> bool:
     return name in _loaded
-
-
-def _load(name: EncodingName) -> tiktoken.Encoding:
-    packed = resources.files("services.runtime.tokens").joinpath("vocabularies", f"{name}.tiktoken.gz").read_bytes()
-    ranks = parse_vocabulary(gzip.decompress(packed), _DEFINITIONS[name].sha256)
-    # Without special tokens: text that looks like one is ordinary text, whoever wrote it.
-    return tiktoken.Encoding(name, pat_str=_DEFINITIONS[name].pattern, mergeable_ranks=ranks, special_tokens={})
 
 
 def parse_vocabulary(content: bytes, sha256: str) -> dict[bytes, int]:

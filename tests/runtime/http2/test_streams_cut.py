@@ -37,7 +37,7 @@ def pieces(data: bytes, cuts: Sequence[int]) -> list[bytes]:
 @asynccontextmanager
 async def accepted(server: Server) -> AsyncGenerator[Any]:
     """A connection of `server` that is fed by hand: no socket cuts as it is told."""
-    connection: Any = server._make_connection()  # pyright: ignore[reportPrivateUsage] - as the reason above
+    connection: Any = server.make_connection()
     ours, theirs = socket.socketpair()
     with theirs:
         await asyncio.get_running_loop().connect_accepted_socket(lambda: connection, ours)

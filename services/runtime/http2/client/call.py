@@ -64,7 +64,7 @@ class Call(grpc.aio.Call):
         self.on_message: Callable[[bytes], None] | None = None
         """Gets each message at once, if set."""
         self._callbacks: list[Callable[[Any], None]] = []
-        self._deadline = None if timeout_s is None else Deadline(timeout_s, self._on_deadline)
+        self._deadline = None if timeout_s is None else Deadline(timeout_s, lambda: self._abandon_call(LATE))
 
     # What the connection says.
 
@@ -126,9 +126,6 @@ class Call(grpc.aio.Call):
         _wake_waiter(self._headers_waiter)
         for callback in self._callbacks:
             callback(self)
-
-    def _on_deadline(self) -> None:
-        self._abandon_call(LATE)
 
     def _abandon_call(self, status: Status) -> bool:
         if self.status is not None:

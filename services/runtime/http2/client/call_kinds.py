@@ -42,10 +42,7 @@ class _OneAnswer(Call):
 
 
 class _ManyAnswers(Call):
-    def __aiter__(self) -> AsyncIterator[Any]:
-        return self._read_all()
-
-    async def _read_all(self) -> AsyncIterator[Any]:
+    async def __aiter__(self) -> AsyncIterator[Any]:
         while (message := await self.read()) is not grpc.aio.EOF:
             yield message
 
@@ -73,7 +70,7 @@ class _ManyAnswers(Call):
         """
         failure: list[Exception] = []
 
-        def guarded(message: bytes) -> None:
+        def deliver_message(message: bytes) -> None:
             try:
                 take(message)
             except Exception as error:
@@ -82,11 +79,11 @@ class _ManyAnswers(Call):
                 self.cancel()
 
         try:
-            self.on_message = guarded
+            self.on_message = deliver_message
             if (stream := self.stream) is not None:
                 while stream.inbox and not failure:
-                    guarded(stream.pop_message())
-                stream.take = guarded
+                    deliver_message(stream.pop_message())
+                stream.take = deliver_message
             await self.make_end_waiter()
         except asyncio.CancelledError:
             self.cancel()
@@ -97,8 +94,6 @@ class _ManyAnswers(Call):
 
 
 class _ManyRequests(Call):
-    _sending: asyncio.Task[None] | None = None
-
     async def write(self, request: Any) -> None:
         await self.wait_until_open()
         if self.stream is None or self.status is not None:
@@ -123,8 +118,12 @@ class _ManyRequests(Call):
 
     def send_all(self, requests: AsyncIterable[Any] | Iterable[Any]) -> None:
         """Write all requests, in a task that ends with the call."""
-        self._sending = asyncio.create_task(self._send_all(requests))
-        self.add_done_callback(self._stop_sending)
+        sending = asyncio.create_task(self._send_all(requests))
+
+        def stop_sending(_: object) -> None:
+            sending.cancel()
+
+        self.add_done_callback(stop_sending)
 
     async def _send_all(self, requests: AsyncIterable[Any] | Iterable[Any]) -> None:
         try:
@@ -144,10 +143,6 @@ class _ManyRequests(Call):
         finally:
             if isinstance(requests, AsyncGenerator):
                 await requests.aclose()
-
-    def _stop_sending(self, _: object) -> None:
-        if self._sending is not None:
-            self._sending.cancel()
 
 
 class UnaryUnaryCall(_OneRequest, _OneAnswer, grpc.aio.UnaryUnaryCall[Any, Any]):

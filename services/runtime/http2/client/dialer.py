@@ -35,16 +35,16 @@ class Dialer:
         """
         settled: asyncio.Future[ClientConnection] = asyncio.get_running_loop().create_future()
 
-        def ready(connection: ClientConnection) -> None:
+        def report_ready(connection: ClientConnection) -> None:
             if not settled.done():
                 settled.set_result(connection)
 
-        def gone(connection: ClientConnection, why: str) -> None:
+        def report_loss(connection: ClientConnection, why: str) -> None:
             on_gone(connection, why)
             if not settled.done():
                 settled.set_exception(OSError(why))
 
-        connection = ClientConnection(self.message_bytes_max, self.limits, ready, on_free, gone)
+        connection = ClientConnection(self.message_bytes_max, self.limits, report_ready, on_free, report_loss)
         try:
             async with asyncio.timeout(self.limits.connect_s):
                 await self._open_transport(connection, address)

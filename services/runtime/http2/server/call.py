@@ -22,8 +22,9 @@ from services.runtime.http2.tls import read_peer_identity
 if TYPE_CHECKING:
     from services.runtime.http2.server.connection import ServerConnection
 
-FindHandler: TypeAlias = "Callable[[ServerCall], Awaitable[grpc.RpcMethodHandler[Any, Any] | None]]"
+FindHandler: TypeAlias = "Callable[[], Awaitable[grpc.RpcMethodHandler[Any, Any] | None]]"
 RESPONSE_HEADERS: Headers = [(b":status", b"200"), (b"content-type", b"application/grpc")]
+LATE = grpc.StatusCode.DEADLINE_EXCEEDED, "the deadline has passed"
 
 log = structlog.get_logger()
 
@@ -40,7 +41,7 @@ class ServerCall(grpc.aio.ServicerContext[Any, Any]):
         self._connection = connection
         self._stream = stream
         self._metadata = tuple(metadata)
-        self._deadline = None if timeout_s is None else Deadline(timeout_s, self._on_deadline)
+        self._deadline = None if timeout_s is None else Deadline(timeout_s, lambda: self._fail_call(*LATE))
         self._initial: Pairs | None = None
         self._status = ServerStatus()
         self._is_aborted = False
@@ -63,7 +64,7 @@ class ServerCall(grpc.aio.ServicerContext[Any, Any]):
 
     async def _run_and_finish(self, find: FindHandler) -> None:
         try:
-            handler = await find(self)
+            handler = await find()
             if handler is None:
                 self._fail_call(grpc.StatusCode.UNIMPLEMENTED, f"unknown method {self.method}")
                 return
@@ -126,9 +127,6 @@ class ServerCall(grpc.aio.ServicerContext[Any, Any]):
                 self._connection.reset_stream(self._stream, ErrorCodes.CANCEL)
         self.cancel_handler()
 
-    def _on_deadline(self) -> None:
-        self._fail_call(grpc.StatusCode.DEADLINE_EXCEEDED, "the deadline has passed")
-
     def fail_cut(self) -> None:
         """Fail the call, whose client ended its side in the middle of a message."""
         self._fail_call(grpc.StatusCode.INTERNAL, "the request ended in the middle of a message")
@@ -153,7 +151,9 @@ class ServerCall(grpc.aio.ServicerContext[Any, Any]):
     # Messages in.
 
     async def _read_request(self) -> Any:
-        timer = asyncio.get_running_loop().call_later(self._connection.limits.request_s, self._on_request_late)
+        wait_s = self._connection.limits.request_s
+        late = f"the request did not come within {wait_s:.0f} s"
+        timer = asyncio.get_running_loop().call_later(wait_s, self._fail_call, grpc.StatusCode.CANCELLED, late)
         try:
             await self._stream.wait_for_message()
         finally:
@@ -161,10 +161,6 @@ class ServerCall(grpc.aio.ServicerContext[Any, Any]):
         if not self._stream.inbox:
             await self.abort(grpc.StatusCode.INTERNAL, "the request has no message")
         return await self._decode_request(self._stream.pop_message())
-
-    def _on_request_late(self) -> None:
-        wait_s = self._connection.limits.request_s
-        self._fail_call(grpc.StatusCode.CANCELLED, f"the request did not come within {wait_s:.0f} s")
 
     async def _read_requests(self) -> AsyncGenerator[Any]:
         while (request := await self.read()) is not grpc.aio.EOF:

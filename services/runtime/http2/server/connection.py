@@ -144,8 +144,7 @@ class ServerConnection(Connection):
         self._is_leaving = True
         # Calls that are on their way here are still served: the client answers the ping behind them.
         self.out.write(frames.encode_goaway(frames.LAST_STREAM_ID))
-        self.h2.ping(_LAST_PING)
-        self.out.write_h2()
+        self.send_ping(_LAST_PING)
         self._last_call = self._loop.call_later(self.limits.last_calls_s, self._refuse_new)
 
     def refuse_new(self) -> None:

@@ -75,7 +75,11 @@ class Server(grpc.aio.Server):
             handshake_s = None if context is None else self._state.limits.preface_s
             self._servers.append(
                 await create(
-                    self._make_connection, sock=listening, ssl=context, backlog=1024, ssl_handshake_timeout=handshake_s
+                    self.make_connection,
+                    sock=listening,
+                    ssl=context,
+                    backlog=1024,
+                    ssl_handshake_timeout=handshake_s,
                 )
             )
 
@@ -108,7 +112,7 @@ class Server(grpc.aio.Server):
             return False
         return True
 
-    def _make_connection(self) -> ServerConnection:
+    def make_connection(self) -> ServerConnection:
         return ServerConnection(self._open_call, self._state)
 
     def _open_call(self, connection: ServerConnection, stream: Stream, headers: Headers) -> ServerCall | None:
@@ -126,27 +130,22 @@ class Server(grpc.aio.Server):
             timeout_s = None
         metadata: Pairs = from_headers(headers)
         call = ServerCall(connection, stream, said[b":path"].decode("latin-1"), metadata, timeout_s)
-        call.start_handler(self._find_handler)
+        details = _CallDetails(call.method, call.invocation_metadata())
+        call.start_handler(lambda: self._find_handler(0, details))
         return call
 
-    async def _find_handler(self, call: ServerCall) -> Handler | None:
-        """Return the handler that the interceptors give, the first one outermost."""
-        return await self._intercept_from(0, _CallDetails(call.method, call.invocation_metadata()))
-
-    async def _intercept_from(self, index: int, details: Any) -> Handler | None:
+    async def _find_handler(self, index: int, details: Any) -> Handler | None:
+        """Return the handler that the interceptors from `index` on give, the first one outermost."""
         if index == len(self._interceptors):
-            return self._look_up_handler(details)
+            if (handler := self._registered.get(details.method)) is not None:
+                return handler
+            return next((found for item in self._generic if (found := item.service(details)) is not None), None)
 
         async def go_on(details: Any) -> Handler | None:
-            return await self._intercept_from(index + 1, details)
+            return await self._find_handler(index + 1, details)
 
         interceptor: Any = self._interceptors[index]
         return await interceptor.intercept_service(go_on, details)
-
-    def _look_up_handler(self, details: Any) -> Handler | None:
-        if (handler := self._registered.get(details.method)) is not None:
-            return handler
-        return next((found for item in self._generic if (found := item.service(details)) is not None), None)
 
 
 def _find_refusal(said: dict[bytes, bytes]) -> Headers:
