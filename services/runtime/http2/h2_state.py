@@ -10,8 +10,9 @@ from h2.connection import AllowedStreamIDs, ConnectionInputs, H2Connection
 from h2.settings import SettingCodes, Settings
 from h2.stream import StreamClosedBy, StreamInputs
 
-from services.runtime.http2 import frames, limits
-from services.runtime.http2.header_blocks import NO_TABLE
+from services.runtime.http2 import limits
+from services.runtime.http2.codec import frames
+from services.runtime.http2.codec.header_blocks import NO_TABLE
 
 
 class _NoEncoder:

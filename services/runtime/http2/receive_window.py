@@ -5,7 +5,8 @@ https://www.rfc-editor.org/rfc/rfc9113#section-5.2
 
 from __future__ import annotations
 
-from services.runtime.http2 import frames, limits
+from services.runtime.http2 import limits
+from services.runtime.http2.codec import frames
 from services.runtime.http2.outgoing import FrameWriter
 
 

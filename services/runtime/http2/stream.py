@@ -11,8 +11,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
-from services.runtime.http2 import frames, limits
-from services.runtime.http2.metadata import Headers
+from services.runtime.http2 import limits
+from services.runtime.http2.codec import frames
+from services.runtime.http2.codec.metadata import Headers
 from services.runtime.http2.receive_window import ReceiveWindow
 
 if TYPE_CHECKING:

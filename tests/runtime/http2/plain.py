@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
+from services.runtime.http2.codec.metadata import Headers
 from services.runtime.http2.limits import DEFAULTS
-from services.runtime.http2.metadata import Headers
 from services.runtime.http2.server.connection import ServerConnection, ServerState
 from services.runtime.http2.server.sockets import bind_address
 from services.runtime.http2.stream import Compressed, Oversized, Stream

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 
+from services.runtime.http2.codec.metadata import Headers, from_headers
+from services.runtime.http2.codec.status import Status, from_http, from_trailers
 from services.runtime.http2.deadline import Deadline
-from services.runtime.http2.metadata import Headers, from_headers
-from services.runtime.http2.status import Status, from_http, from_trailers
 from services.runtime.http2.stream import Stream
 
 if TYPE_CHECKING:

@@ -18,9 +18,9 @@ from services.runtime.http2.client.call import Call, Method
 from services.runtime.http2.client.call_kinds import StreamStreamCall, StreamUnaryCall, UnaryStreamCall, UnaryUnaryCall
 from services.runtime.http2.client.connection_pool import ConnectionPool
 from services.runtime.http2.client.dialer import Dialer
-from services.runtime.http2.header_blocks import encode_block
+from services.runtime.http2.codec.header_blocks import encode_block
+from services.runtime.http2.codec.metadata import to_headers, to_timeout
 from services.runtime.http2.limits import DEFAULTS, Limits
-from services.runtime.http2.metadata import to_headers, to_timeout
 
 CallT = TypeVar("CallT", bound=Call)
 

@@ -10,11 +10,11 @@ from h2.events import Event, ResponseReceived, TrailersReceived
 from h2.exceptions import NoAvailableStreamIDError
 
 from services.runtime.http2.client.call import Call
+from services.runtime.http2.codec.header_blocks import read_answer, read_trailers
+from services.runtime.http2.codec.metadata import Headers
+from services.runtime.http2.codec.status import Status, from_reset
 from services.runtime.http2.connection import Connection
-from services.runtime.http2.header_blocks import read_answer, read_trailers
 from services.runtime.http2.limits import Limits
-from services.runtime.http2.metadata import Headers
-from services.runtime.http2.status import Status, from_reset
 from services.runtime.http2.stream import Compressed, Oversized, Stream
 
 

@@ -13,8 +13,8 @@ from services.runtime.http2.client.backoff import Backoff
 from services.runtime.http2.client.call import Call
 from services.runtime.http2.client.connection import ClientConnection
 from services.runtime.http2.client.dialer import Dialer
+from services.runtime.http2.codec.status import Status
 from services.runtime.http2.limits import WAITING_MAX
-from services.runtime.http2.status import Status
 
 RESOLVE_S = 10.0
 """The time after which the name of a spread target is resolved again."""

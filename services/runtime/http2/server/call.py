@@ -13,9 +13,9 @@ import structlog
 from h2.errors import ErrorCodes
 
 from services.runtime.http2 import limits
+from services.runtime.http2.codec.metadata import Headers, Pairs, to_headers, to_pairs
+from services.runtime.http2.codec.status import ServerStatus
 from services.runtime.http2.deadline import Deadline
-from services.runtime.http2.metadata import Headers, Pairs, to_headers, to_pairs
-from services.runtime.http2.status import ServerStatus
 from services.runtime.http2.stream import Compressed, Oversized, Stream
 from services.runtime.http2.tls import read_peer_identity
 

@@ -10,12 +10,13 @@ from typing import TypeAlias
 from h2.errors import ErrorCodes
 from h2.events import Event, PingAckReceived, RequestReceived
 
-from services.runtime.http2 import frames, limits
+from services.runtime.http2 import limits
 from services.runtime.http2.allowance import RateExceeded, RateLimit
+from services.runtime.http2.codec import frames
+from services.runtime.http2.codec.header_blocks import read_request
+from services.runtime.http2.codec.metadata import Headers
 from services.runtime.http2.connection import Connection
-from services.runtime.http2.header_blocks import read_request
 from services.runtime.http2.limits import DEFAULTS, Limits
-from services.runtime.http2.metadata import Headers
 from services.runtime.http2.server.call import ServerCall
 from services.runtime.http2.stream import Compressed, Oversized, Stream
 from services.runtime.in_flight import InFlightCounter

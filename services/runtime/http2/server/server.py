@@ -10,12 +10,12 @@ from typing import Any, NamedTuple, TypeAlias
 
 import grpc
 
+from services.runtime.http2.codec.metadata import Headers, Pairs, from_headers, from_timeout
+from services.runtime.http2.codec.status import to_trailers
 from services.runtime.http2.limits import DEFAULTS, Limits
-from services.runtime.http2.metadata import Headers, Pairs, from_headers, from_timeout
 from services.runtime.http2.server.call import RESPONSE_HEADERS, ServerCall
 from services.runtime.http2.server.connection import ServerConnection, ServerState
 from services.runtime.http2.server.sockets import bind_address
-from services.runtime.http2.status import to_trailers
 from services.runtime.http2.stream import Stream
 from services.runtime.http2.tls import restrict_to_http2
 

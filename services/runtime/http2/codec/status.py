@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import grpc
 from h2.errors import ErrorCodes
 
-from services.runtime.http2.metadata import Headers, Pairs, from_headers, from_message, to_headers, to_message
+from services.runtime.http2.codec.metadata import Headers, Pairs, from_headers, from_message, to_headers, to_message
 
 CODES = {b"%d" % code.value[0]: code for code in grpc.StatusCode}
 """Status codes by their text in trailers."""

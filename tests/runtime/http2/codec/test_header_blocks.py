@@ -16,8 +16,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from services.runtime.http2 import limits
-from services.runtime.http2.header_blocks import NO_TABLE, encode_block, read_answer, read_request, read_trailers
-from services.runtime.http2.metadata import Headers
+from services.runtime.http2.codec.header_blocks import NO_TABLE, encode_block, read_answer, read_request, read_trailers
+from services.runtime.http2.codec.metadata import Headers
 from tests.runtime.http2.ends import SERVICE, SILENCE_S, Stack, connected, handlers
 from tests.runtime.http2.victim import victim
 from tests.runtime.http2.wire import END_HEADERS, END_STREAM, HEADERS, PREFACE, SETTINGS, message, peer, raw

@@ -18,7 +18,7 @@ from services.runtime.http2 import limits
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from services.runtime.http2.metadata import Headers
+    from services.runtime.http2.codec.metadata import Headers
 
 NO_TABLE = b"\x20"
 """Stands before a connection's first block and says that we keep no table."""
