@@ -1,1 +1,1 @@
-"""The package that programs import: a client, stubs, errors, the fold of a run's events."""
+"""A client with its stubs, errors and the fold of a run's events."""

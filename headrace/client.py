@@ -5,8 +5,7 @@
             async for delta in deltas:
                 print(delta.content_delta.delta, end="")
 
-With TLS it is Client("host:443", tls=Tls()), where `Tls` can name a CA and a certificate. `headrace.fold` folds
-the events of a run into its state.
+With TLS it is Client("host:443", tls=Tls()). `headrace.fold` folds the events of a run into its state.
 
 Calls raise a HeadraceError; for a server that cannot be reached it is ProviderUnavailable.
 """
@@ -28,7 +27,7 @@ from headrace.v1 import agent_pb2, agent_pb2_grpc, memory_pb2, memory_pb2_grpc
 Reply = TypeVar("Reply")
 
 UNARY_TIMEOUT_S = 30.0
-"""Limit for one answer; streams have none, because a run waits for people."""
+"""Limit for one answer; streams have none, as a run waits for people."""
 
 OPTIONS: list[tuple[str, int]] = [
     ("grpc.max_receive_message_length", 64 * 1024 * 1024),  # a chat's whole history is one message
@@ -39,10 +38,10 @@ OPTIONS: list[tuple[str, int]] = [
 
 
 class Client:
-    """Connections to one deployment; may be shared between tasks. Open it with `async with`, on the loop that uses it.
+    """Connections to one deployment; tasks of a loop may share it. Open it with `async with`.
 
-    `memory_address` is needed for `chats` and `chat` alone. `token` is an API key or a JWT. Without `tls` it and
-    everything else goes over the wire in plain text.
+    Only `chats` and `chat` need `memory_address`. `token` is an API key or a JWT. Without `tls` it goes over the wire
+    in plain text.
     """
 
     def __init__(
@@ -118,19 +117,19 @@ class Client:
         return reading(self._agents.Attach(request, metadata=self._metadata))
 
     def compact(self, chat_id: str) -> AbstractAsyncContextManager[AsyncIterator[agent_pb2.AgentDelta]]:
-        """Have a chat summarised; the block reads that run's events."""
+        """Summarise a chat; the block reads that run's events."""
         request = agent_pb2.CompactChatRequest(chat_id=chat_id)
         return reading(self._agents.Compact(request, metadata=self._metadata))
 
     async def submit(
         self, run_id: str, payload: str, *, tool_id: str | None = None, approval_id: str | None = None
     ) -> agent_pb2.SubmitResponse:
-        """Send a waiting run a person's decision, as JSON text, for a tool or an approval."""
+        """Send a waiting run a person's decision for a tool or an approval, as JSON text."""
         request = agent_pb2.SubmitRequest(run_id=run_id, payload=payload, tool_id=tool_id, approval_id=approval_id)
         return await _await_reply(self._agents.Submit(request, timeout=UNARY_TIMEOUT_S, metadata=self._metadata))
 
     async def cancel(self, run_id: str, *, mode: str = "now") -> agent_pb2.CancelResponse:
-        """Stop a run "now" or "after_step"; returns when the cancel is under way."""
+        """Stop a run "now" or "after_step"; returns when that is under way."""
         request = agent_pb2.CancelRequest(run_id=run_id, mode=mode)
         return await _await_reply(self._agents.Cancel(request, timeout=UNARY_TIMEOUT_S, metadata=self._metadata))
 
@@ -140,7 +139,7 @@ class Client:
         return await _await_reply(self._agents.Steer(request, timeout=UNARY_TIMEOUT_S, metadata=self._metadata))
 
     async def agents(self, tag: str | None = None) -> list[agent_pb2.Agent]:
-        """The agents in force, ordered by key."""
+        """Return the agents, ordered by key."""
         call = self._agents.ListAgents(
             agent_pb2.ListAgentsRequest(tag=tag), timeout=UNARY_TIMEOUT_S, metadata=self._metadata
         )
@@ -148,12 +147,12 @@ class Client:
         return list(reply.agents)
 
     async def chats(self, *, page_size: int = 0, page_token: str = "") -> memory_pb2.ListChatsResponse:
-        """A page of chats, the last changed first."""
+        """Return a page of chats, the last changed first."""
         request = memory_pb2.ListChatsRequest(page_size=page_size, page_token=page_token)
         return await _await_reply(self._memory.ListChats(request, timeout=UNARY_TIMEOUT_S, metadata=self._metadata))
 
     async def chat(self, chat_id: str) -> memory_pb2.GetChatResponse:
-        """A chat as history events."""
+        """Return a chat as history events."""
         request = memory_pb2.GetChatRequest(chat_id=chat_id)
         return await _await_reply(self._memory.GetChat(request, timeout=UNARY_TIMEOUT_S, metadata=self._metadata))
 

@@ -1,11 +1,9 @@
-"""Errors and their form on the wire: one class for each reason, both directions in one file.
+"""Errors and their form on the wire: one class for each reason.
 
-The class carries everything: `code` says what the caller should do next (the gRPC meaning), `reason` says what
-happened (the word of ErrorInfo.reason and of `run.error`), `retriable` whether the same request may succeed later.
-`to_status` and `from_rpc_error` are the two directions; HTTP statuses follow from the code in the facades.
+`code` says what the caller should do next (the gRPC meaning), `reason` what happened (also in `run.error`), `retriable`
+whether the same request may succeed later. HTTP statuses follow from the code in the facades.
 
-Messages are for people and hold the offending value's name, the expectation and the next step, never user content:
-`InvalidRequest.of("chatId", "must be a UUID")`. Metadata is ids and numbers.
+Messages name the expectation and the next step, never user content: `InvalidRequest.of("chatId", "must be a UUID")`.
 """
 
 from __future__ import annotations
@@ -22,11 +20,9 @@ from google.rpc import error_details_pb2, status_pb2
 from headrace.v1 import common_pb2
 
 DOMAIN = "headrace"
-"""ErrorInfo.domain of every error of ours."""
-
 TEXT_CHARS_MAX = 400
-"""Limit of a message, and of a metadata value, on the wire. gRPC puts them into headers twice, where a character costs
-up to 16 bytes, and over 8 KiB of headers the client gets RESOURCE_EXHAUSTED instead of the error (grpcio 1.85)."""
+"""Limit of a message or metadata value on the wire. gRPC puts them into headers twice, at up to 16 bytes a character;
+over 8 KiB the client gets RESOURCE_EXHAUSTED instead of the error (grpcio 1.85)."""
 
 _METHOD = re.compile(r"/[\w.]*\.(\w+)/\w+: ")
 """The start of our own channels' debug string; grpcio's do not name the method."""
@@ -36,7 +32,7 @@ _RETRIABLE_KEY = "retriable"
 
 
 class HeadraceError(Exception):
-    """An error that a caller can act on. Only subclasses are raised."""
+    """An error that a caller can act on; only subclasses are raised."""
 
     code: ClassVar[grpc.StatusCode]
     reason: ClassVar[str]
@@ -46,7 +42,7 @@ class HeadraceError(Exception):
         super().__init__(message)
         self.message = message
         self.retry_after_s = retry_after_s
-        """The wait before another try; None if waiting does not help, or the time is not known."""
+        """Wait before another try; None if it does not help or is not known."""
         self.metadata = {key: str(value) for key, value in metadata.items()}
         """Ids and numbers, in lowerCamelCase keys."""
 
@@ -59,7 +55,7 @@ class InvalidRequest(HeadraceError):
 
     @classmethod
     def of(cls, field: str, rule: str) -> InvalidRequest:
-        """The error for one field, named as in JSON, that breaks one rule."""
+        """Return the error for a field, named as in JSON, that breaks a rule."""
         return cls(f"{field}: {rule}", field=field, rule=rule)
 
 
@@ -258,7 +254,6 @@ BY_REASON: dict[str, type[HeadraceError]] = {cls.reason: cls for cls in Headrace
 
 
 def to_status(error: HeadraceError) -> status_pb2.Status:
-    """Return `error` as google.rpc.Status: ErrorInfo, and RetryInfo where waiting helps."""
     status = status_pb2.Status(code=error.code.value[0], message=_truncate(error.message))
     metadata = {key: _truncate(value) for key, value in error.metadata.items()}
     metadata[_RETRIABLE_KEY] = str(error.retriable).lower()
@@ -272,13 +267,13 @@ def to_status(error: HeadraceError) -> status_pb2.Status:
 
 
 def to_failure(error: HeadraceError) -> common_pb2.Failure:
-    """Return the error as `run.error` and the log carry it."""
+    """Return the error for `run.error` and the log."""
     details = json.dumps(error.metadata, ensure_ascii=False, separators=(",", ":")) if error.metadata else None
     return common_pb2.Failure(code=error.reason, message=error.message, retriable=error.retriable, details=details)
 
 
 def from_status(status: status_pb2.Status) -> HeadraceError | None:
-    """Return the error that `to_status` was given; None for a foreign status."""
+    """Return the error of a status; None for a foreign one."""
     info = error_details_pb2.ErrorInfo()
     retry = error_details_pb2.RetryInfo()
     retry_after_s = None
@@ -297,10 +292,7 @@ def from_status(status: status_pb2.Status) -> HeadraceError | None:
 
 
 def from_rpc_error(error: grpc.aio.AioRpcError) -> HeadraceError | None:
-    """Return the error that the called service raised; None for a foreign status.
-
-    An unreachable peer is ProviderUnavailable.
-    """
+    """Return the called service's error, ProviderUnavailable if it cannot be reached; None for a foreign status."""
     for key, value in error.trailing_metadata() or ():
         if key == _DETAILS_KEY and isinstance(value, bytes):
             return from_status(status_pb2.Status.FromString(value))
@@ -310,7 +302,6 @@ def from_rpc_error(error: grpc.aio.AioRpcError) -> HeadraceError | None:
 
 
 def find_peer_name(error: grpc.aio.AioRpcError) -> str:
-    """Return the service that the failed call was for, if its channel tells."""
     match = _METHOD.match(error.debug_error_string() or "")
     return match[1] if match else "a service of the suite"
 

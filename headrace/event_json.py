@@ -1,7 +1,6 @@
-"""AgentDelta from its JSON form, the HTTP API's flat object, for readers without gRPC.
+"""AgentDelta from its JSON form, the HTTP API's flat object.
 
-Members that hold JSON of a caller or a model keep their text byte for byte; within nested objects only the value is
-kept.
+Members with JSON of a caller or a model keep their text byte for byte; within nested objects only the value is kept.
 """
 
 from __future__ import annotations

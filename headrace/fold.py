@@ -1,4 +1,4 @@
-"""The state of a run, folded from its events, as every reader of Query, Attach or a chat's history needs it.
+"""The state of a run, folded from the events of Query, Attach or a chat's history.
 
     state = Fold()
     async with headrace.attach(run_id) as deltas:
@@ -6,10 +6,9 @@
             state.apply(delta)
     print(state.answer)
 
-A start or a snapshot of a known block replaces that block, a delta appends to it, and an attempt.reset drops the blocks
-of its own scope (the run itself, a plan task or a sub-agent) that began after its from_seq. So the same object may read
-on when a stream was cut and attached to again. tests/fold_cases.json holds events with the state that they lead to, for
-readers in other languages.
+A start or a snapshot replaces a known block, a delta appends to it, and an attempt.reset drops the blocks of its scope
+(the run, a plan task or a sub-agent) that began after its from_seq. So the same object reads on after attaching again.
+tests/fold_cases.json holds cases for readers in other languages.
 """
 
 from __future__ import annotations
@@ -23,40 +22,40 @@ from headrace.v1 import agent_pb2, common_pb2
 BlockKind: TypeAlias = Literal["content", "reasoning", "tool", "action"]
 TaskStatus: TypeAlias = Literal["started", "completed", "canceled", "failed"]
 Scope: TypeAlias = tuple[str, str]
-"""Ids of the sub-agent and the plan task of an event; both empty for the run itself."""
+"""Ids of sub-agent and plan task; both empty for the run itself."""
 
 TERMINAL = frozenset({"run_complete", "run_cancel", "run_error"})
-"""Payload fields of AgentDelta that end a run."""
+"""Payload fields that end a run."""
 
 _RUN: Scope = ("", "")
 
 
 @dataclass(slots=True)
 class Block:
-    """A piece of answer or reasoning text, or a call of a tool or action."""
+    """A text of answer or reasoning, or a call of a tool or action."""
 
     kind: BlockKind
     id: str
     seq: int
-    """Sequence number of the event that opened the block."""
+    """Sequence number of the opening event."""
     scope: Scope
     name: str = ""
     tool_type: str = ""
-    """Type of a tool: backend, frontend or orchestrator."""
+    """The tool's type: backend, frontend or orchestrator."""
     tool_api: str = ""
     pieces: list[str] = field(default_factory=list[str])
     is_complete: bool = False
     """Whether the text is whole; a call may still run."""
     params: str = ""
-    """A call's final arguments in JSON; empty while incomplete or if invalid."""
+    """A call's final arguments as JSON; empty before, or if invalid."""
     result: str | None = None
-    """A call's result as the model has it; None while there is none."""
+    """A call's result as the model has it; None before."""
     ok: bool = True
-    """False when a tool has failed or did not run."""
+    """False if a tool failed or did not run."""
 
     @property
     def text(self) -> str:
-        """The text so far; for a call, the arguments as the model writes them."""
+        """The text so far; for a call, its arguments."""
         return "".join(self.pieces)
 
     @property
@@ -66,11 +65,9 @@ class Block:
 
 @dataclass(slots=True)
 class Task:
-    """A plan task that has started."""
-
     id: str
     subagent_id: str
-    """The sub-agent whose plan it belongs to; empty for the run's own."""
+    """The sub-agent with the plan; empty for the run's own."""
     name: str = ""
     description: str = ""
     status: TaskStatus = "started"
@@ -80,16 +77,14 @@ class Task:
 
 @dataclass(slots=True)
 class Subagent:
-    """A sub-agent that has started."""
-
     id: str
     parent_id: str
     """The calling run or sub-agent."""
     task_id: str
-    """The plan task that called it, if any."""
+    """The calling plan task, if any."""
     agent_key: str
     depth: int
-    """Level below the run; 1 for a child of the run."""
+    """Level below the run, from 1."""
     goal: str
     ok: bool | None = None
     """Whether it has a result; None while it works."""
@@ -97,13 +92,13 @@ class Subagent:
 
 
 class Fold:
-    """The state after the events, applied in order, of a run or of a chat's runs."""
+    """The state of a run, or of a chat's runs, after the events so far."""
 
     def __init__(self) -> None:
         self.run_id = ""
         self.chat_id = ""
         self.last_seq = 0
-        """Highest sequence number of the current run, to attach again with."""
+        """The current run's highest sequence number, to attach again with."""
         self.plans: dict[str, list[agent_pb2.Task]] = {}
         """Each plan's latest tasks, by plan id."""
         self.tasks: dict[str, Task] = {}
@@ -116,7 +111,7 @@ class Fold:
 
     @property
     def blocks(self) -> dict[str, Block]:
-        """All blocks by id, in order of their beginning; not to be changed."""
+        """All blocks by id, in order of beginning; not to be changed."""
         return self._earlier_blocks | self._blocks if self._earlier_blocks else self._blocks
 
     @property
@@ -131,7 +126,7 @@ class Fold:
         return "".join(texts)
 
     def apply(self, delta: agent_pb2.AgentDelta) -> None:
-        """Take the next event; an unknown one, or one of an unknown block, changes nothing."""
+        """Take the next event; unknown ones change nothing."""
         self.last_seq = max(self.last_seq, delta.seq)
         match delta.WhichOneof("payload"):
             case "content_delta":
@@ -273,7 +268,7 @@ class Fold:
 
 
 def find_scope(delta: agent_pb2.AgentDelta) -> Scope:
-    """Return the scope of an event; one about a task or sub-agent is in that."""
+    """Return an event's scope; one about a task or sub-agent is within it."""
     payload = getattr(delta, delta.WhichOneof("payload") or "", None)
     return getattr(payload, "subagent_id", delta.subagent_id), getattr(payload, "task_id", delta.task_id)
 

@@ -1,6 +1,5 @@
-"""A parser of Server-Sent Events: bytes in, complete frames out.
+"""A parser of Server-Sent Events: bytes in, because a read may split a character, complete frames out.
 
-Bytes, not text, because a character may be split over two reads. Format:
 https://html.spec.whatwg.org/multipage/server-sent-events.html#event-stream-interpretation
 """
 
@@ -14,32 +13,30 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 FRAME_SIZE_BYTES_MAX = 1 << 20
-"""Size of a frame; the largest real ones, tool calls or images, have some hundred kB."""
+"""Size of a frame; the largest real ones have some hundred kB."""
 
 _BOM = b"\xef\xbb\xbf"
 _LF = 0x0A
 
 Take: TypeAlias = "Callable[[bytes, str | None, str | None], None]"
-"""Takes a frame's data, event type and id, without an object for the frame."""
+"""Takes a frame's data, event type and id."""
 
 
 class SseFrame(NamedTuple):
-    """One event: the lines up to a blank line, without comments."""
-
     # A tuple, not a frozen dataclass: one is made per frame, and a tuple costs a third.
 
     data: bytes
-    """The data lines, joined by line feeds."""
+    """Data lines, joined by line feeds."""
 
     event: str | None = None
-    """The event's type; None means `message`."""
+    """Type of the event; None means `message`."""
 
     id: str | None = None
-    """The id in this very frame; earlier ids are not carried over."""
+    """Id in this frame; earlier ids are not carried over."""
 
 
 class SseReader:
-    """Cuts one stream's bytes into frames, and holds at most one."""
+    """Cuts a stream into frames, and holds at most one."""
 
     __slots__ = ("_after_cr", "_buffer", "_size_bytes_max")
 
@@ -49,11 +46,7 @@ class SseReader:
         self._size_bytes_max = size_bytes_max
 
     def feed(self, chunk: bytes) -> Iterator[SseFrame]:
-        """Yield the frames that `chunk` completes; read all before the next `feed`.
-
-        Raises:
-            BadFrame: A frame is too large; earlier ones were given.
-        """
+        """Yield the frames that `chunk` completes; read all before the next. Raises BadFrame if one is too large."""
         frames: list[SseFrame] = []
         refused: BadFrame | None = None
         try:
@@ -65,11 +58,7 @@ class SseReader:
             raise refused
 
     def push(self, chunk: bytes, take: Take) -> None:
-        """Pass each frame that `chunk` completes to `take`, whose errors are passed on.
-
-        Raises:
-            BadFrame: A frame is too large; earlier ones were given.
-        """
+        """Pass each frame that `chunk` completes to `take`; then raise BadFrame if one is too large."""
         buffer = self._buffer
         if self._after_cr or b"\r" in chunk:
             chunk = self._normalize_line_ends(chunk)
@@ -97,13 +86,12 @@ class SseReader:
         self._check_size(len(buffer) - buffer.endswith(b"\n"))
 
     def finish(self) -> Iterator[SseFrame]:
-        """Return the last frame of a stream that ended without a blank line, if any."""
+        """Return the last frame of a stream that ended without a blank line."""
         frames: list[SseFrame] = []
         self.push_rest(lambda data, event, frame_id: frames.append(SseFrame(data, event, frame_id)))
         return iter(frames)
 
     def push_rest(self, take: Take) -> None:
-        """Pass the last frame to `take`, as `finish` returns it."""
         rest = bytes(self._buffer)
         self._buffer.clear()
         _pass_frame(rest, 0, len(rest), take)
@@ -127,7 +115,6 @@ class SseReader:
 
 
 def _pass_frame(source: bytes | bytearray, start: int, end: int, take: Take) -> None:
-    """Pass on the frame in source[start:end], unless it has no data line."""
     line_end = source.find(b"\n", start, end)
     if line_end < 0 and source.startswith(b"data: ", start):
         take(bytes(source[start + 6 : end]), None, None)

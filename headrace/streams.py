@@ -17,7 +17,7 @@ Reply = TypeVar("Reply")
 
 @contextmanager
 def rpc_errors() -> Generator[None]:
-    """Raise a service's status as its HeadraceError; others stay AioRpcError."""
+    """Raise a status as its HeadraceError; foreign ones stay AioRpcError."""
     try:
         yield
     except grpc.aio.AioRpcError as error:
@@ -28,9 +28,7 @@ def rpc_errors() -> Generator[None]:
 
 @asynccontextmanager
 async def reading(call: grpc.aio.UnaryStreamCall[Any, Reply]) -> AsyncGenerator[AsyncIterator[Reply]]:
-    """Read `call` inside the block; leaving it in any way cancels the call.
-
-    A call that is only dropped, as by breaking out of `async for` (grpcio 1.85), keeps generating and costing.
+    """Read `call` inside the block; leaving it in any way cancels the call, which else would go on and cost.
 
     Raises:
         HeadraceError: The service raised it, at any point.

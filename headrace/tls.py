@@ -1,4 +1,4 @@
-"""TLS for outside callers: the CA that they trust, and their certificate."""
+"""TLS for callers outside the suite."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ import grpc
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """Paths of PEM files, read when a connection is set up."""
+    """Paths of PEM files, read for each connection."""
 
     ca: str = ""
-    """The CA of the server's certificate; the system's CAs if empty."""
+    """CA of the server's certificate; empty for the system's CAs."""
 
     certificate: str = ""
-    """The caller's certificate with the chain up to its CA, if a server asks for one."""
+    """The caller's certificate with its chain, if a server asks."""
 
     key: str = ""
-    """The certificate's key, without a password."""
+    """Its key, without a password."""
 
     def __post_init__(self) -> None:
         if bool(self.certificate) != bool(self.key):
             raise ValueError("a certificate and its key: expected both or neither")
 
     def context(self) -> ssl.SSLContext:
-        """Return the files as HTTP needs them; raises OSError if they cannot be read or do not fit."""
+        """Return the context for HTTP; raises OSError if the files cannot be used."""
         try:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
             context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -44,7 +44,7 @@ class Tls:
         return context
 
     def credentials(self) -> grpc.ChannelCredentials:
-        """Return the files as gRPC needs them; raises as `context`."""
+        """Return the credentials for gRPC; raises as `context`."""
         self.context()  # gRPC would report a bad file as a server that cannot be reached
         return grpc.ssl_channel_credentials(_read_bytes(self.ca), _read_bytes(self.key), _read_bytes(self.certificate))
 

@@ -53,8 +53,8 @@ class Config:
     Kubernetes) must be longer."""
 
     transport: str = setting(transport.DEFAULT, name=transport.VARIABLE)
-    """What speaks gRPC in this process: `h2`, our own transport, or `grpcio`. Certificates and several replicas behind
-    one address need h2."""
+    """gRPC implementation of this process: `h2`, our own transport, or `grpcio`. Certificates and several replicas
+    behind one address need h2."""
 
     tls_cert: str = setting("", name=tls.CERT)
     """File in PEM with this process's certificate, for its servers and its channels alike; read again for each

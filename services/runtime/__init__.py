@@ -1,1 +1,1 @@
-"""The base of every server: transport, auth, settings, telemetry; nothing of the domain."""
+"""The base of every server, without anything of the domain."""

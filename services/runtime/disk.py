@@ -1,4 +1,4 @@
-"""Durable file names, and disk errors as errors of ours."""
+"""Durable file names and disk errors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from headrace.errors import Overloaded
 
 @contextmanager
 def disk_errors(what: str, chat_id: str) -> Generator[None]:
-    """Raise an OSError of `what` as Overloaded: nothing was done, and a retry may succeed."""
+    """Raise an OSError of `what` as Overloaded."""
     try:
         yield
     except OSError as error:
@@ -23,7 +23,7 @@ def disk_errors(what: str, chat_id: str) -> Generator[None]:
 
 
 def sync_folder(folder: Path, sync: Callable[[int], None] = os.fsync) -> None:
-    """Make the names in the folder durable, without which a synced file may be lost."""
+    """Make names in the folder durable, without which a synced file may be lost."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         sync(fd)

@@ -1,7 +1,6 @@
-"""Watches definition files, so that a change takes effect without a restart.
+"""Watches definition files by polling.
 
-Polling sees what notifications miss: a folder that appears late or is replaced, a link that is turned (Kubernetes'
-mounted ConfigMap), changes on shared volumes.
+Notifications miss folders that appear late, links that are turned (Kubernetes' ConfigMaps) and shared volumes.
 """
 
 from __future__ import annotations
@@ -14,13 +13,13 @@ from typing import TypeAlias
 import structlog
 
 REFRESH_INTERVAL_MS = 300
-"""Time between two looks; each costs about 5 µs a file."""
+"""Time between looks, which cost about 5 µs a file."""
 
 INTERVAL_MS_MIN = 10
 """A shorter interval would keep the process busy with looking."""
 
 UNSETTLED_LOOKS_MAX = 10
-"""Looks with changes after which a reload no longer waits for an editor to finish."""
+"""Looks after which a reload no longer waits for changes to settle."""
 
 Seen: TypeAlias = frozenset[tuple[str, int, int]]
 
@@ -28,9 +27,9 @@ log = structlog.get_logger()
 
 
 async def watch_path(path: Path, reload: Callable[[], None], *, interval_ms: int = REFRESH_INTERVAL_MS) -> None:
-    """Call `reload` after each change of the file `path`, or of a file in that folder, until cancelled.
+    """Call `reload`, which must not raise, after each change of the file or folder `path`, until cancelled.
 
-    `reload` runs on the loop, must not raise, and keeps the old state at a mistake. A missing path is waited for.
+    A missing path is waited for.
     """
     interval_s = max(interval_ms, INTERVAL_MS_MIN) / 1000
     loaded = _list_stamps(path)
@@ -50,7 +49,6 @@ async def watch_path(path: Path, reload: Callable[[], None], *, interval_ms: int
 
 
 def _list_stamps(path: Path) -> Seen:
-    """Return a stamp for each file, which differs when the file has changed."""
     try:
         return frozenset(
             stamp for file in (path.iterdir() if path.is_dir() else (path,)) for stamp in _stamp_file(file)

@@ -1,8 +1,9 @@
 """Messages as JSON, compiled for each message type; AgentDelta as the flat object of the event contract.
 
 Names are lowerCamelCase, 64-bit integers are numbers, nothing is null. A field without presence is always written,
-others when set. JSON fields keep their own text, so that large integers survive. `event` runs for each delta: a plain
-payload is one attrgetter and one %-template (1.2 µs for a content delta, 2026-11).
+others when set. JSON fields keep their text, so that large
+integers survive. `event` runs for each delta: a plain payload is one attrgetter and one
+%-template (1.2 µs for a content delta, 2026-11).
 """
 
 from __future__ import annotations
@@ -22,16 +23,15 @@ from headrace.fold import TERMINAL
 from headrace.v1 import agent_pb2, common_pb2
 
 Encode: TypeAlias = Callable[[Any], bytes]
-"""Returns a value as JSON text; for fields and members, `"name":value` pairs with commas, or nothing."""
+"""Returns JSON: a value, or for fields and members `"name":value` pairs, perhaps none."""
 
 _dumps = orjson.dumps
 
 _ONE_LINE = bytes.maketrans(b"\r\n", b"  ")
-"""Replaces line ends in JSON, which would end a line of Server-Sent Events."""
+"""Replaces line ends, which would end a line of Server-Sent Events."""
 
 
 def rules_of(field: FieldDescriptor) -> common_pb2.FieldRules:
-    """Return a field's rules; an empty message if it has none."""
     return field.GetOptions().Extensions[common_pb2.rules]
 
 
@@ -54,7 +54,7 @@ class Event(NamedTuple):
 
 
 def event(delta: agent_pb2.AgentDelta) -> Event | None:
-    """Return `delta` as its flat object; None if its payload is newer than this facade."""
+    """Return the flat object; None if the payload is newer than this code."""
     name = delta.WhichOneof("payload")
     if name is None:
         return None
@@ -75,7 +75,7 @@ class _Payload:
     type: bytes
     members: Encode
     in_subagent: bool
-    """Whether the envelope's subagentId is written, because the payload has none."""
+    """Whether the envelope's subagentId is written, as the payload has none."""
     in_task: bool
     is_terminal: bool
 
@@ -135,7 +135,6 @@ def _is_plain(field: FieldDescriptor) -> bool:
 
 
 def _field(field: FieldDescriptor) -> Encode:
-    """Return the field as a `"name":value` pair, or nothing when it is left out."""
     name, rules = field.name, rules_of(field)
     prefix, value = b'"%b":' % field.json_name.encode(), _value(field)
     if field.is_repeated:

@@ -1,22 +1,18 @@
-"""JSON Schemas of tools' arguments, with patterns in linear time and violations told to a model."""
+"""JSON Schemas of tools' arguments."""
 
 from __future__ import annotations
 
 from jsonschema_rs import Draft202012Validator, RegexOptions, ValidationError
 
 PATTERN_BYTES_MAX = 1024 * 1024
-"""Size of a compiled pattern; an honest tool's needs a tenth."""
+"""Size of a compiled pattern, ten times an honest tool's."""
 
 MESSAGE_CHARS_MAX = 400
-"""Length of a violation's message, which repeats the value."""
+"""Length of a message, which repeats the value."""
 
 
 def compile_validator(schema: str) -> Draft202012Validator:
-    """Return a schema's validator; patterns are linear and bounded, references are not fetched.
-
-    Raises:
-        ValidationError: It is no JSON Schema.
-    """
+    """Return a validator with patterns in linear time, which fetches nothing; raises ValidationError."""
     options = RegexOptions(size_limit=PATTERN_BYTES_MAX, dfa_size_limit=PATTERN_BYTES_MAX)
     return Draft202012Validator(schema, offline=True, pattern_options=options)
 
@@ -26,7 +22,6 @@ def format_path(error: ValidationError) -> str:
 
 
 def format_violation(error: ValidationError) -> str:
-    """Return a violation's path, rule and message, of bounded length."""
     message = error.message
     if len(message) > MESSAGE_CHARS_MAX:
         # The value stands first, what was expected of it last.

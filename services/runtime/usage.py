@@ -1,4 +1,4 @@
-"""Adds up the cost of model calls."""
+"""Sums of the cost of model calls."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from headrace.v1 import common_pb2
 
 
 def add_cost(total: common_pb2.Usage, one: common_pb2.Usage) -> None:
-    """Add tokens and money to `total`; numbers of calls are counted when calls begin."""
+    """Add tokens and money; calls are counted when they begin."""
     total.input_tokens += one.input_tokens
     total.output_tokens += one.output_tokens
     if one.HasField("reasoning_tokens"):

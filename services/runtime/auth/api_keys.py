@@ -1,9 +1,8 @@
-"""API keys, of which a file holds only the SHA-256.
+"""API keys, from a file of their hashes.
 
 {"keys": [{"sha256": "<64 hex digits>", "tenant": "acme", "user": "ada"}]}
 
-A key is a long random text (`openssl rand -hex 32`), so its hash needs no salt. A file with a mistake is refused whole,
-and the last good one stays in force.
+A key is a long random text (`openssl rand -hex 32`), so its hash needs no salt.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class ApiKeys:
     def __init__(self, path: Path) -> None:
-        """Read the file; raises OSError if that fails or it has a mistake."""
+        """Read the file; raises OSError if it cannot be used."""
         self.path = path
         self._identities: dict[bytes, Identity] = {}
         try:
@@ -47,7 +46,7 @@ class ApiKeys:
             raise OSError(f"{path}: {error}") from error
 
     def reload(self) -> None:
-        """Read the file again; never raises."""
+        """Read the file again; a file with a mistake changes nothing."""
         try:
             self._identities = _read_keys(self.path)
         except (OSError, ValueError) as error:
@@ -56,12 +55,11 @@ class ApiKeys:
             log.info("api keys in force", keys=len(self._identities))
 
     def find_identity(self, key: str) -> Identity | None:
-        """Return the identity that `key` belongs to, if any; the time taken tells only of the hash."""
+        # The time that the look-up takes tells only about the hash.
         return self._identities.get(hashlib.sha256(key.encode()).digest())
 
 
 def _read_keys(path: Path) -> dict[bytes, Identity]:
-    """Read the file; raises ValueError naming the entry with the mistake."""
     if path.stat().st_size > FILE_BYTES_MAX:
         raise ValueError(f"larger than {FILE_BYTES_MAX} bytes")
     found: dict[bytes, Identity] = {}

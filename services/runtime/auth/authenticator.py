@@ -1,8 +1,7 @@
 """Authenticates and authorizes each call before anything else is done with it.
 
-A service is known by its certificate (spiffe://headrace/<service>) or the suite's token, and is believed for whom it
-calls. Everybody else is a client with a credential. Where none of these is configured, everybody may do everything as
-one user.
+A service proves itself by its certificate (spiffe://headrace/<service>) or the suite's token, and says for whom it
+calls. Everybody else is a client with a credential. If nothing is configured, all callers are one user who may do all.
 """
 
 from __future__ import annotations
@@ -30,8 +29,6 @@ _HEADERS = frozenset({AUTHORIZATION, API_KEY, CALLER, TOKEN, TENANT, USER})
 
 
 class Authenticator:
-    """The check of calls, shared by all calls of a server."""
-
     def __init__(
         self,
         settings: AuthSettings,
@@ -40,7 +37,6 @@ class Authenticator:
         *,
         has_certificates: bool = False,
     ) -> None:
-        """`has_certificates` says that services show certificates."""
         self._settings = settings
         self._is_open = settings.is_none and not settings.internal_token and not has_certificates
         self._api_keys = api_keys
@@ -52,8 +48,8 @@ class Authenticator:
         """Return the identity that the RPC is for; None if it is the calling service itself.
 
         Raises:
-            Unauthenticated: Nobody knows who calls. PermissionDenied: The caller may not call this. Overloaded: The
-                credential cannot be checked now.
+            Unauthenticated: The caller is not known. PermissionDenied: It may not call this. Overloaded: Its credential
+                cannot be checked now.
         """
         headers = _collect_headers(metadata)
         caller = self._identify_caller(headers, auth_context)
@@ -88,7 +84,7 @@ class Authenticator:
         return self._find_key_holder(credential)
 
     def _identify_caller(self, headers: Mapping[str, str], auth_context: Mapping[str, Iterable[bytes]]) -> str | None:
-        """Return the calling service, or `client`; None if callers are not told apart."""
+        """Return the calling service, or `client`; None if everybody may call."""
         names = [name for name in auth_context.get("x509_subject_alternative_name", ()) if name.startswith(SPIFFE)]
         if names:
             # One that is unknown may call nothing: callers.check says so.
@@ -112,7 +108,6 @@ class Authenticator:
 
 
 def _collect_headers(metadata: Iterable[tuple[str, str | bytes]]) -> dict[str, str]:
-    """Return the headers that say who calls; raises Unauthenticated if one is given twice."""
     headers: dict[str, str] = {}
     for key, value in metadata:
         if key in _HEADERS:

@@ -1,4 +1,4 @@
-"""Channels whose calls name the calling service and the identity that it calls for."""
+"""Channels whose calls name the calling service and the current identity."""
 
 from __future__ import annotations
 
@@ -16,13 +16,10 @@ CallerMetadata = tuple[tuple[str, str], ...]
 
 
 def build_caller_metadata(settings: AuthSettings, service: str) -> CallerMetadata:
-    """Return the metadata by which `service` proves who it is."""
     return ((CALLER, service), (TOKEN, settings.internal_token)) if settings.internal_token else ()
 
 
 class AuthenticatedChannel(grpc.aio.Channel):
-    """A channel that adds the caller's metadata when a call begins."""
-
     def __init__(self, channel: grpc.aio.Channel, caller_metadata: CallerMetadata) -> None:
         self._channel = channel
         self._caller_metadata = caller_metadata

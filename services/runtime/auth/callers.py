@@ -1,6 +1,6 @@
-"""The table of who may call which method; a call without a line here is refused.
+"""The table of who may call which method; a method without a line is refused.
 
-`client` is whoever is no service of the suite. A test compares the table with the descriptors.
+`client` is every caller outside the suite. A test compares the table with the descriptors.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ CALLERS: dict[str, frozenset[str]] = {
 """Callers by the RPC's name on the wire."""
 
 WITHOUT_USER = frozenset({_MEMORY + "ListUnfinishedRuns"})
-"""Methods that a service calls on its own account, as they return nobody's content."""
+"""Methods that return no user's content, which a service calls on its own account."""
 
 
 def check_caller(caller: str, method: str) -> None:

@@ -1,6 +1,6 @@
-"""The tenant and user that a call is made for, kept in context while the call is served.
+"""The tenant and user that a call is made for, as a context variable.
 
-Tasks that a call starts inherit it; work that outlives the call sets it with `acting_as`.
+A call's tasks inherit it; work that outlives the call sets it with `acting_as`.
 """
 
 from __future__ import annotations
@@ -14,22 +14,18 @@ from dataclasses import dataclass
 from headrace.errors import Unauthenticated
 
 TENANT, USER = "x-headrace-tenant", "x-headrace-user"
-"""The metadata by which a service says for whom it calls."""
-
 _NAME = re.compile(r"[!-~]{1,128}")
-"""Names that pass unchanged through headers, logs and databases, such as UUIDs, e-mail addresses and `auth0|…`."""
+"""Names that pass unchanged through headers, logs and databases."""
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """A user of a tenant, for whom everybody else's data does not exist."""
-
     tenant: str
     user: str
 
     @classmethod
     def from_stored(cls, tenant: str, user: str) -> Identity:
-        """Return a stored record's identity; a record without names predates tenants."""
+        """Return a record's identity; one without names predates tenants."""
         return cls(tenant or DEFAULT.tenant, user or DEFAULT.user)
 
     @property
@@ -38,18 +34,14 @@ class Identity:
 
 
 DEFAULT = Identity("default", "default")
-"""Everybody, if credentials are not checked."""
+"""Every caller, if credentials are not checked."""
 
 _identity: ContextVar[Identity | None] = ContextVar("identity", default=DEFAULT)
-"""The current identity; None for a service on its own account. The default serves tests and tools, outside of calls."""
+"""The current identity; None for a service on its own account. Outside of calls there is the default."""
 
 
 def require_identity() -> Identity:
-    """Return the identity that the current work is for.
-
-    Raises:
-        Unauthenticated: A service works on its own account.
-    """
+    """Return the current identity; raises Unauthenticated for a service on its own account."""
     identity = _identity.get()
     if identity is None:
         raise Unauthenticated(f"this is somebody's: {TENANT} and {USER} must say whose")
@@ -57,7 +49,6 @@ def require_identity() -> Identity:
 
 
 def current_tenant() -> str:
-    """Return the current tenant; empty if there is none."""
     identity = _identity.get()
     return identity.tenant if identity is not None else ""
 
@@ -68,7 +59,7 @@ def adopt_identity(identity: Identity | None) -> None:
 
 @contextmanager
 def acting_as(identity: Identity | None) -> Generator[None]:
-    """Work for `identity` inside the block, in new tasks too; None is the service's own account."""
+    """Work for `identity` inside the block; None is the service's own account."""
     token = _identity.set(identity)
     try:
         yield
@@ -77,6 +68,5 @@ def acting_as(identity: Identity | None) -> Generator[None]:
 
 
 def forward_identity() -> tuple[tuple[str, str], ...]:
-    """Return metadata that names the current identity; empty on the service's own account."""
     identity = _identity.get()
     return () if identity is None else ((TENANT, identity.tenant), (USER, identity.user))

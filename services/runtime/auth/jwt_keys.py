@@ -1,4 +1,4 @@
-"""Public keys that tokens are verified with, from a file or the issuer's JWKS address.
+"""Public keys of a token issuer, from a file or a JWKS address.
 
 The kind of a key decides its algorithms, never the token.
 """
@@ -28,10 +28,10 @@ KEYS_BYTES_MAX = 1024 * 1024
 FETCH_TIMEOUT_S = 5.0
 
 AGE_S_MAX = 3600.0
-"""Age at which fetched keys are fetched again, so that a withdrawn key counts for an hour at most."""
+"""Age at which keys are fetched again; a withdrawn key is taken for as long."""
 
 FETCH_INTERVAL_S = 30.0
-"""Shortest time between two fetches, as anybody can send a token with an unknown key id."""
+"""Shortest time between fetches, as anybody can send unknown key ids."""
 
 RSA_BITS_MIN = 2048
 
@@ -43,7 +43,7 @@ log = structlog.get_logger()
 @dataclass(frozen=True, slots=True)
 class Key:
     id: str | None
-    """The key's `kid`; None if it is the only key and serves every token."""
+    """The key's `kid`; None serves every token."""
 
     public: Any
     algorithms: frozenset[str]
@@ -51,13 +51,13 @@ class Key:
 
 class KeySource(Protocol):
     async def find_keys(self, key_id: str | None) -> list[Key]:
-        """Return the keys that may verify a token with this `kid`; raises Overloaded if they cannot be had now."""
+        """Return the keys for a token's `kid`; raises Overloaded if they cannot be fetched now."""
         ...
 
 
 class FileKeys:
     def __init__(self, path: Path) -> None:
-        """Read the file; raises OSError if that fails or it holds no key."""
+        """Read the file; raises OSError if it cannot be used."""
         self.path = path
         try:
             self._keys = parse_keys(path.read_bytes())
@@ -65,7 +65,7 @@ class FileKeys:
             raise OSError(f"{path}: {error}") from error
 
     def reload(self) -> None:
-        """Read the file again; never raises."""
+        """Read the file again; a file with a mistake changes nothing."""
         try:
             self._keys = parse_keys(self.path.read_bytes())
         except (OSError, ValueError) as error:
@@ -76,7 +76,7 @@ class FileKeys:
 
 
 class FetchedKeys:
-    """Keys of an address, fetched on demand and shared by all tasks of a loop."""
+    """The keys at an address, fetched on demand."""
 
     def __init__(self, url: str, *, interval_s: float = FETCH_INTERVAL_S, age_s_max: float = AGE_S_MAX) -> None:
         self._url = url
@@ -101,7 +101,6 @@ class FetchedKeys:
         return is_young and bool(_select_keys(self._keys, key_id))
 
     async def _fetch_keys(self) -> None:
-        """Fetch the keys; the earlier ones stay if that fails."""
         self._tried_at = time.monotonic()
         try:
             self._keys = parse_keys(await _fetch_body(self._url))
@@ -113,11 +112,7 @@ class FetchedKeys:
 
 
 def parse_keys(data: bytes) -> list[Key]:
-    """Return the usable keys of a JWKS or a PEM file.
-
-    Raises:
-        ValueError: There is none.
-    """
+    """Return the usable keys of a JWKS or PEM file; raises ValueError if there is none."""
     if data.lstrip().startswith(b"-----BEGIN"):
         found = [
             Key(None, public, algorithms)

@@ -1,4 +1,4 @@
-"""JSON Web Tokens: verified, then read for tenant and user. https://www.rfc-editor.org/rfc/rfc8725"""
+"""Verification of JSON Web Tokens. https://www.rfc-editor.org/rfc/rfc8725"""
 
 from __future__ import annotations
 
@@ -20,14 +20,12 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class JwtVerifier:
-    """Verifies tokens of one issuer for one audience."""
-
     keys: KeySource
     issuer: str
     audience: str
     algorithms: frozenset[str]
     tenant_claim: str
-    """The claim that names the tenant; empty if all users are of one."""
+    """The claim that names the tenant; empty if there is one tenant."""
 
     leeway_s: float
 

@@ -1,4 +1,4 @@
-"""Settings of who is let in, the same for all services: HEADRACE_AUTH and what its words need."""
+"""Settings of authentication, the same for all services."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 NONE, PEERS, JWT, API_KEY = "none", "peers", "jwt", "api_key"
 
 ALGORITHMS = frozenset({"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"})
-"""Algorithms with a public key, never `none`; with a shared secret, who verifies could also sign."""
+"""Algorithms with a public key; with a shared secret, every verifier could sign."""
 
 INTERNAL_TOKEN_CHARS_MIN = 32
 
@@ -25,11 +25,11 @@ def _setting(default: Any, name: str, *, secret: bool = False) -> Any:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuthSettings:
     auth: str = _setting(NONE, "AUTH")
-    """What clients must show: `jwt`, `api_key`, or `jwt,api_key` for either; `peers` lets only services in. `none`
+    """The credential of clients: `jwt`, `api_key`, or `jwt,api_key` for either; `peers` lets only services in. `none`
     makes everybody one user, and is refused at addresses that other machines reach."""
 
     allow_unauthenticated: bool = _setting(False, "ALLOW_UNAUTHENTICATED")
-    """Whether `none` may listen at addresses that other machines reach: for networks that let nobody in who may not do
+    """Whether `none` may listen at addresses that other machines reach: for networks where everybody may do
     everything."""
 
     internal_token: str = _setting("", "INTERNAL_TOKEN", secret=True)
@@ -78,7 +78,6 @@ class AuthSettings:
 
     @property
     def is_none(self) -> bool:
-        """Whether everybody is let in, as one user."""
         return self.auth.strip() == NONE
 
     @property
@@ -86,7 +85,6 @@ class AuthSettings:
         return frozenset(name.strip() for name in self.jwt_algorithms.split(","))
 
     def check_addresses(self, addresses: Iterable[str], *, has_certificates: bool) -> None:
-        """Raise ValueError where a service that listens at `addresses` could not tell who calls."""
         if self.is_none:
             if not self.allow_unauthenticated and (open_to := [at for at in addresses if not is_local_address(at)]):
                 raise ValueError(
@@ -114,5 +112,4 @@ class AuthSettings:
 
 
 def is_local_address(address: str) -> bool:
-    """Whether only this machine reaches a listen address."""
     return address.strip().startswith(_LOOPBACK)

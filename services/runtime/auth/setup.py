@@ -1,4 +1,4 @@
-"""Makes the authenticator that settings ask for, and watches its files."""
+"""Builds a server's authenticator from its settings."""
 
 from __future__ import annotations
 
@@ -20,11 +20,7 @@ if TYPE_CHECKING:
 
 @asynccontextmanager
 async def open_authenticator(settings: AuthSettings, *, has_certificates: bool) -> AsyncGenerator[Authenticator]:
-    """Yield an authenticator whose files are read again when they change.
-
-    Raises:
-        OSError: A file cannot be read, or has a mistake.
-    """
+    """Yield an authenticator whose files are read again when they change; raises OSError if one cannot be used."""
     api_keys = ApiKeys(settings.api_keys_file) if settings.api_keys_file and words.API_KEY in settings.methods else None
     tokens, file_keys = _make_jwt_verifier(settings) if words.JWT in settings.methods else (None, None)
     followed = [item for item in (api_keys, file_keys) if item is not None]
@@ -39,7 +35,6 @@ async def open_authenticator(settings: AuthSettings, *, has_certificates: bool) 
 
 
 def _make_jwt_verifier(settings: AuthSettings) -> tuple[JwtVerifier, FileKeys | None]:
-    """Return the verifier of tokens, and its file of keys to watch, if any."""
     # A tenth of a second to import, cryptography and an HTTP client: most have no use for them.
     from services.runtime.auth.jwt_keys import FetchedKeys, FileKeys
     from services.runtime.auth.jwts import JwtVerifier

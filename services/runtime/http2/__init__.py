@@ -1,4 +1,4 @@
-"""gRPC over HTTP/2 on asyncio, with a server and a channel that generated code uses as it uses grpc.aio's.
+"""gRPC over HTTP/2 on asyncio, with grpc.aio's interfaces.
 
-The `h2` library keeps the connection's state; DATA frames are read and written here. decisions/0009 says why.
+The `h2` library keeps the connection's state; DATA frames are handled here (docs/decisions/0009).
 """

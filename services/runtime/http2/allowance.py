@@ -1,4 +1,4 @@
-"""A token bucket against peers that do something too often."""
+"""Rate limits for peers."""
 
 from __future__ import annotations
 
@@ -26,11 +26,7 @@ class RateLimit:
         self._at_s = self._clock()
 
     def spend_one(self) -> None:
-        """Take one token.
-
-        Raises:
-            RateExceeded: No token is left.
-        """
+        """Take one token; raises RateExceeded if none is left."""
         now_s = self._clock()
         self._left = min(self._burst, self._left + (now_s - self._at_s) * self._per_s) - 1
         self._at_s = now_s

@@ -1,7 +1,6 @@
-"""The life of one HTTP/2 connection, the same at both ends: made, settled, lost.
+"""One HTTP/2 connection, the same at both ends: it handles the events that `h2` makes of frames.
 
-`FrameReader` cuts the input into frames, `FrameWriter` collects the output; this file handles the events that `h2`
-makes of frames.
+`FrameReader` cuts the input into frames, `FrameWriter` collects the output.
 """
 
 from __future__ import annotations
@@ -32,8 +31,6 @@ log = structlog.get_logger()
 
 
 class Connection(asyncio.Protocol):
-    """One end of one transport's connection."""
-
     transport: asyncio.Transport
 
     def __init__(self, *, client_side: bool, connection_limits: Limits) -> None:
@@ -41,7 +38,7 @@ class Connection(asyncio.Protocol):
         self.h2 = H2State(client_side=client_side, streams_max=connection_limits.streams_max)
         self.out = FrameWriter(self.h2)
         self.streams: dict[int, Stream] = {}
-        """Streams that can still receive or send, by id."""
+        """Streams that can receive or send, by id."""
         self.control = RateLimit("control frames", limits.CONTROL_BURST, connection_limits.control_per_s)
         self.is_lost = False
         self._is_gone = asyncio.Event()
@@ -63,25 +60,25 @@ class Connection(asyncio.Protocol):
         return True
 
     def on_connected(self) -> None:
-        """Called once the transport is there and our preface is sent."""
+        """Called when our preface is sent."""
 
     def on_settings(self) -> None:
         """Called at the peer's first settings."""
 
     def handle_event(self, event: Event) -> None:
-        """Handle an event of `h2` that only this end has."""
+        """Handle an event that only this end has."""
 
     def on_goaway(self, last_stream_id: int, error_code: int) -> None:
         """Called when the peer refuses the streams after `last_stream_id`."""
 
     def on_remote_end(self, stream: Stream) -> None:
-        """Called when the peer has ended its side of `stream`."""
+        """Called when the peer ends its side."""
 
     def on_reset(self, stream: Stream, error_code: int) -> None:
-        """Called when the peer has ended both sides of `stream`."""
+        """Called when the peer ends both sides."""
 
     def on_bad_message(self, stream: Stream, error: Oversized | Compressed) -> None:
-        """Called when a message cannot be taken."""
+        """Called for a message that is refused."""
 
     def on_lost(self, error: Exception | None) -> None:
         """Called when the connection is lost or given up."""
@@ -91,7 +88,7 @@ class Connection(asyncio.Protocol):
         raise NotImplementedError
 
     def accept_headers(self, stream_id: int, block: bytes, *, is_end: bool) -> bool:
-        """Take a header block in our own ends' form; False leaves it to `h2`."""
+        """Take a header block of our own form; False leaves it to `h2`."""
         raise NotImplementedError
 
     # The transport.
@@ -117,7 +114,6 @@ class Connection(asyncio.Protocol):
         self._is_gone.set()
 
     def _stop_traffic(self, error: Exception | None) -> None:
-        """Read and write nothing more, whether or not the socket is closed yet."""
         if self.is_lost:
             return
         self.is_lost = True
@@ -175,7 +171,7 @@ class Connection(asyncio.Protocol):
                 self.handle_event(event)
 
     def finish_remote(self, stream_id: int) -> None:
-        """Note the peer's last frame of a stream, which `h2` has seen."""
+        """Note the peer's last frame, which `h2` has seen."""
         stream = self.streams.get(stream_id)
         if stream is None:
             return
@@ -214,7 +210,7 @@ class Connection(asyncio.Protocol):
     # Its end.
 
     def close_gracefully(self, error: Exception | None = None) -> None:
-        """Close the socket once the output is sent, or the time for that is over."""
+        """Close the socket once the output is sent, or after close_s."""
         if self.is_lost:
             return
         self.out.flush_all()
@@ -229,7 +225,7 @@ class Connection(asyncio.Protocol):
         self.transport.close()
 
     async def close(self) -> None:
-        """Send GOAWAY, close the connection, and wait until it is closed."""
+        """Send GOAWAY and wait until the connection is closed."""
         if not self.is_lost:
             self.out.write(frames.encode_goaway(self.h2.highest_inbound_stream_id))
             self.close_gracefully()

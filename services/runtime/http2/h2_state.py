@@ -1,6 +1,6 @@
-"""The `h2` library as we use it, and where we go round it.
+"""The `h2` library, which keeps settings and stream states and reads foreign header blocks.
 
-It keeps settings, stream states and foreign header blocks; of our own frames it is told only their effect on a stream.
+Of our own frames it sees only the effect on a stream.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from services.runtime.http2.codec.header_blocks import NO_TABLE
 
 class _NoEncoder:
     header_table_size = 0
-    """The size that the peer wants for the table that we do not use."""
+    """The peer's size for a table that we do not use."""
 
 
 class H2State(H2Connection):
@@ -46,7 +46,6 @@ class H2State(H2Connection):
         )
 
     def send_headers_of(self, stream_id: int, block: bytes, *, is_end: bool) -> bytes:
-        """Return the frames of a header block; a client's request opens a new stream."""
         self.state_machine.process_input(ConnectionInputs.SEND_HEADERS)
         stream = self._get_or_create_stream(stream_id, AllowedStreamIDs(self.config.client_side))
         stream.state_machine.process_input(StreamInputs.SEND_HEADERS)
@@ -61,7 +60,7 @@ class H2State(H2Connection):
         self.streams[stream_id].state_machine.process_input(StreamInputs.SEND_END_STREAM)
 
     def note_request(self, stream_id: int) -> bool:
-        """Note the headers of a client's request; False if they open no stream."""
+        """Note a request's headers; False if they open no stream."""
         if stream_id <= self.highest_inbound_stream_id or not stream_id % 2:
             return False
         self.state_machine.process_input(ConnectionInputs.RECV_HEADERS)
@@ -86,7 +85,7 @@ class H2State(H2Connection):
         return 0
 
     def ignore_length(self, stream_id: int) -> None:
-        """Ignore a content-length, which h2 would compare with DATA frames that it does not see."""
+        """Ignore content-length, which h2 would compare with DATA frames that it does not see."""
         self.streams[stream_id]._expected_content_length = None  # pyright: ignore[reportPrivateUsage] - no other way
 
     def forget_stream(self, stream_id: int) -> None:
@@ -95,5 +94,4 @@ class H2State(H2Connection):
             self._closed_streams[stream_id] = stream.closed_by
 
     def has_reset(self, stream_id: int) -> bool:
-        """Whether we have reset the stream; later input on it is dropped."""
         return self._closed_streams.get(stream_id) is StreamClosedBy.SEND_RST_STREAM

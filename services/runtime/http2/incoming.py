@@ -1,7 +1,4 @@
-"""Frames in: all input of one wake-up is handled at once.
-
-DATA frames go to their streams, header blocks of our own ends to the connection, all other frames to `h2`, in order.
-"""
+"""Frames in: DATA goes to its stream, header blocks of our own form to the connection, all else to `h2`, in order."""
 
 from __future__ import annotations
 
@@ -32,11 +29,7 @@ class FrameReader:
         self._owed_bytes = 0
 
     def receive_data(self, data: bytes) -> None:
-        """Handle input.
-
-        Raises:
-            ProtocolError: The peer breaks a rule of the connection.
-        """
+        """Handle all input of one wake-up; raises ProtocolError if the peer breaks a rule."""
         if self._preface_left:
             # h2 compares what has come of the preface, however few bytes.
             size = min(self._preface_left, len(data))
@@ -48,7 +41,7 @@ class FrameReader:
         self.rest = data[self._handle_frames(data) :]
 
     def _handle_frames(self, data: bytes) -> int:
-        """Handle the complete frames and return their size in bytes."""
+        """Handle the complete frames; return their size in bytes."""
         connection = self._connection
         start, size, streams = 0, len(data), connection.streams
         while size - start >= frames.HEAD_BYTES:
@@ -102,7 +95,6 @@ class FrameReader:
             self._connection.finish_remote(stream.id)
 
     def _count_data(self, length: int) -> None:
-        """Count a DATA frame against the connection's window, and extend the window."""
         self._window_bytes -= length
         if self._window_bytes < 0:
             raise FlowControlError("more bytes than the connection's window allows")
@@ -115,7 +107,7 @@ class FrameReader:
     # Headers.
 
     def _accept_headers(self, stream_id: int, flags: int, data: bytes, start: int, end: int) -> bool:
-        """Whether the connection took the header block, which must be whole and follow the peer's settings."""
+        """Whether the connection took the header block, which must be whole."""
         if flags & ~frames.END_STREAM != frames.END_HEADERS or self._is_in_headers or not self._has_settings:
             return False
         connection, stream_id = self._connection, stream_id & frames.LAST_STREAM_ID
@@ -127,7 +119,7 @@ class FrameReader:
     # All others.
 
     def _is_for_h2(self, kind: int, flags: int) -> bool:
-        """Whether h2 gets the frame; a GOAWAY would make it end streams that may go on."""
+        """Whether h2 gets the frame; at a GOAWAY it would end streams that may go on."""
         if not self._has_settings and (kind != frames.SETTINGS or flags & frames.ACK):
             raise ProtocolError("the first frame is not SETTINGS")
         self._has_settings = True
@@ -149,7 +141,7 @@ class FrameReader:
         self._connection.on_goaway(last_stream_id, int.from_bytes(data[start + 4 : start + 8]))
 
     def _pass_to_h2(self, frame: bytes) -> None:
-        """Give h2 a frame and handle its events before the next frame, which may remove the stream."""
+        """Handle a frame's events before the next frame, which may remove the stream."""
         connection = self._connection
         events = connection.h2.receive_data(frame)
         # Settings are confirmed before anything is sent that they allow.

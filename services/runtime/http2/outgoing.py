@@ -1,8 +1,4 @@
-"""Frames out: all output of one wake-up leaves in one write.
-
-Streams ask here whether the socket and the connection's window have room; those that must wait take turns when they
-have.
-"""
+"""Frames out: all output of one wake-up leaves in one write; blocked streams take turns."""
 
 from __future__ import annotations
 
@@ -21,13 +17,13 @@ class FrameWriter:
         self.h2 = h2
         self.is_full = False
         self.blocked: OrderedDict[int, Callable[[], None]] = OrderedDict()
-        """`send_backlog` of each blocked stream, by id, longest wait first."""
+        """`send_backlog` of blocked streams by id, the longest wait first."""
         self._transport: asyncio.Transport | None = None
         self._loop = asyncio.get_running_loop()
         self._pieces: list[bytes] = []
         self._is_flushing = False
         self._unsent_control_bytes = 0
-        """Bytes of frames other than DATA written since the socket became full."""
+        """Bytes of other frames than DATA since the socket became full."""
 
     def start(self, transport: asyncio.Transport) -> None:
         self._transport = transport
@@ -38,7 +34,7 @@ class FrameWriter:
         self.blocked.clear()
 
     def write(self, *pieces: bytes) -> None:
-        """Send whole frames, with all other output of this wake-up."""
+        """Send whole frames with this wake-up's output."""
         self._pieces += pieces
         if not self._is_flushing:
             self._is_flushing = True

@@ -1,7 +1,4 @@
-"""Flow control of a stream's input.
-
-https://www.rfc-editor.org/rfc/rfc9113#section-5.2
-"""
+"""Flow control of a stream's input. https://www.rfc-editor.org/rfc/rfc9113#section-5.2"""
 
 from __future__ import annotations
 
@@ -21,10 +18,10 @@ class ReceiveWindow:
         self._stream_id = stream_id
         self._left_bytes = limits.WINDOW_BYTES
         self._owed_bytes = 0
-        """Bytes that were read and not yet given back."""
+        """Bytes read and not yet given back."""
 
     def count_received(self, size: int) -> bool:
-        """Count `size` bytes, padding included; False if the peer was not allowed so many."""
+        """Count bytes, padding included; False if the peer was not allowed so many."""
         self._left_bytes -= size
         return self._left_bytes >= 0
 
@@ -33,7 +30,7 @@ class ReceiveWindow:
         self.return_bytes(size)
 
     def return_bytes(self, size: int) -> None:
-        """Give `size` bytes back; the peer is told once they are half of the window."""
+        """Give bytes back; the peer is told once they are half of the window."""
         self._owed_bytes += size
         if self._owed_bytes >= limits.WINDOW_BYTES // 2 and self.is_open:
             self._left_bytes += self._owed_bytes

@@ -1,7 +1,6 @@
-"""One stream: DATA frames to messages and back, with flow control in both directions.
+"""One stream: DATA frames to messages and back, with flow control.
 
-Input waits in `inbox`, or goes to `take` at once; output waits in the backlog while the peer's window or the socket is
-full.
+Input waits in `inbox` or goes to `take`; output waits in the backlog while the peer's window or the socket is full.
 """
 
 from __future__ import annotations
@@ -48,8 +47,6 @@ class StreamOwner(Protocol):
 
 
 class Stream:
-    """A call's stream; `take` is called from the connection's callback and must not raise."""
-
     __slots__ = (
         "_assembling",
         "_backlog",
@@ -73,7 +70,7 @@ class Stream:
         self.message_bytes_max = message_bytes_max
         self.inbox = _EMPTY
         self.take: Callable[[bytes], None] | None = None
-        """Gets each message at once, instead of the inbox."""
+        """Receives each message at once, in the connection's callback; must not raise."""
         self.window = ReceiveWindow(connection.out, stream_id)
         self.is_local_open = True
         self.is_ended = False
@@ -86,16 +83,12 @@ class Stream:
         self._backlog = bytearray()
         self._room: asyncio.Future[None] | None = None
         self._end: Headers | None = None
-        """Trailers to send after the backlog; an empty list ends our side with the last frame."""
+        """Trailers to send after the backlog; if empty, the last frame ends our side."""
 
     # In.
 
     def receive_data(self, data: bytes, start: int, end: int) -> None:
-        """Take data[start:end], the payload of one DATA frame.
-
-        Raises:
-            Oversized, Compressed: The message cannot be taken.
-        """
+        """Take data[start:end], the payload of a DATA frame; raises Oversized or Compressed."""
         size = end - start
         if not self._assembling and size >= frames.PREFIX_BYTES:
             compressed, length = frames.unpack_prefix(data, start)
@@ -142,7 +135,6 @@ class Stream:
             self.wake_reader()
 
     def pop_message(self) -> bytes:
-        """Remove the first message from the inbox, which is not empty."""
         message = self.inbox.popleft()
         size = len(message) + frames.PREFIX_BYTES
         unread = self.window.unread_bytes
@@ -152,7 +144,7 @@ class Stream:
         return message
 
     async def wait_for_message(self) -> None:
-        """Wait, in one task at a time, until there is a message or none will come."""
+        """Wait, in one task, until there is a message or none will come."""
         while not self.inbox and not self.is_ended:
             self._waiting = asyncio.get_running_loop().create_future()
             try:
@@ -171,7 +163,7 @@ class Stream:
     # Out.
 
     def send(self, message: bytes) -> bool:
-        """Send a message; False if the peer is behind and `wait_until_drained` is due."""
+        """Send a message; False if `wait_until_drained` is due."""
         out, state = self._out, self._state
         size = len(message)
         length = size + frames.PREFIX_BYTES
@@ -190,7 +182,7 @@ class Stream:
         return True
 
     def send_last(self, message: bytes) -> None:
-        """Send a message and end our side, in one frame if there is room."""
+        """Send a message and end our side, in one frame if it fits."""
         out, state = self._out, self._state
         length = len(message) + frames.PREFIX_BYTES
         room = min(limits.FRAME_BYTES_MAX, state.outbound_flow_control_window, out.h2.outbound_flow_control_window)
@@ -205,7 +197,7 @@ class Stream:
         self._connection.finish_local(self)
 
     def end_local(self, trailers: Headers) -> None:
-        """End our side after the backlog; without trailers, by the last frame."""
+        """End our side after the backlog."""
         if not self.is_local_open or self._end is not None:
             return
         self._end = trailers
@@ -213,7 +205,7 @@ class Stream:
             self._send_end()
 
     async def wait_until_drained(self) -> None:
-        """Wait, in one task at a time, until the socket has everything or the stream is gone."""
+        """Wait, in one task, until the socket has everything or the stream is closed."""
         while self._backlog and self.is_local_open:
             self._room = asyncio.get_running_loop().create_future()
             try:

@@ -1,4 +1,4 @@
-"""TLS for both ends: contexts for HTTP/2 alone, and the peer's identity."""
+"""TLS contexts for HTTP/2, and the peer's identity."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ def restrict_to_http2(context: ssl.SSLContext) -> ssl.SSLContext:
 
 
 def has_agreed(transport: asyncio.Transport) -> bool:
-    """Whether the peer agreed to HTTP/2; without TLS its preface says so."""
+    """Whether the peer agreed to HTTP/2; without TLS its preface will tell."""
     ssl_object: ssl.SSLObject | None = transport.get_extra_info("ssl_object")
     return ssl_object is None or ssl_object.selected_alpn_protocol() == ALPN
 
 
 def read_peer_identity(transport: asyncio.Transport) -> dict[str, list[bytes]]:
-    """Return the names in the peer's certificate under gRPC's keys; empty without TLS."""
+    """Return the names in the peer's certificate by gRPC's keys."""
     if transport.get_extra_info("ssl_object") is None:
         return {}
     found = {"transport_security_type": [b"ssl"]}

@@ -9,8 +9,6 @@ from services.runtime.http2.limits import Limits
 
 
 class PeerWatch:
-    """Watches one peer from `start_watching` to `stop_watching`."""
-
     def __init__(
         self,
         limits: Limits,
@@ -21,7 +19,7 @@ class PeerWatch:
         gone: Callable[[], None],
     ) -> None:
         self.reads = 0
-        """Wake-ups with input so far, counted by the connection."""
+        """Wake-ups with input, counted by the connection."""
         self._limits = limits
         self._may_ping = may_ping
         self._ping = ping
@@ -35,12 +33,11 @@ class PeerWatch:
         self._keepalive: asyncio.TimerHandle | None = None
 
     def start_watching(self) -> None:
-        """Start the clock for the peer's settings."""
         self._preface_due = self._loop.call_later(self._limits.preface_s, self._too_slow)
         self._keepalive = self._loop.call_later(self._limits.keepalive_s, self._check_peer)
 
     def note_settings(self) -> bool:
-        """Note settings, and return whether they are the first."""
+        """Note settings; return whether they are the first."""
         if self._preface_due is None:
             return False
         self._preface_due.cancel()

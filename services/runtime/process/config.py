@@ -1,7 +1,7 @@
 """Settings: one frozen dataclass for each service, read from the environment once.
 
 A field `idle_ms` of the memory service is HEADRACE_MEMORY_IDLE_MS; `setting(name=…)` gives a shared name, `aliases`
-gives older ones. All problems are reported together; an unknown variable with our prefix is one. Limits ending in
+gives older ones. All problems, unknown variables with our prefix among them, are reported together. Limits ending in
 `_max` are 1 or more.
 """
 
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 PREFIX = "HEADRACE_"
 SERVICES = ("FACADE", "ORCHESTRATOR", "LLM_GATEWAY", "MEMORY", "TOOLS", "SIMULATOR", "GATEWAY")
-"""Services by the name in their variables; GATEWAY (deploy/gateway) reads its own settings."""
+"""Names of services in variables; GATEWAY (deploy/gateway) reads its own."""
 
 SHARED = frozenset(
     PREFIX + name
@@ -42,7 +42,7 @@ SHARED = frozenset(
         "TOKEN",
     )
 )
-"""Variables without a service's name; HEADRACE_URL and HEADRACE_TOKEN are the command line's."""
+"""Variables without a service's name; URL and TOKEN are the command line's."""
 
 PLAIN = "plain:"
 """Prefix of a listen address for probes."""
@@ -73,8 +73,8 @@ class ServerSettings:
     many as it leaves free."""
 
     transport: str = field(default=transport.DEFAULT, metadata={"name": transport.VARIABLE})
-    """What speaks gRPC in this process: `h2`, our own transport, or `grpcio`. Certificates and several replicas behind
-    one address need h2."""
+    """gRPC implementation of this process: `h2`, our own transport, or `grpcio`. Certificates and several replicas
+    behind one address need h2."""
 
     connection_age_s: float = field(default=0.0, metadata={"name": "HEADRACE_CONNECTION_AGE_S"})
     """Seconds after which a client's connection is closed in good order, so that the client finds replicas that have
@@ -130,11 +130,7 @@ def setting(default: Any = MISSING, *, name: str = "", aliases: tuple[str, ...] 
 
 
 def load_settings(cls: type[T], service: str, env: Mapping[str, str]) -> T:
-    """Read the `cls` of `service` ("MEMORY") from `env`.
-
-    Raises:
-        ConfigError: Variables are missing, malformed or unknown; all are named.
-    """
+    """Read the settings of `service` ("MEMORY"); raises ConfigError naming all that are wrong."""
     problems: list[str] = []
     known: set[str] = set()
     config = _load_fields(cls, service, env, problems, known)
@@ -145,7 +141,7 @@ def load_settings(cls: type[T], service: str, env: Mapping[str, str]) -> T:
 
 
 def list_variables(cls: type[Any], service: str) -> dict[str, Any]:
-    """Return each variable of `cls` with its default, which a test compares with compose.yaml."""
+    """Return each variable of `cls` with its default."""
     found: dict[str, Any] = {}
     hints = typing.get_type_hints(cls)
     for item in fields(cls):
@@ -159,7 +155,7 @@ def list_variables(cls: type[Any], service: str) -> dict[str, Any]:
 
 
 def describe_settings(config: Any) -> dict[str, Any]:
-    """Return the values of `config` for the log, secrets masked."""
+    """Return the values for the log, secrets masked."""
     shown: dict[str, Any] = {}
     for item in fields(config):
         value = getattr(config, item.name)
@@ -212,7 +208,7 @@ def _load_fields(cls: type[T], service: str, env: Mapping[str, str], problems: l
 
 
 def _parse_value(text: str, kind: Any) -> Any:
-    """Parse `text` as str, int, float, bool, Path, or one of them | None, where empty text is None."""
+    """Parse a str, int, float, bool, Path, or one of them | None, where empty text is None."""
     if isinstance(kind, types.UnionType):
         if not text:
             return None

@@ -1,6 +1,6 @@
 """Logging: one JSON object a line on stderr, with ids from context variables.
 
-Event names are lower-case constants ("rpc done"); facts are fields. A call below the level costs almost nothing.
+Event names are lower-case constants ("rpc done"); facts are fields.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def _dump_event(event: dict[str, object], **_: object) -> str:
 
 
 def _make_serializable(value: object) -> object:
-    """Return `value`, or its text if it holds a lone surrogate, a number over 64 bits or a key that is no string."""
+    """Return `value`, or its text if JSON cannot hold it (a lone surrogate, a number over 64 bits)."""
     try:
         orjson.dumps(value, default=repr)
     except TypeError:

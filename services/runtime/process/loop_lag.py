@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from prometheus_client import Histogram
 
 INTERVAL_S = 0.25
-"""Time between two looks; a longer stall is always seen, a shorter one in proportion to its length."""
+"""Time between timers; a shorter stall is seen in proportion to its length."""
 
 LAG = Histogram(
     "headrace_event_loop_lag_seconds",

@@ -1,7 +1,6 @@
 """Metrics for Prometheus, served on a port of their own.
 
-Services declare counters where they count, in prometheus_client's registry. The HTTP server is imported on demand, as
-that takes 0.1 s.
+The HTTP server is imported on demand, as that takes 0.1 s.
 """
 
 from __future__ import annotations
@@ -21,9 +20,9 @@ if TYPE_CHECKING:
 
 @asynccontextmanager
 async def serving_metrics(listen: str) -> AsyncGenerator[str]:
-    """Answer GET /metrics at `listen` inside the block; yields the bound address.
+    """Answer GET /metrics at `listen` (empty: nowhere) inside the block; yields the bound address.
 
-    If `listen` is empty, nothing is served or measured. Raises OSError when the address cannot be bound.
+    Raises OSError when the address cannot be bound.
     """
     if not listen:
         yield ""

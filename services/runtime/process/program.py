@@ -1,4 +1,4 @@
-"""A service's process from start to stop; a failure before it serves is one line."""
+"""A service's process from start to stop."""
 
 from __future__ import annotations
 
@@ -23,16 +23,13 @@ C = TypeVar("C")
 STOPS = (signal.SIGTERM, signal.SIGINT)
 
 THREAD_TURN_S = 0.0005
-"""Longest time that a thread holds the interpreter while the loop waits; Python's default is 5 ms."""
+"""Longest time that a thread holds the interpreter; Python's default is 5 ms."""
 
 log = structlog.get_logger()
 
 
 def run_service(cls: type[C], service: str, main: Callable[[C], Awaitable[None]]) -> None:
-    """Run `main` with the settings of `service` ("MEMORY") until it returns.
-
-    Exits with 2 for wrong settings, with 1 if an address or a file cannot be had.
-    """
+    """Run `main` with the settings of `service` ("MEMORY"); exits with 2 for wrong settings, with 1 for an OSError."""
     try:
         config = settings.load_settings(cls, service, os.environ)
         values = settings.describe_settings(config)
@@ -46,7 +43,11 @@ def run_service(cls: type[C], service: str, main: Callable[[C], Awaitable[None]]
     sys.setswitchinterval(THREAD_TURN_S)
 
     async def run_traced() -> None:
-        _cancel_at_signal()
+        # Until `wait_for_stop` takes over: a container's first process would ignore the signal, others not wait for
+        # threads.
+        task = asyncio.current_task()
+        assert task is not None, "called by the program's task"
+        _call_at_signal(task.cancel)
         async with switch.recording_spans(service.lower(), os.environ):
             await main(config)
 
@@ -71,16 +72,6 @@ async def wait_for_stop() -> None:
     gc.collect()
     gc.freeze()
     await stopped.wait()
-
-
-def _cancel_at_signal() -> None:
-    """Have the first signal cancel this task until `wait_for_stop` takes over.
-
-    By default a container's first process would ignore it, and others would not wait for threads.
-    """
-    task = asyncio.current_task()
-    assert task is not None, "called by the program's task"
-    _call_at_signal(task.cancel)
 
 
 def _call_at_signal(stop: Callable[[], object]) -> None:

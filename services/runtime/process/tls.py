@@ -1,7 +1,6 @@
-"""The suite's certificates, for all servers and channels of a process; plain text if unset.
+"""The certificates of a process, for all of its servers and channels; plain text if unset.
 
-With a CA both ends of a connection must show a certificate that it signed. Files are checked for each new connection,
-so renewal needs no restart.
+Files are checked for each new connection, so renewal needs no restart.
 """
 
 from __future__ import annotations
@@ -23,11 +22,7 @@ log = structlog.get_logger()
 
 
 def load_certificates() -> Certificates | None:
-    """Return this process's certificates, if set.
-
-    Raises:
-        OSError: They cannot be read, or do not belong together.
-    """
+    """Return the certificates, if set; raises OSError if they cannot be used."""
     cert, key, ca = (os.environ.get(name, "") for name in (CERT, KEY, CA))
     return Certificates(cert, key, ca) if cert else None
 
@@ -46,19 +41,19 @@ class _Contexts:
 
 
 class Certificates:
-    """A process's certificate and key, and its peers' CA, as PEM files.
+    """A certificate, its key and the peers' CA, as PEM files.
 
-    Without a CA, clients show no certificate, and servers' are checked against the machine's CAs.
+    With a CA, both ends must show a certificate that it signed; without, servers are checked against the machine's CAs.
     """
 
     def __init__(self, cert: str, key: str, ca: str = "") -> None:
-        """Read the files; raises OSError if that fails or they do not belong together."""
+        """Read the files; raises OSError if they cannot be used."""
         self._cert, self._key, self._ca = cert, key, ca
         self._seen = self._stamp_files()
         self._contexts = self._read_contexts()
 
     def make_server_context(self) -> ssl.SSLContext:
-        """Return a listener's context, whose handshakes take the current certificates."""
+        """Return a context whose handshakes take the current certificates."""
         listening = self._read_server_context()
         # Called for every client, whether it names a server or not, before certificates are chosen and checked.
         listening.sni_callback = self._choose_context

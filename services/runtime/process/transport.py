@@ -1,4 +1,4 @@
-"""Chooses the transport of RPCs in this process: our own HTTP/2 (`h2`) or grpcio, which work together."""
+"""The process's gRPC transport: our own HTTP/2 (`h2`) or grpcio."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Channels to peers, one for each peer and process; no other file creates them."""
+"""Channels to peers; no other file creates them."""
 
 from __future__ import annotations
 
@@ -31,11 +31,10 @@ OPTIONS: list[tuple[str, int]] = [
 
 
 def open_channel(address: str, caller_metadata: CallerMetadata = ()) -> grpc.aio.Channel:
-    """Return a channel to `address`, which the caller closes; its calls carry `caller_metadata` and the current
-    identity.
+    """Return a channel to `address`, which the caller closes.
 
-    Addresses are host:port, unix:/path, several with commas, or dns:///host:port for all replicas of a name. Raises
-    OSError when the certificates cannot be used, ValueError for any other address.
+    Addresses are host:port, unix:/path, several with commas, or dns:///host:port for all replicas of a name; raises
+    ValueError for others, OSError when the certificates cannot be used.
     """
     if transport.get_transport() == "h2":
         certificates = tls.load_certificates()

@@ -16,16 +16,16 @@ from headrace.v1 import common_pb2
 from services.runtime.json_form import rules_of
 
 JSON_DEPTH_MAX = 64
-"""Nesting of JSON text in a field; deeper text attacks some later parser."""
+"""Nesting of JSON text; deeper text attacks a later parser."""
 
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 Check = Callable[[Message, str], None]
-"""Raises InvalidRequest when a message breaks a rule; the text is the message's path, with a final dot."""
+"""Raises InvalidRequest for a message, at a path with a final dot, that breaks a rule."""
 
 
 def check_rules(message: Message) -> None:
-    """Raise InvalidRequest, naming field and rule, when `message` breaks a rule of its proto."""
+    """Raise InvalidRequest when `message` breaks a rule of its proto."""
     for rule in _compile_checks(message.DESCRIPTOR):
         rule(message, "")
 
@@ -35,7 +35,7 @@ def is_uuid(text: str) -> bool:
 
 
 def measure_json_depth(value: Any) -> int:
-    """Return the nesting of parsed JSON; a scalar has depth 0, an empty list 1."""
+    """Return the nesting of parsed JSON: 0 for a scalar, 1 for an empty list."""
     depth, level = 0, [value]
     while containers := [value for value in level if isinstance(value, (dict, list))]:
         depth += 1

@@ -1,4 +1,4 @@
-"""grpc.health.v1 for each service, with the name `chain` for it and all that it needs."""
+"""grpc.health.v1, with the name `chain` for a service and all that it needs."""
 
 from __future__ import annotations
 
@@ -10,16 +10,14 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1.health import aio as health_aio
 
 CHAIN = "chain"
-"""Service name whose Check asks the peers too."""
-
 PEER_TIMEOUT_S = 2.0
-"""Time for one peer's answer; all are asked at once."""
+"""Time for a peer's answer."""
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
 
 
 class Health(health_aio.HealthServicer):
-    """The library's servicer; a check of `chain` asks `peers` anew.
+    """The library's servicer; a check of `chain` asks `peers`.
 
     `is_usable` (a database) counts in `chain` alone, as all replicas share it.
     """
@@ -43,7 +41,6 @@ class Health(health_aio.HealthServicer):
 
 
 async def check_peers(peers: Mapping[str, grpc.aio.Channel]) -> dict[str, bool]:
-    """Whether each peer, and all that it needs, is ready."""
     answers = await asyncio.gather(*(_is_ready(channel) for channel in peers.values()))
     return dict(zip(peers, answers, strict=True))
 

@@ -1,9 +1,8 @@
 """The work around every RPC: context ids, admission, rules, errors to statuses, one log line.
 
-Streams are written with `context.write`, not yielded, because gRPC never closes a generator that it stops reading; here
-it is closed in the RPC's own task, innermost first. So handlers may yield and need no `try`. A streaming handler may
-also be a coroutine that sends through `push_stream.opening_sink` and returns its number of messages. Messages may be
-serialized already.
+Streams are written with `context.write`, because gRPC never closes a generator that it stops reading; here it is closed
+in the RPC's own task, so handlers may yield and need no `try`. A streaming handler may also be a coroutine that sends
+through `push_stream.opening_sink` and returns its number of messages. Messages may be serialized already.
 """
 
 from __future__ import annotations
@@ -36,11 +35,10 @@ GRPC_METHODS = ("/grpc.health.", "/grpc.reflection.")
 STATUS_DETAILS = "grpc-status-details-bin"
 
 RETRY_AT_ONCE = (("grpc-retry-pushback-ms", "0"),)
-"""Trailer by which our channels ask another replica at once."""
+"""Trailer at which our channels ask another replica."""
 
 HANG_UP_S = 0.1
-"""Longest wait for the cancellation after a failed write; on uvloop one turn of the loop was not always enough (grpcio
-1.85)."""
+"""Wait for the cancellation after a failed write; a turn of the loop was not always enough (grpcio 1.85, uvloop)."""
 
 _UNREADABLE = object()
 
@@ -48,8 +46,6 @@ log = structlog.get_logger()
 
 
 class RpcInterceptor(grpc.aio.ServerInterceptor):
-    """A server's only interceptor, shared by all of its RPCs; nothing else aborts one."""
-
     def __init__(self, stream_capacity: Capacity, authenticator: Authenticator) -> None:
         self._stream_capacity = stream_capacity
         self._authenticator = authenticator
@@ -138,7 +134,7 @@ class RpcInterceptor(grpc.aio.ServerInterceptor):
 
 
 def _catch_unreadable(parse: Callable[[bytes], Any] | None) -> Callable[[bytes], Any]:
-    """Return `parse` with failures marked as the caller's mistake, which gRPC would call INTERNAL."""
+    """Return `parse` with failures marked as the caller's, which gRPC would call INTERNAL."""
     assert parse is not None, "generated code gives one"
 
     def parse_or_mark(data: bytes) -> Any:

@@ -1,7 +1,6 @@
-"""Bytes of messages passed on at arrival, without a task's turn for each, into a call's answer or out of a call.
+"""Messages passed on as bytes at arrival, without a task's turn for each.
 
-A source calls `MessageSink.send` from its own callback and stops when that says so; `push_messages` calls `take` from
-the connection's callback.
+A source calls `MessageSink.send` from its callback; `push_messages` calls `take` from the connection's.
 """
 
 from __future__ import annotations
@@ -20,22 +19,22 @@ from services.runtime.http2.client.call_kinds import UnaryStreamCall
 from services.runtime.http2.server.call import ServerCall
 
 QUEUE_MAX = 64
-"""Messages that wait for a slow reader before their source is told to stop."""
+"""Messages that wait for a slow reader before the source is stopped."""
 
 
 class MessageSink(Protocol):
     def send(self, message: bytes) -> bool:
-        """Send or queue a message; False if the reader is behind and `wait_until_drained` is due."""
+        """Send or queue a message; False if `wait_until_drained` is due."""
         ...
 
     async def wait_until_drained(self) -> None:
-        """Wait until the reader has caught up; if it has gone, the RPC's task is cancelled."""
+        """Wait for the reader; if it has gone, the RPC's task is cancelled."""
         ...
 
 
 @asynccontextmanager
 async def opening_sink(context: grpc.aio.ServicerContext[Any, Any]) -> AsyncGenerator[MessageSink]:
-    """Yield the way to this RPC's caller; leaving the block waits until all is written."""
+    """Yield a sink to the RPC's caller; leaving the block waits until all is written."""
     if isinstance(context, ServerCall):
         yield context
         await context.wait_until_drained()
@@ -59,11 +58,7 @@ async def opening_sink(context: grpc.aio.ServicerContext[Any, Any]) -> AsyncGene
 
 
 async def push_messages(call: grpc.aio.UnaryStreamCall[Any, bytes], take: Callable[[bytes], None]) -> None:
-    """Pass each message of `call` to `take` on arrival; leaving early cancels the call.
-
-    Raises:
-        HeadraceError: The service raised it, at any point.
-    """
+    """Pass each message to `take` on arrival, or raise the service's error; leaving early cancels the call."""
     if isinstance(call, UnaryStreamCall):
         try:
             with rpc_errors():

@@ -1,4 +1,4 @@
-"""Metrics of every gRPC server, counted for each RPC and never for each message."""
+"""Metrics of gRPC servers, counted by RPC."""
 
 from __future__ import annotations
 

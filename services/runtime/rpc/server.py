@@ -1,4 +1,4 @@
-"""gRPC servers for what services say they serve; no other file creates them."""
+"""gRPC servers; no other file creates them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class GrpcService:
 @dataclass(frozen=True, slots=True)
 class RunningServer:
     addresses: tuple[str, ...]
-    """The listen addresses with the ports that were bound."""
+    """Listen addresses with the bound ports."""
 
     interceptor: RpcInterceptor
 
@@ -60,8 +60,7 @@ async def serving_grpc(
     """Serve inside the block; leaving it turns not ready, calls `drain()`, refuses new RPCs and gives running ones
     drain_s.
 
-    Health of the chain asks `peers` and `is_usable`. Raises OSError when an address cannot be bound or a file of
-    credentials read.
+    Raises OSError when an address cannot be bound or credentials cannot be read.
     """
     async with open_authenticator(settings.auth, has_certificates=bool(settings.tls_ca)) as authenticator:
         interceptor = RpcInterceptor(Capacity(settings.streams_max, is_shared=not settings.auth.is_none), authenticator)
@@ -145,7 +144,7 @@ def _add_port(server: grpc.aio.Server, address: str, certificates: tls.Certifica
 
 
 def _is_in_use(path: str) -> bool:
-    """Whether a process listens on the Unix socket `path`, which gRPC would silently replace."""
+    """Whether a process listens on the socket, which gRPC would silently replace."""
     with socket.socket(socket.AF_UNIX) as probe:
         probe.setblocking(False)
         return probe.connect_ex(path) in (0, errno.EAGAIN)

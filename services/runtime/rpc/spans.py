@@ -1,7 +1,4 @@
-"""The server's span of an RPC, in the trace that its metadata names or a new one.
-
-Clients have none: the parent is whatever called.
-"""
+"""The server's span of an RPC; clients have none."""
 
 from __future__ import annotations
 
@@ -24,7 +21,7 @@ FAILURES = frozenset(
         grpc.StatusCode.DATA_LOSS,
     }
 )
-"""Codes that are the server's failures (semantic conventions, RPC, server spans)."""
+"""Failures of the server (semantic conventions, RPC, server spans)."""
 
 
 def start_rpc_span(method: str, metadata: Iterable[tuple[str, str | bytes]]) -> AbstractContextManager[Span]:
@@ -38,7 +35,6 @@ def start_rpc_span(method: str, metadata: Iterable[tuple[str, str | bytes]]) -> 
 
 
 def record_outcome(span: Span, code: grpc.StatusCode, reason: str) -> None:
-    """Note how the call ended; `reason` is that of an error."""
     if not span.is_recording():
         return
     span.set_attribute(names.RPC_STATUS, code.name)

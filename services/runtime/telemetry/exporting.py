@@ -1,7 +1,7 @@
-"""Exports spans from a bounded queue, on a thread of OpenTelemetry's.
+"""Exports spans from a bounded queue, on OpenTelemetry's thread; imported only where an endpoint is set.
 
-The SDK reads its own settings (OTEL_*). Its log lines about a collector that takes nothing are reduced to one when that
-begins and one when it ends. Imported only where an endpoint is set.
+The SDK reads its own settings (OTEL_*). A collector that takes nothing is one log line when that begins and one when
+it ends.
 """
 
 from __future__ import annotations
@@ -23,20 +23,17 @@ from services.runtime.telemetry import spans
 from services.runtime.telemetry.names import SCHEMA_URL
 
 LAST_SPANS_S = 3.0
-"""Time for the last spans when the process ends; with the drain it stays within compose's stop_grace_period."""
+"""Time for the last spans; with the drain it is within compose's stop_grace_period."""
 
 CHATTER = ("opentelemetry.exporter", "opentelemetry.sdk._shared_internal")
-"""Loggers with a line for each refused batch or dropped span."""
+"""Loggers with a line for each refused batch or span."""
 
 log = structlog.get_logger()
 
 
 @asynccontextmanager
 async def exporting_spans(service: str) -> AsyncGenerator[None]:
-    """Record and export spans as `service` inside the block; leaving it sends the last ones.
-
-    Raises OSError when the environment's settings are wrong.
-    """
+    """Record and export spans inside the block; raises OSError for wrong settings."""
     for name in CHATTER:
         logging.getLogger(name).setLevel(logging.CRITICAL)
     ours = {"service.name": f"headrace-{service.replace('_', '-')}", "service.instance.id": str(uuid.uuid4())}
@@ -61,12 +58,10 @@ async def exporting_spans(service: str) -> AsyncGenerator[None]:
 
 
 class _QuietExporter(SpanExporter):
-    """An exporter, on the processor's thread, whose failures are one line."""
-
     def __init__(self, exporter: SpanExporter) -> None:
         self._exporter = exporter
         self._lost: int | None = None
-        """Spans refused since the last success; None while they are taken."""
+        """Spans lost since the last success; None while they are taken."""
 
     @property
     def is_failing(self) -> bool:

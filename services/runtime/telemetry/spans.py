@@ -1,4 +1,4 @@
-"""Spans for a service's code, and the trace context that calls to peers carry.
+"""Spans for a service's code, and the trace context that calls carry.
 
 The current span is a context variable, which tasks inherit.
 """
@@ -23,7 +23,7 @@ Attributes: TypeAlias = Mapping[str, str | bool | int | float | Sequence[str]]
 NO_SPAN = nullcontext(trace.INVALID_SPAN)
 
 _W3C = TraceContextTextMapPropagator()
-"""Reads and writes traceparent alone (https://www.w3.org/TR/trace-context); a malformed one begins a new trace."""
+"""Reads and writes traceparent (https://www.w3.org/TR/trace-context); a malformed one begins a trace."""
 
 TRACEPARENT = "traceparent"
 
@@ -31,13 +31,12 @@ _tracer: Tracer | None = None
 
 
 def set_tracer(tracer: Tracer | None) -> None:
-    """Record this process's spans with `tracer`; None records none."""
     global _tracer
     _tracer = tracer
 
 
 def start_server_span(name: str, traceparent: str, attributes: Attributes) -> AbstractContextManager[Span]:
-    """Start a span for a request, in the trace that it names (empty: a new one); the caller marks errors."""
+    """Start a request's span in the trace that it names (empty: a new one); the caller marks errors."""
     if _tracer is None:
         return NO_SPAN
     span = _tracer.start_span(name, _extract_context(traceparent), SpanKind.SERVER, attributes)
@@ -45,12 +44,12 @@ def start_server_span(name: str, traceparent: str, attributes: Attributes) -> Ab
 
 
 def start_span(name: str, attributes: Attributes, kind: SpanKind = SpanKind.INTERNAL) -> AbstractContextManager[Span]:
-    """Start a span for a part of the current work; an error that leaves the block is marked."""
+    """Start a span for a part of the current work; errors are marked."""
     return NO_SPAN if _tracer is None else _marking_failure(_tracer.start_span(name, None, kind, attributes))
 
 
 def start_linked_span(name: str, traceparent: str, attributes: Attributes) -> AbstractContextManager[Span]:
-    """Start the root span of a new trace, with a link to the trace of `traceparent` (empty: unknown)."""
+    """Start a new trace with a link to that of `traceparent` (empty: unknown)."""
     if _tracer is None:
         return NO_SPAN
     begun = trace.get_current_span(_extract_context(traceparent)).get_span_context()
@@ -59,7 +58,7 @@ def start_linked_span(name: str, traceparent: str, attributes: Attributes) -> Ab
 
 
 def mark_failed(span: Span, reason: str) -> None:
-    """Mark `span` as failed; `reason` is an error's reason or class, never its text."""
+    """Mark `span` as failed by an error's reason or class, never its text."""
     span.set_attribute(ERROR_TYPE, reason)
     span.set_status(Status(StatusCode.ERROR))
 
@@ -69,7 +68,6 @@ def is_recording() -> bool:
 
 
 def current_traceparent() -> str:
-    """Return the `traceparent` of the current span; empty if there is none."""
     if _tracer is None:
         return ""
     carrier: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""Decides by its environment whether a process records spans."""
+"""Decides whether a process records spans."""
 
 from __future__ import annotations
 
@@ -12,14 +12,13 @@ _URL = re.compile(r"https?://[^/?#\s]+\S*", re.IGNORECASE)
 
 
 def is_enabled(env: Mapping[str, str]) -> bool:
-    """Whether an endpoint is set and OpenTelemetry's own switches are not off."""
     if env.get("OTEL_SDK_DISABLED", "").strip().lower() == "true" or env.get("OTEL_TRACES_EXPORTER") == "none":
         return False
     return any(env.get(name) for name in ENDPOINTS)
 
 
 def check_endpoints(env: Mapping[str, str]) -> None:
-    """Raise ValueError for an endpoint that is no address, with which exports would fail silently."""
+    """Raise ValueError for an endpoint that is no address: exports would fail silently."""
     for name in ENDPOINTS:
         if is_enabled(env) and (endpoint := env.get(name)) and not _URL.fullmatch(endpoint):
             raise ValueError(f"{name}: {endpoint!r}: expected an address such as http://127.0.0.1:4318")

@@ -1,1 +1,1 @@
-"""Counts tokens of texts, images and requests, and knows models by their names."""
+"""Counts of tokens, and facts about models."""

@@ -1,7 +1,7 @@
 """Tokens of text, messages and requests, counted offline in linear time.
 
-To stay linear, text is cut into bounded pieces before tiktoken sees it, at places where the encodings cut anyway; only
-a run without one (base64, a very long word) is cut in the middle.
+Text is cut into bounded pieces where the encodings cut anyway; only a run without such a place (base64, a very long
+word) is cut in the middle.
 """
 
 from __future__ import annotations
@@ -18,22 +18,20 @@ if TYPE_CHECKING:
     from headrace.v1 import llm_pb2
 
 ESTIMATE_ENCODING: EncodingName = "o200k_base"
-"""The encoding that estimates are based on, for models whose own is unknown."""
+"""Encoding of estimates, for models whose own is unknown."""
 
 ESTIMATE_RATIO = 1.15
 """Factor of estimates, until reported usage gives a better one."""
 
 PIECE_CHARS_MAX = 16_384
-"""Characters that tiktoken gets at once, because it takes n log n for one long word and panics on a million blanks
-(RuntimeError in o200k_base, 0.14)."""
+"""Characters that tiktoken gets at once; it takes n log n for a long word and panics on a million blanks (0.14)."""
 
 MESSAGE_TOKENS = 4
 LIST_TOKENS = 2
 
 TOOL_TOKENS = 7
 TOOLS_TOKENS = 12
-"""Tokens for a tool and for the list of tools, beside their texts (OpenAI's cookbook, "How to count tokens with
-tiktoken", 2024)."""
+"""Tokens of a tool and of the list, beside the texts (OpenAI's cookbook, "How to count tokens with tiktoken", 2024)."""
 
 # After a letter or digit, both patterns end a match before white space and before these, whatever is around; not
 # before an apostrophe ('s), a mark or another letter. No match spans the cut, and none before it looks beyond it.
@@ -42,7 +40,7 @@ CUT = re.compile(rf".*[^\W_](?=[{_BEFORE}])", re.DOTALL)
 
 
 def count_text(text: str, name: EncodingName) -> int:
-    """Return the tokens of `text` by tiktoken; each cut inside a long run may add or save one or two."""
+    """Return the tokens of `text`; a cut inside a long run may add or save one or two."""
     bpe = encoding(name)
     if len(text) <= PIECE_CHARS_MAX:
         return len(bpe.encode_ordinary(text))
@@ -50,7 +48,6 @@ def count_text(text: str, name: EncodingName) -> int:
 
 
 def count_message(message: llm_pb2.Message, name: EncodingName) -> int:
-    """Return the tokens of one message: 4, its role, reasoning, text, images and calls."""
     tokens = MESSAGE_TOKENS + count_text(message.role, name)
     for part in message.content:
         tokens += image_tokens(part.image) if part.HasField("image") else count_text(part.text, name)
@@ -60,7 +57,6 @@ def count_message(message: llm_pb2.Message, name: EncodingName) -> int:
 
 
 def count_request(messages: Iterable[llm_pb2.Message], tools: Iterable[llm_pb2.ToolSchema], name: EncodingName) -> int:
-    """Return the tokens of a request: 2, its messages and tools."""
     tokens = LIST_TOKENS + sum(count_message(message, name) for message in messages)
     schemas = [
         TOOL_TOKENS + sum(count_text(text, name) for text in (tool.name, tool.description, tool.parameters))
@@ -70,7 +66,7 @@ def count_request(messages: Iterable[llm_pb2.Message], tools: Iterable[llm_pb2.T
 
 
 def pieces(text: str) -> Iterator[str]:
-    """Cut `text` into pieces of half to the whole of PIECE_CHARS_MAX; the last may be shorter."""
+    """Cut `text` into pieces of half to the whole of PIECE_CHARS_MAX."""
     start = 0
     while len(text) - start > PIECE_CHARS_MAX:
         end = start + PIECE_CHARS_MAX

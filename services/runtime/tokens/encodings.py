@@ -1,7 +1,6 @@
-"""OpenAI's encodings, from vocabularies that ship with us, loaded once on demand.
+"""OpenAI's encodings, loaded once on demand.
 
-An encoding is its vocabulary and its pattern, both from tiktoken_ext/openai_public.py of tiktoken 0.14, with which
-tests compare them.
+Vocabularies and patterns are from tiktoken_ext/openai_public.py of tiktoken 0.14; tests compare them.
 """
 
 from __future__ import annotations
@@ -64,11 +63,7 @@ def is_loaded(name: EncodingName) -> bool:
 
 
 def parse_vocabulary(content: bytes, sha256: str) -> dict[bytes, int]:
-    """Return ranks by token.
-
-    Raises:
-        ValueError: The content has another hash.
-    """
+    """Return ranks by token; raises ValueError if the content has another hash."""
     if (found := hashlib.sha256(content).hexdigest()) != sha256:
         raise ValueError(f"the vocabulary file is damaged: its SHA-256 is {found}, expected {sha256}; install again")
     lines = (line.split() for line in content.splitlines())

@@ -11,7 +11,7 @@ _NO_FRAME = frozenset({0xC4, 0xC8, 0xCC})
 
 
 def image_size(data: bytes) -> tuple[int, int] | None:
-    """Return (width, height) in pixels, both above 0; None for other data, or too little."""
+    """Return (width, height) in pixels; None for other data, or too little."""
     try:
         size = _size(data)
     except (struct.error, IndexError):
@@ -34,7 +34,7 @@ def _size(data: bytes) -> tuple[int, int] | None:
 
 
 def _jpeg(data: bytes) -> tuple[int, int] | None:
-    """Read segments up to the frame's: FF, kind, length with itself; then one byte, height and width."""
+    """Read segments (FF, kind, length) up to the frame's, with height and width."""
     at = 2
     while data[at] == 0xFF:
         kind = data[at + 1]
@@ -50,7 +50,7 @@ def _jpeg(data: bytes) -> tuple[int, int] | None:
 
 
 def _webp(data: bytes) -> tuple[int, int] | None:
-    """Read one of the three forms in https://developers.google.com/speed/webp/docs/riff_container."""
+    """Read one of the forms in https://developers.google.com/speed/webp/docs/riff_container."""
     match data[12:16]:
         case b"VP8X":
             return 1 + int.from_bytes(data[24:27], "little"), 1 + int.from_bytes(data[27:30], "little")

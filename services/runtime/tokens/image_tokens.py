@@ -1,4 +1,4 @@
-"""Tokens of an image by OpenAI's rule for GPT-4o: a base, and so many for each tile.
+"""Tokens of an image by OpenAI's rule for GPT-4o.
 
 Source: https://platform.openai.com/docs/guides/images-vision (2025).
 """
@@ -22,10 +22,10 @@ FIT_PX = 2048
 SHORT_SIDE_PX = 768
 
 UNKNOWN_SIZE = (FIT_PX, SHORT_SIDE_PX)
-"""The dearest size, taken for an image that cannot be read, so that the request fits."""
+"""The dearest size, so that a request with an unreadable image fits."""
 
 HEADER_BYTES_MAX = 256 * 1024
-"""Bytes of a data URL that are decoded; embedded previews and profiles may come before the size."""
+"""Bytes of a data URL that are decoded; previews may come before the size."""
 
 
 def image_tokens(image: llm_pb2.ImagePart) -> int:
@@ -36,21 +36,20 @@ def image_tokens(image: llm_pb2.ImagePart) -> int:
 
 
 def tiles(width: int, height: int) -> int:
-    """Return how many tiles cover an image, which is shrunk to fit and never enlarged."""
+    """Return how many tiles cover an image, which is never enlarged."""
     width, height = _shrunk(width, height, max(width, height), FIT_PX)
     width, height = _shrunk(width, height, min(width, height), SHORT_SIDE_PX)
     return math.ceil(width / TILE_PX) * math.ceil(height / TILE_PX)
 
 
 def _shrunk(width: int, height: int, side: int, limit: int) -> tuple[int, int]:
-    """Return the size with `side`, one of the two, at most `limit`."""
     if side <= limit:
         return width, height
     return max(1, width * limit // side), max(1, height * limit // side)
 
 
 def _start_of(url: str) -> bytes:
-    """Return the first bytes of the image in a data URL; none for any other address."""
+    """Return the first bytes of an image in a data URL; none for other addresses."""
     kind, _, text = url[: HEADER_BYTES_MAX * 4 // 3].partition(",")
     if not (kind.startswith("data:") and kind.endswith(";base64")):
         return b""

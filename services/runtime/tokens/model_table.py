@@ -1,7 +1,7 @@
 """Encoding, window and greatest answer of models, by the beginning of their name.
 
-The provider file takes precedence. Figures are from the vendors' documentation, 2026-10; for a family, the smallest
-that is still served.
+The provider file takes precedence. Figures are from the vendors' documentation, 2026-10; for a family, the smallest in
+service.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ log = structlog.get_logger()
 
 class ModelFacts(NamedTuple):
     encoding: EncodingName | None
-    """The encoding; None if it is not OpenAI's and counts are estimates."""
+    """The encoding; None if counts are estimates."""
 
     context_window: int
     """Tokens of request and answer together."""
@@ -74,7 +74,7 @@ _TABLE: dict[str, ModelFacts] = {
 
 
 def known_facts(model: str) -> ModelFacts | None:
-    """Return the facts of the longest name that `model` begins with, without vendor/ and case, if any."""
+    """Return the facts of the longest name that `model`, without vendor/, begins with, if any."""
     name = model.rpartition("/")[2].lower()
     fitting = [known for known in _TABLE if name.startswith(known)]
     return _TABLE[max(fitting, key=len)] if fitting else None
@@ -82,7 +82,7 @@ def known_facts(model: str) -> ModelFacts | None:
 
 @lru_cache(maxsize=1024)  # names come from requests; the warning comes once for each that is remembered
 def facts(model: str) -> ModelFacts:
-    """Return the known facts; for an unknown model, warn and take the smallest window in use."""
+    """Return the known facts; for an unknown model, warn and take the smallest window."""
     if (known := known_facts(model)) is not None:
         return known
     log.warning("model not known, small window assumed", model=model, context_window_tokens=UNKNOWN.context_window)

@@ -1,1 +1,1 @@
-"""The client's end: channels, their connections, and calls."""
+"""Channels, their connections and calls."""

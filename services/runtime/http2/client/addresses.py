@@ -1,4 +1,4 @@
-"""Targets of channels: one address, all replicas behind a name (dns:///), or a list with commas."""
+"""Targets of channels and their addresses."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ DNS = "dns:///"
 class Target:
     text: str
     path: str
-    """The path of a Unix socket; empty if host and port count."""
+    """Path of a Unix socket; empty for a host and port."""
 
     host: str
     port: int
     is_spread: bool
-    """Whether calls go to all addresses in turn, not only to the first that answers."""
+    """Whether calls go to all addresses in turn."""
 
     several: tuple[Target, ...] = ()
-    """The targets of a list; empty if this is a single one."""
+    """The targets of a list; empty for a single one."""
 
     @property
     def authority(self) -> str:
@@ -39,7 +39,7 @@ class Target:
 
 
 def parse_target(target: str) -> Target:
-    """Parse host:port, unix:/path, dns:///host:port, or a list of the first two.
+    """Parse host:port, unix:/path, dns:///host:port for all replicas of a name, or a list of the first two.
 
     Raises:
         ValueError: The text has none of these forms.
@@ -59,11 +59,7 @@ def parse_target(target: str) -> Target:
 
 
 async def resolve_target(target: Target) -> list[Address]:
-    """Return the addresses to connect to, which is one unless the target is spread.
-
-    Raises:
-        OSError: The name cannot be resolved.
-    """
+    """Return the target's addresses; raises OSError if the name cannot be resolved."""
     if target.several:
         return [address for part in target.several for address in await resolve_target(part)]
     if target.path:

@@ -1,4 +1,4 @@
-"""The rest between attempts to connect."""
+"""Pauses between attempts to connect."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import asyncio
 import random
 
 BACKOFF_S, BACKOFF_S_MAX = 0.1, 2.0
-"""The first and the longest rest; a peer that restarts comes back within a second or so."""
+"""The first and the longest pause; a peer restarts within about a second."""
 
 
 class Backoff:
-    """A channel's rest, which doubles with each failure, with jitter."""
+    """A channel's pause, which doubles with each failure, with jitter."""
 
     def __init__(self) -> None:
         self._rest_s = BACKOFF_S

@@ -26,20 +26,16 @@ LATE = Status(grpc.StatusCode.DEADLINE_EXCEEDED, "the deadline has passed")
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """A method of a channel, shared by all of its calls."""
-
     path: str
     serialize: Callable[[Any], bytes] | None
     deserialize: Callable[[bytes], Any] | None
     repeat: Callable[[Call], bool]
-    """Makes a refused call again on another connection; False if there is none."""
+    """Repeats a refused call on another connection; False if there is none."""
 
 
 class Call(grpc.aio.Call):
-    """The common part of the four kinds of calls."""
-
     is_repeatable = False
-    """Whether the whole request is still held, and the call was not repeated before."""
+    """Whether the whole request is held and was not repeated yet."""
 
     def __init__(
         self,
@@ -49,20 +45,19 @@ class Call(grpc.aio.Call):
     ) -> None:
         self._method = method
         self.request_headers = headers
-        """The request's headers, encoded as a block."""
         self.waits_for_ready = False
         self.refused_by: ClientConnection | None = None
-        """The connection that refused the call, which a repetition avoids."""
+        """The connection that a repetition avoids."""
         self._connection: ClientConnection | None = None
         self.stream: Stream | None = None
         self.status: Status | None = None
         self._trailers: Status | None = None
-        """The status in the trailers, which counts once all messages before it are there."""
+        """The status in the trailers, valid after all messages."""
         self._headers: Headers | None = None
         self._open_waiter: asyncio.Future[None] | None = None
         self._headers_waiter: asyncio.Future[None] | None = None
         self.on_message: Callable[[bytes], None] | None = None
-        """Gets each message at once, if set."""
+        """Receives each message at once, if set."""
         self._callbacks: list[Callable[[Any], None]] = []
         self._deadline = None if timeout_s is None else Deadline(timeout_s, lambda: self._abandon_call(LATE))
 
@@ -75,14 +70,13 @@ class Call(grpc.aio.Call):
         _wake_waiter(self._open_waiter)
 
     def send_request(self, stream: Stream) -> None:
-        """Send the part of the request that is known."""
+        """Send what is known of the request."""
 
     @property
     def has_headers(self) -> bool:
         return self._headers is not None
 
     def on_headers(self, headers: Headers) -> None:
-        """Take the first headers, which are also the last ones if they hold a status."""
         self._headers = headers
         if (refusal := from_http(headers)) is not None:
             # What follows are no messages.
@@ -103,7 +97,6 @@ class Call(grpc.aio.Call):
         self.finish_call(said)
 
     def on_reset(self, status: Status) -> None:
-        """End the call, whose stream the server ended without trailers."""
         # A server whose client is behind cannot say that the deadline has passed.
         self.finish_call(LATE if status.code is grpc.StatusCode.CANCELLED and self.time_remaining() == 0 else status)
 
@@ -190,7 +183,7 @@ class Call(grpc.aio.Call):
             await asyncio.shield(self._open_waiter)
 
     def make_end_waiter(self) -> asyncio.Future[None]:
-        """Return a new future that is done when the call is over; cancelling it affects no other waiter."""
+        """Return a future of the caller's own that is done when the call is over."""
         over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         def wake(_: object) -> None:

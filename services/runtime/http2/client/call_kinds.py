@@ -16,8 +16,6 @@ log = structlog.get_logger()
 
 
 class _OneRequest(Call):
-    """A call whose request is one message, sent as soon as there is a stream."""
-
     is_repeatable = True
     request: bytes
 
@@ -63,11 +61,7 @@ class _ManyAnswers(Call):
         return grpc.aio.EOF
 
     async def push_messages(self, take: Callable[[bytes], None]) -> None:
-        """Pass each message's bytes to `take` on arrival; return at the end.
-
-        Raises:
-            AioRpcError: The status is not OK.
-        """
+        """Pass each message's bytes to `take` on arrival; return, or raise the status, at the end."""
         failure: list[Exception] = []
 
         def deliver_message(message: bytes) -> None:
@@ -117,7 +111,7 @@ class _ManyRequests(Call):
             self.stream.end_local([])
 
     def send_all(self, requests: AsyncIterable[Any] | Iterable[Any]) -> None:
-        """Write all requests, in a task that ends with the call."""
+        """Write all requests in a task that ends with the call."""
         sending = asyncio.create_task(self._send_all(requests))
 
         def stop_sending(_: object) -> None:

@@ -1,7 +1,6 @@
-"""grpc.aio.Channel's methods, over our connections.
+"""grpc.aio.Channel over our connections.
 
-Calls made while the channel connects wait; calls made while it rests after a failure fail at once, unless they wait for
-ready.
+Calls wait while the channel connects; in the pause after a failure they fail at once, unless they wait for ready.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ CONNECTIVITY = grpc.ChannelConnectivity
 
 
 class Channel(grpc.aio.Channel):
-    """A channel to one target, which belongs to the loop of its first call and is closed there."""
+    """A channel to one target, on the loop of its first call."""
 
     def __init__(
         self,
@@ -39,8 +38,7 @@ class Channel(grpc.aio.Channel):
         server_name: str | None = None,
         limits: Limits = DEFAULTS,
     ) -> None:
-        """`context` gives each connection's TLS; `server_name` is the name in the server's certificate if it is not the
-        host."""
+        """`server_name` is the name in the server's certificate if that is not the host."""
         parsed = parse_target(target)
         self._scheme = b"http" if context is None else b"https"
         self._authority = (server_name or parsed.authority).encode()
@@ -165,7 +163,7 @@ class Channel(grpc.aio.Channel):
             await self._pool.wait_for_change()
 
     async def close(self, grace: float | None = None) -> None:
-        """End all calls after at most `grace` seconds, then all connections."""
+        """End all calls within `grace` seconds, then all connections."""
         if grace and self._calls:
             over = [asyncio.ensure_future(call.code()) for call in self._calls]
             _, late = await asyncio.wait(over, timeout=grace)

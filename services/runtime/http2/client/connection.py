@@ -19,7 +19,7 @@ from services.runtime.http2.stream import Compressed, Oversized, Stream
 
 
 class ClientConnection(Connection):
-    """A channel's connection to one address, which takes calls from `on_ready` until `on_gone`."""
+    """A channel's connection to one address, open for calls from `on_ready` until `on_gone`."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class ClientConnection(Connection):
         self._on_ready(self)
 
     def open_call(self, call: Call) -> None:
-        """Open a stream for `call`; the caller has checked that there is room."""
+        """Open a stream for `call`; there must be room."""
         try:
             stream_id = self.h2.get_next_available_stream_id()
         except NoAvailableStreamIDError:
@@ -124,7 +124,7 @@ class ClientConnection(Connection):
             call.finish_call(Status(code, what))
 
     def drop_stream(self, stream: Stream) -> None:
-        """Reset the stream of a call that nobody wants any more."""
+        """Reset the stream of an abandoned call."""
         self._calls.pop(stream.id, None)
         self.reset_stream(stream, ErrorCodes.CANCEL)
         self.out.flush_all()

@@ -1,4 +1,4 @@
-"""A channel's connections, one for each address, used in turn; calls wait for them here."""
+"""A channel's connections, one for each address, and the calls that wait for them."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from services.runtime.http2.codec.status import Status
 from services.runtime.http2.limits import WAITING_MAX
 
 RESOLVE_S = 10.0
-"""The time after which the name of a spread target is resolved again."""
+"""Time after which a spread target is resolved again."""
 
 MISSING_S = 1.0
-"""The shorter time for that while an address cannot be reached."""
+"""Time after which it is resolved again while an address cannot be reached."""
 
 State = grpc.ChannelConnectivity
 
@@ -36,7 +36,7 @@ class ConnectionPool:
         self._next = 0
         self._waiting: deque[Call] = deque()
         self._refused: list[Call] = []
-        """Refused calls that wait until it is known whether another address can be reached."""
+        """Refused calls that wait for another address."""
         self._connecting: asyncio.Task[None] | None = None
         self._backoff = Backoff()
         self._why = "not connected yet"
@@ -71,7 +71,7 @@ class ConnectionPool:
             self.start_connecting()
 
     def repeat_call(self, call: Call) -> bool:
-        """Have a refused call opened soon on another connection; False if there is none."""
+        """Open a refused call on another connection soon; False if there is none."""
         if call.refused_by not in self._order or len(self._order) > 1:
             asyncio.get_running_loop().call_soon(self.assign_call, call)
             return True
@@ -83,7 +83,7 @@ class ConnectionPool:
         return False
 
     def start_connecting(self) -> None:
-        """Begin to connect, unless that is done, under way, or failed just now."""
+        """Begin to connect, unless that is done or under way."""
         if self._connecting is None and not self._order and self.state is not State.SHUTDOWN:
             self._connecting = asyncio.get_running_loop().create_task(self._connect_and_rest())
 
@@ -150,7 +150,7 @@ class ConnectionPool:
         self._on_free()
 
     def _refresh_if_due(self) -> None:
-        """Look from time to time for replicas that have come or gone."""
+        """Look for new and lost replicas from time to time."""
         if not self._dialer.target.is_spread or self._connecting is not None:
             return
         if asyncio.get_running_loop().time() - self._resolved_s > (MISSING_S if self._is_short else RESOLVE_S):

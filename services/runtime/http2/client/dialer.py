@@ -1,4 +1,4 @@
-"""Making one connection to one address."""
+"""Opens connections to single addresses."""
 
 from __future__ import annotations
 
@@ -20,19 +20,15 @@ class Dialer:
     message_bytes_max: int
     limits: Limits
     tls_context: Callable[[], ssl.SSLContext] | None
-    """Called for each connection, because certificates are renewed; None means plain text."""
+    """Called for each connection, as certificates are renewed; None means plain text."""
 
     server_name: str | None
-    """The name that the server's certificate must have, if it is not the host."""
+    """Name in the server's certificate; None for the host."""
 
     async def open_connection(
         self, address: Address, on_free: Callable[[], None], on_gone: Callable[[ClientConnection, str], None]
     ) -> ClientConnection:
-        """Return a connection whose peer has sent its settings, and perhaps a GOAWAY already.
-
-        Raises:
-            OSError: The connection failed; the text has address and reason.
-        """
+        """Return a connection whose peer has sent its settings; raises OSError with address and reason."""
         settled: asyncio.Future[ClientConnection] = asyncio.get_running_loop().create_future()
 
         def report_ready(connection: ClientConnection) -> None:

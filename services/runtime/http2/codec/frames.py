@@ -1,4 +1,4 @@
-"""Frames that are written by hand, for speed or because h2 would end the connection with them.
+"""Frames that are coded by hand, for speed or because h2 would end the connection with them.
 https://www.rfc-editor.org/rfc/rfc9113#section-6"""
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ HEAD_BYTES = 9
 DATA, HEADERS, PRIORITY, RST_STREAM, SETTINGS, PUSH_PROMISE, PING, GOAWAY, WINDOW_UPDATE, CONTINUATION = range(10)
 
 OF_HEADERS = frozenset({HEADERS, PUSH_PROMISE, CONTINUATION})
-"""Frames that carry header blocks; no other frame may come between them."""
+"""Frames of header blocks, which no other frame may interrupt."""
 
 END_STREAM = ACK = 0x1
 END_HEADERS = 0x4
@@ -36,7 +36,7 @@ _goaway = struct.Struct(">BHBBLLL").pack
 
 
 def encode_message_head(stream_id: int, size_bytes: int, flags: int = 0) -> bytes:
-    """Encode frame head and prefix of a message of `size_bytes` that fits one DATA frame."""
+    """Encode frame head and prefix of a message that fits one DATA frame."""
     length = size_bytes + PREFIX_BYTES
     return _data_with_prefix(length >> 16, length & 0xFFFF, DATA, flags, stream_id, 0, size_bytes)
 
@@ -50,7 +50,6 @@ def encode_data_head(stream_id: int, length: int, flags: int = 0) -> bytes:
 
 
 def encode_headers(stream_id: int, block: bytes, *, is_end: bool) -> bytes:
-    """Encode HEADERS, and CONTINUATION if the block is too large for one frame."""
     kind, flags, before = HEADERS, END_STREAM if is_end else 0, b""
     while len(block) > FRAME_BYTES_MAX:
         before += _head(0, FRAME_BYTES_MAX, kind, flags, stream_id) + block[:FRAME_BYTES_MAX]
@@ -59,10 +58,8 @@ def encode_headers(stream_id: int, block: bytes, *, is_end: bool) -> bytes:
 
 
 def encode_window_update(stream_id: int, increment: int) -> bytes:
-    """Encode the permission to send `increment` bytes more; stream 0 is the connection."""
     return _window_update(0, 4, WINDOW_UPDATE, 0, stream_id, increment)
 
 
 def encode_goaway(last_stream_id: int, error_code: int = 0) -> bytes:
-    """Encode the refusal of streams after `last_stream_id`."""
     return _goaway(0, 8, GOAWAY, 0, 0, last_stream_id, error_code)

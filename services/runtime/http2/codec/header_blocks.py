@@ -1,7 +1,6 @@
-"""Header blocks in our own ends' form: every header spelled out, without table or Huffman codes.
+"""Header blocks of our own ends: each header spelled out, without table or Huffman codes, and so cheap to read.
 
-Such a block is cheap to read, as it depends on no earlier one. The readers return None for any other block, which `h2`
-then reads. https://www.rfc-editor.org/rfc/rfc7541#section-6
+The readers return None for other blocks, which `h2` then reads. https://www.rfc-editor.org/rfc/rfc7541#section-6
 """
 
 from __future__ import annotations
@@ -21,10 +20,10 @@ if TYPE_CHECKING:
     from services.runtime.http2.codec.metadata import Headers
 
 NO_TABLE = b"\x20"
-"""Stands before a connection's first block and says that we keep no table."""
+"""Prefix of a connection's first block, by which we keep no table."""
 
 _LITERAL = 0x10
-"""Precedes a name that is spelled out and kept in no table, as ids are always new and credentials secret."""
+"""Prefix of a name that is kept in no table, as ids are always new and credentials secret."""
 
 _KNOWN = {
     (b":method", b"POST"): 0x83,
@@ -37,7 +36,7 @@ _BY_CODE = {code: pair for pair, code in _KNOWN.items()}
 _ENCODED = {pair: bytes((code,)) for pair, code in _KNOWN.items()}
 
 _LONG = 0x7F
-"""A length from here on takes more bytes than one. Above it: the string has a Huffman code."""
+"""Lengths from here on take several bytes; above it, the string has a Huffman code."""
 
 _LENGTHS = [bytes((length,)) for length in range(_LONG)]
 
@@ -88,7 +87,6 @@ def read_request(block: bytes) -> Headers | None:
 
 
 def read_answer(block: bytes) -> Headers | None:
-    """The first headers of an answer."""
     headers = _decode_block(block)
     if not headers or headers[0] != (b":status", b"200"):
         return None

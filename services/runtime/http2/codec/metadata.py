@@ -19,12 +19,12 @@ Headers: TypeAlias = list[tuple[bytes, bytes]]
 RESERVED = frozenset(
     {b"te", b"content-type", b"user-agent", b"grpc-timeout", b"grpc-encoding", b"grpc-accept-encoding"}
 )
-"""gRPC's own headers, which are no metadata, as are those that begin with `:`."""
+"""gRPC's own headers, which are no metadata."""
 
 _KEY = re.compile(r"[0-9a-z_.-]+")
 _VALUE = re.compile(r"[\x20-\x7e]*")
 _OUTER_SPACE = re.compile(r"^ | $")
-"""Matches outer space, for which a peer may end the connection."""
+"""Outer space, for which a peer may end the connection."""
 
 _HALF_BYTE = re.compile(r"%.?$")
 _TIMEOUT = re.compile(rb"([0-9]{1,8})([HMSmun])")
@@ -35,11 +35,7 @@ _MESSAGE_SAFE = "".join(chr(code) for code in range(0x20, 0x7F) if chr(code) != 
 
 
 def to_headers(metadata: Iterable[tuple[str, str | bytes]] | None) -> Headers:
-    """Return metadata as headers.
-
-    Raises:
-        ValueError: HTTP/2 cannot carry a key or a value.
-    """
+    """Return metadata as headers; raises ValueError if HTTP/2 cannot carry them."""
     headers: Headers = []
     for key, value in metadata or ():
         if not _KEY.fullmatch(key):
@@ -76,7 +72,7 @@ def from_headers(headers: Iterable[tuple[bytes, bytes]]) -> Pairs:
 
 
 def to_timeout(timeout_s: float) -> bytes:
-    """Return the header of a timeout, in the finest unit that needs at most eight digits."""
+    """Return a timeout's header, in the finest unit of at most eight digits."""
     for unit, ticks in ((b"u", 1e6), (b"m", 1e3), (b"S", 1.0), (b"M", 1 / 60)):
         if timeout_s * ticks < 1e8:
             return b"%d%b" % (max(int(timeout_s * ticks), 0), unit)
@@ -84,13 +80,12 @@ def to_timeout(timeout_s: float) -> bytes:
 
 
 def from_timeout(text: bytes) -> float | None:
-    """Return seconds; None when `text` is no timeout."""
+    """Return seconds; None if `text` is no timeout."""
     match = _TIMEOUT.fullmatch(text)
     return float(match[1]) * _UNIT_S[match[2]] if match else None
 
 
 def to_message(text: str) -> bytes:
-    """Return a status message as its header, cut off if too long."""
     # No character takes less than a byte: what is cut off here would be cut off below.
     header = quote(text[:STATUS_MESSAGE_BYTES_MAX], safe=_MESSAGE_SAFE, errors="replace")
     cut = _HALF_BYTE.sub("", header[:STATUS_MESSAGE_BYTES_MAX])

@@ -1,4 +1,4 @@
-"""Statuses of calls: from trailers, from HTTP's own signs, and into trailers."""
+"""Statuses of calls, from and to trailers and HTTP's own signs."""
 
 from __future__ import annotations
 
@@ -10,12 +10,10 @@ from h2.errors import ErrorCodes
 from services.runtime.http2.codec.metadata import Headers, Pairs, from_headers, from_message, to_headers, to_message
 
 CODES = {b"%d" % code.value[0]: code for code in grpc.StatusCode}
-"""Status codes by their text in trailers."""
-
 STATUS, MESSAGE = b"grpc-status", b"grpc-message"
 
 PUSHBACK = b"grpc-retry-pushback-ms"
-"""Trailer that, with 0, asks for another server at once, as this one has done nothing
+"""Trailer that, with 0, asks for another server at once
 (https://github.com/grpc/proposal/blob/master/A6-client-retries.md)."""
 
 _BY_HTTP = {
@@ -46,7 +44,7 @@ class Status:
     metadata: tuple[tuple[str, str | bytes], ...] = ()
 
     is_refused: bool = False
-    """Whether the server has not begun the call, which may be repeated."""
+    """Whether the server did not begin the call, so that it may be repeated."""
 
     is_local: bool = False
 
@@ -60,7 +58,7 @@ def to_trailers(code: grpc.StatusCode, details: str, metadata: Pairs) -> Headers
 
 @dataclass(slots=True)
 class ServerStatus:
-    """A call's status, which its handler may change until it is sent."""
+    """A status that the handler may change until it is sent."""
 
     code: grpc.StatusCode = grpc.StatusCode.OK
     details: str = ""
@@ -71,7 +69,7 @@ class ServerStatus:
 
 
 def from_trailers(headers: Headers, *, are_all: bool = False) -> Status | None:
-    """Return the trailers' status, if any; `are_all` means that the answer has nothing else."""
+    """Return the status in trailers, if any; `are_all` says that the answer has nothing else."""
     said = dict(headers)
     if STATUS not in said:
         return None
@@ -82,7 +80,7 @@ def from_trailers(headers: Headers, *, are_all: bool = False) -> Status | None:
 
 
 def from_http(headers: Headers) -> Status | None:
-    """Return the status of an answer that is not gRPC's, such as a proxy's; None if it is."""
+    """Return the status of a proxy's answer; None for one of gRPC."""
     said = dict(headers)
     status = said.get(b":status", b"")
     if status != b"200":

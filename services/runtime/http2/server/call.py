@@ -50,7 +50,7 @@ class ServerCall(grpc.aio.ServicerContext[Any, Any]):
         self.has_begun = False
         """Whether anything was sent to the client."""
         self.sent = 0
-        """Number of messages sent."""
+        """Messages sent."""
         self._turn_messages = 0
         """Messages written since the handler last waited."""
         self._task: asyncio.Task[None] | None = None
@@ -58,7 +58,6 @@ class ServerCall(grpc.aio.ServicerContext[Any, Any]):
     # Its life.
 
     def start_handler(self, find: FindHandler) -> None:
-        """Run the handler that `find` gives, in its own task."""
         self._task = asyncio.get_running_loop().create_task(self._run_and_finish(find))
         self._task.add_done_callback(self._on_task_done)
 
@@ -128,7 +127,6 @@ class ServerCall(grpc.aio.ServicerContext[Any, Any]):
         self.cancel_handler()
 
     def fail_cut(self) -> None:
-        """Fail the call, whose client ended its side in the middle of a message."""
         self._fail_call(grpc.StatusCode.INTERNAL, "the request ended in the middle of a message")
 
     def fail_unreadable(self, error: Oversized | Compressed) -> None:
@@ -183,7 +181,7 @@ class ServerCall(grpc.aio.ServicerContext[Any, Any]):
     # Messages out.
 
     def send(self, message: bytes) -> bool:
-        """Send a serialized message; False if the client is behind and `wait_until_drained` is due."""
+        """Send a serialized message; False if `wait_until_drained` is due."""
         if not self.has_begun:
             self._send_headers()
         self.sent += 1

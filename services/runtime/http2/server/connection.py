@@ -49,7 +49,7 @@ class ServerConnection(Connection):
         self._open_call = open_call
         self._server = server
         self.calls: dict[int, ServerCall] = {}
-        """Calls whose handler has not ended, by stream id; their streams may have."""
+        """Calls whose handler has not ended, by stream id."""
         self._resets = RateLimit("streams opened and reset", limits.RESET_BURST, server.limits.resets_per_s)
         self._is_leaving = False
         self._refuses = False
@@ -139,7 +139,7 @@ class ServerConnection(Connection):
         self._close_if_done()
 
     def start_leaving(self) -> None:
-        """Announce the end, soon refuse new calls, and close after the running ones."""
+        """Announce the end, soon refuse calls, and close after the running ones."""
         if self._is_leaving or self.is_lost:
             return
         self._is_leaving = True

@@ -1,4 +1,4 @@
-"""grpc.aio.Server's methods, over our connections."""
+"""grpc.aio.Server over our connections."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from services.runtime.http2.tls import restrict_to_http2
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 
 DEADLINE_S_MAX = 30 * 24 * 3600.0
-"""A longer deadline is ignored, because timers need an end."""
+"""Longest deadline; a longer one is ignored, because timers need an end."""
 
 
 class _CallDetails(NamedTuple):
@@ -63,7 +63,7 @@ class Server(grpc.aio.Server):
         raise NotImplementedError("grpc's credentials hide their certificates; add_port takes an ssl.SSLContext")
 
     def add_port(self, address: str, context: ssl.SSLContext | None) -> int:
-        """Listen as add_insecure_port does, with TLS if there is a `context`."""
+        """Listen as add_insecure_port does, with TLS if `context` is given."""
         sockets, port = bind_address(address)
         self._listening += [(item, restrict_to_http2(context) if context is not None else None) for item in sockets]
         return port
@@ -135,7 +135,7 @@ class Server(grpc.aio.Server):
         return call
 
     async def _find_handler(self, index: int, details: Any) -> Handler | None:
-        """Return the handler that the interceptors from `index` on give, the first one outermost."""
+        """Return the handler that the interceptors from `index` on give."""
         if index == len(self._interceptors):
             if (handler := self._registered.get(details.method)) is not None:
                 return handler
@@ -149,7 +149,7 @@ class Server(grpc.aio.Server):
 
 
 def _find_refusal(said: dict[bytes, bytes]) -> Headers:
-    """Return the answer to a request that is not gRPC's; empty if it is."""
+    """Return the answer to a foreign request; empty if it is gRPC's."""
     kind = said.get(b"content-type", b"")
     if kind != b"application/grpc" and not kind.startswith((b"application/grpc+", b"application/grpc;")):
         return [(b":status", b"415")]

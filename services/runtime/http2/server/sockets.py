@@ -9,11 +9,7 @@ from contextlib import suppress
 
 
 def bind_address(address: str) -> tuple[list[socket.socket], int]:
-    """Return sockets bound to `address`, and their port (1 for a path, as in grpcio).
-
-    Raises:
-        OSError: The address cannot be bound.
-    """
+    """Return sockets bound to `address`, and their port (1 for a path, as in grpcio); raises OSError."""
     if address.startswith("unix:"):
         return [_bind_path(address.removeprefix("unix:"))], 1
     host, _, port_text = address.rpartition(":")
